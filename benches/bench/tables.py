@@ -11,7 +11,7 @@ import termios
 import time
 
 from . import contenders as all_of
-from . import cost, gateways, rfc2544, shield
+from . import cost, gateways, rfc2544, route, shield
 from .lab import Trouble
 from .peers import EVENKEEL, REPOSITORY
 from .trial import judged, median_of, ratio, rounds
@@ -240,5 +240,5 @@ TABLES = {
     "gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top, "cost": cost.table,
     "ledger": cost.ledger_answer, "doctor": cost.doctor_answer, "bench": rfc2544.table,
     "drop": shield.drop, "prefixes": shield.prefixes, "pass": shield.passed, "between": gateways.between, "gateways": gateways.gateways,
-    "cookies": shield.cookies,
+    "cookies": shield.cookies, "route": route.one, "route-many": route.many, "route-full": route.full,
 }

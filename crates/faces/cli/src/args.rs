@@ -32,6 +32,16 @@ impl StateArg {
     pub(crate) fn journal(&self) -> Journal {
         Journal::at(self.path())
     }
+
+    /// The flag as it was given, for commands in messages.
+    pub(crate) fn flag(&self) -> String {
+        state_flag(self.path())
+    }
+}
+
+/// ` --state DIR`, for commands in messages; empty where no folder was named.
+pub(crate) fn state_flag(named: Option<&Path>) -> String {
+    named.map_or_else(String::new, |folder| format!(" --state {}", folder.display()))
 }
 
 /// A saved machine in place of this one.

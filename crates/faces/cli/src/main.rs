@@ -10,6 +10,7 @@ mod conventions;
 mod failure;
 mod long_run;
 mod numbers;
+mod output;
 mod periods;
 mod signals;
 mod time;

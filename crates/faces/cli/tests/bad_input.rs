@@ -130,7 +130,7 @@ fn what_is_no_number_is_answered_with_one() {
         ("spread --rfs x", ["'x' for '--rfs <N>'", "a number of flows, such as 32768"]),
         ("demo --rate fast", ["'fast' for '--rate <RATE>'", "such as 250000, 100k or 1.5Mpps"]),
         ("doctor --fix --measure 601", ["'601' for '--measure <TIME>'", "from 1s to 10m"]),
-        ("capture lo --snaplen 1k", ["'1k' for '--snaplen <BYTES>'", "a number of bytes from 16"]),
+        ("capture lo --snaplen 1x", ["'1x' for '--snaplen <BYTES>'", "a number of bytes from 16"]),
     ] {
         refused(&run(&line.split(' ').collect::<Vec<_>>()), 2, &words);
     }

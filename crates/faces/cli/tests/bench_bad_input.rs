@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
-use testbed::{privileged, text};
+use testbed::{json, privileged, text};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
@@ -151,7 +151,7 @@ fn runs_without_a_figure_cannot_be_compared() {
     let file = file.to_str().unwrap();
     let output = evenkeel(&["report", "compare", file, file, "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = json(&output);
     assert_eq!(told["rows"].as_array().map(Vec::len), Some(0));
     // Nor has it a table of dashes, or figures of others.
     let shown = text(&evenkeel(&["report", "show", file]).stdout);

@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{BenchReceiver, BenchRxConfig, XdpMode, chain, chain::Place, link::attached};
 use nix::sys::signal::Signal;
-use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, said, tshark, wait};
+use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, json, said, tshark, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -156,6 +156,7 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         let output = bed.host.run(|| Command::new("sh").args(["-c", line]).output().expect("a shell"));
         assert!(output.status.success(), "{line}: {}", said(&output));
     };
+    bed.host.output("ip link add ekcf0 type veth peer name ekcf1");
     // One by the name of a later version's chain, and libxdp's dispatcher.
     for (name, hint) in [("ek_chain9", "another version"), ("xdp_dispatcher", "xdp-loader")] {
         let source = bed.file(
@@ -179,6 +180,15 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         let refused = command.args(["capture", interface, "--mode", "tap", "--count-only"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(3));
         assert!(said(&refused).contains(hint) && said(&refused).contains(name), "{}", said(&refused));
+        let checked =
+            bed.host.command(EVENKEEL).args(["route", "check", interface, "ekcf0", "--json"]).output().unwrap();
+        let checked: serde_json::Value =
+            serde_json::from_slice(&checked.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&checked)));
+        let obstacle =
+            checked["obstacles"].as_array().unwrap().iter().find(|it| it["code"] == "xdp").expect("it is named");
+        assert!(
+            obstacle["what"].as_str().unwrap().contains(name) && obstacle["remedy"].as_str().unwrap().contains(hint)
+        );
         assert_eq!(bed.host.run(|| attached(interface).unwrap()), Some(before));
         tool(&format!("bpftool net detach xdpgeneric dev {interface}"));
     }
@@ -190,7 +200,7 @@ fn a_capture_whose_program_another_tool_took_off_says_so() {
     let capture = capture(&bed, "--before", &bed.path("taken.pcapng"));
     let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("it runs").id;
     let links = Command::new("bpftool").args(["-j", "link", "show"]).output().unwrap();
-    let links: serde_json::Value = serde_json::from_slice(&links.stdout).unwrap();
+    let links = json(&links);
     let link = links.as_array().unwrap().iter().find(|link| link["prog_id"] == entry).expect("the chain's link");
     let detached = Command::new("bpftool").args(["link", "detach", "id", &link["id"].to_string()]).status().unwrap();
     assert!(detached.success());

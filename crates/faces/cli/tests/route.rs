@@ -1,78 +1,13 @@
 //! `evenkeel route` as an operator uses it: two hosts, a router, and what gets in the way.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Bed, End, Running, json, said, wait, wait_telling};
+use testbed::{Running, json, said, wait};
 
-/// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24, 198.18.2.0/24.
-struct World {
-    bed: Bed,
-    a: End,
-    ports: [End; 2],
-    b: End,
-}
-
-impl World {
-    fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, &["a", "r", "b"])?;
-        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
-        for (end, address) in
-            [(&a, "198.18.1.2/24"), (&ra, "198.18.1.1/24"), (&rb, "198.18.2.1/24"), (&b, "198.18.2.2/24")]
-        {
-            end.address(address);
-            // Redirected frames are taken, and nobody leaves checksums to a device that is not there.
-            end.feature("rx-gro", true);
-            end.feature("tx-checksum-ip-generic", false);
-        }
-        a.space().output("ip route add default via 198.18.1.1");
-        b.space().output("ip route add default via 198.18.2.1");
-        ra.space().set("net.ipv4.ip_forward", "1");
-        Some(Self { bed, a, ports: [ra, rb], b })
-    }
-
-    fn evenkeel(&self, arguments: &[&str]) -> Command {
-        let mut command = self.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
-        command.arg("route").args(arguments);
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Output {
-        self.evenkeel(arguments).output().unwrap()
-    }
-
-    fn run(&self, more: &[&str]) -> Running {
-        let names = [self.ports[0].interface(), self.ports[1].interface()];
-        self.start(&mut self.evenkeel(&[&["run", "--quiet"], &names[..], more].concat()))
-    }
-
-    fn start(&self, command: &mut Command) -> Running {
-        let log = self.bed.path("log");
-        let running = Running::logged(command, &log);
-        wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
-        running
-    }
-
-    fn status(&self) -> Value {
-        json(&self.ask(&["status", "--json"]))
-    }
-
-    fn is_in(&self, mode: &str) -> bool {
-        self.status()["mode"] == mode
-    }
-
-    fn forwarded(&self) -> u64 {
-        let ports = self.status();
-        ports["ports"].as_array().unwrap().iter().map(|port| port["totals"]["forwarded"].as_u64().unwrap()).sum()
-    }
-
-    /// Whether `b` answers `a`.
-    fn crosses(&self) -> bool {
-        let mut ping = self.a.space().command("ping");
-        ping.args(["-c", "1", "-W", "1", "198.18.2.2"]).output().unwrap().status.success()
-    }
-}
+mod router;
+use router::World;
 
 #[test]
 fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
@@ -130,9 +65,16 @@ fn a_killed_router_leaves_the_kernel_forwarding_and_nothing_behind() {
         let shown = world.ports[0].space().output("ip -j link show");
         !shown.contains("\"xdp\"")
     });
-    // Another one begins where the last one was killed.
-    let running = world.run(&["--trial", "0"]);
+    // Another one begins where the last one was killed, also while that one is still ending.
+    let mut running = world.run(&["--trial", "0"]);
     assert!(world.crosses());
+    for _ in 0..3 {
+        running.signal(Signal::SIGKILL);
+        let next = world.run(&["--trial", "0"]);
+        running.end();
+        running = next;
+        assert!(world.crosses());
+    }
     assert!(running.stop(Signal::SIGTERM).success());
     assert!(world.crosses());
 }
@@ -217,4 +159,53 @@ fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
     wait("the kernel forwards", || world.crosses());
     wait("no program is left", || !world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
     assert_eq!(planned().1, steered, "what a killed router said is not believed");
+}
+
+#[test]
+fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_back() {
+    let Some(world) = World::new("rtstate") else { return };
+    let router = world.ports[0].space();
+    router.nft(
+        "table ip t { chain f { type filter hook forward priority 0; policy drop; ct state established accept; \
+         ip saddr 198.18.1.2 counter accept; }; chain p { type nat hook postrouting priority srcnat; \
+         ip saddr 198.18.1.0/24 masquerade; }; }",
+    );
+    let state = world.bed.path("state").display().to_string();
+    let names = [world.ports[0].interface(), world.ports[1].interface()];
+    let check = || world.ask(&["check", "--mode", "stateful", names[0], names[1], "--json"]);
+    let codes = |of: &Value| of.as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
+    let before = check();
+    assert_eq!((before.status.code(), codes(&json(&before)["obstacles"])), (Some(1), vec!["consent".into()]));
+    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by"]);
+    let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
+    assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
+    let printed = json(&world.ask(&["rules", "--json"]));
+    assert_eq!(printed["lines"].as_array().map(Vec::len), Some(2));
+    assert_eq!(printed["session"], Value::Null, "nothing is changed by printing");
+
+    let applied = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
+    assert_eq!((applied.status.code(), json(&applied)["written"].clone()), (Some(0), 2.into()), "{}", said(&applied));
+    assert_eq!((check().status.code(), codes(&json(&check())["notes"])), (Some(0), vec!["passed-by".into()]));
+    let again = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
+    assert_eq!(json(&again)["session"], Value::Null, "it is so already");
+    let running = world.run(&["--mode", "stateful", "--trial", "0"]);
+    assert!(world.is_in("stateful"));
+    let talk = "import socket,sys\nl=socket.create_server(('198.18.2.2',4000));print(flush=True);c,a=l.accept()\nwhile (d:=c.recv(99)): c.sendall(d)";
+    let mut server = Running::piped(world.b.space().command("python3").args(["-c", talk]));
+    let client = "import socket,time\nfor i in range(99):\n  try: s=socket.create_connection(('198.18.2.2',4000)); break\n  except OSError: time.sleep(0.1)\nfor i in range(50):\n  s.sendall(b'x'*99); n=0\n  while n<99: n+=len(s.recv(99))";
+    let done = world.a.space().command("python3").args(["-c", client]).output().unwrap();
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(server.child().wait().unwrap().success());
+    let translated = |status: &Value| -> u64 {
+        let ports = status["ports"].as_array().unwrap().iter();
+        ports.map(|port| port["totals"]["translated"].as_u64().unwrap()).sum()
+    };
+    assert!(translated(&world.status()) >= 100, "{}", world.status());
+
+    let mut undo = router.command(env!("CARGO_BIN_EXE_evenkeel"));
+    assert!(undo.args(["undo", "--state", &state]).output().unwrap().status.success());
+    wait("the kernel forwards", || world.is_in("standard"));
+    assert_eq!(world.status()["obstacles"][0]["code"], "consent");
+    assert_eq!(router.read("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal").trim(), "0");
+    assert!(running.stop(Signal::SIGTERM).success());
 }

@@ -5,6 +5,9 @@ use std::{
     process::{Command, Output},
 };
 
+use serde_json::Value;
+use testbed::{ended, json, refused, text};
+
 fn shield(arguments: &[&str], session: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.arg("shield").args(arguments).env("SSH_CONNECTION", session);
@@ -25,17 +28,13 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 
 #[test]
 fn the_documented_example_has_nothing_wrong() {
-    let output = shield(&["check", &example().display().to_string()], "");
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    ended(&shield(&["check", &example().display().to_string()], ""), 0);
 }
 
 #[test]
 fn what_is_wrong_is_told_by_line_and_column() {
     let (_folder, name) = file("[[rule]]\nname = \"a\"\naction = \"drop\"\nsource = \"10.0.0.1/8\"\n");
-    let output = shield(&["check", &name], "");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("rules.toml:4:10: ") && message.contains("write 10.0.0.0/8"), "{message}");
+    refused(&shield(&["check", &name], ""), 2, &["rules.toml:4:10: ", "write 10.0.0.0/8"]);
 }
 
 /// Errors are findings too, all at once: also the second rule of a name that has another fault.
@@ -45,11 +44,8 @@ fn errors_are_a_document() {
     let (_folder, path) = file(text);
     let output = shield(&["check", &path, "--json"], "");
     assert_eq!(output.status.code(), Some(2));
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(
-        (&document["schema"], &document["rules"]),
-        (&"evenkeel.shield.check/1".into(), &serde_json::Value::Null)
-    );
+    let document = json(&output);
+    assert_eq!((&document["schema"], &document["rules"]), (&"evenkeel.shield.check/1".into(), &Value::Null));
     let findings = document["findings"].as_array().expect("findings");
     let lines: Vec<_> = findings.iter().map(|f| (f["kind"].as_str(), f["line"].as_u64())).collect();
     assert_eq!(lines, [(Some("error"), Some(5)), (Some("error"), Some(6))], "{document}");
@@ -61,15 +57,13 @@ fn a_rule_that_cuts_off_the_session_is_a_finding() {
     let (_folder, name) = file(text);
     let session = "10.1.2.3 50000 192.0.2.1 22";
     let output = shield(&["check", &name, "--json"], session);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    ended(&output, 1);
+    let document = json(&output);
     assert_eq!(document["schema"], "evenkeel.shield.check/1");
     let harm = document["findings"].as_array().expect("findings").iter().find(|finding| finding["weight"] == "harm");
     let harm = harm.expect("a finding");
     assert_eq!((&harm["line"], &harm["kind"]), (&3.into(), &"cuts-off".into()), "{document}");
-    let output = shield(&["run", "lo", "--rules", &name], session);
-    assert_eq!(output.status.code(), Some(2), "nothing is done: {output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--force"), "{output:?}");
+    refused(&shield(&["run", "lo", "--rules", &name], session), 2, &["--force"]);
 }
 
 #[test]
@@ -81,18 +75,16 @@ fn options_that_would_mean_nothing_are_refused() {
         (&[&ring[..], &["--xdp", "generic"]].concat(), "--xdp"),
         (&[&ring[..], &["--leave"]].concat(), "--leave"),
     ] {
-        let output = shield(&[&["run", "--rules", &name], more].concat(), "");
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+        refused(&shield(&[&["run", "--rules", &name], more].concat(), ""), 2, &[says]);
     }
 }
 
 #[test]
 fn what_a_file_says_does_not_reach_the_terminal_as_orders() {
-    let text = "[sets.\"a\\u001b[2J\"]\nprefixes = []\n[sets.b]\nprefixes = []\n[[rule]]\nname = \"x\\u001b[2J\"\naction = \"drop\"\nsource = \"@b\"\n";
-    let (_folder, name) = file(text);
+    let rules = "[sets.\"a\\u001b[2J\"]\nprefixes = []\n[sets.b]\nprefixes = []\n[[rule]]\nname = \"x\\u001b[2J\"\naction = \"drop\"\nsource = \"@b\"\n";
+    let (_folder, name) = file(rules);
     let output = shield(&["check", &name], "");
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(!message.contains('\u{1b}') && message.matches("it has control characters").count() == 2, "{message}");
     assert!(message.contains("an empty list says nothing") && !message.contains("there is no set"), "{message}");
@@ -101,14 +93,14 @@ fn what_a_file_says_does_not_reach_the_terminal_as_orders() {
 #[test]
 fn a_unit_names_the_file_by_its_whole_path() {
     let (folder, name) = file("");
-    let output = shield(&["unit", "eth9", "--rules", &name, "--fail", "closed"], "");
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let output = shield(&["unit", "lo", "--rules", &name, "--fail", "closed"], "");
+    ended(&output, 0);
+    let unit = text(&output.stdout);
     let rules = folder.path().join("rules.toml");
-    assert!(text.contains(&format!("shield run eth9 --quiet --rules {} --fail closed", rules.display())), "{text}");
+    assert!(unit.contains(&format!("shield run lo --quiet --rules {} --fail closed", rules.display())), "{unit}");
     // A unit has no folder that other paths could go by.
     let (_folder, name) = file("protect = [\"192.0.2.1\"]\n[detection]\nevents = \"here.log\"\n");
-    let output = shield(&["unit", "eth9", "--rules", &name], "");
+    let output = shield(&["unit", "lo", "--rules", &name], "");
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
 }
 
@@ -118,31 +110,26 @@ fn the_plan_is_a_script_that_nft_takes() {
         "default = \"drop\"\n[management]\nfrom = [\"192.0.2.0/24\"]\n[[rule]]\nname = \"dns\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = 53\nexpires = 2099-12-31T00:00:00Z\n",
     );
     let output = shield(&["plan", "lo", "--rules", &name], "198.51.100.7 5555 198.51.100.1 2222");
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("table netdev ek_shield_lo {") && text.contains("meta time < 4102358400 "), "{text}");
+    ended(&output, 0);
+    let script = text(&output.stdout);
+    assert!(script.contains("table netdev ek_shield_lo {") && script.contains("meta time < 4102358400 "), "{script}");
     for (who, port) in [("198.51.100.7", "2222"), ("192.0.2.0/24", "22")] {
-        assert!(text.lines().any(|line| line.contains(who)), "{who}: {text}");
-        assert!(text.lines().any(|line| line.contains(port) && line.contains(" accept ")), "{port}: {text}");
+        assert!(script.lines().any(|line| line.contains(who)), "{who}: {script}");
+        assert!(script.lines().any(|line| line.contains(port) && line.contains(" accept ")), "{port}: {script}");
     }
-    let solicited = text.lines().filter(|line| line.contains("management:neighbours")).count();
-    assert!(solicited >= 1, "IPv6 goes on: {text}");
-    let script = folder.path().join("rules.nft");
-    std::fs::write(&script, &output.stdout).expect("a file");
+    let solicited = script.lines().filter(|line| line.contains("management:neighbours")).count();
+    assert!(solicited >= 1, "IPv6 goes on: {script}");
+    let path = folder.path().join("rules.nft");
+    std::fs::write(&path, &output.stdout).expect("a file");
     // In a namespace of its own, which ends with the program: nothing of it is on this machine.
-    let checked = Command::new("unshare").args(["-n", "nft", "-c", "-f"]).arg(&script).output().expect("unshare");
-    let refused = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(checked.status.success() || refused.contains("not permitted"), "{refused}");
-    assert!(!(std::env::var_os("CI").is_some() && refused.contains("not permitted")), "CI runs as root: {refused}");
+    let checked = Command::new("unshare").args(["-n", "nft", "-c", "-f"]).arg(&path).output().expect("unshare");
+    let told = text(&checked.stderr);
+    assert!(checked.status.success() || told.contains("not permitted"), "{told}");
+    assert!(!(std::env::var_os("CI").is_some() && told.contains("not permitted")), "CI runs as root: {told}");
 
     let (_folder, name) = file("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
-    let output = shield(&["plan", "lo", "--rules", &name], "");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("\"syn\" challenges"), "{output:?}");
-
-    let output = shield(&["plan", "ek-none", "--rule", "drop protocol=udp"], "");
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("ek-none"), "{output:?}");
+    refused(&shield(&["plan", "lo", "--rules", &name], ""), 2, &["\"syn\""]);
+    refused(&shield(&["plan", "ek-none", "--rule", "drop protocol=udp"], ""), 3, &["ek-none"]);
 }
 
 /// A pcap file with an IPv6 neighbour solicitation and a UDP packet to port 9.
@@ -169,24 +156,28 @@ fn explain_has_the_management_rules_and_reads_pipes_and_files_that_break_off() {
     let whole = capture();
     std::fs::write(&path, &whole).expect("a file");
     let path = path.display().to_string();
-    let output = shield(&["explain", &path, "--rules", &name], "");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(text.contains("icmpv6 nd-neighbor-solicit"), "{text}");
-    assert!(text.contains("pass: management rule \"management:neighbours\""), "as `shield run` would: {text}");
-    assert!(text.contains("drop: rule \"all\" (line 1)") && text.contains("1 passed, 1 dropped"), "{text}");
+    let output = shield(&["explain", &path, "--rules", &name, "--json"], "");
+    ended(&output, 0);
+    let lines: Vec<Value> = serde_json::Deserializer::from_slice(&output.stdout).into_iter().flatten().collect();
+    let decided = |line: &Value| (line["outcome"].clone(), line["rule"].clone());
+    let [solicitation, udp, sums] = &lines[..] else { panic!("{lines:?}") };
+    let as_shield_run_would = ("pass".into(), "management:neighbours".into());
+    assert_eq!([decided(solicitation), decided(udp)], [as_shield_run_would, ("drop".into(), "all".into())]);
+    assert_eq!(counted(sums), [2, 1, 1]);
+    assert!(text(&shield(&["explain", &path, "--rules", &name], "").stdout).contains("icmpv6 nd-neighbor-solicit"));
 
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(["shield", "explain", "-", "--summary", "--rules", &name]);
-    command.stdin(std::fs::File::open(&path).expect("the file"));
-    let piped = command.output().expect("the program starts");
-    assert!(String::from_utf8_lossy(&piped.stdout).contains("2 packets: 1 passed"), "{piped:?}");
+    let piped = within("20", &["explain", "-", "--summary", "--json", "--rules", &name], &path);
+    assert_eq!(counted(&json(&piped)), [2, 1, 1]);
 
     std::fs::write(&path, &whole[..whole.len() - 1]).expect("a file");
-    let output = shield(&["explain", &path, "--summary", "--rules", &name], "");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 packets: 1 passed"), "what came before: {output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("breaks off behind packet 1"), "{output:?}");
+    let output = shield(&["explain", &path, "--summary", "--json", "--rules", &name], "");
+    refused(&output, 2, &["behind packet 1"]);
+    assert_eq!(counted(&json(&output)), [1, 1, 0], "what came before");
+}
+
+/// All packets that were explained, those that passed and those that were dropped.
+fn counted(sums: &Value) -> [u64; 3] {
+    ["all", "passed", "dropped"].map(|of| sums["summary"][of]["packets"].as_u64().unwrap_or_else(|| panic!("{sums}")))
 }
 
 #[test]
@@ -195,7 +186,7 @@ fn an_interface_that_is_not_there_is_told_from_one_without_a_shield() {
         for verb in ["status", "reload", "stop"] {
             let output = shield(&[verb, interface], "");
             assert_eq!(output.status.code(), Some(code), "{verb}: {output:?}");
-            let said = String::from_utf8_lossy(&output.stderr);
+            let said = text(&output.stderr);
             assert!(said.contains(interface), "{verb}: {output:?}");
             // Who stops one does not want to start one.
             assert_eq!(said.contains("shield run"), verb != "stop" && code == 1, "{verb}: {said}");
@@ -208,14 +199,17 @@ fn a_hundred_thousand_rules_and_as_many_errors_are_read_in_time() {
     let rule = |n: usize| format!("[[rule]]\nname = \"r{n}\"\naction = \"drop\"\nsource = \"@none{n}\"\n");
     let (_folder, name) = file(&(0..100_000).map(rule).collect::<String>());
     let mut command = Command::new("timeout");
-    command.args(["120", env!("CARGO_BIN_EXE_evenkeel"), "shield", "check", &name]);
+    command.args(["120", env!("CARGO_BIN_EXE_evenkeel"), "shield", "check", &name, "--json"]);
     let output = command.output().expect("timeout");
     assert_eq!(output.status.code(), Some(2));
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let document = json(&output);
+    let findings = document["findings"].as_array().expect("findings");
     // Each rule names a set that is not there; and the rule behind the last one that has room.
-    let places = message.lines().filter(|line| line.contains("rules.toml:")).count();
-    assert_eq!(places, 100_001, "{}", message.lines().take(3).collect::<String>());
-    assert!(message.contains(&format!("rules.toml:{}:1: ", 4 * 4096 + 1)), "the first rule too many");
+    assert_eq!(findings.iter().filter(|found| found["kind"] == "error").count(), 100_001);
+    assert!(
+        findings.iter().any(|found| found["line"] == 4 * 4096 + 1 && found["column"] == 1),
+        "the first rule too many"
+    );
 }
 
 #[test]
@@ -224,9 +218,9 @@ fn a_unit_warns_of_rules_that_it_cannot_see() {
         let folder = tempfile::Builder::new().prefix("ek-unit").tempdir_in(folder).expect("a folder");
         let path = folder.path().join("rules.toml");
         std::fs::write(&path, "").expect("a file");
-        let output = shield(&["unit", "eth9", "--rules", &path.display().to_string()], "");
+        let output = shield(&["unit", "lo", "--rules", &path.display().to_string()], "");
         assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).contains("PrivateTmp")
+        text(&output.stderr).contains("PrivateTmp")
     };
     assert!(warned("/tmp"));
     assert!(!warned(env!("CARGO_TARGET_TMPDIR")));
@@ -247,9 +241,7 @@ fn who_may_not_look_is_told_so() {
     for verb in [&["status", "lo"][..], &["reload", "lo"], &["stop", "lo"], &["list"], &["status"]] {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script, "sh"]).arg(&copy).arg("shield").args(verb);
-        let output = command.output().expect("unshare");
-        assert_eq!(output.status.code(), Some(3), "{verb:?}: {output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("root"), "{verb:?}: {output:?}");
+        refused(&command.output().expect("unshare"), 3, &["root"]);
     }
 }
 
@@ -265,20 +257,14 @@ fn rules_are_not_read_from_what_has_no_end() {
     let (folder, name) = file("[sets.bad]\nfile = \"/dev/zero\"\n");
     for path in ["/dev/zero", "/dev/full", "/proc/kmsg", &name] {
         for arguments in [&["check", path][..], &["plan", "lo", "--rules", path], &["run", "lo", "--rules", path]] {
-            let output = within("20", arguments, "/dev/null");
-            assert_eq!(output.status.code(), Some(2), "{path}: {output:?}");
-            assert!(String::from_utf8_lossy(&output.stderr).contains(path), "{output:?}");
+            refused(&within("20", arguments, "/dev/null"), 2, &[path]);
         }
     }
-    let output = within("60", &["check", "-"], "/dev/zero");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("256 MiB"), "{output:?}");
+    refused(&within("60", &["check", "-"], "/dev/zero"), 2, &["256 MiB"]);
     // A pipe that nobody writes is waited for, and that is said.
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let output = within("1", &["check", &pipe.display().to_string()], "/dev/null");
-    assert_eq!(output.status.code(), Some(124), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("waiting for "), "{output:?}");
+    refused(&within("1", &["check", &pipe.display().to_string()], "/dev/null"), 124, &["waiting for "]);
 }
 
 #[test]
@@ -292,10 +278,9 @@ fn a_dash_is_the_standard_input() {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
         assert!(output.stderr.is_empty(), "nobody is waited for: {output:?}");
     }
-    let output = within("20", &["explain", &path, "--summary", "--rules", "-"], &name);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 dropped"), "{output:?}");
-    let output = within("20", &["explain", "-", "--rules", "-"], &name);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let sums = json(&within("20", &["explain", &path, "--summary", "--json", "--rules", "-"], &name));
+    assert_eq!(counted(&sums), [2, 1, 1]);
+    ended(&within("20", &["explain", "-", "--rules", "-"], &name), 2);
 }
 
 #[test]
@@ -306,7 +291,7 @@ fn a_pipe_as_the_file_of_metrics_is_refused_before_the_shield_is_up() {
     let (_rules, name) =
         file(&format!("protect = [\"203.0.113.0/24\"]\n[detection]\nmetrics = {{ file = \"{}\" }}\n", pipe.display()));
     let output = shield(&["check", "--json", &name], "");
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let json = json(&output);
     let found = json["findings"].as_array().expect("findings");
     assert!(found.iter().any(|finding| finding["kind"] == "no-file"), "{json}");
     if !nix::unistd::geteuid().is_root() {
@@ -315,7 +300,7 @@ fn a_pipe_as_the_file_of_metrics_is_refused_before_the_shield_is_up() {
     let mut command = Command::new("unshare");
     command.args(["-n", "timeout", "20", env!("CARGO_BIN_EXE_evenkeel"), "shield", "run", "lo", "--quiet"]);
     let output = command.args(["--xdp", "generic", "--rules", &name]).output().expect("unshare");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    ended(&output, 2);
+    let told = text(&output.stderr);
     assert!(told.contains(&pipe.display().to_string()) && !told.contains("shield up"), "{told}");
 }

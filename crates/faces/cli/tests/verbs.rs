@@ -65,7 +65,9 @@ fn json_of(verb: &str) -> Option<Json> {
         "route" | "route status" => Run("route status"),
         "route mode" => Run("route mode standard"),
         "route check" => Run("route check lo lo"),
+        "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),
+        "route unit" => Run("route unit lo lo"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),
         "report compare" => Run("report compare FOLDER/none FOLDER/none"),
@@ -171,7 +173,10 @@ fn an_interface_that_is_not_there_is_3_in_every_verb() {
         "shield stop ek-none",
         "shield reload ek-none",
         "shield plan ek-none --rules FOLDER/rules.toml",
+        "shield unit ek-none --rules FOLDER/rules.toml",
+        "shield unit --between lo,ek-none --rules FOLDER/rules.toml",
         "route check ek-none lo",
+        "route unit lo ek-none",
         "route run ek-none lo",
     ] {
         let output = run(&with_places(line, folder.path()));

@@ -6,6 +6,7 @@
 //! ```
 
 mod cores;
+mod established;
 mod fast_path;
 mod lab_box;
 mod port;
@@ -15,10 +16,11 @@ use std::{any::Any, fmt, str::FromStr, thread, time::Duration};
 use bpf::bench_tx::BenchRings;
 use lab::{
     BoxKind, Lab, TestBox,
-    boxes::{Family, Napi, RuleForm},
+    boxes::{Family, Napi, RuleForm, Ruleset},
 };
-use model::{bench::Direction, run::Sharing};
+use model::{bench::Direction, route::RouteMode, run::Sharing};
 use serde::{Deserialize, Serialize};
+use wire::FlowKey;
 
 use crate::BenchError;
 
@@ -47,12 +49,31 @@ pub enum DutKind {
     XdpFib,
     /// `evenkeel route` forwards.
     Route,
+    /// It does so past as many stateless rules as a filter has.
+    RouteRules,
+    /// `evenkeel route` forwards established connections, past the rules of [`DutKind::Stateful`].
+    RouteStateful,
+    /// The kernel routes past those rules and translates sources.
+    Nat,
+    /// `evenkeel route` forwards and translates established connections, past the same.
+    RouteNat,
 }
 
 impl DutKind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib, Self::Route];
+    pub const ALL: [Self; 11] = [
+        Self::Wire,
+        Self::Router,
+        Self::Stateful,
+        Self::Stateless,
+        Self::Bridge,
+        Self::XdpFib,
+        Self::Route,
+        Self::RouteRules,
+        Self::RouteStateful,
+        Self::Nat,
+        Self::RouteNat,
+    ];
 
     /// Its name on the command line and in files.
     pub fn key(self) -> &'static str {
@@ -64,6 +85,10 @@ impl DutKind {
             Self::Bridge => "bridge",
             Self::XdpFib => "xdp-fib",
             Self::Route => "route",
+            Self::RouteRules => "route-rules",
+            Self::RouteStateful => "route-stateful",
+            Self::Nat => "nat",
+            Self::RouteNat => "route-nat",
         }
     }
 
@@ -77,12 +102,34 @@ impl DutKind {
             Self::Bridge => "bridge",
             Self::XdpFib => "XDP forwarding",
             Self::Route => "fast path",
+            Self::RouteRules => "fast path, rules",
+            Self::RouteStateful => "stateful fast path",
+            Self::Nat => "translating filter",
+            Self::RouteNat => "translating fast path",
         }
     }
 
     /// True if rules of a filter belong to it.
     pub fn filters(self) -> bool {
-        matches!(self, Self::Stateful | Self::Stateless)
+        matches!(self, Self::Stateful | Self::Stateless | Self::RouteRules) || self.tracks().is_some()
+    }
+
+    /// For a box whose connections are there before the first frame: whether their sources are translated.
+    fn tracks(self) -> Option<bool> {
+        match self {
+            Self::RouteStateful => Some(false),
+            Self::Nat | Self::RouteNat => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The mode of the fast path on it; none: there is none.
+    fn fast_path(self) -> Option<RouteMode> {
+        match self {
+            Self::Route | Self::RouteRules => Some(RouteMode::Routed),
+            Self::RouteStateful | Self::RouteNat => Some(RouteMode::Stateful),
+            _ => None,
+        }
     }
 }
 
@@ -173,6 +220,8 @@ pub struct Dut {
     ports: [TestPort; 2],
     // In the order in which they are to go.
     fast_path: Option<FastPath>,
+    /// Its connections are made before the first frame; whether translated.
+    tracks: Option<bool>,
     made: Option<TestBox>,
     _held: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -221,7 +270,7 @@ impl Dut {
     pub fn outside(ports: [TestPort; 2], identity: Identity, held: Box<dyn Any + Send + Sync>) -> Self {
         let v4 = ports[0].target.destinations.address.is_ipv4();
         let family = if v4 { Family::V4 } else { Family::V6 };
-        Self { identity, family, ports, fast_path: None, made: None, _held: Some(held) }
+        Self { identity, family, ports, fast_path: None, tracks: None, made: None, _held: Some(held) }
     }
 
     /// The port that sends forward, the port that sends backward.
@@ -273,9 +322,21 @@ impl Dut {
     }
 
     /// Puts the fast path on the box, a router, until the box goes.
-    fn start_fast_path(&mut self) -> Result<(), BenchError> {
-        self.fast_path = self.made.as_ref().and_then(TestBox::inside).map(FastPath::start).transpose()?;
+    fn start_fast_path(&mut self, mode: RouteMode, rules: Option<&Ruleset>) -> Result<(), BenchError> {
+        let start = |made: &TestBox| Some(FastPath::start(made.inside()?, made.spec().family, mode, rules));
+        self.fast_path = self.made.as_ref().and_then(start).transpose()?;
         Ok(())
+    }
+
+    /// Makes the connections of `flows`, established ones, on a box that is to have them.
+    ///
+    /// # Errors
+    /// The kernel has no room for them.
+    pub(crate) fn establish(&self, flows: &[FlowKey]) -> Result<(), BenchError> {
+        match (self.tracks, self.made.as_ref().and_then(TestBox::inside)) {
+            (Some(translated), Some(inside)) => established::make(inside, self.family, flows, translated),
+            _ => Ok(()),
+        }
     }
 
     /// The parts that can be reset.

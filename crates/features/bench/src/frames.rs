@@ -53,6 +53,11 @@ pub struct Traffic {
     pub mtu: u32,
 }
 
+/// All flows of both directions, as far as they are used.
+pub(crate) fn flows_of(traffic: &Traffic) -> Result<Vec<FlowKey>, BenchError> {
+    flows::of(traffic).map(|all| all.concat())
+}
+
 impl Traffic {
     /// The version of IP.
     pub fn family(&self) -> Family {

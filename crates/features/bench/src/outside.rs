@@ -171,7 +171,7 @@ fn check(port: &Interface, family: Family) -> Result<(), BenchError> {
     if ability.is_some_and(|a| !a.transmit) {
         return Err(BenchError::Machine(format!(
             "{name} takes no frames that programs redirect to it: its driver has no ndo_xdp_xmit, or its other end (a veth) runs no \
-             NAPI (`ethtool -K PEER gro on` there); take another port"
+             NAPI (`ethtool -K PEER gro off; ethtool -K PEER gro on` there, while it is up); take another port"
         )));
     }
     if family == Family::V6 {

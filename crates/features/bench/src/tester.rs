@@ -107,6 +107,7 @@ impl<'d> RealTester<'d> {
             both_ways: config.both_ways,
             mtu: dut.mtu()?,
         };
+        dut.establish(&frames::flows_of(&traffic)?)?;
         let refused = [count_refused(first)?, count_refused(second)?];
         let (sharing, rings) = (cores.sharing(), dut.rings(cores));
         Ok(Self {

@@ -22,7 +22,7 @@ use model::{
 };
 
 /// The schema of an answer.
-const SCHEMA: &str = "evenkeel.doctor/1";
+pub const SCHEMA: &str = "evenkeel.doctor/1";
 
 /// How machines are asked.
 #[derive(Debug, Clone)]

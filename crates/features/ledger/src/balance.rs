@@ -8,6 +8,9 @@ use crate::{
     stations::Found,
 };
 
+/// The way of frames that this program's own router forwarded.
+const ROUTED: &str = "forwarded by evenkeel's fast path";
+
 /// Both directions of an interval.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Balance {
@@ -122,7 +125,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     // The wire and the drivers.
     let mut to_ip = 0; // frames on their way to a protocol
     let mut to_bridge = 0;
-    let (mut xdp_sent, mut xdp_redirected) = (0, 0);
+    let (mut xdp_sent, mut xdp_redirected, mut routed) = (0, 0, 0);
     let (mut arrived, mut into_stack) = (0, 0);
     for i in &interval.interfaces {
         if i.stacked {
@@ -140,6 +143,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
         let (sent, redirected) = xdp_ways(i, interval);
         xdp_sent += sent;
         xdp_redirected += redirected;
+        routed += routed_on(i, interval);
         let stack = received - lost.on(Stage::Driver, i) - sent - redirected;
         into_stack += stack;
         *(if i.bridge_port { &mut to_bridge } else { &mut to_ip }) += stack;
@@ -223,6 +227,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
 
     let past_ip = (-out).max(0);
     let redirect_handed = xdp_redirected.min(past_ip);
+    let routed = routed.min(redirect_handed);
     let missing_out = out.max(0);
     // Generic XDP has no counter of what it sends back or redirects: what IP misses went past IP.
     let generic = interval.interfaces.iter().any(|i| i.generic_xdp);
@@ -232,7 +237,9 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     let r = &mut b.receive;
     r.delivered.push(handed("forwarded by IP", forwarded, "OutTransmits - OutRequests"));
     r.delivered.push(handed("forwarded by a bridge", bridged, "ports' counters"));
-    r.delivered.push(handed("redirected by XDP to an interface", redirect_handed, "the driver's xdp_redirect"));
+    r.delivered.push(handed(ROUTED, routed, "`evenkeel route status`"));
+    let other_redirects = redirect_handed - routed;
+    r.delivered.push(handed("redirected by XDP to an interface", other_redirects, "the driver's xdp_redirect"));
     r.delivered.push(handed("sent back or redirected by generic XDP", generic_handed, "worked out"));
     r.delivered.push(entry(
         "redirected by XDP (AF_XDP, other CPUs)",
@@ -262,7 +269,8 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     t.offered.push(entry("sent by programs and the kernel through IP", ip.requested, "OutRequests"));
     t.offered.push(handed("forwarded by IP", forwarded, "OutTransmits - OutRequests"));
     t.offered.push(handed("forwarded by a bridge", bridged, "ports' counters"));
-    t.offered.push(handed("redirected by XDP", redirect_handed, "the driver's xdp_redirect"));
+    t.offered.push(handed(ROUTED, routed, "`evenkeel route status`"));
+    t.offered.push(handed("redirected by XDP", other_redirects, "the driver's xdp_redirect"));
     t.offered.push(handed("sent back or redirected by generic XDP", generic_handed, "worked out"));
     let what = "sent past IP (ARP, packet sockets, AF_XDP, copies) or cut into segments";
     t.offered.push(entry(what, past_ip - redirect_handed - generic_handed, "the interfaces' counters less IP's"));
@@ -327,17 +335,27 @@ fn add(entries: &mut Vec<Entry>, interface: &Interface, packets: i64, verb: &str
     }
 }
 
+/// Frames of an interface's XDP program that were lost in a certain way.
+fn xdp_lost(interface: &Interface, interval: &Interval, lost: impl Fn(&XdpFailure) -> bool) -> u64 {
+    interval.xdp_losses.iter().filter(|f| f.ifindex == interface.index && lost(f)).map(|f| f.packets).sum()
+}
+
+/// Frames that the fast path forwarded and that the way out took.
+fn routed_on(interface: &Interface, interval: &Interval) -> i64 {
+    let failed = |f: &XdpFailure| f.after_redirect || f.tracepoint == "xdp_redirect_err" || f.among_dropped;
+    interface.routed.unwrap_or(0).saturating_sub(xdp_lost(interface, interval, failed)) as i64
+}
+
 /// Frames that an interface's XDP program sent back, and that it redirected, less those that were lost on that way.
 fn xdp_ways(interface: &Interface, interval: &Interval) -> (i64, i64) {
-    let Some(done) = interface.xdp else { return (0, 0) };
-    let of = |lost: &dyn Fn(&XdpFailure) -> bool| -> u64 {
-        interval.xdp_losses.iter().filter(|f| f.ifindex == interface.index && lost(f)).map(|f| f.packets).sum()
-    };
+    // Where the driver does not count, or not what a program behind it does, the fast path does.
+    let done = interface.xdp.filter(|_| interface.routed.is_none() || !interface.generic_xdp);
+    let Some(done) = done else { return (0, routed_on(interface, interval)) };
     let at_once = |tracepoint: &str| match done.nested {
-        true => of(&|f| !f.after_redirect && !f.among_dropped && f.tracepoint == tracepoint),
+        true => xdp_lost(interface, interval, |f| !f.after_redirect && !f.among_dropped && f.tracepoint == tracepoint),
         false => 0,
     };
-    let failed = of(&|f| f.after_redirect) + at_once("xdp_redirect_err");
+    let failed = xdp_lost(interface, interval, |f| f.after_redirect) + at_once("xdp_redirect_err");
     (done.tx.saturating_sub(at_once("xdp_exception")) as i64, done.redirected.saturating_sub(failed) as i64)
 }
 

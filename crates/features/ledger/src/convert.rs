@@ -111,6 +111,7 @@ pub(crate) fn interfaces(
             nic: nic.map_or_else(Vec::new, nic_losses),
             xdp: nic.and_then(|n| xdp_done(n, native.map(|(_, id)| *id))),
             xdp_name: String::new(),
+            routed: None,
             qdisc: root.map(|(key, q)| QdiscDone {
                 kind: q.kind.clone(),
                 drops: q.drops,

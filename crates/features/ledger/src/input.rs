@@ -81,6 +81,8 @@ pub struct Interface {
     pub xdp: Option<XdpDone>,
     /// The name of its XDP program; empty when it has none or may not be read.
     pub xdp_name: String,
+    /// Frames that came in here and that the fast path of `evenkeel route` forwarded; none: it does not run here.
+    pub routed: Option<u64>,
     /// Its root queueing discipline.
     pub qdisc: Option<QdiscDone>,
     /// Packets that its tc ingress hook lost.

@@ -8,7 +8,8 @@
 //!
 //! 1. **Wire and driver.** On each interface that stands on no other one: `offered = rx_packets + wire losses` (missed, errors, no
 //!    descriptor; a veth without NAPI and the loopback count a packet only if the backlog took it, so that their backlog losses
-//!    belong here too). `into the stack = rx_packets - driver losses - XDP (dropped, sent back, redirected, failed)`.
+//!    belong here too). `into the stack = rx_packets - driver losses - XDP (dropped, sent back, redirected, failed)`. What `evenkeel route`
+//!    forwards is redirected: its own counters name it, and stand in where a driver has none (generic XDP).
 //! 2. **Stack to protocol.** `into the stack (not by bridge ports) + rx_packets of bridges = InReceives of IPv4 and IPv6 + other
 //!    protocols + losses (another host's MAC, no protocol, tc, ingress hook, backlog after the driver) + joined by GRO`. The
 //!    other protocols have no counters: a packet socket of this program for each EtherType with a kernel handler counts

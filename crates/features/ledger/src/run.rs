@@ -6,13 +6,13 @@ use std::{
 };
 
 use bpf::{
-    RingSocket, RingSockets,
+    RingSocket, RingSockets, RouteLook,
     drop_reasons::{DropReasons, ReasonSource},
     drops::{DropError, DropOptions, DropRead, DropTrace},
 };
 use host::{
     Root,
-    interface::NoInterface,
+    interface::{Link, NoInterface},
     stack::{StackCounters, StackReader},
     symbols::KernelSymbols,
 };
@@ -84,6 +84,8 @@ struct Reading {
     drops: Option<DropRead>,
     others: Option<BTreeMap<u16, u64>>,
     rings: Option<Vec<RingSocket>>,
+    /// By interface's index: the id of the fast path's program, and the frames that it has forwarded.
+    routed: BTreeMap<u32, (u32, u64)>,
 }
 
 /// Keeps the books of the network namespace in which it was opened. The same thread must read.
@@ -192,6 +194,7 @@ impl Ledger {
         let begun = Instant::now();
         let drops = self.trace.as_ref().map(DropTrace::read).transpose()?;
         let stack = self.reader.read(&self.root);
+        let routed = routed(&stack);
         if stack.protocols.all.is_empty() {
             return Err(LedgerError::Counters(stack.unread.join("; ")));
         }
@@ -200,7 +203,7 @@ impl Ledger {
         let machine = Machine::read(&self.root, &stack);
         // Where the walk fails, this interval does without it.
         let rings = self.rings.as_ref().and_then(|r| r.read().ok());
-        Ok(Reading { at: begun, took, stack, machine, drops, others, rings })
+        Ok(Reading { at: begun, took, stack, machine, drops, others, rings, routed })
     }
 
     /// Interfaces that were renamed or went away.
@@ -277,6 +280,11 @@ impl Ledger {
             let attached = || stack.links.get(&interface.index)?.xdp.first().map(|(_, id)| *id);
             let program = interface.xdp.and_then(|x| x.program).or_else(attached);
             interface.xdp_name = program.map(bpf::chain::judge_name).unwrap_or_default();
+            interface.routed = now.routed.get(&interface.index).map(|(program, forwarded)| {
+                // One that began meanwhile began with nothing.
+                let earlier = before.routed.get(&interface.index).filter(|(earlier, _)| earlier == program);
+                forwarded.saturating_sub(earlier.map_or(0, |(_, forwarded)| *forwarded))
+            });
         }
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
             let rings = trace::rings(before, now_rings, self.netns, &now.stack.links);
@@ -308,8 +316,18 @@ impl Reading {
             drops: None,
             others: None,
             rings: None,
+            routed: BTreeMap::new(),
         }
     }
+}
+
+/// What the fast path of `evenkeel route` has forwarded, where it runs.
+fn routed(stack: &StackCounters) -> BTreeMap<u32, (u32, u64)> {
+    let of = |(&index, link): (&u32, &Link)| {
+        let look = RouteLook::of(link.xdp.first()?.1)?;
+        Some((index, (look.program(), look.totals().ok()?.forwarded)))
+    };
+    stack.links.iter().filter_map(of).collect()
 }
 
 fn open_trace(details: bool, lacking: &mut Vec<String>) -> Option<DropTrace> {

@@ -390,3 +390,37 @@ fn a_device_without_a_queue_drops_once() {
     let report = closed(&interval(vec![interface(2, 100, 0), exit], &counters, drops));
     assert_eq!((report.lost, report.offered, loss(&report, "transmit").packets), (100, 100, 100));
 }
+
+/// What `evenkeel route` forwards is named by its own counters; what the way out did not take is lost at a place of its own.
+#[test]
+fn the_fast_path_has_places_of_its_own() {
+    let refused = XdpFailure {
+        ifindex: 2,
+        target: 3,
+        words: "XDP redirect refused by the device".into(),
+        tracepoint: "xdp_devmap_xmit".into(),
+        after_redirect: true,
+        packets: 40,
+        ..XdpFailure::default()
+    };
+    let named = |report: &LedgerReport, what: &str| {
+        let found = report.receive.delivered.iter().find(|e| e.what.contains(what));
+        found.map_or(0, |e| e.packets)
+    };
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100)];
+    // Native: the driver counts redirects, of which another program did 60. Generic: nobody counts them but the fast path itself.
+    for generic in [false, true] {
+        let mut entry = interface(2, 1_000, 0);
+        (entry.native_xdp, entry.generic_xdp, entry.routed) =
+            (!generic, generic, Some(if generic { 900 } else { 840 }));
+        entry.xdp = (!generic).then(|| XdpDone { redirected: 900, ..XdpDone::default() });
+        let mut interval = interval(vec![entry, interface(3, 0, 860)], &counters, vec![]);
+        interval.xdp_losses = vec![refused.clone()];
+        let report = closed(&interval);
+        let routed = named(&report, "evenkeel's fast path");
+        assert_eq!((report.lost, routed), (40, if generic { 860 } else { 800 }), "{report:#?}");
+        assert_eq!(named(&report, "redirected by XDP to an interface"), if generic { 0 } else { 60 });
+        let place = &loss(&report, "xdp").place;
+        assert!(place.contains("fast path") && place.contains("eth3"), "{place}");
+    }
+}

@@ -1,5 +1,6 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
+use bpf::{chain::users, link::attached};
 use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
 
 use crate::{
@@ -59,7 +60,15 @@ pub fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>)
         let what = "this machine does not forward between these ports".to_owned();
         add("forwarding", what, "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1".to_owned());
     }
+    found.extend(evidence.drivers.iter().cloned());
     found
+}
+
+/// The XDP program of another tool on a port: the fast path does not start beside it.
+fn foreign_program(port: &str) -> Result<Option<Obstacle>, RouteError> {
+    let Some(it) = attached(port)?.filter(|it| users(it.id).is_empty()) else { return Ok(None) };
+    let what = format!("{port} runs the XDP program `{}` (id {}, {} mode)", it.name, it.id, it.mode);
+    Ok(Some(Obstacle { code: "xdp".to_owned(), what, remedy: it.way_out(port) }))
 }
 
 /// The mark that mode `mode` asks for; none: it asks for none.
@@ -77,9 +86,13 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark) -> Result<RouteChe
     let evidence = reader.read(ports, routes)?;
     let plan = planned(&evidence, ports)?;
     let exits = exits(ports);
+    let mut obstacles = obstacles(&evidence, ports, consent(mode, mark));
+    for port in ports {
+        obstacles.extend(foreign_program(port)?);
+    }
     Ok(RouteCheck {
         mode,
-        obstacles: obstacles(&evidence, ports, consent(mode, mark)),
+        obstacles,
         notes: if mode == RouteMode::Stateful { conntrack::notes(&evidence) } else { Vec::new() },
         cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
         key: words(plan.key),

@@ -4,10 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::Receiver,
-    },
+    sync::{atomic::Ordering, mpsc::Receiver},
     thread,
     time::{Duration, Instant},
 };
@@ -15,16 +12,22 @@ use std::{
 use host::picture::FastPath;
 use model::{
     CpuSet,
-    route::{RouteMode, RouteStatus},
+    route::{RouteEvent, RouteMode, RouteStatus},
 };
+use rules::{requester::Requester, status};
 use serde::{Deserialize, Serialize};
 use serve::{
-    Lock, ServeError,
+    Lock, ServeError, Signals,
     control::{self, Request},
 };
 use sys::owner::trusted_folder;
 
-use crate::{RouteError, RouteEvent, Router};
+use crate::{
+    RouteError, Router,
+    rules::Reloaded,
+    seen::{Message, Seen},
+    stay,
+};
 
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
@@ -42,6 +45,8 @@ pub enum Command {
     Mode(RouteMode),
     /// Other CPUs that forward; none: the cores that receive.
     Cpus(CpuSet),
+    /// To read its rules again.
+    Reload(Requester),
     /// To end.
     Stop,
 }
@@ -53,6 +58,8 @@ pub enum Answer {
     Status(Box<RouteStatus>),
     /// Done.
     Done,
+    /// The rules of the file hold.
+    Reloaded(Reloaded),
     /// Not done, and why.
     Refused(String),
 }
@@ -142,20 +149,24 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
 }
 
-/// Ends the router of this network namespace; it is gone when this comes back.
+/// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left.
 ///
 /// # Errors
-/// As [`ask`].
+/// As [`ask`], unless rules were left; they cannot be taken off.
 pub fn stop() -> Result<Answer, RouteError> {
-    let answer = ask(&Command::Stop)?;
+    let answer = match ask(&Command::Stop) {
+        Err(RouteError::None) if !stay::left().is_empty() => Answer::Done,
+        answer => answer?,
+    };
     let asked = Instant::now();
     while Paths::here().socket().exists() && asked.elapsed() < END_TIMEOUT {
         thread::sleep(TURN);
     }
+    stay::take_off()?;
     Ok(answer)
 }
 
-/// Runs the router until `stop` is set or somebody asks it to end; tells of what happens.
+/// Runs the router until a signal or somebody asks it to end; tells of what happens.
 ///
 /// # Errors
 /// What the kernel refuses. The kernel forwards then.
@@ -163,29 +174,47 @@ pub fn run(
     router: &mut Router,
     held: &Held,
     requests: &Receiver<Request<Command, Answer>>,
-    stop: &AtomicBool,
-    mut emit: impl FnMut(&Router, Option<&RouteEvent>),
+    signals: &Signals,
+    seen: &mut Seen,
+    mut emit: impl FnMut(Message),
 ) -> Result<(), RouteError> {
+    let stop = &signals.stop;
+    let start = RouteEvent::Mode { mode: router.mode(), why: "the start".to_owned() };
+    seen.note(start).into_iter().for_each(&mut emit);
     let mut told = CpuSet::new();
     while !stop.load(Ordering::Relaxed) {
         if told != *router.cpus() {
             held.tell(router)?;
             told = router.cpus().clone();
         }
+        if signals.reload.swap(false, Ordering::Relaxed) {
+            // A signal comes from no session.
+            let answer = reload(router, &Requester::default());
+            seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
+        }
         for event in router.turn(TURN)? {
-            emit(router, Some(&event));
+            seen.note(event).into_iter().for_each(&mut emit);
         }
         for (command, to) in requests.try_iter() {
             let answer = match command {
-                Command::Status => Answer::Status(Box::new(router.status()?)),
+                Command::Status => Answer::Status(Box::new(seen.status(router)?)),
                 Command::Mode(mode) => match router.set_mode(mode) {
-                    Ok(()) => Answer::Done,
+                    Ok(()) => {
+                        let asked = RouteEvent::Mode { mode: router.mode(), why: "asked for".to_owned() };
+                        seen.note(asked).into_iter().for_each(&mut emit);
+                        Answer::Done
+                    }
                     Err(error) => Answer::Refused(error.to_string()),
                 },
                 Command::Cpus(cpus) => match router.set_cpus(&cpus).and_then(|()| held.tell(router)) {
                     Ok(()) => Answer::Done,
                     Err(error) => Answer::Refused(error.to_string()),
                 },
+                Command::Reload(asked) => {
+                    let answer = reload(router, &asked);
+                    seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
+                    answer
+                }
                 Command::Stop => {
                     stop.store(true, Ordering::Relaxed);
                     Answer::Done
@@ -194,7 +223,27 @@ pub fn run(
             // Whoever asked may have gone.
             let _ = to.send(answer);
         }
-        emit(router, None);
+        seen.publish(router)?.into_iter().for_each(&mut emit);
     }
     Ok(())
+}
+
+fn reload(router: &mut Router, asked: &Requester) -> Answer {
+    match router.reload(asked) {
+        Ok(reloaded) => Answer::Reloaded(reloaded),
+        Err(error @ RouteError::NoRules) => Answer::Refused(error.to_string()),
+        Err(error) => Answer::Refused(format!("Reload refused; the old rules stay active: {error}")),
+    }
+}
+
+/// What came of a reload, in words.
+pub fn said(answer: &Answer) -> String {
+    match answer {
+        Answer::Reloaded(Reloaded { rules, built_in, expired, seconds, warnings: _ }) => {
+            let holding = status::Holding { rules: *rules, built_in: *built_in, expired: *expired };
+            format!("Reloaded: {holding} active ({:.0} ms).", seconds * 1e3)
+        }
+        Answer::Refused(why) => why.clone(),
+        Answer::Done | Answer::Status(_) => String::new(),
+    }
 }

@@ -1,10 +1,12 @@
 //! What can go wrong with a router's fast path.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use bpf::{ProgramError, XdpError};
 use host::interface::NoInterface;
 use model::{Classified, CpuSet, ErrorClass, route::Obstacle};
+use port::PortError;
+use rules::RulesError;
 
 /// The fast path could not be started, or failed. The kernel forwards then.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -28,10 +30,35 @@ pub enum RouteError {
     Runs { pid: String },
     #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
     None,
+    #[error("no rules run on this router: start it with `evenkeel route run … --rules FILE`")]
+    NoRules,
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error("{what}; {instead}. To do it all the same: --force")]
+    CutsOff { what: String, instead: String },
+    #[error("{} is no file that can be read again: start the router with one to reload it", path.display())]
+    NotReadTwice { path: PathBuf },
+    #[error("cannot {operation} {}, where rules are kept: {source}", path.display())]
+    Kept { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("no BPF file system at {path}, where rules are kept: mount -t bpf bpf {path} (inside `ip netns exec`: use `nsenter --net=/run/netns/NAME` instead)", path = path.display())]
+    NoBpfFileSystem { path: PathBuf },
+    #[error(
+        "rules of a router that ended hold on {}: start this one with --rules, or take them off with `evenkeel route stop`",
+        interfaces.join(", ")
+    )]
+    Left { interfaces: Vec<String> },
+    #[error(
+        "the rules that were left on {interface} run in {mode} mode: ask for that by --xdp-mode {mode}, or take them off with `evenkeel route stop`"
+    )]
+    LeftInMode { interface: String, mode: bpf::XdpMode },
     #[error("{} named twice", interface)]
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
+    #[error("rules are asked on the CPUs that receive: name either rules or CPUs that forward")]
+    RulesHere,
     #[error("there is no CPU {cpu}: this machine has {present}")]
     NoSuchCpu { cpu: u32, present: CpuSet },
     #[error(
@@ -61,7 +88,17 @@ impl Classified for RouteError {
             Self::Program(e) => e.class(),
             Self::Serve(e) => e.class(),
             Self::None => ErrorClass::Lacking,
-            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } => ErrorClass::Usage,
+            Self::Rules(e) => e.class(),
+            Self::Port(e) => e.class(),
+            Self::Kept { .. } | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
+            Self::Left { .. }
+            | Self::LeftInMode { .. }
+            | Self::NoRules
+            | Self::CutsOff { .. }
+            | Self::NotReadTwice { .. } => ErrorClass::Usage,
+            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } | Self::RulesHere => {
+                ErrorClass::Usage
+            }
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorClass::Lacking,

@@ -14,9 +14,10 @@ use host::{
     },
     stack::{Forwarding, Hooks},
 };
+use model::route::Obstacle;
 use nix::sys::socket::SockProtocol;
 
-use crate::{RouteError, conntrack::Conntrack};
+use crate::{RouteError, conntrack::Conntrack, driver};
 
 /// Sysctls of one interface. Of `all` and its own the one that counts is taken, as each setting wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,6 +100,8 @@ pub struct Evidence {
     pub conntrack: Option<Conntrack>,
     /// Policies of IPsec.
     pub xfrm_policies: usize,
+    /// What stands between the ports' drivers and the routes.
+    pub drivers: Vec<Obstacle>,
 }
 
 /// Reads it, again and again.
@@ -125,6 +128,10 @@ impl Reader {
     pub fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
         let links = interface::links(&mut self.route).map_err(RouteError::system("read the interfaces"))?;
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
+        let mut drivers = Vec::new();
+        for (&index, link) in links.iter().filter(|(_, link)| ports.contains(&link.name)) {
+            drivers.extend(driver::obstacles(&mut self.route, index, &link.name)?);
+        }
         let switches = links.iter().map(|(index, link)| (*index, switches(&link.name))).collect();
         Ok(Evidence {
             rules: route::rules(&mut self.route).map_err(RouteError::system("read the rules"))?,
@@ -132,6 +139,7 @@ impl Reader {
             conntrack: Conntrack::read(),
             hash_policy: ["ipv4", "ipv6"].map(|ip| number(&format!("{ip}/fib_multipath_hash_policy")).unwrap_or(0)),
             xfrm_policies: xfrm_policies(),
+            drivers,
             links,
             routes,
             switches,

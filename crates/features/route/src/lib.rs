@@ -6,7 +6,8 @@
 //!   that appears, changes that came faster than they could be read.
 //! * [`shadow`] holds what the programs would have done against what the kernel did.
 //!
-//! [`control`] is the process around it.
+//! [`rules`] puts stateless rules before the programs, which hold whatever the mode is. [`control`] is the process around it, [`seen`] what
+//! others see of it, [`unit`] its systemd unit.
 //!
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 
@@ -14,11 +15,16 @@ pub mod audit;
 pub mod conntrack;
 pub mod control;
 pub mod cpus;
+mod driver;
 mod error;
 pub mod evidence;
 pub mod plan;
+pub mod rules;
 mod run;
+pub mod seen;
 pub mod shadow;
+pub mod stay;
+pub mod unit;
 
 pub use error::RouteError;
-pub use run::{RouteEvent, RouteSettings, Router};
+pub use run::{RouteSettings, Router};

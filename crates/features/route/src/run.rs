@@ -20,9 +20,10 @@ use host::{
 };
 use model::{
     CpuSet,
-    route::{CtMark, Obstacle, RouteCpu, RouteMode, RouteStatus, RouteTotals, ShadowResult},
+    route::{CtMark, Obstacle, PortCounters, RouteCpu, RouteEvent, RouteMode, RouteStatus, RouteTotals, ShadowResult},
 };
 use nix::time::{ClockId, clock_gettime};
+use rules::requester::Requester;
 
 use crate::{
     RouteError,
@@ -31,7 +32,9 @@ use crate::{
     cpus::{self, Lots},
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan},
+    rules::{Reloaded, RouteRules},
     shadow,
+    stay::Stay,
 };
 
 /// How often neighbours are told of, settings without a message are read, and all that is remembered is forgotten.
@@ -64,23 +67,6 @@ pub struct RouteSettings {
     pub queue: u32,
 }
 
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RouteEvent {
-    /// Another mode, and why.
-    Mode(RouteMode, String),
-    /// Something that the fast path cannot honour appeared.
-    Obstacle(Obstacle),
-    /// It is gone.
-    Cleared(Obstacle),
-    /// A port ended: removed, or its program taken off by another tool.
-    PortEnded(String),
-    /// The trial ended.
-    Compared(ShadowResult),
-    /// These CPUs forward now, since others went offline or came back; none: the cores that receive.
-    Cpus(CpuSet),
-}
-
 /// A running router. Dropping it leaves the kernel alone.
 #[derive(Debug)]
 pub struct Router {
@@ -111,6 +97,7 @@ pub struct Router {
     begun: Instant,
     /// Ports that were told of as ended.
     ended: BTreeSet<String>,
+    rules: Option<RouteRules>,
 }
 
 impl Router {
@@ -119,18 +106,53 @@ impl Router {
     /// # Errors
     /// Ports that are not there, named twice, or run a foreign program; what the kernel refuses.
     pub fn start(settings: RouteSettings) -> Result<Self, RouteError> {
+        Self::start_with(settings, None).map(|(router, _)| router)
+    }
+
+    /// As [`Router::start`], the programs behind `rules`: no frame meets a port without them. Also what is to be told of the rules.
+    ///
+    /// # Errors
+    /// As there; rules that say nothing on a port.
+    pub fn start_with(
+        settings: RouteSettings,
+        mut rules: Option<RouteRules>,
+    ) -> Result<(Self, Vec<String>), RouteError> {
         cpus::check(&settings.cpus)?;
+        if rules.is_some() && !settings.cpus.is_empty() {
+            return Err(RouteError::RulesHere);
+        }
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
         let evidence = reader.read(&settings.ports, routes)?;
         let applied = planned(&evidence, &settings.ports)?;
+        let stay = Stay::here();
+        let mut left = stay.left();
+        left.retain(|interface| settings.ports.contains(interface));
+        if rules.is_none() && !left.is_empty() {
+            return Err(RouteError::Left { interfaces: left });
+        }
         let tables = RouteTables::create(settings.slots)?;
         tables.set_mode(RouteMode::Standard, false);
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
-            ports.push(RoutePort::attach(&tables, number, name, mac, settings.xdp)?);
+            ports.push(match stay.left_on(name)? {
+                Some(left) => {
+                    let port = RoutePort::take_over(&tables, number, &left, mac)?;
+                    let runs = port.seat().mode();
+                    if runs != settings.xdp {
+                        return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
+                    }
+                    port
+                }
+                None => RoutePort::load(&tables, number, name, mac, settings.xdp)?,
+            });
+        }
+        let mut told = Vec::new();
+        match &mut rules {
+            Some(rules) => told = rules.begin(&mut ports)?,
+            None => ports.iter_mut().try_for_each(RoutePort::put)?,
         }
         let watch = RouteWatch::attach(&tables)?;
         let mut router = Self {
@@ -149,6 +171,7 @@ impl Router {
             trial_ends: None,
             begun: Instant::now(),
             ended: BTreeSet::new(),
+            rules,
             settings,
             tables,
             ports,
@@ -161,7 +184,7 @@ impl Router {
         router.apply()?;
         let cpus = router.settings.cpus.clone();
         router.set_cpus(&cpus)?;
-        Ok(router)
+        Ok((router, told))
     }
 
     /// Has these CPUs forward from now on; none: the cores that receive. No frame is lost. Flows that get another CPU may be overtaken once by
@@ -171,6 +194,9 @@ impl Router {
     /// A CPU that is not there, or offline; what the kernel refuses. Those before go on then.
     pub fn set_cpus(&mut self, cpus: &CpuSet) -> Result<(), RouteError> {
         cpus::check(cpus)?;
+        if self.rules.is_some() && !cpus.is_empty() {
+            return Err(RouteError::RulesHere);
+        }
         self.deal(cpus)?;
         self.settings.cpus = cpus.clone();
         Ok(())
@@ -242,8 +268,21 @@ impl Router {
         self.switch(self.settings.mode)?;
         let why =
             if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
-        happened.push(RouteEvent::Mode(self.mode, why.to_owned()));
+        happened.push(RouteEvent::Mode { mode: self.mode, why: why.to_owned() });
         Ok(())
+    }
+
+    /// Reads the file of rules again, and has its rules hold.
+    ///
+    /// # Errors
+    /// There is none; the new rules are wrong, or would cut off who asks: those of now go on.
+    pub fn reload(&mut self, asked: &Requester) -> Result<Reloaded, RouteError> {
+        self.rules.as_mut().ok_or(RouteError::NoRules)?.reload(asked, &mut self.ports)
+    }
+
+    /// The rules before the fast path.
+    pub fn rules(&self) -> Option<&RouteRules> {
+        self.rules.as_ref()
     }
 
     fn switch(&mut self, mode: RouteMode) -> Result<(), RouteError> {
@@ -345,12 +384,14 @@ impl Router {
         let online = self.settings.cpus.intersection(&cpus::online()?);
         if online != self.cpus {
             self.deal(&online)?;
-            happened.push(RouteEvent::Cpus(online));
+            happened.push(RouteEvent::Cpus { cpus: online });
         }
+        let told = self.rules.as_mut().and_then(|rules| rules.follow(&mut self.ports));
+        happened.extend(told.map(|what| RouteEvent::Rules { what }));
         for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let why = port.seat().why_ended().unwrap_or_default();
-                happened.push(RouteEvent::PortEnded(why));
+                happened.push(RouteEvent::PortEnded { why });
             }
         }
         Ok(())
@@ -425,7 +466,8 @@ impl Router {
         if self.held_back.is_some() && self.obstacles.is_empty() && self.settings.returns && self.reread_at.is_none() {
             self.held_back = None;
             self.begin()?;
-            happened.push(RouteEvent::Mode(self.mode, "nothing stands against it any more".to_owned()));
+            let why = "nothing stands against it any more".to_owned();
+            happened.push(RouteEvent::Mode { mode: self.mode, why });
         }
         Ok(())
     }
@@ -440,7 +482,7 @@ impl Router {
         self.trial_ends = None;
         self.mode = RouteMode::Standard;
         self.held_back = Some(why.to_owned());
-        happened.push(RouteEvent::Mode(RouteMode::Standard, why.to_owned()));
+        happened.push(RouteEvent::Mode { mode: RouteMode::Standard, why: why.to_owned() });
     }
 
     /// Who forwards now.
@@ -521,6 +563,7 @@ impl Router {
                     _ => None,
                 },
                 cpus: by_cpu(port)?,
+                counters: PortCounters::default(),
             })
         };
         Ok(RouteStatus {
@@ -536,6 +579,8 @@ impl Router {
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
             cpus: (!self.cpus.is_empty()).then(|| self.cpus.clone()),
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+            rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
+            ..RouteStatus::default()
         })
     }
 

@@ -52,6 +52,10 @@ fn packets_of_both_versions_are_forwarded_as_the_kernel_does() {
             assert_eq!((result.wrong(), result.not_sent), (0, 0), "{result:?}");
             assert!(result.same >= 12, "{result:?}");
             assert_eq!(router.turn(Duration::from_millis(10)).unwrap(), []);
+            if mode == RouteMode::Shadow {
+                assert_eq!(sum(&router, |counts| counts.forwarded), 0, "the kernel did");
+                assert!(sum(&router, |counts| counts.shadowed) >= 12);
+            }
         }
         wait("frames are forwarded", || sum(&router, |counts| counts.forwarded) >= 6);
     });

@@ -1,6 +1,8 @@
 //! Two routers with the same configuration and the same addresses, one of them with the fast path: what every neighbour receives is equal byte
 //! by byte. EK_ORACLE_FRAMES says how many frames are sent (20,000), EK_ORACLE_SEED which.
 
+#[path = "oracle/filter.rs"]
+mod filter;
 #[path = "oracle/frames.rs"]
 mod frames;
 
@@ -20,10 +22,12 @@ use bpf::XdpMode;
 use frames::{Aim, Dice, compared, frame};
 use model::{
     CpuSet,
-    route::{CtMark, RouteMode, RouteTotals},
+    route::{CtMark, RouteMode, RouteRulesStatus, RouteTotals},
+    shield::RuleStatus,
 };
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
-use route::{RouteSettings, Router};
+use route::{RouteSettings, Router, rules::RouteRules};
+use rules::requester::Requester;
 use testbed::{Bed, End, Tcpdump};
 
 const MACS: [&str; 6] = [
@@ -108,7 +112,7 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
 }
 
 /// The frames, in a file.
-fn write(path: &Path, count: u64) {
+fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
     let seed = env::var("EK_ORACLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mac = |text: &str| route::plan::mac(text).unwrap();
     let aim = Aim { router: mac(MACS[1]), sender: mac(MACS[0]), mtus: [1500, MTU] };
@@ -116,6 +120,9 @@ fn write(path: &Path, count: u64) {
     let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
     for n in 0..count {
         let bytes = frame(&mut dice, &aim);
+        if !wanted(&bytes) {
+            continue;
+        }
         let packet = PcapPacket::new(Duration::from_micros(n), bytes.len() as u32, &bytes);
         file.write_packet(&packet).unwrap();
     }
@@ -157,15 +164,30 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The same frames through both; what the fast path counted.
 fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
-    on_cpus(tag, "", sysctls, check)
+    both_with(tag, "", sysctls, false, check).map(|(counts, _)| counts)
 }
 
 /// The same where these CPUs forward what the ports receive.
 fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
+    both_with(tag, cpus, sysctls, false, check).map(|(counts, _)| counts)
+}
+
+/// Likewise, with the rules of [`filter`] on both where they are `ruled`; what each counted.
+fn both_with(
+    tag: &str,
+    cpus: &str,
+    sysctls: &[(&str, &str)],
+    ruled: bool,
+    check: impl FnOnce(&Router) + Send,
+) -> Option<(RouteTotals, Option<RouteRulesStatus>)> {
     let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
     let (alone, fast) = (world(&format!("{tag}k"), sysctls)?, world(&format!("{tag}e"), sysctls)?);
     let frames = alone.bed.path("frames.pcap");
-    write(&frames, count);
+    write(&frames, count, if ruled { filter::is_whole } else { |_| true });
+    if ruled {
+        alone.ports[0].space().nft(filter::NFT);
+    }
+    let file = ruled.then(|| fast.bed.file("rules.toml", filter::RULES));
     let expected = received(&alone, &frames, 20_000);
     let stop = AtomicBool::new(false);
     let ports = fast.ports.iter().map(|port| port.interface().to_owned()).collect();
@@ -185,7 +207,8 @@ fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&
                     cpus: CpuSet::parse_list(cpus).unwrap(),
                     queue: 2048,
                 };
-                let mut router = Router::start(settings).unwrap();
+                let rules = file.map(|file| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0);
+                let mut router = Router::start_with(settings, rules).unwrap().0;
                 router.set_mode(RouteMode::Routed).unwrap();
                 check(&router);
                 started.send(()).unwrap();
@@ -193,7 +216,7 @@ fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&
                     let happened = router.turn(Duration::from_millis(100)).unwrap();
                     assert_eq!(happened, []);
                 }
-                router.counts().unwrap()[0].1
+                (router.counts().unwrap()[0].1, router.status().unwrap().rules)
             })
         });
         is_started.recv().unwrap();
@@ -285,4 +308,19 @@ fn so_it_is_where_the_way_back_is_looked_at() {
             covered(&counts, &[&ALWAYS[..], &["reverse_path"]].concat());
         }
     }
+}
+
+#[test]
+fn so_it_is_where_rules_stand_before_both() {
+    let Some((counts, rules)) = both_with("rtr", "", &[], true, |router| assert!(router.rules().is_some())) else {
+        return;
+    };
+    // What the rules call malformed was not sent.
+    let reasons: Vec<&str> = ALWAYS.into_iter().filter(|reason| *reason != "bad_header").collect();
+    covered(&counts, &reasons);
+    let rules = rules.expect("rules");
+    let idle = |rule: &&RuleStatus| rule.packets == 0 && !rule.management;
+    assert_eq!(rules.rules.iter().filter(idle).collect::<Vec<_>>(), Vec::<&RuleStatus>::new());
+    let dropped: u64 = rules.rules.iter().filter(|rule| rule.action == "drop" && !rule.shadow).map(|r| r.packets).sum();
+    assert_eq!((rules.totals.dropped, rules.totals.malformed), (dropped, 0));
 }

@@ -13,7 +13,6 @@ pub mod known;
 pub mod ladder;
 mod learned;
 pub mod mix;
-mod outputs;
 mod reader;
 mod template;
 pub mod window;

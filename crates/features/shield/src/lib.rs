@@ -16,7 +16,6 @@ pub mod detect;
 pub mod error;
 pub mod events;
 pub mod metrics;
-mod offloads;
 pub mod run;
 mod state_file;
 

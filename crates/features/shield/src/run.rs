@@ -1,7 +1,6 @@
 //! The shield in front of an interface: started, reloaded, looked at, stopped.
 
 mod challenge;
-mod clock;
 mod command;
 pub mod control;
 mod event_loop;
@@ -16,7 +15,6 @@ pub mod owner;
 pub mod paths;
 pub mod plane;
 mod preload;
-pub mod session;
 pub mod settings;
 pub mod status;
 mod syn_answers;
@@ -26,7 +24,7 @@ pub(crate) mod warnings;
 pub mod xdp;
 
 pub use challenge::challenge_here;
-pub use command::{Answer, Command, Reloaded, Requester};
+pub use command::{Answer, Command, Reloaded};
 pub use control::{Control, Upkeep};
 pub use event_loop::{Ended, Message, Request};
 pub use outside::outside;

@@ -14,7 +14,8 @@ use model::{
     shield::{Fail, Totals},
     shield_event::Happened,
 };
-use shield::run::{Control, Paths, Requester, Settings, Source, Xdp, xdp};
+use rules::requester::Requester;
+use shield::run::{Control, Paths, Settings, Source, Xdp, xdp};
 use testbed::{End, wait, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);

@@ -10,11 +10,13 @@
 //! in it, so that the next one, who waits until it is empty, is not emptied out with it.
 
 mod end;
+mod front;
 mod maps;
 mod seat;
 mod state;
 
 pub use end::AtEnd;
+pub(crate) use maps::Maps;
 pub use seat::{Seat, SeatMaps};
 pub use state::RuleNames;
 pub(crate) use state::{ChainState, STATE};

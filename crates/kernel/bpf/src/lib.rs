@@ -50,6 +50,7 @@ pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;
 pub use route::{
     cpus::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},
+    look::RouteLook,
     port::RoutePort,
     shadow::{RouteLeaving, RouteOut, RouteSample},
     tables::{LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteTrack, RouteWay},

@@ -28,14 +28,21 @@ pub struct Attached {
 
 impl Attached {
     /// The way to get rid of it, for messages.
-    fn way_out(&self, interface: &str) -> String {
+    pub fn way_out(&self, interface: &str) -> String {
         match self.name.as_str() {
             "xdp_dispatcher" => format!(
                 "libxdp's dispatcher runs other tools' programs there; list them with `xdp-loader status {interface}`, and unload them with \
                  `xdp-loader unload {interface} --all`"
             ),
+            chain if chain.starts_with(CHAIN) && crate::chain::users(self.id).is_empty() => {
+                format!("it is of another version of evenkeel: end what that version runs on {interface} first")
+            }
             chain if chain.starts_with(CHAIN) => {
-                "it is evenkeel's own, for a shield or a capture on this interface: end that one first".to_owned()
+                format!(
+                    "it is evenkeel's own, for {}: end that first (`evenkeel shield stop {interface}`, `evenkeel route stop`, or Ctrl-C where a \
+                     capture runs)",
+                    crate::chain::users_in_words(self.id)
+                )
             }
             "" => format!(
                 "detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link); its name takes CAP_SYS_ADMIN: \
@@ -153,6 +160,35 @@ pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
         (opts.hw_prog_id, XdpMode::Offload),
     ];
     Ok(found.into_iter().find(|&(id, _)| id != 0).map(|(id, mode)| Attached { id, name: program_name(id), mode }))
+}
+
+/// The programs at tc ingress and egress of `interface` by id and name. A kernel without tcx (below 6.6) has none.
+///
+/// # Errors
+/// [`XdpError::NoInterface`]; what else the kernel refuses.
+pub fn tcx_programs(interface: &str) -> Result<Vec<(u32, String)>, XdpError> {
+    const MOST: usize = 64;
+    let index = interface_index(interface)?.cast_signed();
+    let mut found = Vec::new();
+    for hook in [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS] {
+        let mut ids = [0u32; MOST];
+        let mut opts = opts!(bpf_prog_query_opts {});
+        opts.prog_ids = ids.as_mut_ptr();
+        opts.__bindgen_anon_1.count = MOST as u32;
+        // SAFETY: `opts` is initialised and carries its own size; it and the array that it points to, of as many places as it says, outlive the
+        // call, which writes into them alone.
+        match unsafe { libbpf_sys::bpf_prog_query_opts(index, hook, &raw mut opts) } {
+            // Nobody asks for it: the kernel knows no such hook.
+            code if code == -libc::EINVAL => {}
+            code if code < 0 => return Err(XdpError::system(interface, "ask for the programs at tc", -code)),
+            _ => {
+                // SAFETY: the kernel has written the count into the one field of the union.
+                let count = unsafe { opts.__bindgen_anon_1.count } as usize;
+                found.extend(ids[..count.min(MOST)].iter().map(|&id| (id, program_name(id))));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The name of the loaded program with that id; empty if there is none, it has no name, or it may not be read.

@@ -1,6 +1,7 @@
 //! A program that forwards frames in the kernel's stead.
 
 pub(crate) mod cpus;
+pub(crate) mod look;
 pub(crate) mod port;
 pub(crate) mod shadow;
 pub(crate) mod tables;

@@ -22,6 +22,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use model::verdict::{Verdict, Why, XdpAction};
 use rules::tables::{Field, RuleAction};
 use shield_bed::Tables;
+use testbed::{run, wait};
 
 /// Datagrams to the first port are dropped, to the second one passed by a rule, to all others by default.
 const DROPPED: u16 = 7777;
@@ -29,12 +30,6 @@ const PASSED: u16 = 7778;
 const OTHER: u16 = 7779;
 /// The other process's part in a test.
 const PART: &str = "EK_CHAIN_TEST_PART";
-
-fn run(command: &str) {
-    let mut words = command.split(' ');
-    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
-    assert!(status.success(), "{command}");
-}
 
 /// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB, behind which is a neighbour that nobody answers for, and no IPv6.
 fn in_namespace(test: fn()) {
@@ -53,16 +48,6 @@ fn in_namespace(test: fn()) {
 /// How often places are filled and emptied; EK_CHAIN_TURNS says otherwise.
 fn turns(usual: u64) -> u64 {
     env::var("EK_CHAIN_TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(usual)
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited in vain: {what}");
 }
 
 /// A shield in its place on ekB.
@@ -180,14 +165,14 @@ fn captures_before_and_behind_say_what_became_of_each_frame() {
             send(PASSED, 3 * turn + 1..3 * turn + 2);
             send(OTHER, 3 * turn + 2..3 * turn + 3);
         }
-        until("all are counted", || filter.counted() == [20, 20, 20]);
+        wait("all are counted", || filter.counted() == [20, 20, 20]);
         let by_number = |mut seen: Vec<(u64, Option<Verdict>)>| {
             seen.sort_by_key(|(number, _)| *number);
             seen
         };
         // The verdict on the last frame of a CPU is known at the second look.
         let mut seen = Vec::new();
-        until("all are read", || {
+        wait("all are read", || {
             seen.extend(read(&mut before));
             seen.len() == 60
         });
@@ -241,7 +226,7 @@ fn places_are_filled_and_emptied_and_no_frame_is_lost_or_seen_twice() {
                 filter.link.put(&program(&filter.link, &filter.shared)).unwrap();
             }
         });
-        until("the last frames have come", || filter.counted()[1] >= sent);
+        wait("the last frames have come", || filter.counted()[1] >= sent);
         assert_eq!(filter.counted(), [0, sent, 0]);
         assert_eq!(end.counts().unwrap().frames, sent);
         assert!(seen > 200, "the captures have seen {seen}");
@@ -300,7 +285,7 @@ fn a_filter_comes_and_goes_between_two_captures() {
                 went.extend(read(&mut behind));
             }
         });
-        until("the last frames have come", || {
+        wait("the last frames have come", || {
             came.extend(read(&mut before));
             went.extend(read(&mut behind));
             came.len() as u64 >= sent && went.len() as u64 >= sent
@@ -344,10 +329,10 @@ fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
         let (behind_tap, mut behind) = tap(TapPlace::Behind).unwrap();
         send(DROPPED, 5..10);
         send(OTHER, 10..15);
-        until("they have crossed", || arrived.counts().unwrap().frames == 10);
+        wait("they have crossed", || arrived.counts().unwrap().frames == 10);
         drop(behind_tap);
         send(OTHER, 15..20);
-        until("they have crossed", || arrived.counts().unwrap().frames == 15);
+        wait("they have crossed", || arrived.counts().unwrap().frames == 15);
         let seen = read(&mut behind);
         assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (10..15).collect::<Vec<_>>());
         let told = |verdict: Verdict| (verdict.action(), verdict.why());
@@ -386,14 +371,14 @@ fn a_place_whose_owner_was_killed_is_empty_and_the_others_go_on() {
                     _ => Place::End,
                 };
                 let entry = attached("ekB").unwrap().unwrap().id;
-                until("the place is empty", || chain::users(entry).iter().all(|(other, _)| *other != place));
+                wait("the place is empty", || chain::users(entry).iter().all(|(other, _)| *other != place));
                 other(part).kill().expect("the place is free again");
             });
-            until("the last frames have come", || filter.counted()[1] >= sent);
+            wait("the last frames have come", || filter.counted()[1] >= sent);
             assert_eq!(filter.counted(), [0, sent, 0], "{part}");
             assert_eq!(read(&mut readers).len() as u64, sent, "{part}");
         }
-        until("the chain goes with its last user", || attached("ekB").unwrap().is_none());
+        wait("the chain goes with its last user", || attached("ekB").unwrap().is_none());
     });
 }
 

@@ -16,7 +16,7 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
-use testbed::privileged;
+use testbed::{nft, privileged, run};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 /// Looks at every event, whatever else the machine drops meanwhile.
@@ -102,10 +102,7 @@ fn more_sockets_than_there_is_room_for_cost_their_names_only() {
 #[test]
 fn a_firewalls_drops_agree_with_its_counter_and_the_filter_keeps_others_out() {
     in_namespace(|bed| {
-        bed.run(
-            "nft",
-            "add table inet ek { chain in { type filter hook input priority 0; udp dport 4242 counter drop; }; }",
-        );
+        nft("add table inet ek { chain in { type filter hook input priority 0; udp dport 4242 counter drop; }; }");
         let scope = DropScope { netns: bed.netns, ifindex: 1 };
         let elsewhere = DropScope { netns: bed.netns, ifindex: 77 };
         let here = DropTrace::open(&DropOptions { only: vec![scope], ..exact() }).unwrap();
@@ -117,7 +114,7 @@ fn a_firewalls_drops_agree_with_its_counter_and_the_filter_keeps_others_out() {
         let drops = of_reason(&here, bed, "NETFILTER_DROP");
         assert_eq!(packets(&drops), 400);
         assert!(drops.iter().all(|c| c.ifindex == 1));
-        assert!(bed.run("nft", "list ruleset").contains("counter packets 400 "));
+        assert!(run("nft list ruleset").contains("counter packets 400 "));
         let other = nowhere.read().unwrap();
         assert_eq!((other.counts.len(), other.cost.filtered >= 400), (0, true));
     });
@@ -219,12 +216,12 @@ fn what_xdp_loses_is_counted() {
             read.xdp.into_iter().filter(|l| l.netns == bed.netns || l.netns == 0).collect::<Vec<_>>()
         };
         // The device takes them, but its peer is down: the driver refuses.
-        bed.run("ip", &format!("link set {} down", bed.right));
+        run(&format!("ip link set {} down", bed.right));
         flood(bed, 640);
         let is_refused = |l: &&XdpLoss| l.kind == XdpLossKind::DeviceRefused { ifindex: bed.left_index };
         let refused: u64 = losses().iter().filter(is_refused).map(|l| l.frames).sum();
         assert_eq!(refused, 640);
-        bed.run("ip", &format!("link set {} down", bed.left));
+        run(&format!("ip link set {} down", bed.left));
         flood(bed, 500);
         let failed: Vec<_> =
             losses().into_iter().filter(|l| matches!(l.kind, XdpLossKind::RedirectError { .. })).collect();

@@ -2,7 +2,7 @@
 
 mod shield_bed;
 
-use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command, thread, time::Duration};
+use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command};
 
 use bpf::{
     XdpError, XdpMode,
@@ -10,16 +10,11 @@ use bpf::{
 };
 use rules::tables::{Field, RuleAction};
 use shield_bed::Tables;
+use testbed::{run, wait};
 
 const PORT: u16 = 7777;
 /// The variable that names what this process pinned to the other one.
 const PIN: &str = "EK_SHIELD_TEST_PIN";
-
-fn run(command: &str) {
-    let mut words = command.split(' ');
-    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
-    assert!(status.success(), "{command}");
-}
 
 /// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB (198.18.0.2), which is a neighbour that nobody answers for.
 fn in_namespace(test: fn()) {
@@ -86,12 +81,7 @@ fn a_program_is_replaced_without_a_gap() {
             assert_ne!(link.program_id(), id);
         }
         // A veth's other end is served before the sender's system call returns, or shortly after.
-        for _ in 0..100 {
-            if dropped(&shared).iter().sum::<u64>() == sent {
-                break;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait("all are counted", || dropped(&shared).iter().sum::<u64>() == sent);
         let [first, second] = dropped(&shared);
         assert_eq!(first + second, sent);
         assert!(first > 0 && second > 0, "{first} and {second}");
@@ -134,12 +124,7 @@ fn what_is_pinned_is_taken_over_by_another_process() {
         ShieldShared::unpin(&pins.0).unwrap();
         assert!(!pins.0.exists());
         // The kernel lets go of what had the name a little later.
-        for _ in 0..500 {
-            if bpf::link::attached("ekB").unwrap().is_none() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait("the name is free", || bpf::link::attached("ekB").unwrap().is_none());
         send(6);
         assert_eq!(dropped(&shared), [7, 5], "it is off");
         let missing = ShieldShared::open(&pins.0).expect_err("nothing is there").to_string();

@@ -40,6 +40,7 @@ pub mod placement;
 pub mod read;
 pub mod role;
 pub mod root;
+pub mod session;
 pub mod setting;
 pub mod snapshot;
 pub mod stack;

@@ -1,8 +1,10 @@
 //! Netlink, the kernel's way to tell of its networking: one socket that asks, into a buffer kept for the next time ([`Netlink`]), what the routing
-//! family answers ([`route`]), and one that listens to changes ([`monitor`]).
+//! family answers ([`route`], [`tc`]), and one that listens to changes ([`monitor`]).
 
+pub mod conntrack;
 pub mod monitor;
 pub mod route;
+pub mod tc;
 
 use std::{
     io,

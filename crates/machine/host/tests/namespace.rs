@@ -1,22 +1,15 @@
 //! Reading and setting an interface of a network namespace, from a thread that entered it.
 
-use std::process::Command;
-
 use host::{Host, Root, netdev::Netdev};
 use nix::sched::{CloneFlags, unshare};
 use sys::ethtool::{Channels, Ethtool, EthtoolError};
-use testbed::in_namespace_with_sys;
-
-fn ip(args: &str) {
-    let status = Command::new("ip").args(args.split(' ')).status().expect("the program ip");
-    assert!(status.success(), "ip {args}");
-}
+use testbed::{in_namespace_with_sys, run};
 
 #[test]
 fn a_thread_in_a_namespace_sees_its_own() {
     in_namespace_with_sys(|| {
-        ip(
-            "link add ekhost0 numrxqueues 4 numtxqueues 4 mtu 1400 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4",
+        run(
+            "ip link add ekhost0 numrxqueues 4 numtxqueues 4 mtu 1400 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4",
         );
         let root = Root::live();
         let host = Host::read(&root).unwrap();
@@ -34,7 +27,7 @@ fn a_thread_in_a_namespace_sees_its_own() {
 #[test]
 fn what_is_set_is_read_again() {
     in_namespace_with_sys(|| {
-        ip("link add ekhost0 numrxqueues 4 numtxqueues 4 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4");
+        run("ip link add ekhost0 numrxqueues 4 numtxqueues 4 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4");
         let mut ethtool = Ethtool::open().unwrap();
         ethtool.set_channels("ekhost0", Channels { rx: 2, tx: 3, ..Channels::default() }).unwrap();
         let channels = ethtool.channels("ekhost0").unwrap().unwrap();
@@ -74,10 +67,10 @@ fn napi_instances_and_their_threads_are_listed() {
         if Netdev::open().unwrap().and_then(|mut netdev| netdev.napis()).is_none() {
             return eprintln!("skipped: this kernel lists no NAPI instances (Linux 6.8 does)");
         }
-        ip("link add ekhost0 numrxqueues 2 numtxqueues 2 type veth peer name ekhost1 numrxqueues 2 numtxqueues 2");
+        run("ip link add ekhost0 numrxqueues 2 numtxqueues 2 type veth peer name ekhost1 numrxqueues 2 numtxqueues 2");
         Ethtool::open().unwrap().set_feature("ekhost0", "rx-gro", true).unwrap();
-        ip("link set ekhost0 up");
-        ip("link set ekhost1 up");
+        run("ip link set ekhost0 up");
+        run("ip link set ekhost1 up");
         std::fs::write("/sys/class/net/ekhost0/threaded", "1").unwrap();
         let host = Host::read(&Root::live()).unwrap();
         let nic = host.nic("ekhost0").unwrap();
@@ -96,7 +89,7 @@ fn napi_instances_and_their_threads_are_listed() {
 #[test]
 fn a_foreign_sys_is_noticed() {
     in_namespace_with_sys(|| {
-        ip("link add ekhost0 type veth peer name ekhost1");
+        run("ip link add ekhost0 type veth peer name ekhost1");
         assert_eq!(host::namespace::check(), Ok(()));
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         assert_eq!(host::namespace::check(), Err(host::namespace::OtherNamespace { name: None }));

@@ -2,10 +2,8 @@
 
 use std::{
     fs,
-    io::Write,
     net::{TcpListener, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
-    process::{Command, Stdio},
 };
 
 use host::{
@@ -13,19 +11,7 @@ use host::{
     stack::{Counted, QdiscKey, Socket, SocketKind, StackCounters, StackReader, Verdict},
 };
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-use testbed::in_namespace_with_sys;
-
-fn run(program: &str, args: &str) -> String {
-    let output = Command::new(program).args(args.split(' ')).output().expect(program);
-    assert!(output.status.success(), "{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
-
-fn nft(rules: &str) {
-    let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("the program nft");
-    child.stdin.take().expect("a pipe").write_all(rules.as_bytes()).expect("nft reads");
-    assert!(child.wait().expect("nft ends").success(), "{rules}");
-}
+use testbed::{in_namespace_with_sys, nft, run};
 
 /// Sends `count` datagrams to a port of the loopback.
 fn send(count: usize, port: u16) {
@@ -85,7 +71,7 @@ fn losses_are_found_where_they_happen() {
         let socket = find(&now, SocketKind::Udp, 7010);
         assert_eq!(socket.drops, protocols.udp.rcvbuf_errors);
         assert_eq!(socket.owner.as_ref().map(|o| o.pid), Some(std::process::id()));
-        let ss = run("ss", "-unam");
+        let ss = run("ss -unam");
         assert!(ss.contains(&format!(",d{})", find(&after, SocketKind::Udp, 7010).drops)), "{ss}");
         assert!(socket.receive_memory > 0 && socket.receive_memory <= socket.receive_buffer + 4096, "{socket:?}");
         let waiting = find(&now, SocketKind::TcpListener, 7011);
@@ -103,16 +89,16 @@ fn losses_are_found_where_they_happen() {
 #[test]
 fn interfaces_queues_and_taps() {
     in_namespace_with_sys(|| {
-        run("ip", "link add ekst0 type veth peer name ekst1");
-        run("ip", "link add ekstb type bridge");
-        run("ip", "link set ekst1 master ekstb");
+        run("ip link add ekst0 type veth peer name ekst1");
+        run("ip link add ekstb type bridge");
+        run("ip link set ekst1 master ekstb");
         for name in ["ekst0", "ekst1", "ekstb"] {
             fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").expect("IPv6 is there");
-            run("ip", &format!("link set {name} up"));
+            run(&format!("ip link set {name} up"));
         }
-        run("ip", "addr add 198.18.7.1/24 dev ekst0");
-        run("ip", "neigh add 198.18.7.2 lladdr 02:00:00:00:00:02 dev ekst0");
-        run("tc", "qdisc add dev ekst0 root handle 1: tbf rate 8kbit burst 1600 limit 3000");
+        run("ip addr add 198.18.7.1/24 dev ekst0");
+        run("ip neigh add 198.18.7.2 lladdr 02:00:00:00:00:02 dev ekst0");
+        run("tc qdisc add dev ekst0 root handle 1: tbf rate 8kbit burst 1600 limit 3000");
         let tap: OwnedFd =
             socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, Some(SockProtocol::EthAll))
                 .expect("a tap");
@@ -133,9 +119,9 @@ fn interfaces_queues_and_taps() {
         let queue = now.qdiscs.get(&key).expect("the queue");
         assert!(key.is_root());
         assert_eq!(queue.drops + link.stats.tx_packets + u64::from(queue.queued_packets), 100, "{queue:?}");
-        let shown = run("tc", "-s qdisc show dev ekst0");
+        let shown = run("tc -s qdisc show dev ekst0");
         assert!(shown.contains(&format!("(dropped {},", after.qdiscs[&key].drops)), "{shown}");
-        let shown = run("ip", "-s -s link show dev ekst0");
+        let shown = run("ip -s -s link show dev ekst0");
         let sent = after.links[&index].stats.tx_packets.to_string();
         assert!(shown.split_ascii_whitespace().any(|word| word == sent), "{shown}");
 

@@ -16,6 +16,7 @@ mod filter;
 mod router;
 mod settings;
 mod spec;
+mod translate;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -259,6 +260,14 @@ impl TestBox {
             Some(inside) => filter::load(inside, rules, &self.spec.family.whole()),
             None => Ok(()),
         }
+    }
+
+    /// Has the box translate the sources of both sides, one address to one ([`Family::translated`]).
+    ///
+    /// # Errors
+    /// What `nft` says.
+    pub fn translate_sources(&self) -> Result<(), LabError> {
+        self.inside.as_ref().map_or(Ok(()), |inside| translate::load(inside, self.spec.family))
     }
 
     /// Its source.

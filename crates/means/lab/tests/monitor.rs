@@ -19,28 +19,17 @@ use host::{
 };
 use nix::sys::socket::SockProtocol;
 use serde_json::Value;
-use testbed::{Bed, wait, wait_telling};
+use testbed::{Bed, run, wait, wait_telling};
 
 /// Runs `test` in a namespace of its own that has a veth pair ekm0 - ekm1, both up, or not at all without privilege; in CI that is a failure.
 fn within(tag: &str, test: impl FnOnce() + Send) {
     let Some(bed) = Bed::new(tag, &["m"]) else { return };
     bed.space("m").run(|| {
-        ip("link add ekm0 type veth peer name ekm1");
-        ip("link set ekm0 up");
-        ip("link set ekm1 up");
+        run("ip link add ekm0 type veth peer name ekm1");
+        run("ip link set ekm0 up");
+        run("ip link set ekm1 up");
         test();
     });
-}
-
-fn run(program: &str, arguments: &str) -> Vec<u8> {
-    let output = Command::new(program).args(arguments.split(' ')).output().unwrap_or_else(|e| panic!("{program}: {e}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments}: {said}");
-    output.stdout
-}
-
-fn ip(arguments: &str) {
-    run("ip", arguments);
 }
 
 fn prefix(text: &str) -> Prefix {
@@ -72,7 +61,7 @@ fn heard<T>(
     object: impl Fn(&Event) -> Option<(Change, &T)>,
     is_it: impl Fn(&T) -> bool,
 ) {
-    ip(command);
+    run(&format!("ip {command}"));
     hear(monitor, command, |event| object(event).is_some_and(|(how, object)| how == change && is_it(object)));
 }
 
@@ -109,10 +98,10 @@ fn links_are_heard() {
         heard(monitor, "link set ekm2 address 02:00:00:00:00:07", Change::Set, link, |l| {
             l.name == "ekm2" && l.address == "02:00:00:00:00:07"
         });
-        ip("link set ekm2 up");
+        run("ip link set ekm2 up");
         heard(monitor, "link set ekm3 up", Change::Set, link, |l| l.name == "ekm2" && l.running);
         heard(monitor, "link set ekm3 down", Change::Set, link, |l| l.name == "ekm2" && l.up && !l.running);
-        ip("link add ekmbr type bridge");
+        run("ip link add ekmbr type bridge");
         heard(monitor, "link set ekm2 master ekmbr", Change::Set, link, |l| l.name == "ekm2" && l.master.is_some());
         heard(monitor, "link del ekm2", Change::Gone, link, |l| l.name == "ekm2");
     });
@@ -138,8 +127,8 @@ fn addresses_are_heard() {
 #[test]
 fn routes_are_heard() {
     within("mro", || {
-        ip("addr add 192.0.2.1/24 dev ekm0");
-        ip("addr add 2001:db8::1/64 dev ekm0 nodad");
+        run("ip addr add 192.0.2.1/24 dev ekm0");
+        run("ip addr add 2001:db8::1/64 dev ekm0 nodad");
         let index = nix::net::if_::if_nametoindex("ekm0").unwrap();
         let monitor = &mut Monitor::open().unwrap();
         for (to, near) in [("198.51.100.0/24", "192.0.2."), ("2001:db8:1::/48", "2001:db8::")] {
@@ -162,7 +151,7 @@ fn routes_are_heard() {
                 r.to == prefix(to) && (r.table, r.kind) == (77, RouteKind::Blackhole)
             });
             let several = format!("route add {to} nexthop via {near}2 weight 3 nexthop via {near}3");
-            ip(&several);
+            run(&format!("ip {several}"));
             // IPv6 tells hop by hop, or of all at once.
             let mut hops = BTreeSet::new();
             hear(monitor, &several, |event| {
@@ -232,8 +221,8 @@ fn every_change_of_nftables_has_its_number() {
     within("mnf", || {
         let monitor = &mut Monitor::open().unwrap();
         let mut last = None;
-        for command in ["add table inet ekm", "add chain inet ekm c", "delete table inet ekm"] {
-            run("nft", command);
+        for command in ["nft add table inet ekm", "nft add chain inet ekm c", "nft delete table inet ekm"] {
+            run(command);
             hear(monitor, command, |event| {
                 let Event::Nftables(number) = event else { return false };
                 let is_next = last.is_none_or(|last| *number == last + 1);
@@ -261,7 +250,7 @@ fn a_burst_that_overflows_is_told_and_what_comes_later_is_heard() {
         let mut monitor = Monitor::with_buffer(8 << 10).unwrap();
         add_routes(1000);
         // A change of nftables is heard by a socket of its own, on which nothing was lost.
-        run("nft", "add table inet ekm");
+        run("nft add table inet ekm");
         let mut heard = Vec::new();
         monitor.read(|event| heard.push(event)).unwrap();
         let of_routes: Vec<&Event> = heard.iter().filter(|e| !matches!(e, Event::Nftables(_))).collect();
@@ -269,8 +258,8 @@ fn a_burst_that_overflows_is_told_and_what_comes_later_is_heard() {
         assert!(heard.iter().any(|e| matches!(e, Event::Nftables(_))), "{heard:?}");
         let routes = route::routes(&mut Netlink::open(SockProtocol::NetlinkRoute).unwrap()).unwrap();
         assert_eq!(routes.iter().filter(|r| r.kind == RouteKind::Blackhole).count(), 1000);
-        let command = "route add blackhole 203.0.113.0/24";
-        ip(command);
+        let command = "ip route add blackhole 203.0.113.0/24";
+        run(command);
         hear(&mut monitor, command, |event| {
             assert_ne!(*event, Event::Lost);
             route(event).is_some_and(|(_, r)| r.to == prefix("203.0.113.0/24"))
@@ -297,17 +286,17 @@ fn a_storm_is_heard_whole_where_there_is_room() {
 }
 
 fn listed(arguments: &str) -> Vec<Value> {
-    serde_json::from_slice(&run("ip", arguments)).unwrap()
+    serde_json::from_str(&run(&format!("ip {arguments}"))).unwrap()
 }
 
 #[test]
 fn what_is_read_is_what_ip_lists() {
     within("mrd", || {
         for (v, near) in [("-4", "192.0.2."), ("-6", "2001:db8::")] {
-            ip(&format!("{v} addr add {near}1/{} dev ekm0", if v == "-4" { 24 } else { 64 }));
-            ip(&format!("{v} route add default via {near}2 dev ekm0"));
-            ip(&format!("{v} neigh add {near}3 lladdr 02:00:00:00:00:01 dev ekm0"));
-            ip(&format!("{v} rule add from all table 100 pref 1000"));
+            run(&format!("ip {v} addr add {near}1/{} dev ekm0", if v == "-4" { 24 } else { 64 }));
+            run(&format!("ip {v} route add default via {near}2 dev ekm0"));
+            run(&format!("ip {v} neigh add {near}3 lladdr 02:00:00:00:00:01 dev ekm0"));
+            run(&format!("ip {v} rule add from all table 100 pref 1000"));
         }
         // Until IPv6 has its own addresses and routes for good.
         let settled = || !listed("-j -6 addr show tentative").iter().any(|i| i["addr_info"][0].is_object());

@@ -32,6 +32,9 @@ pub enum PortError {
         /// The wrong setting, and what is allowed.
         reason: String,
     },
+    /// What an interface is set to keeps something from working, or it cannot be asked.
+    #[error("{0}")]
+    Asking(String),
     #[error("{backend} on {interface}: cannot {operation}: {source}")]
     System { backend: &'static str, interface: String, operation: String, source: io::Error },
 }
@@ -45,6 +48,7 @@ impl Classified for PortError {
             | Self::Vanished { .. }
             | Self::TakenOff { .. }
             | Self::Privilege { .. }
+            | Self::Asking(_)
             | Self::Unsupported { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES | libc::ENOMEM | libc::ENODEV | libc::ENETDOWN | libc::ENXIO) => {

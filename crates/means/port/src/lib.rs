@@ -5,6 +5,7 @@
 pub mod error;
 pub mod frame;
 pub mod members;
+pub mod offloads;
 pub mod packet;
 pub mod ring;
 pub mod source;

@@ -112,6 +112,8 @@ pub(crate) struct Pace {
     shortest: Duration,
     nap: Duration,
     found: usize,
+    /// Looks since the last frame.
+    empty: u32,
     checked: Instant,
 }
 
@@ -122,12 +124,14 @@ const WELCOME: usize = 1024;
 /// Frames in one look below which the traffic is thin, and a prompt answer worth more.
 const FEW: usize = 32;
 const LONGEST_NAP: Duration = Duration::from_micros(800);
+/// Looks in vain after which an interface counts as silent: its reader takes the longest naps.
+const IDLE_LOOKS: u32 = 100;
 /// Time between two looks of an idle reader whether its interface is still there.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl Pace {
     pub(crate) fn new(nap: Duration) -> Self {
-        Self { shortest: nap, nap, found: PLENTY, checked: Instant::now() }
+        Self { shortest: nap, nap, found: PLENTY, empty: 0, checked: Instant::now() }
     }
 
     /// Sleeps if the look before found little, but not longer than `left`.
@@ -140,7 +144,9 @@ impl Pace {
 
     pub(crate) fn after_look(&mut self, found: usize) {
         self.found = found;
+        self.empty = if found == 0 { self.empty.saturating_add(1) } else { 0 };
         self.nap = match found {
+            0 if self.empty >= IDLE_LOOKS => LONGEST_NAP.max(self.shortest),
             ..FEW => self.shortest,
             FEW..WELCOME => (self.nap * 3 / 2).min(LONGEST_NAP.max(self.shortest)),
             _ => (self.nap / 2).max(self.shortest),
@@ -197,6 +203,8 @@ mod tests {
         assert_eq!(naps(WELCOME, 20), shortest);
         naps(WELCOME - 1, 20);
         assert_eq!(naps(0, 1), shortest, "thin traffic is answered promptly");
+        assert_eq!(naps(0, IDLE_LOOKS as usize - 1), LONGEST_NAP, "an idle reader costs next to nothing");
+        assert_eq!(naps(1, 1), shortest);
     }
 
     #[test]

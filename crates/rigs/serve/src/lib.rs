@@ -4,9 +4,9 @@
 //! - [`control`] answers commands on a socket: a line of JSON each way, within a time, a few at once. The commands and answers are yours.
 //! - [`metrics`] makes Prometheus' and OpenMetrics text of tables of counters ([`model::counters`]), for a file ([`MetricsFile`]) and over HTTP
 //!   on the loopback address ([`MetricsServer`], on [`HttpServer`]).
-//! - [`EventLog`] appends events to a file that may be rotated; [`Hook`] runs the user's program for each.
+//! - [`EventLog`] appends events to a file that may be rotated; [`Hook`] runs the user's program for each. [`Outputs`] has both, and metrics.
 //! - [`OutputThread`] writes to stdout or stderr, [`Background`] does any other slow work, each on a thread of its own.
-//! - [`lock()`] makes sure that one process does it; [`Signals`] and [`notify_ready`] are for whoever started it.
+//! - [`unit`] writes a systemd unit. [`lock()`] makes sure that one process does it; [`Signals`] and [`notify_ready`] are for whoever started it.
 //!
 //! # Example
 //!
@@ -67,7 +67,9 @@ mod http;
 mod lock;
 pub mod metrics;
 mod output;
+mod outputs;
 mod process;
+pub mod unit;
 
 pub use background::Background;
 pub use error::ServeError;
@@ -77,4 +79,5 @@ pub use http::{HttpRequest, HttpResponse, HttpServer};
 pub use lock::{Lock, lock};
 pub use metrics::{MetricsFile, MetricsServer};
 pub use output::{Lost, OutputThread};
+pub use outputs::{OutputSettings, Outputs, OutputsChange};
 pub use process::{Signals, notify_ready};

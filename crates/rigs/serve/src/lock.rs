@@ -1,10 +1,12 @@
 //! One process does a thing: the one that holds its lock.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{Read, Seek, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::fcntl::{Flock, FlockArg};
@@ -14,27 +16,93 @@ use crate::error::ServeError;
 /// A lock that is held until it is dropped.
 pub type Lock = Flock<File>;
 
-/// Takes the lock at `path`, whose text is the id of the process that holds it.
+/// A process that was killed holds its lock until the kernel has taken its programs down, which was seen to take up to two seconds.
+const ENDING: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes the lock at `path`, whose text is the id of the process that holds it. One that is ending is waited for, up to five seconds.
 ///
 /// # Errors
 /// [`ServeError::Locked`] if another process holds it; its file cannot be made or written.
 pub fn lock(path: &Path) -> Result<Lock, ServeError> {
     let failed = |operation, source| ServeError::File { operation, path: path.to_owned(), source };
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = open.map_err(|source| failed("open", source))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(mut lock) => {
-            let write =
-                lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
-            write.map_err(|source| failed("write", source))?;
-            Ok(lock)
-        }
-        Err((mut file, _)) => {
-            let mut pid = String::new();
-            // A pid that cannot be read is not worth more than its question mark.
-            let _ = file.read_to_string(&mut pid);
-            let pid = if pid.is_empty() { "?".into() } else { pid };
-            Err(ServeError::Locked { path: path.to_owned(), pid })
-        }
+    let mut file = open.map_err(|source| failed("open", source))?;
+    let start = Instant::now();
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                let write =
+                    lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
+                write.map_err(|source| failed("write", source))?;
+                return Ok(lock);
+            }
+            Err((mut file, _)) => {
+                let mut pid = String::new();
+                // A pid that cannot be read is not worth more than its question mark.
+                let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
+                if !is_ending(&pid) || start.elapsed() > ENDING {
+                    let pid = if pid.is_empty() { "?".into() } else { pid };
+                    return Err(ServeError::Locked { path: path.to_owned(), pid });
+                }
+                thread::sleep(PAUSE);
+                file
+            }
+        };
+    }
+}
+
+/// Whether a process is on its way out: killed, ending, or gone (proc_pid_stat(5), proc_pid_status(5)).
+fn is_ending(pid: &str) -> bool {
+    if pid.parse::<u32>().is_err() {
+        return false;
+    }
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let Ok((stat, status)) = read("stat").and_then(|stat| Ok((stat, read("status")?))) else { return true };
+    stat_is_ending(&stat) || is_killed(&status)
+}
+
+fn stat_is_ending(stat: &str) -> bool {
+    /// PF_EXITING of the kernel's flags, which are the seventh word behind the name.
+    const EXITING: u64 = 0x4;
+    // The name is in parentheses and may have some of its own.
+    let words: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let flags = words.get(6).and_then(|flags| flags.parse::<u64>().ok());
+    matches!(words.first(), Some(&("Z" | "X"))) || flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
+fn is_killed(status: &str) -> bool {
+    const KILL: u64 = 1 << (9 - 1);
+    let pending = |line: &str| {
+        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    status.lines().filter_map(pending).any(|mask| mask & KILL != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ending_by_its_state_its_flags_or_a_pending_kill() {
+        let stat = |state: &str, flags: u64| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
+        assert!(!stat_is_ending(&stat("S", 0x0040_0040)));
+        assert!(stat_is_ending(&stat("R", 0x0040_0044)));
+        assert!(stat_is_ending(&stat("Z", 0)));
+        assert!(is_killed("SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n"));
+        assert!(!is_killed("SigPnd:\t0000000000000000\nSigBlk:\t0000000000000100\n"));
+        assert!(!is_ending(&std::process::id().to_string()) && is_ending("4194305"));
+    }
+
+    #[test]
+    fn a_lock_that_a_living_process_has_is_refused_at_once_with_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let _held = lock(&path).unwrap();
+        let start = Instant::now();
+        let Err(ServeError::Locked { pid, .. }) = lock(&path) else { panic!("it is held") };
+        assert_eq!(pid, std::process::id().to_string());
+        assert!(start.elapsed() < ENDING, "nobody is waited for");
     }
 }

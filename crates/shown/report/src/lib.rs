@@ -38,7 +38,7 @@ pub use ledger::ledger_text;
 pub use page::{PUBLISHED, PageError};
 pub use paint::Paint;
 pub use profile::{ProfileView, comparison_text, profile_text};
-pub use route::{route_check_text, route_line, route_text, shadow_text};
+pub use route::{route_check_text, route_line, route_text};
 pub use shield::{ShieldRow, shield_line, shield_list, shield_text};
 pub use sweep::sweep_text;
 pub use sweep_page::sweep_page;

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use model::{
     counters::{Counter, Row},
-    route::{Obstacle, RouteCheck, RouteLost, RouteStatus, RouteTotals, ShadowResult},
+    route::{Obstacle, RouteCheck, RouteLost, RouteRates, RouteRulesStatus, RouteStatus, RouteTotals},
     units,
 };
 
-use crate::table::Look;
+use crate::{
+    shield::{rule_table, to_the_second},
+    table::Look,
+};
 
 /// The obstacles with the way out of each.
 fn obstacles(of: &[Obstacle], look: Look) -> String {
@@ -41,35 +44,10 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     text += &notes(&check.notes, look);
     for port in &check.cannot_send {
         text += &look.paragraph(&format!(
-            "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: `ethtool -K PEER gro on` at its other end."
+            "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: bring its other end up, then switch GRO on there (`ethtool -K PEER gro off; ethtool -K PEER gro on`)."
         ));
     }
     text + &look.paragraph(&key(&check.key))
-}
-
-/// What the shadow found, in a sentence.
-pub fn shadow_text(result: &ShadowResult) -> String {
-    if result.compared() == 0 {
-        return "shadow: no frame came that could be compared".to_owned();
-    }
-    let ShadowResult { same, way, macs, hop_limit, not_sent, .. } = result;
-    let others = [
-        (way, "by another way"),
-        (macs, "with other MAC addresses"),
-        (hop_limit, "with other hops left"),
-        (not_sent, "not sent by the kernel"),
-    ];
-    let others: Vec<String> = others
-        .iter()
-        .filter(|(count, _)| **count > 0)
-        .map(|(count, what)| format!("{} {what}", units::grouped(**count)))
-        .collect();
-    let others = if others.is_empty() { "none otherwise".to_owned() } else { others.join(", ") };
-    format!(
-        "shadow: {} of {} frames left as the kernel sent them, {others}",
-        units::grouped(*same),
-        units::grouped(result.compared())
-    )
 }
 
 /// The whole of it.
@@ -94,7 +72,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     }
     text += &notes(&status.notes, look);
     if let Some(shadow) = &status.shadow {
-        text += &look.paragraph(&format!("{}.", shadow_text(shadow)));
+        text += &look.paragraph(&format!("{shadow}."));
         shadow.examples.iter().for_each(|example| text += &format!("  {example}\n"));
     }
     let all = status.totals();
@@ -116,6 +94,14 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     text += "\n";
     text += &look.table(&heads, RouteTotals::COUNTERS.iter().filter(shown).map(row));
     text += &cpus(status, look);
+    if let Some(rules) = &status.rules {
+        text += &rules_text(rules, look);
+    }
+    if !status.events.is_empty() {
+        let rows = status.events.iter().map(|moment| vec![moment.at.clone(), moment.what.to_string()]);
+        text += "\n";
+        text += &look.table(&["WHEN", "WHAT HAPPENED"], rows);
+    }
     for port in status.ports.iter().filter(|port| !port.sends) {
         text += &look.paragraph(&format!(
             "{} takes no redirected frames: what leaves by it goes up to the kernel.",
@@ -162,15 +148,45 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
     text
 }
 
-/// One line: what was forwarded and what went up in an interval of `seconds`.
-pub fn route_line(status: &RouteStatus, before: &RouteStatus, seconds: f64) -> String {
-    let (now, then) = (status.totals(), before.totals());
-    let rate = |of: fn(&RouteTotals) -> u64| units::pps(of(&now).saturating_sub(of(&then)) as f64 / seconds.max(1e-3));
+/// The rules before the fast path, and what became of the frames that came to them.
+fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
+    let mut text = String::from("\n");
+    text += &look.paragraph(&format!(
+        "Rules of {} since {}, in each mode, for what comes in by the ports. They {}.",
+        rules.file,
+        to_the_second(&rules.loaded),
+        if rules.stays { "stay when the process ends" } else { "go with the process" }
+    ));
+    if let Some(refused) = &rules.refused {
+        text += &format!("the last reload was refused: {refused}\n");
+    }
+    for port in &rules.ended {
+        text += &look.paragraph(&format!("warning: no rule holds on {port}: the program is not there any more"));
+    }
+    text += "\n";
+    let totals = &rules.totals;
+    let rows = [
+        ("passed".to_owned(), totals.passed),
+        ("dropped".to_owned(), totals.dropped),
+        (format!("by default ({})", rules.default), totals.by_default),
+        (format!("malformed ({})", rules.malformed), totals.malformed),
+        ("beyond limits (drop)".to_owned(), totals.limited),
+        ("not IP (pass)".to_owned(), totals.not_ip),
+    ];
+    let rows = rows.into_iter().map(|(what, frames)| vec![what, units::grouped(frames)]);
+    text += &look.table(&["FRAMES AND RULES", ">SINCE THE START"], rows);
+    text += "\n";
+    text + &rule_table(&rules.rules, false, look)
+}
+
+/// One line: what was forwarded and what went up in the interval of `status`.
+pub fn route_line(status: &RouteStatus) -> String {
+    let all = status.rates.as_ref().map(RouteRates::sum).unwrap_or_default();
     format!(
         "{}  forwarded {}  up to the kernel {}  asked {}",
         status.mode.name(),
-        rate(|t| t.forwarded),
-        rate(RouteTotals::up),
-        rate(|t| t.looked_up)
+        units::pps(all.forwarded_pps),
+        units::pps(all.up_pps),
+        units::pps(all.looked_up_pps)
     )
 }

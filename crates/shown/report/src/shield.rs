@@ -2,7 +2,7 @@
 
 use model::{
     counters::{Counter, Row},
-    shield::{ShieldStatus, Totals},
+    shield::{RuleStatus, ShieldStatus, Totals},
     units,
 };
 
@@ -115,16 +115,7 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     text += "\n";
     text += &look.table(&["FRAMES", ">SINCE THE START", ">RATE"], rows);
     text += "\n";
-    let rules = status.rules.iter().map(|rule| {
-        vec![
-            rule.name.clone(),
-            rule.does(),
-            units::grouped(rule.packets),
-            rule.pps.map_or_else(String::new, units::pps),
-            if rule.limited > 0 { units::grouped(rule.limited) } else { String::new() },
-        ]
-    });
-    text += &look.table(&["RULE", "ACTION", ">PACKETS", ">RATE", ">BEYOND LIMIT"], rules);
+    text += &rule_table(&status.rules, true, look);
     if !status.attacks.is_empty() {
         let attacks = status.attacks.iter().map(|attack| {
             let shadow = if attack.shadow { "shadow: " } else { "" };
@@ -142,8 +133,22 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     text
 }
 
+/// Rules with what they counted, and with `rates` their packets per second.
+pub(crate) fn rule_table(rules: &[RuleStatus], rates: bool, look: Look) -> String {
+    let row = |rule: &RuleStatus| {
+        let mut row = vec![rule.name.clone(), rule.does(), units::grouped(rule.packets)];
+        row.extend(rates.then(|| rule.pps.map_or_else(String::new, units::pps)));
+        row.push(if rule.limited > 0 { units::grouped(rule.limited) } else { String::new() });
+        row
+    };
+    let mut heads = vec!["RULE", "ACTION", ">PACKETS"];
+    heads.extend(rates.then_some(">RATE"));
+    heads.push(">BEYOND LIMIT");
+    look.table(&heads, rules.iter().map(row))
+}
+
 /// A moment of RFC 3339 without the parts of its second.
-fn to_the_second(moment: &str) -> String {
+pub(crate) fn to_the_second(moment: &str) -> String {
     let (whole, _) = moment.split_once('.').unwrap_or((moment, ""));
     format!("{}Z", whole.trim_end_matches('Z'))
 }

@@ -17,9 +17,12 @@ pub fn top_text(sample: &TopSample, look: Look) -> String {
     let parts = [sample.when.clone(), sample.hostname.clone(), format!("interval {:.2} s", sample.interval_s)];
     out.push_str(&look.line_of(&parts));
     let _ = write!(out, "\n{}", interfaces(&sample.interfaces, look));
-    for section in
-        [drops(&sample.interfaces, look), queues(&sample.interfaces, look), moderation(&sample.interfaces, look)]
-    {
+    for section in [
+        drops(&sample.interfaces, look),
+        fast_path(&sample.interfaces, look),
+        queues(&sample.interfaces, look),
+        moderation(&sample.interfaces, look),
+    ] {
         if !section.is_empty() {
             let _ = write!(out, "\n{section}");
         }
@@ -52,6 +55,19 @@ fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
         "{table}{}",
         look.paragraph("LOST: by NIC, driver or stack. Losses in sockets and rules: `evenkeel ledger`.")
     )
+}
+
+/// What `evenkeel route` forwards of what comes in.
+fn fast_path(interfaces: &[InterfaceRates], look: Look) -> String {
+    let row = |i: &InterfaceRates| {
+        let route = i.route.as_ref()?;
+        let share = route.share().map_or_else(|| NOT_COUNTED.to_owned(), units::percent);
+        let rates = [units::pps(route.forwarded_pps), units::pps(route.up_pps), share];
+        Some([i.name.clone(), route.mode.name().to_owned()].into_iter().chain(rates).collect())
+    };
+    let rows: Vec<Vec<String>> = interfaces.iter().filter_map(row).collect();
+    let heads = ["INTERFACE", "FAST PATH", ">FORWARDED", ">UP TO THE KERNEL", ">SHARE"];
+    if rows.is_empty() { String::new() } else { look.table(&heads, rows) }
 }
 
 fn moderation(interfaces: &[InterfaceRates], look: Look) -> String {

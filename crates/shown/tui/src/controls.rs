@@ -36,7 +36,7 @@ impl Controls {
     /// Does what a key of all views means.
     pub(crate) fn press(&mut self, key: KeyCode) -> Reaction {
         match key {
-            KeyCode::Char('?') => self.help = !self.help,
+            KeyCode::Char('?' | 'h') => self.help = !self.help,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('+' | '=') => self.step(INTERVALS_MS.iter().find(|&&ms| ms > self.interval_ms())),
             KeyCode::Char('-') => self.step(INTERVALS_MS.iter().rev().find(|&&ms| ms < self.interval_ms())),

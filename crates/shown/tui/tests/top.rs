@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use model::{
     CoreLoad, CpuSet,
-    top::{Coalescing, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
+    route::RouteMode,
+    top::{Coalescing, CoreRates, DropRate, FastPathRates, InterfaceRates, QueueRates, TopSample},
 };
 use ratatui::{
     Terminal,
@@ -138,4 +139,23 @@ fn no_size_makes_it_panic() {
         }
     }
     screen(&View::new(Duration::from_secs(1), Filter::All, true), 80, 24);
+}
+
+#[test]
+fn the_fast_path_has_its_columns_where_it_runs() {
+    let mut sample = sample(2, 1.0);
+    assert!(!drawn_of(sample.clone(), 80).contains("FAST PATH"));
+    let route = FastPathRates { mode: RouteMode::Routed, forwarded_pps: 4_399_000.0, up_pps: 1_000.0 };
+    sample.interfaces[0].route = Some(route);
+    for width in [80, 120, 200] {
+        let text = drawn_of(sample.clone(), width);
+        let row = text.lines().find(|line| line.starts_with("eth0")).expect("its row");
+        assert!(row.contains("routed 100.0 %") && row.contains("4.40 Mpps"), "{width}: {text}");
+    }
+}
+
+fn drawn_of(sample: TopSample, width: u16) -> String {
+    let mut view = View::new(Duration::from_secs(1), Filter::Busy, false);
+    view.push(sample);
+    screen(&view, width, 24)
 }

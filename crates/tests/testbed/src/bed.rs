@@ -15,7 +15,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 
-use crate::{privileged, said, skip};
+use crate::{privileged, skip};
 
 /// Namespaces that belong to a test, and a folder for its files. All of it goes when it is dropped.
 #[derive(Debug)]
@@ -120,25 +120,13 @@ impl Space {
     /// Runs a program with these words as its arguments, in the namespace with its own /sys; what it prints.
     #[track_caller]
     pub fn output(&self, line: &str) -> String {
-        let mut words = line.split(' ');
-        let mut command = Command::new(words.next().expect("a program"));
-        command.args(words);
-        self.succeeds(command)
+        self.run(|| crate::run(line))
     }
 
     /// Gives netfilter a script.
     #[track_caller]
     pub fn nft(&self, script: &str) {
-        let mut nft = Command::new("nft");
-        nft.arg(script);
-        self.succeeds(nft);
-    }
-
-    #[track_caller]
-    fn succeeds(&self, mut command: Command) -> String {
-        let done = self.run(|| command.output().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program())));
-        assert!(done.status.success(), "{command:?}: {}", said(&done));
-        crate::text(&done.stdout)
+        self.run(|| crate::nft(script));
     }
 
     /// A file as it is in the namespace.

@@ -19,7 +19,7 @@ mod witness;
 pub use bed::{Bed, End, Space, in_namespace, in_namespace_with_sys};
 pub use kept::{Kept, steering, unspread};
 pub use ports::PortsBed;
-pub use program::{Running, ended, fixture, fixtures, json, log, refused, said, text};
+pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, run, said, text};
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;

@@ -107,6 +107,30 @@ impl Drop for Running {
     }
 }
 
+/// Runs a program with these words as its arguments; what it prints. Fails unless it succeeds.
+#[track_caller]
+pub fn run(line: &str) -> String {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().expect("a program"));
+    command.args(words);
+    succeeds(command)
+}
+
+/// Gives netfilter a script.
+#[track_caller]
+pub fn nft(script: &str) {
+    let mut command = Command::new("nft");
+    command.arg(script);
+    succeeds(command);
+}
+
+#[track_caller]
+fn succeeds(mut command: Command) -> String {
+    let done = command.output().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program()));
+    assert!(done.status.success(), "{command:?}: {}", said(&done));
+    text(&done.stdout)
+}
+
 /// Fails unless a program ended with `code` without a panic; all that it said.
 #[track_caller]
 pub fn ended(output: &Output, code: i32) -> String {

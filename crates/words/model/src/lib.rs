@@ -20,6 +20,8 @@ mod machine;
 mod prefix_counts;
 pub mod profile;
 pub mod route;
+mod route_event;
+mod route_rates;
 mod route_totals;
 pub mod run;
 pub mod schema;

@@ -1,15 +1,26 @@
 //! A router's fast path: who forwards, what stands against it, what became of the frames.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::CpuSet;
-pub use crate::route_totals::RouteTotals;
+use crate::{
+    CpuSet,
+    shield::{RuleStatus, Totals},
+    units,
+};
+pub use crate::{
+    route_event::{RouteEvent, RouteMoment},
+    route_rates::{PortCounters, PortRates, ReasonRate, RouteRates},
+    route_totals::RouteTotals,
+};
 
 /// Who forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteMode {
     /// The kernel alone.
+    #[default]
     Standard,
     /// The fast path what it can, the kernel the rest.
     Routed,
@@ -83,7 +94,8 @@ impl std::str::FromStr for CtMark {
 /// Something that the fast path cannot honour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`.
+    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`; in mode stateful
+    /// `consent`, `zones`, `fwmark`, `conntrack`; of notes `tcp-window`, `acct`, `passed-by`.
     pub code: String,
     /// The thing itself, in words.
     pub what: String,
@@ -92,7 +104,7 @@ pub struct Obstacle {
 }
 
 /// A port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RoutePort {
     /// The interface.
     pub interface: String,
@@ -102,6 +114,9 @@ pub struct RoutePort {
     pub sends: bool,
     /// Since the start.
     pub totals: RouteTotals,
+    /// What the interface itself has counted.
+    #[serde(default)]
+    pub counters: PortCounters,
     /// What was lost on the way to the CPUs that forward; none: no frames are handed on, or this kernel does not tell.
     #[serde(default)]
     pub lost: Option<RouteLost>,
@@ -170,8 +185,56 @@ impl ShadowResult {
     }
 }
 
-/// A router at one moment.
+/// Stateless rules before the fast path. They hold in every mode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RouteRulesStatus {
+    /// The file.
+    pub file: String,
+    /// The time at which they came to hold, RFC 3339 in UTC.
+    pub loaded: String,
+    /// Reloads since the start.
+    pub reloads: u64,
+    /// Why the last reload was refused, if it was: the rules before it hold.
+    pub refused: Option<String>,
+    /// The verdict on packets that no rule decides about: pass or drop.
+    pub default: String,
+    /// The verdict on IP packets that are cut short or contradict themselves.
+    pub malformed: String,
+    /// They stay on the ports when the process ends.
+    pub stays: bool,
+    /// Ports on which they do not hold any more: removed, or the program was taken off by another tool.
+    pub ended: Vec<String>,
+    /// The rules in their order, those of the management allow-list first, with what all ports counted.
+    pub rules: Vec<RuleStatus>,
+    /// All frames that came in by the ports.
+    pub totals: Totals,
+}
+
+/// In a sentence.
+impl fmt::Display for ShadowResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.compared() == 0 {
+            return f.write_str("shadow: no frame came that could be compared");
+        }
+        let others = [
+            (self.way, "by another way"),
+            (self.macs, "with other MAC addresses"),
+            (self.hop_limit, "with other hops left"),
+            (self.not_sent, "not sent by the kernel"),
+        ];
+        let others: Vec<String> = others
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{} {what}", units::grouped(*count)))
+            .collect();
+        let others = if others.is_empty() { "none otherwise".to_owned() } else { others.join(", ") };
+        let (same, compared) = (units::grouped(self.same), units::grouped(self.compared()));
+        write!(f, "shadow: {same} of {compared} frames left as the kernel sent them, {others}")
+    }
+}
+
+/// A router at one moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RouteStatus {
     /// The process.
     pub pid: u32,
@@ -199,6 +262,18 @@ pub struct RouteStatus {
     pub cpus: Option<CpuSet>,
     /// What the shadow found, if it ran.
     pub shadow: Option<ShadowResult>,
+    /// The rules before the fast path; none: it has none.
+    #[serde(default)]
+    pub rules: Option<RouteRulesStatus>,
+    /// When this was (RFC 3339, UTC).
+    #[serde(default)]
+    pub when: String,
+    /// What happened last, the newest at the end.
+    #[serde(default)]
+    pub events: Vec<RouteMoment>,
+    /// What was done per second; none where no interval was measured.
+    #[serde(default)]
+    pub rates: Option<RouteRates>,
 }
 
 impl RouteStatus {

@@ -75,8 +75,10 @@ macro_rules! route_totals {
                     { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections whose way out changed") };
                 translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
                     { row: IfAny("  translated") };
+                shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
+                    { row: IfAny("in shadow, by the kernel") };
                 sampled: Frames "evenkeel_route_sampled_frames" "Frames that the shadow compared with what the kernel did."
-                    { row: IfAny("compared in shadow") };
+                    { row: IfAny("  compared with the kernel") };
                 handed: Frames "evenkeel_route_handed_frames" "Frames that the core that received them handed to one of the CPUs that forward."
                     { row: IfAny("handed to another CPU") };
                 taken: Frames "evenkeel_route_taken_frames" "Frames that the CPUs that forward took out of their queues."

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CoreLoad, CpuSet};
+use crate::{CoreLoad, CpuSet, route::RouteMode, units};
 
 /// The events on the machine during one interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -48,6 +48,34 @@ pub struct InterfaceRates {
     pub queues: Vec<QueueRates>,
     /// Interrupt coalescing, when the driver says.
     pub coalescing: Option<Coalescing>,
+    /// The fast path of `evenkeel route`, where it runs.
+    #[serde(default)]
+    pub route: Option<FastPathRates>,
+}
+
+/// What the fast path of `evenkeel route` does with the frames that come in by an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct FastPathRates {
+    /// Who forwards.
+    pub mode: RouteMode,
+    /// Frames forwarded by the fast path, per second.
+    pub forwarded_pps: f64,
+    /// Frames that went up to the kernel, per second.
+    pub up_pps: f64,
+}
+
+impl FastPathRates {
+    /// The share that it forwarded of what it saw; none: it saw nothing.
+    pub fn share(&self) -> Option<f64> {
+        let all = self.forwarded_pps + self.up_pps;
+        (all > 0.0).then(|| self.forwarded_pps / all)
+    }
+
+    /// Mode and share: `routed 99.9 %`.
+    pub fn in_words(&self) -> String {
+        let share = self.share().map_or_else(String::new, |share| format!(" {}", units::percent(share)));
+        format!("{}{share}", self.mode.name())
+    }
 }
 
 impl InterfaceRates {

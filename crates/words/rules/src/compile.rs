@@ -12,6 +12,7 @@ use crate::{
 
 mod addresses;
 mod cache;
+mod clock;
 mod conditions;
 mod counters;
 pub mod lookup;
@@ -20,6 +21,7 @@ mod rows;
 mod values;
 
 pub use cache::Cache;
+pub use clock::expires_otherwise;
 pub use counters::{COUNTERS_MAX, Counters};
 pub use now::Now;
 

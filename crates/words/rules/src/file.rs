@@ -15,7 +15,7 @@ use super::{
     detection,
     keys::{self, Entry, Fault, SetNames, Word},
     management::Management,
-    rule::{Prefix, RULES_MAX, Rule, Rules, Verdict},
+    rule::{Action, Prefix, RULES_MAX, Rule, Rules, Verdict},
     sets::{self, SetSource},
     toml_words::{self, Text},
     words::{self, Wrong},
@@ -29,6 +29,8 @@ const TOP: &[&str] = &["default", "malformed", "protect", "management", "detecti
 /// So many unknown names get a proposal.
 const NEAREST_MAX: usize = 20;
 const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
+const BEFORE_ROUTER: &str =
+    "take it out, or run a shield before the router: evenkeel shield run INTERFACE --rules FILE";
 const SETS_INSTEAD: &str = "write [sets.NAME] with file = \"…\" or prefixes = [\"…\"]";
 
 /// The contents of a file: the rules, and what is to be known before they can be put in front of an interface.
@@ -49,11 +51,31 @@ pub struct RuleFile {
 /// # Errors
 /// The file cannot be read, or is not a set of rules.
 pub fn read(path: &Path) -> Result<RuleFile, RulesError> {
+    read_as(path, Keeper::Shield)
+}
+
+fn read_as(path: &Path, keeper: Keeper) -> Result<RuleFile, RulesError> {
     let text = input::read(path).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| std::io::Error::other("this is not text (UTF-8), as TOML is"))
     });
     let text = text.map_err(|source| RulesError::Read { what: "the rules", path: path.to_owned(), source })?;
-    parse_in(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
+    parse_as(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")), keeper)
+}
+
+/// As [`read`], for a router's port: what protects hosts is refused, with its place.
+///
+/// # Errors
+/// As for [`read`]; `protect`, `[detection]` and rules that challenge.
+pub fn read_for_router(path: &Path) -> Result<RuleFile, RulesError> {
+    read_as(path, Keeper::Router)
+}
+
+/// Who is to keep the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeper {
+    Shield,
+    /// It judges packet by packet: it watches nothing, and answers nobody.
+    Router,
 }
 
 /// The rules that `text` says; files of sets are found from the working directory.
@@ -66,6 +88,10 @@ pub fn parse(text: &str, name: &str) -> Result<Rules, RulesError> {
 
 /// As [`parse`], with all that the file says; files of sets are found from `folder`.
 pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, RulesError> {
+    parse_as(text, name, folder, Keeper::Shield)
+}
+
+fn parse_as(text: &str, name: &str, folder: &Path, keeper: Keeper) -> Result<RuleFile, RulesError> {
     let text = Text { name, text };
     let (table, errors) = DeTable::parse_recoverable(text.text);
     if !errors.is_empty() {
@@ -75,7 +101,7 @@ pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, Rules
         };
         return Err(RulesError::Rules(text.problems(errors.iter().map(fault).collect())));
     }
-    let mut reader = Reader { text, faults: Vec::new(), used: Vec::new(), sources: BTreeMap::new() };
+    let mut reader = Reader { text, keeper, faults: Vec::new(), used: Vec::new(), sources: BTreeMap::new() };
     let mut file = reader.top(table.get_ref());
     reader.sets_exist();
     if !reader.faults.is_empty() {
@@ -100,6 +126,7 @@ pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, Rules
 
 struct Reader<'a> {
     text: Text<'a>,
+    keeper: Keeper,
     faults: Vec<Fault>,
     used: SetNames,
     sources: BTreeMap<String, SetSource>,
@@ -116,6 +143,10 @@ impl Reader<'_> {
         file.rules.malformed = Verdict::Drop;
         for (key, value) in table {
             match key.get_ref().as_ref() {
+                word @ ("protect" | "detection") if self.keeper == Keeper::Router => {
+                    let what = format!("`{word}` watches hosts for attacks, which a router's rules do not");
+                    self.faults.push((key.span().start, Wrong::new(what, BEFORE_ROUTER)));
+                }
                 "default" => file.rules.default = self.verdict(value),
                 "malformed" => file.rules.malformed = self.verdict(value),
                 "protect" => file.rules.protected = self.prefixes(value),
@@ -203,6 +234,7 @@ impl Reader<'_> {
             }
             match keys::rule(&entries, at) {
                 Ok((mut rule, sets)) => {
+                    self.suits(&rule, &entries, at);
                     rule.line = Some(line);
                     self.used.extend(sets);
                     rules.push(rule);
@@ -218,6 +250,15 @@ impl Reader<'_> {
             self.faults.push((beyond.span().start, wrong));
         }
         rules
+    }
+
+    /// Of a router's rules none answers SYNs.
+    fn suits(&mut self, rule: &Rule, entries: &[Entry], at: usize) {
+        if self.keeper == Keeper::Router && rule.action == Action::Challenge {
+            let word = entries.iter().find(|entry| entry.key.text == "action").and_then(|entry| entry.words.first());
+            let what = format!("rule `{}` answers SYNs in place of a server, which a router's rules do not", rule.name);
+            self.faults.push((word.map_or(at, |word| word.at), Wrong::new(what, BEFORE_ROUTER)));
+        }
     }
 
     fn second(&mut self, name: &Word, first: usize) {

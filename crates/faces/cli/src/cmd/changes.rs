@@ -10,6 +10,7 @@ use host::{
 use serde::Serialize;
 
 use crate::{
+    args::state_flag,
     failure::{Failure, Lines, caution, note},
     signals::{Second, stop_flag},
 };
@@ -77,7 +78,7 @@ impl Terms<'_> {
                 "{} written and read back. Take it back: evenkeel undo {}{}",
                 settings(made.written as usize),
                 short_name(session),
-                self.state_flag()
+                state_flag(self.state)
             )),
         }
     }
@@ -87,13 +88,9 @@ impl Terms<'_> {
         if let Some(seconds) = self.commit_confirm {
             note(format_args!(
                 "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",
-                self.state_flag()
+                state_flag(self.state)
             ));
         }
-    }
-
-    fn state_flag(&self) -> String {
-        self.state.map_or_else(String::new, |s| format!(" --state {}", s.display()))
     }
 }
 

@@ -1,27 +1,27 @@
 //! `evenkeel route`: a router's fast path.
 
-mod rules;
+mod consent;
+mod outputs;
+mod show;
+mod unit;
 
-use std::{
-    io,
-    str::FromStr,
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use std::{io, path::PathBuf, str::FromStr, sync::mpsc, time::Duration};
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{
     CpuSet,
-    route::{CtMark, RouteMode, RouteStatus},
-    schema::Document,
+    route::{CtMark, RouteMode},
 };
 use report::Look;
 use route::{
-    RouteError, RouteEvent, RouteSettings, Router,
+    RouteError, RouteSettings, Router,
     control::{self, Answer, Command, Paths},
+    rules::RouteRules,
+    seen::Seen,
 };
+use rules::requester::Requester;
 use serve::{ServeError, Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
@@ -29,6 +29,7 @@ use crate::{
     args::XDP_MODES,
     failure::{Failure, Outcome, note, print, print_json},
     numbers::words,
+    output::end_soon,
     time::{interval, time},
 };
 
@@ -50,9 +51,16 @@ enum Action {
     Mode(ModeArgs),
     Cpus(CpusArgs),
     Check(CheckArgs),
-    Rules(rules::RulesArgs),
+    Reload(ReloadArgs),
+    Rules(consent::RulesArgs),
     Stop(StopArgs),
+    Unit(unit::UnitArgs),
 }
+
+/// Next hops that each CPU remembers, unless another number is asked for.
+const REMEMBER: u32 = 32768;
+/// Frames that the queue to a CPU holds, unless another number is asked for.
+const CPU_QUEUE: u32 = 2048;
 
 /// A mode, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,14 +86,9 @@ impl From<Mode> for RouteMode {
     }
 }
 
-/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
-///
-///     evenkeel route run eth0 eth1
-///
-/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
-/// Only when no frame would have left otherwise does the fast path forward.
+/// What a router is to be: the options that `route run` and `route unit` share.
 #[derive(Debug, Args)]
-struct RunArgs {
+struct RouterArgs {
     /// Ports to forward between. What leaves by another interface goes up to the kernel.
     #[arg(value_name = "INTERFACE", required = true)]
     interfaces: Vec<String>,
@@ -96,25 +99,40 @@ struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
     /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
-    #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str, help_heading = "Operation")]
+    #[arg(long, hide_short_help = true, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str, help_heading = "Operation")]
     mark: CtMark,
     /// CPUs that forward, such as 2-3 [default: those that receive].
     ///
     /// The core that receives a frame for this router hands it to one of them: each flow to one, both directions to the same. Worth it where an
     /// interface has fewer queues than there are cores for it.
-    #[arg(long, value_name = "CPUS", help_heading = "Operation")]
+    #[arg(long, value_name = "CPUS", conflicts_with = "rules", help_heading = "Operation")]
     cpus: Option<CpuSet>,
     /// Frames that the queue of each port to each of these CPUs holds.
     #[arg(
         long,
         hide_short_help = true,
         value_name = "N",
-        default_value_t = 2048,
+        default_value_t = CPU_QUEUE,
         value_parser = clap::value_parser!(u32).range(8..=i64::from(bpf::ROUTE_QUEUE_MAX)),
         help_heading = "Operation"
     )]
     cpu_queue: u32,
-    /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
+    /// Rules (TOML) for what comes in by a port, in each mode.
+    ///
+    /// The file is one as for `shield run`.
+    #[arg(long, short, value_name = "FILE", help_heading = "Rules")]
+    rules: Option<PathBuf>,
+    /// The rules stay at the end, until `route stop`.
+    ///
+    /// They stay whatever ends this process. The kernel forwards what they pass.
+    #[arg(long, requires = "rules", help_heading = "Rules")]
+    rules_stay: bool,
+    /// Start even if a rule would cut off the ssh session you are typing in.
+    #[arg(long, hide_short_help = true, requires = "rules", help_heading = "Rules")]
+    force: bool,
+    /// After an obstacle stay in mode standard.
+    ///
+    /// `route mode` then says when the fast path begins again.
     #[arg(long, help_heading = "Operation")]
     stay: bool,
     /// Mode of the XDP program.
@@ -132,18 +150,34 @@ struct RunArgs {
         long,
         hide_short_help = true,
         value_name = "N",
-        default_value_t = 32768,
+        default_value_t = REMEMBER,
         value_parser = clap::value_parser!(u32).range(64..=1 << 22),
         help_heading = "Operation"
     )]
     remember: u32,
-    /// Interval of the lines, 100ms to 1h.
+    #[command(flatten)]
+    outputs: outputs::OutputArgs,
+}
+
+/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
+///
+///     evenkeel route run eth0 eth1
+///
+/// On a terminal this shows a live view; `?` lists its keys, `q` asks before it ends the fast path.
+///
+/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
+/// Only when no frame would have left otherwise does the fast path forward.
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    router: RouterArgs,
+    /// Interval of the view or of the lines, 100ms to 1h.
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval, help_heading = "Output")]
     interval: Duration,
     /// Print JSON (schema evenkeel.route.status/1), one document per line and interval.
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Print only events and messages, on stderr.
+    /// Show no view: print only events and messages, on stderr.
     #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
     quiet: bool,
 }
@@ -206,6 +240,19 @@ struct CheckArgs {
     json: bool,
 }
 
+/// Read the file of rules again. Each packet meets the old rules or the new ones; after an error the old ones go on.
+///
+/// The ssh session you are typing in is added to the management allow-list, unless the file says session = false.
+#[derive(Debug, Args)]
+struct ReloadArgs {
+    /// Load the rules even if one would cut off the ssh session you are typing in.
+    #[arg(long)]
+    force: bool,
+    /// Print JSON (schema evenkeel.route.reload/1).
+    #[arg(long)]
+    json: bool,
+}
+
 /// End the fast path. The kernel forwards.
 #[derive(Debug, Args)]
 struct StopArgs {
@@ -219,15 +266,24 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Run(args) => return tend(args),
         Action::Check(args) => return check(args),
-        Action::Rules(args) => return rules::run(args),
+        Action::Unit(args) => return unit::run(args),
+        Action::Rules(args) => return consent::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Cpus(args) => change_cpus(args),
+        Action::Reload(args) => reload(args),
         Action::Stop(args) => stop(args),
     };
     match done {
         Err(RouteError::None) => {
             note(RouteError::None);
+            let left = route::stay::left();
+            if !left.is_empty() {
+                note(format_args!(
+                    "the rules of one that ended hold on {}; `evenkeel route stop` takes them off",
+                    left.join(", ")
+                ));
+            }
             Ok(Outcome::No)
         }
         Err(error) if is_denied(&error) => {
@@ -274,6 +330,29 @@ fn by_whom(cpus: &CpuSet) -> String {
     }
 }
 
+fn reload(args: &ReloadArgs) -> Result<Result<Outcome, Failure>, RouteError> {
+    let asked = Requester { sessions: host::session::sessions(), force: args.force };
+    let answer = control::ask(&Command::Reload(asked))?;
+    let said = control::said(&answer);
+    let reloaded = match &answer {
+        Answer::Reloaded(reloaded) => Some(reloaded),
+        Answer::Refused(_) => None,
+        other => return Ok(Err(unexpected(other))),
+    };
+    if args.json {
+        let body = serde_json::json!({ "done": reloaded.is_some(), "message": said, "reloaded": reloaded });
+        if let Err(failure) = print_json("route.reload", body) {
+            return Ok(Err(failure));
+        }
+    }
+    let Some(reloaded) = reloaded else { return Ok(Err(Failure::usage(anyhow!(said)))) };
+    reloaded.warnings.iter().for_each(note);
+    Ok(match args.json {
+        true => Ok(Outcome::Fine),
+        false => print(&format!("{said}\n")).map(|()| Outcome::Fine),
+    })
+}
+
 fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     let answer = control::stop()?;
     Ok(conclude("route.stop", args.json, &answer, "the fast path is gone; the kernel forwards"))
@@ -283,7 +362,7 @@ fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outco
     let (is_done, message) = match answer {
         Answer::Done => (true, done),
         Answer::Refused(why) => (false, why.as_str()),
-        Answer::Status(_) => return Err(unexpected(answer)),
+        Answer::Status(_) | Answer::Reloaded(_) => return Err(unexpected(answer)),
     };
     match (json, is_done) {
         (true, _) => print_json(verb, serde_json::json!({ "done": is_done, "message": message }))?,
@@ -319,86 +398,84 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         "a router's fast path",
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
+    let RouterArgs {
+        interfaces,
+        mode,
+        trial,
+        rules,
+        rules_stay,
+        force,
+        mark,
+        cpus,
+        cpu_queue,
+        stay,
+        xdp_mode,
+        remember,
+        outputs,
+    } = &args.router;
+    let rules = rules.as_deref().map(|file| {
+        let asked = Requester { sessions: host::session::sessions(), force: *force };
+        let (rules, told) = RouteRules::read(file, &asked)?;
+        Ok::<_, RouteError>((if *rules_stay { rules.staying() } else { rules }, told))
+    });
+    let (rules, told) = rules.transpose()?.unzip();
+    told.iter().flatten().for_each(note);
     let paths = Paths::here();
     let held = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    let mut router = Router::start(RouteSettings {
-        ports: args.interfaces.clone(),
-        xdp: args.xdp_mode,
-        slots: args.remember,
+    let mut seen = Seen::open(&outputs.settings())?;
+    let settings = RouteSettings {
+        ports: interfaces.clone(),
+        xdp: *xdp_mode,
+        slots: *remember,
         mode: RouteMode::Standard,
-        returns: !args.stay,
-        trial: args.trial,
-        mark: args.mark,
-        cpus: args.cpus.clone().unwrap_or_default(),
-        queue: args.cpu_queue,
-    })?;
+        returns: !stay,
+        trial: *trial,
+        mark: *mark,
+        cpus: cpus.clone().unwrap_or_default(),
+        queue: *cpu_queue,
+    };
+    let (mut router, told) = Router::start_with(settings, rules)?;
+    told.iter().for_each(note);
     if !router.unwatched().is_empty() {
         note(format_args!(
             "this kernel does not let these functions be followed: {}. What they change is heard of by netlink, some milliseconds later",
             router.unwatched().join(", ")
         ));
     }
-    router.set_mode(args.mode.into())?;
+    router.set_mode((*mode).into())?;
     for it in router.notes() {
         note(format_args!("{} ({}). {}", it.what, it.code, it.remedy));
     }
-    note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
+    note(format_args!("{}: mode {} ({} XDP)", interfaces.join(", "), router.mode().name(), router.xdp_mode()));
+    if let Some(rules) = router.rules() {
+        let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
+        note(format_args!("{} active in each mode; they {end}", rules.holding()));
+    }
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&paths.socket(), to)?;
+    let listener = Listener::start(&paths.socket(), to.clone())?;
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
-    let mut shown = Shown { args, before: router.status()?, at: Instant::now(), failed: None };
-    let ran = control::run(&mut router, &held, &requests, &signals.stop, |router, event| match event {
-        Some(event) => tell(event),
-        None => shown.look(router),
-    });
+    let show = show::Show { interval: args.interval, json: args.json, quiet: args.quiet, wanted: (*mode).into() };
+    let show::Ended { ran, shown } = show.while_it_runs(&to, &signals, |emit| {
+        // It goes with its loop: what was asked too late is not waited for.
+        let requests = requests;
+        control::run(&mut router, &held, &requests, &signals, &mut seen, emit)
+    })?;
+    let stays = router.rules().is_some_and(RouteRules::stays);
     drop(router);
     drop(listener);
-    note("the fast path is gone; the kernel forwards");
+    seen.end();
+    let failed = ran.as_ref().err().map(model::Classified::class);
+    end_soon(failed.map_or(0, model::ErrorClass::exit_code));
+    note(match stays {
+        true => {
+            "the fast path is gone; the kernel forwards what the rules pass, which stay until `evenkeel route stop`"
+        }
+        false => "the fast path is gone; the kernel forwards",
+    });
     ran?;
-    match shown.failed {
-        Some(failure) if !failure.is_broken_pipe() => Err(failure),
-        _ => Ok(Outcome::Fine),
-    }
-}
-
-/// Lines at intervals, as long as somebody reads them.
-struct Shown<'a> {
-    args: &'a RunArgs,
-    before: RouteStatus,
-    at: Instant,
-    failed: Option<Failure>,
-}
-
-impl Shown<'_> {
-    fn look(&mut self, router: &Router) {
-        let seconds = self.at.elapsed();
-        if self.args.quiet || self.failed.is_some() || seconds < self.args.interval {
-            return;
-        }
-        // What cannot be read now is told of by the loop.
-        let Ok(status) = router.status() else { return };
-        let line = match self.args.json {
-            true => serde_json::to_string(&Document::new("route.status", 1, &status)).unwrap_or_default(),
-            false => report::route_line(&status, &self.before, seconds.as_secs_f64()),
-        };
-        self.failed = print(&(line + "\n")).err();
-        (self.before, self.at) = (status, Instant::now());
-    }
-}
-
-fn tell(event: &RouteEvent) {
-    match event {
-        RouteEvent::Mode(mode, why) => note(format_args!("mode {}: {why}", mode.name())),
-        RouteEvent::Obstacle(it) => note(format_args!("in the way: {} ({}). {}", it.what, it.code, it.remedy)),
-        RouteEvent::Cleared(it) => note(format_args!("not in the way any more: {} ({})", it.what, it.code)),
-        RouteEvent::PortEnded(why) => note(format_args!("a port ended: {why}")),
-        RouteEvent::Cpus(cpus) => note(format_args!("CPUs went offline or came back: {}", by_whom(cpus))),
-        RouteEvent::Compared(result) => {
-            note(report::shadow_text(result));
-            result.examples.iter().for_each(|example| note(format_args!("  {example}")));
-        }
-    }
+    shown?;
+    Ok(Outcome::Fine)
 }

@@ -3,7 +3,6 @@
 mod ask;
 mod judge;
 mod options;
-mod output;
 mod run;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! `evenkeel top`: where packets, losses and CPU time are right now.
 
+mod fast_path;
 mod meter;
 mod settings;
 

@@ -131,7 +131,9 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
             note(format_args!("session {name} is of an earlier boot: its settings went with that, nothing to undo"));
             continue;
         }
-        if let Err(failure) = refuse_elsewhere(&session).and_then(|()| refuse_if_alive(&session, args.force)) {
+        if let Err(failure) =
+            refuse_elsewhere(&session, &args.state).and_then(|()| refuse_if_alive(&session, args.force))
+        {
             // What is refused here must not keep the others from being taken back, unless it is the only one.
             if !args.all {
                 return Err(failure);
@@ -143,7 +145,8 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         let options = UndoOptions { force: args.force, dry_run: args.dry_run, go_on: false, in_order: args.all };
         let report = session.undo(&writer, &mut Live, options);
         if !args.json {
-            print_report(&mut lines, short_name(&name), &report, args.dry_run);
+            let again = format!("evenkeel undo --force {}{}", short_name(&name), args.state.flag());
+            print_report(&mut lines, short_name(&name), &report, &again, args.dry_run);
         }
         let complete = report.is_complete();
         unrecorded = unrecorded.or_else(|| report.unrecorded.clone());
@@ -168,17 +171,18 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
 }
 
 /// A session of another network namespace: an interface of the same name here is not the one that was changed.
-fn refuse_elsewhere(session: &Session) -> Result<(), Failure> {
+fn refuse_elsewhere(session: &Session, state: &StateArg) -> Result<(), Failure> {
     let Some(netns) = session.other_netns() else { return Ok(()) };
     let name = short_name(&session.header.session);
+    let undo = format!("evenkeel undo {name}{}", state.flag());
     let is_it = |path: &Path| fs::metadata(path).is_ok_and(|m| m.ino() == netns);
     let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries("/run/netns").find(|e| is_it(&e.path())).map(|e| e.file_name());
     let enter = match named {
-        Some(namespace) => format!("ip netns exec {} evenkeel undo {name}", namespace.to_string_lossy()),
+        Some(namespace) => format!("ip netns exec {} {undo}", namespace.to_string_lossy()),
         None => match entries("/proc").find(|e| is_it(&e.path().join("ns/net"))) {
             Some(process) => {
-                format!("nsenter --net=/proc/{}/ns/net evenkeel undo {name}", process.file_name().to_string_lossy())
+                format!("nsenter --net=/proc/{}/ns/net {undo}", process.file_name().to_string_lossy())
             }
             None => "no process and no file of /run/netns holds that namespace any more: if it is gone, so are its \
                      settings, and nothing is to be done"
@@ -220,7 +224,7 @@ fn refuse_if_alive(session: &Session, force: bool) -> Result<(), Failure> {
     )))
 }
 
-fn print_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bool) {
+fn print_report(lines: &mut Lines, session: &str, report: &UndoReport, again: &str, dry_run: bool) {
     if dry_run {
         for step in &report.steps {
             match &step.state {
@@ -237,8 +241,8 @@ fn print_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: 
     match report.is_complete() {
         true => lines.print(format_args!("session {session}: {settings} put back, all is as before it")),
         false => lines.print(format_args!(
-            "session {session}: stopped after {settings}; the line before this one says why. `evenkeel undo --force {session}` \
-             overwrites what somebody else wrote"
+            "session {session}: stopped after {settings}; the line before this one says why. `{again}` overwrites what \
+             somebody else wrote"
         )),
     }
 }
@@ -316,7 +320,10 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
         say(
             None,
             false,
-            "Nothing to confirm: no session waits. `evenkeel undo --list` shows what was taken back.".into(),
+            format!(
+                "Nothing to confirm: no session waits. `evenkeel undo --list{}` shows what was taken back.",
+                args.state.flag()
+            ),
         )?;
         return lines.end(false, Outcome::No);
     };
@@ -328,7 +335,11 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
         return lines.end(false, Outcome::No);
     }
     session.confirm(&writer)?;
-    say(Some(&name), true, format!("session {0} stays. Take it back: evenkeel undo {0}", short_name(&name)))?;
+    say(
+        Some(&name),
+        true,
+        format!("session {0} stays. Take it back: evenkeel undo {0}{1}", short_name(&name), args.state.flag()),
+    )?;
     lines.end(true, Outcome::Fine)
 }
 

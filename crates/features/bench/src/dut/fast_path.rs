@@ -1,6 +1,8 @@
 //! A box on which `route` forwards.
 
 use std::{
+    net::IpAddr,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,12 +13,13 @@ use std::{
 };
 
 use bpf::XdpMode;
-use lab::boxes::Inside;
+use lab::boxes::{Family, Inside, Network, Ruleset};
 use model::{
     CpuSet,
     route::{CtMark, RouteMode},
 };
-use route::{RouteError, RouteSettings, Router};
+use route::{RouteError, RouteSettings, Router, rules::RouteRules};
+use rules::{Action, Match, Place, Prefix, Rule, Rules, Verdict, file::RuleFile};
 
 use crate::BenchError;
 
@@ -34,7 +37,13 @@ pub(super) struct FastPath {
 
 impl FastPath {
     /// Puts it on both ports of the box; the fast path forwards when this comes back.
-    pub(super) fn start(inside: &Inside) -> Result<Self, BenchError> {
+    pub(super) fn start(
+        inside: &Inside,
+        family: Family,
+        mode: RouteMode,
+        rules: Option<&Ruleset>,
+    ) -> Result<Self, BenchError> {
+        let rules = rules.map(|rules| file(rules, &family.whole()));
         let ports = [Some(&inside.entry), inside.exit.as_ref()].into_iter().flatten();
         let settings = RouteSettings {
             ports: ports.map(|end| end.name.clone()).collect(),
@@ -52,8 +61,9 @@ impl FastPath {
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("ek-route".into()).spawn(move || {
             let start = || {
-                let mut router = Router::start(settings)?;
-                router.set_mode(RouteMode::Routed)?;
+                let rules = rules.map(|file| RouteRules::of(Path::new("the bench"), file)).transpose()?;
+                let (mut router, _) = Router::start_with(settings, rules)?;
+                router.set_mode(mode)?;
                 Ok::<_, RouteError>(router)
             };
             let (mut router, said) = match namespace.enter().map_err(BenchError::from).and_then(|()| Ok(start()?)) {
@@ -74,6 +84,23 @@ impl FastPath {
         started.recv().unwrap_or(Err(BenchError::Panicked("router's thread")))?;
         Ok(made)
     }
+}
+
+/// The rules of a filter of nftables, in the router's language.
+fn file(of: &Ruleset, accepted: &Network) -> RuleFile {
+    let whole = |address: IpAddr| Prefix { address, len: if address.is_ipv4() { 32 } else { 128 } };
+    let refuse = |(n, address)| Rule {
+        name: format!("refused-{n}"),
+        when: Match { source: vec![Place::Prefix(whole(address))], ..Match::default() },
+        action: Action::Drop,
+        ..Rule::default()
+    };
+    let mut all: Vec<Rule> = of.refused(accepted.address.is_ipv4()).into_iter().enumerate().map(refuse).collect();
+    let destination = Prefix { address: accepted.address, len: accepted.prefix_len };
+    let when = Match { destination: vec![Place::Prefix(destination)], ..Match::default() };
+    all.push(Rule { name: "accepted".to_owned(), when, action: Action::Pass, ..Rule::default() });
+    let rules = Rules { rules: all, default: Verdict::Drop, malformed: Verdict::Drop, ..Rules::default() };
+    RuleFile { rules, ..RuleFile::default() }
 }
 
 impl Drop for FastPath {

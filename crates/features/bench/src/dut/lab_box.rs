@@ -1,10 +1,11 @@
 //! Boxes in namespaces.
 
+use host::knob::{Knob, Live, Store};
 use lab::{
     BoxKind, BoxSpec, Lab, TestBox,
     boxes::{Napi, Place, Ruleset, Target},
 };
-use model::run::Sharing;
+use model::{route::CtMark, run::Sharing};
 
 use crate::BenchError;
 
@@ -23,19 +24,25 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         DutKind::Stateless => BoxKind::Firewall(rules(false)),
         DutKind::Bridge => BoxKind::Bridge,
         DutKind::XdpFib => BoxKind::XdpFib,
-        DutKind::Route => BoxKind::XdpRouter,
+        DutKind::Route | DutKind::RouteRules | DutKind::RouteStateful | DutKind::RouteNat => BoxKind::XdpRouter,
+        DutKind::Nat => BoxKind::Firewall(rules(true)),
     };
     let cores = options.cores;
     // Apart or not: the work is done where frames come from, which is a receive ring's thread where the box has its own core.
     let made = TestBox::build(lab, &BoxSpec { family: options.family, napi: Napi::Inline, ..BoxSpec::new(box_kind) })?;
+    if kind.tracks().is_some() {
+        consent(&made, kind, &rules(true))?;
+    }
     let mut settings = made.settings()?;
     if cores.sharing() == Sharing::Apart {
         settings.push(format!("receive rings of {RING_FRAMES} frames (CPU maps), their threads at nice -20"));
     }
     let identity = Identity { key: kind.key().into(), name: kind.name().into(), what: what(kind, options), settings };
     let mut dut = adopt(made, identity)?;
-    if kind == DutKind::Route {
-        dut.start_fast_path()?;
+    dut.tracks = kind.tracks();
+    if let Some(mode) = kind.fast_path() {
+        let rules = (kind == DutKind::RouteRules).then(|| rules(false));
+        dut.start_fast_path(mode, rules.as_ref())?;
     }
     // Without threads the receiving ends work where the box hands frames over, right behind each batch.
     let ends = (cores.sharing() == Sharing::Apart && !cores.receivers_share()).then_some(&cores.receiver);
@@ -45,6 +52,19 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         dut.ports = [first.in_thread(ends[1 % ends.len()])?, second];
     }
     Ok(dut)
+}
+
+/// Rules like those of the filter, translation, and the mark by which connections take the fast path.
+fn consent(made: &TestBox, kind: DutKind, rules: &Ruleset) -> Result<(), BenchError> {
+    if kind != DutKind::Nat {
+        made.load_rules(rules)?;
+    }
+    if kind.tracks() == Some(true) {
+        made.translate_sources()?;
+    }
+    let Some(inside) = made.inside().filter(|_| kind.fast_path().is_some()) else { return Ok(()) };
+    let mark = || Live.write(&Knob::MarkRules, &CtMark::default().to_string());
+    inside.namespace.run(mark)?.map_err(|e| BenchError::Machine(e.to_string()))
 }
 
 /// Makes ports of the ends of `made`, and lets its work go before that of others: the sender's core belongs to the sender, so that
@@ -61,7 +81,15 @@ pub(super) fn adopt(made: TestBox, mut identity: Identity) -> Result<Dut, BenchE
         identity.settings.push("NAPI threads at nice -20".into());
     }
     let ports = [port(made.sender(), made.target())?, port(receiver, back)?];
-    Ok(Dut { identity, family: made.spec().family, ports, fast_path: None, made: Some(made), _held: None })
+    Ok(Dut {
+        identity,
+        family: made.spec().family,
+        ports,
+        fast_path: None,
+        tracks: None,
+        made: Some(made),
+        _held: None,
+    })
 }
 
 fn port(place: &Place, target: Target) -> Result<TestPort, BenchError> {
@@ -83,6 +111,17 @@ fn what(kind: DutKind, options: &DutOptions<'_>) -> String {
         DutKind::XdpFib => {
             "An XDP program forwards by the kernel's routing table, before a socket buffer is made.".into()
         }
+        DutKind::RouteRules => format!(
+            "`evenkeel route` forwards past {} stateless rules, all on each port, of which the last alone matches.",
+            options.rules
+        ),
+        DutKind::RouteStateful => {
+            filter(" and asks for the state of the connection; `evenkeel route` forwards those that are established")
+        }
+        DutKind::Nat => filter(" and asks for the state of the connection, and translates sources"),
+        DutKind::RouteNat => filter(
+            " and asks for the state of the connection, and translates sources; `evenkeel route` does so for those that are established",
+        ),
         DutKind::Route => "`evenkeel route` forwards by the kernel's routing table and remembers each next hop.".into(),
     }
 }

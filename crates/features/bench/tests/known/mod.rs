@@ -2,12 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-    sync::atomic::AtomicBool,
-    time::Duration,
-};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
     BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Tester,
@@ -33,13 +28,7 @@ pub fn rule(dut: &Dut, rule: &str) {
          table ip ekknown {{ chain forward {{ type filter hook forward priority 10; policy accept; {rule}; }}; }}\n"
     );
     let inside = dut.lab_box().unwrap().inside().unwrap();
-    inside.namespace.run(|| nft(&script)).unwrap();
-}
-
-fn nft(script: &str) {
-    let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nftables is installed");
-    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "{script}");
+    inside.namespace.run(|| testbed::nft(&script)).unwrap();
 }
 
 /// A tester that sends `flows` flows one way.

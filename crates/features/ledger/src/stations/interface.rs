@@ -204,7 +204,12 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         .collect();
     for failure in failures(interface, traced).filter(|f| !f.among_dropped) {
         let target = traced.interval.interfaces.iter().find(|i| i.index == failure.target && failure.target != 0);
-        let words = target.map_or_else(|| failure.words.clone(), |t| format!("{} ({})", failure.words, t.name));
+        let words = match interface.routed {
+            // Without a target it may also have been meant for an AF_XDP socket.
+            Some(_) if failure.target != 0 || sockets.is_empty() => format!("evenkeel's fast path, {}", failure.words),
+            _ => failure.words.clone(),
+        };
+        let words = target.map_or_else(|| words.clone(), |t| format!("{words} ({})", t.name));
         row(
             words,
             format!("traced: {}", failure.tracepoint),

@@ -49,6 +49,7 @@ impl World {
     }
 }
 
+/// Mode standard, native, no trial, and back when an obstacle is gone.
 pub(crate) fn settings(ports: &[&str]) -> RouteSettings {
     RouteSettings {
         ports: ports.iter().map(|&port| port.to_owned()).collect(),

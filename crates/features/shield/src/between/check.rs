@@ -2,16 +2,14 @@
 
 use bpf::XdpError;
 use host::interface::{self, Peer};
+use port::offloads::{self, LRO, MERGING, Tags, UNCUT};
 use sys::link;
 
 use super::{
     Pair,
     link_state::{failed, flags},
 };
-use crate::{
-    error::ShieldError,
-    offloads::{self, LRO, MERGING, Tags, UNCUT},
-};
+use crate::error::ShieldError;
 
 /// The way in which frames cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

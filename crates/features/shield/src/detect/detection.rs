@@ -11,18 +11,25 @@ use model::{
     shield_event::{Happened, ShieldEvent},
 };
 use rules::{Action, Prefix, Rule, compile::Counters, detect::DetectConfig, tables::RuleCount};
-use serve::ServeError;
+use serve::{OutputSettings, Outputs, OutputsChange, ServeError};
 
-use super::{
-    Detector, Heavy, Learned, Reader,
-    outputs::{DetectionOutputs, OutputsChange},
-};
-use crate::metrics;
+use super::{Detector, Heavy, Learned, Reader};
+use crate::{events::event, metrics};
 
 /// Rules that could not be made to hold are given again after so long.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Sources that `status` shows.
 const SOURCES: usize = 8;
+
+/// The outputs that a configuration asks for.
+fn wanted(config: &DetectConfig) -> OutputSettings {
+    OutputSettings {
+        events: config.events.clone(),
+        hook: config.hook.as_ref().map(|hook| (hook.run.clone(), hook.timeout())),
+        metrics_file: config.metrics.file.clone(),
+        metrics_port: config.metrics.port,
+    }
+}
 
 /// Detects attacks. Whoever has it calls [`Detection::look`] every [`DetectConfig::every_ms`] and makes the rules hold that it gives.
 #[derive(Debug)]
@@ -32,7 +39,7 @@ pub struct Detection {
     reader: Reader,
     detector: Detector,
     heavy: Heavy,
-    outputs: DetectionOutputs,
+    outputs: Outputs,
     attacks: Vec<AttackStatus>,
     /// Counts of the mitigations' rules at the last look.
     before: HashMap<String, RuleCount>,
@@ -89,7 +96,7 @@ impl Detection {
             interface: interface.to_owned(),
             protected: protected.to_vec(),
             reader: Reader::new(watch),
-            outputs: DetectionOutputs::start(&config)?,
+            outputs: Outputs::start(&wanted(&config))?,
             detector: Detector::new(config, protected),
             heavy: Heavy::default(),
             attacks: Vec::new(),
@@ -120,7 +127,7 @@ impl Detection {
         protected: &[Prefix],
         watch: Option<Watch>,
     ) -> Result<Change, ServeError> {
-        let outputs = OutputsChange::open(&config, self.detector.config())?;
+        let outputs = OutputsChange::open(&wanted(&config), &wanted(self.detector.config()))?;
         Ok(Change { config, protected: protected.to_vec(), watch, outputs })
     }
 
@@ -190,7 +197,7 @@ impl Detection {
             (self.revision, self.not_held) = (self.detector.revision(), None);
             seen.rules = Some(self.detector.rules());
         }
-        seen.failures.extend(self.outputs.emit(&seen.events));
+        seen.failures.extend(self.outputs.emit(seen.events.iter().map(event)));
         let Self { outputs, interface, detector, .. } = self;
         outputs.publish(|| {
             let rules: Vec<_> = counters.iter(&counts.rules).map(|(name, count)| (name.to_owned(), count)).collect();
@@ -204,7 +211,7 @@ impl Detection {
     /// Reports to the log and the hook that attacks on prefixes beyond `protected` are over: nothing is done about them any more.
     pub fn end_attacks(&mut self, protected: &[Prefix]) -> Vec<ServeError> {
         let events = self.detector.end_attacks(protected, self.started.elapsed(), jiff::Timestamp::now());
-        self.outputs.emit(&events)
+        self.outputs.emit(events.iter().map(event))
     }
 
     /// Takes the file of metrics away.

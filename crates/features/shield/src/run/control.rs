@@ -5,24 +5,24 @@ use std::{
     time::{Duration, Instant},
 };
 
+use host::session;
 use model::shield::ShieldStatus;
 use rules::{
     Rule,
-    compile::{COUNTERS_MAX, Now},
+    compile::{COUNTERS_MAX, Now, expires_otherwise},
     file::RuleFile,
+    requester::Requester,
+    status::{self as shown, Holding},
 };
 use serve::Lock;
 
 use super::{
-    clock::expires_otherwise,
-    command::Requester,
     interface,
     memory::Memory,
     paths::Paths,
     plane::{Coming, DataPlane},
-    session,
     settings::Settings,
-    status::{self, Holding},
+    status,
     syn_answers::{challenge, challenges},
     transition::{self, Transition},
 };
@@ -124,7 +124,7 @@ impl<P: DataPlane> Control<P> {
         let asked = if self.settings.between.is_some() { &Requester::default() } else { asked };
         let before = self.settings.sessions.clone();
         let done = self.settings.source.read_again().and_then(|mut file| {
-            let warnings = asked.judge(&file)?;
+            let warnings = judged(asked, &file)?;
             asked.let_in(&mut self.settings.sessions);
             self.notes.extend(interface::fit(&self.settings, &mut file)?);
             self.hold(file, None, false).map(|()| warnings)
@@ -225,8 +225,8 @@ impl<P: DataPlane> Control<P> {
             now: read_at,
         };
         let ready = self.plane.prepare(&coming, &mut memory.counters)?;
-        memory.rules = rules.rules.iter().map(status::rule).collect();
-        memory.default = status::verdict(rules.default).to_owned();
+        memory.rules = rules.rules.iter().map(shown::rule).collect();
+        memory.default = shown::verdict(rules.default).to_owned();
         memory.file = settings.source.file.as_ref().map(|path| path.display().to_string());
         memory.loaded = read_at.wall.to_string();
         memory.fail = Some(settings.fail);
@@ -328,7 +328,7 @@ impl<P: DataPlane> Control<P> {
 
     /// The number of rules that hold.
     pub fn holding(&self) -> Holding {
-        status::holding_of(&self.memory.rules)
+        shown::holding_of(&self.memory.rules)
     }
 
     /// The paths of what outlives its process.
@@ -364,6 +364,14 @@ impl<P: Upkeep> Control<P> {
             ..status::of(&self.memory, standing, self.name(), &counts)
         }
     }
+}
+
+/// Warnings about the rules of `file` for the one who asks for them.
+///
+/// # Errors
+/// They would cut that one off.
+pub fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, ShieldError> {
+    asked.judge(file).map_err(|harm| ShieldError::CutsOff { what: harm.what, instead: harm.instead })
 }
 
 /// Makes two interfaces ready to be joined. Where a process left the gateway there, the link state goes on to be carried over.

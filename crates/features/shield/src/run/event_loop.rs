@@ -9,13 +9,16 @@ use std::{
 };
 
 use model::shield_event::ShieldEvent;
-use rules::file::RuleFile;
+use rules::{
+    file::RuleFile,
+    requester::Requester,
+    status::{self, Holding},
+};
 use serve::Signals;
 
 use super::{
-    command::{Answer, Command, Reloaded, Requester},
+    command::{Answer, Command, Reloaded},
     control::{Control, Upkeep},
-    status::{self, Holding},
 };
 use crate::error::ShieldError;
 

@@ -2,13 +2,11 @@
 
 use bpf::{XdpMode, filter::HostCookies};
 use host::interface::Peer;
+use port::offloads::{self, Tags};
 use rules::{Action, Rule, file::RuleFile};
 
 use super::{settings::Settings, syn_answers};
-use crate::{
-    error::ShieldError,
-    offloads::{self, Tags},
-};
+use crate::error::ShieldError;
 
 /// Refuses rules that would not do what they say on this interface, and leaves out steps of ladders that cannot be taken: what is to be told.
 ///
@@ -30,18 +28,7 @@ fn sees_tags(settings: &Settings, file: &RuleFile) -> Result<Option<String>, Shi
     let Some(rule) = file.rules.rules.iter().find(about_tags).filter(|_| settings.between.is_none()) else {
         return Ok(None);
     };
-    let (interface, name) = (&settings.interface, &rule.name);
-    match offloads::tags(interface)? {
-        Tags::Inside => Ok(None),
-        Tags::Beside { who, switch } => Err(ShieldError::Lacking(format!(
-            "the rule \"{name}\" is about VLAN tags, and {who} may take them out of the frames before XDP sees them, so that it would never apply: \
-             switch that off by `{switch}`"
-        ))),
-        Tags::Unknown { switch } => Ok(Some(format!(
-            "the rule \"{name}\" applies only if VLAN tags stay in the frames at the other end of {interface}, which is in another network namespace \
-             and cannot be asked: `{switch}` there"
-        ))),
-    }
+    Ok(offloads::sees_tags(&settings.interface, &rule.name)?)
 }
 
 /// Refuses rules that challenge where their answers would not come to clients, or clients not to the server.

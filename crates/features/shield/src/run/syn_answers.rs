@@ -3,9 +3,10 @@
 use std::fs;
 
 use bpf::filter::{CookieMode, Cookies, ShieldAck};
+use host::session;
 use rules::{Action, Rule, file::RuleFile};
 
-use super::{challenge::Choice, session, settings::Settings};
+use super::{challenge::Choice, settings::Settings};
 use crate::error::ShieldError;
 
 /// Pin of the program that makes connections of right cookies.
@@ -57,7 +58,7 @@ pub(super) fn know_connections(cookies: Option<&Cookies>, challenge: bool) -> Re
     };
     let connected = cookies.connected()?;
     if challenge && is_host(cookies) {
-        return connected.renew(session::connections);
+        return connected.renew(session::connections).map_err(|error| ShieldError::Lacking(error.to_string()));
     }
     connected.doubt();
     Ok(())

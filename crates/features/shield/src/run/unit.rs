@@ -1,8 +1,9 @@
-//! A systemd unit for the shield of an interface (systemd.service(5), systemd.exec(5)).
+//! A systemd unit for the shield of an interface.
 
-use std::{collections::BTreeSet, path::Path};
+use std::path::{Path, PathBuf};
 
 use rules::detect::DetectConfig;
+use serve::unit::Unit;
 
 /// Capabilities that the shield needs: programs and maps, tracing helpers of them, interfaces.
 pub const CAPABILITIES: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];
@@ -10,85 +11,28 @@ pub const CAPABILITIES: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];
 const OF_RINGS: &str = "CAP_NET_RAW";
 
 /// The text of a unit that runs `program` with `arguments` (behind `shield run`) for `interface`, or two as `A,B`; `rings`: by packet sockets.
-/// `detection` names files that it writes.
-///
-/// ProtectKernelTunables and ProcSubset=pid are not in it: the one makes /sys/fs/bpf read-only whatever ReadWritePaths says, the other
-/// hides /proc/sys/net/ipv4, by which SYN cookies are made as the kernel makes them.
+/// `detection` names files that it writes. SYN cookies take /proc/sys/net/ipv4, by which they are made as the kernel makes them.
 pub fn text(program: &Path, interface: &str, arguments: &[String], rings: bool, detection: &DetectConfig) -> String {
-    let program = quoted(&program.display().to_string());
-    let arguments: String = arguments.iter().map(|word| format!(" {}", quoted(word))).collect();
-    let name = quoted(interface);
-    let target = if interface.contains(',') { format!("--between {name}") } else { name.clone() };
-    let capabilities = CAPABILITIES.into_iter().chain(rings.then_some(OF_RINGS)).collect::<Vec<_>>().join(" ");
-    let families = if rings { " AF_PACKET" } else { "" };
-    // A minus sign: a folder that is missing is told by the shield, which says what for.
-    let folder = |path: &Path| Some(format!(" {}", quoted(&format!("-{}", path.parent()?.display()))));
-    let files = [&detection.events, &detection.metrics.file].into_iter().flatten();
-    let writable: BTreeSet<String> = files.filter_map(|path| folder(path)).collect();
-    let writable: String = writable.into_iter().collect();
-    // A device unit's name has its slashes escaped; interface names have none (systemd.unit(5)).
-    let device = |name: &str| format!("sys-subsystem-net-devices-{}.device", name.replace('-', "\\x2d"));
-    let device = interface.split(',').map(device).collect::<Vec<_>>().join(" ");
-    format!(
-        "[Unit]
-Description=evenkeel shield of {interface}
-Documentation=man:evenkeel-shield(1)
-BindsTo={device}
-After={device}
-Before=network.target
-StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-NotifyAccess=main
-ExecStart={program} shield run {target} --quiet{arguments}
-ExecReload={program} shield reload {name}
-Restart=on-failure
-RestartSec=100ms
-RuntimeDirectory=evenkeel
-RuntimeDirectoryMode=0700
-RuntimeDirectoryPreserve=yes
-AmbientCapabilities=
-CapabilityBoundingSet={capabilities}
-NoNewPrivileges=yes
-ProtectSystem=strict
-ReadWritePaths=/sys/fs/bpf{writable}
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices=yes
-PrivateMounts=yes
-ProtectProc=invisible
-ProtectClock=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectControlGroups=yes
-RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6{families}
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
-SystemCallFilter=bpf
-SystemCallErrorNumber=EPERM
-UMask=0077
-
-[Install]
-WantedBy=multi-user.target {device}
-"
-    )
-}
-
-/// A word of a command line of systemd: quoted where it must be, percent signs and dollars doubled.
-fn quoted(word: &str) -> String {
-    let escaped = word.replace('%', "%%").replace('$', "$$").replace('\\', "\\\\").replace('"', "\\\"");
-    match escaped.chars().any(|c| c.is_whitespace() || c == '\'' || c == ';') || escaped.is_empty() {
-        true => format!("\"{escaped}\""),
-        false => escaped,
-    }
+    let word = |text: &str| text.to_owned();
+    let program = program.display().to_string();
+    let target = if interface.contains(',') { vec![word("--between"), word(interface)] } else { vec![word(interface)] };
+    let mut start = vec![program.clone(), word("shield"), word("run")];
+    start.extend(target);
+    start.push(word("--quiet"));
+    start.extend_from_slice(arguments);
+    let files: Vec<PathBuf> = [&detection.events, &detection.metrics.file].into_iter().flatten().cloned().collect();
+    let unit = Unit {
+        description: &format!("evenkeel shield of {interface}"),
+        manual: "evenkeel-shield(1)",
+        interfaces: &interface.split(',').collect::<Vec<_>>(),
+        start: &start,
+        reload: &[program, word("shield"), word("reload"), word(interface)],
+        capabilities: &CAPABILITIES.into_iter().chain(rings.then_some(OF_RINGS)).collect::<Vec<_>>(),
+        families: if rings { &["AF_PACKET"] } else { &[] },
+        writes: &[Path::new("/sys/fs/bpf")],
+        files: &files,
+    };
+    unit.text()
 }
 
 #[cfg(test)]

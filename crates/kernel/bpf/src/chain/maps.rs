@@ -29,7 +29,7 @@ pub(super) type Rests = Vec<(Place, OwnedFd)>;
 
 /// Descriptors of a chain's maps. Whoever keeps that of a place which is not his own keeps it filled when its owner dies.
 #[derive(Default)]
-pub(super) struct Maps(Vec<(String, MapHandle)>);
+pub(crate) struct Maps(Vec<(String, MapHandle)>);
 
 impl Maps {
     /// New ones, the resident program, which runs nowhere yet, and what follows behind each place.
@@ -68,15 +68,15 @@ impl Maps {
         Ok((maps, entry, kept))
     }
 
-    /// Those of the resident program with that id, of which `wanted` likes the name. Others are not opened.
+    /// Those of the program with that id, of which `wanted` likes the name. Others are not opened.
     ///
     /// # Errors
     /// CAP_SYS_ADMIN is missing, or the program is gone.
-    pub(super) fn of(entry: u32, wanted: impl Fn(&str) -> bool) -> Result<Self, XdpError> {
+    pub(crate) fn of(program: u32, wanted: impl Fn(&str) -> bool) -> Result<Self, XdpError> {
         let failed =
             |operation: &'static str| move |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed(operation, to_io(&e)));
-        let program = libbpf_rs::Program::fd_from_id(entry).map_err(failed("open (which takes CAP_SYS_ADMIN)"))?;
-        let mut ids = [0u32; 16];
+        let program = libbpf_rs::Program::fd_from_id(program).map_err(failed("open (which takes CAP_SYS_ADMIN)"))?;
+        let mut ids = [0u32; 64];
         let mut info = libbpf_sys::bpf_prog_info {
             nr_map_ids: ids.len() as u32,
             map_ids: ids.as_mut_ptr() as u64,
@@ -103,15 +103,15 @@ impl Maps {
         Ok(())
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<&MapHandle, XdpError> {
+    pub(crate) fn get(&self, name: &str) -> Result<&MapHandle, XdpError> {
         let found = self.0.iter().find(|(of, _)| of == name).map(|(_, map)| map);
-        found.ok_or_else(|| XdpError::setting(format!("the chain has no map {name}")))
+        found.ok_or_else(|| XdpError::setting(format!("the program has no map {name}")))
     }
 
     /// Takes a map out, to be kept.
-    pub(super) fn take(&mut self, name: &str) -> Result<MapHandle, XdpError> {
+    pub(crate) fn take(&mut self, name: &str) -> Result<MapHandle, XdpError> {
         let at = self.0.iter().position(|(of, _)| of == name);
-        let at = at.ok_or_else(|| XdpError::setting(format!("the chain has no map {name}")))?;
+        let at = at.ok_or_else(|| XdpError::setting(format!("the program has no map {name}")))?;
         Ok(self.0.swap_remove(at).1)
     }
 }

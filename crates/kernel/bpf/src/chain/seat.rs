@@ -73,6 +73,10 @@ struct Held {
 }
 
 impl SeatMaps {
+    pub(super) fn of(rests: MapHandle, state: MapHandle) -> Self {
+        Self(Arc::new(Held { rests, state }))
+    }
+
     /// Has an object that is about to be loaded use these maps, under these names.
     pub(crate) fn lend(&self, object: &mut OpenObject, rests: &str, state: &str) -> libbpf_rs::Result<()> {
         lend(object, rests, &self.0.rests)?;

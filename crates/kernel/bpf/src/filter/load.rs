@@ -100,6 +100,8 @@ pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
 #[derive(Debug)]
 pub struct Shield {
     program: OwnedFd,
+    /// The maps of its tables, where others are to use them too.
+    tables: Vec<(&'static str, MapHandle)>,
     seats: Vec<SeatMaps>,
     told: Option<Mutex<SharedMemory>>,
 }
@@ -110,15 +112,37 @@ impl Shield {
     /// # Errors
     /// [`crate::ProgramError::Setting`] for tables that contradict themselves; [`crate::ProgramError::Load`] if the kernel refuses.
     pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
-        Self::load_as(&Layout::of(tables)?, tables, config, shared).map(|(shield, _)| shield)
+        Self::load_as(&Layout::of(tables)?, tables, config, shared, &[]).map(|(shield, _)| shield)
     }
 
-    /// Loads the program for tables that are laid out; also gives its sections, as [`Layout::sections`] has them.
+    /// Loads a program with the same `tables` for each of several `seats`: they are there once.
+    ///
+    /// # Errors
+    /// As for [`Shield::load`].
+    pub fn load_each(
+        tables: &RuleTables,
+        config: &ShieldConfig,
+        seats: Vec<SeatMaps>,
+        shared: &ShieldShared,
+    ) -> Result<Vec<Self>, XdpError> {
+        let layout = Layout::of(tables)?;
+        let mut all: Vec<Self> = Vec::new();
+        for seat in seats {
+            let config = ShieldConfig { seats: vec![seat], ..config.clone() };
+            let there = all.first().map_or(&[][..], |first| &first.tables);
+            let (shield, _) = Self::load_as(&layout, tables, &config, shared, there)?;
+            all.push(shield);
+        }
+        Ok(all)
+    }
+
+    /// Loads the program for tables that are laid out, which may be `there` already; also gives its sections, as [`Layout::sections`] has them.
     pub(super) fn load_as(
         layout: &Layout,
         tables: &RuleTables,
         config: &ShieldConfig,
         shared: &ShieldShared,
+        there: &[(&'static str, MapHandle)],
     ) -> Result<(Self, Mapped), XdpError> {
         if layout.challenges && !config.tell && config.cookies.is_none() {
             return Err(XdpError::setting("a rule asks for SYN cookies, which are not set up".to_owned()));
@@ -176,8 +200,11 @@ impl Shield {
         let constants = open.maps.rodata.initial_value().unwrap_or_default();
         let mut open = specialise::open(OBJECT_NAME, OBJECT, constants).map_err(failed)?;
         for mut map in open.maps_mut() {
-            if let Some((_, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
+            if let Some((name, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
                 map.set_value_size(bytes.len() as u32).map_err(failed)?;
+                if let Some((_, table)) = there.iter().find(|(of, _)| of == name) {
+                    map.reuse_fd(table.as_fd()).map_err(failed)?;
+                }
             }
         }
         shared.lend(&mut open).map_err(failed)?;
@@ -201,13 +228,15 @@ impl Shield {
                     .map_err(|e| PROGRAM.failed("enter an interface into the map shield_out", to_io(&e)))?;
             }
         }
-        let (mut told, mut sections) = (None, Vec::new());
+        let (mut told, mut sections, mut kept) = (None, Vec::new(), Vec::new());
         for map in loaded.maps() {
             let memory = |bytes: usize| {
                 let handle = MapHandle::try_from(&map).map_err(failed)?;
                 SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| PROGRAM.failed("map a table", source))
             };
-            if let Some((name, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
+            let section = layout.sections.iter().find(|(name, _)| map.name() == *name);
+            if let Some((name, bytes)) = section.filter(|_| there.is_empty()) {
+                kept.push((*name, MapHandle::try_from(&map).map_err(failed)?));
                 let memory = memory(bytes.len())?;
                 // SAFETY: the program does not run yet, and nobody else has this mapping.
                 unsafe { memory.slice_mut(0, bytes.len()) }.copy_from_slice(bytes);
@@ -219,11 +248,12 @@ impl Shield {
         }
         let program = loaded.progs().find(|program| program.name() == "ek_shield");
         let program = program.ok_or_else(missing)?;
-        Ok((Self { program: PROGRAM.descriptor(program.as_fd())?, seats: config.seats.clone(), told }, sections))
+        let program = PROGRAM.descriptor(program.as_fd())?;
+        Ok((Self { program, tables: kept, seats: config.seats.clone(), told }, sections))
     }
 
     /// True if it was loaded for that place.
-    pub(super) fn is_for(&self, seat: &SeatMaps) -> bool {
+    pub(crate) fn is_for(&self, seat: &SeatMaps) -> bool {
         self.seats.iter().any(|other| other.is(seat))
     }
 

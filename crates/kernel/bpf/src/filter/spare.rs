@@ -44,7 +44,7 @@ impl SpareProgram {
     /// As for [`Shield::load`].
     pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
         let mut shape = Layout::roomy(tables)?;
-        let (shield, sections) = Shield::load_as(&shape, tables, config, shared)?;
+        let (shield, sections) = Shield::load_as(&shape, tables, config, shared, &[])?;
         // Zeros, which are in the kernel now.
         shape.sections.clear();
         let mut spare = Self {

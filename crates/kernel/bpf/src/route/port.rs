@@ -3,6 +3,7 @@
 use std::{
     mem::{MaybeUninit, offset_of},
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, skel::OpenSkel};
@@ -17,6 +18,7 @@ use crate::{
     bytes::word64,
     chain::{Place, STATE, Seat, SeatMaps},
     counters::PerCpu,
+    filter::Shield,
     link::{XdpError, XdpMode, interface_index},
     program::{Program, ProgramError, kernel_has, to_io},
     skel::{
@@ -53,13 +55,15 @@ pub struct RoutePort {
     pub(super) spreader: Option<Spreader>,
     number: usize,
     ifindex: u32,
+    /// What a program with rules is loaded with that stands before this one.
+    front: Option<SeatMaps>,
 }
 
 impl RoutePort {
     /// Loads the program and puts it in its place on `interface`, with the address on the link that frames for it have.
     ///
     /// # Errors
-    /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
+    /// Those of [`RoutePort::load`], and of [`Seat::put`].
     pub fn attach(
         tables: &RouteTables,
         number: usize,
@@ -67,12 +71,40 @@ impl RoutePort {
         mac: [u8; 6],
         mode: XdpMode,
     ) -> Result<Self, XdpError> {
+        let mut port = Self::load(tables, number, interface, mac, mode)?;
+        port.put()?;
+        Ok(port)
+    }
+
+    /// Loads the program and takes its place on `interface`; no frame meets it before [`RoutePort::put`] or [`RoutePort::put_behind`].
+    ///
+    /// # Errors
+    /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
+    pub fn load(
+        tables: &RouteTables,
+        number: usize,
+        interface: &str,
+        mac: [u8; 6],
+        mode: XdpMode,
+    ) -> Result<Self, XdpError> {
+        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac)
+    }
+
+    /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
+    /// something is put there.
+    ///
+    /// # Errors
+    /// Those of [`Seat::open`].
+    pub fn take_over(tables: &RouteTables, number: usize, path: &Path, mac: [u8; 6]) -> Result<Self, XdpError> {
+        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac)
+    }
+
+    fn load_in(seat: Seat, tables: &RouteTables, number: usize, mac: [u8; 6]) -> Result<Self, XdpError> {
         if number >= PORTS_MAX {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
         }
         let failed = |source| PROGRAM.refused(source);
-        let ifindex = interface_index(interface)?;
-        let mut seat = Seat::take(interface, mode, &[Place::Route])?;
+        let ifindex = interface_index(seat.interface())?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
@@ -90,8 +122,48 @@ impl RoutePort {
         );
         tables.set_port(number, ifindex, mac);
         tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
-        seat.put(&[program.as_fd()])?;
-        Ok(Self { seat, program, counts, more, has_state: false, spreader: None, number, ifindex })
+        Ok(Self { seat, program, counts, more, has_state: false, spreader: None, number, ifindex, front: None })
+    }
+
+    /// Puts the program in its place.
+    ///
+    /// # Errors
+    /// Those of [`Seat::put`].
+    pub fn put(&mut self) -> Result<(), XdpError> {
+        self.seat.put(&[self.program.as_fd()])
+    }
+
+    /// What rules for this port have to be loaded with ([`crate::filter::ShieldConfig::seats`]).
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn front(&mut self) -> Result<SeatMaps, XdpError> {
+        let front = match self.front.take() {
+            Some(front) => front,
+            None => SeatMaps::before(self.program.as_fd())?,
+        };
+        Ok(self.front.insert(front).clone())
+    }
+
+    /// Puts `rules` in the place, or in the place of those that are there: each frame meets the old ones or the new ones. The program of this
+    /// port gets what they let pass.
+    ///
+    /// # Errors
+    /// Rules that were loaded for something else; those of [`Seat::put`]. What was there goes on.
+    pub fn put_behind(&mut self, rules: &Shield) -> Result<(), XdpError> {
+        if !self.front.as_ref().is_some_and(|front| rules.is_for(front)) {
+            return Err(XdpError::setting(format!("the rules were not loaded for {}", self.seat.interface())));
+        }
+        self.seat.put(&[rules.as_fd()])
+    }
+
+    /// Keeps the rules in its place beyond the end of this process, under the name `path` in a BPF file system. The program of this port itself
+    /// goes with the process: what the rules let pass goes to the kernel then.
+    ///
+    /// # Errors
+    /// Those of [`Seat::pin`].
+    pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
+        self.seat.pin(path)
     }
 
     /// Loads the program of mode stateful beside the other, once: only that mode needs a kernel that has its functions.

@@ -31,7 +31,7 @@ int ek_route(struct xdp_md *ctx)
 	struct route_decision d = {};
 	struct route_count *count;
 	__u32 zero = 0, mode = *(volatile __u32 *)&route_config.mode;
-	__u64 *field;
+	__u64 end;
 
 	if (route_from_queue) {
 		count = bpf_map_lookup_elem(&route_counts, &zero);
@@ -48,18 +48,23 @@ int ek_route(struct xdp_md *ctx)
 	if (!count)
 		goto up;
 	route_decide(ctx, count, &d);
-	if (mode == ROUTE_SHADOW) {
-		if (d.end == ROUTE_FORWARDED)
+	if (d.end == ROUTE_FORWARDED) {
+		if (mode == ROUTE_SHADOW) {
+			count->shadowed++;
 			route_write_down(ctx, count, &d);
-	} else if (d.end == ROUTE_FORWARDED && route_rewrite(ctx, &d)) {
-		count->forwarded++;
-		count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
-		return bpf_redirect_map(&route_ports, d.port, 0);
+			goto up;
+		}
+		if (route_rewrite(ctx, &d)) {
+			count->forwarded++;
+			count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
+			return bpf_redirect_map(&route_ports, d.port, 0);
+		}
+		d.end = ROUTE_NOT_A_PORT;
 	}
-	field = (__u64 *)count + (d.end & 31);
-	/* What the shadow would have forwarded the kernel forwards. */
-	if (d.end != ROUTE_FORWARDED && d.end < ROUTE_ENDS)
-		*field += 1;
+	end = d.end;
+	keep(end);
+	if (end < ROUTE_ENDS)
+		((__u64 *)count)[end]++;
 up:
 	chain_go_on(ctx, CHAIN_ROUTE);
 	return XDP_PASS;

@@ -99,6 +99,8 @@ struct route_count {
 	__u64 looked_up;
 	/* Decisions of the shadow that were written down. */
 	__u64 sampled;
+	/* Frames that the shadow would have forwarded. */
+	__u64 shadowed;
 	__u64 translated;
 	/* Put into the queue of one of the CPUs that forward. */
 	__u64 handed;

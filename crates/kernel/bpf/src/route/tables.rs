@@ -343,7 +343,7 @@ impl RouteTables {
 }
 
 /// Its number in `enum route_mode` (route.h).
-fn number(mode: RouteMode) -> u32 {
+pub(super) fn number(mode: RouteMode) -> u32 {
     match mode {
         RouteMode::Standard => 0,
         RouteMode::Routed => 1,

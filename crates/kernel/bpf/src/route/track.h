@@ -88,9 +88,7 @@ struct nf_conn_nat {
 enum nf_ct_ext_id {
 	NF_CT_EXT_HELPER,
 	NF_CT_EXT_NAT,
-	NF_CT_EXT_SEQADJ,
 	NF_CT_EXT_TIMEOUT,
-	NF_CT_EXT_SYNPROXY,
 };
 
 /* Its size of Linux 6.0 to 6.9; later ones take this too. */
@@ -233,8 +231,8 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 	}
 	ext = conn->ext;
 	if (ext) {
-		if (route_ext_at(ext, NF_CT_EXT_HELPER) | route_ext_at(ext, NF_CT_EXT_SEQADJ) | route_ext_at(ext, NF_CT_EXT_TIMEOUT) |
-		    route_ext_at(ext, NF_CT_EXT_SYNPROXY))
+		/* A place for sequence numbers is there also where none are rewritten: the bit above says which. */
+		if (route_ext_at(ext, NF_CT_EXT_HELPER) | route_ext_at(ext, NF_CT_EXT_TIMEOUT))
 			return ROUTE_SPECIAL;
 	}
 	if (!(status & ROUTE_NAT))

@@ -1,6 +1,8 @@
 //! A network namespace that goes with its thread, and what the kernel counts in it.
 
-use std::{fs, os::unix::fs::MetadataExt, process::Command};
+use std::{fs, os::unix::fs::MetadataExt};
+
+use testbed::run;
 
 /// A namespace with its loopback up, entered by this thread.
 pub(crate) struct Bed {
@@ -21,22 +23,14 @@ pub(crate) fn in_namespace(test: impl FnOnce(&mut Bed) + Send + 'static) {
 }
 
 impl Bed {
-    pub(crate) fn run(&self, program: &str, arguments: &str) -> String {
-        let arguments: Vec<&str> = if program == "nft" { vec![arguments] } else { arguments.split(' ').collect() };
-        let output = Command::new(program).args(&arguments).output().unwrap();
-        assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
     /// A veth pair, both ends here; with `napi`, the right end takes redirected frames.
     pub(crate) fn add_veth(&mut self, napi: bool) {
-        self.run("ip", &format!("link add {} type veth peer name {}", self.left, self.right));
+        run(&format!("ip link add {} type veth peer name {}", self.left, self.right));
         if napi {
-            let status = Command::new("ethtool").args(["-K", &self.right, "gro", "on"]).status().unwrap();
-            assert!(status.success());
+            run(&format!("ethtool -K {} gro on", self.right));
         }
         for end in [&self.left, &self.right] {
-            self.run("ip", &format!("link set {end} up"));
+            run(&format!("ip link set {end} up"));
         }
         self.left_index = nix::net::if_::if_nametoindex(self.left.as_str()).unwrap();
         self.right_index = nix::net::if_::if_nametoindex(self.right.as_str()).unwrap();
@@ -52,7 +46,7 @@ impl Bed {
 
     /// Frames for other hosts that the right end dropped, as the kernel counts them.
     pub(crate) fn other_host(&self) -> u64 {
-        let text = self.run("ip", &format!("-j -s -s link show {}", self.right));
+        let text = run(&format!("ip -j -s -s link show {}", self.right));
         let (_, rest) =
             text.split_once("\"otherhost\":").or_else(|| text.split_once("otherhost_dropped\":")).expect(&text);
         rest.trim_start().chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()

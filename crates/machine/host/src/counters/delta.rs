@@ -117,6 +117,7 @@ fn interface(
         drops: drops(rate, b, n),
         queues: queues(rate, host, nic, before, now, irqs),
         coalescing: nic.and_then(|n| n.coalescing),
+        route: None,
     }
 }
 

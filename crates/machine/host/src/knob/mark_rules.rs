@@ -15,7 +15,7 @@ use super::{
 use crate::{netlink::Netlink, stack::nft};
 
 /// Their table, of the family inet.
-pub const TABLE: &str = "evenkeel_route";
+const TABLE: &str = "evenkeel_route";
 const CHAIN: &str = "forward";
 /// There is no such table.
 pub const ABSENT: &str = "absent";

@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::{Output, Stdio},
 };
 
@@ -41,7 +41,7 @@ pub(super) fn accepted(namespace: &Namespace) -> Result<u64, LabError> {
 /// from; all that are accepted are in `accepted`, whichever way their packets go.
 fn ruleset(rules: &Ruleset, accepted: &Network, interfaces: [&str; 2]) -> Value {
     let ip = if accepted.address.is_ipv4() { "ip" } else { "ip6" };
-    let refused: Vec<String> = (1..rules.rules.max(1)).map(|n| address(n, ip)).collect();
+    let refused: Vec<String> = rules.refused(accepted.address.is_ipv4()).iter().map(IpAddr::to_string).collect();
     let field = |name: &str| json!({ "payload": { "protocol": ip, "field": name } });
     let is = |left: Value, right: Value| json!({ "match": { "op": "==", "left": left, "right": right } });
     let rule =
@@ -82,12 +82,21 @@ fn ruleset(rules: &Ruleset, accepted: &Network, interfaces: [&str; 2]) -> Value 
     json!({ "nftables": commands })
 }
 
-fn address(n: u32, ip: &str) -> String {
-    let v4 = Ipv4Addr::from_bits(0x0a00_0000 | n & 0x00ff_ffff);
-    if ip == "ip" { v4.to_string() } else { Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n)).to_string() }
+impl Ruleset {
+    /// The addresses that all rules but the last one refuse: in 10.0.0.0/8 or 2001:db8::/32.
+    pub fn refused(&self, v4: bool) -> Vec<IpAddr> {
+        (1..self.rules.max(1)).map(|n| address(n, v4)).collect()
+    }
 }
 
-fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
+fn address(n: u32, v4: bool) -> IpAddr {
+    match v4 {
+        true => Ipv4Addr::from_bits(0x0a00_0000 | n & 0x00ff_ffff).into(),
+        false => Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n)).into(),
+    }
+}
+
+pub(super) fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
     let failed = |message: String| LabError::Nft { what: args.join(" "), message };
     let mut child = sys::program::command("nft")
         .args(args)
@@ -140,7 +149,8 @@ mod tests {
 
     #[test]
     fn refused_addresses_differ() {
-        assert_eq!((address(1, "ip"), address(300, "ip")), ("10.0.0.1".into(), "10.0.1.44".into()));
-        assert_eq!(address(258, "ip6"), "2001:db8::102");
+        let v4 = Ruleset { rules: 301, stateful: false, form: RuleForm::Linear }.refused(true);
+        assert_eq!((v4.len(), v4[0].to_string(), v4[299].to_string()), (300, "10.0.0.1".into(), "10.0.1.44".into()));
+        assert_eq!(address(258, false).to_string(), "2001:db8::102");
     }
 }

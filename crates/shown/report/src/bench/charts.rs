@@ -30,6 +30,10 @@ fn colour(mode: &Mode) -> &'static str {
         "bridge" => "#7b5ea7",
         "xdp-fib" => "#1a9850",
         "route" => "#7a9a01",
+        "route-rules" => "#b5a000",
+        "route-stateful" => "#b8860b",
+        "nat" => "#8c510a",
+        "route-nat" => "#35978f",
         "ports" => "#00838f",
         _ => CEILING,
     }

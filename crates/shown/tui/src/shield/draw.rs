@@ -13,10 +13,13 @@ use ratatui::{
 };
 
 use super::{
-    room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, middle_out, two},
+    room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, two},
     view::View,
 };
-use crate::controls::{head, page, right, time_of};
+use crate::{
+    controls::{head, page, right, time_of},
+    text::{lines_of, middle_out, that_fits},
+};
 
 /// Keys and what they do.
 const KEYS: [&str; 6] = ["q end", "r reload", "p hold", "a all rules", "↑ ↓ rules", "? help"];
@@ -57,8 +60,7 @@ impl<R: FnMut()> View<R> {
             ],
             false => [format!(" Remove the shield from {name}? y/N"), " Remove the shield? y/N".to_owned()],
         };
-        let fits = shapes.iter().find(|text| text.chars().count() <= usize::from(width));
-        vec![fits.unwrap_or(&shapes[1]).clone()]
+        vec![that_fits(&shapes, width)]
     }
 
     fn head(&self, width: u16) -> Line<'static> {
@@ -200,18 +202,4 @@ impl<R: FnMut()> View<R> {
         let widths = widths.map(Constraint::Length);
         frame.render_widget(self.controls.table(title.into(), heads, widths, rows), area);
     }
-}
-
-/// The words in lines of `width` columns, none of them broken.
-fn lines_of(words: &[&str], width: u16) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in words {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 2 + word.chars().count() <= usize::from(width) => {
-                *line += &format!("  {word}");
-            }
-            _ => lines.push(format!(" {word}")),
-        }
-    }
-    lines
 }

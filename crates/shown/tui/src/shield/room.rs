@@ -54,20 +54,6 @@ pub(super) fn two(room: usize, first: usize, second: usize) -> (usize, usize) {
     }
 }
 
-/// `text` in at most `room` columns. What is too long loses its middle: names of one origin differ at their ends.
-pub(super) fn middle_out(text: &str, room: usize) -> String {
-    let len = text.chars().count();
-    if len <= room {
-        return text.to_owned();
-    }
-    let Some(kept) = room.checked_sub(1) else { return String::new() };
-    let (front, back) = (kept.div_ceil(2), kept / 2);
-    let mut shown: String = text.chars().take(front).collect();
-    shown.push('…');
-    shown.extend(text.chars().skip(len - back));
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,12 +64,5 @@ mod tests {
         assert_eq!(two(50, 60, 20), (30, 20));
         assert_eq!(two(50, 20, 60), (20, 30));
         assert_eq!(two(51, 60, 60), (26, 25));
-    }
-
-    #[test]
-    fn what_is_too_long_keeps_both_ends() {
-        assert_eq!(middle_out("pings", 5), "pings");
-        assert_eq!(middle_out("attack 198.18.0.2/32 few-sources 2", 20), "attack 198…sources 2");
-        assert_eq!((middle_out("pings", 1).as_str(), middle_out("pings", 0).as_str()), ("…", ""));
     }
 }

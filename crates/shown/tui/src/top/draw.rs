@@ -106,34 +106,45 @@ impl View {
         let hidden = if hidden > 0 { format!(", {hidden} hidden") } else { String::new() };
         let title = format!("Interfaces by {}{hidden}", self.order.word(0));
         let wide = area.width >= WIDE;
+        let routes = list.iter().any(|i| i.route.is_some());
         let history = if wide { 30 } else { area.width.saturating_sub(70).clamp(4, 40) };
         let rows = list.iter().skip(self.scrolled(list.len(), area)).map(|i| {
+            let forwarded = i.route.map(|route| right(units::pps(route.forwarded_pps))).unwrap_or_default();
+            let fast_path = [i.route.map_or_else(String::new, |route| route.in_words()).into(), forwarded];
             let worst = i.drops.iter().max_by(|a, b| a.pps.total_cmp(&b.pps));
-            vec![
+            let mut cells = vec![
                 i.name.clone().into(),
                 right(units::pps(i.rx_pps)),
                 right(units::bits_per_second(i.rx_bps)),
                 right(units::pps(i.tx_pps)),
                 right(units::bits_per_second(i.tx_bps)),
                 right(units::pps(i.drops_pps())).style(self.alarm(i.drops_pps() > 0.0)),
+            ];
+            cells.extend(fast_path.into_iter().filter(|_| routes));
+            cells.extend([
                 Text::from(sparkline(self.history.get(&i.name), history.into())).style(self.controls.hue(Color::Cyan)),
                 i.driver.clone().unwrap_or_else(|| "-".into()).into(),
                 coalescing(i).into(),
                 worst.map_or_else(String::new, |d| d.place.clone()).into(),
-            ]
+            ]);
+            cells
         });
-        let columns = [
+        let mut columns = vec![
             Column::new("INTERFACE", 15, 0),
             Column::right("RX", 9, 0),
-            Column::right("RX RATE", 11, 2),
+            Column::right("RX RATE", 11, 4),
             Column::right("TX", 9, 0),
-            Column::right("TX RATE", 11, 3),
+            Column::right("TX RATE", 11, 5),
             Column::right("LOST", 9, 1),
-            Column::new("HISTORY", history, 4),
-            Column::new("DRIVER", 10, 5),
-            Column::new("COALESCING", 20, 6),
-            Column::new("MOST LOST AT", area.width.saturating_sub(140).clamp(20, 60), 7),
         ];
+        let fast_path = [Column::new("FAST PATH", 16, 2), Column::right("FORWARDED", 9, 3)];
+        columns.extend(fast_path.into_iter().filter(|_| routes));
+        columns.extend([
+            Column::new("HISTORY", history, 6),
+            Column::new("DRIVER", 10, 7),
+            Column::new("COALESCING", 20, 8),
+            Column::new("MOST LOST AT", area.width.saturating_sub(140).clamp(20, 60), 9),
+        ]);
         frame.render_widget(self.table(title.into(), area.width, &columns, rows), area);
     }
 

@@ -151,7 +151,12 @@ pub(super) fn plan_json(saved: &Saved, settings: &Settings, steps: &[Step]) -> R
 pub(super) fn plan(saved: &Saved, settings: &Settings, steps: &[Step]) -> String {
     let setup = &saved.run.setup;
     let look = Look::of_stdout();
-    let mut text = look.paragraph(&format!("Preset {}: {}.", settings.name, settings.preset.what));
+    let preset = &settings.preset;
+    let mut text = look.paragraph(&match settings.name == preset.name {
+        true => format!("Preset {}: {}.", preset.name, preset.what),
+        // What the flags changed is in the steps below.
+        false => format!("Preset {} with changes by flags.", preset.name),
+    });
     text += &look.paragraph(&format!(
         "{}, IPv{}, {} {} in each direction.",
         if setup.both_ways { "Both directions at once" } else { "One direction" },

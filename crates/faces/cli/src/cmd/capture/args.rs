@@ -49,8 +49,8 @@ pub(crate) struct CaptureArgs {
     /// Stop after this time.
     #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"), group = "live")]
     duration: Option<Duration>,
-    /// Bytes to keep of each packet, 16 to 262144 [default: 262144].
-    #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = number::<u32>("a number of bytes", "96", 16..=WHOLE_FRAME))]
+    /// Bytes to keep of each packet, 16 to 262144; 0 means whole packets [default: 0].
+    #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = snaplen)]
     snaplen: Option<u32>,
     /// Do not put the interface into promiscuous mode.
     #[arg(short = 'p', long, help_heading = "What to capture", group = "live")]
@@ -227,6 +227,14 @@ impl FromStr for BackendArg {
 fn fanout(name: &str) -> Result<FanoutAlgorithm, String> {
     let names = FANOUT_NAMES.map(|(name, _)| name);
     fanout_algorithm(name).ok_or_else(|| format!("there is no algorithm `{name}`; there are {}", names.join(", ")))
+}
+
+/// Bytes to keep of a packet; 0 means all, as in tcpdump.
+fn snaplen(text: &str) -> Result<u32, String> {
+    let size = if text == "0" { Some(WHOLE_FRAME) } else { bytes::<u32>(text).ok() };
+    size.filter(|size| (16..=WHOLE_FRAME).contains(size)).ok_or_else(|| {
+        format!("write a number of bytes from 16 to {WHOLE_FRAME}, such as 96 or 64K, or 0 for whole packets")
+    })
 }
 
 impl CaptureArgs {

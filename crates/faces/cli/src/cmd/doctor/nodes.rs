@@ -141,7 +141,7 @@ pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
     for file in &args.files {
         let wrong = |why: String| Failure::usage(anyhow!("{}: {why}", file.display()));
         let text = host::file::read_text(file).map_err(|e| wrong(e.to_string()))?;
-        machines.extend(read(&text).map_err(|e| wrong(e.to_string()))?);
+        machines.extend(read(&text).map_err(|error| wrong(no_report(&error)))?);
     }
     name_apart(&mut machines, &args.files);
     let reports = reports(&machines);
@@ -169,6 +169,16 @@ fn read(text: &str) -> Result<Vec<Node>, NodesError> {
             Ok(vec![Node { node: report.hostname.clone(), report: Some(report), error: None }])
         }
     }
+}
+
+/// Says why a file is no report, and how to write one.
+fn no_report(error: &NodesError) -> String {
+    let what = match error {
+        NodesError::WrongSchema(schema) => format!("it holds `{schema}`, not `{}`", nodes::SCHEMA),
+        NodesError::Garbled(why) => format!("it holds no report ({why})"),
+        other => other.to_string(),
+    };
+    format!("{what}; write a report with `evenkeel doctor --json > FILE`")
 }
 
 /// Machines of one name take the names of their files.

@@ -3,16 +3,18 @@
 use std::{io::ErrorKind, thread, time::Duration};
 
 use clap::Args;
+use host::session;
 use model::{
     schema::Document,
     shield::{Rates, ShieldStatus},
 };
 use report::{Look, ShieldRow};
+use rules::requester::Requester;
 use serde::Serialize;
 use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{Answer, Command, Paths, Reloaded, Requester, owner::owner, status as state},
+    run::{Answer, Command, Paths, Reloaded, owner::owner, status as state},
 };
 
 use crate::failure::{Failure, Outcome, note, print};
@@ -136,7 +138,7 @@ fn is_denied(error: &ShieldError) -> bool {
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
-    let Some(interface) = &args.interface else { return list(&ListArgs { json: args.json }) };
+    let Some(interface) = &args.interface else { return show_all(args.json, Outcome::No) };
     let now = match rates_over(interface, args.interval) {
         Ok(now) => now,
         Err(error) => return answered(interface, error, true),
@@ -193,7 +195,7 @@ struct Short {
 
 impl Short {
     fn of(status: &ShieldStatus) -> Self {
-        let holding = state::holding_of(&status.rules);
+        let holding = rules::status::holding_of(&status.rules);
         Self {
             mode: status.mode.clone(),
             pid: status.pid,
@@ -209,13 +211,18 @@ impl Short {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
+    show_all(args.json, Outcome::Fine)
+}
+
+/// Lists the shields; `none` is the outcome where there is none.
+fn show_all(json: bool, none: Outcome) -> Result<Outcome, Failure> {
     let names = Paths::interfaces().map_err(|error| match is_denied(&error) {
         true => Failure::lacking(anyhow::anyhow!("cannot list the shields: run as root")),
         false => error.into(),
     })?;
     let looked: Vec<_> = names.iter().map(|name| (name, look(name, &Paths::of(name)))).collect();
     let failed = looked.iter().any(|(_, status)| status.as_ref().is_ok_and(ShieldStatus::has_failed));
-    let text = match args.json {
+    let text = match json {
         true => {
             let listed = looked.iter().map(|(name, status)| match status {
                 Ok(status) => {
@@ -239,6 +246,7 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
     let unseen: Vec<String> =
         looked.iter().filter_map(|(_, status)| Some(status.as_ref().err()?.to_string())).collect();
     match unseen.is_empty() {
+        true if looked.is_empty() => Ok(none),
         true => Ok(if failed { Outcome::No } else { Outcome::Fine }),
         false => Err(Failure::lacking(anyhow::anyhow!(unseen.join("\n")))),
     }
@@ -247,7 +255,7 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let paths = Paths::of(interface);
-    let answer = match Command::Reload(Requester::here(args.force)).ask(&paths) {
+    let answer = match Command::Reload(Requester { sessions: session::sessions(), force: args.force }).ask(&paths) {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &paths) {
             Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use host::session;
 use model::{schema::Document, shield::ChallengeStatus};
 use report::Look;
 use rules::{
@@ -20,7 +21,7 @@ use rules::{
 use serde::Serialize;
 use shield::{
     ShieldError,
-    run::{challenge_here, outside, session},
+    run::{challenge_here, outside},
 };
 use sys::privilege::{self, Remaining};
 

@@ -10,10 +10,12 @@ use std::{
 use anyhow::{Context, anyhow};
 use bpf::{XdpError, XdpMode};
 use clap::Args;
+use host::session;
 use model::{
     schema::Document,
     shield::{Fail, ShieldStatus},
 };
+use rules::requester::Requester;
 use serve::{
     Signals,
     control::{ANSWER_TIMEOUT, Listener},
@@ -21,17 +23,21 @@ use serve::{
 use shield::{
     ShieldError,
     between::ring,
-    run::{Command, Control, Ended, Message, Paths, Request, Requester, Settings, Upkeep, session, unit as systemd},
+    run::{Command, Control, Ended, Message, Paths, Request, Settings, Upkeep, control::judged, unit as systemd},
 };
 use sys::privilege::{self, Capability};
 
 use super::{
     ask::with_rates,
     options::{Backend, FailArg, Mode, ShieldOptions},
-    output::{Output, end_soon},
 };
-use crate::failure::{Failure, Outcome, note, print};
-use crate::time::interval;
+use crate::{
+    failure::{Failure, Outcome, note, print},
+    output::{Output, Who, end_soon},
+    time::interval,
+};
+
+const WHO: Who = Who { name: "the shield", stop: "evenkeel shield stop" };
 
 /// Put a shield in front of an interface, and remove it at Ctrl-C.
 ///
@@ -87,7 +93,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
     let asked = Requester { sessions, force: args.force };
-    asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
+    judged(&asked, &file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
     privilege::require(
         format!("a shield in front of {name}"),
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
@@ -123,7 +129,7 @@ fn control<P: Upkeep + 'static>(
 ) -> Result<Outcome, Failure> {
     let name = control.name();
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
-    let output = Arc::new(Output::start(args.json)?);
+    let output = Arc::new(Output::start(WHO, args.json)?);
     // Before and behind the view there is place for lines, and a terminal takes them.
     let say = |line: String| if interactive { note(line) } else { output.message(&line) };
     control.take_notes().into_iter().for_each(say);
@@ -138,10 +144,10 @@ fn control<P: Upkeep + 'static>(
         let (signals, done, leave) = (signals.clone(), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
         let output = Arc::clone(&output);
-        let emit = move |message: Message| {
-            if !interactive {
-                output.emit(message);
-            }
+        let emit = move |message: Message| match message {
+            _ if interactive => {}
+            Message::Text(text) => output.message(&text),
+            Message::Event(event) => output.event(shield::events::line(&event)),
         };
         thread::spawn(move || {
             // Also when it breaks off: then nobody controls the shield any more, and the process is to end.
@@ -264,6 +270,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     let options = &args.options;
     options.check()?;
     let file = options.rules.read()?;
+    options.name().split(',').try_for_each(|name| host::interface::index(name).map(drop))?;
     if !options.rules.rule.is_empty() || !options.rules.set.is_empty() {
         return Err(Failure::usage(anyhow!("a unit takes its rules from a file: move --rule and --set there")));
     }

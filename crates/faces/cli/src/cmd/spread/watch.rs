@@ -83,6 +83,8 @@ struct Report<'a> {
 struct Mover {
     moves: Moves<Live>,
     keep: bool,
+    /// The flag that names the journal's folder, for commands in messages.
+    state: String,
 }
 
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
@@ -105,7 +107,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     let stop = stop_flag(Second::IsIgnored)?;
     let _promiscuous = hold_promiscuous(args)?;
     let moves = Moves::new(args.state.journal(), Live, command_line());
-    let mut mover = Mover { moves, keep: args.keep };
+    let mut mover = Mover { moves, keep: args.keep, state: args.state.flag() };
     let mut meter = Meter::start(host, allowed, args.scope.interfaces.clone())?;
     let watched = watch(args, &mut meter, &mut mover, &stop);
     let restored = mover.end();
@@ -188,7 +190,7 @@ impl Mover {
                 1 => "1 move stays; take it back".to_owned(),
                 many => format!("{many} moves stay; take them back"),
             };
-            note(format_args!("{moves}: evenkeel undo --all"));
+            note(format_args!("{moves}: evenkeel undo --all{}", self.state));
             return Ok(());
         }
         let undone = self.moves.take_back()?;
@@ -196,7 +198,8 @@ impl Mover {
         match undone.left.as_slice() {
             [] => Ok(()),
             [first, ..] => Err(Failure::lacking(anyhow!(
-                "not every move was taken back, or not noted as such ({first}); see `evenkeel undo --list`"
+                "not every move was taken back, or not noted as such ({first}); see `evenkeel undo --list{}`",
+                self.state
             ))),
         }
     }

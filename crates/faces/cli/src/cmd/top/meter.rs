@@ -9,6 +9,8 @@ use host::{
 };
 use model::{Classified, ErrorClass, top::TopSample};
 
+use super::fast_path::FastPath;
+
 /// Time for which the picture of the machine (drivers, queues, interrupts, affinities) is believed.
 const PICTURE_AGE: Duration = Duration::from_secs(10);
 
@@ -39,6 +41,7 @@ pub(crate) struct Meter {
     host: Host,
     pictured: Instant,
     last: Counters,
+    fast_path: FastPath,
     wanted: Vec<String>,
 }
 
@@ -52,7 +55,10 @@ impl Meter {
         if let Some(name) = wanted.iter().find(|w| !last.links.values().any(|l| l.name == **w)) {
             return Err(NoInterface::among(name, last.links.values().map(|l| l.name.as_str())).into());
         }
-        Ok(Self { sampler, root, host, pictured: Instant::now(), last, wanted })
+        let mut fast_path = FastPath::new();
+        // What is there already is no rate.
+        fast_path.fill(&last, &mut TopSample::default());
+        Ok(Self { sampler, root, host, pictured: Instant::now(), last, fast_path, wanted })
     }
 
     /// The rates since the last call, or since it was opened.
@@ -65,6 +71,7 @@ impl Meter {
             self.pictured = Instant::now();
         }
         let mut sample = delta(&self.host, &self.last, &now);
+        self.fast_path.fill(&now, &mut sample);
         self.last = now;
         if !self.wanted.is_empty() {
             sample.interfaces.retain(|i| self.wanted.contains(&i.name));

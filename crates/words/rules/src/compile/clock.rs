@@ -1,6 +1,7 @@
 //! The wall clock, by which rules expire.
 
-use rules::{compile::Now, file::RuleFile};
+use super::Now;
+use crate::file::RuleFile;
 
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
 const CLOCK_JUMP_NS: i128 = 500_000_000;
@@ -12,7 +13,7 @@ fn was_set(then: Now, now: Now) -> bool {
 }
 
 /// Returns whether what was compiled `then` expires at other moments if it is compiled `now`.
-pub(super) fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
+pub fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
     was_set(then, now) && file.rules.rules.iter().any(|rule| rule.expires.is_some())
 }
 
@@ -23,7 +24,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use rules::file;
+    use crate::file;
 
     fn at(wall_s: i64, monotonic_s: u64) -> Now {
         Now { wall: Timestamp::from_second(wall_s).unwrap(), monotonic_ns: monotonic_s * 1_000_000_000 }

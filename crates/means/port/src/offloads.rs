@@ -3,17 +3,17 @@
 use host::interface::{Peer, Wiring};
 use sys::ethtool::Ethtool;
 
-use crate::error::ShieldError;
+use crate::{PortError, keeps_tags};
 
 /// A feature by the kernel's name, and how ethtool(8) calls it for switching it off.
-pub(crate) type Feature = (&'static str, &'static str);
+pub type Feature = (&'static str, &'static str);
 
 /// Features that merge frames in a NIC.
-pub(crate) const LRO: Feature = ("rx-lro", "lro");
+pub const LRO: Feature = ("rx-lro", "lro");
 /// Features that merge them before a program sees them that does not run in the driver.
-pub(crate) const MERGING: [Feature; 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
+pub const MERGING: [Feature; 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
 /// By these a veth hands over segments that nobody has cut.
-pub(crate) const UNCUT: [Feature; 5] = [
+pub const UNCUT: [Feature; 5] = [
     ("tx-tcp-segmentation", "tso"),
     ("tx-tcp-ecn-segmentation", "tso"),
     ("tx-tcp-mangleid-segmentation", "tso"),
@@ -25,7 +25,7 @@ const BESIDE: [Feature; 2] = [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw
 
 /// The place of VLAN tags when frames come to XDP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Tags {
+pub enum Tags {
     /// In the frames.
     Inside,
     /// Beside the frame, where a program does not see them.
@@ -46,9 +46,9 @@ pub(crate) enum Tags {
 ///
 /// # Errors
 /// It cannot be asked.
-pub(crate) fn tags(interface: &str) -> Result<Tags, ShieldError> {
+pub fn tags(interface: &str) -> Result<Tags, PortError> {
     Ok(match peer(interface)? {
-        None => match port::keeps_tags("the shield", interface) {
+        None => match keeps_tags("a program at XDP", interface) {
             Ok(()) => Tags::Inside,
             Err(_) => Tags::Beside {
                 who: format!("the driver of {interface}"),
@@ -68,14 +68,14 @@ pub(crate) fn tags(interface: &str) -> Result<Tags, ShieldError> {
 ///
 /// # Errors
 /// The interface cannot be asked.
-pub(crate) fn unmerge(interface: &str) -> Result<Vec<String>, ShieldError> {
+pub fn unmerge(interface: &str) -> Result<Vec<String>, PortError> {
     let mut commands = Vec::new();
     let mut ask = |name: &str, features: &[Feature]| {
         let found = on(name, features)?;
         if !found.is_empty() {
             commands.push(off(name, &found));
         }
-        Ok::<_, ShieldError>(())
+        Ok::<_, PortError>(())
     };
     ask(interface, &MERGING)?;
     if let Some(Peer::Here(peer)) = peer(interface)? {
@@ -88,9 +88,9 @@ pub(crate) fn unmerge(interface: &str) -> Result<Vec<String>, ShieldError> {
 ///
 /// # Errors
 /// The interface cannot be asked.
-pub(crate) fn on(interface: &str, wanted: &[Feature]) -> Result<Vec<&'static str>, ShieldError> {
+pub fn on(interface: &str, wanted: &[Feature]) -> Result<Vec<&'static str>, PortError> {
     let failed =
-        |e: sys::ethtool::EthtoolError| ShieldError::Lacking(format!("cannot ask the driver of {interface}: {e}"));
+        |e: sys::ethtool::EthtoolError| PortError::Asking(format!("cannot ask the driver of {interface}: {e}"));
     // Who has no features has none of these on.
     let features = Ethtool::open().map_err(failed)?.features(interface).map_err(failed)?.unwrap_or_default();
     let is_on = |name: &str| features.iter().any(|feature| feature.name == name && feature.on);
@@ -100,7 +100,7 @@ pub(crate) fn on(interface: &str, wanted: &[Feature]) -> Result<Vec<&'static str
 }
 
 /// The command that switches features off.
-pub(crate) fn off(interface: &str, switches: &[&str]) -> String {
+pub fn off(interface: &str, switches: &[&str]) -> String {
     let switches: Vec<String> = switches.iter().map(|switch| format!("{switch} off")).collect();
     format!("ethtool -K {interface} {}", switches.join(" "))
 }
@@ -109,7 +109,7 @@ pub(crate) fn off(interface: &str, switches: &[&str]) -> String {
 ///
 /// # Errors
 /// The interfaces cannot be listed.
-pub(crate) fn peer(interface: &str) -> Result<Option<Peer>, ShieldError> {
+pub fn peer(interface: &str) -> Result<Option<Peer>, PortError> {
     Ok(wiring()?.peer(interface))
 }
 
@@ -117,10 +117,28 @@ pub(crate) fn peer(interface: &str) -> Result<Option<Peer>, ShieldError> {
 ///
 /// # Errors
 /// As for [`peer`].
-pub(crate) fn vlans(interface: &str) -> Result<Vec<String>, ShieldError> {
+pub fn vlans(interface: &str) -> Result<Vec<String>, PortError> {
     Ok(wiring()?.vlans(interface).into_iter().map(ToOwned::to_owned).collect())
 }
 
-fn wiring() -> Result<Wiring, ShieldError> {
-    Wiring::read().map_err(|e| ShieldError::Lacking(format!("cannot list the interfaces: {e}")))
+fn wiring() -> Result<Wiring, PortError> {
+    Wiring::read().map_err(|e| PortError::Asking(format!("cannot list the interfaces: {e}")))
+}
+
+/// Refuses the rule of that name, which is about VLAN tags, where XDP does not see them on `interface`. A sentence where nobody can tell.
+///
+/// # Errors
+/// [`PortError::Asking`], which says how to switch off what takes the tags out; the interface cannot be asked.
+pub fn sees_tags(interface: &str, rule: &str) -> Result<Option<String>, PortError> {
+    match tags(interface)? {
+        Tags::Inside => Ok(None),
+        Tags::Beside { who, switch } => Err(PortError::Asking(format!(
+            "the rule \"{rule}\" is about VLAN tags, and {who} may take them out of the frames before XDP sees them, so that it would never apply: \
+             switch that off by `{switch}`"
+        ))),
+        Tags::Unknown { switch } => Ok(Some(format!(
+            "the rule \"{rule}\" applies only if VLAN tags stay in the frames at the other end of {interface}, which is in another network namespace \
+             and cannot be asked: `{switch}` there"
+        ))),
+    }
 }

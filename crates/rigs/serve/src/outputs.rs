@@ -1,19 +1,36 @@
-//! Outputs of detection: the file of events, the hook, metrics in a file and over HTTP.
+//! What a long-running process tells others: a file of events, a hook, metrics in a file and over HTTP.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use model::shield_event::ShieldEvent;
-use rules::detect::DetectConfig;
-use serve::{EventLog, Hook, MetricsFile, MetricsServer, ServeError, metrics::Metrics};
-
-use crate::events::event;
+use crate::{
+    error::ServeError,
+    event::{Event, EventLog},
+    hook::Hook,
+    metrics::{Metrics, MetricsFile, MetricsServer},
+};
 
 /// Metrics are written this often.
 const METRICS_PERIOD: Duration = Duration::from_secs(1);
 
+/// Outputs that are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OutputSettings {
+    /// Events are appended here.
+    pub events: Option<PathBuf>,
+    /// A program and its arguments, run for each event, and the longest that it may run.
+    pub hook: Option<(Vec<String>, Duration)>,
+    /// Metrics are written here, once a second.
+    pub metrics_file: Option<PathBuf>,
+    /// Metrics are given over HTTP on this port of 127.0.0.1.
+    pub metrics_port: Option<u16>,
+}
+
 /// Outputs that are open.
 #[derive(Debug, Default)]
-pub(super) struct DetectionOutputs {
+pub struct Outputs {
     log: Option<EventLog>,
     hook: Option<Hook>,
     file: Option<MetricsFile>,
@@ -23,7 +40,7 @@ pub(super) struct DetectionOutputs {
 
 /// Outputs that take the place of others. None: the one that is there goes on.
 #[derive(Debug)]
-pub(super) struct OutputsChange {
+pub struct OutputsChange {
     log: Option<Option<EventLog>>,
     hook: Option<Option<Hook>>,
     file: Option<Option<MetricsFile>>,
@@ -40,27 +57,35 @@ fn opened<C: PartialEq, T>(
 }
 
 impl OutputsChange {
-    /// Opens what `config` asks for and `before` did not.
-    pub(super) fn open(config: &DetectConfig, before: &DetectConfig) -> Result<Self, ServeError> {
-        let (metrics, metrics_before) = (&config.metrics, &before.metrics);
+    /// Opens what `settings` ask for and `before` did not.
+    ///
+    /// # Errors
+    /// What cannot be opened, by name; nothing has changed then.
+    pub fn open(settings: &OutputSettings, before: &OutputSettings) -> Result<Self, ServeError> {
+        let (file, file_before) = (settings.metrics_file.as_ref(), before.metrics_file.as_ref());
+        let (port, port_before) = (settings.metrics_port.as_ref(), before.metrics_port.as_ref());
         Ok(Self {
-            log: opened(config.events.as_ref(), before.events.as_ref(), |path| EventLog::open(path))?,
-            hook: opened(config.hook.as_ref(), before.hook.as_ref(), |hook| Hook::start(&hook.run, hook.timeout()))?,
-            file: opened(metrics.file.as_ref(), metrics_before.file.as_ref(), |path| MetricsFile::start(path))?,
-            server: opened(metrics.port.as_ref(), metrics_before.port.as_ref(), |port| MetricsServer::start(*port))?,
+            log: opened(settings.events.as_ref(), before.events.as_ref(), |path| EventLog::open(path))?,
+            hook: opened(settings.hook.as_ref(), before.hook.as_ref(), |(run, timeout)| Hook::start(run, *timeout))?,
+            file: opened(file, file_before, |path| MetricsFile::start(path))?,
+            server: opened(port, port_before, |port| MetricsServer::start(*port))?,
         })
     }
 }
 
-impl DetectionOutputs {
-    /// The outputs of `config`.
-    pub(super) fn start(config: &DetectConfig) -> Result<Self, ServeError> {
+impl Outputs {
+    /// Opens what `settings` ask for.
+    ///
+    /// # Errors
+    /// As [`OutputsChange::open`].
+    pub fn start(settings: &OutputSettings) -> Result<Self, ServeError> {
         let mut outputs = Self::default();
-        outputs.change(OutputsChange::open(config, &DetectConfig::default())?);
+        outputs.change(OutputsChange::open(settings, &OutputSettings::default())?);
         Ok(outputs)
     }
 
-    pub(super) fn change(&mut self, change: OutputsChange) {
+    /// Goes on with these.
+    pub fn change(&mut self, change: OutputsChange) {
         if let Some(log) = change.log {
             self.log = log;
         }
@@ -78,28 +103,28 @@ impl DetectionOutputs {
     }
 
     /// Ends the hook without waiting for its program, which may hang.
-    pub(super) fn let_hook_end(&mut self) {
+    pub fn let_hook_end(&mut self) {
         if let Some(hook) = self.hook.take() {
             hook.let_end();
         }
     }
 
     /// Takes the file of metrics away: what it has is over, and nobody who reads it could tell.
-    pub(super) fn end_metrics(&mut self) {
+    pub fn end_metrics(&mut self) {
         if let Some(file) = self.file.take() {
             file.remove();
         }
     }
 
     /// Goes on in the file of events that is at its path now, after a reload.
-    pub(super) fn follow_log(&mut self) -> Option<ServeError> {
+    pub fn follow_log(&mut self) -> Option<ServeError> {
         self.log.as_mut().and_then(|log| log.follow().err())
     }
 
     /// Gives events to the log and the hook. Returns the failures.
-    pub(super) fn emit(&mut self, events: &[ShieldEvent]) -> Vec<ServeError> {
+    pub fn emit(&mut self, events: impl IntoIterator<Item = Event>) -> Vec<ServeError> {
         let mut failures = Vec::new();
-        for event in events.iter().map(event) {
+        for event in events {
             failures.extend(self.log.as_mut().and_then(|log| log.write(&event).err()));
             failures.extend(self.hook.as_ref().and_then(|hook| hook.emit(&event).err()));
         }
@@ -107,13 +132,13 @@ impl DetectionOutputs {
     }
 
     /// Failures of the threads since this was last asked.
-    pub(super) fn failures(&self) -> impl Iterator<Item = ServeError> + '_ {
+    pub fn failures(&self) -> impl Iterator<Item = ServeError> + '_ {
         let hook = self.hook.iter().flat_map(Hook::failures);
         hook.chain(self.file.iter().flat_map(MetricsFile::failures))
     }
 
     /// Gives metrics where they are wanted, if they are due.
-    pub(super) fn publish(&mut self, metrics: impl FnOnce() -> Metrics) {
+    pub fn publish(&mut self, metrics: impl FnOnce() -> Metrics) {
         let due = self.metrics_at.is_none_or(|at| at.elapsed() >= METRICS_PERIOD);
         if !due || (self.file.is_none() && self.server.is_none()) {
             return;

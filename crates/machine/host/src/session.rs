@@ -1,17 +1,15 @@
-//! The session that the administrator is typing in.
+//! The sessions that the administrator is typing in, and this machine's TCP connections.
 
 use std::{
     collections::BTreeSet,
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
 
 use nix::ifaddrs::getifaddrs;
 use rules::management::Session;
-
-use crate::error::ShieldError;
 
 /// Ancestors that are looked at.
 const ANCESTORS_MAX: usize = 64;
@@ -46,7 +44,7 @@ pub fn sessions() -> Vec<Session> {
 ///
 /// # Errors
 /// The kernel does not list them.
-pub fn own_addresses() -> std::io::Result<Vec<IpAddr>> {
+pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|address| {
         let storage = address.address?;
         let v4 = storage.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
@@ -96,21 +94,21 @@ fn established() -> Vec<(u64, Session)> {
 /// All TCP connections of this thread's network namespace, from the first SYN to the end of TIME_WAIT: local and peer.
 ///
 /// # Errors
-/// They cannot be read.
-pub(super) fn connections() -> Result<Vec<(SocketAddr, SocketAddr)>, ShieldError> {
+/// They cannot be read; the path is named.
+pub fn connections() -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
     let all = tcp(|state| state != LISTEN)?.into_iter();
     Ok(all.map(|(_, s)| (SocketAddr::new(s.local, s.local_port), SocketAddr::new(s.peer, s.peer_port))).collect())
 }
 
 /// Sockets in such states.
-fn tcp(wanted: impl Fn(&str) -> bool) -> Result<Vec<(u64, Session)>, ShieldError> {
+fn tcp(wanted: impl Fn(&str) -> bool) -> io::Result<Vec<(u64, Session)>> {
     let mut found = Vec::new();
     for name in ["tcp", "tcp6"] {
         let path = PathBuf::from(format!("/proc/thread-self/net/{name}"));
         let text = match fs::read_to_string(&path) {
             // A kernel without IPv6.
             Err(error) if error.kind() == ErrorKind::NotFound && name == "tcp6" => continue,
-            text => text.map_err(|source| ShieldError::File { operation: "read", path, source })?,
+            text => text.map_err(|e| io::Error::new(e.kind(), format!("cannot read {}: {e}", path.display())))?,
         };
         found.extend(text.lines().skip(1).filter_map(|line| connection(line, &wanted)));
     }

@@ -1,0 +1,143 @@
+//! The books of a router whose fast path is on: what it forwarded and what it lost have places of their own, and `top` shows it.
+
+use std::net::UdpSocket;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use testbed::{Running, json, log, wait, wait_telling};
+
+mod router;
+use router::World;
+
+/// Datagrams that are sent.
+const SENT: u64 = 1_000;
+/// What counts them behind the router, and ends them.
+const COUNTS: &str = "table ip t { counter got {}; chain f { type filter hook prerouting priority 0; udp dport 9 counter name got drop; }; }";
+const FORWARDED: &str = "forwarded by evenkeel's fast path";
+
+/// Has `evenkeel ledger` count in the router while `work` is done.
+fn ledger(world: &World, work: impl FnOnce()) -> Value {
+    let errors = world.bed.path("ledger");
+    let mut command = world.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(["ledger", "--once", "--json", "-i", "1h"]).stdout(std::process::Stdio::piped());
+    command.stderr(std::fs::File::create(&errors).unwrap());
+    let ledger = Running::start(&mut command);
+    wait_telling("it counts", || log(&errors).contains("counting"), || log(&errors));
+    work();
+    // Ctrl-C ends the interval early.
+    ledger.signal(Signal::SIGINT);
+    json(&ledger.output())
+}
+
+/// Sends from `a` to a port of `b` where a rule counts.
+fn send(world: &World, frames: u64) {
+    world.a.space().run(|| {
+        let socket = UdpSocket::bind("198.18.1.2:0").unwrap();
+        for _ in 0..frames {
+            socket.send_to(&[0; 100], "198.18.2.2:9").unwrap();
+        }
+    });
+}
+
+/// What arrived there.
+fn got(world: &World) -> u64 {
+    let counters: Value = serde_json::from_str(&world.b.space().output("nft -j list counters")).unwrap();
+    let all = counters["nftables"].as_array().unwrap().iter();
+    all.filter_map(|item| item["counter"]["packets"].as_u64()).next().expect("a counter")
+}
+
+/// The packets of a row of one side.
+fn row(report: &Value, side: &str, list: &str, what: &str) -> u64 {
+    let rows = report[side][list].as_array().unwrap().iter().filter(|row| row["what"].as_str().unwrap().contains(what));
+    rows.map(|row| row["packets"].as_u64().unwrap()).sum()
+}
+
+/// Both directions sum up to the last packet.
+fn closes(report: &Value) {
+    let all = |side: &str, list: &str| row(report, side, list, "");
+    for side in ["receive", "transmit"] {
+        let lost = report[side]["lost"].as_u64().unwrap();
+        let known = all(side, "delivered") + all(side, "waiting") + lost;
+        assert_eq!((all(side, "offered"), &report[side]["unexplained"]), (known, &0.into()), "{side}: {report}");
+    }
+    let stations: u64 = report["stations"].as_array().unwrap().iter().map(|s| s["lost"].as_u64().unwrap()).sum();
+    assert_eq!(report["lost"].as_u64(), Some(stations), "{report}");
+}
+
+#[test]
+fn what_the_fast_path_forwards_is_forwarded_in_native_and_in_generic_mode() {
+    let Some(world) = World::new("rtbooks") else { return };
+    world.b.space().nft(COUNTS);
+    for mode in ["native", "generic"] {
+        let running = world.run(&["--trial", "0", "--xdp-mode", mode]);
+        wait("the neighbours are known", || world.crosses() && world.is_in("routed"));
+        let (before, arrived) = (world.forwarded(), got(&world));
+        let report = ledger(&world, || send(&world, SENT));
+        let forwarded = world.forwarded() - before;
+        assert!(forwarded >= SENT, "{mode}: {forwarded}");
+        assert_eq!(got(&world) - arrived, SENT, "{mode}");
+        closes(&report);
+        assert_eq!(row(&report, "receive", "delivered", FORWARDED), forwarded, "{mode}: {report}");
+        assert_eq!(row(&report, "transmit", "offered", FORWARDED), forwarded, "{mode}: {report}");
+        assert_eq!(report["lost"], 0, "{mode}: {report}");
+        assert!(running.stop(Signal::SIGTERM).success());
+    }
+}
+
+#[test]
+fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
+    let Some(world) = World::new("rtlost") else { return };
+    world.b.space().nft(COUNTS);
+    let running = world.run(&["--trial", "0"]);
+    // The router finds out within a second; then what leaves there goes up to the kernel, and is not lost.
+    for attempt in 1.. {
+        wait("the fast path forwards", || world.crosses() && world.status()["ports"][1]["sends"] == true);
+        let arrived = got(&world);
+        let report = ledger(&world, || {
+            world.b.feature("rx-gro", false);
+            send(&world, SENT);
+            world.b.feature("rx-gro", true);
+        });
+        closes(&report);
+        let lost = SENT - (got(&world) - arrived);
+        assert_eq!(report["lost"], lost, "{report}");
+        if lost == 0 && attempt < 5 {
+            continue;
+        }
+        let stations = report["stations"].as_array().unwrap();
+        let losses = stations.iter().find(|station| station["name"] == "xdp").expect("a station")["losses"].clone();
+        let places =
+            losses.as_array().unwrap().iter().filter(|loss| loss["place"].as_str().unwrap().contains("fast path"));
+        let there: u64 = places.map(|loss| loss["packets"].as_u64().unwrap()).sum();
+        assert!(lost > 0 && there == lost, "{lost}: {report}");
+        break;
+    }
+    assert!(running.stop(Signal::SIGTERM).success());
+}
+
+#[test]
+fn top_shows_mode_and_rates_where_the_fast_path_runs() {
+    let Some(world) = World::new("rttop") else { return };
+    let top = || {
+        let mut command = world.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
+        let document = json(&command.args(["top", "--once", "--json", "--interval", "500ms"]).output().unwrap());
+        let interfaces = document["interfaces"].as_array().unwrap().clone();
+        let name = world.ports[0].interface();
+        interfaces.into_iter().find(|i| i["name"] == name).expect("the port")["route"].clone()
+    };
+    assert_eq!(top(), Value::Null);
+    let running = world.run(&["--trial", "0"]);
+    wait("the neighbours are known", || world.crosses());
+    let route = std::thread::scope(|scope| {
+        let shown = scope.spawn(top);
+        while !shown.is_finished() {
+            send(&world, 10);
+        }
+        shown.join().unwrap()
+    });
+    assert_eq!(route["mode"], "routed");
+    assert!(route["forwarded_pps"].as_f64().unwrap() > 0.0, "{route}");
+    assert!(world.ask(&["mode", "standard"]).status.success());
+    assert_eq!(top()["mode"], "standard");
+    assert!(running.stop(Signal::SIGTERM).success());
+}

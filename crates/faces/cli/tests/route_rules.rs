@@ -1,0 +1,251 @@
+//! `evenkeel route run --rules` as an operator uses it: beside a shield, read again, refused, killed.
+
+use std::{
+    net::UdpSocket,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use testbed::{Bed, End, Running, json, said, wait, wait_telling};
+
+/// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24, 198.18.2.0/24.
+struct World {
+    bed: Bed,
+    a: End,
+    ports: [End; 2],
+    b: End,
+}
+
+/// Drops UDP to that port.
+fn drops(port: u16) -> String {
+    format!("[[rule]]\nname = \"udp-{port}\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
+}
+
+impl World {
+    fn new(tag: &str) -> Option<Self> {
+        let bed = Bed::new(tag, &["a", "r", "b"])?;
+        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
+        for (end, address) in
+            [(&a, "198.18.1.2/24"), (&ra, "198.18.1.1/24"), (&rb, "198.18.2.1/24"), (&b, "198.18.2.2/24")]
+        {
+            end.address(address);
+            // Redirected frames are taken, and nobody leaves checksums to a device that is not there.
+            end.feature("rx-gro", true);
+            end.feature("tx-checksum-ip-generic", false);
+        }
+        a.space().output("ip route add default via 198.18.1.1");
+        b.space().output("ip route add default via 198.18.2.1");
+        ra.space().set("net.ipv4.ip_forward", "1");
+        Some(Self { bed, a, ports: [ra, rb], b })
+    }
+
+    fn names(&self) -> [&str; 2] {
+        [self.ports[0].interface(), self.ports[1].interface()]
+    }
+
+    fn evenkeel(&self, arguments: &[&str]) -> Command {
+        let mut command = self.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
+        command.args(arguments);
+        command
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        self.evenkeel(&[&["route"], arguments].concat()).output().unwrap()
+    }
+
+    fn run(&self, rules: &str) -> Running {
+        self.run_with(&["--rules", rules])
+    }
+
+    fn run_with(&self, more: &[&str]) -> Running {
+        let [first, second] = self.names();
+        let arguments = [&["route", "run", "--quiet", first, second, "--trial", "0"], more].concat();
+        let log = self.bed.path("log");
+        let running = Running::logged(&mut self.evenkeel(&arguments), &log);
+        wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
+        running
+    }
+
+    fn status(&self) -> Value {
+        json(&self.ask(&["status", "--json"]))
+    }
+
+    /// Packets that a rule of the router applied to.
+    fn packets(&self, rule: &str) -> u64 {
+        let status = self.status();
+        let rules = status["rules"]["rules"].as_array().expect("rules");
+        rules.iter().find(|r| r["name"] == rule).expect("the rule")["packets"].as_u64().unwrap()
+    }
+
+    /// Which of these ports of `b` are reached from `a` by UDP.
+    fn reached(&self, ports: &[u16]) -> Vec<u16> {
+        let listen = |port: &u16| {
+            let socket = UdpSocket::bind(("198.18.2.2", *port)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            (*port, socket)
+        };
+        let sockets: Vec<_> = self.b.space().run(|| ports.iter().map(listen).collect());
+        self.a.space().run(|| {
+            let client = UdpSocket::bind("198.18.1.2:0").unwrap();
+            for port in ports {
+                client.send_to(b"hello", ("198.18.2.2", *port)).unwrap();
+            }
+        });
+        let reached = sockets.iter().filter(|(_, socket)| socket.recv_from(&mut [0; 64]).is_ok());
+        reached.map(|(port, _)| *port).collect()
+    }
+
+    fn runs_a_program(&self) -> bool {
+        self.ports[0].space().output("ip -j link show").contains("\"xdp\"")
+    }
+}
+
+#[test]
+fn wrong_rules_are_refused_with_their_line_and_change_nothing() {
+    let Some(world) = World::new("rrbad") else { return };
+    let [first, second] = world.names();
+    let path = world.bed.file("rules.toml", format!("{}\n[detection]\n", drops(53)));
+    let refused = world.ask(&["run", first, second, "--rules", &path]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains(&format!("{path}:7:")), "{}", said(&refused));
+    let missing = world.ask(&["run", first, second, "--rules", "/nowhere.toml"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", said(&missing));
+    assert!(!world.runs_a_program());
+    // There is nothing to be read again.
+    assert_eq!(world.ask(&["reload"]).status.code(), Some(1));
+}
+
+#[test]
+fn rules_hold_beside_a_shield_and_each_counts_its_own() {
+    let Some(world) = World::new("rrshd") else { return };
+    let [first, _] = world.names();
+    let (of_shield, of_router) = (world.bed.file("shield.toml", drops(53)), world.bed.file("rules.toml", drops(54)));
+    let both = [53, 54, 55];
+    let shield = |more: &[&str]| world.evenkeel(&[&["shield"], more].concat()).output().unwrap();
+    let start_shield = || {
+        let arguments = ["shield", "run", first, "--quiet", "--rules", &of_shield];
+        let log = world.bed.path("shield.log");
+        let running = Running::logged(&mut world.evenkeel(&arguments), &log);
+        wait_telling("the shield answers", || shield(&["status", first]).status.success(), || testbed::log(&log));
+        running
+    };
+    // In either order of their coming.
+    let first_shield = start_shield();
+    assert_eq!(world.reached(&both), [54, 55]);
+    let router = world.run(&of_router);
+    assert_eq!(world.reached(&both), [55]);
+    assert_eq!((world.packets("udp-54"), world.status()["rules"]["totals"]["dropped"].clone()), (1, 1.into()));
+    let status = json(&shield(&["status", first, "--json"]));
+    let rule = |r: &&Value| r["name"] == "udp-53";
+    assert_eq!(status["rules"].as_array().unwrap().iter().find(rule).unwrap()["packets"], 2, "the shield comes first");
+    assert!(shield(&["stop", first]).status.success());
+    assert!(first_shield.end().success());
+    assert_eq!(world.reached(&both), [53, 55], "the router's rules stay");
+    let second_shield = start_shield();
+    assert_eq!(world.reached(&both), [55]);
+    assert!(router.stop(Signal::SIGTERM).success());
+    assert_eq!(world.reached(&both), [54, 55], "the shield stays");
+    assert!(shield(&["stop", first]).status.success());
+    assert!(second_shield.end().success());
+    assert!(!world.runs_a_program());
+}
+
+#[test]
+fn rules_are_read_again_by_command_and_by_signal() {
+    let Some(world) = World::new("rrhup") else { return };
+    let path = world.bed.file("rules.toml", drops(53));
+    let router = world.run(&path);
+    assert_eq!(world.reached(&[53, 54]), [54]);
+    world.bed.file("rules.toml", drops(54));
+    let reload = world.ask(&["reload", "--json"]);
+    assert_eq!((reload.status.code(), json(&reload)["reloaded"]["rules"].clone()), (Some(0), 1.into()));
+    assert_eq!(world.reached(&[53, 54]), [53]);
+    world.bed.file("rules.toml", "default = 5\n");
+    let reload = world.ask(&["reload", "--json"]);
+    assert_eq!((reload.status.code(), json(&reload)["done"].clone()), (Some(2), false.into()));
+    assert!(world.status()["rules"]["refused"].as_str().unwrap().contains(":1:"));
+    assert_eq!(world.reached(&[53, 54]), [53]);
+    world.bed.file("rules.toml", drops(53) + &drops(54));
+    router.signal(Signal::SIGHUP);
+    wait("the signal is heard", || world.status()["rules"]["reloads"] == 2);
+    assert_eq!(world.reached(&[53, 54]), [0; 0]);
+    assert_eq!(world.status()["rules"]["refused"], Value::Null);
+    for mode in ["standard", "shadow", "routed"] {
+        assert!(world.ask(&["mode", mode]).status.success());
+        assert_eq!(world.reached(&[53, 54, 55]), [55], "{mode}");
+    }
+    assert!(router.stop(Signal::SIGTERM).success());
+    assert_eq!(world.reached(&[53, 54]), [53, 54]);
+}
+
+#[test]
+fn a_killed_router_takes_its_rules_with_it() {
+    let Some(world) = World::new("rrkil") else { return };
+    let path = world.bed.file("rules.toml", drops(53));
+    let router = world.run(&path);
+    assert_eq!(world.reached(&[53, 54]), [54]);
+    router.stop(Signal::SIGKILL);
+    wait("no program is left", || !world.runs_a_program());
+    assert_eq!(world.reached(&[53, 54]), [53, 54]);
+    let router = world.run(&path);
+    assert_eq!(world.reached(&[53, 54]), [54], "another one begins");
+    assert!(router.stop(Signal::SIGTERM).success());
+}
+
+#[test]
+fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
+    let Some(world) = World::new("rrsty") else { return };
+    let path = world.bed.file("rules.toml", drops(53));
+    let both = [53, 54];
+    let taken_off = || {
+        assert_eq!(world.ask(&["stop"]).status.code(), Some(0));
+        wait("no program is left", || !world.runs_a_program());
+        assert_eq!(world.reached(&both), both);
+        assert_eq!(world.ask(&["stop"]).status.code(), Some(1), "there is none any more");
+    };
+    for end in [Signal::SIGKILL, Signal::SIGTERM] {
+        world.run_with(&["--rules", &path, "--rules-stay"]).stop(end);
+        for _ in 0..3 {
+            assert_eq!(world.reached(&both), [54], "the kernel forwards what the rules pass");
+        }
+        let none = world.ask(&["status"]);
+        assert_eq!(none.status.code(), Some(1));
+        assert!(said(&none).contains(world.names()[0]) && said(&none).contains("route stop"), "{}", said(&none));
+    }
+    let [first, second] = world.names();
+    let open = world.ask(&["run", first, second]);
+    assert_eq!(open.status.code(), Some(2), "no router without rules: {}", said(&open));
+    let other = world.ask(&["run", first, second, "--rules", &path, "--xdp-mode", "generic"]);
+    assert_eq!(other.status.code(), Some(2), "{}", said(&other));
+    assert_eq!(world.reached(&both), [54]);
+    taken_off();
+
+    // The next one takes over, with other rules.
+    world.run_with(&["--rules", &path, "--rules-stay"]).stop(Signal::SIGKILL);
+    world.bed.file("rules.toml", drops(54));
+    let next = world.run_with(&["--rules", &path, "--rules-stay"]);
+    assert_eq!(world.reached(&both), [53]);
+    assert!(world.status()["ports"].as_array().unwrap().iter().any(|port| port["totals"]["forwarded"] != 0));
+    next.stop(Signal::SIGKILL);
+    assert_eq!(world.reached(&both), [53]);
+    // And one whose rules go with it.
+    let last = world.run(&path);
+    assert_eq!((world.reached(&both), world.status()["rules"]["stays"].clone()), (vec![53], false.into()));
+    last.stop(Signal::SIGKILL);
+    wait("no program is left", || !world.runs_a_program());
+    assert_eq!(world.reached(&both), both);
+
+    // While it runs, `stop` ends it and its rules.
+    let running = world.run_with(&["--rules", &path, "--rules-stay"]);
+    taken_off();
+    assert!(running.end().success());
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Whatever a failed test has left in the BPF file system.
+        let _ = self.ask(&["stop"]);
+    }
+}

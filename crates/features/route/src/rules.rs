@@ -1,0 +1,279 @@
+//! Stateless rules before the fast path: the shield's language, tables and program, in front of the program of each port. They hold whatever
+//! the mode is.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use bpf::{
+    RoutePort,
+    filter::{Shield, ShieldConfig, ShieldShared},
+};
+use host::session::own_addresses;
+use model::{route::RouteRulesStatus, shield::RuleStatus};
+use port::offloads;
+use rules::{
+    compile::{self, COUNTERS_MAX, Counters, Now, expires_otherwise},
+    file::{self, RuleFile},
+    management::Session,
+    requester::Requester,
+    status,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{RouteError, stay::Stay};
+
+/// The rules of a router, and the programs that hold them.
+#[derive(Debug)]
+pub struct RouteRules {
+    path: PathBuf,
+    file: RuleFile,
+    /// Sessions that the management allow-list lets in.
+    sessions: Vec<Session>,
+    shared: ShieldShared,
+    holding: Holding,
+    reloads: u64,
+    refused: Option<String>,
+    /// They stay when the process ends.
+    stays: bool,
+}
+
+/// What holds.
+#[derive(Debug, Default)]
+struct Holding {
+    /// By port.
+    programs: Vec<Shield>,
+    counters: Counters,
+    shown: Vec<RuleStatus>,
+    default: &'static str,
+    own: Vec<IpAddr>,
+    read_at: Option<Now>,
+}
+
+/// Rules that hold after a reload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Rules of the file.
+    pub rules: usize,
+    /// Rules of the management allow-list.
+    pub built_in: usize,
+    /// Rules that have expired.
+    pub expired: usize,
+    /// From the request to the first packet that the new rules judge, in seconds.
+    pub seconds: f64,
+    /// What is probably not meant, in words.
+    pub warnings: Vec<String>,
+}
+
+impl RouteRules {
+    /// Reads them for whoever asks; nothing is changed yet. What is probably not meant is told, in words.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a set of rules, or has something that a router's rules do not do; the rules would cut off who asks.
+    pub fn read(path: &Path, asked: &Requester) -> Result<(Self, Vec<String>), RouteError> {
+        let file = file::read_for_router(path)?;
+        let warnings = judged(asked, &file)?;
+        // Another process may be in another folder.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut rules = Self::of(&path, file)?;
+        asked.let_in(&mut rules.sessions);
+        Ok((rules, warnings))
+    }
+
+    /// Those of `file`, which were not read; a reload reads them from `path`.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
+        let (shared, holding) = (ShieldShared::create()?, Holding::default());
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            sessions: Vec::new(),
+            shared,
+            holding,
+            reloads: 0,
+            refused: None,
+            stays: false,
+        })
+    }
+
+    /// As they are, to stay on the ports when the process ends, whatever ends it, until [`crate::stay::take_off`].
+    #[must_use]
+    pub fn staying(self) -> Self {
+        Self { stays: true, ..self }
+    }
+
+    /// Whether they stay on the ports when the process ends.
+    pub fn stays(&self) -> bool {
+        self.stays
+    }
+
+    /// Puts them before the programs of the ports, which are in their places only behind them.
+    ///
+    /// # Errors
+    /// Rules that say nothing on a port; what the kernel refuses.
+    pub(crate) fn begin(&mut self, ports: &mut [RoutePort]) -> Result<Vec<String>, RouteError> {
+        let told = tags(&self.file, ports)?;
+        let next = self.prepare(&self.file, &self.sessions, ports)?;
+        self.put(next, ports)?;
+        self.keep(ports)?;
+        Ok(told)
+    }
+
+    /// Sees that they stay, or that they go with this process.
+    fn keep(&self, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        let stay = Stay::here();
+        let mut kept = Vec::new();
+        for port in ports {
+            let interface = port.seat().interface().to_owned();
+            let left = stay.left_on(&interface)?.is_some();
+            if !self.stays && left {
+                stay.take_off(&interface)?;
+            }
+            if self.stays && !left {
+                kept.push(interface);
+                if let Err(error) = stay.keep(port) {
+                    for interface in kept {
+                        // The first failure is what is told.
+                        let _ = stay.take_off(&interface);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the file again, and has its rules hold in place of those of now: each packet meets the old ones or the new ones, and counters go on.
+    ///
+    /// # Errors
+    /// As for [`RouteRules::read`]; those of now go on then, and the status says why.
+    pub(crate) fn reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<Reloaded, RouteError> {
+        let begun = Instant::now();
+        let done = self.try_reload(asked, ports);
+        self.refused = done.as_ref().err().map(ToString::to_string);
+        let warnings = done?;
+        self.reloads += 1;
+        let status::Holding { rules, built_in, expired } = self.holding();
+        Ok(Reloaded { rules, built_in, expired, seconds: begun.elapsed().as_secs_f64(), warnings })
+    }
+
+    fn try_reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<Vec<String>, RouteError> {
+        if fs::metadata(&self.path).is_ok_and(|found| !found.is_file()) {
+            return Err(RouteError::NotReadTwice { path: self.path.clone() });
+        }
+        let file = file::read_for_router(&self.path)?;
+        let mut warnings = judged(asked, &file)?;
+        let mut sessions = self.sessions.clone();
+        asked.let_in(&mut sessions);
+        warnings.extend(tags(&file, ports)?);
+        let next = self.prepare(&file, &sessions, ports)?;
+        self.put(next, ports)?;
+        (self.file, self.sessions) = (file, sessions);
+        Ok(warnings)
+    }
+
+    /// Follows what the rules go by beside the file: this machine's addresses, of the management allow-list, and the wall clock, by which rules
+    /// expire. Says what was done, or could not be.
+    pub(crate) fn follow(&mut self, ports: &mut [RoutePort]) -> Option<String> {
+        // What cannot be read now can be in a second.
+        let own = own_addresses().ok()?;
+        let allow_list = |own: &[IpAddr]| self.file.management.all(own, &self.sessions);
+        let others = own != self.holding.own && allow_list(&own) != allow_list(&self.holding.own);
+        let clock = self.holding.read_at.is_some_and(|then| expires_otherwise(&self.file, then, Now::read()));
+        let what = match (others, clock) {
+            (false, false) => return None,
+            (true, _) => "this machine has other addresses: the management allow-list follows",
+            (false, true) => "the clock was set: rules that expire follow",
+        };
+        let next = self.prepare(&self.file, &self.sessions, ports);
+        Some(match next.and_then(|next| self.put(next, ports)) {
+            Ok(()) => what.to_owned(),
+            Err(error) => {
+                // Not each second.
+                (self.holding.own, self.holding.read_at) = (own, Some(Now::read()));
+                format!("{what} not: {error}; the rules hold as before, `evenkeel route reload` tries again")
+            }
+        })
+    }
+
+    /// Programs with the rules of `file`, one for each port.
+    fn prepare(&self, file: &RuleFile, sessions: &[Session], ports: &mut [RoutePort]) -> Result<Holding, RouteError> {
+        let own = own_addresses().map_err(RouteError::system("list this machine's addresses"))?;
+        let mut rules = file.rules.clone();
+        rules.rules.splice(0..0, file.management.all(&own, sessions));
+        let mut counters = self.holding.counters.clone();
+        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
+        let now = self.holding.shown.iter().map(|rule| rule.name.as_str());
+        counters.make_room(coming, now, || self.shared.counts_of(COUNTERS_MAX).rules);
+        let read_at = Now::read();
+        let tables = compile::tables(&rules, &mut counters, read_at)?;
+        let seats = ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?;
+        Ok(Holding {
+            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &self.shared)?,
+            counters,
+            shown: rules.rules.iter().map(status::rule).collect(),
+            default: status::verdict(rules.default),
+            own,
+            read_at: Some(read_at),
+        })
+    }
+
+    /// Has them hold on all ports, or on none.
+    fn put(&mut self, next: Holding, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        for at in 0..ports.len().min(next.programs.len()) {
+            if let Err(error) = ports[at].put_behind(&next.programs[at]) {
+                for (port, before) in ports[..at].iter_mut().zip(&self.holding.programs) {
+                    // The first failure is what is told.
+                    let _ = port.put_behind(before);
+                }
+                return Err(error.into());
+            }
+        }
+        self.holding = next;
+        Ok(())
+    }
+
+    /// How many hold.
+    pub fn holding(&self) -> status::Holding {
+        status::holding_of(&self.holding.shown)
+    }
+
+    /// How they are. `ended`: ports on which they do not hold any more.
+    pub(crate) fn status(&self, ended: Vec<String>) -> RouteRulesStatus {
+        let counts = self.shared.counts_of(self.holding.counters.end());
+        let counted = |rule: &RuleStatus| {
+            let count = self.holding.counters.count(&rule.name, &counts.rules).unwrap_or_default();
+            status::counted(rule, count)
+        };
+        RouteRulesStatus {
+            file: self.path.display().to_string(),
+            loaded: self.holding.read_at.map_or_else(String::new, |at| at.wall.to_string()),
+            reloads: self.reloads,
+            refused: self.refused.clone(),
+            default: self.holding.default.to_owned(),
+            stays: self.stays,
+            malformed: status::verdict(self.file.rules.malformed).to_owned(),
+            ended,
+            rules: self.holding.shown.iter().map(counted).collect(),
+            totals: counts.totals,
+        }
+    }
+}
+
+fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, RouteError> {
+    let harm = |harm: rules::check::Finding| RouteError::CutsOff { what: harm.what, instead: harm.instead };
+    let skipped = file.skipped.iter().map(|line| format!("skipped (bad-line = \"skip\"): {line}"));
+    Ok(skipped.chain(asked.judge(file).map_err(harm)?).collect())
+}
+
+/// Refuses rules about VLAN tags where a port's program does not see them; what nobody can tell is told.
+fn tags(file: &RuleFile, ports: &[RoutePort]) -> Result<Vec<String>, RouteError> {
+    let Some(rule) = file.rules.rules.iter().find(|rule| !rule.when.vlan.is_empty()) else { return Ok(Vec::new()) };
+    let of = |port: &RoutePort| offloads::sees_tags(port.seat().interface(), &rule.name).transpose();
+    Ok(ports.iter().filter_map(of).collect::<Result<_, _>>()?)
+}

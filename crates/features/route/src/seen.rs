@@ -1,0 +1,204 @@
+//! What is seen of a running router: its status with what the interfaces count and what happened last, its events and its metrics.
+
+use std::collections::VecDeque;
+
+use host::{interface, netlink::Netlink};
+use model::{
+    route::{PortCounters, RouteEvent, RouteMode, RouteMoment, RouteStatus, RouteTotals},
+    schema::Document,
+};
+use nix::sys::socket::SockProtocol;
+use serve::{
+    Event, OutputSettings, Outputs, ServeError,
+    metrics::{Family, Kind, Metrics},
+};
+
+use crate::{RouteError, Router};
+
+/// Events that `status` shows.
+const EVENTS: usize = 16;
+
+/// What the process tells whoever started it.
+#[derive(Debug)]
+pub enum Message {
+    /// Something that happened.
+    Event(RouteMoment),
+    /// In words.
+    Text(String),
+}
+
+impl From<ServeError> for Message {
+    fn from(failure: ServeError) -> Self {
+        Self::Text(failure.to_string())
+    }
+}
+
+/// What others see.
+#[derive(Debug)]
+pub struct Seen {
+    links: Netlink,
+    events: VecDeque<RouteMoment>,
+    outputs: Outputs,
+}
+
+impl Seen {
+    /// Opens the outputs.
+    ///
+    /// # Errors
+    /// What cannot be opened.
+    pub fn open(settings: &OutputSettings) -> Result<Self, RouteError> {
+        let links = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for interfaces"))?;
+        Ok(Self { links, events: VecDeque::new(), outputs: Outputs::start(settings)? })
+    }
+
+    /// How `router` is.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn status(&mut self, router: &Router) -> Result<RouteStatus, RouteError> {
+        let mut status = router.status()?;
+        let links = interface::links(&mut self.links).map_err(RouteError::system("read the interfaces"))?;
+        for port in &mut status.ports {
+            // One that has gone has counted nothing.
+            let Some(link) = links.values().find(|link| link.name == port.interface) else { continue };
+            let stats = &link.stats;
+            port.counters = PortCounters {
+                rx_packets: stats.rx_packets,
+                rx_bytes: stats.rx_bytes,
+                tx_packets: stats.tx_packets,
+                tx_bytes: stats.tx_bytes,
+            };
+        }
+        status.when = now();
+        status.events = self.events.iter().cloned().collect();
+        Ok(status)
+    }
+
+    /// Tells the outputs of an event. Gives it with its time, and what failed.
+    pub fn note(&mut self, what: RouteEvent) -> Vec<Message> {
+        let moment = RouteMoment { at: now(), what };
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(moment.clone());
+        let failures = self.outputs.emit([event(&moment)]);
+        [Message::Event(moment)].into_iter().chain(failures.into_iter().map(Message::from)).collect()
+    }
+
+    /// Gives metrics where they are wanted and due. Gives what failed since.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn publish(&mut self, router: &Router) -> Result<Vec<Message>, RouteError> {
+        let mut failed = None;
+        self.outputs.publish(|| match router.status() {
+            Ok(status) => metrics(&status),
+            Err(error) => {
+                failed = Some(error);
+                Metrics::default()
+            }
+        });
+        failed.map_or_else(|| Ok(self.outputs.failures().map(Message::from).collect()), Err)
+    }
+
+    /// Takes the file of metrics away, and waits for no hook.
+    pub fn end(mut self) {
+        self.outputs.end_metrics();
+        self.outputs.let_hook_end();
+    }
+}
+
+fn now() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+/// An event as one line of JSON, `evenkeel.route.event/1`, its end included.
+pub fn line(moment: &RouteMoment) -> String {
+    let mut line = serde_json::to_string(&Document::new("route.event", 1, moment)).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// An event for the log and the hook.
+fn event(moment: &RouteMoment) -> Event {
+    let mut environment = vec![("EVENKEEL_AT", moment.at.clone())];
+    match &moment.what {
+        RouteEvent::Mode { mode, why } => {
+            environment.extend([("EVENKEEL_MODE", mode.name().to_owned()), ("EVENKEEL_WHY", why.clone())]);
+        }
+        RouteEvent::Obstacle(it) | RouteEvent::Cleared(it) => {
+            environment.extend([("EVENKEEL_OBSTACLE", it.code.clone()), ("EVENKEEL_WHY", it.what.clone())]);
+        }
+        RouteEvent::Rules { what } => environment.push(("EVENKEEL_WHAT", what.clone())),
+        RouteEvent::Cpus { cpus } => environment.push(("EVENKEEL_CPUS", cpus.to_string())),
+        RouteEvent::PortEnded { why } => environment.push(("EVENKEEL_WHY", why.clone())),
+        RouteEvent::Compared(result) => environment.push(("EVENKEEL_WRONG", result.wrong().to_string())),
+    }
+    Event { name: moment.what.word(), line: line(moment), environment }
+}
+
+/// All metrics of one moment.
+pub fn metrics(status: &RouteStatus) -> Metrics {
+    let mut metrics = Metrics::default();
+    let gauge = |name, help| Family::new(Kind::Gauge, name, help);
+    let build = Family::new(Kind::Info, "evenkeel_build", "The program that gives these metrics.");
+    let mut mode = gauge("evenkeel_route_mode", "1 for the mode in which the router is, 0 for others.");
+    for each in RouteMode::ALL {
+        mode.add(&[("mode", each.name())], u8::from(each == status.mode));
+    }
+    let mut sends = gauge("evenkeel_route_port_sends", "1 if the fast path can send by the port.");
+    for port in &status.ports {
+        sends.add(&[("interface", &port.interface)], u8::from(port.sends));
+    }
+    let held_back = gauge("evenkeel_route_held_back", "1 if the mode is not the one that was asked for.");
+    let obstacles = gauge("evenkeel_route_obstacles", "Things that stand against the fast path.");
+    metrics.extend([
+        build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1),
+        mode,
+        held_back.with(&[], u8::from(status.held_back.is_some())),
+        obstacles.with(&[], status.obstacles.len()),
+        sends,
+    ]);
+    for port in &status.ports {
+        metrics.add_counters(&[("interface", &port.interface)], &port.totals, RouteTotals::COUNTERS);
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use model::route::{Obstacle, RoutePort};
+    use serve::metrics::Notation;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line_of_json_and_what_a_hook_gets() {
+        let obstacle = Obstacle { code: "netfilter".into(), what: "a chain".into(), remedy: "none".into() };
+        let before = RouteMoment { at: "2026-01-02T03:04:05Z".into(), what: RouteEvent::Obstacle(obstacle) };
+        let event = event(&before);
+        assert!(event.line.ends_with('\n') && event.line.lines().count() == 1);
+        let json: serde_json::Value = serde_json::from_str(&event.line).unwrap();
+        assert_eq!(json["schema"], "evenkeel.route.event/1");
+        assert_eq!((event.name, &json["event"], &json["code"]), ("obstacle", &"obstacle".into(), &"netfilter".into()));
+        assert!(event.environment.contains(&("EVENKEEL_OBSTACLE", "netfilter".to_owned())));
+        assert_eq!(serde_json::from_value::<RouteMoment>(json).unwrap(), before);
+    }
+
+    #[test]
+    fn metrics_have_each_reason_and_the_mode() {
+        let totals = RouteTotals { forwarded: 7, no_neighbour: 2, ..RouteTotals::default() };
+        let port = |name: &str| RoutePort { interface: name.into(), totals, ..RoutePort::default() };
+        let status = RouteStatus { ports: vec![port("eth0"), port("eth1")], ..RouteStatus::default() };
+        let text = metrics(&status).text(Notation::OpenMetrics);
+        for line in [
+            "evenkeel_route_mode{mode=\"standard\"} 1",
+            "evenkeel_route_mode{mode=\"routed\"} 0",
+            "evenkeel_route_forwarded_frames_total{interface=\"eth1\"} 7",
+            "evenkeel_route_up_frames_total{interface=\"eth0\",reason=\"no_neighbour\"} 2",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("# TYPE evenkeel_route_up_frames ").count(), 1, "{text}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Connections through a translating router, and their frames.
+
+use std::{
+    fs::File,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use wire::checksum::Sum;
+
+use crate::frames::Dice;
+
+pub(crate) const FIN: u8 = 1;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const RST: u8 = 4;
+pub(crate) const PUSH: u8 = 8;
+pub(crate) const ACK: u8 = 16;
+
+/// A connection: how its packets look where they are sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flow {
+    pub(crate) tcp: bool,
+    /// From and to, as the client sends them.
+    pub(crate) out: [SocketAddr; 2],
+    /// From and to, as the server sends them.
+    pub(crate) back: [SocketAddr; 2],
+    /// What was sent so far, by each side.
+    pub(crate) seq: [u32; 2],
+}
+
+impl Flow {
+    pub(crate) fn new(tcp: bool, out: [&str; 2], back: [&str; 2]) -> Self {
+        let both = |of: [&str; 2]| of.map(|text| text.parse().unwrap());
+        Self { tcp, out: both(out), back: both(back), seq: [1000, 5000] }
+    }
+
+    /// The next packet of the client (0) or the server (1), in a frame.
+    pub(crate) fn packet(&mut self, side: usize, flags: u8, payload: &[u8], shape: &Shape) -> Vec<u8> {
+        let [from, to] = if side == 0 { self.out } else { self.back };
+        let (seq, ack) = (self.seq[side], self.seq[1 - side]);
+        self.seq[side] = seq.wrapping_add(payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0));
+        let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+        let at = if self.tcp {
+            segment.extend(seq.to_be_bytes());
+            segment.extend(if flags & ACK != 0 { ack } else { 0 }.to_be_bytes());
+            segment.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+            16
+        } else {
+            segment.extend((8 + payload.len() as u16).to_be_bytes());
+            segment.extend([0, 0]);
+            6
+        };
+        segment.extend(payload);
+        let protocol = if self.tcp { 6 } else { 17 };
+        let sum = Sum::new().pseudo_header(from.ip(), to.ip(), protocol, segment.len() as u32).bytes(&segment);
+        let sum = if self.tcp { sum.finish() } else { sum.finish_udp() };
+        if !(shape.no_sum && !self.tcp && from.is_ipv4()) {
+            segment[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        shape.frame(from.ip(), to.ip(), protocol, &segment)
+    }
+}
+
+/// How the packets of a frame look around what they carry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// To and from, on the link.
+    pub(crate) macs: [[u8; 6]; 2],
+    pub(crate) hops: u8,
+    pub(crate) tos: u8,
+    pub(crate) id: u16,
+    pub(crate) fragment: u16,
+    pub(crate) options: bool,
+    /// UDP over IPv4 without a checksum.
+    pub(crate) no_sum: bool,
+    /// What follows the packet.
+    pub(crate) trailer: usize,
+}
+
+impl Shape {
+    pub(crate) fn plain(macs: [[u8; 6]; 2]) -> Self {
+        Self { macs, hops: 64, tos: 0, id: 1, fragment: 0x4000, options: false, no_sum: false, trailer: 0 }
+    }
+
+    pub(crate) fn random(macs: [[u8; 6]; 2], dice: &mut Dice) -> Self {
+        Self {
+            macs,
+            hops: dice.of(&[64, 64, 64, 255, 128, 3, 2, 2, 1]),
+            tos: dice.of(&[0, 0, 0x10, 0xb8, 3]),
+            id: dice.next() as u16,
+            fragment: dice.of(&[0, 0x4000, 0x4000]),
+            options: dice.one_in(30),
+            no_sum: dice.one_in(6),
+            trailer: if dice.one_in(12) { dice.below(30) as usize } else { 0 },
+        }
+    }
+
+    pub(crate) fn frame(&self, from: IpAddr, to: IpAddr, protocol: u8, body: &[u8]) -> Vec<u8> {
+        let mut frame = self.macs.concat();
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let options: &[u8] = if self.options { &[1; 4] } else { &[] };
+                let len = (20 + options.len() + body.len()) as u16;
+                let mut header = vec![0x45 + options.len() as u8 / 4, self.tos];
+                header.extend(len.to_be_bytes());
+                header.extend(self.id.to_be_bytes());
+                header.extend(self.fragment.to_be_bytes());
+                header.extend([self.hops, protocol, 0, 0]);
+                header.extend(from.octets());
+                header.extend(to.octets());
+                header.extend(options);
+                let sum = Sum::new().bytes(&header).finish();
+                header[10..12].copy_from_slice(&sum.to_be_bytes());
+                frame.extend([0x08, 0]);
+                frame.extend(header);
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let [_, low] = self.id.to_be_bytes();
+                frame.extend([0x86, 0xdd, 0x60 | self.tos >> 4, self.tos << 4, low, low]);
+                frame.extend((body.len() as u16).to_be_bytes());
+                frame.extend([protocol, self.hops]);
+                frame.extend(from.octets());
+                frame.extend(to.octets());
+            }
+            _ => panic!("of two versions"),
+        }
+        frame.extend(body);
+        frame.extend(vec![0xee; self.trailer]);
+        if frame.len() < 60 {
+            frame.resize(60, 0xdd);
+        }
+        frame
+    }
+
+    /// An error message about a packet of `about`, as its receiver sends it.
+    pub(crate) fn error(&self, from: IpAddr, to: IpAddr, about: &[u8]) -> Vec<u8> {
+        let kept = &about[14..about.len().min(14 + 60)];
+        let (mut body, protocol) = match from.is_ipv4() {
+            true => (vec![3, 1, 0, 0, 0, 0, 0, 0], 1),
+            false => (vec![1, 3, 0, 0, 0, 0, 0, 0], 58),
+        };
+        body.extend(kept);
+        let sum = match from.is_ipv4() {
+            true => Sum::new(),
+            false => Sum::new().pseudo_header(from, to, 58, body.len() as u32),
+        };
+        let sum = sum.bytes(&body).finish();
+        body[2..4].copy_from_slice(&sum.to_be_bytes());
+        self.frame(from, to, protocol, &body)
+    }
+}
+
+/// Frames in a file.
+pub(crate) fn write(path: &Path, frames: &[Vec<u8>]) {
+    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
+    for (n, frame) in frames.iter().enumerate() {
+        let packet = PcapPacket::new(Duration::from_micros(n as u64), frame.len() as u32, frame);
+        file.write_packet(&packet).unwrap();
+    }
+}

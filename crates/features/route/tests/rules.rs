@@ -1,0 +1,377 @@
+//! Stateless rules before the fast path: which packets they end, in each mode, and how they are changed.
+
+use std::{fs::File, path::Path, process::Command, time::Duration};
+
+use bpf::XdpMode;
+use model::{
+    CpuSet,
+    route::{CtMark, RouteMode, RouteRulesStatus},
+    shield::RuleStatus,
+};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
+use route::{RouteError, RouteSettings, Router, rules::RouteRules};
+use rules::requester::Requester;
+use testbed::{Bed, End, Tcpdump, wait};
+use wire::checksum::Sum;
+
+/// `a` - `r` - `b`, where `r` forwards 198.18.0.0/16 and 2001:2::/48; `b` has no address, and what reaches it stays there.
+struct World {
+    bed: Bed,
+    a: End,
+    ports: [End; 2],
+    b: End,
+}
+
+const A: [u8; 6] = [2, 0, 0, 0, 1, 2];
+const R: [u8; 6] = [2, 0, 0, 0, 1, 1];
+
+impl World {
+    fn new(tag: &str) -> Option<Self> {
+        let bed = Bed::new(tag, &["a", "r", "b"])?;
+        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
+        let macs = ["02:00:00:00:01:02", "02:00:00:00:01:01", "02:00:00:00:02:01", "02:00:00:00:02:02"];
+        for (end, mac) in [&a, &ra, &rb, &b].into_iter().zip(macs) {
+            end.link_set("down");
+            end.link_set(&format!("address {mac}"));
+            end.link_set("up");
+            end.feature("rx-gro", true);
+        }
+        let r = bed.space("r");
+        for (n, end, far) in [(1, &ra, macs[0]), (2, &rb, macs[3])] {
+            r.set(&format!("net.ipv6.conf.{}.accept_dad", end.interface()), "0");
+            r.set(&format!("net.ipv6.conf.{}.disable_ipv6", end.interface()), "0");
+            end.address(&format!("198.18.{n}.1/24"));
+            r.output(&format!("ip addr add 2001:2:0:{n}::1/64 dev {} nodad", end.interface()));
+            for host in [format!("198.18.{n}.2"), format!("2001:2:0:{n}::2")] {
+                r.output(&format!("ip neigh add {host} lladdr {far} dev {}", end.interface()));
+            }
+        }
+        r.set("net.ipv4.ip_forward", "1");
+        r.set("net.ipv6.conf.all.forwarding", "1");
+        Some(Self { bed, a, ports: [ra, rb], b })
+    }
+
+    /// A router with these rules.
+    fn start(&self, text: &str) -> Result<Router, RouteError> {
+        let file = self.bed.file("rules.toml", text);
+        let (rules, _) = RouteRules::read(Path::new(&file), &Requester::default())?;
+        let settings = RouteSettings {
+            ports: self.ports.iter().map(|port| port.interface().to_owned()).collect(),
+            xdp: XdpMode::Native,
+            slots: 1024,
+            mode: RouteMode::Standard,
+            returns: true,
+            trial: Duration::ZERO,
+            cpus: CpuSet::new(),
+            queue: 2048,
+            mark: CtMark::default(),
+        };
+        let (router, told) = Router::start_with(settings, Some(rules))?;
+        // What nobody in the router's namespace can tell.
+        assert!(told.iter().all(|told| told.contains("VLAN tags stay in the frames")), "{told:?}");
+        Ok(router)
+    }
+
+    /// Which of the frames, by the number that they end with, come to `b` when `a` sends them.
+    fn crossed(&self, frames: &[Vec<u8>]) -> Vec<u16> {
+        let path = self.bed.path("sent.pcap");
+        let mut file = PcapWriter::with_header(File::create(&path).unwrap(), PcapHeader::default()).unwrap();
+        for (n, frame) in frames.iter().enumerate() {
+            let packet = PcapPacket::new(Duration::from_millis(n as u64), frame.len() as u32, frame);
+            file.write_packet(&packet).unwrap();
+        }
+        drop(file);
+        let tap = Tcpdump::start(self.b.space(), self.b.interface(), &self.bed.path("got.pcap"), &["-Q", "in"]);
+        let mut replay = Command::new("tcpreplay");
+        replay.args(["-q", "-i", self.a.interface(), "--pps=1000"]).arg(&path);
+        let done = self.a.space().run(|| replay.output().unwrap());
+        assert!(done.status.success(), "{}", testbed::said(&done));
+        let mut file = PcapReader::new(File::open(tap.stop()).unwrap()).unwrap();
+        let mut got = Vec::new();
+        while let Some(packet) = file.next_packet() {
+            let data = packet.unwrap().data;
+            if let [.., 0xe0, 0x0e, high, low] = data[..] {
+                got.push(u16::from_be_bytes([high, low]));
+            }
+        }
+        got.sort_unstable();
+        got
+    }
+}
+
+/// A packet to be made.
+#[derive(Clone)]
+struct Sent {
+    tag: Option<u16>,
+    v6: bool,
+    from: u8,
+    protocol: u8,
+    ports: [u16; 2],
+    /// Offset in units of eight bytes, and whether more follow.
+    fragment: Option<(u16, bool)>,
+    /// The IP header says that it is so much longer than it is.
+    longer: u16,
+}
+
+const UDP: Sent = Sent { tag: None, v6: false, from: 2, protocol: 17, ports: [1000, 2000], fragment: None, longer: 0 };
+
+impl Sent {
+    /// A frame whose last bytes are a mark and `number`.
+    fn frame(&self, number: u16) -> Vec<u8> {
+        let mut body = [self.ports[0].to_be_bytes(), self.ports[1].to_be_bytes()].concat();
+        match self.protocol {
+            6 => body.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 16, 0, 0, 0, 0, 0]),
+            _ => body.extend([0, 32, 0, 0]),
+        }
+        body.resize(28, 0);
+        body.extend([0xe0, 0x0e]);
+        body.extend(number.to_be_bytes());
+        let mut frame = [R, A].concat();
+        if let Some(tag) = self.tag {
+            frame.extend([0x81, 0]);
+            frame.extend(tag.to_be_bytes());
+        }
+        if self.v6 {
+            let (next, extension) = match self.fragment {
+                Some((at, more)) => {
+                    let [high, low] = (at << 3 | u16::from(more)).to_be_bytes();
+                    (44, vec![self.protocol, 0, high, low, 0, 0, 0, 9])
+                }
+                None => (self.protocol, Vec::new()),
+            };
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend(((extension.len() + body.len()) as u16 + self.longer).to_be_bytes());
+            frame.extend([next, 64]);
+            frame.extend([0x20, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, self.from]);
+            frame.extend([0x20, 1, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2]);
+            frame.extend(extension);
+        } else {
+            let offset = self.fragment.map_or(0x4000, |(at, more)| at | u16::from(more) << 13);
+            let mut header = vec![0x45, 0];
+            header.extend((20 + body.len() as u16 + self.longer).to_be_bytes());
+            header.extend(number.to_be_bytes());
+            header.extend(offset.to_be_bytes());
+            header.extend([64, self.protocol, 0, 0, 198, 18, 1, self.from, 198, 18, 2, 2]);
+            let sum = Sum::new().bytes(&header).finish();
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame.extend([8, 0]);
+            frame.extend(header);
+        }
+        frame.extend(body);
+        frame
+    }
+}
+
+const RULES: &str = r#"
+[[rule]]
+name = "exception"
+action = "pass"
+source = ["198.18.1.66", "2001:2:0:1::42"]
+protocol = "tcp"
+destination-port = 443
+
+[[rule]]
+name = "addresses"
+action = "drop"
+source = ["198.18.1.66", "2001:2:0:1::42"]
+
+[[rule]]
+name = "prefix"
+action = "drop"
+source = ["198.18.1.128/25", "2001:2:0:1::80/121"]
+
+[[rule]]
+name = "port"
+action = "drop"
+protocol = "udp"
+destination-port = [53, "9000-9010"]
+
+[[rule]]
+name = "telnet"
+action = "drop"
+protocol = "tcp"
+destination-port = 23
+
+[[rule]]
+name = "gre"
+action = "drop"
+protocol = 47
+
+[[rule]]
+name = "later"
+action = "drop"
+fragment = "later"
+
+[[rule]]
+name = "vlan"
+action = "drop"
+vlan = 7
+"#;
+
+/// Each with whether it crosses, for both versions of IP.
+fn packets() -> Vec<(Sent, bool)> {
+    let mut all = Vec::new();
+    for v6 in [false, true] {
+        let udp = Sent { v6, ..UDP };
+        let tcp = Sent { protocol: 6, ..udp.clone() };
+        all.extend([
+            (udp.clone(), true),
+            (Sent { from: 66, ..udp.clone() }, false),
+            (Sent { from: 66, ports: [1, 443], ..udp.clone() }, false),
+            (Sent { from: 66, ports: [1, 443], ..tcp.clone() }, true),
+            (Sent { from: 127, ..udp.clone() }, true),
+            (Sent { from: 128, ..udp.clone() }, false),
+            (Sent { from: 255, ..tcp.clone() }, false),
+            (Sent { ports: [9, 53], ..udp.clone() }, false),
+            (Sent { ports: [53, 9], ..udp.clone() }, true),
+            (Sent { ports: [9, 53], ..tcp.clone() }, true),
+            (Sent { ports: [9, 9010], ..udp.clone() }, false),
+            (Sent { ports: [9, 9011], ..udp.clone() }, true),
+            (Sent { ports: [9, 23], ..tcp.clone() }, false),
+            (Sent { protocol: 47, ..udp.clone() }, false),
+            // The kernel takes a priority tag off. Rules look behind tags.
+            (Sent { tag: Some(0xe000), ..udp.clone() }, true),
+            (Sent { tag: Some(0xe000), ports: [9, 53], ..udp.clone() }, false),
+            // There is no VLAN 7 or 8 here: the rule's counter tells who ended it.
+            (Sent { tag: Some(7), ..udp.clone() }, false),
+            (Sent { tag: Some(8), ..udp.clone() }, false),
+            (Sent { fragment: Some((0, true)), ..udp.clone() }, true),
+            (Sent { fragment: Some((0, true)), ports: [9, 53], ..udp.clone() }, false),
+            (Sent { fragment: Some((100, false)), ..udp.clone() }, false),
+            // Malformed.
+            (Sent { longer: 200, ..udp }, false),
+        ]);
+    }
+    all
+}
+
+/// Runs a program in this thread's namespace.
+fn does(program: &str, arguments: &[&str]) {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{}", testbed::said(&done));
+}
+
+fn counted(status: &RouteRulesStatus, name: &str) -> u64 {
+    status.rules.iter().find(|rule| rule.name == name).unwrap().packets
+}
+
+#[test]
+fn rules_end_packets_of_both_versions_in_every_mode() {
+    let Some(world) = World::new("rrmod") else { return };
+    let packets = packets();
+    let frames: Vec<_> = packets.iter().enumerate().map(|(n, (sent, _))| sent.frame(n as u16)).collect();
+    let expected: Vec<u16> = (0..).zip(&packets).filter(|(_, (_, crosses))| *crosses).map(|(n, _)| n).collect();
+    world.ports[0].space().run(|| {
+        let mut router = world.start(RULES).unwrap();
+        for (round, mode) in [RouteMode::Standard, RouteMode::Shadow, RouteMode::Routed].into_iter().enumerate() {
+            router.set_mode(mode).unwrap();
+            assert_eq!(world.crossed(&frames), expected, "{mode:?}");
+            let status = router.status().unwrap().rules.unwrap();
+            let times = round as u64 + 1;
+            for (rule, packets) in [
+                ("exception", 2),
+                ("addresses", 4),
+                ("prefix", 4),
+                ("port", 8),
+                ("telnet", 2),
+                ("gre", 2),
+                ("later", 2),
+                ("vlan", 2),
+            ] {
+                assert_eq!(counted(&status, rule), times * packets, "{rule} in {mode:?}: {status:?}");
+            }
+            assert_eq!((status.totals.malformed, status.totals.dropped), (times * 2, times * 26), "{mode:?}");
+            if mode == RouteMode::Shadow {
+                let differs =
+                    |router: &mut Router| (router.compare().unwrap().wrong(), router.compare().unwrap().not_sent);
+                wait("the shadow has compared", || router.compare().unwrap().same >= 12);
+                assert_eq!(differs(&mut router), (0, 0), "what rules ended is no difference");
+            }
+        }
+        assert!(router.counts().unwrap()[0].1.forwarded >= 12, "{:?}", router.counts());
+        // Something in the way puts the mode back; the rules stay.
+        router.set_mode(RouteMode::Routed).unwrap();
+        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
+        wait("the kernel forwards", || {
+            router.turn(Duration::from_millis(10)).unwrap();
+            router.mode() == RouteMode::Standard
+        });
+        assert_eq!(world.crossed(&frames), expected);
+        drop(router);
+        let open = world.crossed(&frames);
+        assert!(open.len() > expected.len(), "the rules go with the router: {open:?}");
+    });
+}
+
+#[test]
+fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
+    let Some(world) = World::new("rrrel") else { return };
+    let drops = |port: u16| {
+        format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
+    };
+    let frames: Vec<_> = [53, 54].iter().map(|&to| Sent { ports: [1, to], ..UDP }.frame(to)).collect();
+    world.ports[0].space().run(|| {
+        let mut router = world.start(&drops(53)).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
+        assert_eq!(world.crossed(&frames), [54]);
+        let path = world.bed.file("rules.toml", drops(54));
+        let done = router.reload(&Requester::default()).unwrap();
+        assert_eq!((done.rules, done.warnings), (1, Vec::new()));
+        assert_eq!(world.crossed(&frames), [53]);
+        let status = router.status().unwrap().rules.unwrap();
+        assert_eq!((counted(&status, "port"), status.reloads, status.refused), (2, 1, None), "counters go on");
+
+        let challenge = "[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n";
+        for (text, line) in [
+            ("default = \"dorp\"\n".to_owned(), 1),
+            ("\nprotect = [\"198.18.0.0/15\"]\n".to_owned(), 2),
+            (format!("{}[detection]\n", drops(53)), 6),
+            (format!("{}{challenge}", drops(53)), 8),
+        ] {
+            world.bed.file("rules.toml", &text);
+            let refused = router.reload(&Requester::default()).unwrap_err();
+            let place = format!("{path}:{line}:");
+            assert!(matches!(refused, RouteError::Rules(_)) && refused.to_string().starts_with(&place), "{refused}");
+            let status = router.status().unwrap().rules.unwrap();
+            assert!(status.refused.is_some_and(|why| why.starts_with(&place)));
+            assert_eq!(world.crossed(&frames), [53], "the old rules stay");
+        }
+        world.bed.file("rules.toml", "");
+        router.reload(&Requester::default()).unwrap();
+        assert_eq!(world.crossed(&frames), [53, 54]);
+        assert_eq!(router.status().unwrap().rules.unwrap().refused, None);
+    });
+}
+
+#[test]
+fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
+    let Some(world) = World::new("rrdef") else { return };
+    let rules = "default = \"drop\"\n[management]\nfrom = [\"198.18.1.0/24\"]\nports = [22]\n\
+                 [[rule]]\nname = \"dns\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 53\n\
+                 [[rule]]\nname = \"some\"\naction = \"limit\"\nrate = 1\nburst = 3\nprotocol = \"udp\"\ndestination-port = 53\n";
+    // The limit is asked first.
+    let rules = {
+        let (head, limit) = rules.split_at(rules.rfind("[[rule]]").unwrap());
+        let (head, pass) = head.split_at(head.find("[[rule]]").unwrap());
+        format!("{head}{limit}{pass}")
+    };
+    world.ports[0].space().run(|| {
+        let mut router = world.start(&rules).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
+        let dns = |n| Sent { ports: [1, 53], ..UDP }.frame(n);
+        let frames: Vec<_> = (0..5).map(dns).chain([UDP.frame(9)]).collect();
+        assert_eq!(world.crossed(&frames), [0, 1, 2], "three at once, and nothing else");
+        let status = router.status().unwrap().rules.unwrap();
+        let limited = |rule: &&RuleStatus| rule.limited == 2;
+        assert_eq!(status.rules.iter().filter(limited).count(), 1, "{status:?}");
+        assert!(status.rules.iter().any(|rule| rule.name == "management:from" && rule.management));
+        assert_eq!((status.default.as_str(), status.totals.limited), ("drop", 2));
+        // Another address of the router: the allow-list follows.
+        does("ip", &["addr", "add", "198.18.9.1/24", "dev", world.ports[1].interface()]);
+        let mut told = Vec::new();
+        wait("the allow-list follows", || {
+            told.extend(router.turn(Duration::from_millis(10)).unwrap());
+            told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
+        });
+    });
+}

@@ -1,0 +1,54 @@
+//! The fast path of a port as another process sees it.
+
+use std::{mem::offset_of, os::fd::AsFd, sync::atomic::Ordering};
+
+use libbpf_rs::MapHandle;
+use model::route::{RouteMode, RouteTotals};
+use sys::map_mmap::SharedMemory;
+
+use super::tables::{CONFIG, PROGRAM, number};
+use crate::{
+    chain::{self, Maps, Place},
+    link::XdpError,
+    skel::route::types::route_config,
+};
+
+/// The map of a port's counters.
+const COUNTS: &str = "route_counts";
+
+/// The fast path of a port that some process runs. It ends with that process, whoever looks.
+#[derive(Debug)]
+pub struct RouteLook {
+    program: u32,
+    counts: MapHandle,
+    config: SharedMemory,
+}
+
+impl RouteLook {
+    /// The fast path in the chain whose resident program has the id `entry`. None: there is none, or it may not be read.
+    pub fn of(entry: u32) -> Option<Self> {
+        let (_, program) = chain::users(entry).into_iter().find(|(place, _)| *place == Place::Route)?;
+        let mut maps = Maps::of(program, |name| [COUNTS, CONFIG].contains(&name)).ok()?;
+        let config = SharedMemory::of(maps.get(CONFIG).ok()?.as_fd(), size_of::<route_config>(), 0).ok()?;
+        Some(Self { program, counts: maps.take(COUNTS).ok()?, config })
+    }
+
+    /// The id of its program.
+    pub fn program(&self) -> u32 {
+        self.program
+    }
+
+    /// Who forwards now; none: a mode that this version does not know.
+    pub fn mode(&self) -> Option<RouteMode> {
+        let now = self.config.half_word(offset_of!(route_config, mode)).load(Ordering::Acquire);
+        RouteMode::ALL.into_iter().find(|mode| number(*mode) == now)
+    }
+
+    /// What the port has done so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn totals(&self) -> Result<RouteTotals, XdpError> {
+        Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
+    }
+}

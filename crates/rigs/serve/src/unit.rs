@@ -1,0 +1,148 @@
+//! A systemd unit for a process that runs programs on interfaces (systemd.service(5), systemd.exec(5)).
+
+use std::path::{Path, PathBuf};
+
+/// What a unit runs, and what its sandbox leaves open.
+#[derive(Debug, Clone, Copy)]
+pub struct Unit<'a> {
+    /// What it is, for `systemctl status`.
+    pub description: &'a str,
+    /// A man page: `evenkeel-shield(1)`.
+    pub manual: &'a str,
+    /// It starts when these are there and ends when one of them goes.
+    pub interfaces: &'a [&'a str],
+    /// The program and its arguments.
+    pub start: &'a [String],
+    /// What makes it read its configuration again; empty: it has none.
+    pub reload: &'a [String],
+    /// Capabilities that it keeps.
+    pub capabilities: &'a [&'a str],
+    /// Families of sockets that it may open beside AF_UNIX, AF_NETLINK, AF_INET and AF_INET6.
+    pub families: &'a [&'a str],
+    /// Folders that it writes to and has to have.
+    pub writes: &'a [&'a Path],
+    /// Files that it writes; that a folder of theirs is missing it tells itself.
+    pub files: &'a [PathBuf],
+}
+
+impl Unit<'_> {
+    /// The text of the unit.
+    ///
+    /// ProtectKernelTunables and ProcSubset=pid are not in it: the one makes /sys/fs/bpf read-only whatever ReadWritePaths says, the other
+    /// hides /proc/sys/net.
+    pub fn text(&self) -> String {
+        let Self { description, manual, .. } = self;
+        let (start, capabilities) = (line_of(self.start), self.capabilities.join(" "));
+        let reload = match self.reload {
+            [] => String::new(),
+            words => format!("ExecReload={}\n", line_of(words)),
+        };
+        let families: String = self.families.iter().map(|family| format!(" {family}")).collect();
+        // A minus sign: a folder that is missing is told by the process, which says what for.
+        let folders = self.files.iter().filter_map(|file| Some(quoted(&format!("-{}", file.parent()?.display()))));
+        let mut folders: Vec<String> = folders.collect();
+        folders.sort();
+        folders.dedup();
+        let writes = self.writes.iter().map(|folder| quoted(&folder.display().to_string())).chain(folders);
+        let writes = writes.collect::<Vec<_>>().join(" ");
+        let writes = if writes.is_empty() { String::new() } else { format!("ReadWritePaths={writes}\n") };
+        // A device unit's name has its slashes escaped; interface names have none (systemd.unit(5)).
+        let device = |name: &&str| format!("sys-subsystem-net-devices-{}.device", name.replace('-', "\\x2d"));
+        let device = self.interfaces.iter().map(device).collect::<Vec<_>>().join(" ");
+        format!(
+            "[Unit]
+Description={description}
+Documentation=man:{manual}
+BindsTo={device}
+After={device}
+Before=network.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={start}
+{reload}Restart=on-failure
+RestartSec=100ms
+RuntimeDirectory=evenkeel
+RuntimeDirectoryMode=0700
+RuntimeDirectoryPreserve=yes
+AmbientCapabilities=
+CapabilityBoundingSet={capabilities}
+NoNewPrivileges=yes
+ProtectSystem=strict
+{writes}ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateMounts=yes
+ProtectProc=invisible
+ProtectClock=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6{families}
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallFilter=bpf
+SystemCallErrorNumber=EPERM
+UMask=0077
+
+[Install]
+WantedBy=multi-user.target {device}
+"
+        )
+    }
+}
+
+fn line_of(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word of a command line of systemd: quoted where it must be, percent signs and dollars doubled.
+fn quoted(word: &str) -> String {
+    let escaped = word.replace('%', "%%").replace('$', "$$").replace('\\', "\\\\").replace('"', "\\\"");
+    match escaped.chars().any(|c| c.is_whitespace() || c == '\'' || c == ';') || escaped.is_empty() {
+        true => format!("\"{escaped}\""),
+        false => escaped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_and_what_is_not_needed_is_left_out() {
+        let unit = Unit {
+            description: "a thing",
+            manual: "thing(1)",
+            interfaces: &["eth-0", "b"],
+            start: &["/usr/bin/thing".into(), "a b".into(), "50%".into()],
+            reload: &[],
+            capabilities: &["CAP_BPF"],
+            families: &[],
+            writes: &[],
+            files: &["/var/log/x/1".into(), "/var/log/x/2".into()],
+        };
+        let text = unit.text();
+        let device = "sys-subsystem-net-devices-eth\\x2d0.device sys-subsystem-net-devices-b.device";
+        for line in [
+            "ExecStart=/usr/bin/thing \"a b\" 50%%",
+            "ReadWritePaths=-/var/log/x",
+            "CapabilityBoundingSet=CAP_BPF",
+            &format!("BindsTo={device}"),
+            &format!("WantedBy=multi-user.target {device}"),
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+        assert!(!text.contains("ExecReload"), "{text}");
+        assert!(!Unit { files: &[], ..unit }.text().contains("ReadWritePaths"));
+    }
+}

@@ -1,0 +1,88 @@
+//! What happens to a router's fast path: one event, one line of JSON (`evenkeel.route.event/1`).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    CpuSet,
+    route::{Obstacle, RouteMode, ShadowResult},
+};
+
+/// Something that happened, without its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum RouteEvent {
+    /// Another mode, and why.
+    Mode {
+        /// Who forwards from now on.
+        mode: RouteMode,
+        /// In words.
+        why: String,
+    },
+    /// Something that the fast path cannot honour appeared.
+    Obstacle(Obstacle),
+    /// It is gone.
+    Cleared(Obstacle),
+    /// A port ended: removed, or its program taken off by another tool.
+    PortEnded {
+        /// In words, with the port's name.
+        why: String,
+    },
+    /// Something happened to the rules.
+    Rules {
+        /// In words.
+        what: String,
+    },
+    /// CPUs went offline or came back.
+    Cpus {
+        /// Those that forward now; none: the cores that receive.
+        cpus: CpuSet,
+    },
+    /// The trial in shadow ended.
+    Compared(ShadowResult),
+}
+
+impl RouteEvent {
+    /// Its name, as in JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Mode { .. } => "mode",
+            Self::Obstacle(_) => "obstacle",
+            Self::Cleared(_) => "cleared",
+            Self::PortEnded { .. } => "port-ended",
+            Self::Rules { .. } => "rules",
+            Self::Cpus { .. } => "cpus",
+            Self::Compared(_) => "compared",
+        }
+    }
+}
+
+/// In a line; `{:#}` has what to do about it too.
+impl fmt::Display for RouteEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mode { mode, why } => write!(f, "mode {}: {why}", mode.name()),
+            Self::Obstacle(it) if f.alternate() => write!(f, "in the way: {} ({}). {}", it.what, it.code, it.remedy),
+            Self::Obstacle(it) => write!(f, "in the way: {} ({})", it.what, it.code),
+            Self::Cleared(it) => write!(f, "not in the way any more: {} ({})", it.what, it.code),
+            Self::PortEnded { why } => write!(f, "a port ended: {why}"),
+            Self::Rules { what } => f.write_str(what),
+            Self::Cpus { cpus } if cpus.is_empty() => {
+                f.write_str("CPUs went offline or came back: each CPU forwards what it receives")
+            }
+            Self::Cpus { cpus } => write!(f, "CPUs went offline or came back: CPU {cpus} forwards"),
+            Self::Compared(result) => write!(f, "{result}"),
+        }
+    }
+}
+
+/// An event with its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteMoment {
+    /// RFC 3339, UTC.
+    pub at: String,
+    /// The event.
+    #[serde(flatten)]
+    pub what: RouteEvent,
+}

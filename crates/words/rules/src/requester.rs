@@ -1,0 +1,88 @@
+//! Who asks for rules to hold, and what that one is told about them first.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    check::{self, Finding, Weight},
+    compile::Now,
+    file::RuleFile,
+    management::Session,
+};
+
+/// Sessions that the management allow-list lets in: whoever asked from elsewhere long ago may be somebody else by now.
+const SESSIONS_MAX: usize = 16;
+
+/// The one who asks for rules to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    /// The ssh sessions that it is asked from; none: by a signal, or from the console.
+    pub sessions: Vec<Session>,
+    /// Also when the rules would cut one of them off.
+    pub force: bool,
+}
+
+impl Requester {
+    /// Returns warnings about the rules of `file`.
+    ///
+    /// # Errors
+    /// They would cut off who asks.
+    pub fn judge(&self, file: &RuleFile) -> Result<Vec<String>, Finding> {
+        let findings = check::check(file, &self.sessions, Now::read());
+        if let Some(harm) = findings.iter().find(|finding| finding.weight == Weight::Harm && !self.force) {
+            return Err(harm.clone());
+        }
+        let told = findings.into_iter().filter(|finding| finding.weight > Weight::Note);
+        Ok(told.map(|finding| format!("{}; {}", finding.what, finding.instead)).collect())
+    }
+
+    /// Puts the sessions among those that the management allow-list lets in, the [`SESSIONS_MAX`] that asked last. The port that one comes
+    /// from makes no rule.
+    pub fn let_in(&self, known: &mut Vec<Session>) {
+        let same = |other: &Session| (other.peer, other.local, other.local_port);
+        for session in &self.sessions {
+            known.retain(|other| same(other) != same(session));
+            known.push(*session);
+        }
+        known.drain(..known.len().saturating_sub(SESSIONS_MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{check::Kind, file};
+
+    fn session(port: u16) -> Session {
+        let [peer, local] = ["192.0.2.9", "203.0.113.1"].map(|text| text.parse().unwrap());
+        Session { peer, peer_port: port, local, local_port: 22 }
+    }
+
+    #[test]
+    fn who_asks_is_not_cut_off_unless_told() {
+        let judge = |text: &str, asked: &Requester| asked.judge(&file::parse_in(text, "f", Path::new("")).unwrap());
+        let asked = Requester { sessions: vec![session(50_000)], force: false };
+        let shut = "default = \"drop\"\n[management]\nsession = false\n";
+        let refused = judge(shut, &asked).unwrap_err();
+        assert_eq!(refused.kind, Kind::CutsOff);
+        assert_eq!(judge(shut, &Requester { force: true, ..asked.clone() }).unwrap().len(), 1, "it is still told");
+        assert!(judge(shut, &Requester::default()).unwrap().is_empty(), "a signal comes from nowhere");
+        assert!(judge("default = \"drop\"\n", &asked).unwrap().is_empty(), "the allow-list has it");
+        let unused = "[sets.a]\nprefixes = \"192.0.2.1\"\n";
+        assert_eq!(judge(unused, &asked).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_session_is_let_in_once() {
+        let mut known = vec![session(1)];
+        let other = Session { local_port: 2222, ..session(3) };
+        Requester { sessions: vec![session(2), other], force: false }.let_in(&mut known);
+        assert_eq!(known, [session(2), other]);
+        let from = |n: u16| Session { local_port: n, ..session(n) };
+        for n in 100..150 {
+            Requester { sessions: vec![from(n)], force: false }.let_in(&mut known);
+        }
+        assert_eq!((known.len(), known[0]), (SESSIONS_MAX, from(150 - SESSIONS_MAX as u16)), "those that asked last");
+    }
+}
