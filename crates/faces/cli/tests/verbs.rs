@@ -64,6 +64,8 @@ fn json_of(verb: &str) -> Option<Json> {
         "shield unit" => Run("shield unit lo --rules FOLDER/rules.toml"),
         "route" | "route status" => Run("route status"),
         "route mode" => Run("route mode standard"),
+        "route cpus" => Run("route cpus 0"),
+        "route rules" => Run("route rules"),
         "route check" => Run("route check lo lo"),
         "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),

@@ -205,7 +205,8 @@ fn both_with(
                     trial: Duration::ZERO,
                     mark: CtMark::default(),
                     cpus: CpuSet::parse_list(cpus).unwrap(),
-                    queue: 2048,
+                    // All frames find room: the neighbours send as fast as they can.
+                    queue: bpf::ROUTE_QUEUE_MAX,
                 };
                 let rules = file.map(|file| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0);
                 let mut router = Router::start_with(settings, rules).unwrap().0;
