@@ -57,7 +57,9 @@ pub enum RouteError {
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
-    #[error("rules and other CPUs cannot be used together: rules run on the CPUs that receive. Leave out the rules, or the CPUs")]
+    #[error(
+        "rules and other CPUs cannot be used together: rules run on the CPUs that receive. Leave out the rules, or the CPUs"
+    )]
     RulesHere,
     #[error("there is no CPU {cpu}: this machine has {present}")]
     NoSuchCpu { cpu: u32, present: CpuSet },

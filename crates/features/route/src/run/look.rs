@@ -1,0 +1,135 @@
+//! What a router tells of itself.
+
+use bpf::{RouteKey, RoutePort, XdpMode};
+use model::{
+    CpuSet,
+    route::{Obstacle, PortCounters, RouteCpu, RouteMode, RouteStatus, RouteTotals, ShadowResult},
+};
+
+use super::Router;
+use crate::{RouteError, conntrack, cpus};
+
+impl Router {
+    /// Who forwards now.
+    pub fn mode(&self) -> RouteMode {
+        self.mode
+    }
+
+    /// What the operator gives up by the mode wanted, and what works against the CPUs that forward.
+    pub fn notes(&self) -> Vec<Obstacle> {
+        let mut notes = match self.settings.mode {
+            RouteMode::Stateful => conntrack::notes(&self.evidence),
+            _ => Vec::new(),
+        };
+        if !self.cpus.is_empty() {
+            notes.extend(cpus::notes(&self.settings.ports));
+        }
+        notes
+    }
+
+    /// The ports, by name.
+    pub fn ports(&self) -> &[String] {
+        &self.settings.ports
+    }
+
+    /// The CPUs that forward; empty: the cores that receive.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// Why it is not the mode wanted; none: it is.
+    pub fn held_back(&self) -> Option<&str> {
+        self.held_back.as_deref()
+    }
+
+    /// What stands against the fast path.
+    pub fn obstacles(&self) -> &[Obstacle] {
+        &self.obstacles
+    }
+
+    /// What next hops depend on.
+    pub fn key(&self) -> RouteKey {
+        self.applied.key
+    }
+
+    /// The kernel's functions whose changes are noticed by netlink only.
+    pub fn unwatched(&self) -> &[String] {
+        self.watch.missing()
+    }
+
+    /// What the shadow has found so far.
+    pub fn comparison(&self) -> &ShadowResult {
+        &self.comparison
+    }
+
+    /// The ports with what they did.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn counts(&self) -> Result<Vec<(&str, RouteTotals)>, RouteError> {
+        let of = |port: &'_ RoutePort| port.counts().map_err(RouteError::from);
+        self.ports.iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
+    }
+
+    /// How it is.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn status(&self) -> Result<RouteStatus, RouteError> {
+        let port = |port: &RoutePort| {
+            let way = self.applied.ways.get(&port.ifindex());
+            Ok::<_, RouteError>(model::route::RoutePort {
+                interface: port.seat().interface().to_owned(),
+                xdp: port.seat().mode().to_string(),
+                sends: way.is_some_and(|way| way.out),
+                totals: port.counts()?,
+                lost: match (&self.losses, port.queues_id()) {
+                    (Some(losses), Some(map)) => Some(losses.of(map)?),
+                    _ => None,
+                },
+                cpus: by_cpu(port)?,
+                counters: PortCounters::default(),
+            })
+        };
+        Ok(RouteStatus {
+            pid: std::process::id(),
+            up_s: self.begun.elapsed().as_secs_f64(),
+            mode: self.mode,
+            wanted: self.settings.mode,
+            held_back: self.held_back.clone(),
+            obstacles: self.obstacles.clone(),
+            key: words(self.applied.key),
+            notes: self.notes(),
+            unwatched: self.watch.missing().to_vec(),
+            ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
+            cpus: (!self.cpus.is_empty()).then(|| self.cpus.clone()),
+            shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+            rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
+            ..RouteStatus::default()
+        })
+    }
+
+    /// The mode in which the programs run.
+    pub fn xdp_mode(&self) -> XdpMode {
+        self.ports.first().map_or(self.settings.xdp, |port| port.seat().mode())
+    }
+}
+
+/// What each CPU did with a port's frames, of those that did anything; empty while none is handed on.
+fn by_cpu(port: &RoutePort) -> Result<Vec<RouteCpu>, RouteError> {
+    if port.queues_id().is_none() {
+        return Ok(Vec::new());
+    }
+    let all = port.counts_by_cpu()?.into_iter().zip(0..).map(|(totals, cpu)| {
+        let RouteTotals { handed, taken, forwarded, .. } = totals;
+        RouteCpu { cpu, handed, taken, forwarded }
+    });
+    Ok(all.filter(|of| of.handed + of.taken + of.forwarded > 0).collect())
+}
+
+/// What next hops depend on, in words.
+pub(crate) fn words(key: RouteKey) -> Vec<String> {
+    let RouteKey { source, ports, tos, label, forgets: _ } = key;
+    let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];
+    words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
+}
