@@ -1,21 +1,22 @@
 //! `evenkeel route run --rules` as an operator uses it: beside a shield, read again, refused, killed.
 
-use std::{
-    net::UdpSocket,
-    process::{Command, Output},
-    time::Duration,
-};
+use std::{net::UdpSocket, ops::Deref, process::Command, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Bed, End, Running, json, said, wait, wait_telling};
+use testbed::{Running, json, said, wait, wait_telling};
 
-/// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24, 198.18.2.0/24.
-struct World {
-    bed: Bed,
-    a: End,
-    ports: [End; 2],
-    b: End,
+mod router;
+
+/// That of all tests of the router, which leaves no rules behind.
+struct World(router::World);
+
+impl Deref for World {
+    type Target = router::World;
+
+    fn deref(&self) -> &router::World {
+        &self.0
+    }
 }
 
 /// Drops UDP to that port.
@@ -25,34 +26,18 @@ fn drops(port: u16) -> String {
 
 impl World {
     fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, &["a", "r", "b"])?;
-        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
-        for (end, address) in
-            [(&a, "198.18.1.2/24"), (&ra, "198.18.1.1/24"), (&rb, "198.18.2.1/24"), (&b, "198.18.2.2/24")]
-        {
-            end.address(address);
-            // Redirected frames are taken, and nobody leaves checksums to a device that is not there.
-            end.feature("rx-gro", true);
-            end.feature("tx-checksum-ip-generic", false);
-        }
-        a.space().output("ip route add default via 198.18.1.1");
-        b.space().output("ip route add default via 198.18.2.1");
-        ra.space().set("net.ipv4.ip_forward", "1");
-        Some(Self { bed, a, ports: [ra, rb], b })
+        router::World::new(tag).map(Self)
     }
 
     fn names(&self) -> [&str; 2] {
         [self.ports[0].interface(), self.ports[1].interface()]
     }
 
-    fn evenkeel(&self, arguments: &[&str]) -> Command {
+    /// Another verb of the program, in the router's namespace.
+    fn verb(&self, arguments: &[&str]) -> Command {
         let mut command = self.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
         command.args(arguments);
         command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Output {
-        self.evenkeel(&[&["route"], arguments].concat()).output().unwrap()
     }
 
     fn run(&self, rules: &str) -> Running {
@@ -60,16 +45,7 @@ impl World {
     }
 
     fn run_with(&self, more: &[&str]) -> Running {
-        let [first, second] = self.names();
-        let arguments = [&["route", "run", "--quiet", first, second, "--trial", "0"], more].concat();
-        let log = self.bed.path("log");
-        let running = Running::logged(&mut self.evenkeel(&arguments), &log);
-        wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
-        running
-    }
-
-    fn status(&self) -> Value {
-        json(&self.ask(&["status", "--json"]))
+        self.0.run(&[&["--trial", "0"], more].concat())
     }
 
     /// Packets that a rule of the router applied to.
@@ -123,11 +99,11 @@ fn rules_hold_beside_a_shield_and_each_counts_its_own() {
     let [first, _] = world.names();
     let (of_shield, of_router) = (world.bed.file("shield.toml", drops(53)), world.bed.file("rules.toml", drops(54)));
     let both = [53, 54, 55];
-    let shield = |more: &[&str]| world.evenkeel(&[&["shield"], more].concat()).output().unwrap();
+    let shield = |more: &[&str]| world.verb(&[&["shield"], more].concat()).output().unwrap();
     let start_shield = || {
         let arguments = ["shield", "run", first, "--quiet", "--rules", &of_shield];
         let log = world.bed.path("shield.log");
-        let running = Running::logged(&mut world.evenkeel(&arguments), &log);
+        let running = Running::logged(&mut world.verb(&arguments), &log);
         wait_telling("the shield answers", || shield(&["status", first]).status.success(), || testbed::log(&log));
         running
     };
