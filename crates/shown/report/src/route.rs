@@ -132,13 +132,13 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
     for port in &status.ports {
         let RouteLost { queue_full, no_memory, not_sent } = port.lost.unwrap_or_default();
         for (lost, why, remedy) in [
-            (queue_full, "the queue of a CPU was full", "name more CPUs (`evenkeel route cpus`)"),
-            (no_memory, "a CPU had no memory for them", "see `evenkeel doctor`"),
-            (not_sent, "a CPU could not send them on", "see `evenkeel ledger`"),
+            (queue_full, "The queue of a CPU was full", "name more CPUs (`evenkeel route cpus`)"),
+            (no_memory, "A CPU had no memory for them", "see `evenkeel doctor`"),
+            (not_sent, "A CPU could not send them on", "see `evenkeel ledger`"),
         ] {
             if lost > 0 {
                 let frames = units::grouped(lost);
-                text += &look.paragraph(&format!("{}: {frames} frames were lost: {why}; {remedy}.", port.interface));
+                text += &look.paragraph(&format!("{}: lost frames: {frames}. {why}: {remedy}.", port.interface));
             }
         }
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use model::route::{
-    Obstacle, PortCounters, RouteEvent, RouteMode, RouteMoment, RoutePort, RouteRates, RouteStatus, RouteTotals,
+    Obstacle, PortCounters, RouteEvent, RouteLost, RouteMode, RouteMoment, RoutePort, RouteRates, RouteStatus,
+    RouteTotals,
 };
 use ratatui::{
     Terminal,
@@ -98,6 +99,15 @@ fn drawn(width: u16, height: u16, status: &RouteStatus) -> String {
         view.push(status);
     }
     screen(&view, width, height)
+}
+
+#[test]
+fn frames_that_are_lost_on_the_way_to_a_cpu_are_seen() {
+    let mut status = running();
+    status.cpus = model::CpuSet::parse_list("2-3").ok();
+    assert!(!drawn(80, 24, &status).contains("Lost"));
+    status.ports[0].lost = Some(RouteLost { queue_full: 1200, no_memory: 30, not_sent: 4 });
+    assert!(drawn(80, 24, &status).contains("Lost on the way to CPU 2-3: 1 234."));
 }
 
 #[test]

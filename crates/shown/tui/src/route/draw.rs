@@ -1,7 +1,7 @@
 //! Draws the view.
 
 use model::{
-    route::{PortRates, RouteMode, RouteRates, RouteStatus},
+    route::{PortRates, RouteLost, RouteMode, RouteRates, RouteStatus},
     units,
 };
 use ratatui::{
@@ -138,6 +138,15 @@ impl<A: FnMut(Act)> View<A> {
         if !mute.is_empty() {
             lines.push((format!("Out of {mute} the fast path cannot send."), Some(Color::Yellow)));
         }
+        let lost: u64 = status.ports.iter().filter_map(|port| port.lost.as_ref()).map(RouteLost::all).sum();
+        if lost > 0 {
+            let text = format!(
+                "Lost on the way to CPU {}: {}. `evenkeel route status` says why.",
+                cpus(status),
+                units::grouped(lost)
+            );
+            lines.push((text, Some(Color::Red)));
+        }
         lines
     }
 
@@ -211,6 +220,11 @@ impl<A: FnMut(Act)> View<A> {
 }
 
 /// Lines that a text takes, which breaks between words.
+/// The CPUs that forward, or that did.
+fn cpus(status: &RouteStatus) -> String {
+    status.cpus.as_ref().map_or_else(|| "others".to_owned(), ToString::to_string)
+}
+
 fn lines_needed(text: &str, width: u16) -> u16 {
     let (mut lines, mut used) = (1, 0);
     for word in text.split_whitespace() {
