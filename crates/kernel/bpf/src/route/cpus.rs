@@ -10,7 +10,7 @@ use model::{CpuSet, route::RouteLost};
 
 use super::{
     port::{RoutePort, STATEFUL},
-    tables::{PROGRAM as ROUTE, RouteTables},
+    tables::{PROGRAM as ROUTE, RouteTables, set_groups},
 };
 use crate::{
     bytes::word64,
@@ -54,7 +54,8 @@ impl Spreader {
         let mut open = ROUTE.open::<RouteSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
-            (knobs.route_slots_mask, knobs.route_from_queue) = (tables.slots() - 1, true);
+            set_groups!(knobs, tables);
+            knobs.route_from_queue = true;
         }
         // Calls between programs of interfaces and those of queues are refused: what follows in the chain is not called from here.
         open.progs.ek_route.set_attach_type(ProgramAttachType::XdpCpumap);
@@ -99,7 +100,7 @@ impl Spreader {
         let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex) = port;
-            knobs.route_slots_mask = tables.slots() - 1;
+            set_groups!(knobs, tables);
         }
         open.progs.ek_route_state.set_attach_type(ProgramAttachType::XdpCpumap);
         tables.lend(open.open_object_mut()).map_err(failed)?;

@@ -12,7 +12,7 @@ use model::route::RouteTotals;
 
 use super::{
     cpus::Spreader,
-    tables::{PORTS_MAX, PROGRAM, RouteTables},
+    tables::{PORTS_MAX, PROGRAM, RouteTables, set_groups},
 };
 use crate::{
     bytes::word64,
@@ -110,7 +110,7 @@ impl RoutePort {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (number as u32, ifindex);
-            knobs.route_slots_mask = tables.slots() - 1;
+            set_groups!(knobs, tables);
         }
         seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -184,7 +184,7 @@ impl RoutePort {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
-            knobs.route_slots_mask = tables.slots() - 1;
+            set_groups!(knobs, tables);
         }
         self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;

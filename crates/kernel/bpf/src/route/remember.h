@@ -1,64 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Where frames go: asked of the kernel once, then remembered by each CPU. */
+/*
+ * Where frames go: asked of the kernel once, then remembered by each CPU, in groups of slots that share a cache line. A slot holds what the
+ * answer depends on and the number of an exit, which many slots share: so as many destinations as possible fit into the CPU's caches.
+ */
 #pragma once
 
-#include <stdbool.h>
-
-#include "lib/common.h"
 #include "lib/verifier.h"
-#include "route/address.h"
+#include "route/ask.h"
 
-#define ROUTE_AF_INET 2
-#define ROUTE_AF_INET6 10
-/* BPF_FIB_LOOKUP_SKIP_NEIGH (6.3). */
-#define ROUTE_SKIP_NEIGH 4
+/* Exits of each CPU, a power of two. */
+#define ROUTE_EXITS 4096
+#define ROUTE_EXIT_BITS 12
+/* Exits that one may be noted in. */
+#define ROUTE_EXIT_WAYS 4
+#define ROUTE_SLOTS_V4 4
+#define ROUTE_SLOTS_V6 2
+#define ROUTE_SLOTS_FLOW 2
+#define ROUTE_UNKNOWN ROUTE_EXITS
 
-/* Next hops that a CPU remembers, a power of two, less one. */
-const volatile __u32 route_slots_mask = 0;
-
-/* Where frames leave, by the port's number. */
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, ROUTE_PORTS);
-	__type(key, __u32);
-	__type(value, __u32);
-} route_ports SEC(".maps");
-
-/* By the interface's number, VLAN devices included. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct route_way);
-} route_ways SEC(".maps");
-
-/* The interface's number of a VLAN device, by port << 12 | id. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, __u32);
-} route_tags SEC(".maps");
-
-/* Neighbours that frames were sent to, with the time of the last answer of the kernel's that named them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct route_hop);
-	__type(value, __u64);
-} route_hops SEC(".maps");
-
-/* All that a next hop may depend on. */
-struct route_key {
-	__u32 to[4];
-	__u32 from[4];
-	__be32 ports;
-	__be32 label;
-	__u32 way;
-	__u32 by;
-	__u8 protocol;
-	__u8 tos;
-};
+/* Groups of slots of each CPU, powers of two, less one. */
+const volatile __u32 route_groups_v4_mask = 0;
+const volatile __u32 route_groups_v6_mask = 0;
+const volatile __u32 route_groups_flow_mask = 0;
 
 #ifdef ROUTE_TRACKS
 /* The translation of a frame. */
@@ -86,7 +49,7 @@ struct route_decision {
 	__u16 out_tag;
 	__u16 family;
 	__u8 hop_limit;
-	__u8 macs[12];
+	__u32 macs[3];
 #ifdef ROUTE_TRACKS
 	bool shadow;
 	/* The interface that all of a masqueraded connection leaves by; 0: any. */
@@ -96,246 +59,288 @@ struct route_decision {
 #endif
 };
 
-/* What follows the key in an answer. */
-struct route_answer {
+/* By the destination and the way in. */
+struct route_slot_v4 {
+	__u32 to;
+	/* The way in << ROUTE_EXIT_BITS | the exit. */
+	__u32 way;
 	__u64 generation;
-	__u32 ifindex;
-	__u16 port;
-	__u16 tag;
-	__u16 mtu;
-	__u8 macs[12];
-	__u16 pad;
 };
 
-struct route_slot_v4 {
-	__u64 ends;
-	__u64 rest;
-	struct route_answer answer;
-	__u64 pad[2];
+struct route_group_v4 {
+	struct route_slot_v4 slot[ROUTE_SLOTS_V4];
 };
 
 struct route_slot_v6 {
 	__u64 to[2];
-	__u64 from[2];
-	__u64 rest;
-	__u64 label;
-	struct route_answer answer;
-	__u64 pad[6];
+	__u64 generation;
+	__u32 way;
+	__u32 pad;
 };
 
-/* Slots of each CPU, set at load time. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct route_slot_v4);
-} route_slots_v4 SEC(".maps");
+struct route_group_v6 {
+	struct route_slot_v6 slot[ROUTE_SLOTS_V6];
+};
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct route_slot_v6);
-} route_slots_v6 SEC(".maps");
+/* By all that ROUTE_BY_* names, of either version. */
+struct route_slot_flow {
+	__u64 to[2];
+	__u64 from[2];
+	/* The version, the way in, and the ports. */
+	__u64 rest;
+	/* The flow label, TOS and the protocol. */
+	__u64 label;
+	__u64 generation;
+	__u32 exit;
+	__u32 pad;
+};
 
-static __always_inline __u32 route_slot(__u64 a, __u64 b)
+struct route_group_flow {
+	struct route_slot_flow slot[ROUTE_SLOTS_FLOW];
+};
+
+/* Groups of all CPUs, set at load time. */
+#define ROUTE_TABLE(value_type, name, entries) \
+	struct { \
+		__uint(type, BPF_MAP_TYPE_ARRAY); \
+		__uint(max_entries, entries); \
+		__type(key, __u32); \
+		__type(value, value_type); \
+	} name SEC(".maps")
+
+ROUTE_TABLE(struct route_group_v4, route_slots_v4, 1);
+ROUTE_TABLE(struct route_group_v6, route_slots_v6, 1);
+ROUTE_TABLE(struct route_group_flow, route_slots_flow, 1);
+ROUTE_TABLE(struct route_exit, route_exits, ROUTE_EXITS);
+
+static __always_inline __u64 route_hash(__u64 a, __u64 b)
 {
 	__u64 hash = (a ^ (a >> 29)) * 0x9e3779b97f4a7c15ULL;
 
 	hash ^= b * 0xc2b2ae3d27d4eb4fULL;
 	hash ^= hash >> 32;
 	hash *= 0x165667b19e3779f9ULL;
-	return bpf_get_smp_processor_id() * (route_slots_mask + 1) + ((__u32)(hash >> 33) & route_slots_mask);
+	return hash >> 33;
 }
 
-/* The kernel's answer, by the number of its reason. */
-static __always_inline enum route_end route_refusal(long found)
+/* Of this CPU's part of a table. */
+static __always_inline __u32 route_own(__u64 at, __u32 mask)
 {
-	switch (found) {
-	case BPF_FIB_LKUP_RET_BLACKHOLE:
-	case BPF_FIB_LKUP_RET_UNREACHABLE:
-	case BPF_FIB_LKUP_RET_PROHIBIT:
-		return ROUTE_REFUSED;
-	case BPF_FIB_LKUP_RET_FWD_DISABLED:
-		return ROUTE_NO_FORWARDING;
-	case BPF_FIB_LKUP_RET_UNSUPP_LWT:
-		return ROUTE_WRAPPED;
-	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		return ROUTE_NO_NEIGHBOUR;
-	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
-		return ROUTE_TOO_BIG;
-	default:
-		/* Local, broadcast, no route. */
-		return ROUTE_LOCAL;
+	return bpf_get_smp_processor_id() * (mask + 1) + ((__u32)at & mask);
+}
+
+static __always_inline bool route_is_same(const struct route_exit *a, const struct route_exit *b)
+{
+	return a->ifindex == b->ifindex && a->macs[0] == b->macs[0] && a->macs[1] == b->macs[1] && a->macs[2] == b->macs[2] &&
+	       a->mtu == b->mtu && a->port == b->port && a->tag == b->tag && a->family == b->family && a->address[0] == b->address[0] &&
+	       a->address[1] == b->address[1] && a->address[2] == b->address[2] && a->address[3] == b->address[3];
+}
+
+static __always_inline struct route_exit *route_exit_of(__u32 exit)
+{
+	__u32 at = route_own(exit, ROUTE_EXITS - 1);
+
+	return bpf_map_lookup_elem(&route_exits, &at);
+}
+
+/* The exit's number, ROUTE_UNKNOWN if all of its places are in use by others. One that a slot of this generation names is left as it is. */
+static __noinline int route_note(const struct route_exit *asked)
+{
+	struct route_exit *exit;
+	__u32 first, i, free = ROUTE_UNKNOWN;
+
+	if (!asked)
+		return ROUTE_UNKNOWN;
+	first = route_hash(asked->macs[0] | (__u64)asked->macs[1] << 32, asked->ifindex ^ (__u64)asked->address[0] << 32 ^ asked->address[3]);
+	first &= ROUTE_EXITS - ROUTE_EXIT_WAYS;
+	for (i = 0; i < ROUTE_EXIT_WAYS; i++) {
+		exit = route_exit_of(first + i);
+		if (!exit)
+			break;
+		if (exit->generation == asked->generation) {
+			if (route_is_same(exit, asked))
+				return first + i;
+		} else {
+			free = first + i;
+		}
 	}
+	route_used(asked);
+	exit = free < ROUTE_EXITS ? route_exit_of(free) : 0;
+	if (!exit)
+		return ROUTE_UNKNOWN;
+	*exit = *asked;
+	return free;
 }
 
-/* Whether frames from there may come this way in. */
-static __always_inline bool route_leads_back(struct xdp_md *ctx, const struct route_key *k, bool strict)
+static __always_inline void route_take(struct route_decision *d, const struct route_exit *exit)
 {
-	struct bpf_fib_lookup fib = {};
-
-	fib.family = ROUTE_AF_INET;
-	fib.tos = k->tos;
-	fib.ifindex = k->way;
-	fib.ipv4_src = k->to[0];
-	fib.ipv4_dst = k->from[0];
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), ROUTE_SKIP_NEIGH) != BPF_FIB_LKUP_RET_SUCCESS)
-		return false;
-	return !strict || fib.ifindex == k->way;
+	d->port = exit->port;
+	d->ifindex = exit->ifindex;
+	d->out_tag = exit->tag;
+	__builtin_memcpy(d->macs, exit->macs, sizeof(d->macs));
 }
 
-static __always_inline void route_used(const struct bpf_fib_lookup *fib)
+/* The way in, as slots know it. */
+static __always_inline __u32 route_way_in(const struct route_decision *d)
 {
-	struct route_hop hop = { .ifindex = fib->ifindex, .family = fib->family };
-	__u64 now = bpf_ktime_get_coarse_ns(), *before;
-
-	if (hop.family == ROUTE_AF_INET)
-		hop.address[0] = fib->ipv4_dst;
-	else
-		__builtin_memcpy(hop.address, fib->ipv6_dst, sizeof(hop.address));
-	/* A look costs less than an update. */
-	before = bpf_map_lookup_elem(&route_hops, &hop);
-	if (!before)
-		bpf_map_update_elem(&route_hops, &hop, &now, BPF_ANY);
-	else if (*before != now)
-		*before = now;
+	return route_port << 13 | d->in_tag;
 }
 
-/* Asks the kernel. A function of its own: it is rarely called, and has a stack of its own. */
-static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct route_answer *answer, __u32 len, __u32 version)
-{
-	struct bpf_fib_lookup fib = {};
-	struct route_way *in, *out;
-	__u32 index;
-	long found;
+/* Where an answer is kept: in a slot of another generation, else in any. */
+#define route_room(group, slots, now) \
+	({ \
+		__u32 room = bpf_get_prandom_u32() & (slots - 1), i; \
+		_Pragma("unroll") for (i = 0; i < slots; i++) \
+			if ((group)->slot[i].generation != (now)) \
+				room = i; \
+		&(group)->slot[room & (slots - 1)]; \
+	})
 
-	if (!k || !answer)
-		return ROUTE_LOCAL;
-	fib.family = version == 4 ? ROUTE_AF_INET : ROUTE_AF_INET6;
-	fib.l4_protocol = k->protocol;
-	/* Frames are held against the limit one by one: this one has only to be let through. */
-	fib.tot_len = len;
-	fib.ifindex = k->way;
-	fib.sport = k->ports;
-	fib.dport = k->ports >> 16;
-	if (version == 4) {
-		fib.tos = k->tos;
-		fib.ipv4_src = k->from[0];
-		fib.ipv4_dst = k->to[0];
+static __always_inline __u32 route_recall_v4(__u32 at, __u32 to, __u32 way, __u64 now)
+{
+	struct route_group_v4 *group = bpf_map_lookup_elem(&route_slots_v4, &at);
+	__u32 i;
+
+	if (!group)
+		return ROUTE_UNKNOWN;
+#pragma unroll
+	for (i = 0; i < ROUTE_SLOTS_V4; i++) {
+		struct route_slot_v4 *slot = &group->slot[i];
+
+		if (slot->to == to && slot->way >> ROUTE_EXIT_BITS == way && slot->generation == now)
+			return slot->way & (ROUTE_EXITS - 1);
+	}
+	return ROUTE_UNKNOWN;
+}
+
+static __always_inline void route_store_v4(__u32 at, __u32 to, __u32 way, __u64 now, __u32 exit)
+{
+	struct route_group_v4 *group = bpf_map_lookup_elem(&route_slots_v4, &at);
+	struct route_slot_v4 *slot;
+
+	if (!group)
+		return;
+	slot = route_room(group, ROUTE_SLOTS_V4, now);
+	slot->to = to;
+	slot->way = way << ROUTE_EXIT_BITS | exit;
+	slot->generation = now;
+}
+
+static __always_inline __u32 route_recall_v6(__u32 at, const __u64 *to, __u32 way, __u64 now)
+{
+	struct route_group_v6 *group = bpf_map_lookup_elem(&route_slots_v6, &at);
+	__u32 i;
+
+	if (!group)
+		return ROUTE_UNKNOWN;
+#pragma unroll
+	for (i = 0; i < ROUTE_SLOTS_V6; i++) {
+		struct route_slot_v6 *slot = &group->slot[i];
+
+		if (slot->to[0] == to[0] && slot->to[1] == to[1] && slot->way >> ROUTE_EXIT_BITS == way && slot->generation == now)
+			return slot->way & (ROUTE_EXITS - 1);
+	}
+	return ROUTE_UNKNOWN;
+}
+
+static __always_inline void route_store_v6(__u32 at, const __u64 *to, __u32 way, __u64 now, __u32 exit)
+{
+	struct route_group_v6 *group = bpf_map_lookup_elem(&route_slots_v6, &at);
+	struct route_slot_v6 *slot;
+
+	if (!group)
+		return;
+	slot = route_room(group, ROUTE_SLOTS_V6, now);
+	slot->to[0] = to[0];
+	slot->to[1] = to[1];
+	slot->way = way << ROUTE_EXIT_BITS | exit;
+	slot->generation = now;
+}
+
+/* What of a packet its answer depends on. */
+static __always_inline void route_flow_of(struct route_slot_flow *flow, const struct route_decision *d, const struct route_key *k, __u32 version)
+{
+	__u32 by = k->by;
+
+	flow->rest = (__u64)route_way_in(d) << 32 | (__u64)(version == 6) << 63;
+	if (by & ROUTE_BY_PORTS)
+		/* Different protocols may use the same ports, and a rule may name one of them. */
+		flow->rest |= k->ports, flow->label |= k->protocol;
+	if (by & ROUTE_BY_TOS)
+		flow->label |= (__u64)k->tos << 8;
+	if (version == 6) {
+		__builtin_memcpy(flow->to, k->to, sizeof(k->to));
+		if (by & ROUTE_BY_SOURCE)
+			__builtin_memcpy(flow->from, k->from, sizeof(k->from));
+		if (by & ROUTE_BY_LABEL)
+			flow->label |= (__u64)k->label << 32;
 	} else {
-		fib.flowinfo = k->label;
-		__builtin_memcpy(fib.ipv6_src, k->from, sizeof(k->from));
-		__builtin_memcpy(fib.ipv6_dst, k->to, sizeof(k->to));
+		flow->to[0] = k->to[0];
+		if (by & ROUTE_BY_SOURCE)
+			flow->from[0] = k->from[0];
 	}
-	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
-	if (found != BPF_FIB_LKUP_RET_SUCCESS)
-		return route_refusal(found);
-	index = fib.ifindex;
-	out = bpf_map_lookup_elem(&route_ways, &index);
-	if (!out || !(out->flags & ROUTE_WAY_OUT))
-		return ROUTE_NOT_A_PORT;
-	index = k->way;
-	in = bpf_map_lookup_elem(&route_ways, &index);
-	if (!in)
-		return ROUTE_NOT_A_PORT;
-	if (fib.ifindex == k->way && (version == 6 || in->flags & ROUTE_WAY_REDIRECTS))
-		return ROUTE_SAME_WAY;
-	if (version == 4 && in->flags & (ROUTE_WAY_STRICT | ROUTE_WAY_LOOSE) && !route_leads_back(ctx, k, in->flags & ROUTE_WAY_STRICT))
-		return ROUTE_REVERSE_PATH;
-	answer->ifindex = fib.ifindex;
-	answer->port = out->port;
-	answer->tag = out->tag;
-	/* The limit of the way, which shares its place with the length that was asked about. */
-	answer->mtu = fib.mtu_result;
-	__builtin_memcpy(answer->macs, fib.dmac, 6);
-	__builtin_memcpy(answer->macs + 6, fib.smac, 6);
-	route_used(&fib);
-	return ROUTE_FORWARDED;
 }
 
-static __always_inline void route_take(struct route_decision *d, const struct route_answer *answer)
+static __always_inline __u32 route_recall_flow(__u32 at, const struct route_slot_flow *flow)
 {
-	d->port = answer->port;
-	d->ifindex = answer->ifindex;
-	d->out_tag = answer->tag;
-	__builtin_memcpy(d->macs, answer->macs, sizeof(d->macs));
+	struct route_group_flow *group = bpf_map_lookup_elem(&route_slots_flow, &at);
+	__u32 i;
+
+	if (!group)
+		return ROUTE_UNKNOWN;
+#pragma unroll
+	for (i = 0; i < ROUTE_SLOTS_FLOW; i++) {
+		struct route_slot_flow *slot = &group->slot[i];
+
+		if (slot->to[0] == flow->to[0] && slot->to[1] == flow->to[1] && slot->from[0] == flow->from[0] && slot->from[1] == flow->from[1] &&
+		    slot->rest == flow->rest && slot->label == flow->label && slot->generation == flow->generation)
+			return slot->exit & (ROUTE_EXITS - 1);
+	}
+	return ROUTE_UNKNOWN;
 }
 
-static __always_inline bool route_is_v6(const struct route_slot_v6 *slot, const __u64 *to, const __u64 *from, __u64 rest, __u64 label)
+static __always_inline void route_store_flow(__u32 at, const struct route_slot_flow *flow)
 {
-	return slot->to[0] == to[0] && slot->to[1] == to[1] && slot->rest == rest && slot->label == label &&
-	       (!from || (slot->from[0] == from[0] && slot->from[1] == from[1]));
+	struct route_group_flow *group = bpf_map_lookup_elem(&route_slots_flow, &at);
+	struct route_slot_flow *slot;
+
+	if (!group)
+		return;
+	slot = route_room(group, ROUTE_SLOTS_FLOW, flow->generation);
+	*slot = *flow;
 }
 
 /* Where the frame goes. */
 static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version)
 {
-	__u64 generation = *(volatile __u64 *)&route_config.generation;
-	struct route_answer asked = {}, *answer = 0;
-	struct route_slot_v4 *v4 = 0;
-	struct route_slot_v6 *v6 = 0;
-	__u64 rest, ends, label;
-	__u32 by = k->by, at;
-	bool known = false;
+	__u64 now = *(volatile __u64 *)&route_config.generation;
+	__u64 *to = (__u64 *)k->to;
+	struct route_slot_flow flow = {};
+	struct route_exit asked = {}, *exit;
+	__u32 by = k->by & ~ROUTE_FORGETS, way = route_way_in(d), at, found;
 	int end;
 
-	rest = (__u64)k->way << 32;
-	if (by & ROUTE_BY_PORTS)
-		rest |= k->ports;
-	/* Different protocols may use the same ports, and a rule may name one of them. */
-	label = 0;
-	if (by & (ROUTE_BY_PORTS | ROUTE_BY_TOS | ROUTE_BY_LABEL)) {
-		if (by & ROUTE_BY_PORTS)
-			label |= k->protocol;
-		if (by & ROUTE_BY_TOS)
-			label |= (__u64)k->tos << 8;
-		if (version == 6 && by & ROUTE_BY_LABEL)
-			label |= (__u64)k->label << 32;
-	}
-	if (version == 4) {
-		ends = k->to[0];
-		if (by & ROUTE_BY_SOURCE)
-			ends |= (__u64)k->from[0] << 32;
-		/* The way's number leaves the upper half free: an interface's number is far below 2^16 here. */
-		rest ^= label << 48;
-		at = route_slot(ends, rest);
-		v4 = bpf_map_lookup_elem(&route_slots_v4, &at);
-		if (!v4)
-			return ROUTE_LOCAL;
-		known = v4->ends == ends && v4->rest == rest;
-		if (!known && v4->answer.generation == generation) {
-			/* It is taken. The other one of the pair is looked at, and taken if both are. */
-			at ^= 1;
-			v4 = bpf_map_lookup_elem(&route_slots_v4, &at);
-			if (!v4)
-				return ROUTE_LOCAL;
-			known = v4->ends == ends && v4->rest == rest;
-		}
-		answer = &v4->answer;
+	if (by) {
+		flow.generation = now;
+		route_flow_of(&flow, d, k, version);
+		at = route_own(route_hash(flow.to[0] ^ (flow.to[1] << 7 | flow.to[1] >> 57),
+					  flow.rest ^ flow.label << 17 ^ flow.from[0] ^ flow.from[0] << 32 ^ flow.from[1] * 3),
+			       route_groups_flow_mask);
+		found = route_recall_flow(at, &flow);
+	} else if (version == 4) {
+		at = route_own(route_hash(k->to[0], way), route_groups_v4_mask);
+		found = route_recall_v4(at, k->to[0], way, now);
 	} else {
-		__u64 *to = (__u64 *)k->to, *from = (__u64 *)k->from;
-
-		if (!(by & ROUTE_BY_SOURCE))
-			from = 0;
-		at = route_slot(to[0] ^ (to[1] << 7 | to[1] >> 57), rest ^ label ^ (from ? from[0] ^ from[1] * 3 : 0));
-		v6 = bpf_map_lookup_elem(&route_slots_v6, &at);
-		if (!v6)
-			return ROUTE_LOCAL;
-		known = route_is_v6(v6, to, from, rest, label);
-		if (!known && v6->answer.generation == generation) {
-			at ^= 1;
-			v6 = bpf_map_lookup_elem(&route_slots_v6, &at);
-			if (!v6)
-				return ROUTE_LOCAL;
-			known = route_is_v6(v6, to, from, rest, label);
-		}
-		answer = &v6->answer;
+		at = route_own(route_hash(to[0] ^ (to[1] << 7 | to[1] >> 57), way), route_groups_v6_mask);
+		found = route_recall_v6(at, to, way, now);
 	}
-	if (known && answer->generation == generation) {
-		if (d->ip_len > answer->mtu)
+	if (found != ROUTE_UNKNOWN) {
+		exit = route_exit_of(found);
+		if (!exit)
+			return ROUTE_LOCAL;
+		if (d->ip_len > exit->mtu)
 			return ROUTE_TOO_BIG;
-		route_take(d, answer);
+		route_take(d, exit);
 		return ROUTE_FORWARDED;
 	}
 	end = route_ask(ctx, k, &asked, d->ip_len, version);
@@ -343,23 +348,17 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		return end;
 	d->count->looked_up++;
 	route_take(d, &asked);
-	if (by & ROUTE_FORGETS)
+	asked.generation = now;
+	found = route_note(&asked);
+	if (found >= ROUTE_EXITS || k->by & ROUTE_FORGETS)
 		return ROUTE_FORWARDED;
-	asked.generation = generation;
-	if (v4) {
-		v4->ends = ends;
-		v4->rest = rest;
-		v4->answer = asked;
-	} else if (v6) {
-		__u64 *to = (__u64 *)k->to, *from = (__u64 *)k->from;
-
-		v6->to[0] = to[0];
-		v6->to[1] = to[1];
-		v6->from[0] = from[0];
-		v6->from[1] = from[1];
-		v6->rest = rest;
-		v6->label = label;
-		v6->answer = asked;
+	if (by) {
+		flow.exit = found;
+		route_store_flow(at, &flow);
+	} else if (version == 4) {
+		route_store_v4(at, k->to[0], way, now, found);
+	} else {
+		route_store_v6(at, to, way, now, found);
 	}
 	return ROUTE_FORWARDED;
 }

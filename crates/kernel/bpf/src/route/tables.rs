@@ -21,7 +21,10 @@ use crate::{
     program::{Program, to_io},
     skel::route::{
         RouteSkelBuilder,
-        types::{route_config, route_deal, route_hop, route_port, route_time, route_track, route_way},
+        types::{
+            route_config, route_deal, route_group_flow, route_group_v4, route_group_v6, route_hop, route_port,
+            route_slot_flow, route_slot_v4, route_slot_v6, route_time, route_track, route_way,
+        },
     },
 };
 
@@ -29,7 +32,7 @@ pub(super) const PROGRAM: Program = Program("ek_route");
 /// The map of what user space sets.
 pub(super) const CONFIG: &str = ".data.route";
 /// Maps that the programs of all ports share, by name.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 10] = [
     CONFIG,
     "route_ports",
     "route_ways",
@@ -37,12 +40,16 @@ const SHARED: [&str; 8] = [
     "route_hops",
     "route_slots_v4",
     "route_slots_v6",
+    "route_slots_flow",
+    "route_exits",
     "route_samples",
 ];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
 /// Lots of flows that are dealt to CPUs.
 pub const LOTS: usize = 256;
+/// ROUTE_EXITS of remember.h.
+const EXITS: u32 = 4096;
 const NO_TAG: u16 = 4096;
 const LOCAL_BITS: u32 = 4096;
 const AF_INET: u32 = 2;
@@ -136,6 +143,36 @@ pub struct RouteHop {
     pub address: IpAddr,
 }
 
+/// Groups of slots that a CPU remembers next hops in (remember.h), powers of two.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Groups {
+    pub(super) v4: u32,
+    pub(super) v6: u32,
+    pub(super) flow: u32,
+}
+
+impl Groups {
+    fn of(slots: u32) -> Self {
+        let room = |group: usize, slot: usize| slots / (group / slot) as u32;
+        Self {
+            v4: room(size_of::<route_group_v4>(), size_of::<route_slot_v4>()),
+            v6: room(size_of::<route_group_v6>(), size_of::<route_slot_v6>()),
+            flow: room(size_of::<route_group_flow>(), size_of::<route_slot_flow>()),
+        }
+    }
+}
+
+/// Sets the masks of a program's tables, whatever skeleton it is of.
+macro_rules! set_groups {
+    ($knobs:expr, $tables:expr) => {
+        let groups = $tables.groups();
+        $knobs.route_groups_v4_mask = groups.v4 - 1;
+        $knobs.route_groups_v6_mask = groups.v6 - 1;
+        $knobs.route_groups_flow_mask = groups.flow - 1;
+    };
+}
+pub(super) use set_groups;
+
 /// The maps that the programs of all ports share.
 #[derive(Debug)]
 pub struct RouteTables {
@@ -156,8 +193,11 @@ impl RouteTables {
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
         open.progs.ek_route.set_autoload(false);
-        open.maps.route_slots_v4.set_max_entries(cpus * slots).map_err(failed)?;
-        open.maps.route_slots_v6.set_max_entries(cpus * slots).map_err(failed)?;
+        let groups = Groups::of(slots);
+        open.maps.route_slots_v4.set_max_entries(cpus * groups.v4).map_err(failed)?;
+        open.maps.route_slots_v6.set_max_entries(cpus * groups.v6).map_err(failed)?;
+        open.maps.route_slots_flow.set_max_entries(cpus * groups.flow).map_err(failed)?;
+        open.maps.route_exits.set_max_entries(cpus * EXITS).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
         let mut maps = Vec::new();
         for map in skel.object().maps() {
@@ -190,9 +230,8 @@ impl RouteTables {
         found.ok_or_else(|| XdpError::setting(format!("the router's program has no map {name}")))
     }
 
-    /// Next hops that a CPU remembers.
-    pub fn slots(&self) -> u32 {
-        self.slots
+    pub(super) fn groups(&self) -> Groups {
+        Groups::of(self.slots)
     }
 
     /// Who forwards from now on; the next frame of each CPU meets it. A shadow is that of mode stateful if `stateful`.
