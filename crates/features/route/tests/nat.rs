@@ -378,6 +378,35 @@ impl<'a> One<'a> {
         (minus(&totals(self.ask), &before), file.next_packet().is_some())
     }
 
+    /// What the counters rise by while `work` is done and the router's own loop, which forgets all each second, stands still: packets meet
+    /// what is remembered.
+    fn remembered(&self, work: impl FnOnce(&Self)) -> RouteTotals {
+        let before = totals(self.ask);
+        let (go_on, waits) = mpsc::channel::<()>();
+        self.ask
+            .send(Box::new(move |_| {
+                let _ = waits.recv();
+            }))
+            .unwrap();
+        work(self);
+        go_on.send(()).unwrap();
+        minus(&totals(self.ask), &before)
+    }
+
+    /// Sends packets of the client's, and waits until the router has them.
+    fn sends_some(&self, times: usize) {
+        let mut flow = self.flow;
+        let frame = flow.packet(0, 0, b"some bytes", &Shape::plain(macs(0)));
+        let received = || {
+            let port = &self.world.ports[0];
+            let of = |name: &str| format!("cat /sys/class/net/{}/statistics/{name}", port.interface());
+            port.space().output(&of("rx_packets")).trim().parse::<u64>().unwrap()
+        };
+        let before = received();
+        send(self.world, 0, "some", &vec![frame; times]);
+        testbed::wait("the frames are received", || received() >= before + times as u64);
+    }
+
     /// What `conntrack` says of it, or does.
     fn conntrack(&self, arguments: &str) -> String {
         self.world.bed.space("r").output(&format!("conntrack {arguments}"))
@@ -424,6 +453,33 @@ fn what_conntrack_forgets_or_unmarks_is_not_forwarded_any_more() {
         rules.nft("insert rule inet filter forward ct state new drop");
         let (up, arrived) = one.sends(0, 0);
         assert_eq!((up.forwarded, up.no_connection, arrived), (0, 1, false));
+    });
+}
+
+#[test]
+fn what_is_remembered_of_a_connection_does_not_outlive_it() {
+    let Some(world) = world("rtnrem") else { return };
+    beside(&world, |ask| {
+        for port in [7001, 7002] {
+            let one = One::new(&world, ask, false, port);
+            world.bed.space("r").nft("insert rule inet filter forward ct state new drop");
+            let up = one.remembered(|one| {
+                one.sends_some(3);
+                one.change(Some(0), None);
+                one.sends_some(2);
+            });
+            // The rule marks it again with the first of those that go up.
+            assert_eq!((up.forwarded, up.unmarked), (4, 1), "port {port}: {up:?}");
+            let up = one.remembered(|one| {
+                one.sends_some(3);
+                one.conntrack(&format!("-D -p udp --orig-port-dst {port}"));
+                one.sends_some(2);
+            });
+            assert_eq!((up.forwarded, up.no_connection), (3, 2), "port {port}: {up:?}");
+            let rules = world.bed.space("r");
+            rules.output("nft flush chain inet filter forward");
+            rules.nft("add rule inet filter forward accept");
+        }
     });
 }
 

@@ -166,9 +166,9 @@ static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct 
 	exit->ifindex = fib.ifindex;
 	exit->family = fib.family;
 	/* The kernel has put the neighbour's address in the destination's place. */
-	exit->address[0] = fib.ipv4_dst;
-	if (version == 6)
-		__builtin_memcpy(exit->address, fib.ipv6_dst, sizeof(exit->address));
+	__builtin_memcpy(exit->address, fib.ipv6_dst, sizeof(exit->address));
+	if (version == 4)
+		exit->address[1] = exit->address[2] = exit->address[3] = 0;
 	exit->port = out->port;
 	exit->tag = out->tag;
 	/* The limit of the way, which shares its place with the length that was asked about. */

@@ -5,7 +5,10 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramAttachType, skel::OpenSkel};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, ProgramAttachType,
+    skel::{OpenSkel, Skel},
+};
 use model::{CpuSet, route::RouteLost};
 
 use super::{
@@ -101,11 +104,13 @@ impl Spreader {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex) = port;
             set_groups!(knobs, tables);
+            knobs.route_connections_mask = tables.connections() - 1;
         }
         open.progs.ek_route_state.set_attach_type(ProgramAttachType::XdpCpumap);
         tables.lend(open.open_object_mut()).map_err(failed)?;
         open.maps.route_counts.reuse_fd(counts.as_fd()).map_err(failed)?;
         let skel = STATEFUL.load(open)?;
+        tables.keep_stateful(skel.object()).map_err(failed)?;
         let program = skel.progs.ek_route_state.as_fd().as_raw_fd();
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;

@@ -58,7 +58,6 @@ static __always_inline bool route_is_icmp_error(struct cursor *c, bool v6)
 static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
 {
 	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
-	__u32 by = k->by;
 
 	if (!ip)
 		return ROUTE_BAD_HEADER;
@@ -87,10 +86,15 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 	if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
 		return ROUTE_ICMP_ERROR;
 	end = route_track(ctx, &c, d, k, d->ip_len - sizeof(*ip), false);
-	if (end != ROUTE_FORWARDED)
+	if (end != ROUTE_FORWARDED || d->is_known)
 		return end;
-	by = 0;
-#endif
+	end = route_find(ctx, d, k, 4);
+	if (end == ROUTE_FORWARDED)
+		route_remembers(d, false);
+	return end;
+#else
+	__u32 by = k->by;
+
 	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
@@ -102,12 +106,12 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 			return ROUTE_ICMP_ERROR;
 	}
 	return route_find(ctx, d, k, 4);
+#endif
 }
 
 static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
 {
 	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
-	__u32 by = k->by;
 
 	if (!ip || ip->version != 6)
 		return ROUTE_BAD_HEADER;
@@ -134,10 +138,15 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 	if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
 		return ROUTE_ICMP_ERROR;
 	end = route_track(ctx, &c, d, k, d->ip_len - sizeof(*ip), true);
-	if (end != ROUTE_FORWARDED)
+	if (end != ROUTE_FORWARDED || d->is_known)
 		return end;
-	by = 0;
-#endif
+	end = route_find(ctx, d, k, 6);
+	if (end == ROUTE_FORWARDED)
+		route_remembers(d, true);
+	return end;
+#else
+	__u32 by = k->by;
+
 	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)
@@ -149,6 +158,7 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 			return ROUTE_ICMP_ERROR;
 	}
 	return route_find(ctx, d, k, 6);
+#endif
 }
 
 /* Fills in `d`. */

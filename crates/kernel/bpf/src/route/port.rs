@@ -6,7 +6,10 @@ use std::{
     path::Path,
 };
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, skel::OpenSkel};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle,
+    skel::{OpenSkel, Skel},
+};
 
 use model::route::RouteTotals;
 
@@ -185,11 +188,13 @@ impl RoutePort {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
             set_groups!(knobs, tables);
+            knobs.route_connections_mask = tables.connections() - 1;
         }
         self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
         open.maps.route_counts.reuse_fd(self.counts.as_fd()).map_err(failed)?;
         let skel = STATEFUL.load(open)?;
+        tables.keep_stateful(skel.object()).map_err(failed)?;
         let program = skel.progs.ek_route_state.as_fd().as_raw_fd();
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;

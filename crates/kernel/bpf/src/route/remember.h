@@ -56,6 +56,13 @@ struct route_decision {
 	__u32 leaves;
 	/* None: it is not translated. */
 	struct route_nat *nat;
+	/* The number of the exit. */
+	__u32 exit;
+	/* Where its connection is remembered, and when that was begun. */
+	__u32 place;
+	__u64 now;
+	/* Its connection was remembered: nothing has to be looked up. */
+	bool is_known;
 #endif
 };
 
@@ -112,6 +119,8 @@ ROUTE_TABLE(struct route_group_v4, route_slots_v4, 1);
 ROUTE_TABLE(struct route_group_v6, route_slots_v6, 1);
 ROUTE_TABLE(struct route_group_flow, route_slots_flow, 1);
 ROUTE_TABLE(struct route_exit, route_exits, ROUTE_EXITS);
+/* What is asked of the kernel: too large for the stack. */
+PER_CPU(struct route_exit, route_asked);
 
 static __always_inline __u64 route_hash(__u64 a, __u64 b)
 {
@@ -316,8 +325,8 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 	__u64 now = *(volatile __u64 *)&route_config.generation;
 	__u64 *to = (__u64 *)k->to;
 	struct route_slot_flow flow = {};
-	struct route_exit asked = {}, *exit;
-	__u32 by = k->by & ~ROUTE_FORGETS, way = route_way_in(d), at, found;
+	struct route_exit *asked, *exit;
+	__u32 by = k->by & ~ROUTE_FORGETS, way = route_way_in(d), at, found, zero = 0;
 	int end;
 
 	if (by) {
@@ -341,15 +350,24 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		if (d->ip_len > exit->mtu)
 			return ROUTE_TOO_BIG;
 		route_take(d, exit);
+#ifdef ROUTE_TRACKS
+		d->exit = found;
+#endif
 		return ROUTE_FORWARDED;
 	}
-	end = route_ask(ctx, k, &asked, d->ip_len, version);
+	asked = bpf_map_lookup_elem(&route_asked, &zero);
+	if (!asked)
+		return ROUTE_LOCAL;
+	end = route_ask(ctx, k, asked, d->ip_len, version);
 	if (end != ROUTE_FORWARDED)
 		return end;
 	d->count->looked_up++;
-	route_take(d, &asked);
-	asked.generation = now;
-	found = route_note(&asked);
+	route_take(d, asked);
+	asked->generation = now;
+	found = route_note(asked);
+#ifdef ROUTE_TRACKS
+	d->exit = found;
+#endif
 	if (found >= ROUTE_EXITS || k->by & ROUTE_FORGETS)
 		return ROUTE_FORWARDED;
 	if (by) {

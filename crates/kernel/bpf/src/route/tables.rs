@@ -7,10 +7,10 @@ use std::{
     mem::{MaybeUninit, offset_of},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::AsFd,
-    sync::atomic::Ordering,
+    sync::{OnceLock, atomic::Ordering},
 };
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, skel::Skel};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, skel::Skel};
 use model::route::RouteMode;
 use nix::time::{ClockId, clock_getres};
 use sys::map_mmap::SharedMemory;
@@ -44,6 +44,8 @@ const SHARED: [&str; 10] = [
     "route_exits",
     "route_samples",
 ];
+/// Those that only programs of mode stateful have.
+const SHARED_STATEFUL: [&str; 2] = ["route_conns_v4", "route_conns_v6"];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
 /// Lots of flows that are dealt to CPUs.
@@ -177,8 +179,11 @@ pub(super) use set_groups;
 #[derive(Debug)]
 pub struct RouteTables {
     maps: Vec<(&'static str, MapHandle)>,
+    /// Made by the first program of mode stateful.
+    stateful: OnceLock<Vec<(&'static str, MapHandle)>>,
     config: SharedMemory,
     slots: u32,
+    cpus: u32,
 }
 
 impl RouteTables {
@@ -199,30 +204,44 @@ impl RouteTables {
         open.maps.route_slots_flow.set_max_entries(cpus * groups.flow).map_err(failed)?;
         open.maps.route_exits.set_max_entries(cpus * EXITS).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
-        let mut maps = Vec::new();
-        for map in skel.object().maps() {
-            if let Some(&name) = SHARED.iter().find(|&&name| map.name() == name) {
-                maps.push((name, MapHandle::try_from(&map).map_err(failed)?));
-            }
-        }
+        let maps = handles(skel.object(), &SHARED).map_err(failed)?;
         let config = maps.iter().find(|(name, _)| *name == CONFIG).map(|(_, map)| map);
         let config = config.ok_or_else(|| XdpError::setting("the router's program has no settings".to_owned()))?;
         let config = SharedMemory::of(config.as_fd(), size_of::<route_config>(), 0)
             .map_err(|e| PROGRAM.failed("map the settings", e))?;
-        let tables = Self { maps, config, slots };
+        let tables = Self { maps, stateful: OnceLock::new(), config, slots, cpus };
         tables.seed();
         Ok(tables)
     }
 
     /// Has an object that is about to be loaded use these maps.
     pub(super) fn lend(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        let stateful = self.stateful.get();
         for mut own in object.maps_mut() {
-            if let Some((_, map)) = self.maps.iter().find(|(name, _)| own.name() == *name) {
+            if let Some((_, map)) =
+                self.maps.iter().chain(stateful.into_iter().flatten()).find(|(name, _)| own.name() == *name)
+            {
                 own.set_max_entries(map.max_entries())?;
                 own.reuse_fd(map.as_fd())?;
+            } else if SHARED_STATEFUL.iter().any(|name| own.name() == *name) {
+                own.set_max_entries(self.cpus * self.slots)?;
             }
         }
         Ok(())
+    }
+
+    /// Has the programs of mode stateful that are loaded from now on use the maps of this one, which is the first.
+    pub(super) fn keep_stateful(&self, object: &Object) -> libbpf_rs::Result<()> {
+        if self.stateful.get().is_none() {
+            // Nobody else sets it: a router loads one program after the other.
+            let _ = self.stateful.set(handles(object, &SHARED_STATEFUL)?);
+        }
+        Ok(())
+    }
+
+    /// Connections that each CPU remembers in mode stateful.
+    pub(super) fn connections(&self) -> u32 {
+        self.slots
     }
 
     pub(super) fn map(&self, name: &str) -> Result<&MapHandle, XdpError> {
@@ -379,6 +398,16 @@ impl RouteTables {
         }
         Ok(hops)
     }
+}
+
+/// The maps of these names.
+fn handles(object: &Object, names: &[&'static str]) -> libbpf_rs::Result<Vec<(&'static str, MapHandle)>> {
+    let named = |map: &libbpf_rs::Map<'_>| names.iter().find(|&&name| map.name() == name).copied();
+    object
+        .maps()
+        .filter_map(|map| Some((named(&map)?, map)))
+        .map(|(name, map)| Ok((name, MapHandle::try_from(&map)?)))
+        .collect()
 }
 
 /// Its number in `enum route_mode` (route.h).
