@@ -2,7 +2,7 @@
 /* clang: -mcpu=v3 */
 /*
  * A router's port in mode stateful: nftables decides about new connections, and the packets of established ones that a rule marked are
- * forwarded and translated here. conntrack is asked for each packet, so that what is deleted there, or loses its mark, is not forwarded any more.
+ * forwarded and translated here. Its connection is read for each packet, so that what is deleted, or loses its mark, is not forwarded any more.
  *
  * A program of its own: the one of mode routed hands frames over to it, and pays nothing for what only this one needs.
  */
