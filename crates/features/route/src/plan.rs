@@ -25,11 +25,6 @@ pub struct RoutePlan {
     pub track: RouteTrack,
 }
 
-/// Whether frames come in by that port whose checksum a card was to finish: what sends to it is a program on this machine.
-pub(crate) fn leaves_checksums(evidence: &Evidence, port: &str) -> bool {
-    evidence.links.values().any(|link| link.name == port && matches!(link.kind.as_str(), "veth" | "tun"))
-}
-
 /// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.
 pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: CtMark) -> RoutePlan {
     let find = |name: &String| evidence.links.iter().find(|(_, link)| link.name == *name);

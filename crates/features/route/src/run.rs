@@ -33,7 +33,7 @@ use crate::{
     audit::{consent, obstacles},
     cpus::{self, Lots},
     evidence::{Evidence, Reader},
-    plan::{RoutePlan, leaves_checksums, plan},
+    plan::{RoutePlan, plan},
     rules::{Reloaded, RouteRules},
     shadow,
     stay::Stay,
@@ -138,7 +138,6 @@ impl Router {
         tables.set_mode(RouteMode::Standard, false);
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
-            tables.set_unfinished(number, leaves_checksums(&evidence, name));
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
             ports.push(match stay.left_on(name)? {
                 Some(left) => {

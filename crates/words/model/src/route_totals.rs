@@ -29,8 +29,6 @@ macro_rules! route_totals {
                     { label: Some(("reason", "bad_header")), row: IfAny("with a damaged header") };
                 bad_checksum: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "bad_checksum")), row: IfAny("with a wrong checksum") };
-                unfinished: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "unfinished")), row: IfAny("with a checksum left to the card (tx-checksum offload at the peer)") };
                 options: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "options")), row: IfAny("with options") };
                 hop_limit: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."

@@ -8,7 +8,6 @@
 #include "chain/place.h"
 #include "route/address.h"
 #include "route/remember.h"
-#include "route/unfinished.h"
 #ifdef ROUTE_TRACKS
 #include "route/track.h"
 #endif
@@ -27,13 +26,6 @@ static __always_inline bool route_sums_up(const struct iphdr *ip)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return sum == 0xffff;
-}
-
-static __always_inline __u64 route_sum_of(const struct in6_addr *address)
-{
-	const __u32 *word = address->in6_u.u6_addr32;
-
-	return (__u64)word[0] + word[1] + word[2] + word[3];
 }
 
 /* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */
@@ -80,9 +72,6 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 		return ROUTE_HOP_LIMIT;
 	if (route_is_odd_v4(ip->saddr) || route_is_odd_v4(ip->daddr) || route_may_be_own(ip->saddr))
 		return ROUTE_MARTIAN;
-	if (!(ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET)) &&
-	    route_is_unfinished(c, ip->protocol, d->ip_len - sizeof(*ip), (__u64)ip->saddr + ip->daddr))
-		return ROUTE_UNFINISHED;
 	d->hop_limit = ip->ttl;
 	k->to[0] = ip->daddr;
 	k->from[0] = ip->saddr;
@@ -135,8 +124,6 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 		return ROUTE_HOP_LIMIT;
 	if (route_is_odd_v6(&ip->saddr) || route_is_odd_v6(&ip->daddr))
 		return ROUTE_MARTIAN;
-	if (route_is_unfinished(c, ip->nexthdr, d->ip_len - sizeof(*ip), route_sum_of(&ip->saddr) + route_sum_of(&ip->daddr)))
-		return ROUTE_UNFINISHED;
 	d->hop_limit = ip->hop_limit;
 	__builtin_memcpy(k->to, &ip->daddr, sizeof(k->to));
 	__builtin_memcpy(k->from, &ip->saddr, sizeof(k->from));

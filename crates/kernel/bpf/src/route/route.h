@@ -38,7 +38,6 @@ enum route_end {
 	ROUTE_UNKNOWN_TAG,
 	ROUTE_BAD_HEADER,
 	ROUTE_BAD_CHECKSUM,
-	ROUTE_UNFINISHED,
 	ROUTE_OPTIONS,
 	ROUTE_HOP_LIMIT,
 	ROUTE_FRAGMENT,
@@ -73,7 +72,6 @@ struct route_count {
 	__u64 unknown_tag;
 	__u64 bad_header;
 	__u64 bad_checksum;
-	__u64 unfinished;
 	__u64 options;
 	__u64 hop_limit;
 	__u64 fragment;
@@ -114,12 +112,8 @@ struct route_count {
 struct route_port {
 	__u32 ifindex;
 	__u8 mac[6];
-	/* ROUTE_PORT_*. */
-	__u16 flags;
+	__u16 pad;
 };
-
-/* Frames may come whose checksum a card was to finish. */
-#define ROUTE_PORT_UNFINISHED 1
 
 /* A time of conntrack's, as it is set and as it is read. */
 struct route_time {

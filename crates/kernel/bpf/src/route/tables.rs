@@ -50,10 +50,6 @@ const SHARED_STATEFUL: [&str; 2] = ["route_conns_v4", "route_conns_v6"];
 pub const PORTS_MAX: usize = 64;
 /// Lots of flows that are dealt to CPUs.
 pub const LOTS: usize = 256;
-/// Where of a port's settings the end of its address and its flags are.
-const MAC_END: usize = 8;
-/// ROUTE_PORT_UNFINISHED of route.h.
-const PORT_UNFINISHED: u16 = 1;
 /// ROUTE_EXITS of remember.h.
 const EXITS: u32 = 4096;
 const NO_TAG: u16 = 4096;
@@ -64,7 +60,6 @@ const STATEFUL: u32 = 4;
 
 const _: () = assert!(
     offset_of!(route_config, ports) == 64
-        && offset_of!(route_port, flags) == MAC_END + 2
         && offset_of!(route_config, deal) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
         && size_of::<route_config>() == offset_of!(route_config, deal) + size_of::<route_deal>()
         && size_of::<route_deal>() == 8 + LOTS * 2
@@ -326,25 +321,13 @@ impl RouteTables {
         self.config.half_word(offset_of!(route_config, sample_mask)).store(mask, Ordering::Release);
     }
 
-    /// Whether frames come in by port `number` whose checksum a card was to finish: they go up to the kernel, which finishes them.
-    pub fn set_unfinished(&self, number: usize, comes: bool) {
-        let at = offset_of!(route_config, ports) + number % PORTS_MAX * size_of::<route_port>();
-        let word = self.config.half_word(at + MAC_END);
-        let flags = if comes { PORT_UNFINISHED } else { 0 };
-        let [a, b, ..] = word.load(Ordering::Relaxed).to_ne_bytes();
-        let [c, d] = flags.to_ne_bytes();
-        word.store(u32::from_ne_bytes([a, b, c, d]), Ordering::Relaxed);
-    }
-
     /// The interface and the address on the link of port `number`.
     pub(super) fn set_port(&self, number: usize, ifindex: u32, mac: [u8; 6]) {
         let at = offset_of!(route_config, ports) + number % PORTS_MAX * size_of::<route_port>();
         let [a, b, c, d, e, f] = mac;
         self.config.half_word(at).store(ifindex, Ordering::Relaxed);
         self.config.half_word(at + 4).store(u32::from_ne_bytes([a, b, c, d]), Ordering::Relaxed);
-        let word = self.config.half_word(at + MAC_END);
-        let [_, _, g, h] = word.load(Ordering::Relaxed).to_ne_bytes();
-        word.store(u32::from_ne_bytes([e, f, g, h]), Ordering::Relaxed);
+        self.config.half_word(at + 8).store(u32::from_ne_bytes([e, f, 0, 0]), Ordering::Relaxed);
     }
 
     /// The addresses of this machine, from which nothing may come. Others share their marks by chance: their packets go up, one in some
