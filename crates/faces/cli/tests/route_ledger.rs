@@ -68,8 +68,14 @@ fn closes(report: &Value) {
 fn what_the_fast_path_forwards_is_forwarded_in_native_and_in_generic_mode() {
     let Some(world) = World::new("rtbooks") else { return };
     world.b.space().nft(COUNTS);
-    for mode in ["native", "generic"] {
-        let running = world.run(&["--trial", "0", "--xdp-mode", mode]);
+    let rules = world.bed.file("rules.toml", "[[rule]]\nname = \"none\"\naction = \"drop\"\nsource = \"192.0.2.1\"\n");
+    for (mode, more) in [
+        ("native", &[][..]),
+        ("generic", &[]),
+        ("native", &["--rules", &rules]),
+        ("native", &["--rules", &rules, "--cpus", "0"]),
+    ] {
+        let running = world.run(&[&["--trial", "0", "--xdp-mode", mode], more].concat());
         wait("the neighbours are known", || world.crosses() && world.is_in("routed"));
         let (before, arrived) = (world.forwarded(), got(&world));
         let report = ledger(&world, || send(&world, SENT));

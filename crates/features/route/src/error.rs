@@ -57,10 +57,6 @@ pub enum RouteError {
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
-    #[error(
-        "rules and other CPUs cannot be used together: rules run on the CPUs that receive. Leave out the rules, or the CPUs"
-    )]
-    RulesHere,
     #[error("there is no CPU {cpu}: this machine has {present}")]
     NoSuchCpu { cpu: u32, present: CpuSet },
     #[error(
@@ -98,9 +94,7 @@ impl Classified for RouteError {
             | Self::NoRules
             | Self::CutsOff { .. }
             | Self::NotReadTwice { .. } => ErrorClass::Usage,
-            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } | Self::RulesHere => {
-                ErrorClass::Usage
-            }
+            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorClass::Lacking,

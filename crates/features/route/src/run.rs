@@ -120,9 +120,6 @@ impl Router {
         mut rules: Option<RouteRules>,
     ) -> Result<(Self, Vec<String>), RouteError> {
         cpus::check(&settings.cpus)?;
-        if rules.is_some() && !settings.cpus.is_empty() {
-            return Err(RouteError::RulesHere);
-        }
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
@@ -196,9 +193,6 @@ impl Router {
     /// A CPU that is not there, or offline; what the kernel refuses. Those before go on then.
     pub fn set_cpus(&mut self, cpus: &CpuSet) -> Result<(), RouteError> {
         cpus::check(cpus)?;
-        if self.rules.is_some() && !cpus.is_empty() {
-            return Err(RouteError::RulesHere);
-        }
         self.deal(cpus)?;
         self.settings.cpus = cpus.clone();
         Ok(())

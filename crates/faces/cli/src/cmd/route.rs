@@ -105,7 +105,7 @@ struct RouterArgs {
     ///
     /// The core that receives a frame for this router hands it to one of them: each flow to one, both directions to the same. Worth it where an
     /// interface has fewer queues than there are cores for it.
-    #[arg(long, value_name = "CPUS", conflicts_with = "rules", help_heading = "Operation")]
+    #[arg(long, value_name = "CPUS", help_heading = "Operation")]
     cpus: Option<CpuSet>,
     /// Frames that the queue of each port to each of these CPUs holds.
     #[arg(

@@ -88,6 +88,10 @@ impl SeatMaps {
         Ok(state_cpus()? as u64 - 1)
     }
 
+    pub(super) fn rests_map(&self) -> &MapHandle {
+        &self.0.rests
+    }
+
     /// Whether both are of one place.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

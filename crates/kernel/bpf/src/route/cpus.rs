@@ -2,7 +2,7 @@
 
 use std::{
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramAttachType, skel::OpenSkel};
@@ -33,7 +33,7 @@ pub const QUEUE_MAX: u32 = 16384;
 /// What deals a port's flows to CPUs: the program in the port's place, the queues, and the programs behind them.
 #[derive(Debug)]
 pub(super) struct Spreader {
-    /// It sits in the port's place while there are CPUs.
+    /// It sits in the port's place while there are CPUs, or directly behind the rules that sit there.
     program: OwnedFd,
     /// What it goes on to: the kernel empties it with its last descriptor.
     _here: MapHandle,
@@ -45,6 +45,8 @@ pub(super) struct Spreader {
     more: MapHandle,
     has_state: bool,
     on: CpuSet,
+    /// Frames meet it.
+    deals: bool,
 }
 
 impl Spreader {
@@ -81,7 +83,12 @@ impl Spreader {
         let here = PROGRAM.map(&skel.maps.route_here)?;
         let (program, queues) =
             (PROGRAM.descriptor(skel.progs.ek_route_spread.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
-        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new() })
+        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new(), deals: false })
+    }
+
+    /// Its program, while frames are to meet it.
+    pub(super) fn dealing(&self) -> Option<BorrowedFd<'_>> {
+        self.deals.then(|| self.program.as_fd())
     }
 
     /// Loads the program of mode stateful behind the queues, once.
@@ -160,13 +167,18 @@ impl RoutePort {
     /// Has these CPUs forward, which have queues, and no others; none: the core that receives does. Each frame meets the one or the other.
     ///
     /// # Errors
-    /// Those of [`crate::Seat::put`].
+    /// Those of [`crate::Seat::put`]; those before go on then.
     pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
         let Some(spreader) = &mut self.spreader else { return Ok(()) };
-        let program = if cpus.is_empty() { self.program.as_fd() } else { spreader.program.as_fd() };
-        self.seat.put(&[program])?;
-        spreader.keep(cpus);
-        Ok(())
+        let before = std::mem::replace(&mut spreader.deals, !cpus.is_empty());
+        let put = self.put_first();
+        if let Some(spreader) = &mut self.spreader {
+            match put {
+                Ok(()) => spreader.keep(cpus),
+                Err(_) => spreader.deals = before,
+            }
+        }
+        put
     }
 
     /// The number of its CPU map in the kernel; none: it has none.

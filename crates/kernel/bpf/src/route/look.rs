@@ -30,7 +30,12 @@ impl RouteLook {
     /// The fast path in the chain whose resident program has the id `entry`. None: there is none, or it may not be read.
     pub fn of(entry: u32) -> Option<Self> {
         let (_, program) = chain::users(entry).into_iter().find(|(place, _)| *place == Place::Route)?;
-        let mut maps = Maps::of(program, |name| [COUNTS, CONFIG, QUEUES].contains(&name)).ok()?;
+        let open = |program| Maps::of(program, |name| [COUNTS, CONFIG, QUEUES, chain::RESTS].contains(&name)).ok();
+        let mut maps = open(program)?;
+        if maps.get(COUNTS).is_err() {
+            // Rules stand before it.
+            maps = open(chain::behind(&maps)?)?;
+        }
         let config = SharedMemory::of(maps.get(CONFIG).ok()?.as_fd(), size_of::<route_config>(), 0).ok()?;
         let counts = maps.take(COUNTS).ok()?;
         let id = |map: &MapHandle| Some(map.info().ok()?.info.id);

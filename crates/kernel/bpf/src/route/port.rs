@@ -2,7 +2,7 @@
 
 use std::{
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -130,7 +130,21 @@ impl RoutePort {
     /// # Errors
     /// Those of [`Seat::put`].
     pub fn put(&mut self) -> Result<(), XdpError> {
-        self.seat.put(&[self.program.as_fd()])
+        let program = PROGRAM.descriptor(self.first())?;
+        self.seat.put(&[program.as_fd()])
+    }
+
+    /// What a frame of this port meets first, behind the rules: the program, or what deals flows to other CPUs.
+    pub(super) fn first(&self) -> BorrowedFd<'_> {
+        self.spreader.as_ref().and_then(Spreader::dealing).unwrap_or(self.program.as_fd())
+    }
+
+    /// Has frames meet [`RoutePort::first`] as it is now, where the rules stand before it or alone.
+    pub(super) fn put_first(&mut self) -> Result<(), XdpError> {
+        match &self.front {
+            Some(front) => front.go_on_to(self.first()),
+            None => self.put(),
+        }
     }
 
     /// What rules for this port have to be loaded with ([`crate::filter::ShieldConfig::seats`]).
@@ -140,7 +154,7 @@ impl RoutePort {
     pub fn front(&mut self) -> Result<SeatMaps, XdpError> {
         let front = match self.front.take() {
             Some(front) => front,
-            None => SeatMaps::before(self.program.as_fd())?,
+            None => SeatMaps::before(self.first())?,
         };
         Ok(self.front.insert(front).clone())
     }
