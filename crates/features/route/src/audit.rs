@@ -15,7 +15,7 @@ const PLAIN_QDISCS: [&str; 9] = ["", "noqueue", "noop", "pfifo_fast", "pfifo", "
 const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
 
 /// What stands against forwarding between `ports` in XDP; with `consent`, of connections that a rule gave that mark.
-pub fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>) -> Vec<Obstacle> {
+pub(crate) fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>) -> Vec<Obstacle> {
     let mut found = consent.map(|mark| conntrack::obstacles(evidence, mark)).unwrap_or_default();
     let mut add =
         |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });

@@ -7,10 +7,10 @@ use model::{CpuSet, route::Obstacle};
 use crate::RouteError;
 
 /// The CPU of each lot of flows, by its number.
-pub type Lots = [u16; ROUTE_LOTS];
+pub(crate) type Lots = [u16; ROUTE_LOTS];
 
 /// Deals all lots to `cpus`, as evenly as can be. A lot stays where it was as far as that allows: its flows stay in order.
-pub fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
+pub(crate) fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
     let count = cpus.len().max(1);
     let (each, more) = (ROUTE_LOTS / count, ROUTE_LOTS % count);
     let had = |cpu: u32| before.iter().filter(|lot| u32::from(**lot) == cpu).count();

@@ -60,22 +60,6 @@ pub struct RoutePort {
 }
 
 impl RoutePort {
-    /// Loads the program and puts it in its place on `interface`, with the address on the link that frames for it have.
-    ///
-    /// # Errors
-    /// Those of [`RoutePort::load`], and of [`Seat::put`].
-    pub fn attach(
-        tables: &RouteTables,
-        number: usize,
-        interface: &str,
-        mac: [u8; 6],
-        mode: XdpMode,
-    ) -> Result<Self, XdpError> {
-        let mut port = Self::load(tables, number, interface, mac, mode)?;
-        port.put()?;
-        Ok(port)
-    }
-
     /// Loads the program and takes its place on `interface`; no frame meets it before [`RoutePort::put`] or [`RoutePort::put_behind`].
     ///
     /// # Errors
@@ -262,13 +246,5 @@ impl RoutePort {
     /// The interface's index.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
-    }
-
-    /// Runs the program once on `frame`: its verdict (XDP_PASS 2, XDP_REDIRECT 4), and the frame as it left it.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn test(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), ProgramError> {
-        PROGRAM.test(&self.program, frame)
     }
 }
