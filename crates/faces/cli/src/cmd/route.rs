@@ -422,6 +422,9 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     told.iter().flatten().for_each(note);
     let paths = Paths::here();
     let held = paths.lock()?;
+    if let Err(error) = route::leftovers::clear(Some(&held)) {
+        note(format_args!("{error}"));
+    }
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let mut seen = Seen::open(&outputs.settings())?;
     let settings = RouteSettings {
