@@ -57,6 +57,10 @@ pub enum RouteError {
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
+    #[error(
+        "other CPUs forward in native mode only: the kernel drops what generic XDP hands to another CPU and does not forward there; leave out the CPUs (`none`)"
+    )]
+    CpusInGeneric,
     #[error("there is no CPU {cpu}: this machine has {present}")]
     NoSuchCpu { cpu: u32, present: CpuSet },
     #[error(
@@ -94,7 +98,9 @@ impl Classified for RouteError {
             | Self::NoRules
             | Self::CutsOff { .. }
             | Self::NotReadTwice { .. } => ErrorClass::Usage,
-            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } => ErrorClass::Usage,
+            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
+                ErrorClass::Usage
+            }
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorClass::Lacking,

@@ -130,7 +130,7 @@ impl Reader {
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
         let mut drivers = Vec::new();
         for (&index, link) in links.iter().filter(|(_, link)| ports.contains(&link.name)) {
-            drivers.extend(driver::obstacles(&mut self.route, index, &link.name)?);
+            drivers.extend(driver::obstacles(&mut self.route, index, &link.name, link.mtu)?);
         }
         let switches = links.iter().map(|(index, link)| (*index, switches(&link.name))).collect();
         Ok(Evidence {

@@ -73,6 +73,8 @@ macro_rules! route_totals {
                     { label: Some(("reason", "window")), row: IfAny("of TCP, while conntrack is strict about windows") };
                 moved: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections whose way out changed") };
+                unfinished: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "unfinished")), row: IfAny("whose checksum is left to a device") };
                 translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
                     { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."

@@ -235,6 +235,9 @@ struct CheckArgs {
     /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
     #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str)]
     mark: CtMark,
+    /// Mode of the XDP program to check for.
+    #[arg(long, value_name = "MODE", default_value = "native", value_parser = words(&XDP_MODES))]
+    xdp_mode: XdpMode,
     /// Print JSON (schema evenkeel.route.check/1).
     #[arg(long)]
     json: bool,
@@ -384,7 +387,7 @@ fn unexpected(answer: &Answer) -> Failure {
 
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
-    let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark)?;
+    let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark, args.xdp_mode)?;
     let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
     match args.json {
         true => print_json("route.check", &check)?,

@@ -57,6 +57,7 @@ impl Spreader {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
             (knobs.route_slots_mask, knobs.route_from_queue) = (tables.slots() - 1, true);
+            knobs.route_unfinished = port.unfinished();
         }
         // Calls between programs of interfaces and those of queues are refused: what follows in the chain is not called from here.
         open.progs.ek_route.set_attach_type(ProgramAttachType::XdpCpumap);
@@ -70,6 +71,7 @@ impl Spreader {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
+            knobs.route_unfinished = port.unfinished();
         }
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
         open.maps.route_cpus.set_max_entries(cpus).map_err(failed)?;
@@ -94,7 +96,7 @@ impl Spreader {
     /// Loads the program of mode stateful behind the queues, once.
     pub(super) fn add_state(
         &mut self,
-        port: (u32, u32),
+        port: (u32, u32, bool),
         counts: &MapHandle,
         tables: &RouteTables,
     ) -> Result<(), XdpError> {
@@ -105,7 +107,7 @@ impl Spreader {
         let mut object = MaybeUninit::uninit();
         let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.route_port, knobs.route_ifindex) = port;
+            (knobs.route_port, knobs.route_ifindex, knobs.route_unfinished) = port;
             knobs.route_slots_mask = tables.slots() - 1;
         }
         open.progs.ek_route_state.set_attach_type(ProgramAttachType::XdpCpumap);
@@ -157,7 +159,8 @@ impl RoutePort {
             None => Spreader::load(self, tables)?,
         };
         if self.has_state {
-            spreader.add_state((self.number() as u32, self.ifindex()), self.counts_map(), tables)?;
+            let port = (self.number() as u32, self.ifindex(), self.unfinished());
+            spreader.add_state(port, self.counts_map(), tables)?;
         }
         let added = cpus.iter().try_for_each(|cpu| spreader.add(cpu, queue.clamp(1, QUEUE_MAX)));
         self.spreader = Some(spreader);

@@ -55,12 +55,15 @@ pub struct RoutePort {
     pub(super) spreader: Option<Spreader>,
     number: usize,
     ifindex: u32,
+    /// Packets may come whose checksum is left to a device.
+    unfinished: bool,
     /// What a program with rules is loaded with that stands before this one.
     front: Option<SeatMaps>,
 }
 
 impl RoutePort {
     /// Loads the program and takes its place on `interface`; no frame meets it before [`RoutePort::put`] or [`RoutePort::put_behind`].
+    /// `unfinished`: packets may come whose checksum is left to a device, of a virtual interface or in generic mode; they go up to the kernel.
     ///
     /// # Errors
     /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
@@ -70,8 +73,9 @@ impl RoutePort {
         interface: &str,
         mac: [u8; 6],
         mode: XdpMode,
+        unfinished: bool,
     ) -> Result<Self, XdpError> {
-        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac)
+        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac, unfinished)
     }
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
@@ -79,11 +83,23 @@ impl RoutePort {
     ///
     /// # Errors
     /// Those of [`Seat::open`].
-    pub fn take_over(tables: &RouteTables, number: usize, path: &Path, mac: [u8; 6]) -> Result<Self, XdpError> {
-        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac)
+    pub fn take_over(
+        tables: &RouteTables,
+        number: usize,
+        path: &Path,
+        mac: [u8; 6],
+        unfinished: bool,
+    ) -> Result<Self, XdpError> {
+        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac, unfinished)
     }
 
-    fn load_in(seat: Seat, tables: &RouteTables, number: usize, mac: [u8; 6]) -> Result<Self, XdpError> {
+    fn load_in(
+        seat: Seat,
+        tables: &RouteTables,
+        number: usize,
+        mac: [u8; 6],
+        unfinished: bool,
+    ) -> Result<Self, XdpError> {
         if number >= PORTS_MAX {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
         }
@@ -94,7 +110,7 @@ impl RoutePort {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (number as u32, ifindex);
-            knobs.route_slots_mask = tables.slots() - 1;
+            (knobs.route_slots_mask, knobs.route_unfinished) = (tables.slots() - 1, unfinished);
         }
         seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -106,7 +122,18 @@ impl RoutePort {
         );
         tables.set_port(number, ifindex, mac);
         tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
-        Ok(Self { seat, program, counts, more, has_state: false, spreader: None, number, ifindex, front: None })
+        Ok(Self {
+            seat,
+            program,
+            counts,
+            more,
+            has_state: false,
+            spreader: None,
+            number,
+            ifindex,
+            unfinished,
+            front: None,
+        })
     }
 
     /// Puts the program in its place.
@@ -182,7 +209,7 @@ impl RoutePort {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
-            knobs.route_slots_mask = tables.slots() - 1;
+            (knobs.route_slots_mask, knobs.route_unfinished) = (tables.slots() - 1, self.unfinished);
         }
         self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -192,7 +219,7 @@ impl RoutePort {
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
         if let Some(spreader) = &mut self.spreader {
-            spreader.add_state((self.number as u32, self.ifindex), &self.counts, tables)?;
+            spreader.add_state((self.number as u32, self.ifindex, self.unfinished), &self.counts, tables)?;
         }
         self.has_state = true;
         Ok(())
@@ -223,6 +250,10 @@ impl RoutePort {
             totals
         };
         Ok(PROGRAM.per_cpu(&self.counts, "read the map route_counts")?.iter().map(of).collect())
+    }
+
+    pub(super) fn unfinished(&self) -> bool {
+        self.unfinished
     }
 
     pub(super) fn counts_map(&self) -> &MapHandle {
