@@ -4,7 +4,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, said, wait};
+use testbed::{Running, json, refused, said, wait};
 
 mod router;
 use router::World;
@@ -52,6 +52,20 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     assert!(next.stop(Signal::SIGTERM).success());
     assert!(running.end().success());
     assert!(world.crosses());
+}
+
+#[test]
+fn without_a_router_each_question_says_so_on_stderr_alone() {
+    let Some(world) = World::new("rtnone") else { return };
+    for question in [&["status"][..], &["stop"], &["reload"], &["cpus", "none"], &["mode", "standard"]] {
+        let answer = world.ask(&[question, &["--json"]].concat());
+        refused(&answer, 1, &["evenkeel route run"]);
+        assert!(answer.stdout.is_empty(), "{question:?}: {}", said(&answer));
+    }
+    let running = world.run(&["--trial", "0"]);
+    let answer = world.ask(&["cpus", "4000", "--json"]);
+    assert_eq!((answer.status.code(), json(&answer)["done"].clone()), (Some(1), false.into()));
+    assert!(running.stop(Signal::SIGTERM).success());
 }
 
 #[test]

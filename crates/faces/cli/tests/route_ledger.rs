@@ -68,8 +68,14 @@ fn closes(report: &Value) {
 fn what_the_fast_path_forwards_is_forwarded_in_native_and_in_generic_mode() {
     let Some(world) = World::new("rtbooks") else { return };
     world.b.space().nft(COUNTS);
-    for mode in ["native", "generic"] {
-        let running = world.run(&["--trial", "0", "--xdp-mode", mode]);
+    let rules = world.bed.file("rules.toml", "[[rule]]\nname = \"none\"\naction = \"drop\"\nsource = \"192.0.2.1\"\n");
+    for (mode, more) in [
+        ("native", &[][..]),
+        ("generic", &[]),
+        ("native", &["--rules", &rules]),
+        ("native", &["--rules", &rules, "--cpus", "0"]),
+    ] {
+        let running = world.run(&[&["--trial", "0", "--xdp-mode", mode], more].concat());
         wait("the neighbours are known", || world.crosses() && world.is_in("routed"));
         let (before, arrived) = (world.forwarded(), got(&world));
         let report = ledger(&world, || send(&world, SENT));
@@ -112,6 +118,49 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
         assert!(lost > 0 && there == lost, "{lost}: {report}");
         break;
     }
+    assert!(running.stop(Signal::SIGTERM).success());
+}
+
+#[test]
+fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
+    let Some(world) = World::new("rtqueue") else { return };
+    world.b.space().nft(COUNTS);
+    let metrics = world.bed.path("metrics");
+    let file = metrics.display().to_string();
+    let running = world.run(&["--trial", "0", "--cpus", "0", "--cpu-queue", "8", "--metrics-file", &file]);
+    // In mode standard all that was handed on goes up to the kernel behind the queue.
+    for mode in ["routed", "standard"] {
+        assert!(world.ask(&["mode", mode]).status.success());
+        wait("the neighbours are known", || world.crosses() && world.is_in(mode));
+        for attempt in 1.. {
+            let (before, arrived) = (world.forwarded(), got(&world));
+            let report = ledger(&world, || send(&world, SENT));
+            closes(&report);
+            let (lost, forwarded) = (SENT - (got(&world) - arrived), world.forwarded() - before);
+            assert_eq!(report["lost"], lost, "{mode}: {report}");
+            assert_eq!(row(&report, "receive", "delivered", FORWARDED), forwarded, "{mode}: {report}");
+            if lost == 0 && attempt < 20 {
+                continue;
+            }
+            let stations = report["stations"].as_array().unwrap();
+            let losses = &stations.iter().find(|station| station["name"] == "xdp").expect("a station")["losses"];
+            let there = losses.as_array().unwrap().iter().filter(|loss| {
+                let place = loss["place"].as_str().unwrap();
+                place.starts_with(world.ports[0].interface()) && place.contains("fast path") && place.contains("CPU 0")
+            });
+            assert_eq!(there.map(|loss| loss["packets"].as_u64().unwrap()).sum::<u64>(), lost, "{mode}: {report}");
+            assert!(lost > 0, "{mode}");
+            break;
+        }
+    }
+    let port = &world.status()["ports"][0];
+    let line = format!(
+        "evenkeel_route_lost_frames_total{{interface=\"{}\",reason=\"queue_full\"}} {}",
+        world.ports[0].interface(),
+        port["lost"]["queue_full"]
+    );
+    let text = || std::fs::read_to_string(&metrics).unwrap_or_default();
+    wait_telling("the metrics have it", || text().lines().any(|other| other == line), text);
     assert!(running.stop(Signal::SIGTERM).success());
 }
 

@@ -157,6 +157,24 @@ fn rules_are_read_again_by_command_and_by_signal() {
 }
 
 #[test]
+fn rules_hold_before_frames_are_handed_to_other_cpus() {
+    let Some(world) = World::new("rrcpu") else { return };
+    let path = world.bed.file("rules.toml", drops(53));
+    let router = world.run_with(&["--rules", &path, "--cpus", "0"]);
+    assert_eq!(world.reached(&[53, 54, 55]), [54, 55]);
+    assert_eq!(world.packets("udp-53"), 1);
+    world.bed.file("rules.toml", drops(54));
+    assert_eq!(world.ask(&["reload"]).status.code(), Some(0));
+    for cpus in ["0-1", "none", "1"] {
+        assert_eq!(world.ask(&["cpus", cpus]).status.code(), Some(0));
+        assert_eq!(world.reached(&[53, 54, 55]), [53, 55], "{cpus}");
+    }
+    assert_eq!(world.packets("udp-54"), 3);
+    assert!(router.stop(Signal::SIGTERM).success());
+    assert_eq!(world.reached(&[53, 54]), [53, 54]);
+}
+
+#[test]
 fn a_killed_router_takes_its_rules_with_it() {
     let Some(world) = World::new("rrkil") else { return };
     let path = world.bed.file("rules.toml", drops(53));
@@ -217,6 +235,55 @@ fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
     let running = world.run_with(&["--rules", &path, "--rules-stay"]);
     taken_off();
     assert!(running.end().success());
+}
+
+/// Folders of routers of this namespace, running or killed: names of rules, and of the process.
+fn folders(namespace: u64) -> (usize, bool) {
+    let end = format!("@{namespace}");
+    let names =
+        std::fs::read_dir("/sys/fs/bpf").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let rules = names.filter(|name| name.starts_with("evenkeel-route-") && name.ends_with(&end)).count();
+    (rules, std::path::Path::new(&format!("/run/evenkeel/route{end}")).exists())
+}
+
+#[test]
+fn what_killed_routers_left_of_namespaces_that_are_gone_goes_and_nothing_else() {
+    // Without the end of other tests' worlds, which asks for `route stop`: the namespace is deleted as it is.
+    let Some(gone) = router::World::new("rrgon") else { return };
+    let [Some(killed), Some(runs), Some(next)] = ["rrkld", "rrrun", "rrnxt"].map(World::new) else { return };
+    let number = |world: &router::World| world.ports[0].space().run(|| host::namespace::own().unwrap());
+    let [was, of_killed, of_runs, of_next] = [&gone, &killed.0, &runs.0, &next.0].map(number);
+    let start = |world: &router::World| {
+        let path = world.bed.file("rules.toml", drops(53));
+        world.run(&["--trial", "0", "--rules", &path, "--rules-stay"])
+    };
+    start(&gone).stop(Signal::SIGKILL);
+    start(&killed).stop(Signal::SIGKILL);
+    let running = start(&runs);
+    assert_eq!([was, of_killed, of_runs].map(|namespace| folders(namespace).0), [2; 3]);
+    drop(gone);
+    let shown = || json(&next.verb(&["clean", "--dry-run", "--json"]).output().unwrap());
+    let is_in = |document: &Value, namespace: u64| {
+        let end = format!("@{namespace}");
+        let routers = document["routers"].as_array().unwrap().iter();
+        routers.filter(|folder| folder.as_str().unwrap().ends_with(&end)).count()
+    };
+    // The interfaces go a little later. Whichever router of this machine starts first removes what is left.
+    wait("all that is left is dead", || is_in(&shown(), was) >= 2 || folders(was) == (0, false));
+    let document = shown();
+    assert!(is_in(&document, of_killed) <= 1 && is_in(&document, of_runs) == 0, "{document}");
+
+    let path = next.bed.file("rules.toml", drops(53));
+    let begun = next.run(&path);
+    assert_eq!(folders(was), (0, false));
+    assert_eq!(folders(of_killed), (2, false), "the rules that stay hold on");
+    assert_eq!(killed.reached(&[53, 54]), [54]);
+    assert_eq!((folders(of_runs), folders(of_next)), ((2, true), (0, true)), "who runs is left alone");
+    assert!(runs.ask(&["status"]).status.success());
+    assert!(begun.stop(Signal::SIGTERM).success());
+    assert!(running.stop(Signal::SIGTERM).success());
+    assert_eq!(runs.ask(&["stop"]).status.code(), Some(0));
+    assert_eq!(folders(of_next), (0, false));
 }
 
 impl Drop for World {

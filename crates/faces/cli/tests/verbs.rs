@@ -145,6 +145,11 @@ fn json_is_json_or_refused() {
         let out = text(&output.stdout);
         let refused = matches!(output.status.code(), Some(2 | 3)) && out.is_empty();
         assert!(refused || is_json(&out), "{line} --json: {out:.200}");
+        if !out.is_empty() {
+            let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+            let schema = document["schema"].as_str().unwrap_or_default();
+            assert!(schema.starts_with("evenkeel.") && schema.ends_with("/1"), "{line} --json: {out:.200}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use model::stations::{Direction::Transmit, Entry, LossKind, Side};
 
 use crate::{
-    input::{Interface, Interval, XdpFailure},
+    input::{Interface, Interval, Routed, XdpFailure},
     places::Stage,
     stations::Found,
 };
@@ -342,8 +342,16 @@ fn xdp_lost(interface: &Interface, interval: &Interval, lost: impl Fn(&XdpFailur
 
 /// Frames that the fast path forwarded and that the way out took.
 fn routed_on(interface: &Interface, interval: &Interval) -> i64 {
-    let failed = |f: &XdpFailure| f.after_redirect || f.tracepoint == "xdp_redirect_err" || f.among_dropped;
-    interface.routed.unwrap_or(0).saturating_sub(xdp_lost(interface, interval, failed)) as i64
+    let failed =
+        |f: &XdpFailure| (f.after_redirect && !f.before_cpu) || f.tracepoint == "xdp_redirect_err" || f.among_dropped;
+    let forwarded = interface.routed.map_or(0, |routed| routed.forwarded);
+    forwarded.saturating_sub(xdp_lost(interface, interval, failed)) as i64
+}
+
+/// Frames that the fast path handed to another CPU, and that went up to the kernel there: the driver has counted them as redirected.
+fn came_back(interface: &Interface, interval: &Interval) -> u64 {
+    let Some(Routed { forwarded, handed }) = interface.routed else { return 0 };
+    handed.saturating_sub(forwarded + xdp_lost(interface, interval, |f| f.before_cpu))
 }
 
 /// Frames that an interface's XDP program sent back, and that it redirected, less those that were lost on that way.
@@ -355,7 +363,9 @@ fn xdp_ways(interface: &Interface, interval: &Interval) -> (i64, i64) {
         true => xdp_lost(interface, interval, |f| !f.after_redirect && !f.among_dropped && f.tracepoint == tracepoint),
         false => 0,
     };
-    let failed = xdp_lost(interface, interval, |f| f.after_redirect) + at_once("xdp_redirect_err");
+    let failed = xdp_lost(interface, interval, |f| f.after_redirect)
+        + at_once("xdp_redirect_err")
+        + came_back(interface, interval);
     (done.tx.saturating_sub(at_once("xdp_exception")) as i64, done.redirected.saturating_sub(failed) as i64)
 }
 

@@ -81,12 +81,21 @@ pub struct Interface {
     pub xdp: Option<XdpDone>,
     /// The name of its XDP program; empty when it has none or may not be read.
     pub xdp_name: String,
-    /// Frames that came in here and that the fast path of `evenkeel route` forwarded; none: it does not run here.
-    pub routed: Option<u64>,
+    /// What the fast path of `evenkeel route` did with frames that came in here; none: it does not run here.
+    pub routed: Option<Routed>,
     /// Its root queueing discipline.
     pub qdisc: Option<QdiscDone>,
     /// Packets that its tc ingress hook lost.
     pub ingress_drops: u64,
+}
+
+/// What the fast path of `evenkeel route` did with the frames of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Routed {
+    /// Forwarded.
+    pub forwarded: u64,
+    /// Handed to another CPU, forwarded there or not.
+    pub handed: u64,
 }
 
 /// Packets that a driver lost.
@@ -233,6 +242,8 @@ pub struct XdpFailure {
     pub tracepoint: String,
     /// The driver has counted the frame as redirected, so that this loss comes after (transmit bulk, CPU map).
     pub after_redirect: bool,
+    /// It was lost before another CPU had it.
+    pub before_cpu: bool,
     /// The driver has counted the frame among its dropped ones (exceptions).
     pub among_dropped: bool,
     /// How many.

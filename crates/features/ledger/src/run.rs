@@ -18,13 +18,14 @@ use host::{
 };
 use model::{
     Classified, ErrorClass,
+    route::RouteTotals,
     stations::{LedgerReport, TraceShown},
 };
 
 use crate::{
     convert::{self, Machine},
     filter::Filter,
-    input::Interval,
+    input::{Interval, Routed},
     others::Others,
     trace,
     verdict::{Head, report},
@@ -84,8 +85,15 @@ struct Reading {
     drops: Option<DropRead>,
     others: Option<BTreeMap<u16, u64>>,
     rings: Option<Vec<RingSocket>>,
-    /// By interface's index: the id of the fast path's program, and the frames that it has forwarded.
-    routed: BTreeMap<u32, (u32, u64)>,
+    /// What the fast path has done, by interface's index.
+    routed: BTreeMap<u32, FastPath>,
+}
+
+/// The fast path of one port at one moment.
+struct FastPath {
+    id: u32,
+    queues: Option<u32>,
+    done: Routed,
 }
 
 /// Keeps the books of the network namespace in which it was opened. The same thread must read.
@@ -280,10 +288,14 @@ impl Ledger {
             let attached = || stack.links.get(&interface.index)?.xdp.first().map(|(_, id)| *id);
             let program = interface.xdp.and_then(|x| x.program).or_else(attached);
             interface.xdp_name = program.map(bpf::chain::judge_name).unwrap_or_default();
-            interface.routed = now.routed.get(&interface.index).map(|(program, forwarded)| {
+            interface.routed = now.routed.get(&interface.index).map(|FastPath { id, done, .. }| {
                 // One that began meanwhile began with nothing.
-                let earlier = before.routed.get(&interface.index).filter(|(earlier, _)| earlier == program);
-                forwarded.saturating_sub(earlier.map_or(0, |(_, forwarded)| *forwarded))
+                let earlier = before.routed.get(&interface.index).filter(|earlier| earlier.id == *id);
+                let earlier = earlier.map_or_else(Routed::default, |earlier| earlier.done);
+                Routed {
+                    forwarded: done.forwarded.saturating_sub(earlier.forwarded),
+                    handed: done.handed.saturating_sub(earlier.handed),
+                }
             });
         }
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
@@ -299,8 +311,11 @@ impl Ledger {
                 ));
             }
         }
+        let routed = &now.routed;
         if let (Some(now), Some(before)) = (&now.drops, &before.drops) {
-            interval.xdp_losses = trace::xdp_losses(before, now, self.netns, &interval.interfaces);
+            let queues = |(index, path): (&u32, &FastPath)| Some((path.queues?, *index));
+            let queues = self.last.routed.iter().chain(routed).filter_map(queues).collect();
+            interval.xdp_losses = trace::xdp_losses(before, now, self.netns, &interval.interfaces, &queues);
         }
         interval
     }
@@ -321,11 +336,12 @@ impl Reading {
     }
 }
 
-/// What the fast path of `evenkeel route` has forwarded, where it runs.
-fn routed(stack: &StackCounters) -> BTreeMap<u32, (u32, u64)> {
+/// What the fast path of `evenkeel route` has done, where it runs.
+fn routed(stack: &StackCounters) -> BTreeMap<u32, FastPath> {
     let of = |(&index, link): (&u32, &Link)| {
         let look = RouteLook::of(link.xdp.first()?.1)?;
-        Some((index, (look.program(), look.totals().ok()?.forwarded)))
+        let RouteTotals { forwarded, handed, .. } = look.totals().ok()?;
+        Some((index, FastPath { id: look.id(), queues: look.queues(), done: Routed { forwarded, handed } }))
     };
     stack.links.iter().filter_map(of).collect()
 }

@@ -169,10 +169,17 @@ fn without_tracing(mut stack: Vec<String>) -> Vec<String> {
 }
 
 /// What XDP lost between two readings on the interfaces of this namespace.
-pub(crate) fn xdp_losses(before: &DropRead, now: &DropRead, netns: u32, interfaces: &[Interface]) -> Vec<XdpFailure> {
+/// `queues`: the interface whose frames go by a CPU map, by the map's number.
+pub(crate) fn xdp_losses(
+    before: &DropRead,
+    now: &DropRead,
+    netns: u32,
+    interfaces: &[Interface],
+    queues: &BTreeMap<u32, u32>,
+) -> Vec<XdpFailure> {
     let same = |a: &XdpLoss, b: &XdpLoss| XdpLoss { frames: 0, ..*a } == XdpLoss { frames: 0, ..*b };
-    let redirecting: Vec<u32> =
-        interfaces.iter().filter(|i| i.xdp.is_some_and(|x| x.redirected > 0)).map(|i| i.index).collect();
+    let redirects = |i: &&Interface| i.routed.is_none() && i.xdp.is_some_and(|x| x.redirected > 0);
+    let redirecting: Vec<u32> = interfaces.iter().filter(redirects).map(|i| i.index).collect();
     let mut failures: Vec<XdpFailure> = Vec::new();
     let earlier = |loss: &XdpLoss| before.xdp.iter().find(|b| same(b, loss)).map_or(0, |b| b.frames);
     let since = |loss: &XdpLoss| XdpLoss { frames: loss.frames.saturating_sub(earlier(loss)), ..*loss };
@@ -180,16 +187,21 @@ pub(crate) fn xdp_losses(before: &DropRead, now: &DropRead, netns: u32, interfac
     leave_echoes_out(&mut losses);
     for loss in &losses {
         let packets = loss.frames;
-        let to_cpu = matches!(
-            loss.kind,
-            XdpLossKind::CpuQueueFull { .. } | XdpLossKind::CpuNoBuffer { .. } | XdpLossKind::CpuProgramDropped { .. }
-        );
-        // The CPU map does not tell where a frame came from: it is clear only where one interface redirects.
-        let ifindex = match redirecting.as_slice() {
-            [one] if to_cpu => *one,
-            _ if to_cpu => continue,
-            _ => loss.ifindex,
+        let to_cpu = match loss.kind {
+            XdpLossKind::CpuQueueFull { map, .. }
+            | XdpLossKind::CpuNoBuffer { map, .. }
+            | XdpLossKind::CpuProgramDropped { map, .. } => Some(map),
+            _ => None,
         };
+        // The CPU map does not tell where a frame came from: it is clear where the map is known, or one interface redirects whose maps
+        // are not. Others of this machine, in other network namespaces, have CPU maps too.
+        let ifindex = match (to_cpu.map(|map| queues.get(&map)), redirecting.as_slice()) {
+            (None, _) => loss.ifindex,
+            (Some(Some(known)), _) => *known,
+            (Some(None), [one]) => *one,
+            (Some(None), _) => continue,
+        };
+        let to_cpu = to_cpu.is_some();
         let sent_errors = || interfaces.iter().any(|i| i.index == ifindex && i.xdp.is_some_and(|x| x.tx_errors > 0));
         if packets == 0
             || (loss.netns != netns && !to_cpu)
@@ -255,12 +267,15 @@ fn failure(loss: &XdpLoss, ifindex: u32, packets: u64) -> XdpFailure {
             (format!("dropped by the CPU map's program on CPU {cpu}"), "xdp_cpumap_kthread", 0, true, false)
         }
     };
-    XdpFailure { ifindex, target, words, tracepoint: tracepoint.into(), after_redirect, among_dropped, packets }
+    let before_cpu = matches!(loss.kind, XdpLossKind::CpuQueueFull { .. } | XdpLossKind::CpuNoBuffer { .. });
+    let tracepoint = tracepoint.into();
+    XdpFailure { ifindex, target, words, tracepoint, after_redirect, before_cpu, among_dropped, packets }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::{Routed, XdpDone};
 
     fn ring(received: u64, lost: u64) -> RingSocket {
         RingSocket {
@@ -328,6 +343,26 @@ mod tests {
         assert!(words.contains("of 1 000 drops") && words.contains("and 5 have"), "{words}");
     }
 
+    #[test]
+    fn a_loss_on_the_way_to_a_cpu_belongs_to_the_interface_whose_map_it_is() {
+        let full = |map| lost(XdpLossKind::CpuQueueFull { cpu: 1, map }, 0, 0, u64::from(map));
+        let now = DropRead { xdp: vec![full(30), full(40)], ..DropRead::default() };
+        let interface = |index, routed| Interface {
+            index,
+            routed,
+            xdp: Some(XdpDone { redirected: 9, ..XdpDone::default() }),
+            ..Interface::default()
+        };
+        let of = |interfaces: &[Interface]| {
+            let losses = xdp_losses(&DropRead::default(), &now, 1, interfaces, &BTreeMap::from([(30, 2)]));
+            losses.iter().map(|loss| (loss.ifindex, loss.packets)).collect::<Vec<_>>()
+        };
+        let routed = Some(Routed::default());
+        assert_eq!(of(&[interface(2, routed), interface(3, routed)]), [(2, 30)]);
+        assert_eq!(of(&[interface(2, routed), interface(4, None)]), [(2, 30), (4, 40)]);
+        assert_eq!(of(&[interface(4, None), interface(5, None)]), [(2, 30)]);
+    }
+
     fn lost(kind: XdpLossKind, program: u32, errno: i32, frames: u64) -> XdpLoss {
         XdpLoss { kind, program, netns: 1, ifindex: 2, errno, frames }
     }
@@ -338,7 +373,7 @@ mod tests {
         let exception = XdpLossKind::Exception { action: XDP_REDIRECT };
         let packets = |xdp: Vec<XdpLoss>| {
             let now = DropRead { xdp, ..DropRead::default() };
-            xdp_losses(&DropRead::default(), &now, 1, &[]).iter().map(|f| f.packets).sum::<u64>()
+            xdp_losses(&DropRead::default(), &now, 1, &[], &BTreeMap::new()).iter().map(|f| f.packets).sum::<u64>()
         };
         let errors = || [lost(error, 9, 28, 600), lost(error, 9, 100, 400)];
         assert_eq!(packets(errors().into()), 1000);

@@ -4,7 +4,7 @@ use bpf::drops::{DropFlow, DropKind};
 use host::{counters::LinkStats, stack::Protocols};
 use ledger::{
     Head,
-    input::{Detail, Drop, Interface, Interval, QdiscDone, RuleLoss, SocketLoss, XdpDone, XdpFailure},
+    input::{Detail, Drop, Interface, Interval, QdiscDone, Routed, RuleLoss, SocketLoss, XdpDone, XdpFailure},
     report,
 };
 use model::stations::{LedgerReport, LossKind, StationLoss};
@@ -392,6 +392,41 @@ fn a_device_without_a_queue_drops_once() {
 }
 
 /// What `evenkeel route` forwards is named by its own counters; what the way out did not take is lost at a place of its own.
+fn routed(forwarded: u64, handed: u64) -> Option<Routed> {
+    Some(Routed { forwarded, handed })
+}
+
+#[test]
+fn what_is_lost_between_cpus_is_lost_once_and_what_comes_back_is_not() {
+    let mut entry = interface(2, 1_000, 0);
+    entry.native_xdp = true;
+    // Of 900 that were handed on 70 found no room, 5 no memory, 625 were forwarded, of which 10 could not be sent, and 200 went up.
+    entry.xdp = Some(XdpDone { redirected: 900, ..XdpDone::default() });
+    entry.routed = routed(625, 900);
+    let mut interval =
+        interval(vec![entry, interface(3, 0, 615)], &[("Ip.InReceives", 300), ("Ip.InDelivers", 300)], vec![]);
+    let lost = |tracepoint: &str, before_cpu, packets| XdpFailure {
+        ifindex: 2,
+        words: format!("{tracepoint} {before_cpu}"),
+        tracepoint: tracepoint.into(),
+        after_redirect: true,
+        before_cpu,
+        packets,
+        ..XdpFailure::default()
+    };
+    interval.xdp_losses = vec![
+        lost("xdp_cpumap_enqueue", true, 70),
+        lost("xdp_cpumap_kthread", true, 5),
+        lost("xdp_cpumap_kthread", false, 10),
+    ];
+    let report = closed(&interval);
+    let forwarded = report.receive.delivered.iter().find(|e| e.what.contains("evenkeel's fast path"));
+    assert_eq!((report.lost, forwarded.map(|e| e.packets)), (85, Some(615)), "{report:#?}");
+    let station = report.stations.iter().find(|s| s.name == "xdp").expect("a station");
+    let advised = |l: &&StationLoss| l.advice.as_deref().is_some_and(|advice| advice.contains("`evenkeel route cpus`"));
+    assert_eq!((station.losses.len(), station.losses.iter().filter(advised).count()), (3, 2), "{station:#?}");
+}
+
 #[test]
 fn the_fast_path_has_places_of_its_own() {
     let refused = XdpFailure {
@@ -412,7 +447,7 @@ fn the_fast_path_has_places_of_its_own() {
     for generic in [false, true] {
         let mut entry = interface(2, 1_000, 0);
         (entry.native_xdp, entry.generic_xdp, entry.routed) =
-            (!generic, generic, Some(if generic { 900 } else { 840 }));
+            (!generic, generic, routed(if generic { 900 } else { 840 }, 0));
         entry.xdp = (!generic).then(|| XdpDone { redirected: 900, ..XdpDone::default() });
         let mut interval = interval(vec![entry, interface(3, 0, 860)], &counters, vec![]);
         interval.xdp_losses = vec![refused.clone()];

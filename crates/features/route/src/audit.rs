@@ -1,10 +1,10 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
-use bpf::{chain::users, link::attached};
+use bpf::{XdpMode, chain::users, link::attached};
 use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
 
 use crate::{
-    RouteError, conntrack,
+    RouteError, conntrack, driver,
     evidence::{Evidence, Reader},
     run::{exits, planned, words},
 };
@@ -14,8 +14,8 @@ const PLAIN_QDISCS: [&str; 9] = ["", "noqueue", "noop", "pfifo_fast", "pfifo", "
 /// What may sit on a port without seeing its frames first: VLAN devices have frames of their own.
 const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
 
-/// What stands against forwarding between `ports` in XDP; with `consent`, of connections that a rule gave that mark.
-pub fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>) -> Vec<Obstacle> {
+/// What stands against forwarding between `ports` in XDP, in the mode `xdp` of it; with `consent`, of connections that a rule gave that mark.
+pub(crate) fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>, xdp: XdpMode) -> Vec<Obstacle> {
     let mut found = consent.map(|mark| conntrack::obstacles(evidence, mark)).unwrap_or_default();
     let mut add =
         |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
@@ -60,7 +60,9 @@ pub fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>)
         let what = "this machine does not forward between these ports".to_owned();
         add("forwarding", what, "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1".to_owned());
     }
-    found.extend(evidence.drivers.iter().cloned());
+    // Generic XDP sends socket buffers.
+    let stands = |it: &&Obstacle| it.code != "jumbo" || xdp == XdpMode::Native;
+    found.extend(evidence.drivers.iter().filter(stands).cloned());
     found
 }
 
@@ -80,20 +82,22 @@ pub(crate) fn consent(mode: RouteMode, mark: CtMark) -> Option<CtMark> {
 ///
 /// # Errors
 /// An interface that is not there; what the kernel refuses to tell.
-pub fn check(ports: &[String], mode: RouteMode, mark: CtMark) -> Result<RouteCheck, RouteError> {
+pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> Result<RouteCheck, RouteError> {
     let mut reader = Reader::open()?;
     let routes = reader.routes()?;
     let evidence = reader.read(ports, routes)?;
     let plan = planned(&evidence, ports)?;
-    let exits = exits(ports);
-    let mut obstacles = obstacles(&evidence, ports, consent(mode, mark));
+    let exits = exits(ports, xdp);
+    let mut obstacles = obstacles(&evidence, ports, consent(mode, mark), xdp);
     for port in ports {
         obstacles.extend(foreign_program(port)?);
     }
+    let mut notes = if mode == RouteMode::Stateful { conntrack::notes(&evidence) } else { Vec::new() };
+    notes.extend(driver::notes(ports, xdp));
     Ok(RouteCheck {
         mode,
         obstacles,
-        notes: if mode == RouteMode::Stateful { conntrack::notes(&evidence) } else { Vec::new() },
+        notes,
         cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
         key: words(plan.key),
         ports: ports.to_vec(),

@@ -52,7 +52,7 @@ fn item(code: &str, what: impl Into<String>, remedy: impl Into<String>) -> Obsta
 }
 
 /// What stands against mode stateful of netfilter, conntrack and the rules of policy routing.
-pub fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
+pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if evidence.conntrack.is_none() {
         found.push(item("conntrack", "this kernel tracks no connections", "stay in mode standard or routed"));
@@ -79,7 +79,7 @@ pub fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
 }
 
 /// What the operator gives up by mode stateful, and what he may not expect.
-pub fn notes(evidence: &Evidence) -> Vec<Obstacle> {
+pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let conntrack = evidence.conntrack.unwrap_or_default();
     if !conntrack.liberal {

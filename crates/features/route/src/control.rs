@@ -29,10 +29,15 @@ use crate::{
     stay,
 };
 
+/// What is written before it is [`FastPath::FILE`].
+const NEW: &str = "new";
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
+const HEAD: &str = "route@";
 /// How long a question may wait, and the end.
 const TURN: Duration = Duration::from_millis(50);
+/// So often the folder of a router may go while the next one begins.
+const TRIES: u32 = 16;
 /// A router that was asked to end may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -65,13 +70,55 @@ pub enum Answer {
 }
 
 /// Lock and socket of the router of this network namespace.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths(PathBuf);
 
 impl Paths {
     /// Of this network namespace, which has one router.
     pub fn here() -> Self {
-        Self(Path::new(RUN).join(format!("route@{}", host::namespace::own().unwrap_or(0))))
+        Self::of(host::namespace::own().unwrap_or(0))
+    }
+
+    /// Of the network namespace with that number.
+    pub(crate) fn of(namespace: u64) -> Self {
+        Self(Path::new(RUN).join(format!("{HEAD}{namespace}")))
+    }
+
+    /// Of all network namespaces in which a router runs, or was killed.
+    pub(crate) fn all() -> Vec<Self> {
+        let entries = fs::read_dir(RUN).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter_map(|name| name.strip_prefix(HEAD)?.parse().ok().map(Self::of)).collect()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// The lock, if one who was killed left it: its file is there, and nobody holds it.
+    fn left(&self) -> Option<Lock> {
+        trusted_folder(&self.0).ok().and_then(|()| serve::lock_left(&self.0.join("lock")))
+    }
+
+    /// Whether whoever ran a router there was killed.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.left().is_some()
+    }
+
+    /// Removes what one who was killed left; whether there was anything.
+    ///
+    /// # Errors
+    /// It stays.
+    pub(crate) fn clear(&self) -> Result<bool, RouteError> {
+        let Some(lock) = self.left() else { return Ok(false) };
+        drop(Held { paths: self.clone(), _lock: lock });
+        match self.0.join("lock").exists() && self.is_dead() {
+            true => Err(RouteError::System {
+                operation: "remove what a killed router left in /run/evenkeel",
+                source: io::ErrorKind::ReadOnlyFilesystem.into(),
+            }),
+            false => Ok(true),
+        }
     }
 
     /// Where the process listens.
@@ -85,12 +132,17 @@ impl Paths {
     /// Another process has it; the folder cannot be made or is somebody else's.
     pub fn lock(&self) -> Result<Held, RouteError> {
         let failed = |source| RouteError::System { operation: "make /run/evenkeel", source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
-        trusted_folder(&self.0).map_err(failed)?;
-        match serve::lock(&self.0.join("lock")) {
-            Err(ServeError::Locked { pid, .. }) => Err(RouteError::Runs { pid }),
-            lock => Ok(Held { paths: self.clone(), _lock: lock? }),
+        for again in (0..TRIES).rev() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
+            trusted_folder(&self.0).map_err(failed)?;
+            match serve::lock(&self.0.join("lock")) {
+                Err(ServeError::Locked { pid, .. }) => return Err(RouteError::Runs { pid }),
+                // One that ended just now took the folder away.
+                Err(ServeError::File { source, .. }) if again > 0 && source.kind() == io::ErrorKind::NotFound => {}
+                lock => return Ok(Held { paths: self.clone(), _lock: lock? }),
+            }
         }
+        Err(failed(io::ErrorKind::NotFound.into()))
     }
 }
 
@@ -102,6 +154,10 @@ pub struct Held {
 }
 
 impl Held {
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
     /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
     ///
     /// # Errors
@@ -117,7 +173,7 @@ impl Held {
                     cpus: router.cpus().clone(),
                 };
                 // In one step: who reads meanwhile finds the one or the other.
-                let new = self.paths.0.join("new");
+                let new = self.paths.0.join(NEW);
                 fs::write(&new, path.text()).and_then(|()| fs::rename(&new, &file))
             }
         };
@@ -133,7 +189,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let folder = &self.paths.0;
-        for file in ["control", FastPath::FILE, "lock"] {
+        for file in ["control", FastPath::FILE, NEW, "lock"] {
             // What is not there any more need not go.
             let _ = fs::remove_file(folder.join(file));
         }

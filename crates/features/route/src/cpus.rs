@@ -1,16 +1,16 @@
 //! The CPUs that forward: which there are, which lots of flows each has, and what works against them.
 
-use bpf::ROUTE_LOTS;
+use bpf::{ROUTE_LOTS, XdpMode};
 use host::Root;
 use model::{CpuSet, route::Obstacle};
 
 use crate::RouteError;
 
 /// The CPU of each lot of flows, by its number.
-pub type Lots = [u16; ROUTE_LOTS];
+pub(crate) type Lots = [u16; ROUTE_LOTS];
 
 /// Deals all lots to `cpus`, as evenly as can be. A lot stays where it was as far as that allows: its flows stay in order.
-pub fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
+pub(crate) fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
     let count = cpus.len().max(1);
     let (each, more) = (ROUTE_LOTS / count, ROUTE_LOTS % count);
     let had = |cpu: u32| before.iter().filter(|lot| u32::from(**lot) == cpu).count();
@@ -50,11 +50,14 @@ fn read(path: &str) -> Result<CpuSet, RouteError> {
     CpuSet::parse_list(&text).map_err(|e| failed(format!("{path}: {e}")))
 }
 
-/// Refuses CPUs that are not there.
+/// Refuses CPUs that are not there, and any for generic XDP: of 6.18 at least, the stack takes what comes out of a queue as a damaged header.
 ///
 /// # Errors
-/// [`RouteError::NoSuchCpu`], [`RouteError::OfflineCpu`].
-pub(crate) fn check(cpus: &CpuSet) -> Result<(), RouteError> {
+/// [`RouteError::CpusInGeneric`], [`RouteError::NoSuchCpu`], [`RouteError::OfflineCpu`].
+pub(crate) fn check(cpus: &CpuSet, xdp: XdpMode) -> Result<(), RouteError> {
+    if xdp == XdpMode::Generic && !cpus.is_empty() {
+        return Err(RouteError::CpusInGeneric);
+    }
     let (present, online) = (read("sys/devices/system/cpu/present")?, online()?);
     if let Some(cpu) = cpus.difference(&present).first() {
         return Err(RouteError::NoSuchCpu { cpu, present });
@@ -124,7 +127,8 @@ mod tests {
 
     #[test]
     fn a_cpu_that_is_not_there_is_refused_by_name() {
-        assert!(matches!(check(&list("0,8191")), Err(RouteError::NoSuchCpu { cpu: 8191, .. })));
-        assert!(check(&list("0")).is_ok());
+        assert!(matches!(check(&list("0,8191"), XdpMode::Native), Err(RouteError::NoSuchCpu { cpu: 8191, .. })));
+        assert!(check(&list("0"), XdpMode::Native).is_ok() && check(&list(""), XdpMode::Generic).is_ok());
+        assert!(matches!(check(&list("0"), XdpMode::Generic), Err(RouteError::CpusInGeneric)));
     }
 }

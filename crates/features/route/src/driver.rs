@@ -1,24 +1,57 @@
 //! What stands between a port's driver and the routes, beside netfilter and disciplines: programs and filters at tc, and what a card does to frames
 //! before XDP sees them.
 
-use bpf::{XdpError, link::tcx_programs};
+use bpf::{XdpError, XdpMode, link::tcx_programs, takes_large_redirected_frames};
 use host::{
     interface::Peer,
     netlink::{Netlink, tc},
 };
 use model::route::Obstacle;
-use port::offloads::{self, LRO, Tags};
+use port::offloads::{self, Feature, LRO, Tags};
 
 use crate::RouteError;
 
 /// What the names of evenkeel's own programs begin with.
 const OWN: &str = "ek_";
 
+/// What a card merges before generic XDP gets it. GRO of the kernel passes by an interface with such a program.
+const MERGED: Feature = ("rx-gro-hw", "rx-gro-hw");
+/// By this a veth hands over packets whose checksum is not finished.
+const UNFINISHED: Feature = ("tx-checksum-ip-generic", "tx");
+/// The largest MTU of which one buffer of any driver holds a frame with two tags: a page less the room before and behind it.
+const ONE_BUFFER: u32 = 3_400;
+
+/// What does not keep the fast path off, but packets from it.
+pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
+    let mut notes = Vec::new();
+    let mut add =
+        |code: &str, what: String, remedy: String| notes.push(Obstacle { code: code.to_owned(), what, remedy });
+    for port in ports {
+        let (who, end) = match offloads::peer(port) {
+            Ok(Some(Peer::Here(peer))) if offloads::on(&peer, &[UNFINISHED]).is_ok_and(|on| !on.is_empty()) => {
+                (format!("{peer}, the other end of {port}, leaves checksums to it"), peer)
+            }
+            Ok(Some(Peer::Elsewhere)) => (
+                format!("the other end of {port} may leave checksums to it, as a veth does unless told otherwise"),
+                "PEER".into(),
+            ),
+            _ => continue,
+        };
+        add("unfinished", format!("{who}: those packets go up to the kernel"), offloads::off(&end, &[UNFINISHED.1]));
+    }
+    let merges = |port: &&String| offloads::on(port, &[MERGED]).is_ok_and(|on| !on.is_empty());
+    for port in ports.iter().filter(|_| xdp == XdpMode::Generic).filter(merges) {
+        let what = format!("{port} merges packets that it receives: merged ones go up to the kernel");
+        add("merged", what, offloads::off(port, &[MERGED.1]));
+    }
+    notes
+}
+
 /// The obstacles at one port that is there. They are read anew each time: no message tells of most of them.
 ///
 /// # Errors
 /// What the kernel refuses to tell.
-pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str) -> Result<Vec<Obstacle>, RouteError> {
+pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32) -> Result<Vec<Obstacle>, RouteError> {
     let mut found = Vec::new();
     let mut add =
         |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
@@ -40,6 +73,10 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str) -> Result
     if offloads::on(port, &[LRO]).is_ok_and(|on| !on.is_empty()) {
         let what = format!("{port} merges packets that it receives (LRO), which must not be sent on");
         add("lro", what, offloads::off(port, &[LRO.1]));
+    }
+    if mtu > ONE_BUFFER && takes_large_redirected_frames(port).ok().flatten() == Some(false) {
+        let what = format!("{port} has an MTU of {mtu}, and its driver sends no redirected frames of several buffers");
+        add("jumbo", what, format!("ip link set {port} mtu {ONE_BUFFER}"));
     }
     match offloads::tags(port) {
         Ok(Tags::Beside { who, switch }) if tags_come(port) => {

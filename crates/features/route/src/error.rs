@@ -58,9 +58,9 @@ pub enum RouteError {
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
     #[error(
-        "rules and other CPUs cannot be used together: rules run on the CPUs that receive. Leave out the rules, or the CPUs"
+        "other CPUs forward in native mode only: the kernel drops what generic XDP hands to another CPU and does not forward there; leave out the CPUs (`none`)"
     )]
-    RulesHere,
+    CpusInGeneric,
     #[error("there is no CPU {cpu}: this machine has {present}")]
     NoSuchCpu { cpu: u32, present: CpuSet },
     #[error(
@@ -98,7 +98,7 @@ impl Classified for RouteError {
             | Self::NoRules
             | Self::CutsOff { .. }
             | Self::NotReadTwice { .. } => ErrorClass::Usage,
-            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } | Self::RulesHere => {
+            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
                 ErrorClass::Usage
             }
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,

@@ -21,7 +21,7 @@ use crate::{RouteError, conntrack::Conntrack, driver};
 
 /// Sysctls of one interface. Of `all` and its own the one that counts is taken, as each setting wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Switches {
+pub(crate) struct Switches {
     /// net.ipv4.conf.*.forwarding
     pub forwards_v4: bool,
     /// net.ipv6.conf.*.forwarding
@@ -34,7 +34,7 @@ pub struct Switches {
 
 /// What of the routes matters to how next hops may be remembered, and whose packets may come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Routes {
+pub(crate) struct Routes {
     /// Routes of several hops, of all tables.
     pub multipath: BTreeSet<Route>,
     /// Routes by TOS or source.
@@ -63,13 +63,13 @@ impl Routes {
     }
 
     /// With another route, in the place of one for the same prefix. Whether that matters.
-    pub fn add(&mut self, route: Route) -> bool {
+    pub(crate) fn add(&mut self, route: Route) -> bool {
         let removed = self.remove(&route);
         self.set_of(&route).map(|set| set.insert(route)).unwrap_or(removed)
     }
 
     /// Without a route, and others for the same prefix. Whether that matters.
-    pub fn remove(&mut self, route: &Route) -> bool {
+    pub(crate) fn remove(&mut self, route: &Route) -> bool {
         let other = |of: &Route| (of.table, of.to, of.metric) != (route.table, route.to, route.metric);
         let sets = [&mut self.multipath, &mut self.partial, &mut self.own];
         let before = sets.iter().map(|set| set.len()).sum::<usize>();
@@ -83,7 +83,7 @@ impl Routes {
 
 /// The kernel's configuration.
 #[derive(Debug, Clone, Default)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// Interfaces by index.
     pub links: BTreeMap<u32, Link>,
     /// Rules of policy routing.
@@ -106,7 +106,7 @@ pub struct Evidence {
 
 /// Reads it, again and again.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct Reader {
     route: Netlink,
     hooks: Hooks,
 }
@@ -116,7 +116,7 @@ impl Reader {
     ///
     /// # Errors
     /// The kernel or this sandbox refuses the socket.
-    pub fn open() -> Result<Self, RouteError> {
+    pub(crate) fn open() -> Result<Self, RouteError> {
         let route = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for routes"))?;
         Ok(Self { route, hooks: Hooks::open() })
     }
@@ -125,12 +125,12 @@ impl Reader {
     ///
     /// # Errors
     /// What the kernel refuses to tell.
-    pub fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
+    pub(crate) fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
         let links = interface::links(&mut self.route).map_err(RouteError::system("read the interfaces"))?;
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
         let mut drivers = Vec::new();
         for (&index, link) in links.iter().filter(|(_, link)| ports.contains(&link.name)) {
-            drivers.extend(driver::obstacles(&mut self.route, index, &link.name)?);
+            drivers.extend(driver::obstacles(&mut self.route, index, &link.name, link.mtu)?);
         }
         let switches = links.iter().map(|(index, link)| (*index, switches(&link.name))).collect();
         Ok(Evidence {
@@ -150,7 +150,7 @@ impl Reader {
     ///
     /// # Errors
     /// What the kernel refuses to tell.
-    pub fn routes(&mut self) -> Result<Routes, RouteError> {
+    pub(crate) fn routes(&mut self) -> Result<Routes, RouteError> {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
         let mut routes = Routes::default();
         for route in all {

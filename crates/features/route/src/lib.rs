@@ -1,28 +1,29 @@
 //! A router's fast path: frames are forwarded in XDP, by the kernel's own routes, neighbours and rules, which stay the only configuration.
 //!
-//! * [`evidence`] reads what a forwarding decision depends on; [`audit`] finds what the fast path cannot honour; [`plan`] makes of both what the
+//! * `evidence` reads what a forwarding decision depends on; [`audit`] finds what the fast path cannot honour; `plan` makes of both what the
 //!   kernel programs need. The last two are pure.
 //! * [`Router`] puts a program on each port and follows the kernel's changes. On any doubt it goes back to the kernel's own path: an obstacle
 //!   that appears, changes that came faster than they could be read.
-//! * [`shadow`] holds what the programs would have done against what the kernel did.
+//! * `shadow` holds what the programs would have done against what the kernel did.
 //!
 //! [`rules`] puts stateless rules before the programs, which hold whatever the mode is. [`control`] is the process around it, [`seen`] what
-//! others see of it, [`unit`] its systemd unit.
+//! others see of it, [`unit`] its systemd unit, [`leftovers`] what killed ones left behind.
 //!
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 
 pub mod audit;
 pub mod conntrack;
 pub mod control;
-pub mod cpus;
+mod cpus;
 mod driver;
 mod error;
-pub mod evidence;
-pub mod plan;
+mod evidence;
+pub mod leftovers;
+mod plan;
 pub mod rules;
 mod run;
 pub mod seen;
-pub mod shadow;
+mod shadow;
 pub mod stay;
 pub mod unit;
 

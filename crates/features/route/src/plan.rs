@@ -12,7 +12,7 @@ use crate::evidence::{Evidence, Switches};
 
 /// The tables of the kernel programs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RoutePlan {
+pub(crate) struct RoutePlan {
     /// The ports' addresses on the link, in their order; none: the port is gone.
     pub ports: Vec<Option<[u8; 6]>>,
     /// Ways in and out, by interface's index.
@@ -26,7 +26,7 @@ pub struct RoutePlan {
 }
 
 /// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.
-pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: CtMark) -> RoutePlan {
+pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: CtMark) -> RoutePlan {
     let find = |name: &String| evidence.links.iter().find(|(_, link)| link.name == *name);
     let mut ways = BTreeMap::new();
     for (number, (name, &out)) in ports.iter().zip(out).enumerate() {
@@ -76,7 +76,7 @@ fn key(evidence: &Evidence, rp_filter: bool) -> RouteKey {
 }
 
 /// The address on the link, as /sys writes it.
-pub fn mac(text: &str) -> Option<[u8; 6]> {
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok().filter(|mac| *mac != [0; 6])
 }

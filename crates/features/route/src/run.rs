@@ -119,10 +119,7 @@ impl Router {
         settings: RouteSettings,
         mut rules: Option<RouteRules>,
     ) -> Result<(Self, Vec<String>), RouteError> {
-        cpus::check(&settings.cpus)?;
-        if rules.is_some() && !settings.cpus.is_empty() {
-            return Err(RouteError::RulesHere);
-        }
+        cpus::check(&settings.cpus, settings.xdp)?;
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
@@ -136,19 +133,22 @@ impl Router {
         }
         let tables = RouteTables::create(settings.slots)?;
         tables.set_mode(RouteMode::Standard, false);
+        // Of hardware a driver finishes what it hands over, but for what only generic XDP gets.
+        let virtual_one = |name: &str| evidence.links.values().any(|link| link.name == name && !link.kind.is_empty());
+        let unfinished = |name: &str| settings.xdp == XdpMode::Generic || virtual_one(name);
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
             ports.push(match stay.left_on(name)? {
                 Some(left) => {
-                    let port = RoutePort::take_over(&tables, number, &left, mac)?;
+                    let port = RoutePort::take_over(&tables, number, &left, mac, unfinished(name))?;
                     let runs = port.seat().mode();
                     if runs != settings.xdp {
                         return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
                     }
                     port
                 }
-                None => RoutePort::load(&tables, number, name, mac, settings.xdp)?,
+                None => RoutePort::load(&tables, number, name, mac, settings.xdp, unfinished(name))?,
             });
         }
         let mut told = Vec::new();
@@ -158,7 +158,7 @@ impl Router {
         }
         let watch = RouteWatch::attach(&tables)?;
         let mut router = Self {
-            obstacles: obstacles(&evidence, &settings.ports, consent(settings.mode, settings.mark)),
+            obstacles: obstacles(&evidence, &settings.ports, consent(settings.mode, settings.mark), settings.xdp),
             applied: RoutePlan::default(),
             outs: Vec::new(),
             cpus: CpuSet::new(),
@@ -195,10 +195,7 @@ impl Router {
     /// # Errors
     /// A CPU that is not there, or offline; what the kernel refuses. Those before go on then.
     pub fn set_cpus(&mut self, cpus: &CpuSet) -> Result<(), RouteError> {
-        cpus::check(cpus)?;
-        if self.rules.is_some() && !cpus.is_empty() {
-            return Err(RouteError::RulesHere);
-        }
+        cpus::check(cpus, self.settings.xdp)?;
         self.deal(cpus)?;
         self.settings.cpus = cpus.clone();
         Ok(())
@@ -233,7 +230,8 @@ impl Router {
     /// # Errors
     /// [`RouteError::Obstacles`] for another mode than standard; what the kernel refuses.
     pub fn set_mode(&mut self, mode: RouteMode) -> Result<(), RouteError> {
-        let found = obstacles(&self.evidence, &self.settings.ports, consent(mode, self.settings.mark));
+        let consent = consent(mode, self.settings.mark);
+        let found = obstacles(&self.evidence, &self.settings.ports, consent, self.settings.xdp);
         if mode != RouteMode::Standard && !found.is_empty() {
             return Err(RouteError::Obstacles { obstacles: found });
         }
@@ -427,9 +425,13 @@ impl Router {
         Ok(&self.comparison)
     }
 
+    fn exits(&self) -> Vec<bool> {
+        exits(&self.settings.ports, self.settings.xdp)
+    }
+
     /// Gives the kernel programs what changed.
     fn apply(&mut self) -> Result<(), RouteError> {
-        let new = plan(&self.evidence, &self.settings.ports, &exits(&self.settings.ports), self.settings.mark);
+        let new = plan(&self.evidence, &self.settings.ports, &self.exits(), self.settings.mark);
         for (port, now) in self.ports.iter().zip(&new.ports) {
             let before = self.applied.ports.get(port.number()).copied().flatten();
             if let Some(now) = now.filter(|now| before != Some(*now)) {
@@ -455,7 +457,8 @@ impl Router {
 
     /// Holds what is there now against the mode.
     fn judge(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
-        let now = obstacles(&self.evidence, &self.settings.ports, consent(self.settings.mode, self.settings.mark));
+        let consent = consent(self.settings.mode, self.settings.mark);
+        let now = obstacles(&self.evidence, &self.settings.ports, consent, self.settings.xdp);
         let new: Vec<_> = now.iter().filter(|o| !self.obstacles.contains(o)).cloned().collect();
         let gone: Vec<_> = self.obstacles.iter().filter(|o| !now.contains(o)).cloned().collect();
         self.obstacles = now;
@@ -499,7 +502,7 @@ pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan
             return Err(NoInterface::here(interface).into());
         }
     }
-    let plan = plan(evidence, ports, &exits(ports), CtMark::default());
+    let plan = plan(evidence, ports, &vec![true; ports.len()], CtMark::default());
     if let Some((interface, _)) = ports.iter().zip(&plan.ports).find(|(_, mac)| mac.is_none()) {
         return Err(RouteError::NoEthernet { interface: interface.clone() });
     }
@@ -509,9 +512,10 @@ pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan
     Ok(plan)
 }
 
-/// Which ports take redirected frames. Of a driver that does not say it is believed.
-pub(crate) fn exits(ports: &[String]) -> Vec<bool> {
-    ports.iter().map(|name| takes_redirected_frames(name).ok().flatten() != Some(false)).collect()
+/// Which ports take redirected frames. Of a driver that does not say it is believed; what generic XDP redirects the kernel sends by any device.
+pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
+    let takes = |name: &String| takes_redirected_frames(name).ok().flatten() != Some(false);
+    ports.iter().map(|name| xdp == XdpMode::Generic || takes(name)).collect()
 }
 
 fn now_ns() -> u64 {

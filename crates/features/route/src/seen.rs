@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use host::{interface, netlink::Netlink};
 use model::{
-    route::{PortCounters, RouteEvent, RouteMode, RouteMoment, RouteStatus, RouteTotals},
+    route::{PortCounters, RouteEvent, RouteLost, RouteMode, RouteMoment, RouteStatus, RouteTotals},
     schema::Document,
 };
 use nix::sys::socket::SockProtocol;
@@ -161,6 +161,9 @@ pub fn metrics(status: &RouteStatus) -> Metrics {
     ]);
     for port in &status.ports {
         metrics.add_counters(&[("interface", &port.interface)], &port.totals, RouteTotals::COUNTERS);
+        if let Some(lost) = &port.lost {
+            metrics.add_counters(&[("interface", &port.interface)], lost, RouteLost::COUNTERS);
+        }
     }
     metrics
 }
@@ -188,7 +191,8 @@ mod tests {
     #[test]
     fn metrics_have_each_reason_and_the_mode() {
         let totals = RouteTotals { forwarded: 7, no_neighbour: 2, ..RouteTotals::default() };
-        let port = |name: &str| RoutePort { interface: name.into(), totals, ..RoutePort::default() };
+        let lost = Some(RouteLost { queue_full: 3, not_sent: 1, ..RouteLost::default() });
+        let port = |name: &str| RoutePort { interface: name.into(), totals, lost, ..RoutePort::default() };
         let status = RouteStatus { ports: vec![port("eth0"), port("eth1")], ..RouteStatus::default() };
         let text = metrics(&status).text(Notation::OpenMetrics);
         for line in [
@@ -196,9 +200,17 @@ mod tests {
             "evenkeel_route_mode{mode=\"routed\"} 0",
             "evenkeel_route_forwarded_frames_total{interface=\"eth1\"} 7",
             "evenkeel_route_up_frames_total{interface=\"eth0\",reason=\"no_neighbour\"} 2",
+            "evenkeel_route_lost_frames_total{interface=\"eth0\",reason=\"queue_full\"} 3",
+            "evenkeel_route_lost_frames_total{interface=\"eth1\",reason=\"no_memory\"} 0",
+            "evenkeel_route_lost_frames_total{interface=\"eth1\",reason=\"not_sent\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
-        assert_eq!(text.matches("# TYPE evenkeel_route_up_frames ").count(), 1, "{text}");
+        for family in ["up", "lost"] {
+            assert_eq!(text.matches(&format!("# TYPE evenkeel_route_{family}_frames ")).count(), 1, "{text}");
+        }
+        // Nobody counts what is lost where no frame is handed on.
+        let none = RouteStatus { ports: vec![RoutePort { lost: None, ..port("eth0") }], ..RouteStatus::default() };
+        assert!(!metrics(&none).text(Notation::OpenMetrics).contains("route_lost"));
     }
 }

@@ -5,7 +5,7 @@ use model::route::ShadowResult;
 
 /// How a frame's two ways differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Difference {
+pub(crate) enum Difference {
     /// Out of another port, or in another VLAN.
     Way,
     /// To or from another address on the link.
@@ -20,7 +20,7 @@ pub enum Difference {
 const EXAMPLES: usize = 16;
 
 /// Adds a frame to the result. `name` gives an interface's name by its index.
-pub fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> String) {
+pub(crate) fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> String) {
     let Some(difference) = difference(sample) else {
         result.same += 1;
         return;
@@ -57,7 +57,7 @@ fn mac(bytes: [u8; 6]) -> String {
 }
 
 /// How the two ways of a frame differ; none: they do not.
-pub fn difference(sample: &RouteSample) -> Option<Difference> {
+pub(crate) fn difference(sample: &RouteSample) -> Option<Difference> {
     let Some(kernel) = sample.kernel else { return Some(Difference::NotSent) };
     let way = |l: &RouteLeaving| (l.ifindex, l.tag);
     let macs = |l: &RouteLeaving| (l.to, l.from);

@@ -29,6 +29,17 @@ impl Stay {
         Self { root: PathBuf::from(BPFFS), namespace: host::namespace::own().unwrap_or(0) }
     }
 
+    /// Folders of all network namespaces, with the number of the namespace. Those of other users are not among them.
+    pub(crate) fn all() -> Vec<(u64, PathBuf)> {
+        let entries = fs::read_dir(BPFFS).into_iter().flatten().flatten();
+        let of = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let namespace = name.strip_prefix(HEAD)?.rsplit_once('@')?.1.parse().ok()?;
+            trusted_folder(&entry.path()).ok().map(|()| (namespace, entry.path()))
+        };
+        entries.filter_map(of).collect()
+    }
+
     /// Names in a BPF file system have no dots.
     fn folder(&self, interface: &str) -> PathBuf {
         self.root.join(format!("{HEAD}{}@{}", interface.replace('.', "%"), self.namespace))
@@ -89,16 +100,23 @@ impl Stay {
     /// # Errors
     /// One of them stays.
     pub(crate) fn take_off(&self, interface: &str) -> Result<(), RouteError> {
-        let folder = self.folder(interface);
+        Self::remove(&self.folder(interface))
+    }
+
+    /// Takes a folder of names away.
+    ///
+    /// # Errors
+    /// One of them stays.
+    pub(crate) fn remove(folder: &Path) -> Result<(), RouteError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| RouteError::Kept { operation: "remove", path, source }
         };
         // Also what a killed process has not finished.
-        for entry in fs::read_dir(&folder).map_err(failed(&folder))?.flatten() {
+        for entry in fs::read_dir(folder).map_err(failed(folder))?.flatten() {
             fs::remove_file(entry.path()).map_err(failed(&entry.path()))?;
         }
-        fs::remove_dir(&folder).map_err(failed(&folder))
+        fs::remove_dir(folder).map_err(failed(folder))
     }
 }
 

@@ -114,7 +114,10 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
 /// The frames, in a file.
 fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
     let seed = env::var("EK_ORACLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let mac = |text: &str| route::plan::mac(text).unwrap();
+    let mac = |text: &str| -> [u8; 6] {
+        let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        bytes.try_into().unwrap()
+    };
     let aim = Aim { router: mac(MACS[1]), sender: mac(MACS[0]), mtus: [1500, MTU] };
     let mut dice = Dice::new(seed);
     let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();

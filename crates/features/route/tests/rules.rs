@@ -53,6 +53,11 @@ impl World {
 
     /// A router with these rules.
     fn start(&self, text: &str) -> Result<Router, RouteError> {
+        self.start_on("", text)
+    }
+
+    /// The same where these CPUs forward.
+    fn start_on(&self, cpus: &str, text: &str) -> Result<Router, RouteError> {
         let file = self.bed.file("rules.toml", text);
         let (rules, _) = RouteRules::read(Path::new(&file), &Requester::default())?;
         let settings = RouteSettings {
@@ -62,7 +67,7 @@ impl World {
             mode: RouteMode::Standard,
             returns: true,
             trial: Duration::ZERO,
-            cpus: CpuSet::new(),
+            cpus: CpuSet::parse_list(cpus).unwrap(),
             queue: 2048,
             mark: CtMark::default(),
         };
@@ -257,12 +262,21 @@ fn counted(status: &RouteRulesStatus, name: &str) -> u64 {
 
 #[test]
 fn rules_end_packets_of_both_versions_in_every_mode() {
-    let Some(world) = World::new("rrmod") else { return };
+    end_packets("rrmod", "");
+}
+
+#[test]
+fn rules_end_packets_where_they_are_received_if_other_cpus_forward() {
+    end_packets("rrcpu", "0-1");
+}
+
+fn end_packets(tag: &str, cpus: &str) {
+    let Some(world) = World::new(tag) else { return };
     let packets = packets();
     let frames: Vec<_> = packets.iter().enumerate().map(|(n, (sent, _))| sent.frame(n as u16)).collect();
     let expected: Vec<u16> = (0..).zip(&packets).filter(|(_, (_, crosses))| *crosses).map(|(n, _)| n).collect();
     world.ports[0].space().run(|| {
-        let mut router = world.start(RULES).unwrap();
+        let mut router = world.start_on(cpus, RULES).unwrap();
         for (round, mode) in [RouteMode::Standard, RouteMode::Shadow, RouteMode::Routed].into_iter().enumerate() {
             router.set_mode(mode).unwrap();
             assert_eq!(world.crossed(&frames), expected, "{mode:?}");
@@ -288,7 +302,11 @@ fn rules_end_packets_of_both_versions_in_every_mode() {
                 assert_eq!(differs(&mut router), (0, 0), "what rules ended is no difference");
             }
         }
-        assert!(router.counts().unwrap()[0].1.forwarded >= 12, "{:?}", router.counts());
+        let totals = router.counts().unwrap()[0].1;
+        assert!(totals.forwarded >= 12, "{totals:?}");
+        // What is dropped is not handed on; what is in VLAN 8 is, for which there is no rule and no device.
+        let handed = if cpus.is_empty() { 0 } else { 3 * (expected.len() as u64 + 2) };
+        assert_eq!((totals.handed, totals.taken), (handed, handed), "{totals:?}");
         // Something in the way puts the mode back; the rules stay.
         router.set_mode(RouteMode::Routed).unwrap();
         does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
@@ -340,6 +358,32 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
         router.reload(&Requester::default()).unwrap();
         assert_eq!(world.crossed(&frames), [53, 54]);
         assert_eq!(router.status().unwrap().rules.unwrap().refused, None);
+    });
+}
+
+#[test]
+fn rules_are_read_again_while_cpus_change_and_counters_go_on() {
+    let Some(world) = World::new("rrcre") else { return };
+    let drops = |port: u16| {
+        format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
+    };
+    let frames: Vec<_> = [53, 54].iter().map(|&to| Sent { ports: [1, to], ..UDP }.frame(to)).collect();
+    world.ports[0].space().run(|| {
+        let mut router = world.start(&drops(53)).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
+        let mut counted_so_far = 0;
+        for (cpus, dropped) in [("0", 53), ("0-1", 54), ("", 53), ("1", 54)] {
+            router.set_cpus(&CpuSet::parse_list(cpus).unwrap()).unwrap();
+            world.bed.file("rules.toml", drops(dropped));
+            router.reload(&Requester::default()).unwrap();
+            let before = router.counts().unwrap()[0].1;
+            assert_eq!(world.crossed(&frames), [107 - dropped], "{cpus}");
+            counted_so_far += 1;
+            let status = router.status().unwrap();
+            assert_eq!(counted(&status.rules.unwrap(), "port"), counted_so_far, "{cpus}");
+            let handed = status.ports[0].totals.handed - before.handed;
+            assert_eq!(handed, u64::from(!cpus.is_empty()), "{cpus}");
+        }
     });
 }
 

@@ -16,7 +16,8 @@ mod seat;
 mod state;
 
 pub use end::AtEnd;
-pub(crate) use maps::Maps;
+pub(crate) use front::behind;
+pub(crate) use maps::{Maps, RESTS};
 pub use seat::{Seat, SeatMaps};
 pub use state::RuleNames;
 pub(crate) use state::{ChainState, STATE};

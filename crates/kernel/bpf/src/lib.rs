@@ -61,7 +61,10 @@ pub use send::{
     bench_rx::{self, BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo},
     bench_tx,
     flood_end::FloodEnd,
-    r#gen::{self, LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, takes_redirected_frames},
+    r#gen::{
+        self, LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, takes_large_redirected_frames,
+        takes_redirected_frames,
+    },
     verdict::{DropCounts, XdpDrop, XdpPass},
 };
 pub use trace::{

@@ -76,7 +76,7 @@ pub use error::ServeError;
 pub use event::{Event, EventLog};
 pub use hook::Hook;
 pub use http::{HttpRequest, HttpResponse, HttpServer};
-pub use lock::{Lock, lock};
+pub use lock::{Lock, lock, lock_left};
 pub use metrics::{MetricsFile, MetricsServer};
 pub use output::{Lost, OutputThread};
 pub use outputs::{OutputSettings, Outputs, OutputsChange};

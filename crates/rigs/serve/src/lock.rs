@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{Read, Seek, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -26,11 +26,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// [`ServeError::Locked`] if another process holds it; its file cannot be made or written.
 pub fn lock(path: &Path) -> Result<Lock, ServeError> {
     let failed = |operation, source| ServeError::File { operation, path: path.to_owned(), source };
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let mut file = open.map_err(|source| failed("open", source))?;
+    let open = || {
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        open.map_err(|source| failed("open", source))
+    };
+    let mut file = open()?;
     let start = Instant::now();
     loop {
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            // Whoever held it before has removed the file: others lock another one.
+            Ok(lock) if !is_at(&lock, path) => open()?,
             Ok(mut lock) => {
                 let write =
                     lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
@@ -52,10 +57,23 @@ pub fn lock(path: &Path) -> Result<Lock, ServeError> {
     }
 }
 
+/// Takes the lock at `path` if its file is there and nobody holds it: who did was killed. Its text stays.
+pub fn lock_left(path: &Path) -> Option<Lock> {
+    let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).ok().filter(|lock| is_at(lock, path))
+}
+
+/// Whether `path` still leads to that file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |found: fs::Metadata| Ok((found.dev(), found.ino()) == file.metadata().map(|of| (of.dev(), of.ino()))?);
+    fs::symlink_metadata(path).and_then(same).unwrap_or(false)
+}
+
 /// Whether a process is on its way out: killed, ending, or gone (proc_pid_stat(5), proc_pid_status(5)).
 fn is_ending(pid: &str) -> bool {
+    // Who has just taken it has not written its number yet.
     if pid.parse::<u32>().is_err() {
-        return false;
+        return pid.is_empty();
     }
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
     let Ok((stat, status)) = read("stat").and_then(|stat| Ok((stat, read("status")?))) else { return true };
@@ -93,6 +111,30 @@ mod tests {
         assert!(is_killed("SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n"));
         assert!(!is_killed("SigPnd:\t0000000000000000\nSigBlk:\t0000000000000100\n"));
         assert!(!is_ending(&std::process::id().to_string()) && is_ending("4194305"));
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert!(lock_left(&path).is_none() && !path.exists(), "there is none");
+        let mut held = lock(&path).unwrap();
+        assert!(lock_left(&path).is_none(), "it is held");
+        // Of a process that is gone: who comes waits for it.
+        held.set_len(0).and_then(|()| held.rewind()).and_then(|()| write!(held, "4194305")).unwrap();
+        let next = thread::scope(|scope| {
+            let next = scope.spawn(|| lock(&path));
+            // It has opened the file by then, or opens the next one: both must end with a lock that others meet.
+            thread::sleep(PAUSE);
+            fs::remove_file(&path).unwrap();
+            drop(held);
+            next.join().unwrap().unwrap()
+        });
+        assert!(is_at(&next, &path));
+        assert!(matches!(lock(&path), Err(ServeError::Locked { .. })));
+        drop(next);
+        let left = lock_left(&path).expect("it is free, and its file is there");
+        assert!(is_at(&left, &path));
     }
 
     #[test]

@@ -130,15 +130,11 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
         text += &look.table(&[">CPU", ">HANDED ON", ">TAKEN", ">FORWARDED"], of.iter().map(row));
     }
     for port in &status.ports {
-        let RouteLost { queue_full, no_memory, not_sent } = port.lost.unwrap_or_default();
-        for (lost, why, remedy) in [
-            (queue_full, "The queue of a CPU was full", "name more CPUs (`evenkeel route cpus`)"),
-            (no_memory, "A CPU had no memory for them", "see `evenkeel doctor`"),
-            (not_sent, "A CPU could not send them on", "see `evenkeel ledger`"),
-        ] {
-            if lost > 0 {
+        for counter in RouteLost::COUNTERS {
+            let lost = (counter.get)(&port.lost.unwrap_or_default());
+            if let (1.., Row::Always(why) | Row::IfAny(why)) = (lost, counter.row) {
                 let frames = units::grouped(lost);
-                text += &look.paragraph(&format!("{}: lost frames: {frames}. {why}: {remedy}.", port.interface));
+                text += &look.paragraph(&format!("{}: lost frames: {frames}. {why}.", port.interface));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::{
 pub use crate::{
     route_event::{RouteEvent, RouteMoment},
     route_rates::{PortCounters, PortRates, ReasonRate, RouteRates},
-    route_totals::RouteTotals,
+    route_totals::{RouteLost, RouteTotals},
 };
 
 /// Who forwards.
@@ -123,24 +123,6 @@ pub struct RoutePort {
     /// What each CPU did, while others than the receiving one forward.
     #[serde(default)]
     pub cpus: Vec<RouteCpu>,
-}
-
-/// Frames that were lost between the core that received them and the CPU that was to forward them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RouteLost {
-    /// Its queue was full.
-    pub queue_full: u64,
-    /// It had no memory for a socket buffer.
-    pub no_memory: u64,
-    /// It could not send them on.
-    pub not_sent: u64,
-}
-
-impl RouteLost {
-    /// All of them.
-    pub fn all(&self) -> u64 {
-        self.queue_full + self.no_memory + self.not_sent
-    }
 }
 
 /// What one CPU did with a port's frames.

@@ -73,6 +73,8 @@ macro_rules! route_totals {
                     { label: Some(("reason", "window")), row: IfAny("of TCP, while conntrack is strict about windows") };
                 moved: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections whose way out changed") };
+                unfinished: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "unfinished")), row: IfAny("whose checksum is left to a device") };
                 translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
                     { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
@@ -89,6 +91,28 @@ macro_rules! route_totals {
 }
 
 route_totals!(counters);
+
+crate::counters! {
+    /// Frames that were lost between the core that received them and the CPU that was to forward them. The kernel program counts each in the
+    /// field of that name of `struct route_loss`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct RouteLost {
+        queue_full: Frames "evenkeel_route_lost_frames" "Frames lost on the way to the CPUs that forward, by reason."
+            { label: Some(("reason", "queue_full")), row: IfAny("The queue of a CPU was full: name more CPUs (`evenkeel route cpus`)") };
+        no_memory: Frames "evenkeel_route_lost_frames" "Frames lost on the way to the CPUs that forward, by reason."
+            { label: Some(("reason", "no_memory")), row: IfAny("A CPU had no memory for them: see `evenkeel doctor`") };
+        not_sent: Frames "evenkeel_route_lost_frames" "Frames lost on the way to the CPUs that forward, by reason."
+            { label: Some(("reason", "not_sent")), row: IfAny("A CPU could not send them on: see `evenkeel ledger`") };
+    }
+}
+
+impl RouteLost {
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        Self::COUNTERS.iter().map(|counter| (counter.get)(self)).sum()
+    }
+}
 
 impl RouteTotals {
     /// Frames that went up to the kernel.

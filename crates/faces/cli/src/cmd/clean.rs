@@ -1,18 +1,24 @@
 //! `evenkeel clean`: what killed runs left behind goes.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use route::leftovers;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
 use crate::failure::{Failure, Outcome, note, print, print_json};
 
-/// Remove labs that a killed run of evenkeel left behind.
+/// Remove what a killed run of evenkeel left behind: labs, and files of routers.
 ///
 /// Example: evenkeel clean --dry-run
 ///
 /// demo, bench and profile work in network namespaces of their own (`ip netns list` shows them as ek-PID-...) and remove them at their end.
 /// A run that was killed (kill -9) cannot. This removes those namespaces, with the interfaces in them. A namespace whose process still runs is
 /// left alone.
+///
+/// A killed `route run` leaves its lock in /run/evenkeel, and with --rules-stay names in /sys/fs/bpf, which stay when the interface goes. Those
+/// that nobody holds are removed; rules that still hold on an interface are not.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArgs {
     /// Print the shell commands and change nothing.
@@ -28,27 +34,27 @@ struct Cleaned {
     /// They were only looked for.
     dry_run: bool,
     namespaces: Vec<String>,
+    /// Folders of routers that were killed.
+    routers: Vec<PathBuf>,
 }
 
 /// Removes dead labs, or lists them.
 pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
-    let namespaces = if args.dry_run {
-        lab::dead()?
+    let (namespaces, routers) = if args.dry_run {
+        (lab::dead()?, leftovers::dead())
     } else {
         privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
-        lab::clear_dead()?
+        (lab::clear_dead()?, leftovers::clear(None)?)
     };
     if args.json {
-        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces }).map(|()| Outcome::Fine);
+        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, routers }).map(|()| Outcome::Fine);
     }
-    let text = if namespaces.is_empty() {
-        "Nothing to clean.\n".to_owned()
-    } else if args.dry_run {
-        namespaces.iter().map(|name| format!("ip netns delete {name}\n")).collect()
-    } else {
-        namespaces.iter().map(|name| format!("removed {name}\n")).collect()
-    };
-    print(&text).map(|()| Outcome::Fine)
+    let (delete, remove) = if args.dry_run { ("ip netns delete", "rm -r") } else { ("removed", "removed") };
+    let namespaces = namespaces.iter().map(|name| format!("{delete} {name}\n"));
+    let routers = routers.iter().map(|folder| format!("{remove} {}\n", folder.display()));
+    let text: String = namespaces.chain(routers).collect();
+    let text = if text.is_empty() { "Nothing to clean.\n" } else { &text };
+    print(text).map(|()| Outcome::Fine)
 }
 
 /// Names dead labs before a new one is made, which removes them.

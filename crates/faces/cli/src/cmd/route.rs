@@ -105,7 +105,7 @@ struct RouterArgs {
     ///
     /// The core that receives a frame for this router hands it to one of them: each flow to one, both directions to the same. Worth it where an
     /// interface has fewer queues than there are cores for it.
-    #[arg(long, value_name = "CPUS", conflicts_with = "rules", help_heading = "Operation")]
+    #[arg(long, value_name = "CPUS", help_heading = "Operation")]
     cpus: Option<CpuSet>,
     /// Frames that the queue of each port to each of these CPUs holds.
     #[arg(
@@ -235,6 +235,9 @@ struct CheckArgs {
     /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
     #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str)]
     mark: CtMark,
+    /// Mode of the XDP program to check for.
+    #[arg(long, value_name = "MODE", default_value = "native", value_parser = words(&XDP_MODES))]
+    xdp_mode: XdpMode,
     /// Print JSON (schema evenkeel.route.check/1).
     #[arg(long)]
     json: bool,
@@ -384,7 +387,7 @@ fn unexpected(answer: &Answer) -> Failure {
 
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
-    let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark)?;
+    let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark, args.xdp_mode)?;
     let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
     match args.json {
         true => print_json("route.check", &check)?,
@@ -422,6 +425,9 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     told.iter().flatten().for_each(note);
     let paths = Paths::here();
     let held = paths.lock()?;
+    if let Err(error) = route::leftovers::clear(Some(&held)) {
+        note(format_args!("{error}"));
+    }
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let mut seen = Seen::open(&outputs.settings())?;
     let settings = RouteSettings {

@@ -206,7 +206,9 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         let target = traced.interval.interfaces.iter().find(|i| i.index == failure.target && failure.target != 0);
         let words = match interface.routed {
             // Without a target it may also have been meant for an AF_XDP socket.
-            Some(_) if failure.target != 0 || sockets.is_empty() => format!("evenkeel's fast path, {}", failure.words),
+            Some(_) if failure.target != 0 || failure.before_cpu || sockets.is_empty() => {
+                format!("evenkeel's fast path, {}", failure.words)
+            }
             _ => failure.words.clone(),
         };
         let words = target.map_or_else(|| words.clone(), |t| format!("{words} ({})", t.name));
@@ -214,8 +216,17 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             words,
             format!("traced: {}", failure.tracepoint),
             failure.packets,
-            if failure.target == 0 { sockets.clone() } else { Vec::new() },
-            if failure.target == 0 && !sockets.is_empty() {
+            if failure.target == 0 && !failure.before_cpu { sockets.clone() } else { Vec::new() },
+            if failure.before_cpu {
+                match interface.routed {
+                    Some(_) => {
+                        "The CPUs that forward do not keep up: name more (`evenkeel route cpus`); `evenkeel route status` shows what each does."
+                    }
+                    None => {
+                        "That CPU does not keep up with what is redirected to it: redirect to more, or make the CPU map's queues longer."
+                    }
+                }
+            } else if failure.target == 0 && !sockets.is_empty() {
                 "The program behind the AF_XDP socket reads too slowly: give it a core of its own and larger rings, or more queues and sockets."
             } else {
                 "The target is down (`ip link set TARGET up`), full, or a veth whose other end has neither GRO nor an XDP program: `ethtool -K PEER gro on` there."

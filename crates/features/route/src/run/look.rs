@@ -3,7 +3,7 @@
 use bpf::{RouteKey, RoutePort, XdpMode};
 use model::{
     CpuSet,
-    route::{Obstacle, PortCounters, RouteCpu, RouteMode, RouteStatus, RouteTotals, ShadowResult},
+    route::{Obstacle, PortCounters, RouteCpu, RouteMode, RouteStatus, RouteTotals},
 };
 
 use super::Router;
@@ -37,11 +37,6 @@ impl Router {
         &self.cpus
     }
 
-    /// Why it is not the mode wanted; none: it is.
-    pub fn held_back(&self) -> Option<&str> {
-        self.held_back.as_deref()
-    }
-
     /// What stands against the fast path.
     pub fn obstacles(&self) -> &[Obstacle] {
         &self.obstacles
@@ -55,11 +50,6 @@ impl Router {
     /// The kernel's functions whose changes are noticed by netlink only.
     pub fn unwatched(&self) -> &[String] {
         self.watch.missing()
-    }
-
-    /// What the shadow has found so far.
-    pub fn comparison(&self) -> &ShadowResult {
-        &self.comparison
     }
 
     /// The ports with what they did.

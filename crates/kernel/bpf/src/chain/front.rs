@@ -5,15 +5,20 @@ use std::os::fd::BorrowedFd;
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 
 use super::{
-    PROGRAM, Place,
-    maps::put,
+    Maps, PROGRAM, Place,
+    maps::{self, put, sits},
     seat::SeatMaps,
     state::{STATE, state_bytes},
 };
 use crate::{link::XdpError, program::to_io};
 
 /// CHAIN_RESTS: what follows behind each place, and the same programs again.
-const RESTS: u32 = 2 * Place::ALL.len() as u32;
+const ENTRIES: u32 = 2 * Place::ALL.len() as u32;
+
+/// The id of the program that follows one before it ([`SeatMaps::before`]), of whose maps these are some.
+pub(crate) fn behind(maps: &Maps) -> Option<u32> {
+    sits(maps.get(maps::RESTS).ok()?, Place::Filter as u32)
+}
 
 impl SeatMaps {
     /// For a shield's program that stands directly before `next`, which judges in a place that is not the shield's own: captures hear nothing of
@@ -28,12 +33,22 @@ impl SeatMaps {
             map_flags: flags,
             ..Default::default()
         };
-        let rests = MapHandle::create(MapType::ProgArray, Some("ek_rests"), 4, 4, RESTS, &opts(0));
+        let rests = MapHandle::create(MapType::ProgArray, Some(maps::RESTS), 4, 4, ENTRIES, &opts(0));
         let rests = rests.map_err(failed("make a place for what follows a program"))?;
         let bytes = state_bytes()? as u32;
         let state = MapHandle::create(MapType::Array, Some(STATE), 4, bytes, 1, &opts(libbpf_sys::BPF_F_MMAPABLE));
         let state = state.map_err(failed("make the state of a chain"))?;
-        put(&rests, Place::Filter as u32, next).map_err(|e| PROGRAM.failed("enter what follows a program", e))?;
-        Ok(Self::of(rests, state))
+        let front = Self::of(rests, state);
+        front.go_on_to(next)?;
+        Ok(front)
+    }
+
+    /// Of those from [`SeatMaps::before`]: what passes goes on to another program from now on. Each frame meets the one or the other.
+    ///
+    /// # Errors
+    /// What the kernel refuses; the one before goes on.
+    pub(crate) fn go_on_to(&self, next: BorrowedFd<'_>) -> Result<(), XdpError> {
+        let entered = put(self.rests_map(), Place::Filter as u32, next);
+        Ok(entered.map_err(|e| PROGRAM.failed("enter what follows a program", e))?)
     }
 }

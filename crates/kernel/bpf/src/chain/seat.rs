@@ -24,7 +24,7 @@ use super::{
     state::{ChainState, STATE, state_cpus},
 };
 use crate::{
-    link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, program_info},
+    link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, link_info, program_info},
     program::to_io,
 };
 
@@ -86,6 +86,10 @@ impl SeatMaps {
     /// What `chain_cpus_mask` of such a program is to be.
     pub(crate) fn cpus_mask() -> Result<u64, XdpError> {
         Ok(state_cpus()? as u64 - 1)
+    }
+
+    pub(super) fn rests_map(&self) -> &MapHandle {
+        &self.0.rests
     }
 
     /// Whether both are of one place.
@@ -325,6 +329,16 @@ impl Seat {
         let remove = |path: &Path| fs::remove_file(path).map_err(|source| XdpError::pin("remove", path, source));
         remove(path)?;
         beside(path).iter().try_for_each(|path| remove(path))
+    }
+
+    /// Whether what was pinned as `path` is on no interface any more: that went away, in whichever network namespace it was. False also where
+    /// it cannot be asked.
+    pub fn is_over(path: &Path) -> bool {
+        let info = open_pin(path).ok().and_then(|link| link_info(link.as_fd()).ok());
+        // SAFETY: for an XDP link the kernel fills this member of the union, and zeros are valid too.
+        info.is_some_and(|info| {
+            info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && unsafe { info.__bindgen_anon_1.xdp.ifindex } == 0
+        })
     }
 
     /// The place that another process pinned as `path`, on an interface of this network namespace.

@@ -2,7 +2,7 @@
 
 use std::{
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use libbpf_rs::{
@@ -36,7 +36,7 @@ pub const QUEUE_MAX: u32 = 16384;
 /// What deals a port's flows to CPUs: the program in the port's place, the queues, and the programs behind them.
 #[derive(Debug)]
 pub(super) struct Spreader {
-    /// It sits in the port's place while there are CPUs.
+    /// It sits in the port's place while there are CPUs, or directly behind the rules that sit there.
     program: OwnedFd,
     /// What it goes on to: the kernel empties it with its last descriptor.
     _here: MapHandle,
@@ -48,6 +48,8 @@ pub(super) struct Spreader {
     more: MapHandle,
     has_state: bool,
     on: CpuSet,
+    /// Frames meet it.
+    deals: bool,
 }
 
 impl Spreader {
@@ -58,7 +60,7 @@ impl Spreader {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
             set_groups!(knobs, tables);
-            knobs.route_from_queue = true;
+            (knobs.route_from_queue, knobs.route_unfinished) = (true, port.unfinished());
         }
         // Calls between programs of interfaces and those of queues are refused: what follows in the chain is not called from here.
         open.progs.ek_route.set_attach_type(ProgramAttachType::XdpCpumap);
@@ -72,6 +74,7 @@ impl Spreader {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
+            knobs.route_unfinished = port.unfinished();
         }
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
         open.maps.route_cpus.set_max_entries(cpus).map_err(failed)?;
@@ -85,13 +88,18 @@ impl Spreader {
         let here = PROGRAM.map(&skel.maps.route_here)?;
         let (program, queues) =
             (PROGRAM.descriptor(skel.progs.ek_route_spread.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
-        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new() })
+        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new(), deals: false })
+    }
+
+    /// Its program, while frames are to meet it.
+    pub(super) fn dealing(&self) -> Option<BorrowedFd<'_>> {
+        self.deals.then(|| self.program.as_fd())
     }
 
     /// Loads the program of mode stateful behind the queues, once.
     pub(super) fn add_state(
         &mut self,
-        port: (u32, u32),
+        port: (u32, u32, bool),
         counts: &MapHandle,
         tables: &RouteTables,
     ) -> Result<(), XdpError> {
@@ -102,7 +110,7 @@ impl Spreader {
         let mut object = MaybeUninit::uninit();
         let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.route_port, knobs.route_ifindex) = port;
+            (knobs.route_port, knobs.route_ifindex, knobs.route_unfinished) = port;
             set_groups!(knobs, tables);
             knobs.route_connections_mask = tables.connections() - 1;
         }
@@ -156,7 +164,8 @@ impl RoutePort {
             None => Spreader::load(self, tables)?,
         };
         if self.has_state {
-            spreader.add_state((self.number() as u32, self.ifindex()), self.counts_map(), tables)?;
+            let port = (self.number() as u32, self.ifindex(), self.unfinished());
+            spreader.add_state(port, self.counts_map(), tables)?;
         }
         let added = cpus.iter().try_for_each(|cpu| spreader.add(cpu, queue.clamp(1, QUEUE_MAX)));
         self.spreader = Some(spreader);
@@ -166,13 +175,18 @@ impl RoutePort {
     /// Has these CPUs forward, which have queues, and no others; none: the core that receives does. Each frame meets the one or the other.
     ///
     /// # Errors
-    /// Those of [`crate::Seat::put`].
+    /// Those of [`crate::Seat::put`]; those before go on then.
     pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
         let Some(spreader) = &mut self.spreader else { return Ok(()) };
-        let program = if cpus.is_empty() { self.program.as_fd() } else { spreader.program.as_fd() };
-        self.seat.put(&[program])?;
-        spreader.keep(cpus);
-        Ok(())
+        let before = std::mem::replace(&mut spreader.deals, !cpus.is_empty());
+        let put = self.put_first();
+        if let Some(spreader) = &mut self.spreader {
+            match put {
+                Ok(()) => spreader.keep(cpus),
+                Err(_) => spreader.deals = before,
+            }
+        }
+        put
     }
 
     /// The number of its CPU map in the kernel; none: it has none.

@@ -2,7 +2,7 @@
 
 use std::{mem::offset_of, os::fd::AsFd, sync::atomic::Ordering};
 
-use libbpf_rs::MapHandle;
+use libbpf_rs::{MapCore, MapHandle};
 use model::route::{RouteMode, RouteTotals};
 use sys::map_mmap::SharedMemory;
 
@@ -13,13 +13,15 @@ use crate::{
     skel::route::types::route_config,
 };
 
-/// The map of a port's counters.
+/// The map of a port's counters, and that of the queues to the CPUs that forward.
 const COUNTS: &str = "route_counts";
+const QUEUES: &str = "route_cpus";
 
 /// The fast path of a port that some process runs. It ends with that process, whoever looks.
 #[derive(Debug)]
 pub struct RouteLook {
-    program: u32,
+    id: u32,
+    queues: Option<u32>,
     counts: MapHandle,
     config: SharedMemory,
 }
@@ -28,14 +30,26 @@ impl RouteLook {
     /// The fast path in the chain whose resident program has the id `entry`. None: there is none, or it may not be read.
     pub fn of(entry: u32) -> Option<Self> {
         let (_, program) = chain::users(entry).into_iter().find(|(place, _)| *place == Place::Route)?;
-        let mut maps = Maps::of(program, |name| [COUNTS, CONFIG].contains(&name)).ok()?;
+        let open = |program| Maps::of(program, |name| [COUNTS, CONFIG, QUEUES, chain::RESTS].contains(&name)).ok();
+        let mut maps = open(program)?;
+        if maps.get(COUNTS).is_err() {
+            // Rules stand before it.
+            maps = open(chain::behind(&maps)?)?;
+        }
         let config = SharedMemory::of(maps.get(CONFIG).ok()?.as_fd(), size_of::<route_config>(), 0).ok()?;
-        Some(Self { program, counts: maps.take(COUNTS).ok()?, config })
+        let counts = maps.take(COUNTS).ok()?;
+        let id = |map: &MapHandle| Some(map.info().ok()?.info.id);
+        Some(Self { id: id(&counts)?, queues: maps.get(QUEUES).ok().and_then(id), counts, config })
     }
 
-    /// The id of its program.
-    pub fn program(&self) -> u32 {
-        self.program
+    /// The number of its counters in the kernel, by which it is known: programs of one port take turns, the counters go on.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The number of the CPU map by which frames are handed on; none: the cores that receive forward.
+    pub fn queues(&self) -> Option<u32> {
+        self.queues
     }
 
     /// Who forwards now; none: a mode that this version does not know.

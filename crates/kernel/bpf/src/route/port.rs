@@ -2,7 +2,7 @@
 
 use std::{
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -58,28 +58,15 @@ pub struct RoutePort {
     pub(super) spreader: Option<Spreader>,
     number: usize,
     ifindex: u32,
+    /// Packets may come whose checksum is left to a device.
+    unfinished: bool,
     /// What a program with rules is loaded with that stands before this one.
     front: Option<SeatMaps>,
 }
 
 impl RoutePort {
-    /// Loads the program and puts it in its place on `interface`, with the address on the link that frames for it have.
-    ///
-    /// # Errors
-    /// Those of [`RoutePort::load`], and of [`Seat::put`].
-    pub fn attach(
-        tables: &RouteTables,
-        number: usize,
-        interface: &str,
-        mac: [u8; 6],
-        mode: XdpMode,
-    ) -> Result<Self, XdpError> {
-        let mut port = Self::load(tables, number, interface, mac, mode)?;
-        port.put()?;
-        Ok(port)
-    }
-
     /// Loads the program and takes its place on `interface`; no frame meets it before [`RoutePort::put`] or [`RoutePort::put_behind`].
+    /// `unfinished`: packets may come whose checksum is left to a device, of a virtual interface or in generic mode; they go up to the kernel.
     ///
     /// # Errors
     /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
@@ -89,8 +76,9 @@ impl RoutePort {
         interface: &str,
         mac: [u8; 6],
         mode: XdpMode,
+        unfinished: bool,
     ) -> Result<Self, XdpError> {
-        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac)
+        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac, unfinished)
     }
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
@@ -98,11 +86,23 @@ impl RoutePort {
     ///
     /// # Errors
     /// Those of [`Seat::open`].
-    pub fn take_over(tables: &RouteTables, number: usize, path: &Path, mac: [u8; 6]) -> Result<Self, XdpError> {
-        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac)
+    pub fn take_over(
+        tables: &RouteTables,
+        number: usize,
+        path: &Path,
+        mac: [u8; 6],
+        unfinished: bool,
+    ) -> Result<Self, XdpError> {
+        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac, unfinished)
     }
 
-    fn load_in(seat: Seat, tables: &RouteTables, number: usize, mac: [u8; 6]) -> Result<Self, XdpError> {
+    fn load_in(
+        seat: Seat,
+        tables: &RouteTables,
+        number: usize,
+        mac: [u8; 6],
+        unfinished: bool,
+    ) -> Result<Self, XdpError> {
         if number >= PORTS_MAX {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
         }
@@ -114,6 +114,7 @@ impl RoutePort {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (number as u32, ifindex);
             set_groups!(knobs, tables);
+            knobs.route_unfinished = unfinished;
         }
         seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -125,7 +126,18 @@ impl RoutePort {
         );
         tables.set_port(number, ifindex, mac);
         tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
-        Ok(Self { seat, program, counts, more, has_state: false, spreader: None, number, ifindex, front: None })
+        Ok(Self {
+            seat,
+            program,
+            counts,
+            more,
+            has_state: false,
+            spreader: None,
+            number,
+            ifindex,
+            unfinished,
+            front: None,
+        })
     }
 
     /// Puts the program in its place.
@@ -133,7 +145,21 @@ impl RoutePort {
     /// # Errors
     /// Those of [`Seat::put`].
     pub fn put(&mut self) -> Result<(), XdpError> {
-        self.seat.put(&[self.program.as_fd()])
+        let program = PROGRAM.descriptor(self.first())?;
+        self.seat.put(&[program.as_fd()])
+    }
+
+    /// What a frame of this port meets first, behind the rules: the program, or what deals flows to other CPUs.
+    pub(super) fn first(&self) -> BorrowedFd<'_> {
+        self.spreader.as_ref().and_then(Spreader::dealing).unwrap_or(self.program.as_fd())
+    }
+
+    /// Has frames meet [`RoutePort::first`] as it is now, where the rules stand before it or alone.
+    pub(super) fn put_first(&mut self) -> Result<(), XdpError> {
+        match &self.front {
+            Some(front) => front.go_on_to(self.first()),
+            None => self.put(),
+        }
     }
 
     /// What rules for this port have to be loaded with ([`crate::filter::ShieldConfig::seats`]).
@@ -143,7 +169,7 @@ impl RoutePort {
     pub fn front(&mut self) -> Result<SeatMaps, XdpError> {
         let front = match self.front.take() {
             Some(front) => front,
-            None => SeatMaps::before(self.program.as_fd())?,
+            None => SeatMaps::before(self.first())?,
         };
         Ok(self.front.insert(front).clone())
     }
@@ -189,6 +215,7 @@ impl RoutePort {
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
             set_groups!(knobs, tables);
             knobs.route_connections_mask = tables.connections() - 1;
+            knobs.route_unfinished = self.unfinished;
         }
         self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -199,7 +226,7 @@ impl RoutePort {
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
         if let Some(spreader) = &mut self.spreader {
-            spreader.add_state((self.number as u32, self.ifindex), &self.counts, tables)?;
+            spreader.add_state((self.number as u32, self.ifindex, self.unfinished), &self.counts, tables)?;
         }
         self.has_state = true;
         Ok(())
@@ -232,6 +259,10 @@ impl RoutePort {
         Ok(PROGRAM.per_cpu(&self.counts, "read the map route_counts")?.iter().map(of).collect())
     }
 
+    pub(super) fn unfinished(&self) -> bool {
+        self.unfinished
+    }
+
     pub(super) fn counts_map(&self) -> &MapHandle {
         &self.counts
     }
@@ -253,13 +284,5 @@ impl RoutePort {
     /// The interface's index.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
-    }
-
-    /// Runs the program once on `frame`: its verdict (XDP_PASS 2, XDP_REDIRECT 4), and the frame as it left it.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn test(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), ProgramError> {
-        PROGRAM.test(&self.program, frame)
     }
 }

@@ -13,6 +13,7 @@
 #include "route/decide.h"
 #include "route/send.h"
 #include "route/shadow.h"
+#include "route/unfinished.h"
 
 /* The program of mode stateful, if it was wanted. */
 struct {
@@ -48,6 +49,8 @@ int ek_route(struct xdp_md *ctx)
 	if (!count)
 		goto up;
 	route_decide(ctx, count, &d);
+	if (route_unfinished && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
+		d.end = ROUTE_UNFINISHED;
 	if (d.end == ROUTE_FORWARDED) {
 		if (mode == ROUTE_SHADOW) {
 			count->shadowed++;

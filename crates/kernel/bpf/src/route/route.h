@@ -61,6 +61,7 @@ enum route_end {
 	ROUTE_SPECIAL,
 	ROUTE_WINDOW,
 	ROUTE_MOVED,
+	ROUTE_UNFINISHED,
 	ROUTE_ENDS,
 };
 
@@ -94,6 +95,7 @@ struct route_count {
 	__u64 special;
 	__u64 window;
 	__u64 moved;
+	__u64 unfinished;
 	__u64 forwarded_bytes;
 	/* Forwarded ones whose next hop was not remembered. */
 	__u64 looked_up;

@@ -8,6 +8,7 @@
  */
 #include "chain/place.h"
 #include "route/flow.h"
+#include "route/unfinished.h"
 
 /* By the CPU's number. */
 struct {
@@ -31,6 +32,9 @@ int ek_route_spread(struct xdp_md *ctx)
 	__u32 lot = route_lot_of(ctx), zero = 0;
 	struct route_count *count;
 
+	/* A frame without its socket buffer is one that the kernel does not finish any more. */
+	if (route_unfinished && lot < ROUTE_LOTS && route_is_unfinished(ctx))
+		lot = ROUTE_STAYS;
 	count = bpf_map_lookup_elem(&route_counts, &zero);
 	if (count && lot < ROUTE_LOTS) {
 		/* A CPU that was just taken out of the map has no queue: its frames are forwarded here. */

@@ -259,8 +259,22 @@ impl LiveSender {
 pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError> {
     /// NETDEV_XDP_ACT_NDO_XMIT (include/uapi/linux/netdev.h).
     const NDO_XMIT: u64 = 4;
+    has_feature(interface, NDO_XMIT)
+}
+
+/// The same of frames of several buffers, such as those of an MTU that one buffer does not hold.
+///
+/// # Errors
+/// As there.
+pub fn takes_large_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError> {
+    /// NETDEV_XDP_ACT_NDO_XMIT_SG.
+    const NDO_XMIT_SG: u64 = 64;
+    has_feature(interface, NDO_XMIT_SG)
+}
+
+fn has_feature(interface: &str, feature: u64) -> Result<Option<bool>, XdpError> {
     let features = query(interface, "ask for XDP features")?.feature_flags;
-    Ok((features != 0).then_some(features & NDO_XMIT != 0))
+    Ok((features != 0).then_some(features & feature != 0))
 }
 
 /// The places in a frame that change with the source.

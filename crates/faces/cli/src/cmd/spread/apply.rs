@@ -27,7 +27,7 @@ pub(crate) struct ApplyArgs {
     commit_confirm: Option<u64>,
     #[command(flatten)]
     state: StateArg,
-    /// Print the outcome as JSON (schema evenkeel.spread.apply/1).
+    /// Print the outcome as JSON (schema evenkeel.spread.apply/1; with --dry-run the plan, evenkeel.spread.plan/1).
     #[arg(long, help_heading = "Output")]
     json: bool,
 }

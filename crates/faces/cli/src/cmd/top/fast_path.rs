@@ -15,7 +15,7 @@ use nix::sys::socket::SockProtocol;
 pub(super) struct FastPath {
     /// None: nobody tells which programs run.
     links: Option<Netlink>,
-    /// By interface's index: the id of the program, what it had done, and when that was.
+    /// By interface's index: who it was, what it had done, and when that was.
     last: BTreeMap<u32, (u32, RouteTotals, Duration)>,
 }
 
@@ -31,10 +31,10 @@ impl FastPath {
         for (index, link) in links {
             let Some(look) = link.xdp.first().and_then(|(_, id)| RouteLook::of(*id)) else { continue };
             let (Some(mode), Ok(totals)) = (look.mode(), look.totals()) else { continue };
-            looked.insert(index, (look.program(), totals, now.at));
+            looked.insert(index, (look.id(), totals, now.at));
             let Some(shown) = sample.interfaces.iter_mut().find(|i| i.name == link.name) else { continue };
             // One that began meanwhile began with nothing.
-            let earlier = self.last.get(&index).filter(|(program, ..)| *program == look.program());
+            let earlier = self.last.get(&index).filter(|(id, ..)| *id == look.id());
             let (before, seconds) = match earlier {
                 Some((_, before, at)) => (*before, now.at.saturating_sub(*at).as_secs_f64()),
                 None => (RouteTotals::default(), sample.interval_s),

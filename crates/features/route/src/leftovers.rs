@@ -1,0 +1,61 @@
+//! What routers that were killed left behind: folders of the run-time state whose lock nobody holds, and names of rules that hold on no
+//! interface any more, of this network namespace and of others, which may be gone.
+
+use std::{fs, path::PathBuf};
+
+use bpf::chain::Seat;
+
+use crate::{
+    RouteError,
+    control::{Held, Paths},
+    stay::Stay,
+};
+
+/// What is left behind. Nothing is changed.
+pub fn dead() -> Vec<PathBuf> {
+    let folders = Paths::all().into_iter().filter(|paths| paths.is_dead()).map(|paths| paths.folder().to_owned());
+    folders.chain(Stay::all().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder))).collect()
+}
+
+/// Removes what is left behind; gives it. `own`: the lock that the caller holds. What a running router has is left alone, and so are rules that
+/// stay on an interface.
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
+    let mut removed = Vec::new();
+    for (namespace, folder) in Stay::all() {
+        if !holds_nothing(&folder) {
+            continue;
+        }
+        // Who begins to keep rules there holds this lock.
+        let paths = Paths::of(namespace);
+        let _held = match own.filter(|own| *own.paths() == paths) {
+            Some(_) => None,
+            None => match paths.lock() {
+                Ok(held) => Some(held),
+                Err(RouteError::Runs { .. }) => continue,
+                Err(error) => return Err(error),
+            },
+        };
+        if holds_nothing(&folder) {
+            Stay::remove(&folder)?;
+            removed.push(folder);
+        }
+    }
+    for paths in Paths::all() {
+        if paths.clear()? {
+            removed.push(paths.folder().to_owned());
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether nothing is kept there that is on an interface: the interface went away, or its process was killed before it had kept anything.
+fn holds_nothing(folder: &PathBuf) -> bool {
+    let link = folder.join("link");
+    match fs::symlink_metadata(&link) {
+        Ok(_) => Seat::is_over(&link),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound && folder.is_dir(),
+    }
+}
