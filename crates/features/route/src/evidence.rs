@@ -41,6 +41,8 @@ pub(crate) struct Routes {
     pub partial: BTreeSet<Route>,
     /// This machine's own IPv4 addresses and those of broadcasts, beyond 127.0.0.0/8.
     pub own: BTreeSet<Route>,
+    /// How many there were of all tables when they were last read all: IPv4 and IPv6.
+    pub read: [usize; 2],
 }
 
 impl Routes {
@@ -154,6 +156,7 @@ impl Reader {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
         let mut routes = Routes::default();
         for route in all {
+            routes.read[usize::from(route.to.address.is_ipv6())] += 1;
             // Of a list nothing is in the place of anything else.
             if let Some(set) = routes.set_of(&route) {
                 set.insert(route);

@@ -5,10 +5,10 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use bpf::{RouteKey, RouteTrack, RouteWay};
+use bpf::{RouteKey, RouteSlots, RouteTrack, RouteWay};
 use model::route::CtMark;
 
-use crate::evidence::{Evidence, Switches};
+use crate::evidence::{Evidence, Routes, Switches};
 
 /// The tables of the kernel programs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,6 +23,18 @@ pub(crate) struct RoutePlan {
     pub own: Vec<Ipv4Addr>,
     /// Which connections mode stateful takes.
     pub track: RouteTrack,
+}
+
+/// What each CPU remembers unless it is told: at least so many next hops of each version, or by flow …
+const REMEMBERED: u32 = 1 << 16;
+/// … and at the most so many by destination: 16 and 32 MiB.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// What each CPU remembers: `wanted` of each, or twice as many next hops as there are routes.
+pub(crate) fn slots(wanted: Option<u32>, routes: &Routes) -> RouteSlots {
+    let fit = |routes: usize| (routes.min(REMEMBERED_MAX / 2) as u32 * 2).max(REMEMBERED);
+    let fitting = || RouteSlots { v4: fit(routes.read[0]), v6: fit(routes.read[1]), flows: REMEMBERED };
+    wanted.map_or_else(fitting, RouteSlots::all)
 }
 
 /// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.

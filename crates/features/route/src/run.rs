@@ -33,7 +33,7 @@ use crate::{
     audit::{consent, obstacles},
     cpus::{self, Lots},
     evidence::{Evidence, Reader},
-    plan::{RoutePlan, plan},
+    plan::{RoutePlan, plan, slots},
     rules::{Reloaded, RouteRules},
     shadow,
     stay::Stay,
@@ -53,8 +53,8 @@ pub struct RouteSettings {
     pub ports: Vec<String>,
     /// Native, or generic where a driver has no XDP.
     pub xdp: XdpMode,
-    /// Next hops that each CPU remembers.
-    pub slots: u32,
+    /// Next hops, and connections, of each IP version that each CPU remembers; none: as many as suit the routes.
+    pub slots: Option<u32>,
     /// The mode wanted.
     pub mode: RouteMode,
     /// Go back to the mode wanted when an obstacle is gone.
@@ -131,7 +131,7 @@ impl Router {
         if rules.is_none() && !left.is_empty() {
             return Err(RouteError::Left { interfaces: left });
         }
-        let tables = RouteTables::create(settings.slots)?;
+        let tables = RouteTables::create(slots(settings.slots, &evidence.routes))?;
         tables.set_mode(RouteMode::Standard, false);
         // Of hardware a driver finishes what it hands over, but for what only generic XDP gets.
         let virtual_one = |name: &str| evidence.links.values().any(|link| link.name == name && !link.kind.is_empty());

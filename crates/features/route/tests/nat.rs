@@ -250,7 +250,7 @@ fn settings(world: &World) -> RouteSettings {
     RouteSettings {
         ports: world.ports.iter().map(|port| port.interface().to_owned()).collect(),
         xdp: XdpMode::Native,
-        slots: 1024,
+        slots: Some(1024),
         mode: RouteMode::Stateful,
         returns: false,
         trial: Duration::ZERO,

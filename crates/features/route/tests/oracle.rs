@@ -202,7 +202,7 @@ fn both_with(
                 let settings = RouteSettings {
                     ports,
                     xdp: XdpMode::Native,
-                    slots: 1024,
+                    slots: Some(1024),
                     mode: RouteMode::Routed,
                     returns: false,
                     trial: Duration::ZERO,

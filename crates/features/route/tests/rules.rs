@@ -63,7 +63,7 @@ impl World {
         let settings = RouteSettings {
             ports: self.ports.iter().map(|port| port.interface().to_owned()).collect(),
             xdp: XdpMode::Native,
-            slots: 1024,
+            slots: Some(1024),
             mode: RouteMode::Standard,
             returns: true,
             trial: Duration::ZERO,

@@ -53,7 +53,10 @@ pub use route::{
     look::RouteLook,
     port::RoutePort,
     shadow::{RouteLeaving, RouteOut, RouteSample},
-    tables::{LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteTrack, RouteWay},
+    tables::{
+        LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteSlots, RouteTables, RouteTrack,
+        RouteWay,
+    },
     watch::RouteWatch,
     xdp_fib::{FibCounts, XdpFib},
 };

@@ -57,8 +57,6 @@ enum Action {
     Unit(unit::UnitArgs),
 }
 
-/// Next hops that each CPU remembers, unless another number is asked for.
-const REMEMBER: u32 = 32768;
 /// Frames that the queue to a CPU holds, unless another number is asked for.
 const CPU_QUEUE: u32 = 2048;
 
@@ -145,16 +143,16 @@ struct RouterArgs {
         help_heading = "Operation"
     )]
     xdp_mode: XdpMode,
-    /// Next hops that each CPU remembers, of each IP version. Twice the number of destinations in use serves well.
+    /// Next hops that each CPU remembers, of each IP version; in mode stateful connections too [default: twice the routes there are, 65536 to
+    /// 1048576, and 65536 connections]. Twice the number of destinations in use serves well.
     #[arg(
         long,
         hide_short_help = true,
         value_name = "N",
-        default_value_t = REMEMBER,
         value_parser = clap::value_parser!(u32).range(64..=1 << 22),
         help_heading = "Operation"
     )]
-    remember: u32,
+    remember: Option<u32>,
     #[command(flatten)]
     outputs: outputs::OutputArgs,
 }

@@ -48,7 +48,7 @@ impl FastPath {
         let settings = RouteSettings {
             ports: ports.map(|end| end.name.clone()).collect(),
             xdp: XdpMode::Native,
-            slots: SLOTS,
+            slots: Some(SLOTS),
             mode: RouteMode::Standard,
             returns: true,
             trial: Duration::ZERO,

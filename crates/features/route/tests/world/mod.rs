@@ -54,7 +54,7 @@ pub(crate) fn settings(ports: &[&str]) -> RouteSettings {
     RouteSettings {
         ports: ports.iter().map(|&port| port.to_owned()).collect(),
         xdp: XdpMode::Native,
-        slots: 4096,
+        slots: Some(4096),
         mode: RouteMode::Standard,
         returns: true,
         trial: Duration::ZERO,

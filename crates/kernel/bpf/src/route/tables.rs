@@ -145,21 +145,35 @@ pub struct RouteHop {
     pub address: IpAddr,
 }
 
-/// Groups of slots that a CPU remembers next hops in (remember.h), powers of two.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Groups {
-    pub(super) v4: u32,
-    pub(super) v6: u32,
-    pub(super) flow: u32,
+/// What each CPU remembers, at the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteSlots {
+    /// Next hops by IPv4 destination: 16 bytes each.
+    pub v4: u32,
+    /// By IPv6 destination: 32 bytes.
+    pub v6: u32,
+    /// Next hops that depend on more ([`RouteKey`]): 64 bytes; and in mode stateful connections of each version: 64 and 128.
+    pub flows: u32,
 }
 
-impl Groups {
-    fn of(slots: u32) -> Self {
-        let room = |group: usize, slot: usize| slots / (group / slot) as u32;
+impl RouteSlots {
+    /// So many of each.
+    pub const fn all(slots: u32) -> Self {
+        Self { v4: slots, v6: slots, flows: slots }
+    }
+
+    fn rounded(self) -> Self {
+        let round = |slots: u32| slots.clamp(64, 1 << 24).next_power_of_two();
+        Self { v4: round(self.v4), v6: round(self.v6), flows: round(self.flows) }
+    }
+
+    /// In groups (remember.h).
+    pub(super) fn groups(self) -> Self {
+        let room = |slots: u32, group: usize, slot: usize| slots / (group / slot) as u32;
         Self {
-            v4: room(size_of::<route_group_v4>(), size_of::<route_slot_v4>()),
-            v6: room(size_of::<route_group_v6>(), size_of::<route_slot_v6>()),
-            flow: room(size_of::<route_group_flow>(), size_of::<route_slot_flow>()),
+            v4: room(self.v4, size_of::<route_group_v4>(), size_of::<route_slot_v4>()),
+            v6: room(self.v6, size_of::<route_group_v6>(), size_of::<route_slot_v6>()),
+            flows: room(self.flows, size_of::<route_group_flow>(), size_of::<route_slot_flow>()),
         }
     }
 }
@@ -167,10 +181,10 @@ impl Groups {
 /// Sets the masks of a program's tables, whatever skeleton it is of.
 macro_rules! set_groups {
     ($knobs:expr, $tables:expr) => {
-        let groups = $tables.groups();
+        let groups = $tables.slots().groups();
         $knobs.route_groups_v4_mask = groups.v4 - 1;
         $knobs.route_groups_v6_mask = groups.v6 - 1;
-        $knobs.route_groups_flow_mask = groups.flow - 1;
+        $knobs.route_groups_flow_mask = groups.flows - 1;
     };
 }
 pub(super) use set_groups;
@@ -182,26 +196,26 @@ pub struct RouteTables {
     /// Made by the first program of mode stateful.
     stateful: OnceLock<Vec<(&'static str, MapHandle)>>,
     config: SharedMemory,
-    slots: u32,
+    slots: RouteSlots,
     cpus: u32,
 }
 
 impl RouteTables {
-    /// New ones, in mode [`RouteMode::Standard`]. Each CPU remembers `slots` next hops of each IP version, rounded up to a power of two.
+    /// New ones, in mode [`RouteMode::Standard`]. What each CPU remembers is rounded up to powers of two.
     ///
     /// # Errors
     /// [`crate::ProgramError::Load`] if the kernel refuses.
-    pub fn create(slots: u32) -> Result<Self, XdpError> {
+    pub fn create(slots: RouteSlots) -> Result<Self, XdpError> {
         let failed = |source| PROGRAM.refused(source);
-        let slots = slots.clamp(64, 1 << 24).next_power_of_two();
+        let slots = slots.rounded();
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
         open.progs.ek_route.set_autoload(false);
-        let groups = Groups::of(slots);
+        let groups = slots.groups();
         open.maps.route_slots_v4.set_max_entries(cpus * groups.v4).map_err(failed)?;
         open.maps.route_slots_v6.set_max_entries(cpus * groups.v6).map_err(failed)?;
-        open.maps.route_slots_flow.set_max_entries(cpus * groups.flow).map_err(failed)?;
+        open.maps.route_slots_flow.set_max_entries(cpus * groups.flows).map_err(failed)?;
         open.maps.route_exits.set_max_entries(cpus * EXITS).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
         let maps = handles(skel.object(), &SHARED).map_err(failed)?;
@@ -224,7 +238,7 @@ impl RouteTables {
                 own.set_max_entries(map.max_entries())?;
                 own.reuse_fd(map.as_fd())?;
             } else if SHARED_STATEFUL.iter().any(|name| own.name() == *name) {
-                own.set_max_entries(self.cpus * self.slots)?;
+                own.set_max_entries(self.cpus * self.slots.flows)?;
             }
         }
         Ok(())
@@ -241,7 +255,7 @@ impl RouteTables {
 
     /// Connections that each CPU remembers in mode stateful.
     pub(super) fn connections(&self) -> u32 {
-        self.slots
+        self.slots.flows
     }
 
     pub(super) fn map(&self, name: &str) -> Result<&MapHandle, XdpError> {
@@ -249,8 +263,8 @@ impl RouteTables {
         found.ok_or_else(|| XdpError::setting(format!("the router's program has no map {name}")))
     }
 
-    pub(super) fn groups(&self) -> Groups {
-        Groups::of(self.slots)
+    pub(super) fn slots(&self) -> RouteSlots {
+        self.slots
     }
 
     /// Who forwards from now on; the next frame of each CPU meets it. A shadow is that of mode stateful if `stateful`.

@@ -78,7 +78,7 @@ fn words(router: &RouterArgs) -> Vec<String> {
     add("cpus", cpus.as_ref().map(ToString::to_string));
     add("cpu-queue", Some(cpu_queue.to_string()).filter(|_| *cpu_queue != super::CPU_QUEUE));
     add("xdp-mode", (*xdp_mode == XdpMode::Generic).then(|| "generic".to_owned()));
-    add("remember", Some(remember.to_string()).filter(|_| *remember != super::REMEMBER));
+    add("remember", remember.map(|slots| slots.to_string()));
     add("rules", path(rules));
     add("events", path(&outputs.events));
     add("hook", path(&outputs.hook));
