@@ -157,6 +157,31 @@ fn rules_are_read_again_by_command_and_by_signal() {
 }
 
 #[test]
+fn reloads_that_are_asked_for_at_once_are_done_one_after_the_other() {
+    let Some(world) = World::new("rrmny") else { return };
+    let path = world.bed.file("rules.toml", drops(53));
+    let router = world.run(&path);
+    let ask = || world.ask(&["reload", "--json"]);
+    std::thread::scope(|scope| {
+        let asked = [(); 4].map(|()| scope.spawn(ask));
+        // Others are answered meanwhile.
+        assert!(world.ask(&["cpus", "none"]).status.success());
+        for answer in asked.map(|asked| asked.join().unwrap()) {
+            assert_eq!((answer.status.code(), json(&answer)["done"].clone()), (Some(0), true.into()));
+        }
+    });
+    assert_eq!(world.status()["rules"]["reloads"], 4);
+    // Whoever asks when it ends has an answer: done, or refused, or that there is none.
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(ask);
+        assert!(world.ask(&["stop"]).status.success());
+        assert!(matches!(asked.join().unwrap().status.code(), Some(0..=3)));
+    });
+    assert!(router.end().success());
+    assert_eq!(world.reached(&[53, 54]), [53, 54]);
+}
+
+#[test]
 fn rules_hold_before_frames_are_handed_to_other_cpus() {
     let Some(world) = World::new("rrcpu") else { return };
     let path = world.bed.file("rules.toml", drops(53));

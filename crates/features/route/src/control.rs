@@ -1,10 +1,14 @@
 //! The process that runs a router: what others may ask it, and its loop.
 
 use std::{
+    collections::VecDeque,
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{atomic::Ordering, mpsc::Receiver},
+    sync::{
+        atomic::Ordering,
+        mpsc::{Receiver, Sender},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -238,6 +242,7 @@ pub fn run(
     let start = RouteEvent::Mode { mode: router.mode(), why: "the start".to_owned() };
     seen.note(start).into_iter().for_each(&mut emit);
     let mut told = CpuSet::new();
+    let mut reloads = Reloads::default();
     while !stop.load(Ordering::Relaxed) {
         if told != *router.cpus() {
             held.tell(router)?;
@@ -245,8 +250,7 @@ pub fn run(
         }
         if signals.reload.swap(false, Ordering::Relaxed) {
             // A signal comes from no session.
-            let answer = reload(router, &Requester::default());
-            seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
+            reloads.waiting.push_back((Requester::default(), None));
         }
         for event in router.turn(TURN)? {
             seen.note(event).into_iter().for_each(&mut emit);
@@ -267,9 +271,8 @@ pub fn run(
                     Err(error) => Answer::Refused(error.to_string()),
                 },
                 Command::Reload(asked) => {
-                    let answer = reload(router, &asked);
-                    seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
-                    answer
+                    reloads.waiting.push_back((asked, Some(to)));
+                    continue;
                 }
                 Command::Stop => {
                     stop.store(true, Ordering::Relaxed);
@@ -279,13 +282,60 @@ pub fn run(
             // Whoever asked may have gone.
             let _ = to.send(answer);
         }
+        for answer in reloads.turn(router) {
+            seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
+        }
         seen.publish(router)?.into_iter().for_each(&mut emit);
     }
     Ok(())
 }
 
-fn reload(router: &mut Router, asked: &Requester) -> Answer {
-    match router.reload(asked) {
+/// Reloads, one after the other, while the loop goes on.
+#[derive(Default)]
+struct Reloads {
+    /// Who asked, and where the answer goes; none: a signal.
+    waiting: VecDeque<(Requester, Option<Sender<Answer>>)>,
+    /// Of the one that has begun.
+    begun: Option<Option<Sender<Answer>>>,
+}
+
+impl Reloads {
+    /// Begins the next one if it can; the answers to those that ended.
+    fn turn(&mut self, router: &mut Router) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        let mut end = |to: Option<Sender<Answer>>, result| {
+            let answer = answer(result);
+            // Whoever asked may have gone.
+            let _ = to.map(|to| to.send(answer.clone()));
+            answers.push(answer);
+        };
+        if let Some(result) = router.take_reloaded() {
+            end(self.begun.take().flatten(), result);
+        }
+        if self.begun.is_none()
+            && !router.makes_rules()
+            && let Some((asked, to)) = self.waiting.pop_front()
+        {
+            match router.begin_reload(&asked) {
+                Ok(()) => self.begun = Some(to),
+                Err(error) => end(to, Err(error)),
+            }
+        }
+        answers
+    }
+}
+
+impl Drop for Reloads {
+    fn drop(&mut self) {
+        let waiting = self.waiting.drain(..).map(|(_, to)| to);
+        for to in waiting.chain(self.begun.take()).flatten() {
+            let _ = to.send(Answer::Refused("Reload refused: the router ends".to_owned()));
+        }
+    }
+}
+
+fn answer(result: Result<Reloaded, RouteError>) -> Answer {
+    match result {
         Ok(reloaded) => Answer::Reloaded(reloaded),
         Err(error @ RouteError::NoRules) => Answer::Refused(error.to_string()),
         Err(error) => Answer::Refused(format!("Reload refused; the old rules stay active: {error}")),

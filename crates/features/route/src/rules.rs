@@ -5,11 +5,14 @@ use std::{
     fs,
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::Arc,
+    thread::{self, JoinHandle},
     time::Instant,
 };
 
 use bpf::{
     RoutePort,
+    chain::SeatMaps,
     filter::{Shield, ShieldConfig, ShieldShared},
 };
 use host::session::own_addresses;
@@ -33,8 +36,10 @@ pub struct RouteRules {
     file: RuleFile,
     /// Sessions that the management allow-list lets in.
     sessions: Vec<Session>,
-    shared: ShieldShared,
+    shared: Arc<ShieldShared>,
     holding: Holding,
+    /// Others that are being made, if there are.
+    coming: Option<Coming>,
     reloads: u64,
     refused: Option<String>,
     /// They stay when the process ends.
@@ -51,6 +56,33 @@ struct Holding {
     default: &'static str,
     own: Vec<IpAddr>,
     read_at: Option<Now>,
+}
+
+/// Rules that a thread of its own reads, compiles and loads: that takes some tenths of a second for each port.
+#[derive(Debug)]
+struct Coming {
+    begun: Instant,
+    /// What is followed; none: a reload was asked for.
+    followed: Option<&'static str>,
+    thread: JoinHandle<Result<Made, RouteError>>,
+}
+
+/// What it made, of which nothing holds yet.
+#[derive(Debug)]
+struct Made {
+    next: Holding,
+    file: RuleFile,
+    sessions: Vec<Session>,
+    warnings: Vec<String>,
+}
+
+/// What has come of rules that were being made.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// A reload.
+    Reloaded(Result<Reloaded, RouteError>),
+    /// Something that the rules go by beside the file was followed, or could not be.
+    Followed(String),
 }
 
 /// Rules that hold after a reload.
@@ -88,13 +120,14 @@ impl RouteRules {
     /// # Errors
     /// What the kernel refuses.
     pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
-        let (shared, holding) = (ShieldShared::create()?, Holding::default());
+        let (shared, holding) = (Arc::new(ShieldShared::create()?), Holding::default());
         Ok(Self {
             path: path.to_owned(),
             file,
             sessions: Vec::new(),
             shared,
             holding,
+            coming: None,
             reloads: 0,
             refused: None,
             stays: false,
@@ -117,8 +150,8 @@ impl RouteRules {
     /// # Errors
     /// Rules that say nothing on a port; what the kernel refuses.
     pub(crate) fn begin(&mut self, ports: &mut [RoutePort]) -> Result<Vec<String>, RouteError> {
-        let told = tags(&self.file, ports)?;
-        let next = self.prepare(&self.file, &self.sessions, ports)?;
+        let told = tags(&self.file, ports.iter().map(|port| port.seat().interface()))?;
+        let next = self.maker(ports)?.load(&self.file, &self.sessions)?;
         self.put(next, ports)?;
         self.keep(ports)?;
         Ok(told)
@@ -148,78 +181,95 @@ impl RouteRules {
         Ok(())
     }
 
-    /// Reads the file again, and has its rules hold in place of those of now: each packet meets the old ones or the new ones, and counters go on.
+    /// Whether rules are being made: no others can be meanwhile.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.coming.is_some()
+    }
+
+    /// Has a thread read the file again; [`RouteRules::came`] has its rules hold in place of those of now.
     ///
     /// # Errors
-    /// As for [`RouteRules::read`]; those of now go on then, and the status says why.
-    pub(crate) fn reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<Reloaded, RouteError> {
+    /// What the kernel refuses.
+    pub(crate) fn begin_reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        let (maker, asked) = (self.maker(ports)?, asked.clone());
+        let (path, sessions) = (self.path.clone(), self.sessions.clone());
+        self.begin_making(None, move || maker.read(&path, &asked, sessions))
+    }
+
+    fn begin_making(
+        &mut self,
+        followed: Option<&'static str>,
+        make: impl FnOnce() -> Result<Made, RouteError> + Send + 'static,
+    ) -> Result<(), RouteError> {
         let begun = Instant::now();
-        let done = self.try_reload(asked, ports);
-        self.refused = done.as_ref().err().map(ToString::to_string);
-        let warnings = done?;
-        self.reloads += 1;
-        let status::Holding { rules, built_in, expired } = self.holding();
-        Ok(Reloaded { rules, built_in, expired, seconds: begun.elapsed().as_secs_f64(), warnings })
+        let thread = thread::Builder::new().name("ek-rules".to_owned()).spawn(make);
+        let thread = thread.map_err(RouteError::system("start a thread that loads rules"))?;
+        self.coming = Some(Coming { begun, followed, thread });
+        Ok(())
     }
 
-    fn try_reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<Vec<String>, RouteError> {
-        if fs::metadata(&self.path).is_ok_and(|found| !found.is_file()) {
-            return Err(RouteError::NotReadTwice { path: self.path.clone() });
-        }
-        let file = file::read_for_router(&self.path)?;
-        let mut warnings = judged(asked, &file)?;
-        let mut sessions = self.sessions.clone();
-        asked.let_in(&mut sessions);
-        warnings.extend(tags(&file, ports)?);
-        let next = self.prepare(&file, &sessions, ports)?;
-        self.put(next, ports)?;
-        (self.file, self.sessions) = (file, sessions);
-        Ok(warnings)
+    /// Has the rules hold that have been made, if they are ready or `waits`: each packet meets the old ones or the new ones, and counters go
+    /// on. Where they could not be made those of now go on, and the status says why.
+    pub(crate) fn came(&mut self, ports: &mut [RoutePort], waits: bool) -> Option<Came> {
+        let Coming { begun, followed, thread } = self.coming.take_if(|it| waits || it.thread.is_finished())?;
+        let made = thread.join().unwrap_or_else(|_| {
+            let source = std::io::Error::other("the thread that loads them panicked");
+            Err(RouteError::System { operation: "make the rules", source })
+        });
+        let done = made.and_then(|Made { next, file, sessions, warnings }| {
+            self.put(next, ports)?;
+            (self.file, self.sessions) = (file, sessions);
+            Ok(warnings)
+        });
+        let Some(what) = followed else {
+            self.refused = done.as_ref().err().map(ToString::to_string);
+            return Some(Came::Reloaded(done.map(|warnings| {
+                self.reloads += 1;
+                let status::Holding { rules, built_in, expired } = self.holding();
+                Reloaded { rules, built_in, expired, seconds: begun.elapsed().as_secs_f64(), warnings }
+            })));
+        };
+        Some(Came::Followed(match done {
+            Ok(_) => what.to_owned(),
+            Err(error) => {
+                // Not each second.
+                self.holding.own = own_addresses().unwrap_or_default();
+                self.holding.read_at = Some(Now::read());
+                format!("{what} not: {error}; the rules hold as before, `evenkeel route reload` tries again")
+            }
+        }))
     }
 
-    /// Follows what the rules go by beside the file: this machine's addresses, of the management allow-list, and the wall clock, by which rules
-    /// expire. Says what was done, or could not be.
-    pub(crate) fn follow(&mut self, ports: &mut [RoutePort]) -> Option<String> {
-        // What cannot be read now can be in a second.
-        let own = own_addresses().ok()?;
+    /// Begins to follow what the rules go by beside the file: this machine's addresses, of the management allow-list, and the wall clock, by
+    /// which rules expire.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub(crate) fn follow(&mut self, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        // What cannot be read now can be in a second; and those that are being made are followed when they hold.
+        let (false, Ok(own)) = (self.is_busy(), own_addresses()) else { return Ok(()) };
         let allow_list = |own: &[IpAddr]| self.file.management.all(own, &self.sessions);
         let others = own != self.holding.own && allow_list(&own) != allow_list(&self.holding.own);
         let clock = self.holding.read_at.is_some_and(|then| expires_otherwise(&self.file, then, Now::read()));
         let what = match (others, clock) {
-            (false, false) => return None,
+            (false, false) => return Ok(()),
             (true, _) => "this machine has other addresses: the management allow-list follows",
             (false, true) => "the clock was set: rules that expire follow",
         };
-        let next = self.prepare(&self.file, &self.sessions, ports);
-        Some(match next.and_then(|next| self.put(next, ports)) {
-            Ok(()) => what.to_owned(),
-            Err(error) => {
-                // Not each second.
-                (self.holding.own, self.holding.read_at) = (own, Some(Now::read()));
-                format!("{what} not: {error}; the rules hold as before, `evenkeel route reload` tries again")
-            }
+        let (maker, file, sessions) = (self.maker(ports)?, self.file.clone(), self.sessions.clone());
+        self.begin_making(Some(what), move || {
+            Ok(Made { next: maker.load(&file, &sessions)?, file, sessions, warnings: Vec::new() })
         })
     }
 
-    /// Programs with the rules of `file`, one for each port.
-    fn prepare(&self, file: &RuleFile, sessions: &[Session], ports: &mut [RoutePort]) -> Result<Holding, RouteError> {
-        let own = own_addresses().map_err(RouteError::system("list this machine's addresses"))?;
-        let mut rules = file.rules.clone();
-        rules.rules.splice(0..0, file.management.all(&own, sessions));
-        let mut counters = self.holding.counters.clone();
-        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
-        let now = self.holding.shown.iter().map(|rule| rule.name.as_str());
-        counters.make_room(coming, now, || self.shared.counts_of(COUNTERS_MAX).rules);
-        let read_at = Now::read();
-        let tables = compile::tables(&rules, &mut counters, read_at)?;
-        let seats = ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?;
-        Ok(Holding {
-            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &self.shared)?,
-            counters,
-            shown: rules.rules.iter().map(status::rule).collect(),
-            default: status::verdict(rules.default),
-            own,
-            read_at: Some(read_at),
+    /// What rules are made with beside their file.
+    fn maker(&self, ports: &mut [RoutePort]) -> Result<Maker, RouteError> {
+        Ok(Maker {
+            interfaces: ports.iter().map(|port| port.seat().interface().to_owned()).collect(),
+            seats: ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?,
+            shared: Arc::clone(&self.shared),
+            counters: self.holding.counters.clone(),
+            now: self.holding.shown.iter().map(|rule| rule.name.clone()).collect(),
         })
     }
 
@@ -271,9 +321,54 @@ fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, RouteError>
     Ok(skipped.chain(asked.judge(file).map_err(harm)?).collect())
 }
 
+/// What makes rules, wherever it runs.
+struct Maker {
+    interfaces: Vec<String>,
+    /// By port.
+    seats: Vec<SeatMaps>,
+    shared: Arc<ShieldShared>,
+    /// Of the rules of now, and their names.
+    counters: Counters,
+    now: Vec<String>,
+}
+
+impl Maker {
+    /// Reads the file for whoever asks, and makes its rules.
+    fn read(self, path: &Path, asked: &Requester, mut sessions: Vec<Session>) -> Result<Made, RouteError> {
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(RouteError::NotReadTwice { path: path.to_owned() });
+        }
+        let file = file::read_for_router(path)?;
+        let mut warnings = judged(asked, &file)?;
+        asked.let_in(&mut sessions);
+        warnings.extend(tags(&file, self.interfaces.iter().map(String::as_str))?);
+        Ok(Made { next: self.load(&file, &sessions)?, file, sessions, warnings })
+    }
+
+    /// Programs with the rules of `file`, one for each port.
+    fn load(self, file: &RuleFile, sessions: &[Session]) -> Result<Holding, RouteError> {
+        let Self { seats, shared, mut counters, now, .. } = self;
+        let own = own_addresses().map_err(RouteError::system("list this machine's addresses"))?;
+        let mut rules = file.rules.clone();
+        rules.rules.splice(0..0, file.management.all(&own, sessions));
+        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
+        counters.make_room(coming, now.iter().map(String::as_str), || shared.counts_of(COUNTERS_MAX).rules);
+        let read_at = Now::read();
+        let tables = compile::tables(&rules, &mut counters, read_at)?;
+        Ok(Holding {
+            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &shared)?,
+            counters,
+            shown: rules.rules.iter().map(status::rule).collect(),
+            default: status::verdict(rules.default),
+            own,
+            read_at: Some(read_at),
+        })
+    }
+}
+
 /// Refuses rules about VLAN tags where a port's program does not see them; what nobody can tell is told.
-fn tags(file: &RuleFile, ports: &[RoutePort]) -> Result<Vec<String>, RouteError> {
+fn tags<'a>(file: &RuleFile, ports: impl Iterator<Item = &'a str>) -> Result<Vec<String>, RouteError> {
     let Some(rule) = file.rules.rules.iter().find(|rule| !rule.when.vlan.is_empty()) else { return Ok(Vec::new()) };
-    let of = |port: &RoutePort| offloads::sees_tags(port.seat().interface(), &rule.name).transpose();
-    Ok(ports.iter().filter_map(of).collect::<Result<_, _>>()?)
+    let of = |port: &str| offloads::sees_tags(port, &rule.name).transpose();
+    Ok(ports.filter_map(of).collect::<Result<_, _>>()?)
 }

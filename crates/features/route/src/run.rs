@@ -34,7 +34,7 @@ use crate::{
     cpus::{self, Lots},
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan, slots},
-    rules::{Reloaded, RouteRules},
+    rules::{Came, Reloaded, RouteRules},
     shadow,
     stay::Stay,
 };
@@ -100,6 +100,10 @@ pub struct Router {
     /// Ports that were told of as ended.
     ended: BTreeSet<String>,
     rules: Option<RouteRules>,
+    /// How a reload went that nobody has asked about yet.
+    reloaded: Option<Result<Reloaded, RouteError>>,
+    /// What rules have followed, to be told.
+    followed: Vec<String>,
 }
 
 impl Router {
@@ -174,6 +178,8 @@ impl Router {
             begun: Instant::now(),
             ended: BTreeSet::new(),
             rules,
+            reloaded: None,
+            followed: Vec::new(),
             settings,
             tables,
             ports,
@@ -272,12 +278,45 @@ impl Router {
         Ok(())
     }
 
-    /// Reads the file of rules again, and has its rules hold.
+    /// Reads the file of rules again, and has its rules hold; comes back when they do.
     ///
     /// # Errors
     /// There is none; the new rules are wrong, or would cut off who asks: those of now go on.
     pub fn reload(&mut self, asked: &Requester) -> Result<Reloaded, RouteError> {
-        self.rules.as_mut().ok_or(RouteError::NoRules)?.reload(asked, &mut self.ports)
+        let rules = self.rules.as_mut().ok_or(RouteError::NoRules)?;
+        // Those that are being made come first.
+        let earlier = rules.came(&mut self.ports, true);
+        rules.begin_reload(asked, &mut self.ports)?;
+        let reloaded = rules.came(&mut self.ports, true);
+        self.note_rules(earlier);
+        self.note_rules(reloaded);
+        self.take_reloaded().unwrap_or(Err(RouteError::NoRules))
+    }
+
+    /// Begins to read the file of rules again, beside the loop: [`Router::take_reloaded`] tells how it went, [`Router::turn`] has them hold.
+    ///
+    /// # Errors
+    /// There is none; what the kernel refuses.
+    pub fn begin_reload(&mut self, asked: &Requester) -> Result<(), RouteError> {
+        self.rules.as_mut().ok_or(RouteError::NoRules)?.begin_reload(asked, &mut self.ports)
+    }
+
+    /// Whether rules are being made: a reload can begin once they hold.
+    pub fn makes_rules(&self) -> bool {
+        self.rules.as_ref().is_some_and(RouteRules::is_busy)
+    }
+
+    /// How the last reload went, once.
+    pub fn take_reloaded(&mut self) -> Option<Result<Reloaded, RouteError>> {
+        self.reloaded.take()
+    }
+
+    fn note_rules(&mut self, came: Option<Came>) {
+        match came {
+            Some(Came::Reloaded(result)) => self.reloaded = Some(result),
+            Some(Came::Followed(what)) => self.followed.push(what),
+            None => {}
+        }
     }
 
     /// The rules before the fast path.
@@ -365,6 +404,9 @@ impl Router {
             self.judge(happened)?;
         }
         self.end_trial(happened)?;
+        let came = self.rules.as_mut().and_then(|rules| rules.came(&mut self.ports, false));
+        self.note_rules(came);
+        happened.extend(self.followed.drain(..).map(|what| RouteEvent::Rules { what }));
         if due {
             self.refreshed = Instant::now();
             self.refresh(happened)?;
@@ -386,8 +428,9 @@ impl Router {
             self.deal(&online)?;
             happened.push(RouteEvent::Cpus { cpus: online });
         }
-        let told = self.rules.as_mut().and_then(|rules| rules.follow(&mut self.ports));
-        happened.extend(told.map(|what| RouteEvent::Rules { what }));
+        if let Some(Err(error)) = self.rules.as_mut().map(|rules| rules.follow(&mut self.ports)) {
+            self.followed.push(format!("the rules follow neither addresses nor the clock: {error}"));
+        }
         for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let why = port.seat().why_ended().unwrap_or_default();

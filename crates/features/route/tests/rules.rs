@@ -362,6 +362,49 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
+    let Some(world) = World::new("rrbes") else { return };
+    let drops = |port: u16| {
+        format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
+    };
+    let frames: Vec<_> = [53, 54].iter().map(|&to| Sent { ports: [1, to], ..UDP }.frame(to)).collect();
+    world.ports[0].space().run(|| {
+        let mut router = world.start(&drops(53)).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
+        world.bed.file("rules.toml", drops(54));
+        router.begin_reload(&Requester::default()).unwrap();
+        // Made or not: they hold once the loop has taken them.
+        assert!(router.makes_rules() && router.take_reloaded().is_none());
+        assert_eq!(world.crossed(&frames), [54]);
+        let reloaded = testbed::wait_for("the rules are made", || {
+            router.turn(Duration::from_millis(10)).unwrap();
+            router.take_reloaded()
+        });
+        assert_eq!((reloaded.unwrap().rules, router.makes_rules()), (1, false));
+        assert_eq!(world.crossed(&frames), [53]);
+
+        // An obstacle that comes while rules are made turns the fast path off, and the rules come to hold all the same.
+        world.bed.file("rules.toml", drops(53));
+        router.begin_reload(&Requester::default()).unwrap();
+        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
+        wait("the kernel forwards", || {
+            router.turn(Duration::from_millis(10)).unwrap();
+            router.mode() == RouteMode::Standard
+        });
+        wait("the rules are made", || {
+            router.turn(Duration::from_millis(10)).unwrap();
+            !router.makes_rules()
+        });
+        assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
+        assert_eq!(world.crossed(&frames), [54]);
+        // One that is asked for at once waits for the one before.
+        router.begin_reload(&Requester::default()).unwrap();
+        router.reload(&Requester::default()).unwrap();
+        assert_eq!(router.status().unwrap().rules.unwrap().reloads, 4);
+    });
+}
+
+#[test]
 fn rules_are_read_again_while_cpus_change_and_counters_go_on() {
     let Some(world) = World::new("rrcre") else { return };
     let drops = |port: u16| {

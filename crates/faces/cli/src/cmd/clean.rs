@@ -9,7 +9,7 @@ use sys::privilege::{self, Capability};
 
 use crate::failure::{Failure, Outcome, note, print, print_json};
 
-/// Remove what a killed run of evenkeel left behind: labs, and files of routers.
+/// Remove what killed runs left behind: labs, and files of routers.
 ///
 /// Example: evenkeel clean --dry-run
 ///

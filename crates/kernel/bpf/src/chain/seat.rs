@@ -335,9 +335,10 @@ impl Seat {
     /// it cannot be asked.
     pub fn is_over(path: &Path) -> bool {
         let info = open_pin(path).ok().and_then(|link| link_info(link.as_fd()).ok());
-        // SAFETY: for an XDP link the kernel fills this member of the union, and zeros are valid too.
         info.is_some_and(|info| {
-            info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && unsafe { info.__bindgen_anon_1.xdp.ifindex } == 0
+            // SAFETY: for an XDP link the kernel fills this member of the union, and zeros are valid too.
+            let on = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+            info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && on == 0
         })
     }
 
