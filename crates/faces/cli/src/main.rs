@@ -13,6 +13,7 @@ mod numbers;
 mod output;
 mod periods;
 mod signals;
+mod terminal;
 mod time;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn current_name(root: &clap::Command, words: impl Iterator<Item = String>, flag:
 
 fn main() -> ExitCode {
     cmd::complete();
+    terminal::write_from_anywhere();
     let result = match Cli::try_parse() {
         Ok(cli) => cli.verb.run(),
         // The help, too, is an answer that can be lost.

@@ -1,7 +1,6 @@
 //! Intervals that are measured one after the other, and a bar for steps.
 
 use std::{
-    io::{self, IsTerminal},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -15,6 +14,7 @@ use serde::Serialize;
 use crate::{
     failure::{Failure, print},
     numbers::number,
+    terminal::is_interactive,
     time::interval,
 };
 
@@ -40,9 +40,9 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
-    /// A live view is shown on a terminal, unless text or JSON is asked for.
+    /// A live view is shown in the foreground of a terminal, unless text or JSON is asked for.
     pub(crate) fn are_live(&self) -> bool {
-        !self.once && !self.json && io::stdin().is_terminal() && io::stdout().is_terminal()
+        !self.once && !self.json && is_interactive()
     }
 
     /// The number after which a live view ends.

@@ -69,6 +69,22 @@ fn without_a_router_each_question_says_so_on_stderr_alone() {
 }
 
 #[test]
+fn a_router_that_hangs_is_named_and_ended_by_stop() {
+    let Some(world) = World::new("rthang") else { return };
+    let running = world.run(&["--trial", "0"]);
+    running.signal(Signal::SIGSTOP);
+    let status = world.ask(&["status"]);
+    assert_eq!(status.status.code(), Some(3));
+    assert!(said(&status).contains(&format!("process {} does not answer", running.pid())), "{}", said(&status));
+    let stop = world.ask(&["stop", "--json"]);
+    assert_eq!((stop.status.code(), json(&stop)["done"].clone()), (Some(0), Value::Bool(true)), "{}", said(&stop));
+    assert!(!running.end().success());
+    assert_eq!(world.ask(&["stop"]).status.code(), Some(1), "nothing is left to be stopped");
+    assert!(world.crosses());
+    assert!(world.run(&["--trial", "0"]).stop(Signal::SIGTERM).success());
+}
+
+#[test]
 fn a_killed_router_leaves_the_kernel_forwarding_and_nothing_behind() {
     let Some(world) = World::new("rtkill") else { return };
     let running = world.run(&["--trial", "0"]);

@@ -76,6 +76,38 @@ fn an_interface_that_is_removed_ends_its_shield_with_nothing_left() {
     nothing_is_left(&bed, &interface);
 }
 
+#[test]
+fn a_shield_whose_process_hangs_is_shown_by_its_maps_and_removed() {
+    let Some(mut bed) = bed("ekskh") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &["--fail", "closed"]);
+    let interface = bed.interface.clone();
+    let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).expect("stopped");
+    let refused = bed.shield(&["reload", &interface]);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(said(&refused).contains(&format!("process {pid} does not answer")), "{}", said(&refused));
+    bed.wait("it has failed closed", || bed.come_through(10, 1) == 0);
+    assert!(bed.warnings().contains(&format!("kill -9 {pid}")), "{}", bed.warnings());
+    let list = bed.shield(&["list", "--json"]);
+    let list = testbed::json(&list);
+    assert_eq!((&list["shields"][0]["failed"], &list["shields"][0]["error"]), (&true.into(), &serde_json::Value::Null));
+    bed.shield_does(&["stop", &interface]);
+    assert_eq!(bed.come_through(9, 3), 3);
+    nothing_is_left(&bed, &interface);
+    assert!(!bed.ended().success());
+
+    // The shield stays if that is asked for.
+    bed.run(&rules, &["--fail", "closed"]);
+    let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).expect("stopped");
+    bed.shield_does(&["stop", "--leave", &interface]);
+    assert!(!bed.ended().success());
+    assert_eq!(bed.status()["pid"], serde_json::Value::Null);
+    bed.shield_does(&["stop", &interface]);
+    nothing_is_left(&bed, &interface);
+}
+
 /// A shell's script in the host's network namespace, in a mount namespace of its own in which /sys/fs/bpf is a plain folder. With `first` its
 /// first process is process 1 there.
 fn without_bpf_file_system(bed: &ShieldBed, first: bool, script: &str) -> std::process::Output {

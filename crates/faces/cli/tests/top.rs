@@ -41,6 +41,19 @@ fn text_without_a_terminal_ends_by_itself() {
 }
 
 #[test]
+fn in_the_background_of_a_terminal_there_is_no_view_and_nothing_stops() {
+    // With `tostop` a line from the background stops a job too.
+    let job =
+        format!("stty tostop; '{}' top --interval 0.1 & wait $!; echo ended by $?", env!("CARGO_BIN_EXE_evenkeel"));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &format!("bash -mc \"{job}\""), "/dev/null"]);
+    let output = script.output().expect("script starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("interval 0.10 s") && text.contains("ended by 0"), "{text}");
+    assert!(!text.contains("\u{1b}[?1049h"), "no screen of its own: {text}");
+}
+
+#[test]
 fn wrong_use_says_what_and_ends_with_2() {
     for (arguments, says) in [
         (["--root", "x.tar"].as_slice(), "--settings"),

@@ -209,13 +209,21 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
 }
 
-/// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left.
+/// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left. One that does not
+/// answer is killed: its id.
 ///
 /// # Errors
-/// As [`ask`], unless rules were left; they cannot be taken off.
-pub fn stop() -> Result<Answer, RouteError> {
+/// As [`ask`], unless rules were left; it cannot be ended; its rules cannot be taken off.
+pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
+    let mut killed = None;
     let answer = match ask(&Command::Stop) {
         Err(RouteError::None) if !stay::left().is_empty() => Answer::Done,
+        Err(RouteError::Serve(silent @ ServeError::Silent { .. })) => {
+            killed = Some(control::end_silent(silent)?);
+            // It is gone when its lock is free; its files go with that.
+            drop(Paths::here().lock()?);
+            Answer::Done
+        }
         answer => answer?,
     };
     let asked = Instant::now();
@@ -223,7 +231,7 @@ pub fn stop() -> Result<Answer, RouteError> {
         thread::sleep(TURN);
     }
     stay::take_off()?;
-    Ok(answer)
+    Ok((answer, killed))
 }
 
 /// Runs the router until a signal or somebody asks it to end; tells of what happens.

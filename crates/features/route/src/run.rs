@@ -10,7 +10,8 @@ use std::{
 };
 
 use bpf::{
-    ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, takes_redirected_frames,
+    ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain,
+    takes_redirected_frames,
 };
 use host::{
     interface::NoInterface,
@@ -106,6 +107,43 @@ pub struct Router {
     followed: Vec<String>,
 }
 
+/// Puts the programs on their ports, behind `rules`. Also what is to be told of the rules.
+fn put(
+    settings: &RouteSettings,
+    evidence: &Evidence,
+    tables: &RouteTables,
+    applied: &RoutePlan,
+    stay: &Stay,
+    rules: Option<&mut RouteRules>,
+) -> Result<(Vec<RoutePort>, Vec<String>), RouteError> {
+    // Of hardware a driver finishes what it hands over, but for what only generic XDP gets.
+    let virtual_one = |name: &str| evidence.links.values().any(|link| link.name == name && !link.kind.is_empty());
+    let unfinished = |name: &str| settings.xdp == XdpMode::Generic || virtual_one(name);
+    let mut ports = Vec::new();
+    for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
+        let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
+        ports.push(match stay.left_on(name)? {
+            Some(left) => {
+                let port = RoutePort::take_over(tables, number, &left, mac, unfinished(name))?;
+                let runs = port.seat().mode();
+                if runs != settings.xdp {
+                    return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
+                }
+                port
+            }
+            None => RoutePort::load(tables, number, name, mac, settings.xdp, unfinished(name))?,
+        });
+    }
+    let told = match rules {
+        Some(rules) => rules.begin(&mut ports)?,
+        None => {
+            ports.iter_mut().try_for_each(RoutePort::put)?;
+            Vec::new()
+        }
+    };
+    Ok((ports, told))
+}
+
 impl Router {
     /// Puts the programs on their ports, in mode standard. [`Router::set_mode`] switches.
     ///
@@ -137,29 +175,9 @@ impl Router {
         }
         let tables = RouteTables::create(slots(settings.slots, &evidence.routes))?;
         tables.set_mode(RouteMode::Standard, false);
-        // Of hardware a driver finishes what it hands over, but for what only generic XDP gets.
-        let virtual_one = |name: &str| evidence.links.values().any(|link| link.name == name && !link.kind.is_empty());
-        let unfinished = |name: &str| settings.xdp == XdpMode::Generic || virtual_one(name);
-        let mut ports = Vec::new();
-        for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
-            let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
-            ports.push(match stay.left_on(name)? {
-                Some(left) => {
-                    let port = RoutePort::take_over(&tables, number, &left, mac, unfinished(name))?;
-                    let runs = port.seat().mode();
-                    if runs != settings.xdp {
-                        return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
-                    }
-                    port
-                }
-                None => RoutePort::load(&tables, number, name, mac, settings.xdp, unfinished(name))?,
-            });
-        }
-        let mut told = Vec::new();
-        match &mut rules {
-            Some(rules) => told = rules.begin(&mut ports)?,
-            None => ports.iter_mut().try_for_each(RoutePort::put)?,
-        }
+        let is_raced = |error: &RouteError| matches!(error, RouteError::Xdp(error) if error.is_raced());
+        let put = || put(&settings, &evidence, &tables, &applied, &stay, rules.as_mut());
+        let (ports, told) = chain::together(is_raced, put)?;
         let watch = RouteWatch::attach(&tables)?;
         let mut router = Self {
             obstacles: obstacles(&evidence, &settings.ports, consent(settings.mode, settings.mark), settings.xdp),

@@ -24,7 +24,7 @@ pub(crate) mod warnings;
 pub mod xdp;
 
 pub use challenge::challenge_here;
-pub use command::{Answer, Command, Reloaded};
+pub use command::{Answer, Command, Reloaded, end_silent};
 pub use control::{Control, Upkeep};
 pub use event_loop::{Ended, Message, Request};
 pub use outside::outside;

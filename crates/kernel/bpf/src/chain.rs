@@ -22,7 +22,7 @@ pub use seat::{Seat, SeatMaps};
 pub use state::RuleNames;
 pub(crate) use state::{ChainState, STATE};
 
-use std::{os::fd::AsFd, sync::atomic::Ordering};
+use std::{os::fd::AsFd, sync::atomic::Ordering, thread::sleep, time::Duration};
 
 use crate::{
     link::{CHAIN, program_name},
@@ -82,6 +82,22 @@ impl Place {
             Self::End => "a receiver",
         }
     }
+}
+
+/// Has `start` begin again, for about a second, while it fails because another feature put the chain on the interface after this one had
+/// looked: the next time it joins that chain.
+///
+/// # Errors
+/// Those of `start`.
+pub fn together<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    const AGAIN: (u32, Duration) = (20, Duration::from_millis(50));
+    for _ in 0..AGAIN.0 {
+        match start() {
+            Err(error) if is_raced(&error) => sleep(AGAIN.1),
+            done => return done,
+        }
+    }
+    start()
 }
 
 /// Whether a program of that name is the resident one of a chain, of this or another version.

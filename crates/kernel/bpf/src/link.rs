@@ -68,6 +68,8 @@ pub enum XdpError {
     Occupied { interface: String, attached: Attached },
     #[error("{interface} has {place} already (program {id}): end that one first")]
     Taken { interface: String, place: &'static str, id: u32 },
+    #[error("another of evenkeel's features came to {interface} at the same moment; start this one again")]
+    Raced { interface: String },
     #[error("{interface} runs evenkeel's chain in {runs} mode, for {users}: join it in that mode, not in {asked} mode")]
     OtherMode { interface: String, runs: XdpMode, asked: XdpMode, users: String },
     #[error(
@@ -108,6 +110,11 @@ impl XdpError {
         ProgramError::Setting(text).into()
     }
 
+    /// Another feature's chain came at the same moment ([`crate::chain::together`]).
+    pub fn is_raced(&self) -> bool {
+        matches!(self, Self::Raced { .. })
+    }
+
     /// A privilege was missing (EPERM).
     pub fn is_denied(&self) -> bool {
         match self {
@@ -124,6 +131,7 @@ impl Classified for XdpError {
             Self::NoInterface { .. }
             | Self::Occupied { .. }
             | Self::Taken { .. }
+            | Self::Raced { .. }
             | Self::OtherMode { .. }
             | Self::OtherChain { .. }
             | Self::NoNative { .. }

@@ -3,11 +3,15 @@
 mod shield_bed;
 
 use std::{
+    any::Any,
     env,
     io::{BufRead, BufReader},
     net::UdpSocket,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -204,6 +208,81 @@ fn captures_before_and_behind_say_what_became_of_each_frame() {
         }
         drop(behind_tap);
         tap(TapPlace::Behind).expect("it is free again");
+    });
+}
+
+/// Begins in threads of this namespace, all at the same moment.
+fn at_once<T: Send>(starts: &[&(dyn Fn() -> T + Sync)]) -> Vec<T> {
+    let namespace = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+    let (namespace, together) = (&namespace, &Barrier::new(starts.len()));
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for &start in starts {
+            threads.push(scope.spawn(move || {
+                nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                together.wait();
+                start()
+            }));
+        }
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn those_who_come_at_the_same_moment_share_the_interface() {
+    in_namespace(|| {
+        let joins = |place| {
+            move || chain::together(XdpError::is_raced, || tap(place)).map(|tap| Box::new(tap) as Box<dyn Any + Send>)
+        };
+        let filter = || {
+            let start = || {
+                let (mut link, shared) = (ShieldLink::take("ekB", XdpMode::Native)?, ShieldShared::create().unwrap());
+                link.put(&program(&link, &shared))?;
+                Ok::<_, XdpError>(Box::new((link, shared)) as Box<dyn Any + Send>)
+            };
+            chain::together(XdpError::is_raced, start)
+        };
+        let (before, behind) = (joins(TapPlace::Before), joins(TapPlace::Behind));
+        for round in 0..turns(20) {
+            let held = at_once(&[&filter, &before, &behind]);
+            for it in &held {
+                assert!(it.is_ok(), "round {round}: {:?}", it.as_ref().err());
+            }
+            let users = chain::users(attached("ekB").unwrap().unwrap().id);
+            let places: Vec<Place> = users.iter().map(|(place, _)| *place).collect();
+            assert_eq!(places, [Place::Before, Place::Filter, Place::Behind, Place::Crossing], "round {round}");
+            drop(held);
+            wait("the chain is gone", || attached("ekB").unwrap().is_none());
+        }
+    });
+}
+
+#[test]
+fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_told() {
+    in_namespace(|| {
+        let start = || chain::together(XdpError::is_raced, || tap(TapPlace::Before));
+        for round in 0..turns(20) {
+            // Beside a chain that runs already, and without one.
+            let filter = (round % 2 == 0).then(Filter::new);
+            let (mut held, refused): (Vec<_>, Vec<_>) = at_once(&[&start, &start]).into_iter().partition(Result::is_ok);
+            assert_eq!((held.len(), refused.len()), (1, 1), "round {round}");
+            match refused.into_iter().next().unwrap() {
+                Err(XdpError::Taken { place, .. }) => assert!(place.contains("capture"), "{place}"),
+                other => panic!("round {round}: {:?}", other.err()),
+            }
+            let (tap, mut readers) = held.remove(0).unwrap();
+            send(PASSED, 0..5);
+            let mut seen = Vec::new();
+            wait("the one that has it sees the frames", || {
+                seen.extend(read(&mut readers));
+                seen.len() == 5
+            });
+            if filter.is_some() {
+                assert!(seen.iter().all(|(_, verdict)| verdict.is_some_and(|verdict| verdict.counter() == Some(1))));
+            }
+            drop((tap, filter));
+            wait("the chain is gone", || attached("ekB").unwrap().is_none());
+        }
     });
 }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use bpf::{
-    Tap, TapPlace, TapReader, TapSettings, TapStamp, XdpMode,
-    chain::{RuleNames, Seat},
+    Tap, TapPlace, TapReader, TapSettings, TapStamp, XdpError, XdpMode,
+    chain::{self, RuleNames, Seat},
 };
 use model::verdict::Verdict;
 use nix::time::{ClockId, clock_gettime};
@@ -144,9 +144,13 @@ impl TapSource {
             numa_node: options.numa_node,
         };
         let filter = filter(&options.filter, BACKEND, interface)?;
-        let mut tap = Tap::load(interface, options.mode, settings, filter.as_ref()).map_err(explain)?;
+        let start = || {
+            let mut tap = Tap::load(interface, options.mode, settings, filter.as_ref())?;
+            tap.attach()?;
+            Ok(tap)
+        };
+        let mut tap = chain::together(XdpError::is_raced, start).map_err(explain)?;
         let rings = tap.take_readers();
-        tap.attach().map_err(explain)?;
         let mode = tap.seat().map_or(options.mode, Seat::mode);
         let names = tap.seat().map(Seat::rule_names).transpose().map_err(explain)?.map(Arc::new);
         let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, companion });

@@ -95,6 +95,7 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
         }
         other @ (XdpError::Occupied { .. }
         | XdpError::Taken { .. }
+        | XdpError::Raced { .. }
         | XdpError::OtherMode { .. }
         | XdpError::OtherChain { .. }
         | XdpError::NoNative { .. }

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Connections that are served at once; more wait in the kernel's queue.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// The end of one of them is looked for this often while all are taken.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
 

@@ -3,17 +3,32 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        fd::AsRawFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Sender},
+        mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::{Signal, kill},
+        socket::{
+            AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
+            sockopt::{PeerCredentials, SendTimeout},
+        },
+        time::TimeVal,
+    },
+    unistd::Pid,
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -23,6 +38,10 @@ use crate::{
 
 /// The listener looks this often whether it is to end.
 const ACCEPT_PERIOD: Duration = Duration::from_millis(50);
+/// A process that works gives a sign of life this often until it has the answer: a space, which JSON may begin with.
+const SIGN_PERIOD: Duration = Duration::from_millis(400);
+/// One that gives none for so long hangs, or is stopped.
+const SILENCE: Duration = Duration::from_secs(2);
 /// The longest that an answer may take: a million prefixes take seconds to be read.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A process that has said that it ends may take so long to.
@@ -97,7 +116,16 @@ fn serve<C: DeserializeOwned, A: Serialize>(stream: &UnixStream, to: &Sender<Req
     let (answer_to, answers) = mpsc::channel();
     let ended = || io::Error::other("the process ends");
     to.send((serde_json::from_str(&line)?, answer_to)).map_err(|_| ended())?;
-    let answer = answers.recv_timeout(ANSWER_TIMEOUT).map_err(|_| ended())?;
+    let asked = Instant::now();
+    let answer = loop {
+        match answers.recv_timeout(SIGN_PERIOD) {
+            Ok(answer) => break answer,
+            Err(RecvTimeoutError::Timeout) if asked.elapsed() < ANSWER_TIMEOUT => {
+                Deadline::new(stream, CLIENT_TIMEOUT).write_all(b" ")?;
+            }
+            Err(_) => return Err(ended()),
+        }
+    };
     Deadline::new(stream, CLIENT_TIMEOUT).write_all(&json_line(&answer)?)
 }
 
@@ -110,18 +138,22 @@ fn json_line(value: &impl Serialize) -> io::Result<Vec<u8>> {
 /// Asks the process that listens at `path`; none: nobody does.
 ///
 /// # Errors
-/// It does not answer, or it is another user's.
+/// [`ServeError::Silent`] if it gives no sign of life for two seconds; it answers something else, or it is another user's.
 pub fn ask<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Result<Option<A>, ServeError> {
     let begun = Instant::now();
     loop {
         match ask_once(path, command) {
             // It ends just now: soon nobody listens any more, or the next one does.
-            Err(error) if is_reset(&error) && begun.elapsed() < END_TIMEOUT => thread::sleep(ACCEPT_PERIOD),
-            answer => {
-                let failed =
-                    |source| ServeError::File { operation: "ask the process at", path: path.to_owned(), source };
-                return answer.map_err(failed);
+            Err(Failed { source, .. }) if is_reset(&source) && begun.elapsed() < END_TIMEOUT => {
+                thread::sleep(ACCEPT_PERIOD);
             }
+            Err(Failed { source, pid }) if is_silence(&source) => {
+                return Err(ServeError::Silent { path: path.to_owned(), pid });
+            }
+            Err(Failed { source, .. }) => {
+                return Err(ServeError::File { operation: "ask the process at", path: path.to_owned(), source });
+            }
+            Ok(answer) => return Ok(answer),
         }
     }
 }
@@ -130,18 +162,77 @@ fn is_reset(error: &io::Error) -> bool {
     [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof].contains(&error.kind())
 }
 
-fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> io::Result<Option<A>> {
-    let mut stream = match UnixStream::connect(path) {
+fn is_silence(error: &io::Error) -> bool {
+    [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
+}
+
+/// Why a question was not answered, and the process that listens, if it is known.
+#[derive(Debug)]
+struct Failed {
+    source: io::Error,
+    pid: Option<u32>,
+}
+
+impl From<io::Error> for Failed {
+    fn from(source: io::Error) -> Self {
+        Self { source, pid: None }
+    }
+}
+
+fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Result<Option<A>, Failed> {
+    let stream = match connected(path) {
         Ok(stream) => stream,
-        // Another user's: whether somebody listens cannot be known.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+        // Another user's: whether somebody listens cannot be known. One whose queue is full accepts nobody any more.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied || is_silence(&error) => return Err(error.into()),
         Err(_) => return Ok(None),
     };
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let pid = listener_of(&stream);
+    converse(&stream, command).map(Some).map_err(|source| Failed { source, pid })
+}
+
+/// A connection that waits for nothing longer than [`SILENCE`], not even for its beginning.
+fn connected(path: &Path) -> io::Result<UnixStream> {
+    let stream = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&stream, SendTimeout, &TimeVal::new(SILENCE.as_secs() as i64, 0))?;
+    connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let stream = UnixStream::from(stream);
+    stream.set_read_timeout(Some(SILENCE))?;
+    Ok(stream)
+}
+
+/// The process that made the socket; none: it is in another PID namespace.
+fn listener_of(stream: &UnixStream) -> Option<u32> {
+    let pid = getsockopt(stream, PeerCredentials).ok()?.pid();
+    u32::try_from(pid).ok().filter(|&pid| pid != 0)
+}
+
+fn converse<C: Serialize, A: DeserializeOwned>(mut stream: &UnixStream, command: &C) -> io::Result<A> {
     stream.write_all(&json_line(command)?)?;
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line)?;
-    Ok(Some(serde_json::from_str(&line)?))
+    BufReader::new(stream).read_line(&mut line)?;
+    match line.trim().is_empty() {
+        true => Err(ErrorKind::UnexpectedEof.into()),
+        false => Ok(serde_json::from_str(&line)?),
+    }
+}
+
+/// Ends a process that [`ask`] found silent, by SIGKILL. It is gone, or about to be, when this comes back: take its [`lock`](crate::lock())
+/// to wait for that.
+///
+/// # Errors
+/// It may not be ended, or which one it is cannot be known from here.
+pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
+    let ServeError::Silent { path, pid: Some(pid) } = &silent else { return Err(silent) };
+    // Still the one that listens there: its number goes to nobody else meanwhile.
+    let stream = connected(path).ok().filter(|stream| listener_of(stream) == Some(*pid));
+    match (stream, i32::try_from(*pid)) {
+        (None, _) => Ok(*pid),
+        (Some(_), Ok(number)) => match kill(Pid::from_raw(number), Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(*pid),
+            Err(_) => Err(silent),
+        },
+        (Some(_), Err(_)) => Err(silent),
+    }
 }
 
 #[cfg(test)]
@@ -163,5 +254,37 @@ mod tests {
         drop(listener);
         answers.join().unwrap();
         assert_eq!(ask::<u32, u32>(&path, &7).unwrap(), None, "nobody listens any more");
+    }
+
+    #[test]
+    fn one_that_works_long_is_waited_for_and_one_that_says_nothing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let (to, requests) = mpsc::channel::<Request<u32, u32>>();
+        let listener = Listener::start(&path, to).unwrap();
+        let slow = thread::spawn(move || {
+            let (command, to) = requests.recv().unwrap();
+            thread::sleep(SILENCE + SIGN_PERIOD);
+            to.send(2 * command).unwrap();
+        });
+        assert_eq!(ask(&path, &7).unwrap(), Some(14));
+        slow.join().unwrap();
+        drop(listener);
+        std::fs::remove_file(&path).unwrap();
+        let _hangs = UnixListener::bind(&path).unwrap();
+        match ask::<u32, u32>(&path, &7) {
+            Err(ServeError::Silent { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_full_is_silence_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let hangs = UnixListener::bind(&path).unwrap();
+        nix::sys::socket::listen(&hangs, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+        let _waits = UnixStream::connect(&path).unwrap();
+        assert!(matches!(ask::<u32, u32>(&path, &7), Err(ServeError::Silent { pid: None, .. })));
     }
 }

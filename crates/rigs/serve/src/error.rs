@@ -1,6 +1,9 @@
 //! What can go wrong in serving.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use host::file::FileError;
 use model::{Classified, ErrorClass};
@@ -13,6 +16,8 @@ pub enum ServeError {
     File { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("process {pid} holds {}", path.display())]
     Locked { path: PathBuf, pid: String },
+    #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", who(*pid, path), number(*pid))]
+    Silent { path: PathBuf, pid: Option<u32> },
     #[error("cannot {operation} the file of events {}: {source}", path.display())]
     EventLog { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot run the hook {program} for the event `{event}`: {reason}")]
@@ -23,6 +28,14 @@ pub enum ServeError {
     MetricsThread { source: io::Error },
     #[error("cannot answer for metrics on 127.0.0.1:{port}: {source}; choose another port")]
     MetricsPort { port: u16, source: io::Error },
+}
+
+fn who(pid: Option<u32>, path: &Path) -> String {
+    pid.map_or_else(|| format!("the process at {}", path.display()), |pid| format!("process {pid}"))
+}
+
+fn number(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string())
 }
 
 impl Classified for ServeError {

@@ -254,7 +254,7 @@ struct ReloadArgs {
     json: bool,
 }
 
-/// End the fast path. The kernel forwards.
+/// End the fast path. The kernel forwards. A process that does not answer for two seconds is killed.
 #[derive(Debug, Args)]
 struct StopArgs {
     /// Print JSON (schema evenkeel.route.stop/1).
@@ -355,7 +355,10 @@ fn reload(args: &ReloadArgs) -> Result<Result<Outcome, Failure>, RouteError> {
 }
 
 fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
-    let answer = control::stop()?;
+    let (answer, killed) = control::stop()?;
+    if let Some(pid) = killed {
+        note(format_args!("process {pid} did not answer and was killed"));
+    }
     Ok(conclude("route.stop", args.json, &answer, "the fast path is gone; the kernel forwards"))
 }
 

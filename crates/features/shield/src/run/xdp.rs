@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bpf::{
-    XdpMode,
+    XdpMode, chain,
     filter::{
         Between, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldCounts, ShieldLink,
         ShieldShared,
@@ -86,8 +86,13 @@ pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldE
     })
 }
 
-/// Starts it if nobody else has the interface.
+/// Starts it if nobody else has the interface, be it beside others that come to it at the same moment.
 fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
+    let is_raced = |error: &ShieldError| matches!(error, ShieldError::Xdp(error) if error.is_raced());
+    chain::together(is_raced, || once(settings.clone(), file.clone(), notes.clone()))
+}
+
+fn once(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
     let mut lock = Some(owner::take(&settings)?);
     let left = Leftover::find(&settings)?;
     let fresh = left.is_none();

@@ -28,8 +28,13 @@ impl AtEnd {
         interface: &str,
         mode: XdpMode,
     ) -> Result<Self, XdpError> {
-        if attached(interface)?.is_none_or(|runs| !is_chain(&runs.name)) {
-            return XdpLink::attach(program, name, interface, mode).map(Self::Alone);
+        let has_chain = || Ok::<_, XdpError>(attached(interface)?.is_some_and(|runs| is_chain(&runs.name)));
+        if !has_chain()? {
+            match XdpLink::attach(program, name, interface, mode) {
+                // A chain came in between.
+                Err(_) if has_chain()? => {}
+                alone => return alone.map(Self::Alone),
+            }
         }
         let mut seat = Seat::take(interface, mode, &[Place::End])?;
         seat.put(&[program])?;

@@ -43,6 +43,8 @@ pub struct Seat {
     state: ChainState,
     /// The programs that are to be called behind each place, until the first program is put here; none: they are called.
     rests: Option<Rests>,
+    /// The places are this seat's, and nobody else's.
+    claimed: bool,
     pinned: bool,
 }
 
@@ -111,23 +113,27 @@ impl Seat {
     /// Takes a place in the chain of `interface`; where there is none, one is made, which goes on the interface with the first program.
     ///
     /// # Errors
-    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`], [`XdpError::OtherMode`], [`XdpError::OtherChain`];
+    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`] by who sits there or was faster, [`XdpError::OtherMode`], [`XdpError::OtherChain`];
     /// what the kernel refuses.
     pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
         let _turn = turn(interface)?;
         let index = interface_index(interface)?;
-        let (mut maps, link, rests) = match attached(interface)? {
-            None => {
+        let (mut maps, link, rests) = loop {
+            let Some(runs) = attached(interface)? else {
                 let (maps, entry, rests) = Maps::create()?;
                 for other in Place::ALL.into_iter().filter(|other| !places.contains(other)) {
                     leave(maps.get(other.map())?, &none(other, maps.get(RESTS)?)?);
                 }
-                (maps, On::NotYet(entry), rests)
-            }
-            Some(runs) => {
-                let (maps, link) = find(interface, index, mode, places, runs)?;
-                let rests = kept(maps.get(RESTS)?)?;
-                (maps, On::Link(link), rests)
+                break (maps, On::NotYet(entry), rests);
+            };
+            let id = runs.id;
+            let found = find(interface, index, mode, places, runs)
+                .and_then(|(maps, link)| Ok((kept(maps.get(RESTS)?)?, maps, link)));
+            match found {
+                Ok((rests, maps, link)) => break (maps, On::Link(link), rests),
+                // It went while it was looked at.
+                Err(_) if attached(interface)?.is_none_or(|now| now.id != id) => {}
+                Err(error) => return Err(error),
             }
         };
         let held = Held { rests: maps.take(RESTS)?, state: maps.take(STATE)? };
@@ -142,7 +148,7 @@ impl Seat {
         let (names, state) = (maps.take(NAMES)?, ChainState::of(&held.state)?);
         let maps = SeatMaps(Arc::new(held));
         let (interface, rests) = (interface.to_owned(), Some(rests));
-        Ok(Self { spots, interface, mode, link, maps, names, state, rests, pinned: false })
+        Ok(Self { spots, interface, mode, link, maps, names, state, rests, claimed: false, pinned: false })
     }
 
     /// What a program for this place has to be loaded with.
@@ -154,12 +160,14 @@ impl Seat {
     /// the chain on the interface. `programs`: one for each place that was taken, filled from the last one on.
     ///
     /// # Errors
+    /// [`XdpError::Raced`] if another's chain came meanwhile: begin again, with [`super::together`]; those of [`Seat::claim`];
     /// [`XdpError::System`] with what the kernel answers, and those of [`XdpLink::attach`]; what was there goes on.
     pub fn put(&mut self, programs: &[BorrowedFd<'_>]) -> Result<(), XdpError> {
         if !self.is_alive() {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
             return Err(system(&self.interface, "replace the program", source));
         }
+        self.claim()?;
         let _turn = self.rests.as_ref().map(|_| turn(&self.interface)).transpose()?;
         for (spot, program) in self.spots.iter().zip(programs).rev() {
             put(&spot.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
@@ -172,10 +180,32 @@ impl Seat {
         }
         self.call_rests()?;
         if let On::NotYet(entry) = &self.link {
-            let link = XdpLink::attach(entry.as_fd(), PROGRAM, &self.interface, self.mode)?;
+            let link = XdpLink::attach(entry.as_fd(), PROGRAM, &self.interface, self.mode).map_err(|error| {
+                let is_ours = attached(&self.interface).is_ok_and(|now| now.is_some_and(|now| is_chain(&now.name)));
+                if is_ours { XdpError::Raced { interface: self.interface.clone() } } else { error }
+            })?;
             self.mode = link.mode();
             self.link = On::Link(link);
         }
+        Ok(())
+    }
+
+    /// Makes the places this seat's own, before anything is put there: of several who found them free the first one.
+    ///
+    /// # Errors
+    /// [`XdpError::Taken`].
+    pub(crate) fn claim(&mut self) -> Result<(), XdpError> {
+        if self.claimed {
+            return Ok(());
+        }
+        let _turn = turn(&self.interface)?;
+        self.spots.iter().try_for_each(|spot| free(&self.interface, spot.place, &spot.map))?;
+        for spot in &self.spots {
+            if let Some(none) = &spot.none {
+                put(&spot.map, 0, none.as_fd()).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+            }
+        }
+        self.claimed = true;
         Ok(())
     }
 
@@ -208,6 +238,14 @@ impl Seat {
 
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.
     fn empty(&self) {
+        if !self.claimed {
+            // Another one may have come first. Without the turn nothing is touched.
+            let Ok(_turn) = turn(&self.interface) else { return };
+            for spot in self.spots.iter().filter(|spot| sits(&spot.map, 0).is_none()) {
+                spot.none.iter().for_each(|none| leave(&spot.map, none));
+            }
+            return;
+        }
         for spot in &self.spots {
             self.state.user(spot.place).store(0, Ordering::Relaxed);
             if spot.place == Place::Crossing {
@@ -355,7 +393,7 @@ impl Seat {
         let (names, state) = (open(&names)?, ChainState::of(&held.state)?);
         let spots = vec![Spot { place, map: open(&map)?, none: None }];
         let (mode, link, maps) = (link.mode(), On::Link(link), SeatMaps(Arc::new(held)));
-        Ok(Self { spots, interface, mode, link, maps, names, state, rests: None, pinned: true })
+        Ok(Self { spots, interface, mode, link, maps, names, state, rests: None, claimed: true, pinned: true })
     }
 }
 

@@ -1,7 +1,6 @@
 //! What `route run` shows: a live view on a terminal, else lines or JSON.
 
 use std::{
-    io::{self, IsTerminal},
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc,
@@ -33,6 +32,7 @@ use tui::{
 use crate::{
     failure::Failure,
     output::{Output, Who},
+    terminal::is_interactive,
 };
 
 const WHO: Who = Who { name: "the router", stop: "evenkeel route stop" };
@@ -65,7 +65,7 @@ impl Show {
         signals: &Signals,
         run: impl FnOnce(&mut dyn FnMut(Message)) -> Result<(), RouteError>,
     ) -> Result<Ended, Failure> {
-        let interactive = io::stdin().is_terminal() && io::stdout().is_terminal() && !self.json && !self.quiet;
+        let interactive = is_interactive() && !self.json && !self.quiet;
         let output = Output::start(WHO, self.json)?;
         let over = AtomicBool::new(false);
         let ended = thread::scope(|scope| {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{Answer, Command, Paths, Reloaded, owner::owner, status as state},
+    run::{Answer, Command, Paths, Reloaded, end_silent, owner::owner, status as state},
 };
 
 use crate::failure::{Failure, Outcome, note, print};
@@ -61,7 +61,7 @@ pub(super) struct ReloadArgs {
     json: bool,
 }
 
-/// Remove the shield of an interface.
+/// Remove the shield of an interface. A process that does not answer for two seconds is killed.
 #[derive(Debug, Args)]
 pub(super) struct StopArgs {
     /// The interface.
@@ -99,10 +99,22 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
 
 /// Asks the shield's process for its state, or reads it from the pins.
 pub(super) fn look(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldError> {
-    match Command::Status.ask(paths)?.and_then(|answer| answer.status) {
-        Some(status) => Ok(status),
-        None => state::of_pins(interface, paths),
+    match Command::Status.ask(paths) {
+        Ok(answer) => answer.and_then(|answer| answer.status).map_or_else(|| state::of_pins(interface, paths), Ok),
+        Err(error) if is_silent(&error) => match state::of_pins(interface, paths) {
+            Ok(mut status) => {
+                status.warnings.push(format!("{error}, or remove the shield: evenkeel shield stop {interface}"));
+                Ok(status)
+            }
+            Err(_) => Err(error),
+        },
+        Err(error) => Err(error),
     }
+}
+
+/// Returns whether the process hangs.
+fn is_silent(error: &ShieldError) -> bool {
+    matches!(error, ShieldError::Serve(ServeError::Silent { .. }))
 }
 
 /// Ends a question that could not be answered: no shield is the answer "no". With `starts` a hint says how to start one.
@@ -283,6 +295,14 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
             Ok(answer) => answer,
             Err(error) => return answered(interface, error, false),
         },
+        Err(error) if is_silent(&error) => {
+            let pid = end_silent(error, &paths)?;
+            note(format_args!("process {pid} did not answer and was killed"));
+            match remove(interface, &paths, args.leave) {
+                Ok(answer) => answer,
+                Err(error) => return answered(interface, error, false),
+            }
+        }
         Err(error) => return answered(interface, error, false),
     };
     answer.said = match args.leave {

@@ -1,7 +1,6 @@
 //! `shield run`: the shield in the foreground, and `shield unit`: the same under systemd.
 
 use std::{
-    io::IsTerminal,
     sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
     time::{Duration, Instant},
@@ -34,6 +33,7 @@ use super::{
 use crate::{
     failure::{Failure, Outcome, note, print},
     output::{Output, Who, end_soon},
+    terminal::is_interactive,
     time::interval,
 };
 
@@ -128,7 +128,7 @@ fn control<P: Upkeep + 'static>(
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
-    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
+    let interactive = is_interactive() && !args.json && !args.quiet;
     let output = Arc::new(Output::start(WHO, args.json)?);
     // Before and behind the view there is place for lines, and a terminal takes them.
     let say = |line: String| if interactive { note(line) } else { output.message(&line) };
