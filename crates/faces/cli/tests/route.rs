@@ -126,6 +126,32 @@ fn a_neighbour_that_moves_is_followed_and_a_port_that_goes_is_named() {
 }
 
 #[test]
+fn a_port_that_is_renamed_goes_on_and_one_that_is_moved_away_is_named() {
+    let Some(world) = World::new("rtname") else { return };
+    let running = world.run(&["--trial", "0"]);
+    assert!(world.crosses());
+    let happened = |word: &str| {
+        let events = world.status()["events"].as_array().unwrap().clone();
+        events.iter().any(|moment| moment["what"].get(word).is_some() || moment["event"] == word)
+    };
+    world.ports[0].link_set("name ekrenamed");
+    wait("the new name is told", || happened("renamed"));
+    let before = world.forwarded();
+    wait("the fast path goes on", || world.crosses() && world.forwarded() > before + 1);
+    assert_eq!(world.status()["ports"][0]["interface"], "ekrenamed");
+    let router = world.ports[0].space();
+    router.output(&format!("ip link set ekrenamed netns {}", world.b.space().name()));
+    wait("it is named", || happened("port-ended"));
+    assert_eq!(world.status()["mode"], "routed");
+    // Back in place it is the same interface, with another name, and no address.
+    world.b.space().output(&format!("ip link set ekrenamed netns {}", router.name()));
+    router.output("ip addr add 198.18.1.1/24 dev ekrenamed");
+    router.output("ip link set ekrenamed up");
+    wait("the kernel or the fast path forwards", || world.crosses());
+    assert!(running.stop(Signal::SIGTERM).success());
+}
+
+#[test]
 fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
     let Some(world) = World::new("rtcpu") else { return };
     let port = world.ports[0].interface();
@@ -206,7 +232,7 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     let codes = |of: &Value| of.as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
     let before = check();
     assert_eq!((before.status.code(), codes(&json(&before)["obstacles"])), (Some(1), vec!["consent".into()]));
-    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by"]);
+    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by", "unfinished", "unfinished"]);
     let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
     assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
     let printed = json(&world.ask(&["rules", "--json"]));

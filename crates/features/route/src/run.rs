@@ -416,8 +416,9 @@ impl Router {
             anew = true;
         }
         if anew || due || lost {
+            self.follow_names(happened);
             let routes = std::mem::take(&mut self.evidence.routes);
-            self.evidence = self.reader.read(&self.settings.ports, routes)?;
+            self.evidence = self.reader.read(&self.names(), routes)?;
             self.apply()?;
             self.judge(happened)?;
         }
@@ -449,9 +450,12 @@ impl Router {
         if let Some(Err(error)) = self.rules.as_mut().map(|rules| rules.follow(&mut self.ports)) {
             self.followed.push(format!("the rules follow neither addresses nor the clock: {error}"));
         }
-        for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
+        for port in self.ports.iter().filter(|port| name(port).is_none()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
-                let why = port.seat().why_ended().unwrap_or_default();
+                let moved = || {
+                    format!("{} is in another network namespace: nothing of it is forwarded", port.seat().interface())
+                };
+                let why = port.seat().why_ended().unwrap_or_else(moved);
                 happened.push(RouteEvent::PortEnded { why });
             }
         }
@@ -490,13 +494,31 @@ impl Router {
         exits(&self.settings.ports, self.settings.xdp)
     }
 
+    /// The names of the ports' interfaces now. One that is gone, or in another network namespace, has none: another interface may have its name.
+    fn names(&self) -> Vec<String> {
+        self.ports.iter().map(|port| name(port).unwrap_or_default()).collect()
+    }
+
+    /// Goes by the names that the ports' interfaces have now.
+    fn follow_names(&mut self, happened: &mut Vec<RouteEvent>) {
+        for (number, name) in self.names().into_iter().enumerate() {
+            let known = &mut self.settings.ports[number];
+            if !name.is_empty() && name != *known {
+                self.ports[number].rename(&name);
+                let from = std::mem::replace(known, name.clone());
+                happened.push(RouteEvent::Renamed { from, to: name });
+            }
+        }
+    }
+
     /// Gives the kernel programs what changed.
     fn apply(&mut self) -> Result<(), RouteError> {
-        let new = plan(&self.evidence, &self.settings.ports, &self.exits(), self.settings.mark);
+        let new = plan(&self.evidence, &self.names(), &self.exits(), self.settings.mark);
         for (port, now) in self.ports.iter().zip(&new.ports) {
             let before = self.applied.ports.get(port.number()).copied().flatten();
-            if let Some(now) = now.filter(|now| before != Some(*now)) {
-                port.set_mac(&self.tables, now);
+            if before != *now {
+                // One that is elsewhere now takes no frames there: they are for no address.
+                port.set_mac(&self.tables, now.unwrap_or_default());
             }
         }
         // What next hops depend on is set before ways that may need it.
@@ -550,6 +572,11 @@ impl Router {
         self.held_back = Some(why.to_owned());
         happened.push(RouteEvent::Mode { mode: RouteMode::Standard, why: why.to_owned() });
     }
+}
+
+/// The name that a port's interface has now; none: it is gone, another tool took the program off, or it is in another network namespace.
+fn name(port: &RoutePort) -> Option<String> {
+    port.seat().is_alive().then(|| sys::link::name_of(port.ifindex())).flatten()
 }
 
 /// The plan for these ports, if they can be those of a router.

@@ -129,6 +129,9 @@ fn event(moment: &RouteMoment) -> Event {
         RouteEvent::Obstacle(it) | RouteEvent::Cleared(it) => {
             environment.extend([("EVENKEEL_OBSTACLE", it.code.clone()), ("EVENKEEL_WHY", it.what.clone())]);
         }
+        RouteEvent::Renamed { from, to } => {
+            environment.extend([("EVENKEEL_FROM", from.clone()), ("EVENKEEL_TO", to.clone())]);
+        }
         RouteEvent::Rules { what } => environment.push(("EVENKEEL_WHAT", what.clone())),
         RouteEvent::Cpus { cpus } => environment.push(("EVENKEEL_CPUS", cpus.to_string())),
         RouteEvent::PortEnded { why } => environment.push(("EVENKEEL_WHY", why.clone())),

@@ -104,7 +104,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     }
     for port in status.ports.iter().filter(|port| !port.sends) {
         text += &look.paragraph(&format!(
-            "{} takes no redirected frames: what leaves by it goes up to the kernel.",
+            "The fast path sends nothing by {}: it is down or gone, or it is a veth whose other end runs no NAPI. What leaves by it goes up to the kernel.",
             port.interface
         ));
     }

@@ -29,6 +29,13 @@ pub enum RouteEvent {
         /// In words, with the port's name.
         why: String,
     },
+    /// A port's interface has another name.
+    Renamed {
+        /// The old one.
+        from: String,
+        /// The new one.
+        to: String,
+    },
     /// Something happened to the rules.
     Rules {
         /// In words.
@@ -51,6 +58,7 @@ impl RouteEvent {
             Self::Obstacle(_) => "obstacle",
             Self::Cleared(_) => "cleared",
             Self::PortEnded { .. } => "port-ended",
+            Self::Renamed { .. } => "renamed",
             Self::Rules { .. } => "rules",
             Self::Cpus { .. } => "cpus",
             Self::Compared(_) => "compared",
@@ -67,6 +75,7 @@ impl fmt::Display for RouteEvent {
             Self::Obstacle(it) => write!(f, "in the way: {} ({})", it.what, it.code),
             Self::Cleared(it) => write!(f, "not in the way any more: {} ({})", it.what, it.code),
             Self::PortEnded { why } => write!(f, "a port ended: {why}"),
+            Self::Renamed { from, to } => write!(f, "{from} is called {to} now"),
             Self::Rules { what } => f.write_str(what),
             Self::Cpus { cpus } if cpus.is_empty() => {
                 f.write_str("CPUs went offline or came back: each CPU forwards what it receives")

@@ -232,6 +232,11 @@ impl RoutePort {
         Ok(())
     }
 
+    /// The interface has another name.
+    pub fn rename(&mut self, name: &str) {
+        self.seat.rename(name.to_owned());
+    }
+
     /// The address on the link is another one now.
     pub fn set_mac(&self, tables: &RouteTables, mac: [u8; 6]) {
         tables.set_port(self.number, self.ifindex, mac);
