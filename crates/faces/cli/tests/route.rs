@@ -229,10 +229,14 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     let state = world.bed.path("state").display().to_string();
     let names = [world.ports[0].interface(), world.ports[1].interface()];
     let check = || world.ask(&["check", "--mode", "stateful", names[0], names[1], "--json"]);
-    let codes = |of: &Value| of.as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
+    // Of veths, whatever the mode is: that checksums may be left to them.
+    let codes = |of: &Value| {
+        let codes = of.as_array().unwrap().iter().map(|o| o["code"].clone());
+        codes.filter(|code| code != "unfinished").collect::<Vec<_>>()
+    };
     let before = check();
     assert_eq!((before.status.code(), codes(&json(&before)["obstacles"])), (Some(1), vec!["consent".into()]));
-    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by", "unfinished", "unfinished"]);
+    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by"]);
     let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
     assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
     let printed = json(&world.ask(&["rules", "--json"]));
