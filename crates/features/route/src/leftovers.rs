@@ -1,7 +1,10 @@
 //! What routers that were killed left behind: folders of the run-time state whose lock nobody holds, and names of rules that hold on no
 //! interface any more, of this network namespace and of others, which may be gone.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use bpf::chain::Seat;
 
@@ -13,7 +16,7 @@ use crate::{
 
 /// What is left behind. Nothing is changed.
 pub fn dead() -> Vec<PathBuf> {
-    let folders = Paths::all().into_iter().filter(|paths| paths.is_dead()).map(|paths| paths.folder().to_owned());
+    let folders = Paths::all().into_iter().filter(Paths::is_dead).map(|paths| paths.folder().to_owned());
     folders.chain(Stay::all().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder))).collect()
 }
 
@@ -52,7 +55,7 @@ pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
 }
 
 /// Whether nothing is kept there that is on an interface: the interface went away, or its process was killed before it had kept anything.
-fn holds_nothing(folder: &PathBuf) -> bool {
+fn holds_nothing(folder: &Path) -> bool {
     let link = folder.join("link");
     match fs::symlink_metadata(&link) {
         Ok(_) => Seat::is_over(&link),

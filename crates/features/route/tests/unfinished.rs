@@ -43,7 +43,7 @@ fn arrive(world: &World, to: &str) {
             let length = datagrams.recv(&mut got).unwrap_or_else(|e| panic!("datagram {number} to {to}: {e}"));
             assert_eq!(got[..length], sent);
         }
-        let stream: Vec<u8> = (0..STREAM).map(|at| (at * 31 >> 3) as u8).collect();
+        let stream: Vec<u8> = (0..STREAM).map(|at| ((at * 31) >> 3) as u8).collect();
         let mut client = TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap();
         let reader = thread::spawn(move || {
             let (mut from, _) = listener.accept().unwrap();
