@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bpf::{RoutePort, link::attached};
+use bpf::{RoutePort, chain::Seat, link::attached};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use sys::owner::trusted_folder;
 
@@ -122,7 +122,11 @@ impl Stay {
 
 /// Interfaces of this network namespace on which rules hold though no process runs them, or would when it ended.
 pub fn left() -> Vec<String> {
-    Stay::here().left()
+    let stay = Stay::here();
+    let mut left = stay.left();
+    // Another tool may have taken the program off; the names are still there.
+    left.retain(|interface| !Seat::is_over(&stay.link(interface)));
+    left
 }
 
 /// Takes the rules off that were left; gives the interfaces.
