@@ -6,6 +6,7 @@
 //! stage       the boxes, and what counts the memory of their packets
 //! carry       does the steps: round by round, the ways in turn
 //! memory      a tester that counts memory meanwhile
+//! way         a way's figures, and the medians of its rounds
 //! conclusion  what it means
 //! ```
 
@@ -16,7 +17,8 @@ mod plan;
 mod stage;
 #[cfg(test)]
 mod tests;
+mod way;
 
 pub use carry::carry_out;
 pub use plan::{Asked, Forwarding, LATENCY_LOAD, Plan, PlannedStep, What};
-pub use stage::{Counter, RealStage, Stage};
+pub use stage::{Counter, RealStage, Stage, StartCount};

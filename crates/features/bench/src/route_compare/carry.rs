@@ -8,21 +8,19 @@ use std::{
 use model::{
     Classified, ErrorClass,
     bench::{FrameSpec, Throughput},
-    route_compare::{Bed, LeftOut, Round, RouteCompare, Way},
+    route_compare::{Allocations, Bed, LeftOut, Round, RouteCompare, Way},
     run::Machine,
     sources,
-    sweep::{Setup, Step},
+    sweep::Step,
 };
 use profile::sweep::rates;
-use rig::{
-    progress::{self, Progress},
-    repeat::{median, median_by, sorted},
-};
+use rig::progress::{self, Progress};
 
 use super::{
-    Counter, Stage, conclusion,
+    Stage, StartCount, conclusion,
     memory::{Counting, METHOD},
     plan::{FLOWS, FRAME_BYTES, LATENCY_LOAD, Plan, PlannedStep, WayId, What},
+    way::{empty, summed_up},
 };
 use crate::{
     BenchError, Tester,
@@ -123,8 +121,8 @@ impl<'a> Carry<'a> {
         match step.what {
             What::Ceiling { cores } => stage.with(cores, WIRE, &mut |ready| self.ceiling(cores, ready)),
             What::Round { way, .. } => {
-                let counter = self.counter(self.courses[way].id.cores, stage);
-                self.with(way, stage, &mut |this, ready| this.round(way, ready, counter.as_ref()))
+                let count = stage.count(self.courses[way].id.cores);
+                self.with(way, stage, &mut |this, ready| this.round(way, ready, &count))
             }
             What::Loads { pass, way } => self.with(way, stage, &mut |this, ready| this.loads(pass, way, ready)),
         }
@@ -162,17 +160,35 @@ impl<'a> Carry<'a> {
         setup.settings.clone_from(&ready.identity.settings);
     }
 
-    fn counter(&mut self, cores: u32, stage: &dyn Stage) -> Option<Counter> {
+    /// Memory of each packet of a way at `pps`. The counter comes and goes with it: it costs time.
+    fn memory(
+        &mut self,
+        id: WayId,
+        ready: &mut StandingBox<'_>,
+        count: &StartCount,
+        pps: f64,
+    ) -> Result<Option<Allocations>, BenchError> {
         if self.uncounted {
-            return None;
+            return Ok(None);
         }
-        let counter = stage.count(cores);
-        if let Err(error) = &counter {
-            self.uncounted = true;
-            let what = "pages and socket buffers".into();
-            self.found.left_out.push(LeftOut { what, why: error.to_string() });
+        let counter = match count() {
+            Ok(counter) => counter,
+            Err(error) => {
+                self.uncounted = true;
+                let what = "pages and socket buffers".into();
+                self.found.left_out.push(LeftOut { what, why: error.to_string() });
+                return Ok(None);
+            }
+        };
+        let mut counting = Counting::new(ready.tester, &counter);
+        let duration = self.plan.asked.duration;
+        match methods::load(&mut self.bench(&mut counting, false), &[], "memory of each packet", pps, duration)? {
+            Answer::Measured(_) => Ok(counting.last()),
+            Answer::Not { reason } => {
+                self.remark(id, &reason);
+                Ok(None)
+            }
         }
-        counter.ok()
     }
 
     fn bench<'t>(&self, tester: &'t mut dyn Tester, observe: bool) -> Bench<'t>
@@ -202,9 +218,9 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    fn round(&mut self, way: usize, ready: &mut StandingBox<'_>, counter: Option<&Counter>) -> Result<(), BenchError> {
-        let (plan, id) = (self.plan, self.courses[way].id);
-        let preset = &plan.settings.preset;
+    fn round(&mut self, way: usize, ready: &mut StandingBox<'_>, count: &StartCount) -> Result<(), BenchError> {
+        let id = self.courses[way].id;
+        let preset = &self.plan.settings.preset;
         let ceiling_pps = self.found.beds.iter().find(|b| b.cores == id.cores).and_then(|b| b.ceiling_pps);
         let searched =
             methods::throughput(&mut self.bench(ready.tester, false), &preset.goals, ceiling_pps.unwrap_or(0.0))?;
@@ -221,16 +237,7 @@ impl<'a> Carry<'a> {
         };
         let latency = methods::latency(&mut self.bench(ready.tester, false), &preset.latency, Some(pps))?;
         round.latency = latency.into_iter().next();
-        if let Some(counter) = counter {
-            let mut counting = Counting::new(ready.tester, counter);
-            let load_pps = LATENCY_LOAD * pps;
-            let why = "memory of each packet";
-            let loaded = methods::load(&mut self.bench(&mut counting, false), &[], why, load_pps, plan.asked.duration)?;
-            match loaded {
-                Answer::Measured(_) => round.allocations = counting.last(),
-                Answer::Not { reason } => self.remark(id, &reason),
-            }
-        }
+        round.allocations = self.memory(id, ready, count, LATENCY_LOAD * pps)?;
         let at_throughput = self.load(id, ready, "at the throughput", pps)?;
         let way = &mut self.courses[way].way;
         way.setup.ceilings_pps.push(pps);
@@ -298,53 +305,4 @@ impl<'a> Carry<'a> {
         found.notes.extend(conclusion::remarks(self.remarks));
         Ok(found)
     }
-}
-
-/// A way of which nothing is known yet.
-fn empty(id: WayId) -> Way {
-    Way {
-        mode: id.forwarding.key().into(),
-        cores: id.cores,
-        setup: Setup {
-            key: format!("{}-{}", id.forwarding.key(), id.cores),
-            name: id.to_string(),
-            what: String::new(),
-            settings: Vec::new(),
-            ceiling_pps: 0.0,
-            ceilings_pps: Vec::new(),
-            at_ceiling: Vec::new(),
-            steps: Vec::new(),
-        },
-        gain: None,
-        round_trip_ns: None,
-        delay_p50_ns: None,
-        delay_p99_ns: None,
-        allocations: None,
-        rounds: Vec::new(),
-    }
-}
-
-/// The medians of all rounds.
-fn summed_up(mut way: Way) -> Way {
-    let middle = |values: Vec<f64>| median(&sorted(values));
-    let rounds = &way.rounds;
-    let latencies = || rounds.iter().filter_map(|r| r.latency.as_ref());
-    let delays = || latencies().filter_map(|l| l.one_way[0]);
-    way.round_trip_ns = middle(latencies().filter_map(|l| l.round_trip_ns).collect());
-    way.delay_p50_ns = middle(delays().map(|d| d.p50_ns as f64).collect());
-    way.delay_p99_ns = middle(delays().map(|d| d.p99_ns as f64).collect());
-    let counted: Vec<_> = rounds.iter().filter_map(|r| r.allocations).collect();
-    let of = |part: fn(&model::route_compare::Allocations) -> f64| middle(counted.iter().map(part).collect());
-    if let (Some(pages), Some(pool_pages), Some(socket_buffers)) =
-        (of(|a| a.pages), of(|a| a.pool_pages), of(|a| a.socket_buffers))
-    {
-        let packets = counted.iter().map(|a| a.packets).sum();
-        way.allocations = Some(model::route_compare::Allocations { packets, pages, pool_pages, socket_buffers });
-    }
-    let setup = &mut way.setup;
-    setup.ceiling_pps = middle(setup.ceilings_pps.clone()).unwrap_or(0.0);
-    // The figure of the headline is in the table.
-    setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
-    setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
-    way
 }

@@ -12,6 +12,9 @@ use crate::{
 /// What packets have taken on the box's cores so far.
 pub type Counter = Box<dyn Fn() -> Result<Allocated, BenchError>>;
 
+/// Starts a counter, which counts until it is dropped; an error if the kernel lacks what it takes.
+pub type StartCount = Box<dyn Fn() -> Result<Counter, BenchError>>;
+
 /// Builds the boxes of a comparison, one at a time. Tests put simulated ones in their place.
 pub trait Stage {
     /// Builds the box `key` on so many cores, lets `work` measure it, and takes it away again.
@@ -20,11 +23,8 @@ pub trait Stage {
     /// The box cannot be built, or `work` fails.
     fn with(&mut self, cores: u32, key: &str, work: Work<'_>) -> Result<(), BenchError>;
 
-    /// Starts counting memory on the cores of such a box, until the counter goes.
-    ///
-    /// # Errors
-    /// The kernel lacks what it takes.
-    fn count(&self, cores: u32) -> Result<Counter, BenchError>;
+    /// What starts counting memory on the cores of such a box.
+    fn count(&self, cores: u32) -> StartCount;
 }
 
 /// Boxes in network namespaces.
@@ -51,11 +51,13 @@ impl Stage for RealStage {
         bed.map_or(Err(BenchError::Panicked("lab")), |(.., benches)| benches.with(key, work))
     }
 
-    fn count(&self, cores: u32) -> Result<Counter, BenchError> {
+    fn count(&self, cores: u32) -> StartCount {
         let failed = |e: bpf::ProgramError| BenchError::Machine(e.to_string());
         let bed = self.beds.iter().find(|(n, ..)| *n == cores);
         let of_box = bed.map_or_else(Vec::new, |(_, split, _)| split.of_box.clone());
-        let counter = AllocationCounter::attach().map_err(failed)?;
-        Ok(Box::new(move || counter.read(&of_box).map_err(failed)))
+        Box::new(move || {
+            let (counter, of_box) = (AllocationCounter::attach().map_err(failed)?, of_box.clone());
+            Ok(Box::new(move || counter.read(&of_box).map_err(failed)))
+        })
     }
 }

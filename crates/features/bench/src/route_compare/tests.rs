@@ -1,17 +1,19 @@
 //! Whole comparisons on simulated boxes.
 
 use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use bpf::Allocated;
-use model::run::Machine;
+use model::{bench::Trial, run::Machine};
 use rig::progress::{self, Progress};
 
 use super::*;
 use crate::{
-    BenchError,
+    BenchError, Meanwhile, Order, Tester,
     dut::Identity,
     methods::simulated::SimBox,
     run::{StandingBox, Work},
@@ -25,6 +27,34 @@ struct SimStage {
     lacking: &'static str,
     /// The kernel counts no memory.
     uncounted: bool,
+    /// Something counts memory now.
+    counting: Rc<Cell<bool>>,
+    /// The trials for which something did, and those for which nothing did.
+    trials: Rc<RefCell<[Vec<String>; 2]>>,
+}
+
+/// Notes whether memory is counted during a trial.
+struct Noting {
+    inner: SimBox,
+    counting: Rc<Cell<bool>>,
+    trials: Rc<RefCell<[Vec<String>; 2]>>,
+}
+
+impl Tester for Noting {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        let which = usize::from(!self.counting.get());
+        self.trials.borrow_mut()[which].push(order.purpose.clone());
+        self.inner.make(order, also, stop)
+    }
+}
+
+/// While it lives, memory is counted.
+struct Alive(Rc<Cell<bool>>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Stage for SimStage {
@@ -42,7 +72,11 @@ impl Stage for SimStage {
                 _ => 1.5e6,
             };
         work(&mut StandingBox {
-            tester: &mut SimBox { capacity_pps, ..SimBox::default() },
+            tester: &mut Noting {
+                inner: SimBox { capacity_pps, ..SimBox::default() },
+                counting: Rc::clone(&self.counting),
+                trials: Rc::clone(&self.trials),
+            },
             identity: Identity { key: key.into(), name: key.into(), what: key.into(), settings: Vec::new() },
             ports: Vec::new(),
             addressing: String::new(),
@@ -50,11 +84,19 @@ impl Stage for SimStage {
         })
     }
 
-    fn count(&self, _cores: u32) -> Result<Counter, BenchError> {
-        match self.uncounted {
-            true => Err(BenchError::Machine("no tracepoint".into())),
-            false => Ok(Box::new(|| Ok(Allocated::default()))),
-        }
+    fn count(&self, _cores: u32) -> StartCount {
+        let (uncounted, counting) = (self.uncounted, Rc::clone(&self.counting));
+        Box::new(move || {
+            if uncounted {
+                return Err(BenchError::Machine("no tracepoint".into()));
+            }
+            counting.set(true);
+            let alive = Alive(Rc::clone(&counting));
+            Ok(Box::new(move || {
+                let _counts = &alive;
+                Ok(Allocated::default())
+            }))
+        })
     }
 }
 
@@ -119,6 +161,15 @@ fn each_way_is_found_and_laid_beside_no_program_on_as_many_cores() {
     // The ways take turns.
     assert_eq!(stage.built[..2], [(1, "wire".to_owned()), (2, "wire".to_owned())]);
     assert_eq!(stage.built[2], stage.built[10]);
+}
+
+#[test]
+fn memory_is_counted_in_trials_of_its_own() {
+    let stage = &mut SimStage::default();
+    compare(stage, "0-1", 0).unwrap().unwrap();
+    let [with, without] = &*stage.trials.borrow();
+    assert!(with.len() == 12 && with.iter().all(|why| why == "memory of each packet"), "{with:?}");
+    assert!(without.len() > 100 && without.iter().all(|why| why != "memory of each packet"));
 }
 
 #[test]
