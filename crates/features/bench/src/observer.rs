@@ -227,6 +227,8 @@ fn drops_of(report: &model::stations::LedgerReport) -> Vec<Dropped> {
 
 #[cfg(test)]
 mod tests {
+    use model::profile::Class;
+
     use super::*;
 
     #[test]
@@ -234,6 +236,33 @@ mod tests {
         let ends = ["ek1a-s0".to_owned(), "eklongname-r0".to_owned()];
         assert!(is_of_an_end("napi/ek1a-s0-81", &ends) && is_of_an_end("napi/eklongname", &ends));
         assert!(!is_of_an_end("napi/ek1a-i0-82", &ends) && !is_of_an_end("ksoftirqd/1", &ends));
+    }
+
+    #[test]
+    fn idleness_that_gave_no_samples_is_idleness() {
+        let lines = "0000000000001000 T ip_rcv\n0000000000002000 t cpu_map_kthread_run\n0000000000003000 T end\n";
+        let files = [("proc/kallsyms".to_owned(), lines.to_owned())].into();
+        let symbols = KernelSymbols::load(&Root::from_files(files)).unwrap();
+        let stack = |comm: &str, address, samples| StackCount {
+            cpu: 1,
+            pid: 7,
+            comm: comm.into(),
+            kernel: vec![address],
+            user: false,
+            idle_task: false,
+            samples,
+        };
+        let stacks = [stack("ksoftirqd/1", 0x1010, 150), stack("cpumap/1/map:9", 0x2010, 50)];
+        let watched = Watched { cores: vec![1], inside: None, ends: Vec::new() };
+        let load = |cpu, idle_percent| CoreLoad { cpu, idle_percent, steal_percent: 4.0, ..CoreLoad::default() };
+        let mut observed = Observation { seconds: 1.0, ..Observation::default() };
+        share(&stacks, &symbols, &watched, &[load(0, 0.0), load(1, 76.0)], &mut observed);
+        let of = |class| observed.classes.get(&class).copied().unwrap_or(0.0);
+        // A fifth of the time was busy, of which the ring's thread had a quarter.
+        assert!((of(Class::Ip) - 15.0).abs() < 1.0 && (observed.tester_percent - 5.0).abs() < 0.5, "{observed:?}");
+        assert!(of(Class::Idle) >= 76.0 && of(Class::Steal) == 4.0, "{observed:?}");
+        let all = observed.tester_percent + observed.classes.values().sum::<f64>();
+        assert!((all - 100.0).abs() < 1e-6 && observed.samples > 900, "{observed:?}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ const COLUMNS: usize = 4;
 pub(crate) const COSTS_OF_WHAT: &str =
     "CPU time of the box's cores per packet that came out, in nanoseconds, at the throughput of each way";
 /// Columns that a narrow page gives up, one after the other.
-const FIRST_TO_GO: [&str; 4] = ["DELAY P50", "POOL PAGES", "PAGES", "DELAY P99"];
+pub(crate) const FIRST_TO_GO: [&str; 4] = ["DELAY P50", "POOL PAGES", "PAGES", "DELAY P99"];
 
 /// The whole comparison: conclusion, the ways side by side, costs, CPU time over the load, published figures, conditions.
 pub fn route_compare_text(run: &RouteCompare, look: Look) -> String {

@@ -32,8 +32,8 @@ struct Page<'a> {
     throughput: String,
     latency: Option<String>,
     memory: Option<String>,
-    heads: Vec<&'static str>,
-    rows: Vec<(&'a Way, Vec<String>)>,
+    heads: Vec<(&'static str, &'static str)>,
+    rows: Vec<(&'a Way, Vec<(&'static str, String)>)>,
     meaning: String,
     panels: Vec<(&'a Way, String)>,
     legend: Vec<(&'static str, &'static str)>,
@@ -51,13 +51,21 @@ struct Page<'a> {
 pub fn route_compare_page(run: &RouteCompare) -> Result<String, PageError> {
     let setups: Vec<&Setup> = run.ways.iter().map(|w| &w.setup).collect();
     let areas = load_areas::areas(&setups);
-    let cells = |way| figures::figures().map(|(_, cell)| cell(way).unwrap_or_else(|| "\u{2013}".into())).collect();
+    // A narrow page has room for the others alone.
+    let class = |head: &str| match figures::FIRST_TO_GO.contains(&head.to_uppercase().as_str()) {
+        true => "n wide",
+        false => "n",
+    };
+    let cells = |way| {
+        let all = figures::figures().map(|(head, cell)| (class(head), cell(way).unwrap_or_else(|| "\u{2013}".into())));
+        all.collect()
+    };
     let page = Page {
         run,
         throughput: throughput(run),
         latency: latency(run),
         memory: memory(run),
-        heads: figures::figures().map(|(head, _)| head).collect(),
+        heads: figures::figures().map(|(head, _)| (class(head), head)).collect(),
         rows: run.ways.iter().map(|way| (way, cells(way))).collect(),
         meaning: figures::legend(run),
         panels: run.ways.iter().map(|w| (w, load_areas::panel(&setups, &w.setup, &areas))).collect(),
