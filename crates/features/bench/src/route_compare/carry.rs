@@ -29,6 +29,9 @@ use crate::{
     run::{StandingBox, WIRE},
 };
 
+/// The tester's ceiling is searched so often before it is given up.
+const CEILING_TRIES: u32 = 4;
+
 /// Measures what `plan` says. `stop` ends it early, with none.
 ///
 /// # Errors
@@ -200,22 +203,26 @@ impl<'a> Carry<'a> {
         Bench { tester, frame, drain: preset.drain, observe, void_repeats: preset.void_repeats, stop: self.stop }
     }
 
+    /// The ceiling of the tester, without which no box can be judged. A moment in which others have the CPUs does not end the run.
     fn ceiling(&mut self, cores: u32, ready: &mut StandingBox<'_>) -> Result<(), BenchError> {
-        let preset = &self.plan.settings.preset;
-        let loss_ratio = self.found.goal.loss_ratio;
-        let found = methods::ceiling(&mut self.bench(ready.tester, false), &preset.ceiling, loss_ratio)?;
-        let Answer::Measured(pps) = found else {
-            let why = match found {
-                Answer::Not { reason } => reason,
-                Answer::Measured(_) => String::new(),
-            };
-            return Err(BenchError::Machine(format!(
-                "the tester has no ceiling of its own: {why}; end what else runs on the CPUs, or name others with --cpus"
-            )));
-        };
-        self.progress.update(&model::units::pps(pps));
-        self.found.beds.iter_mut().filter(|b| b.cores == cores).for_each(|b| b.ceiling_pps = Some(pps));
-        Ok(())
+        let settings = &self.plan.settings.preset.ceiling;
+        let mut why = String::new();
+        for _ in 0..CEILING_TRIES {
+            match methods::ceiling(&mut self.bench(ready.tester, false), settings, self.found.goal.loss_ratio)? {
+                Answer::Measured(pps) => {
+                    self.progress.update(&model::units::pps(pps));
+                    self.found.beds.iter_mut().filter(|b| b.cores == cores).for_each(|b| b.ceiling_pps = Some(pps));
+                    return Ok(());
+                }
+                Answer::Not { reason } => {
+                    self.progress.line(&format!("  {reason}"));
+                    why = reason;
+                }
+            }
+        }
+        Err(BenchError::Machine(format!(
+            "the tester has no ceiling of its own: {why}; end what else runs on the CPUs, or name others with --cpus"
+        )))
     }
 
     fn round(&mut self, way: usize, ready: &mut StandingBox<'_>, count: &StartCount) -> Result<(), BenchError> {
