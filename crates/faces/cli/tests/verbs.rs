@@ -66,6 +66,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "route mode" => Run("route mode standard"),
         "route cpus" => Run("route cpus 0"),
         "route rules" => Run("route rules"),
+        "route compare" => Run("route compare --dry-run"),
         "route check" => Run("route check lo lo"),
         "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),

@@ -39,11 +39,19 @@ impl RealBenches {
     /// # Errors
     /// Too few cores, or what the lab lacks.
     pub fn new(asked: &Request, settings: &Settings) -> Result<Self, BenchError> {
+        Self::on(asked, settings, Cores::split(&asked.cpus)?)
+    }
+
+    /// The same on cores that are split already.
+    ///
+    /// # Errors
+    /// What the lab lacks.
+    pub fn on(asked: &Request, settings: &Settings, cores: Cores) -> Result<Self, BenchError> {
         let lab = match asked.boxes {
             Boxes::Lab(_) => Some(Lab::new("bench")?),
             Boxes::Ports(..) => None,
         };
-        Ok(Self { asked: asked.clone(), settle: settings.preset.settle, cores: Cores::split(&asked.cpus)?, lab })
+        Ok(Self { asked: asked.clone(), settle: settings.preset.settle, cores, lab })
     }
 
     fn dut(&self, key: &str) -> Result<Dut, BenchError> {

@@ -18,7 +18,7 @@ use lab::{
     BoxKind, Lab, TestBox,
     boxes::{Family, Napi, RuleForm, Ruleset},
 };
-use model::{bench::Direction, route::RouteMode, run::Sharing};
+use model::{CpuSet, bench::Direction, route::RouteMode, run::Sharing};
 use serde::{Deserialize, Serialize};
 use wire::FlowKey;
 
@@ -47,6 +47,8 @@ pub enum DutKind {
     Bridge,
     /// An XDP program forwards by the kernel's routing table.
     XdpFib,
+    /// The programs of `evenkeel route` are there, and the kernel routes.
+    RouteStandard,
     /// `evenkeel route` forwards.
     Route,
     /// It does so past as many stateless rules as a filter has.
@@ -61,13 +63,14 @@ pub enum DutKind {
 
 impl DutKind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Wire,
         Self::Router,
         Self::Stateful,
         Self::Stateless,
         Self::Bridge,
         Self::XdpFib,
+        Self::RouteStandard,
         Self::Route,
         Self::RouteRules,
         Self::RouteStateful,
@@ -84,6 +87,7 @@ impl DutKind {
             Self::Stateless => "stateless",
             Self::Bridge => "bridge",
             Self::XdpFib => "xdp-fib",
+            Self::RouteStandard => "route-standard",
             Self::Route => "route",
             Self::RouteRules => "route-rules",
             Self::RouteStateful => "route-stateful",
@@ -101,6 +105,7 @@ impl DutKind {
             Self::Stateless => "stateless filter",
             Self::Bridge => "bridge",
             Self::XdpFib => "XDP forwarding",
+            Self::RouteStandard => "fast path, standard",
             Self::Route => "fast path",
             Self::RouteRules => "fast path, rules",
             Self::RouteStateful => "stateful fast path",
@@ -126,6 +131,7 @@ impl DutKind {
     /// The mode of the fast path on it; none: there is none.
     fn fast_path(self) -> Option<RouteMode> {
         match self {
+            Self::RouteStandard => Some(RouteMode::Standard),
             Self::Route | Self::RouteRules => Some(RouteMode::Routed),
             Self::RouteStateful | Self::RouteNat => Some(RouteMode::Stateful),
             _ => None,
@@ -317,13 +323,14 @@ impl Dut {
         if cores.sharing() == Sharing::Inline || made.spec().napi != Napi::Inline {
             return None;
         }
-        let cpu = |direction: usize| cores.of_box.get(direction % cores.of_box.len().max(1)).copied();
+        let queues = if cores.hands_over { 1 } else { cores.of_box.len().max(1) };
+        let cpu = |direction: usize| cores.of_box.get(direction % queues).copied();
         Some(BenchRings { cpus: [cpu(0)?, cpu(1)?], frames: RING_FRAMES })
     }
 
     /// Puts the fast path on the box, a router, until the box goes.
-    fn start_fast_path(&mut self, mode: RouteMode, rules: Option<&Ruleset>) -> Result<(), BenchError> {
-        let start = |made: &TestBox| Some(FastPath::start(made.inside()?, made.spec().family, mode, rules));
+    fn start_fast_path(&mut self, mode: RouteMode, rules: Option<&Ruleset>, cpus: &CpuSet) -> Result<(), BenchError> {
+        let start = |made: &TestBox| Some(FastPath::start(made.inside()?, made.spec().family, mode, rules, cpus));
         self.fast_path = self.made.as_ref().and_then(start).transpose()?;
         Ok(())
     }

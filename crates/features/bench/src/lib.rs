@@ -7,6 +7,7 @@
 //! frames    what is sent, as the sender's table: sizes, fragments, flows, a capture file
 //! dut       the box under test: a lab, or two ports to an outside one
 //! flood     clients beside a flood of spoofed SYNs: what a protection leaves of a service
+//! route_compare  the ways to forward of `route`, beside each other
 //! run       a whole run: boxes, frames, tests, in order; resumable
 //! observer  the load, the work and the drops of a lab's box during a trial
 //! benches   the real boxes of a run, each with a tester at its ports and an observer
@@ -23,6 +24,7 @@ mod observer;
 pub mod order;
 mod others;
 pub mod outside;
+pub mod route_compare;
 pub mod run;
 pub mod search;
 pub mod tester;

@@ -8,6 +8,7 @@
 //! back_to_back   the longest burst without loss: RFC 2544 26.4, RFC 9004
 //! latency        round trips and one-way delays: RFC 2544 26.2, RFC 5481
 //! jitter         RFC 3550 6.4.1
+//! load           one load, and what the box's cores do under it
 //! recovery       after overload: RFC 2544 26.5
 //! reset          RFC 6201
 //! ```
@@ -18,6 +19,7 @@ mod ceiling;
 mod curve;
 mod jitter;
 mod latency;
+mod load;
 mod recovery;
 mod reset;
 mod settle;
@@ -31,6 +33,7 @@ pub use ceiling::{ceiling, sender_ceiling};
 pub use curve::loss_curve;
 pub use jitter::jitter;
 pub use latency::{flag_idle, latency};
+pub use load::load;
 pub use recovery::recovery;
 pub use reset::reset;
 pub use settle::Settling;

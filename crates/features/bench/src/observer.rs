@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::mpsc::{Receiver, Sender, channel},
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
 use bpf::{CpuProfile, ProfileOptions, StackCount};
@@ -11,16 +12,16 @@ use host::{Root, symbols::KernelSymbols};
 use lab::NamespaceHandle;
 use ledger::{Ledger, Options};
 use model::{
+    CoreLoad,
     bench::{Drop as Dropped, Observation},
-    profile::Class,
 };
-use profile::{classify, rules::bare, tally::is_generator};
+use profile::{Party, Seen, StatTime, Tally, rules::bare, tally::is_generator};
 use rig::window::{LoadMeter, steal_percent};
 
 use crate::{BenchError, Observer};
 
 /// Samples per second of each of the box's cores: no divisor of the kernel's tick.
-const FREQUENCY_HZ: u32 = 997;
+pub(crate) const FREQUENCY_HZ: u32 = 997;
 /// Fewer samples than this say nothing about shares.
 const LEAST_SAMPLES: u64 = 20;
 
@@ -39,7 +40,7 @@ pub(crate) struct BoxObserver {
     watched: Watched,
     sampler: Option<(CpuProfile, KernelSymbols)>,
     ledger: Option<BoxLedger>,
-    meter: Option<LoadMeter>,
+    meter: Option<(LoadMeter, Instant)>,
 }
 
 impl BoxObserver {
@@ -65,68 +66,69 @@ impl Observer for BoxObserver {
         if let Some((profile, _)) = &mut self.sampler {
             profile.read().map_err(failed)?;
         }
-        self.meter = Some(LoadMeter::start()?);
+        self.meter = Some((LoadMeter::start()?, Instant::now()));
         Ok(())
     }
 
     fn end(&mut self) -> Result<Observation, BenchError> {
-        let cores = self.meter.take().map_or(Ok(Vec::new()), LoadMeter::finish)?;
-        let of_box: Vec<_> = cores.iter().filter(|c| self.watched.cores.contains(&c.cpu)).cloned().collect();
-        let steal_of_box = steal_percent(&of_box);
-        let (classes, tester_percent) = match &mut self.sampler {
-            None => (BTreeMap::new(), 0.0),
-            Some((profile, symbols)) => {
-                let stacks = profile.read().map_err(failed)?;
-                let unknown = |s: &StackCount| s.kernel.iter().any(|&a| symbols.lookup(a).is_none());
-                // Programs of the tester came after the names were read; at most one reload per trial.
-                if stacks.iter().any(unknown) {
-                    symbols.reload().map_err(failed)?;
-                }
-                shares(&stacks, symbols, &self.watched, steal_of_box)
+        let begun = self.meter.take();
+        let seconds = begun.as_ref().map_or(0.0, |(_, at)| at.elapsed().as_secs_f64());
+        let cores = begun.map_or(Ok(Vec::new()), |(meter, _)| meter.finish())?;
+        let mut observed = Observation { steal_percent: steal_percent(&cores), seconds, ..Observation::default() };
+        if let Some((profile, symbols)) = &mut self.sampler {
+            let stacks = profile.read().map_err(failed)?;
+            let unknown = |s: &StackCount| s.kernel.iter().any(|&a| symbols.lookup(a).is_none());
+            // Programs of the tester came after the names were read; at most one reload per trial.
+            if stacks.iter().any(unknown) {
+                symbols.reload().map_err(failed)?;
             }
-        };
-        Ok(Observation {
-            steal_percent: steal_percent(&cores),
-            drops: self.ledger.as_ref().map_or_else(|| Ok(Vec::new()), BoxLedger::drops)?,
-            cores,
-            classes,
-            tester_percent,
-        })
+            share(&stacks, symbols, &self.watched, &cores, &mut observed);
+        }
+        observed.cores = cores;
+        observed.drops = self.ledger.as_ref().map_or_else(|| Ok(Vec::new()), BoxLedger::drops)?;
+        Ok(observed)
     }
 }
 
-/// Shares of the time of the box's cores by class, in percent, and the share of the tester's own ends on them.
-fn shares(
+/// Notes the shares of the time of the box's cores by class, and that of the tester's own ends on them, in percent.
+fn share(
     stacks: &[StackCount],
     symbols: &KernelSymbols,
     watched: &Watched,
-    steal_percent: f64,
-) -> (BTreeMap<Class, f64>, f64) {
-    let all: u64 = stacks.iter().map(|s| s.samples).sum();
-    if all < LEAST_SAMPLES {
-        return (BTreeMap::new(), 0.0);
-    }
-    let percent = |samples: u64| (100.0 - steal_percent) * samples as f64 / all as f64;
-    let (mut classes, mut tester) = (BTreeMap::<Class, f64>::new(), 0.0);
+    cores: &[CoreLoad],
+    observed: &mut Observation,
+) {
+    let mut tally = Tally::new();
     for stack in stacks {
         let names = symbols.stack(&stack.kernel);
         let frames: Vec<&str> = names.into_iter().map(|s| s.map_or("", |s| s.name)).collect();
-        let share = percent(stack.samples);
-        if is_of_an_end(&stack.comm, &watched.ends)
+        let StackCount { cpu, ref comm, user, samples, .. } = *stack;
+        if is_of_an_end(comm, &watched.ends)
             || is_generator(&frames)
-            || is_handing_over(&stack.comm, &frames)
+            || is_handing_over(comm, &frames)
             || is_receiving(&frames)
         {
-            tester += share;
+            tally.add_apart(cpu, Party::Receiver, samples);
         } else {
-            let class = if stack.user { Class::User } else { classify(&frames).class };
-            *classes.entry(class).or_default() += share;
+            tally.add(&Seen { ours: false, cpu, comm, frames, user, samples });
         }
     }
-    if steal_percent > 0.0 {
-        classes.insert(Class::Steal, steal_percent);
+    let of_box = cores.iter().filter(|c| watched.cores.contains(&c.cpu));
+    let times: BTreeMap<u32, StatTime> =
+        of_box.map(|c| (c.cpu, StatTime { idle_percent: c.idle_percent, steal_percent: c.steal_percent })).collect();
+    tally.fill_idle(observed.seconds * f64::from(FREQUENCY_HZ), &times);
+    if tally.samples() < LEAST_SAMPLES {
+        return;
     }
-    (classes, tester)
+    observed.samples = tally.samples();
+    let shares = tally.core_profiles(&times);
+    let of_all = |percent: f64| percent / shares.len().max(1) as f64;
+    for core in &shares {
+        observed.tester_percent += of_all(tally.percent_apart(core.cpu, Party::Receiver, &times));
+        for (&class, &percent) in &core.percent {
+            *observed.classes.entry(class).or_default() += of_all(percent);
+        }
+    }
 }
 
 /// True if the thread of a receive ring hands frames over to the box, which then works in soft interrupts on top of it.
@@ -225,6 +227,8 @@ fn drops_of(report: &model::stations::LedgerReport) -> Vec<Dropped> {
 
 #[cfg(test)]
 mod tests {
+    use model::profile::Class;
+
     use super::*;
 
     #[test]
@@ -232,6 +236,33 @@ mod tests {
         let ends = ["ek1a-s0".to_owned(), "eklongname-r0".to_owned()];
         assert!(is_of_an_end("napi/ek1a-s0-81", &ends) && is_of_an_end("napi/eklongname", &ends));
         assert!(!is_of_an_end("napi/ek1a-i0-82", &ends) && !is_of_an_end("ksoftirqd/1", &ends));
+    }
+
+    #[test]
+    fn idleness_that_gave_no_samples_is_idleness() {
+        let lines = "0000000000001000 T ip_rcv\n0000000000002000 t cpu_map_kthread_run\n0000000000003000 T end\n";
+        let files = [("proc/kallsyms".to_owned(), lines.to_owned())].into();
+        let symbols = KernelSymbols::load(&Root::from_files(files)).unwrap();
+        let stack = |comm: &str, address, samples| StackCount {
+            cpu: 1,
+            pid: 7,
+            comm: comm.into(),
+            kernel: vec![address],
+            user: false,
+            idle_task: false,
+            samples,
+        };
+        let stacks = [stack("ksoftirqd/1", 0x1010, 150), stack("cpumap/1/map:9", 0x2010, 50)];
+        let watched = Watched { cores: vec![1], inside: None, ends: Vec::new() };
+        let load = |cpu, idle_percent| CoreLoad { cpu, idle_percent, steal_percent: 4.0, ..CoreLoad::default() };
+        let mut observed = Observation { seconds: 1.0, ..Observation::default() };
+        share(&stacks, &symbols, &watched, &[load(0, 0.0), load(1, 76.0)], &mut observed);
+        let of = |class| observed.classes.get(&class).copied().unwrap_or(0.0);
+        // A fifth of the time was busy, of which the ring's thread had a quarter.
+        assert!((of(Class::Ip) - 15.0).abs() < 1.0 && (observed.tester_percent - 5.0).abs() < 0.5, "{observed:?}");
+        assert!(of(Class::Idle) >= 76.0 && of(Class::Steal) == 4.0, "{observed:?}");
+        let all = observed.tester_percent + observed.classes.values().sum::<f64>();
+        assert!((all - 100.0).abs() < 1e-6 && observed.samples > 900, "{observed:?}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod tests;
 pub use carry::{Benches, StandingBox, Work, carry_out, plan_of};
 pub use conclusion::answered;
 pub use file::{Begun, Keep, NAME, RunFile, Saved, load, load_run};
+pub(crate) use measure::seconds as seconds_of;
 pub use measure::{ResetWay, Settings};
 pub use plan::{Step, StepId, What, seconds, steps};
 pub use request::{Boxes, PORTS, Request, Test, WIRE};

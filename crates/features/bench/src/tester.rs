@@ -265,7 +265,7 @@ impl Tester for RealTester<'_> {
         let (sent, drained) = arrived?;
         self.full = drained.after.never_empty;
         let arrived = &drained.counts;
-        let mut observed = observed?;
+        let mut observed = observed?.of_sending(sent.elapsed_ns as f64 / 1e9);
         if let Some((port, _)) =
             self.dut.ports().into_iter().rev().zip(&receivers.of).find(|(_, r)| r.link().is_some_and(|l| !l.is_alive()))
         {

@@ -2,12 +2,18 @@
 
 mod common;
 
-use std::{collections::BTreeSet, process::Command, time::Duration};
+use std::{collections::BTreeSet, process::Command, sync::atomic::AtomicBool, time::Duration};
 
-use bench::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
+use bench::{
+    Cores, Dut, DutKind, DutOptions, Load, ResetKind, RuleOrder, TestPort, Tester,
+    tester::{RealTester, TesterConfig},
+};
 use common::cores;
 use lab::{BoxKind, BoxSpec, Lab, TestBox, boxes::Family};
-use model::bench::Direction;
+use model::{
+    CpuSet,
+    bench::{Direction, FrameSpec},
+};
 use testbed::turn;
 
 fn dut(lab: &Lab, kind: DutKind, family: Family, order: RuleOrder, cores: &Cores) -> Dut {
@@ -64,7 +70,7 @@ fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
         eprintln!("skipped: one CPU has no core for the box");
         return;
     }
-    let cores = Cores { sender: 0, of_box: vec![1], receiver: vec![0] };
+    let cores = Cores { sender: 0, of_box: vec![1], receiver: vec![0], hands_over: false };
     let router = dut(&lab, DutKind::Router, Family::V4, RuleOrder::Study, &cores);
     let inside = router.lab_box().unwrap().inside().unwrap();
     for interface in [&inside.entry.name, &inside.exit.as_ref().unwrap().name] {
@@ -115,4 +121,40 @@ fn what_cannot_be_benched_or_reset_is_refused() {
     let port = wire.ports()[0];
     let gone = TestPort::here("ekgone", port.mac, port.target);
     assert!(gone.mtu().unwrap_err().to_string().contains("ekgone") && gone.counters().is_err());
+}
+
+/// A field of CPU `cpu` in /proc/net/softnet_stat, which is the machine's whatever the namespace.
+fn softnet(cpu: usize, field: usize) -> u64 {
+    let all = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let line = all.lines().nth(cpu).unwrap_or_default();
+    line.split_whitespace().nth(field).map_or(0, |hex| u64::from_str_radix(hex, 16).unwrap())
+}
+
+#[test]
+fn a_box_of_one_queue_hands_over_to_its_second_core() {
+    let Some(_alone) = turn() else { return };
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let online: Vec<u32> = CpuSet::parse_list(online.trim()).unwrap().iter().collect();
+    let [first, second, ..] = online[..] else {
+        eprintln!("skipped: one CPU alone cannot hand over");
+        return;
+    };
+    let lab = Lab::new("duthand").unwrap();
+    // The sender is on the first core, too: what is asked is who forwards, not how fast.
+    let cores = Cores { sender: first, of_box: vec![first, second], receiver: vec![first], hands_over: true };
+    for kind in [DutKind::Router, DutKind::RouteStandard, DutKind::Route, DutKind::RouteStateful] {
+        let made = dut(&lab, kind, Family::V4, RuleOrder::Study, &cores);
+        let by_kernel = matches!(kind, DutKind::Router | DutKind::RouteStandard);
+        let set = if by_kernel { format!("rps_cpus = CPU {second}") } else { format!("evenkeel route cpus {second}") };
+        assert!(made.identity().settings.iter().any(|s| s.contains(&set)), "{kind}: {:?}", made.identity().settings);
+        let mut tester = RealTester::new(&made, &cores, TesterConfig { flows: 16, both_ways: false }, None).unwrap();
+        let order = common::order(FrameSpec::Size { bytes: 64 }, Load::Pps(5_000.0), Duration::from_millis(400));
+        let steered = softnet(second as usize, 9);
+        let trial = tester.trial(&order, &AtomicBool::new(false)).unwrap();
+        let sent = trial.counts[0].sent;
+        assert!(sent > 500 && trial.counts[0].received == sent, "{kind}: {:?}", trial.counts);
+        let steered = softnet(second as usize, 9) - steered;
+        // Interrupts that RPS sent to the second core: one can bring several frames.
+        assert_eq!(steered > 20, by_kernel, "{kind}: {steered}");
+    }
 }

@@ -125,6 +125,12 @@ impl Tally {
         Self { keep_stacks: true, ..self }
     }
 
+    /// Adds samples of a party that whoever samples has recognised.
+    pub fn add_apart(&mut self, cpu: u32, party: Party, samples: u64) {
+        self.cores.entry(cpu).or_default();
+        *self.left_out.entry(cpu).or_default().entry(party).or_default() += samples;
+    }
+
     /// Adds what was seen.
     pub fn add(&mut self, seen: &Seen<'_>) {
         let (cpu, n) = (seen.cpu, seen.samples);
@@ -132,8 +138,7 @@ impl Tally {
         let verdict = (!seen.user).then(|| classify(&seen.frames));
         let class = verdict.as_ref().map_or(Class::User, |v| v.class);
         if let Some(party) = self.set_apart.party(seen, class) {
-            *self.left_out.entry(cpu).or_default().entry(party).or_default() += n;
-            return;
+            return self.add_apart(cpu, party, n);
         }
         let (class, name) = if let Some(verdict) = verdict {
             self.by_caller += if verdict.by_caller { n } else { 0 };
@@ -214,7 +219,7 @@ impl Tally {
         packets: Option<PacketBase>,
         about: Profile,
     ) -> Profile {
-        let cores: Vec<CoreProfile> = self.cores.iter().map(|(&cpu, counts)| self.core(cpu, counts, stat)).collect();
+        let cores = self.core_profiles(stat);
         let of_all = |percent: f64| percent / cores.len().max(1) as f64;
         let total = self.samples();
         let core_ns = seconds * 1e9 * cores.len() as f64;
@@ -251,6 +256,11 @@ impl Tally {
             cores,
             ..about
         }
+    }
+
+    /// Each core's time by class, with what /proc/stat says about it.
+    pub fn core_profiles(&self, stat: &BTreeMap<u32, StatTime>) -> Vec<CoreProfile> {
+        self.cores.iter().map(|(&cpu, counts)| self.core(cpu, counts, stat)).collect()
     }
 
     fn core(&self, cpu: u32, counts: &BTreeMap<Class, u64>, stat: &BTreeMap<u32, StatTime>) -> CoreProfile {

@@ -11,7 +11,7 @@
 //! * `route` forwards them: [`XdpFib`], by look-up.
 //! * `send` sends them: `gen` and [`bench_tx`] (live frames). [`bench_rx`] and [`FloodEnd`] count and measure where they arrive; [`XdpDrop`] and
 //!   [`XdpPass`] are the barest receivers.
-//! * `trace` watches: [`drops`], [`XmitDrops`], [`RingSockets`], [`NapiCosts`], [`CpuProfile`].
+//! * `trace` watches: [`AllocationCounter`], [`drops`], [`XmitDrops`], [`RingSockets`], [`NapiCosts`], [`CpuProfile`].
 //!
 //! Under all of them lies a trunk: `program` opens, loads and test-runs, and says what failed; [`link`] attaches; `counters` adds up over CPUs.
 //!
@@ -71,6 +71,7 @@ pub use send::{
     verdict::{DropCounts, XdpDrop, XdpPass},
 };
 pub use trace::{
+    allocations::{Allocated, AllocationCounter},
     drop_reasons, drops,
     napi_cost::{NapiCost, NapiCostError, NapiCosts},
     profile::{self, CpuProfile, ProfileError, ProfileOptions, SampleCounts, StackCount},

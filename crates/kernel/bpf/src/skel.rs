@@ -20,6 +20,7 @@ macro_rules! skeleton {
     };
 }
 
+skeleton!(allocations, "/allocations.skel.rs");
 skeleton!(bench_clock, "/bench_clock.skel.rs");
 skeleton!(bench_rx, "/bench_rx.skel.rs");
 skeleton!(bench_tx, "/bench_tx.skel.rs");

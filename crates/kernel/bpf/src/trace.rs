@@ -1,7 +1,8 @@
-//! Programs that watch the kernel: the packets that it drops, the sockets that lose some, the cost of receiving.
+//! Programs that watch the kernel: the packets that it drops, the sockets that lose some, the cost of receiving, the memory that packets take.
 //!
 //! An event that can come millions of times per second is counted each time and looked at as often as a share of the CPU pays for.
 
+pub(crate) mod allocations;
 pub mod drop_reasons;
 pub mod drops;
 pub(crate) mod napi_cost;

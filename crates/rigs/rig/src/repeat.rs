@@ -1,5 +1,27 @@
 //! One result out of several measurements of the same thing.
 
+use model::sweep::{Gain, Setup};
+
+/// Fewer repeats bear no verdict.
+pub const FEWEST: usize = 3;
+
+/// What the second of two things has over the first, repeat by repeat; none without a repeat in which the first one is above 0. What is found is
+/// true to within the factor `resolution`; `holds` says that both came out again, without which there is no verdict.
+pub fn gain(pairs: impl IntoIterator<Item = (f64, f64)>, resolution: f64, holds: bool) -> Option<Gain> {
+    let ratios = sorted(pairs.into_iter().filter(|(a, _)| *a > 0.0).map(|(a, b)| b / a));
+    let (first, last) = (*ratios.first()?, *ratios.last()?);
+    let (lowest, highest) = (first / resolution, last * resolution);
+    let one_sided = lowest > 1.0 || highest < 1.0;
+    let told = one_sided && ratios.len() >= FEWEST && holds;
+    Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
+}
+
+/// True if the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
+pub fn holds(setup: &Setup, resolution: f64) -> bool {
+    let rates = sorted(setup.at_ceiling.iter().map(|s| s.forwarded_pps));
+    median(&rates).is_some_and(|pps| pps >= setup.ceiling_pps / resolution.powi(2))
+}
+
 /// The middle one of sorted values, or the mean of both in the middle.
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let half = sorted.len() / 2;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use model::{
     profile::Class,
-    sweep::{Setup, Step, Sweep},
+    sweep::{Published, Setup, Step, Sweep},
     units,
 };
 
@@ -24,32 +24,46 @@ const COSTS: usize = 8;
 /// The whole sweep: conclusion, a table for each configuration, costs side by side, published figures, conditions.
 pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
     let mut out = look.paragraph(&sweep.conclusion);
+    let setups: Vec<&Setup> = sweep.setups.iter().collect();
+    out += &step_tables(&setups, COLUMNS, look);
+    if let [standard, optimised] = &sweep.setups[..] {
+        let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
+        let rows = costs_of(sweep)
+            .into_iter()
+            .map(|(class, costs)| [class].into_iter().chain(costs.into_iter().map(range)).collect());
+        let heads =
+            ["CLASS", &format!(">{}", standard.key.to_uppercase()), &format!(">{}", optimised.key.to_uppercase())];
+        out.push_str(&look.table(&heads, rows));
+    }
+    out += &published(&sweep.sources, look);
+    out + "\n" + &conditions::paragraphs(&conditions(sweep), look)
+}
+
+/// What others have published, as a table; nothing without any.
+pub(crate) fn published(sources: &[Published], look: Look) -> String {
+    if sources.is_empty() {
+        return String::new();
+    }
+    let heading = look.paragraph(&format!("{}: never measured by evenkeel", crate::page::PUBLISHED));
+    let rows =
+        sources.iter().map(|s| vec![s.what.clone(), s.standard.clone(), s.optimised.clone(), s.citation.clone()]);
+    format!("\n{heading}{}", look.table(&["WHAT", ">STANDARD", ">OPTIMISED", "WHO, ON WHAT"], rows))
+}
+
+/// A table of steps for each configuration, with its settings. The dearest classes have a column of their own, `most` at most.
+pub(crate) fn step_tables(setups: &[&Setup], most: usize, look: Look) -> String {
+    let mut out = String::new();
     // What has no column of its own is in the rest: on a narrow page more of it.
-    let shown = |n| sweep.setups.iter().all(|setup| look.fits(|look| steps(setup, &dearest(sweep, n), look)));
-    let dearest = dearest(sweep, (1..=COLUMNS).rev().find(|&n| shown(n)).unwrap_or(1));
-    for setup in &sweep.setups {
+    let shown = |n| setups.iter().all(|setup| look.fits(|look| steps(setup, &dearest(setups, n), look)));
+    let dearest = dearest(setups, (1..=most).rev().find(|&n| shown(n)).unwrap_or(1));
+    for setup in setups {
         let _ = write!(out, "\n{}", look.paragraph(&heading(setup)));
         for line in &setup.settings {
             out.push_str(&look.item(line));
         }
         out.push_str(&steps(setup, &dearest, look));
     }
-    if let [standard, optimised] = &sweep.setups[..] {
-        let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
-        let rows = costs(sweep).into_iter().map(|(class, a, b)| vec![class, range(a), range(b)]);
-        let heads =
-            ["CLASS", &format!(">{}", standard.key.to_uppercase()), &format!(">{}", optimised.key.to_uppercase())];
-        out.push_str(&look.table(&heads, rows));
-    }
-    if !sweep.sources.is_empty() {
-        let _ = write!(out, "\n{}", look.paragraph(&format!("{}: never measured by evenkeel", crate::page::PUBLISHED)));
-        let rows = sweep
-            .sources
-            .iter()
-            .map(|s| vec![s.what.clone(), s.standard.clone(), s.optimised.clone(), s.citation.clone()]);
-        out.push_str(&look.table(&["WHAT", ">STANDARD", ">OPTIMISED", "WHO, ON WHAT"], rows));
-    }
-    out + "\n" + &conditions::paragraphs(&conditions(sweep), look)
+    out
 }
 
 fn heading(setup: &Setup) -> String {
@@ -80,8 +94,8 @@ fn steps(setup: &Setup, dearest: &[Class], look: Look) -> String {
 }
 
 /// The classes of the box's own work that took the most time over the whole sweep.
-pub(crate) fn dearest(sweep: &Sweep, n: usize) -> Vec<Class> {
-    let all = || sweep.setups.iter().flat_map(|s| &s.steps);
+fn dearest(setups: &[&Setup], n: usize) -> Vec<Class> {
+    let all = || setups.iter().flat_map(|s| &s.steps);
     let mut classes: Vec<(Class, f64)> = Class::ALL
         .into_iter()
         .filter(|c| c.is_busy())
@@ -101,19 +115,27 @@ pub(crate) fn range([low, mean, high]: Range) -> String {
     format!("{mean:.0} ({low:.0}-{high:.0})")
 }
 
-/// Nanoseconds per packet at the ceiling, by class and in all, standard and optimised, dearest first.
-pub(crate) fn costs(sweep: &Sweep) -> Vec<(String, Range, Range)> {
-    let [a, b] = &sweep.setups[..] else { return Vec::new() };
+/// The costs of both configurations of a sweep; none without both.
+pub(crate) fn costs_of(sweep: &Sweep) -> Vec<(String, Vec<Range>)> {
+    let setups: Vec<(&Setup, u32)> = sweep.setups.iter().map(|s| (s, sweep.box_cores)).collect();
+    if setups.len() == 2 { costs(&setups) } else { Vec::new() }
+}
+
+/// Nanoseconds per packet at the ceiling, by class and in all, of each configuration with its number of cores, dearest first. A class that was not
+/// measured in all of them has no row.
+pub(crate) fn costs(setups: &[(&Setup, u32)]) -> Vec<(String, Vec<Range>)> {
     let row = |name: &str, percent: &dyn Fn(&Step) -> f64| {
-        let both = a.ns_per_packet(sweep.box_cores, percent).zip(b.ns_per_packet(sweep.box_cores, percent));
-        both.map(|(a, b)| (name.to_owned(), a, b))
+        let all: Option<Vec<Range>> =
+            setups.iter().map(|(setup, cores)| setup.ns_per_packet(*cores, percent)).collect();
+        all.map(|all| (name.to_owned(), all))
     };
+    let most = |(_, ranges): &(String, Vec<Range>)| ranges.iter().map(|r| r[1]).fold(0.0, f64::max);
     let busy = Class::ALL.into_iter().filter(|c| c.is_busy());
     let mut rows: Vec<_> =
-        busy.filter_map(|c| row(c.name(), &|step| step.percent(c))).filter(|(_, a, b)| a[1].max(b[1]) >= 0.5).collect();
-    rows.sort_by(|x, y| y.1[1].max(y.2[1]).total_cmp(&x.1[1].max(x.2[1])));
+        busy.filter_map(|c| row(c.name(), &|step| step.percent(c))).filter(|row| most(row) >= 0.5).collect();
+    rows.sort_by(|x, y| most(y).total_cmp(&most(x)));
     if rows.len() > COSTS {
-        let shown: Vec<String> = rows.drain(..COSTS).map(|(name, ..)| name).collect();
+        let shown: Vec<String> = rows.drain(..COSTS).map(|(name, _)| name).collect();
         let is_rest = |class: &Class| class.is_busy() && !shown.iter().any(|name| name == class.name());
         let rest = |step: &Step| Class::ALL.into_iter().filter(is_rest).map(|c| step.percent(c)).sum::<f64>();
         rows = shown

@@ -258,7 +258,7 @@ impl Point {
 /// A box under test in one mode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
-    /// `wire`, `router`, `stateful`, `stateless`, `bridge`, `xdp-fib`, `route`, `route-rules`, `route-stateful`, `nat`, `route-nat` or `ports`.
+    /// `wire`, `router`, `stateful`, `stateless`, `bridge`, `xdp-fib`, `route-standard`, `route`, `route-rules`, `route-stateful`, `nat`, `route-nat` or `ports`.
     pub key: String,
     /// Its name for people.
     pub name: String,

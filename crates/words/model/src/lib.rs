@@ -20,6 +20,7 @@ mod machine;
 mod prefix_counts;
 pub mod profile;
 pub mod route;
+pub mod route_compare;
 mod route_event;
 mod route_rates;
 mod route_totals;

@@ -25,6 +25,7 @@ use crate::{
     signals::end_interrupted,
 };
 
+pub(crate) use config::ratio;
 pub(crate) use output::OutputArgs;
 
 /// Measure what a router or firewall really does (RFC 2544).
@@ -44,7 +45,7 @@ pub(crate) use output::OutputArgs;
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     sub: Option<Sub>,
-    /// Boxes to build: wire, router, stateful, stateless, bridge, xdp-fib, route, route-rules, route-stateful, nat, route-nat [default: router,stateful,stateless].
+    /// Boxes to build: wire, router, stateful, stateless, bridge, xdp-fib, route-standard, route, route-rules, route-stateful, nat, route-nat [default: router,stateful,stateless].
     #[arg(long, value_name = "BOX", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
     dut: Vec<String>,
     /// Test an outside box that is cabled to these two interfaces, such as eth2,eth3.

@@ -1,5 +1,6 @@
 //! `evenkeel route`: a router's fast path.
 
+mod compare;
 mod consent;
 mod outputs;
 mod show;
@@ -53,6 +54,7 @@ enum Action {
     Check(CheckArgs),
     Reload(ReloadArgs),
     Rules(consent::RulesArgs),
+    Compare(compare::CompareArgs),
     Stop(StopArgs),
     Unit(unit::UnitArgs),
 }
@@ -269,6 +271,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Check(args) => return check(args),
         Action::Unit(args) => return unit::run(args),
         Action::Rules(args) => return consent::run(args),
+        Action::Compare(args) => return compare::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Cpus(args) => change_cpus(args),

@@ -17,6 +17,8 @@ pub struct Cores {
     pub of_box: Vec<u32>,
     /// Of the receiving ends.
     pub receiver: Vec<u32>,
+    /// True if the box receives on its first core alone, and its second one forwards what the first hands over.
+    pub hands_over: bool,
 }
 
 impl Cores {
@@ -35,7 +37,26 @@ impl Cores {
             [a, b, c, d] => (a, vec![b, c], vec![d]),
             [a, b, c, d, e, ..] => (a, vec![b, c], vec![d, e]),
         };
-        Ok(Self { sender, of_box, receiver })
+        Ok(Self { sender, of_box, receiver, hands_over: false })
+    }
+
+    /// Divides them for a box that receives by one queue, on one core, or on one core that hands over to a second: the sender has the first CPU, the
+    /// box the next one or two, and the receiving ends the fourth; without a fourth they share the box's. None if there are too few.
+    pub fn of_one_queue(usable: &CpuSet, second: bool) -> Option<Self> {
+        let all: Vec<u32> = usable.iter().collect();
+        let (sender, of_box) = match (&all[..], second) {
+            ([a], false) => (*a, vec![*a]),
+            ([a, b, ..], false) => (*a, vec![*b]),
+            ([a, b, c, ..], true) => (*a, vec![*b, *c]),
+            _ => return None,
+        };
+        let receiver = all.get(3).map_or_else(|| of_box.clone(), |&end| vec![end]);
+        Some(Self { sender, of_box, receiver, hands_over: second })
+    }
+
+    /// The core that forwards what the receiving one hands over, if there is one.
+    pub fn second(&self) -> Option<u32> {
+        self.of_box.get(1).copied().filter(|_| self.hands_over)
     }
 
     /// True if the sender has a core of its own.
@@ -55,6 +76,12 @@ impl Cores {
             let roles = vec![role(&[self.sender], "sender"), role(&self.receiver, receives)];
             return Arrangement { sharing: Sharing::Apart, roles };
         }
+        let handed = match self.second() {
+            Some(second) => {
+                format!(" (a kernel thread for the receive ring on CPU {}; CPU {second} forwards)", self.of_box[0])
+            }
+            None => " (a kernel thread for each receive ring)".to_owned(),
+        };
         let roles = match (self.sharing(), self.receivers_share()) {
             (Sharing::Inline, _) => {
                 vec![role(
@@ -66,12 +93,12 @@ impl Cores {
                 role(&[self.sender], "sender"),
                 role(
                     &self.of_box,
-                    "box under test (a kernel thread for each receive ring) and the receiving ends: their cost counts as the box's",
+                    &format!("box under test{handed} and the receiving ends: their cost counts as the box's"),
                 ),
             ],
             (Sharing::Apart, false) => vec![
                 role(&[self.sender], "sender"),
-                role(&self.of_box, "box under test (a kernel thread for each receive ring)"),
+                role(&self.of_box, &format!("box under test{handed}")),
                 role(&self.receiver, "receiving ends (NAPI threads)"),
             ],
         };
@@ -93,6 +120,7 @@ mod tests {
             sender,
             of_box: of_box.to_vec(),
             receiver: receiver.to_vec(),
+            hands_over: false,
         };
         assert_eq!(split("3"), cores(3, &[3], &[3]));
         assert_eq!(split("0-1"), cores(0, &[1], &[1]));
@@ -100,6 +128,23 @@ mod tests {
         assert_eq!(split("0-3"), cores(0, &[1, 2], &[3]));
         assert_eq!(split("4-15"), cores(4, &[5, 6], &[7, 8]));
         assert!(Cores::split(&CpuSet::new()).is_err());
+    }
+
+    #[test]
+    fn a_box_of_one_queue_has_its_second_core_only_where_there_is_one() {
+        let of = |list: &str, second| Cores::of_one_queue(&list.parse().unwrap(), second);
+        let parts =
+            |list: &str, second| of(list, second).map(|c| (c.sender, c.of_box.clone(), c.receiver.clone(), c.second()));
+        assert_eq!(parts("3", false), Some((3, vec![3], vec![3], None)));
+        assert_eq!(parts("0-1", false), Some((0, vec![1], vec![1], None)));
+        // The sender's core is no core of the box.
+        assert_eq!((of("3", true), of("0-1", true)), (None, None));
+        assert_eq!(parts("0-2", true), Some((0, vec![1, 2], vec![1, 2], Some(2))));
+        // The receiving ends are at the same place with and without the second core.
+        assert_eq!(parts("0-7", false), Some((0, vec![1], vec![3], None)));
+        assert_eq!(parts("0-7", true), Some((0, vec![1, 2], vec![3], Some(2))));
+        assert!(of("0-3", true).unwrap().arrangement(false).roles[1].does.contains("CPU 2 forwards"));
+        assert_eq!(of("", false), None);
     }
 
     #[test]

@@ -36,12 +36,13 @@ pub(super) struct FastPath {
 }
 
 impl FastPath {
-    /// Puts it on both ports of the box; the fast path forwards when this comes back.
+    /// Puts it on both ports of the box; the fast path forwards when this comes back, on these CPUs if there are any.
     pub(super) fn start(
         inside: &Inside,
         family: Family,
         mode: RouteMode,
         rules: Option<&Ruleset>,
+        cpus: &CpuSet,
     ) -> Result<Self, BenchError> {
         let rules = rules.map(|rules| file(rules, &family.whole()));
         let ports = [Some(&inside.entry), inside.exit.as_ref()].into_iter().flatten();
@@ -53,7 +54,7 @@ impl FastPath {
             returns: true,
             trial: Duration::ZERO,
             mark: CtMark::default(),
-            cpus: CpuSet::new(),
+            cpus: cpus.clone(),
             queue: 2048,
         };
         let (namespace, stop) = (inside.namespace.handle(), Arc::new(AtomicBool::new(false)));

@@ -5,7 +5,11 @@ use lab::{
     BoxKind, BoxSpec, Lab, TestBox,
     boxes::{Napi, Place, Ruleset, Target},
 };
-use model::{route::CtMark, run::Sharing};
+use model::{
+    CpuSet,
+    route::{CtMark, RouteMode},
+    run::Sharing,
+};
 
 use crate::BenchError;
 
@@ -24,7 +28,9 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         DutKind::Stateless => BoxKind::Firewall(rules(false)),
         DutKind::Bridge => BoxKind::Bridge,
         DutKind::XdpFib => BoxKind::XdpFib,
-        DutKind::Route | DutKind::RouteRules | DutKind::RouteStateful | DutKind::RouteNat => BoxKind::XdpRouter,
+        DutKind::RouteStandard | DutKind::Route | DutKind::RouteRules | DutKind::RouteStateful | DutKind::RouteNat => {
+            BoxKind::XdpRouter
+        }
         DutKind::Nat => BoxKind::Firewall(rules(true)),
     };
     let cores = options.cores;
@@ -37,12 +43,21 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
     if cores.sharing() == Sharing::Apart {
         settings.push(format!("receive rings of {RING_FRAMES} frames (CPU maps), their threads at nice -20"));
     }
+    let second = cores.second().map(CpuSet::single);
+    // Where the fast path forwards, it hands over itself: RPS would deal the flows a second time.
+    let by_kernel = matches!(kind.fast_path(), None | Some(RouteMode::Standard));
+    match &second {
+        Some(second) if by_kernel => settings.extend(steer(&made, second)?),
+        Some(second) => settings.push(format!("evenkeel route cpus {second}")),
+        None => {}
+    }
     let identity = Identity { key: kind.key().into(), name: kind.name().into(), what: what(kind, options), settings };
     let mut dut = adopt(made, identity)?;
     dut.tracks = kind.tracks();
     if let Some(mode) = kind.fast_path() {
         let rules = (kind == DutKind::RouteRules).then(|| rules(false));
-        dut.start_fast_path(mode, rules.as_ref())?;
+        let cpus = second.filter(|_| !by_kernel).unwrap_or_default();
+        dut.start_fast_path(mode, rules.as_ref(), &cpus)?;
     }
     // Without threads the receiving ends work where the box hands frames over, right behind each batch.
     let ends = (cores.sharing() == Sharing::Apart && !cores.receivers_share()).then_some(&cores.receiver);
@@ -52,6 +67,19 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         dut.ports = [first.in_thread(ends[1 % ends.len()])?, second];
     }
     Ok(dut)
+}
+
+/// Has `cpus` do what comes after receiving (RPS), on both ports of the box; what was set.
+fn steer(made: &TestBox, cpus: &CpuSet) -> Result<Vec<String>, BenchError> {
+    let Some(inside) = made.inside() else { return Ok(Vec::new()) };
+    let set = || {
+        [Some(&inside.entry), inside.exit.as_ref()].into_iter().flatten().try_for_each(|end| {
+            let knob = Knob::RpsCpus { nic: end.name.clone(), queue: 0 };
+            Live.write(&knob, &knob.cpus_value(cpus))
+        })
+    };
+    inside.namespace.run(set)?.map_err(|e| BenchError::Machine(e.to_string()))?;
+    Ok(["ENTRY", "EXIT"].map(|end| format!("{end} rx-0: rps_cpus = CPU {cpus}")).to_vec())
 }
 
 /// Rules like those of the filter, translation, and the mark by which connections take the fast path.
@@ -110,6 +138,9 @@ fn what(kind: DutKind, options: &DutOptions<'_>) -> String {
         DutKind::Bridge => "The kernel bridges, with both ports' addresses known.".into(),
         DutKind::XdpFib => {
             "An XDP program forwards by the kernel's routing table, before a socket buffer is made.".into()
+        }
+        DutKind::RouteStandard => {
+            "The programs of `evenkeel route` are on both ports, in mode standard: the kernel routes.".into()
         }
         DutKind::RouteRules => format!(
             "`evenkeel route` forwards past {} stateless rules, all on each port, of which the last alone matches.",

@@ -78,20 +78,20 @@ impl Default for SimBox {
     }
 }
 
+/// A bench of `tester` with frames of 64 bytes, which nobody stops.
+pub(crate) fn bench(tester: &mut dyn Tester) -> Bench<'_> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let frame = FrameSpec::Size { bytes: 64 };
+    Bench { tester, frame, drain: DRAIN, observe: false, void_repeats: 2, stop: &STOP }
+}
+
 impl SimBox {
     /// Does `work` with this tester and frames of 64 bytes.
     pub(crate) fn with<T>(
         &mut self,
         work: impl FnOnce(&mut Bench<'_>) -> Result<T, BenchError>,
     ) -> Result<T, BenchError> {
-        work(&mut Bench {
-            tester: self,
-            frame: FrameSpec::Size { bytes: 64 },
-            drain: DRAIN,
-            observe: false,
-            void_repeats: 2,
-            stop: &AtomicBool::new(false),
-        })
+        work(&mut bench(self))
     }
 
     /// Units sent, lost, and late: still in the queue when the time of the box is over.

@@ -97,7 +97,7 @@ fn override_trials(goal: &mut Goal, trial_s: Option<f64>, repeats: Option<u32>) 
 }
 
 /// Seconds that a step is expected to take.
-pub(super) fn seconds(what: What, settings: &Settings) -> f64 {
+pub(crate) fn seconds(what: What, settings: &Settings) -> f64 {
     let p = &settings.preset;
     let more = SET_UP_S + (p.drain.quiet + p.settle).as_secs_f64();
     let trials = |n: f64, each: Duration| n * (each.as_secs_f64() + more);

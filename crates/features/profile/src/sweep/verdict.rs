@@ -1,29 +1,20 @@
 //! The verdict on the ceilings of all repeats: pure.
 
 use model::sweep::{Gain, Setup};
-use rig::repeat::{median, sorted};
+use rig::repeat;
 
 use super::search::RESOLUTION;
-
-/// Fewer repeats bear no verdict.
-const FEWEST: usize = 3;
 
 /// Optimised beside standard, repeat by repeat; none without both.
 pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
     let [standard, optimised] = setups else { return None };
-    let pairs = standard.ceilings_pps.iter().zip(&optimised.ceilings_pps).filter(|(a, _)| **a > 0.0);
-    let ratios = sorted(pairs.map(|(a, b)| b / a));
-    let (first, last) = (*ratios.first()?, *ratios.last()?);
-    let (lowest, highest) = (first / RESOLUTION, last * RESOLUTION);
-    let one_sided = lowest > 1.0 || highest < 1.0;
-    let told = one_sided && ratios.len() >= FEWEST && setups.iter().all(holds);
-    Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
+    let pairs = standard.ceilings_pps.iter().copied().zip(optimised.ceilings_pps.iter().copied());
+    repeat::gain(pairs, RESOLUTION, setups.iter().all(holds))
 }
 
-/// True if the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
+/// True if the ceiling came out again when it was offered again.
 pub(super) fn holds(setup: &Setup) -> bool {
-    let rates = sorted(setup.at_ceiling.iter().map(|s| s.forwarded_pps));
-    median(&rates).is_some_and(|pps| pps >= setup.ceiling_pps / RESOLUTION.powi(2))
+    repeat::holds(setup, RESOLUTION)
 }
 
 #[cfg(test)]

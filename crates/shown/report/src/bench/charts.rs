@@ -29,6 +29,7 @@ fn colour(mode: &Mode) -> &'static str {
         "stateful" => "#c2334d",
         "bridge" => "#7b5ea7",
         "xdp-fib" => "#1a9850",
+        "route-standard" => "#5e7f9b",
         "route" => "#7a9a01",
         "route-rules" => "#b5a000",
         "route-stateful" => "#b8860b",

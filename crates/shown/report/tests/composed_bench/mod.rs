@@ -294,6 +294,8 @@ fn observation(key: &str, busy: f64, lost: u64) -> Observation {
         cores: vec![core(0, 0.7 * busy), core(1, busy)],
         classes,
         tester_percent: 0.0,
+        samples: 997,
+        seconds: 1.0,
         drops: if lost > 0 { vec![Drop { place, packets: 2 * lost }] } else { Vec::new() },
         steal_percent: 0.4,
     }

@@ -134,10 +134,39 @@ pub struct Observation {
     /// What the tester's own ends took of the time of the box's cores, in percent; in none of the classes.
     #[serde(default)]
     pub tester_percent: f64,
+    /// Samples on which these shares rest, filled-in idle ones included; 0 in runs saved before this was kept.
+    #[serde(default)]
+    pub samples: u64,
+    /// The time that these shares are of, in seconds; 0 in runs saved before this was kept.
+    #[serde(default)]
+    pub seconds: f64,
     /// Drops by place, most first.
     pub drops: Vec<Drop>,
     /// CPU time taken by other guests of the hypervisor, in percent of all cores.
     pub steal_percent: f64,
+}
+
+impl Observation {
+    /// Has the shares be those of the first `seconds`, in which units were sent: of the time after it, in which the box is waited for to be
+    /// empty, the work stays and the idleness goes.
+    #[must_use]
+    pub fn of_sending(mut self, seconds: f64) -> Self {
+        let busy =
+            self.tester_percent + self.classes.iter().filter(|(c, _)| **c != Class::Idle).map(|(_, p)| p).sum::<f64>();
+        if self.classes.is_empty() || seconds <= 0.0 || seconds >= self.seconds || busy <= 0.0 {
+            return self;
+        }
+        let longer = (self.seconds / seconds).min(100.0 / busy);
+        self.tester_percent *= longer;
+        self.classes.values_mut().for_each(|percent| *percent *= longer);
+        let idle = (100.0 - longer * busy).max(0.0);
+        self.classes.remove(&Class::Idle);
+        if idle > 0.0 {
+            self.classes.insert(Class::Idle, idle);
+        }
+        self.seconds = seconds;
+        self
+    }
 }
 
 /// The tester's own promises, as it kept them.
@@ -233,6 +262,20 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_of_a_trial_leave_the_wait_after_it_out() {
+        let classes = BTreeMap::from([(Class::Ip, 40.0), (Class::Steal, 4.0), (Class::Idle, 50.0)]);
+        let seen = Observation { classes, tester_percent: 6.0, seconds: 1.2, ..Observation::default() };
+        let of_sending = seen.clone().of_sending(1.0);
+        assert!((of_sending.classes[&Class::Ip] - 48.0).abs() < 1e-9 && (of_sending.tester_percent - 7.2).abs() < 1e-9);
+        assert!((of_sending.classes[&Class::Idle] - 40.0).abs() < 1e-9, "{of_sending:?}");
+        // More than all of the time is none.
+        let full = seen.clone().of_sending(0.1);
+        let all = full.tester_percent + full.classes.values().sum::<f64>();
+        assert!((all - 100.0).abs() < 1e-9 && !full.classes.contains_key(&Class::Idle), "{full:?}");
+        assert_eq!(seen.clone().of_sending(2.0), seen);
+    }
 
     #[test]
     fn what_is_lost_is_what_was_sent_and_never_came() {

@@ -27,7 +27,7 @@ const DEFAULT_DUTS: [DutKind; 3] = [DutKind::Router, DutKind::Stateful, DutKind:
 const DEFAULT_RULES: u32 = 25;
 
 /// A loss ratio: `0.1%`, `0.001`, `0`.
-pub(super) fn ratio(text: &str) -> Result<f64, String> {
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |n| (n, 0.01));
     let value: f64 = number.trim().parse().map_err(|_| format!("`{text}` is no ratio; write 0.1% or 0.001"))?;
     let value = value * scale;

@@ -1,0 +1,58 @@
+//! A way to forward: before anything is known of it, and the medians of all its rounds.
+
+use model::{
+    route_compare::{Allocations, Way},
+    sweep::Setup,
+};
+use rig::repeat::{median, median_by, sorted};
+
+use super::plan::WayId;
+
+/// A way of which nothing is known yet.
+pub(super) fn empty(id: WayId) -> Way {
+    Way {
+        mode: id.forwarding.key().into(),
+        cores: id.cores,
+        setup: Setup {
+            key: format!("{}-{}", id.forwarding.key(), id.cores),
+            name: id.to_string(),
+            what: String::new(),
+            settings: Vec::new(),
+            ceiling_pps: 0.0,
+            ceilings_pps: Vec::new(),
+            at_ceiling: Vec::new(),
+            steps: Vec::new(),
+        },
+        gain: None,
+        round_trip_ns: None,
+        delay_p50_ns: None,
+        delay_p99_ns: None,
+        allocations: None,
+        rounds: Vec::new(),
+    }
+}
+
+/// The medians of all rounds.
+pub(super) fn summed_up(mut way: Way) -> Way {
+    let middle = |values: Vec<f64>| median(&sorted(values));
+    let rounds = &way.rounds;
+    let latencies = || rounds.iter().filter_map(|r| r.latency.as_ref());
+    let delays = || latencies().filter_map(|l| l.one_way[0]);
+    way.round_trip_ns = middle(latencies().filter_map(|l| l.round_trip_ns).collect());
+    way.delay_p50_ns = middle(delays().map(|d| d.p50_ns as f64).collect());
+    way.delay_p99_ns = middle(delays().map(|d| d.p99_ns as f64).collect());
+    let counted: Vec<_> = rounds.iter().filter_map(|r| r.allocations).collect();
+    let of = |part: fn(&Allocations) -> f64| middle(counted.iter().map(part).collect());
+    if let (Some(pages), Some(pool_pages), Some(socket_buffers)) =
+        (of(|a| a.pages), of(|a| a.pool_pages), of(|a| a.socket_buffers))
+    {
+        let packets = counted.iter().map(|a| a.packets).sum();
+        way.allocations = Some(Allocations { packets, pages, pool_pages, socket_buffers });
+    }
+    let setup = &mut way.setup;
+    setup.ceiling_pps = middle(setup.ceilings_pps.clone()).unwrap_or(0.0);
+    // The figure of the headline is in the table.
+    setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
+    setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
+    way
+}
