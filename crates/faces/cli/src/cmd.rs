@@ -2,6 +2,7 @@
 
 mod bench;
 mod capture;
+pub(crate) use capture::called_here;
 mod changes;
 mod clean;
 mod demo;

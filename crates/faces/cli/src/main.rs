@@ -48,6 +48,13 @@ fn current_name(root: &clap::Command, words: impl Iterator<Item = String>, flag:
     now.map_or_else(|| flag.to_owned(), |now| format!("--{now}"))
 }
 
+/// The tip for a flag of tcpdump that `evenkeel capture` has by another name.
+fn tcpdumps(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_capture = std::env::args().nth(1).is_some_and(|verb| verb == "capture");
+    if is_capture { cmd::called_here(flag) } else { None }
+}
+
 fn main() -> ExitCode {
     cmd::complete();
     terminal::write_from_anywhere();
@@ -62,6 +69,9 @@ fn main() -> ExitCode {
                 if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) {
                     let now = current_name(&command(), std::env::args(), tip);
                     error.insert(ContextKind::SuggestedArg, ContextValue::String(now));
+                }
+                if let Some(tip) = tcpdumps(&error) {
+                    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
                 }
                 // With an argument that is spelled alike, the usage shows that one as if it were required.
                 if error.get(ContextKind::SuggestedArg).is_some() {

@@ -107,6 +107,21 @@ fn an_unknown_interface_is_answered_with_those_there_are() {
     refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 3, &["ek-none", "eth0, eth1"]);
 }
 
+#[test]
+fn a_flag_of_tcpdump_is_named_as_it_is_called_here_and_no_interface_lists_them() {
+    for (line, named) in [
+        ("capture lo -C 10", "--rotate-size"),
+        ("capture lo -G 10", "--rotate-interval"),
+        ("capture lo -W 10", "--files"),
+        ("capture lo -Q in", "--inbound"),
+        ("capture -D", "without an interface"),
+        ("capture", "There are: lo"),
+        ("capture -nlSU", "There are: lo"),
+    ] {
+        refused(&run(&line.split(' ').collect::<Vec<_>>()), 2, &[named]);
+    }
+}
+
 /// A word that is no command, an argument that is spelled like another one, a file that is not there.
 #[test]
 fn a_wrong_word_is_answered_with_the_right_ones() {

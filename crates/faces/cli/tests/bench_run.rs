@@ -145,6 +145,13 @@ fn shown_and_compared(file: &Path, folder: &Path) {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let told = json(&output);
     assert_eq!((&told["schema"], &told["runs"][0]), (&"evenkeel.bench.compare/1".into(), &run.into()));
+    // A run of other boxes has nothing in common with it.
+    let mut other = read(file);
+    other["modes"].as_array_mut().unwrap().iter_mut().for_each(|mode| mode["key"] = "else".into());
+    let of_others = folder.join("others.json");
+    fs::write(&of_others, serde_json::to_vec(&other).unwrap()).unwrap();
+    let output = evenkeel(&["report", "compare", run, of_others.to_str().unwrap(), "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
 
     let running = world.run(&["--trial", "500ms"]);
     let second = world.ask(&["run", names[0], names[1]]);
-    assert_eq!(second.status.code(), Some(2), "one router for a network namespace");
+    assert_eq!(second.status.code(), Some(3), "one router for a network namespace");
     assert!(said(&second).contains("route stop"), "{}", said(&second));
     assert_eq!(world.ask(&["check", names[0]]).status.code(), Some(2), "one way is no router");
     wait("packets cross in shadow", || world.crosses());
@@ -66,6 +66,20 @@ fn without_a_router_each_question_says_so_on_stderr_alone() {
     let answer = world.ask(&["cpus", "4000", "--json"]);
     assert_eq!((answer.status.code(), json(&answer)["done"].clone()), (Some(1), false.into()));
     assert!(running.stop(Signal::SIGTERM).success());
+}
+
+#[test]
+fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
+    let Some(world) = World::new("rtmute") else { return };
+    let names = world.ports.each_ref().map(|port| port.interface());
+    let check = || world.ask(&["check", names[0], names[1], "--json"]);
+    assert_eq!(check().status.code(), Some(0));
+    world.a.feature("rx-gro", false);
+    assert_eq!(check().status.code(), Some(0), "one way is left");
+    world.b.feature("rx-gro", false);
+    let check = check();
+    assert_eq!((check.status.code(), json(&check)["cannot_send"].as_array().map(Vec::len)), (Some(1), Some(2)));
+    assert_eq!(json(&check)["obstacles"], Value::Array(Vec::new()));
 }
 
 #[test]

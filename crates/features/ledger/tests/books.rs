@@ -285,7 +285,8 @@ fn a_rule_is_not_given_what_another_dropped() {
     assert!(losses.iter().all(|l| l.traced.is_none() && l.agrees && l.kind == LossKind::Meant), "{losses:#?}");
     // Without a counter the only rule that can have done it is named.
     interval.rules.clear();
-    interval.uncounted = vec![rule("udp dport 7 drop", 0)];
+    let of_ipv6 = RuleLoss { family: "ip6".into(), ..rule("udp dport 8 drop", 0) };
+    interval.uncounted = vec![rule("udp dport 7 drop", 0), of_ipv6];
     let report = closed(&interval);
     let advice = loss(&report, "netfilter").advice.clone().unwrap_or_default();
     assert!(advice.contains("udp dport 7 drop") && advice.contains("nft -a list chain ip filter input"), "{advice}");

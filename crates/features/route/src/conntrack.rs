@@ -83,17 +83,17 @@ pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let conntrack = evidence.conntrack.unwrap_or_default();
     if !conntrack.liberal {
-        let what = "conntrack is strict about TCP windows, which it cannot follow where it does not see the packets: TCP goes up";
+        let what = "TCP stays with the kernel until conntrack ignores TCP windows";
         found.push(item("tcp-window", what, "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1"));
     }
     if conntrack.counts {
         let what = "conntrack counts packets and bytes (nf_conntrack_acct), and no program may add to its counters: what is forwarded by \
                     the fast path is not in them";
-        found.push(item("acct", what, "count by `evenkeel route status`, or leave unmarked what is billed"));
+        found.push(item("acct", what, "count by `evenkeel route status`, or do not mark connections that are billed"));
     }
     for chain in &evidence.netfilter.sees {
-        let what = format!("packets on the fast path pass by these statements ({chain})");
-        found.push(item("passed-by", what, "leave unmarked what they are to see"));
+        let what = format!("packets on the fast path are neither counted nor changed by these statements ({chain})");
+        found.push(item("passed-by", what, "do not mark connections that they must see"));
     }
     found
 }

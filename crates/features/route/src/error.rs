@@ -98,9 +98,8 @@ impl Classified for RouteError {
             | Self::NoRules
             | Self::CutsOff { .. }
             | Self::NotReadTwice { .. } => ErrorClass::Usage,
-            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
-                ErrorClass::Usage
-            }
+            Self::Runs { .. } => ErrorClass::Lacking,
+            Self::OneWay | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorClass::Lacking,

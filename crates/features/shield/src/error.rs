@@ -122,6 +122,7 @@ impl Classified for ShieldError {
             | Self::Removed { .. }
             | Self::Ended { .. }
             | Self::Hidden { .. }
+            | Self::Tended { .. }
             | Self::Unseen { .. }
             | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
             Self::Rules(error) => error.class(),
@@ -134,7 +135,6 @@ impl Classified for ShieldError {
             | Self::LeftOf { .. }
             | Self::NoRules
             | Self::NotReadTwice { .. }
-            | Self::Tended { .. }
             | Self::Untended { .. }
             | Self::None { .. }
             | Self::OfAnother { .. }

@@ -42,7 +42,6 @@ impl Classified for ServeError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::MetricsFile { source } => source.class(),
-            Self::Locked { .. } => ErrorClass::Usage,
             _ => ErrorClass::Lacking,
         }
     }

@@ -24,6 +24,8 @@ fn notes(of: &[Obstacle], look: Look) -> String {
 }
 
 fn items(head: &str, of: &[Obstacle], look: Look) -> String {
+    // Sentences: as wide as those of a paragraph.
+    let look = if look.lines { look } else { Look::plain(look.width.min(100)) };
     look.table(&[head, "WHAT", "WHAT TO DO"], of.iter().map(|o| vec![o.code.clone(), o.what.clone(), o.remedy.clone()]))
 }
 
@@ -38,6 +40,9 @@ fn key(of: &[String]) -> String {
 /// What stands against the fast path.
 pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     let mut text = match check.obstacles.as_slice() {
+        [] if !check.can_forward() => {
+            look.paragraph("Nothing is in the way, but nothing can be forwarded yet: no port takes redirected frames.")
+        }
         [] => look.paragraph(&format!("Nothing stands against the fast path between {}.", check.ports.join(", "))),
         all => obstacles(all, look),
     };

@@ -286,6 +286,13 @@ pub struct RouteCheck {
     pub key: Vec<String>,
 }
 
+impl RouteCheck {
+    /// Whether there is a port out of which the fast path can send.
+    pub fn can_forward(&self) -> bool {
+        self.ports.iter().any(|port| !self.cannot_send.contains(port))
+    }
+}
+
 fn routed() -> RouteMode {
     RouteMode::Routed
 }

@@ -71,9 +71,12 @@ impl fmt::Display for RouteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mode { mode, why } => write!(f, "mode {}: {why}", mode.name()),
-            Self::Obstacle(it) if f.alternate() => write!(f, "in the way: {} ({}). {}", it.what, it.code, it.remedy),
+            Self::Obstacle(it) if f.alternate() => write!(f, "in the way: {} ({}): {}", it.what, it.code, it.remedy),
             Self::Obstacle(it) => write!(f, "in the way: {} ({})", it.what, it.code),
-            Self::Cleared(it) => write!(f, "not in the way any more: {} ({})", it.what, it.code),
+            Self::Cleared(it) if it.code == "consent" => {
+                write!(f, "cleared ({}): a rule of nftables marks connections", it.code)
+            }
+            Self::Cleared(it) => write!(f, "cleared ({}), which was: {}", it.code, it.what),
             Self::PortEnded { why } => write!(f, "a port ended: {why}"),
             Self::Renamed { from, to } => write!(f, "{from} is called {to} now"),
             Self::Rules { what } => f.write_str(what),

@@ -54,13 +54,13 @@ macro_rules! route_totals {
                 too_big: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "too_big")), row: IfAny("larger than the way out takes") };
                 not_a_port: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "not_a_port")), row: IfAny("out of no port that can send") };
+                    { label: Some(("reason", "not_a_port")), row: IfAny("the way out is no port, or cannot send") };
                 same_way: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "same_way")), row: IfAny("back by the way they came") };
                 untracked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "untracked")), row: IfAny("neither TCP nor UDP, in mode stateful") };
                 handshake: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "handshake")), row: IfAny("that begin or end a TCP connection") };
+                    { label: Some(("reason", "handshake")), row: IfAny("SYN, FIN or RST") };
                 no_connection: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_connection")), row: IfAny("of no connection that conntrack knows") };
                 unmarked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."

@@ -105,7 +105,9 @@ pub const DSCP: &[(&str, u8)] = &[
 /// The one of `known` that `word` was probably meant to be.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|name| (strsim::osa_distance(word, name), name)).min()?;
-    (near.0 <= 2.max(word.len() / 3)).then_some(near.1)
+    // Of a short word, half may be wrong: `upd` is `udp`, and `foo` is not `hook`.
+    let far = if word.len() < 4 { 1 } else { 2.max(word.len() / 3) };
+    (near.0 <= far).then_some(near.1)
 }
 
 /// `instead` for a word that is none of `known`: the nearest, or all of them.

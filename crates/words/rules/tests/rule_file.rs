@@ -102,6 +102,7 @@ fn a_problem_names_line_and_column_and_what_to_write() {
     problem(&rule("source = \"192.0.2.0/33\""), &["rules.toml:4:10: ", "/32"]);
     problem(&rule("source = \"@nobody\""), &["4:10", "no set `nobody`", "[sets.nobody]"]);
     problem(&rule("saddr = \"192.0.2.1\""), &["4:1: ", "no key `saddr`", "write `source`"]);
+    problem("[detection]\nfoo = 1\n", &["write one of"]);
     problem(&rule("sorce = \"192.0.2.1\""), &["did you mean `source`?"]);
     problem(&rule("protocol = \"upd\""), &["4:12", "did you mean `udp`?"]);
     problem(&rule("destination-port = 70000"), &["port 70000 is out of bounds", "0 to 65535"]);

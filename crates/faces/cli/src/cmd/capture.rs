@@ -29,8 +29,8 @@ use sys::{
     privilege::{self, Capability, Remaining},
 };
 
-pub(crate) use args::CaptureArgs;
 use args::{ANY, Config};
+pub(crate) use args::{CaptureArgs, called_here};
 
 use crate::failure::{Failure, Outcome, note};
 use crate::signals::{Second, stop_flag};

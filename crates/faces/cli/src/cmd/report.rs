@@ -96,7 +96,7 @@ impl CompareArgs {
             true => json_text(&Document::new("bench.flood.compare", model::flood::compare::SCHEMA, &comparison))?,
             false => report::flood_compare_text(&comparison, Look::of_stdout()),
         };
-        print_verdict(&text, compared(comparison.rows.len()))
+        print_verdict(&text, compared(comparison.rows.iter().any(|row| row.cells.iter().flatten().count() > 1)))
     }
 
     fn compare(&self) -> Result<Outcome, Failure> {
@@ -110,15 +110,15 @@ impl CompareArgs {
             true => json_text(&Document::new("bench.compare", SCHEMA, &comparison))?,
             false => report::bench_compare_text(&comparison, Look::of_stdout()),
         };
-        print_verdict(&text, compared(comparison.rows.len()))
+        print_verdict(&text, compared(comparison.rows.iter().any(|row| row.values.iter().flatten().count() > 1)))
     }
 }
 
-/// Runs without a single figure cannot be compared: the answer is no.
-fn compared(rows: usize) -> Outcome {
-    if rows > 0 {
+/// Runs that have no figure in common cannot be compared: the answer is no.
+fn compared(any: bool) -> Outcome {
+    if any {
         return Outcome::Fine;
     }
-    note("evenkeel: nothing to compare: no figure was measured in any of these runs");
+    note("evenkeel: nothing to compare: no two of these runs measured the same (box, frame size, quantity)");
     Outcome::No
 }

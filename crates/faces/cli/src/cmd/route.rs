@@ -392,7 +392,7 @@ fn unexpected(answer: &Answer) -> Failure {
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
     let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark, args.xdp_mode)?;
-    let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
+    let outcome = if check.obstacles.is_empty() && check.can_forward() { Outcome::Fine } else { Outcome::No };
     match args.json {
         true => print_json("route.check", &check)?,
         false => print(&report::route_check_text(&check, Look::of_stdout()))?,
@@ -447,15 +447,15 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     };
     let (mut router, told) = Router::start_with(settings, rules)?;
     told.iter().for_each(note);
-    if !router.unwatched().is_empty() {
-        note(format_args!(
-            "this kernel does not let these functions be followed: {}. What they change is heard of by netlink, some milliseconds later",
-            router.unwatched().join(", ")
-        ));
-    }
     router.set_mode((*mode).into())?;
+    if !router.unwatched().is_empty() {
+        note(
+            "note: changes of routes and neighbours take effect some milliseconds late on this kernel (`route status --json` lists the functions that it \
+             does not let be followed)",
+        );
+    }
     for it in router.notes() {
-        note(format_args!("{} ({}). {}", it.what, it.code, it.remedy));
+        note(format_args!("{} ({}): {}", it.what, it.code, it.remedy));
     }
     note(format_args!("{}: mode {} ({} XDP)", interfaces.join(", "), router.mode().name(), router.xdp_mode()));
     if let Some(rules) = router.rules() {

@@ -81,6 +81,7 @@ fn leave_out_idle(sample: &mut TopSample) {
     sample.interfaces.retain(|i| !i.is_idle());
     let idle = before - sample.interfaces.len();
     if idle > 0 {
-        sample.notes.push(format!("{idle} idle interface(s) not shown; --all shows them"));
+        let s = if idle == 1 { "" } else { "s" };
+        sample.notes.push(format!("{idle} idle interface{s} not shown; --all shows them"));
     }
 }

@@ -248,7 +248,12 @@ fn rps(ev: &Evidence) -> Vec<Outcome> {
         }
         let steered: Vec<u32> =
             (0u32..).zip(&nic.rx_queues).filter(|(_, q)| !q.rps_cpus.is_empty()).map(|(n, _)| n).collect();
-        let saw = format!("{} receive queues on {cpus} CPUs, RPS on {} of them", nic.rx_queues.len(), steered.len());
+        let saw = format!(
+            "{} receive queues on {cpus} CPU{}, RPS on {} of them",
+            nic.rx_queues.len(),
+            if cpus == 1 { "" } else { "s" },
+            steered.len()
+        );
         let on = format!("{} of {}", steered.len(), nic.rx_queues.len());
         if steered.is_empty() {
             return Some(

@@ -130,11 +130,12 @@ fn served(ev: &Evidence, layout: &NicLayout<'_>) -> Outcome {
         };
     }
     let by_cpu = queues.by_cpu();
+    let of = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let saw = format!(
-        "{} receive queues on {} CPUs; {} usable CPUs are near the NIC",
-        queues.receive,
-        by_cpu.len(),
-        queues.near
+        "{} on {}; near the NIC: {}",
+        of(queues.receive, "receive queue"),
+        of(by_cpu.len(), "CPU"),
+        of(queues.near, "usable CPU")
     );
     let mut seen = vec![saw];
     if nic.irq_source == IrqSource::Order {

@@ -101,6 +101,10 @@ fn backlog(ev: &Evidence) -> Vec<Outcome> {
         } else {
             outcome = outcome.advise("# the backlog is long already: spread the work (checks uneven, queue-irqs, rps)");
         }
+    } else {
+        outcome = outcome.advise(
+            "# counted on the whole machine; net.core.netdev_max_backlog is in the first network namespace: `evenkeel doctor` there",
+        );
     }
     vec![outcome]
 }

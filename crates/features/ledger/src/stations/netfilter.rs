@@ -63,12 +63,12 @@ pub(super) fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<
         let words = format!("{}, output hook", p.words);
         let mut loss = traced.loss(words, None, &local, true, p);
         (loss.packets, loss.traced) = (sent_here, Some(sent_here));
-        loss.advice = Some(which(p.advice, traced.interval, |r| r.hook == "output"));
+        loss.advice = Some(which(p.advice, traced.interval, |r| r.hook == "output" && may_drop(r, &local)));
         found.push(Found { station: p.station, direction: Transmit, stage: Some(Stage::Ip), ifindex: 0, loss });
         let known = known + sent_here;
         let mut loss = traced.loss(p.words.to_owned(), None, &others, true, p);
         loss.packets = told - known;
-        loss.advice = Some(which(p.advice, traced.interval, |r| r.hook != "output"));
+        loss.advice = Some(which(p.advice, traced.interval, |r| r.hook != "output" && may_drop(r, &others)));
         loss.traced = Some(told - known);
         push(found, p, None, 0, loss);
     }
@@ -88,6 +88,18 @@ fn hook(rule: &RuleLoss) -> (Option<Stage>, Direction) {
         (_, "prerouting" | "input") => (Some(Stage::Ip), Receive),
         _ => (None, Receive),
     }
+}
+
+/// Whether a rule may have seen what was dropped: one of IPv6 has not if all of it was IPv4.
+fn may_drop(rule: &RuleLoss, drops: &[&Drop]) -> bool {
+    const IPV4: u16 = 0x0800;
+    const IPV6: u16 = 0x86dd;
+    let other = match rule.family.as_str() {
+        "ip" | "iptables" => IPV6,
+        "ip6" | "ip6tables" => IPV4,
+        _ => return true,
+    };
+    drops.iter().any(|drop| drop.protocol != other)
 }
 
 /// Which rules without a counter it may have been.

@@ -95,8 +95,8 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
             "{who} may take VLAN tags out of the frames before XDP sees them, and they would cross without: switch that off by `{switch}`, or use --backend ring"
         ))),
         Tags::Unknown { switch } => Ok(Some(format!(
-            "the other end of {name} is in another network namespace and cannot be asked: that VLAN tags stay in the frames there is assumed (if there are any: \
-             `{switch}`)"
+            "the other end of {name} is in another network namespace and cannot be asked. Switch off there what leaves frames unfinished, or receivers drop \
+             them: `ethtool -K PEER tx off`; and, if there are VLAN tags, `{switch}`"
         ))),
     }
 }

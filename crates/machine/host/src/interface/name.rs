@@ -19,10 +19,7 @@ pub struct NoInterface {
 impl NoInterface {
     /// Among those of this thread's network namespace.
     pub fn here(name: &str) -> Self {
-        let all: Vec<String> = if_nameindex()
-            .map(|list| list.iter().map(|i| i.name().to_string_lossy().into_owned()).collect())
-            .unwrap_or_default();
-        Self::among(name, all.iter().map(String::as_str))
+        Self::among(name, names().iter().map(String::as_str))
     }
 
     /// Among these, of which those like it are named, or else all.
@@ -43,6 +40,12 @@ impl Classified for NoInterface {
     fn class(&self) -> ErrorClass {
         ErrorClass::Lacking
     }
+}
+
+/// The names of the interfaces of this thread's network namespace.
+pub fn names() -> Vec<String> {
+    let list = if_nameindex();
+    list.map(|list| list.iter().map(|i| i.name().to_string_lossy().into_owned()).collect()).unwrap_or_default()
 }
 
 /// The index of an interface of this thread's network namespace, by which it is known as long as it exists.

@@ -10,7 +10,12 @@ use super::{BoxKind, Napi, RuleForm, Ruleset, TestBox, router};
 pub(super) fn of(made: &TestBox) -> Result<Vec<String>, LabError> {
     let spec = made.spec();
     let (namespace, entry) = made.entry();
-    let mut all = vec![format!("veth, {} queue(s), MTU {}, gro on", spec.queues.max(1), mtu(namespace, &entry.name)?)];
+    let mut all = vec![format!(
+        "veth, {} queue{}, MTU {}, gro on",
+        spec.queues.max(1),
+        if spec.queues > 1 { "s" } else { "" },
+        mtu(namespace, &entry.name)?
+    )];
     let Some(inside) = made.inside() else { return Ok(all) };
     if let Napi::Threads(cpus) = &spec.napi {
         let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();

@@ -99,8 +99,10 @@ impl View {
         let room = area.height.saturating_sub(said_lines + ADVICE_LINES);
         let losses = report.stations.iter().flat_map(|s| &s.losses);
         let needed = losses.map(|l| height(l, area.width)).sum::<u16>().saturating_add(3).max(3);
-        let ways = books(report);
-        let in_full = ways.len() as u16 + 2 + needed <= room;
+        let fits = |ways: &Vec<Way>| ways.len() as u16 + 2 + needed <= room;
+        // By where they came from too, if there is room.
+        let ways = Some(books(report, true)).filter(fits).unwrap_or_else(|| books(report, false));
+        let in_full = fits(&ways);
         let books_lines = if in_full { ways.len() as u16 + 2 } else { 4 };
         let [sentence, upper, middle, lower] = Layout::vertical([
             Constraint::Length(said_lines),
@@ -322,8 +324,8 @@ struct Way {
     colour: Option<Color>,
 }
 
-/// The rows of the books: both directions one under the other.
-fn books(report: &LedgerReport) -> Vec<Way> {
+/// The rows of the books: both directions one under the other, with the sources of what was offered if wanted.
+fn books(report: &LedgerReport, sources: bool) -> Vec<Way> {
     let mut rows = Vec::new();
     let mut side = |name: &str, side: &Side| {
         let offered = side.offered_packets();
@@ -335,6 +337,9 @@ fn books(report: &LedgerReport) -> Vec<Way> {
             rows.push(Way { what, packets: units::grouped(n), share: share(n), colour: colour.filter(|_| n > 0) });
         };
         row(format!("{name}: offered"), offered, None);
+        for source in side.offered.iter().filter(|_| sources) {
+            row(format!("+ {}", source.what), source.packets, None);
+        }
         for way in &side.delivered {
             row(format!("- {}", way.what), way.packets, None);
         }

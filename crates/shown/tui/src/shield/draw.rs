@@ -69,13 +69,13 @@ impl<R: FnMut()> View<R> {
             || vec![" evenkeel shield".to_owned()],
             |s| {
                 let time = time_of(&s.when);
-                let (name, fails) = (&s.interface, s.fail.map_or("unknown", Fail::word));
+                let (name, killed) = (&s.interface, if_killed(s.fail));
                 // A program of the kernel has an id.
                 let mode = if s.program_id == 0 { s.mode.clone() } else { format!("{} XDP", s.mode) };
                 vec![
-                    format!(" evenkeel shield  {name}  {mode}  {time} UTC  fails {fails}{state}"),
-                    format!(" {name}  {mode}  {time} UTC  fails {fails}{state}"),
-                    format!(" {name}  {mode}  fails {fails}{state}"),
+                    format!(" evenkeel shield  {name}  {mode}  {time} UTC  {killed}{state}"),
+                    format!(" {name}  {mode}  {time} UTC  {killed}{state}"),
+                    format!(" {name}  {mode}  {killed}{state}"),
                     format!(" {name}{state}"),
                 ]
             },
@@ -172,7 +172,7 @@ impl<R: FnMut()> View<R> {
         let rows = rules.iter().skip(skip).map(|rule| {
             let mut cells = vec![
                 Text::from(middle_out(&rule.name, names)),
-                Text::from(middle_out(&rule.does(), actions)),
+                Text::from(action_that_fits(&rule.does(), actions)),
                 right(rule.pps.map_or_else(String::new, units::pps)),
                 right(units::count(rule.packets)),
             ];
@@ -202,4 +202,21 @@ impl<R: FnMut()> View<R> {
         let widths = widths.map(Constraint::Length);
         frame.render_widget(self.controls.table(title.into(), heads, widths, rows), area);
     }
+}
+
+/// What becomes of the packets if nobody runs the shield any more.
+fn if_killed(fail: Option<Fail>) -> &'static str {
+    match fail {
+        Some(Fail::Open) => "if killed: all passes",
+        Some(Fail::Closed) => "if killed: nothing passes",
+        None => "if killed: unknown",
+    }
+}
+
+/// What a rule does in so many characters: of a limit rather the rate than whose it is.
+fn action_that_fits(does: &str, room: usize) -> String {
+    let until = |end: &str, kept: usize| does.find(end).map(|at| &does[..at + kept]);
+    let shapes = [Some(does), until(" per source", " per source".len()), until(" per source", 0)];
+    let fits = shapes.into_iter().flatten().find(|shape| shape.chars().count() <= room);
+    fits.map_or_else(|| middle_out(does, room), str::to_owned)
 }

@@ -23,11 +23,23 @@ use crate::{
     time::{seconds_within, within},
 };
 
+/// What a flag of tcpdump that is not one here is called.
+pub(crate) fn called_here(flag: &str) -> Option<&'static str> {
+    Some(match flag {
+        "-C" => "tcpdump's -C is --rotate-size here",
+        "-G" => "tcpdump's -G is --rotate-interval here",
+        "-W" => "tcpdump's -W is --files here",
+        "-Q" => "tcpdump's `-Q in` is --inbound here",
+        "-D" => "`evenkeel capture` without an interface lists them",
+        _ => return None,
+    })
+}
+
 /// Capture packets: as lines, to a pcapng file, or only counted.
 ///
 /// Example: evenkeel capture -i eth0 -n udp port 53
 ///
-/// tcpdump's flags mean what they mean there. Packets are printed as lines unless -w, --count-only, --json or --backend auto is given. The
+/// These flags mean what they mean in tcpdump, but for -q. Packets are printed as lines unless -w, --count-only, --json or --backend auto is given. The
 /// network stack still gets the packets, except with --backend xdp and with --consume. xdp and tap see received frames only. Ctrl-C ends
 /// the capture and prints the totals; a second Ctrl-C ends it at once.
 #[derive(Debug, Default, Args)]
@@ -88,6 +100,12 @@ pub(crate) struct CaptureArgs {
     /// Print whole lines into a pipe. This is always so: a line waits 0.2 s at most.
     #[arg(short, long, hide_short_help = true, help_heading = "What to print")]
     line_buffered: bool,
+    /// TCP numbers are those of the packet. This is always so.
+    #[arg(short = 'S', long, hide_short_help = true, help_heading = "What to print")]
+    absolute_numbers: bool,
+    /// Write packets to the file as they come. This is always so.
+    #[arg(short = 'U', long, hide_short_help = true, help_heading = "Files", group = "live")]
+    packet_buffered: bool,
     /// Print the totals as JSON (schema evenkeel.capture).
     #[arg(long, help_heading = "What to print")]
     json: bool,
@@ -334,9 +352,10 @@ impl CaptureArgs {
             (None, Some(_)) => String::new(),
             (Some(_), Some(_)) => return Err(wrong("an interface and a file to read: give one of them")),
             (None, None) => {
-                return Err(wrong(
-                    "which interface? `evenkeel capture INTERFACE [FILTER]`, `-i any` for all, `-r FILE`",
-                ));
+                return Err(wrong(format!(
+                    "which interface? There are: {}. `evenkeel capture INTERFACE [FILTER]`, `-i any` for all, `-r FILE`",
+                    host::interface::names().join(", ")
+                )));
             }
         };
         let count_only = args.count_only || (args.write.is_none() && args.json);

@@ -64,7 +64,7 @@ pub(super) fn run(args: &RulesArgs) -> Result<Outcome, Failure> {
         print(&format!("{}\n{}\n# {}\n", rules.lines[0], rules.lines[1], rules.sysctl))?;
         return Ok(Outcome::Fine);
     }
-    privilege::require("the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
+    privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
     rules.plan.changes = changes(args)?;
     privilege::require_root("route rules", needed(&rules.plan.changes))?;
     let terms = Terms { state: args.state.path(), commit_confirm: None };

@@ -133,15 +133,20 @@ impl Show {
             output.show(match self.json {
                 // Numbers and texts: there is nothing in it that JSON has not.
                 true => serde_json::to_string(&Document::new("route.status", 1, &status)).unwrap_or_default() + "\n",
-                false => report::route_line(&status) + "\n",
+                false => format!("{}  {}\n", clock(), report::route_line(&status)),
             });
         }
     }
 }
 
+/// The time of day, as `shield run` prints it.
+fn clock() -> String {
+    jiff::Timestamp::now().strftime("%H:%M:%S UTC").to_string()
+}
+
 /// An event in words, with the frames that differ if it is a comparison.
 fn event(output: &Output, what: &RouteEvent) {
-    output.message(&format!("{what:#}"));
+    output.message(&format!("{}  {what:#}", clock()));
     if let RouteEvent::Compared(result) = what {
         result.examples.iter().for_each(|example| output.message(&format!("  {example}")));
     }

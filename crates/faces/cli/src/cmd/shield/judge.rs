@@ -145,7 +145,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         if file.rules.rules.is_empty() && file.rules.protected.is_empty() {
             text += &format!("{name}: note: no rule decides about anything; the default decides about every packet\n");
         }
-        if findings.is_empty() {
+        if worst.is_none_or(|weight| weight <= Weight::Note) {
             text += "no problems found\n";
         }
         print(&text)?;
@@ -290,7 +290,7 @@ fn sums(rules: &rules::Rules, summary: &explain::Summary) -> String {
         .map(|((rule, decided), counted)| vec![rule.name.clone(), grouped(decided.packets), grouped(counted.packets)])
         .collect();
     rows.push(vec!["(default)".into(), grouped(summary.by_default.packets), String::new()]);
-    let table = Look::of_stdout().table(&["RULE", ">DECIDED", ">COUNTED ONLY"], rows);
+    let table = Look::of_stdout().table(&["RULE", ">DECIDED", ">MATCHED, NOT DECIDED"], rows);
     format!(
         "\n{} packets: {} passed, {} dropped, {} challenged; {} not IP, {} malformed, {} cut short by the capture\n\n{table}",
         grouped(summary.all.packets),

@@ -61,6 +61,7 @@ pub(super) struct RunArgs {
     #[arg(long, hide_short_help = true, short, help_heading = "Output", conflicts_with = "json")]
     quiet: bool,
     /// At the end leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within --fail-after.
+    /// So `--leave` alone does not protect.
     #[arg(long, hide_short_help = true, help_heading = "Operation")]
     leave: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.
