@@ -153,6 +153,10 @@ fn a_unit_has_the_options_and_no_relative_path() {
     assert_eq!(start(&full), format!("{one} {two} --quiet {}", words.join(" ").replace("500ms", "0.5s")));
     assert!(full.lines().any(|line| line == "ReadWritePaths=-/var/log/ek"), "{full}");
     refused(&unit(&["--events", "here.log"]), 2, &["here.log"]);
+    for verb in ["unit", "run"] {
+        let generic = [verb, one, two, "--xdp-mode", "generic", "--cpus", "0"];
+        refused(&world.ask(&generic), 2, &["native mode only"]);
+    }
     refused(&world.ask(&["unit", one, "nope0"]), 3, &["nope0"]);
     // What the unit starts is a command line of this version.
     let arguments: Vec<String> = start(&full).split(' ').map(str::to_owned).collect();

@@ -94,8 +94,9 @@ impl std::str::FromStr for CtMark {
 /// Something that the fast path cannot honour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`; in mode stateful
-    /// `consent`, `zones`, `fwmark`, `conntrack`; of notes `tcp-window`, `acct`, `passed-by`.
+    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`, `tc`, `lro`, `tags`, `jumbo`,
+    /// `xdp`; in mode stateful `consent`, `zones`, `fwmark`, `conntrack`; of notes `tcp-window`, `acct`, `passed-by`, `rps`, `unfinished`,
+    /// `merged`.
     pub code: String,
     /// The thing itself, in words.
     pub what: String,

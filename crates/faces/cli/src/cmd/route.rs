@@ -104,7 +104,7 @@ struct RouterArgs {
     /// CPUs that forward, such as 2-3 [default: those that receive].
     ///
     /// The core that receives a frame for this router hands it to one of them: each flow to one, both directions to the same. Worth it where an
-    /// interface has fewer queues than there are cores for it.
+    /// interface has fewer queues than there are cores for it. In native mode only.
     #[arg(long, value_name = "CPUS", help_heading = "Operation")]
     cpus: Option<CpuSet>,
     /// Frames that the queue of each port to each of these CPUs holds.

@@ -42,6 +42,9 @@ pub(super) fn run(args: &UnitArgs) -> Result<Outcome, Failure> {
             hidden.display()
         ));
     }
+    if args.router.xdp_mode == XdpMode::Generic && args.router.cpus.is_some() {
+        return Err(route::RouteError::CpusInGeneric.into());
+    }
     let program = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
     let files: Vec<PathBuf> = [&outputs.events, &outputs.metrics_file].into_iter().flatten().cloned().collect();
     print(&route::unit::text(&program, interfaces, &words(&args.router), rules.is_some(), &files))?;
