@@ -60,6 +60,8 @@ struct route_key {
 struct route_exit {
 	/* When the kernel named it last. */
 	__u64 generation;
+	/* When user space was told last that it is used. */
+	__u32 second;
 	__u32 address[4];
 	__u32 ifindex;
 	__u32 family;
@@ -67,7 +69,7 @@ struct route_exit {
 	__u16 port;
 	__u16 tag;
 	__u16 mtu;
-	__u16 pad[3];
+	__u16 pad;
 };
 
 /* The kernel's answer, by the number of its reason. */
@@ -108,11 +110,15 @@ static __always_inline bool route_leads_back(struct xdp_md *ctx, const struct ro
 }
 
 /* Tells user space that frames go there. */
-static __always_inline void route_used(const struct route_exit *exit)
+static __noinline int route_used(const struct route_exit *exit)
 {
-	struct route_hop hop = { .ifindex = exit->ifindex, .family = exit->family };
 	__u64 now = bpf_ktime_get_coarse_ns(), *before;
+	struct route_hop hop = {};
 
+	if (!exit)
+		return 0;
+	hop.ifindex = exit->ifindex;
+	hop.family = exit->family;
 	__builtin_memcpy(hop.address, exit->address, sizeof(hop.address));
 	/* A look costs less than an update. */
 	before = bpf_map_lookup_elem(&route_hops, &hop);
@@ -120,6 +126,7 @@ static __always_inline void route_used(const struct route_exit *exit)
 		bpf_map_update_elem(&route_hops, &hop, &now, BPF_ANY);
 	else if (*before != now)
 		*before = now;
+	return 0;
 }
 
 /* Asks the kernel. A function of its own: it is rarely called, and has a stack of its own. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Connections that conntrack named, remembered by each CPU until the generation changes, which is a second at the most. Nothing of them is
+ * Connections that conntrack named, remembered by each CPU until the generation changes, which is some seconds at the most. Nothing of them is
  * believed: the connection itself is read for each packet, without a search for it. Its memory holds connections alone until a moment after
  * the last of them has ended, and whatever is there by then is held against the packet's addresses and ports, and against the translation.
  */
@@ -153,6 +153,7 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 	d->end = ROUTE_TOO_BIG;
 	if (d->ip_len > exit->mtu)
 		return true;
+	route_use(exit);
 	route_take(d, exit);
 	d->end = ROUTE_FORWARDED;
 	if (place.rest->is_nat)

@@ -152,8 +152,19 @@ static __always_inline struct route_exit *route_exit_of(__u32 exit)
 	return bpf_map_lookup_elem(&route_exits, &at);
 }
 
+/* A frame leaves by it. */
+static __always_inline void route_use(struct route_exit *exit)
+{
+	__u32 second = *(volatile __u32 *)&route_config.second;
+
+	if (exit->second != second) {
+		exit->second = second;
+		route_used(exit);
+	}
+}
+
 /* The exit's number, ROUTE_UNKNOWN if all of its places are in use by others. One that a slot of this generation names is left as it is. */
-static __noinline int route_note(const struct route_exit *asked)
+static __noinline int route_note(struct route_exit *asked)
 {
 	struct route_exit *exit;
 	__u32 first, i, free = ROUTE_UNKNOWN;
@@ -167,12 +178,15 @@ static __noinline int route_note(const struct route_exit *asked)
 		if (!exit)
 			break;
 		if (exit->generation == asked->generation) {
-			if (route_is_same(exit, asked))
+			if (route_is_same(exit, asked)) {
+				route_use(exit);
 				return first + i;
+			}
 		} else {
 			free = first + i;
 		}
 	}
+	asked->second = *(volatile __u32 *)&route_config.second;
 	route_used(asked);
 	exit = free < ROUTE_EXITS ? route_exit_of(free) : 0;
 	if (!exit)
@@ -349,6 +363,7 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 			return ROUTE_LOCAL;
 		if (d->ip_len > exit->mtu)
 			return ROUTE_TOO_BIG;
+		route_use(exit);
 		route_take(d, exit);
 #ifdef ROUTE_TRACKS
 		d->exit = found;

@@ -6,7 +6,7 @@
  *
  * The kernel is asked once for each next hop (bpf_fib_lookup), and its answer is remembered by each CPU for itself, until the generation
  * changes: at each change of routes, neighbours and interfaces, by programs that the kernel's own functions call (route_watch.bpf.c), and
- * once a second by user space.
+ * every some seconds by user space.
  *
  * The same program, loaded as one of a CPU map, takes the frames that a port's receiving core handed on (route_spread.bpf.c).
  */

@@ -134,7 +134,6 @@ struct route_track {
 	struct route_time established;
 	struct route_time unanswered;
 	struct route_time stream;
-	__u32 pad;
 };
 
 /* Flows are dealt to CPUs in so many lots. */
@@ -156,6 +155,8 @@ struct route_config {
 	/* The shadow writes a frame down whose digest has none of these bits. */
 	__u32 sample_mask;
 	struct route_track track;
+	/* Counted up each second: exits that are used are told of once in each. */
+	__u32 second;
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
 	__u64 local[ROUTE_LOCAL_BITS / 64];

@@ -63,7 +63,7 @@ const _: () = assert!(
         && offset_of!(route_config, deal) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
         && size_of::<route_config>() == offset_of!(route_config, deal) + size_of::<route_deal>()
         && size_of::<route_deal>() == 8 + LOTS * 2
-        && size_of::<route_track>() == 44
+        && size_of::<route_track>() == 40
         && size_of::<route_way>() == 8
         && size_of::<route_hop>() == 24
 );
@@ -322,6 +322,11 @@ impl RouteTables {
     /// Forgets all that was remembered.
     pub fn forget(&self) {
         self.config.word(offset_of!(route_config, generation)).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A second has gone by: of what is used from now on the neighbours are named ([`RouteTables::used_hops`]).
+    pub fn next_second(&self) {
+        self.config.half_word(offset_of!(route_config, second)).fetch_add(1, Ordering::AcqRel);
     }
 
     /// How often all was forgotten so far.

@@ -60,8 +60,7 @@ impl RouteWatch {
         Ok(Self { _links: links, missing })
     }
 
-    /// The kernel's functions that could not be followed: what they change is noticed by netlink, some milliseconds later, and within a
-    /// second at the most.
+    /// The kernel's functions that could not be followed: what they change is noticed by netlink, some milliseconds later.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
