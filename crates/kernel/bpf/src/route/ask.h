@@ -5,28 +5,12 @@
 #include <stdbool.h>
 
 #include "lib/common.h"
-#include "route/address.h"
+#include "route/exits.h"
 
 #define ROUTE_AF_INET 2
 #define ROUTE_AF_INET6 10
 /* BPF_FIB_LOOKUP_SKIP_NEIGH (6.3). */
 #define ROUTE_SKIP_NEIGH 4
-
-/* Where frames leave, by the port's number. */
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, ROUTE_PORTS);
-	__type(key, __u32);
-	__type(value, __u32);
-} route_ports SEC(".maps");
-
-/* By the interface's number, VLAN devices included. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct route_way);
-} route_ways SEC(".maps");
 
 /* The interface's number of a VLAN device, by port << 12 | id. */
 struct {
@@ -35,14 +19,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } route_tags SEC(".maps");
-
-/* Neighbours that frames were sent to, with the time of the last answer of the kernel's that named them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct route_hop);
-	__type(value, __u64);
-} route_hops SEC(".maps");
 
 /* All that a next hop may depend on. */
 struct route_key {
@@ -54,22 +30,7 @@ struct route_key {
 	__u32 by;
 	__u8 protocol;
 	__u8 tos;
-};
-
-/* How frames leave to one neighbour. */
-struct route_exit {
-	/* When the kernel named it last. */
-	__u64 generation;
-	/* When user space was told last that it is used. */
-	__u32 second;
-	__u32 address[4];
-	__u32 ifindex;
-	__u32 family;
-	__u32 macs[3];
-	__u16 port;
-	__u16 tag;
-	__u16 mtu;
-	__u16 pad;
+	bool tagged;
 };
 
 /* The kernel's answer, by the number of its reason. */
@@ -94,47 +55,32 @@ static __always_inline enum route_end route_refusal(long found)
 	}
 }
 
-/* Whether frames from there may come this way in. */
-static __always_inline bool route_leads_back(struct xdp_md *ctx, const struct route_key *k, bool strict)
+/* Whether frames from there may come this way in. `fib` is what was asked before: the stack has no room for two. */
+static __always_inline bool route_leads_back(struct xdp_md *ctx, const struct route_key *k, struct bpf_fib_lookup *fib, bool strict)
 {
-	struct bpf_fib_lookup fib = {};
-
-	fib.family = ROUTE_AF_INET;
-	fib.tos = k->tos;
-	fib.ifindex = k->way;
-	fib.ipv4_src = k->to[0];
-	fib.ipv4_dst = k->from[0];
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), ROUTE_SKIP_NEIGH) != BPF_FIB_LKUP_RET_SUCCESS)
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->family = ROUTE_AF_INET;
+	fib->tos = k->tos;
+	fib->ifindex = k->way;
+	fib->ipv4_src = k->to[0];
+	fib->ipv4_dst = k->from[0];
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), ROUTE_SKIP_NEIGH) != BPF_FIB_LKUP_RET_SUCCESS)
 		return false;
-	return !strict || fib.ifindex == k->way;
+	return !strict || fib->ifindex == k->way;
 }
 
-/* Tells user space that frames go there. */
-static __noinline int route_used(const struct route_exit *exit)
+static __always_inline __u32 route_way_flags(__u32 ifindex)
 {
-	__u64 now = bpf_ktime_get_coarse_ns(), *before;
-	struct route_hop hop = {};
+	struct route_way *way = bpf_map_lookup_elem(&route_ways, &ifindex);
 
-	if (!exit)
-		return 0;
-	hop.ifindex = exit->ifindex;
-	hop.family = exit->family;
-	__builtin_memcpy(hop.address, exit->address, sizeof(hop.address));
-	/* A look costs less than an update. */
-	before = bpf_map_lookup_elem(&route_hops, &hop);
-	if (!before)
-		bpf_map_update_elem(&route_hops, &hop, &now, BPF_ANY);
-	else if (*before != now)
-		*before = now;
-	return 0;
+	return way ? way->flags : 0;
 }
 
-/* Asks the kernel. A function of its own: it is rarely called, and has a stack of its own. */
+/* Asks the kernel. A function of its own, with a stack of its own. */
 static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct route_exit *exit, __u32 len, __u32 version)
 {
 	struct bpf_fib_lookup fib = {};
-	struct route_way *in, *out;
-	__u32 index;
+	__u32 in;
 	long found;
 
 	if (!k || !exit)
@@ -158,29 +104,22 @@ static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct 
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	if (found != BPF_FIB_LKUP_RET_SUCCESS)
 		return route_refusal(found);
-	index = fib.ifindex;
-	out = bpf_map_lookup_elem(&route_ways, &index);
-	if (!out || !(out->flags & ROUTE_WAY_OUT))
+	in = k->tagged ? route_way_flags(k->way) : route_config.ports[route_port & (ROUTE_PORTS - 1)].flags;
+	if (!(in & ROUTE_WAY_IN))
 		return ROUTE_NOT_A_PORT;
-	index = k->way;
-	in = bpf_map_lookup_elem(&route_ways, &index);
-	if (!in)
-		return ROUTE_NOT_A_PORT;
-	if (fib.ifindex == k->way && (version == 6 || in->flags & ROUTE_WAY_REDIRECTS))
+	if (fib.ifindex == k->way && (version == 6 || in & ROUTE_WAY_REDIRECTS))
 		return ROUTE_SAME_WAY;
-	if (version == 4 && in->flags & (ROUTE_WAY_STRICT | ROUTE_WAY_LOOSE) && !route_leads_back(ctx, k, in->flags & ROUTE_WAY_STRICT))
-		return ROUTE_REVERSE_PATH;
 	exit->ifindex = fib.ifindex;
 	exit->family = fib.family;
 	/* The kernel has put the neighbour's address in the destination's place. */
 	__builtin_memcpy(exit->address, fib.ipv6_dst, sizeof(exit->address));
 	if (version == 4)
 		exit->address[1] = exit->address[2] = exit->address[3] = 0;
-	exit->port = out->port;
-	exit->tag = out->tag;
 	/* The limit of the way, which shares its place with the length that was asked about. */
 	exit->mtu = fib.mtu_result;
 	__builtin_memcpy(exit->macs, fib.dmac, 6);
 	__builtin_memcpy((void *)exit->macs + 6, fib.smac, 6);
-	return ROUTE_FORWARDED;
+	if (version == 4 && in & (ROUTE_WAY_STRICT | ROUTE_WAY_LOOSE) && !route_leads_back(ctx, k, &fib, in & ROUTE_WAY_STRICT))
+		return ROUTE_REVERSE_PATH;
+	return route_note(exit) ? ROUTE_FORWARDED : ROUTE_NOT_A_PORT;
 }

@@ -195,6 +195,7 @@ static __always_inline void route_decide(struct xdp_md *ctx, struct route_count 
 			return;
 		}
 		k.way = *way;
+		k.tagged = true;
 	}
 	d->count = count;
 	if (ethertype == bpf_htons(ETH_P_IP))

@@ -8,15 +8,9 @@
 #include "lib/verifier.h"
 #include "route/ask.h"
 
-/* Exits of each CPU, a power of two. */
-#define ROUTE_EXITS 4096
-#define ROUTE_EXIT_BITS 12
-/* Exits that one may be noted in. */
-#define ROUTE_EXIT_WAYS 4
 #define ROUTE_SLOTS_V4 4
 #define ROUTE_SLOTS_V6 2
 #define ROUTE_SLOTS_FLOW 2
-#define ROUTE_UNKNOWN ROUTE_EXITS
 
 /* Groups of slots of each CPU, powers of two, less one. */
 const volatile __u32 route_groups_v4_mask = 0;
@@ -106,94 +100,12 @@ struct route_group_flow {
 	struct route_slot_flow slot[ROUTE_SLOTS_FLOW];
 };
 
-/* Groups of all CPUs, set at load time. */
-#define ROUTE_TABLE(value_type, name, entries) \
-	struct { \
-		__uint(type, BPF_MAP_TYPE_ARRAY); \
-		__uint(max_entries, entries); \
-		__type(key, __u32); \
-		__type(value, value_type); \
-	} name SEC(".maps")
-
 ROUTE_TABLE(struct route_group_v4, route_slots_v4, 1);
 ROUTE_TABLE(struct route_group_v6, route_slots_v6, 1);
 ROUTE_TABLE(struct route_group_flow, route_slots_flow, 1);
-ROUTE_TABLE(struct route_exit, route_exits, ROUTE_EXITS);
 /* What is asked of the kernel: too large for the stack. */
 PER_CPU(struct route_exit, route_asked);
-
-static __always_inline __u64 route_hash(__u64 a, __u64 b)
-{
-	__u64 hash = (a ^ (a >> 29)) * 0x9e3779b97f4a7c15ULL;
-
-	hash ^= b * 0xc2b2ae3d27d4eb4fULL;
-	hash ^= hash >> 32;
-	hash *= 0x165667b19e3779f9ULL;
-	return hash >> 33;
-}
-
-/* Of this CPU's part of a table. */
-static __always_inline __u32 route_own(__u64 at, __u32 mask)
-{
-	return bpf_get_smp_processor_id() * (mask + 1) + ((__u32)at & mask);
-}
-
-static __always_inline bool route_is_same(const struct route_exit *a, const struct route_exit *b)
-{
-	return a->ifindex == b->ifindex && a->macs[0] == b->macs[0] && a->macs[1] == b->macs[1] && a->macs[2] == b->macs[2] &&
-	       a->mtu == b->mtu && a->port == b->port && a->tag == b->tag && a->family == b->family && a->address[0] == b->address[0] &&
-	       a->address[1] == b->address[1] && a->address[2] == b->address[2] && a->address[3] == b->address[3];
-}
-
-static __always_inline struct route_exit *route_exit_of(__u32 exit)
-{
-	__u32 at = route_own(exit, ROUTE_EXITS - 1);
-
-	return bpf_map_lookup_elem(&route_exits, &at);
-}
-
-/* A frame leaves by it. */
-static __always_inline void route_use(struct route_exit *exit)
-{
-	__u32 second = *(volatile __u32 *)&route_config.second;
-
-	if (exit->second != second) {
-		exit->second = second;
-		route_used(exit);
-	}
-}
-
-/* The exit's number, ROUTE_UNKNOWN if all of its places are in use by others. One that a slot of this generation names is left as it is. */
-static __noinline int route_note(struct route_exit *asked)
-{
-	struct route_exit *exit;
-	__u32 first, i, free = ROUTE_UNKNOWN;
-
-	if (!asked)
-		return ROUTE_UNKNOWN;
-	first = route_hash(asked->macs[0] | (__u64)asked->macs[1] << 32, asked->ifindex ^ (__u64)asked->address[0] << 32 ^ asked->address[3]);
-	first &= ROUTE_EXITS - ROUTE_EXIT_WAYS;
-	for (i = 0; i < ROUTE_EXIT_WAYS; i++) {
-		exit = route_exit_of(first + i);
-		if (!exit)
-			break;
-		if (exit->generation == asked->generation) {
-			if (route_is_same(exit, asked)) {
-				route_use(exit);
-				return first + i;
-			}
-		} else {
-			free = first + i;
-		}
-	}
-	asked->second = *(volatile __u32 *)&route_config.second;
-	route_used(asked);
-	exit = free < ROUTE_EXITS ? route_exit_of(free) : 0;
-	if (!exit)
-		return ROUTE_UNKNOWN;
-	*exit = *asked;
-	return free;
-}
+PER_CPU(struct route_slot_flow, route_flow);
 
 static __always_inline void route_take(struct route_decision *d, const struct route_exit *exit)
 {
@@ -285,6 +197,7 @@ static __always_inline void route_flow_of(struct route_slot_flow *flow, const st
 {
 	__u32 by = k->by;
 
+	__builtin_memset(flow, 0, sizeof(*flow));
 	flow->rest = (__u64)route_way_in(d) << 32 | (__u64)(version == 6) << 63;
 	if (by & ROUTE_BY_PORTS)
 		/* Different protocols may use the same ports, and a rule may name one of them. */
@@ -333,34 +246,55 @@ static __always_inline void route_store_flow(__u32 at, const struct route_slot_f
 	*slot = *flow;
 }
 
+/* Where most destinations come once before all is forgotten, as with a full table whose routes change all the time, to look for what is remembered
+ * is in vain. It is done then for a part of them, which shows when it pays again. */
+#define ROUTE_DOUBT 4096
+#define ROUTE_DOUBT_LESS 16
+#define ROUTE_IS_PART(hash) (!((hash) >> 26 & 15))
+
 /* Where the frame goes. */
 static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version)
 {
-	__u64 now = *(volatile __u64 *)&route_config.generation;
+	__u64 now = *(volatile __u64 *)&route_config.generation, hash;
+	__u32 by = k->by & ~ROUTE_FORGETS, way = route_way_in(d), at, found = ROUTE_UNKNOWN, zero = 0;
+	struct route_count *count = d->count;
+	struct route_slot_flow *flow = 0;
 	__u64 *to = (__u64 *)k->to;
-	struct route_slot_flow flow = {};
-	struct route_exit *asked, *exit;
-	__u32 by = k->by & ~ROUTE_FORGETS, way = route_way_in(d), at, found, zero = 0;
+	struct route_exit *exit;
+	bool looks;
 	int end;
 
 	if (by) {
-		flow.generation = now;
-		route_flow_of(&flow, d, k, version);
-		at = route_own(route_hash(flow.to[0] ^ (flow.to[1] << 7 | flow.to[1] >> 57),
-					  flow.rest ^ flow.label << 17 ^ flow.from[0] ^ flow.from[0] << 32 ^ flow.from[1] * 3),
-			       route_groups_flow_mask);
-		found = route_recall_flow(at, &flow);
+		flow = bpf_map_lookup_elem(&route_flow, &zero);
+		if (!flow)
+			return ROUTE_LOCAL;
+		route_flow_of(flow, d, k, version);
+		flow->generation = now;
+		hash = route_hash(flow->to[0] ^ (flow->to[1] << 7 | flow->to[1] >> 57),
+				  flow->rest ^ flow->label << 17 ^ flow->from[0] ^ flow->from[0] << 32 ^ flow->from[1] * 3);
+		at = route_own(hash, route_groups_flow_mask);
 	} else if (version == 4) {
-		at = route_own(route_hash(k->to[0], way), route_groups_v4_mask);
-		found = route_recall_v4(at, k->to[0], way, now);
+		hash = route_hash(k->to[0], way);
+		at = route_own(hash, route_groups_v4_mask);
 	} else {
-		at = route_own(route_hash(to[0] ^ (to[1] << 7 | to[1] >> 57), way), route_groups_v6_mask);
-		found = route_recall_v6(at, to, way, now);
+		hash = route_hash(to[0] ^ (to[1] << 7 | to[1] >> 57), way);
+		at = route_own(hash, route_groups_v6_mask);
+	}
+	looks = count->doubt < ROUTE_DOUBT || ROUTE_IS_PART(hash);
+	if (looks) {
+		if (flow)
+			found = route_recall_flow(at, flow);
+		else if (version == 4)
+			found = route_recall_v4(at, k->to[0], way, now);
+		else
+			found = route_recall_v6(at, to, way, now);
 	}
 	if (found != ROUTE_UNKNOWN) {
 		exit = route_exit_of(found);
 		if (!exit)
 			return ROUTE_LOCAL;
+		if (count->doubt)
+			count->doubt = count->doubt > ROUTE_DOUBT_LESS ? count->doubt - ROUTE_DOUBT_LESS : 0;
 		if (d->ip_len > exit->mtu)
 			return ROUTE_TOO_BIG;
 		route_use(exit);
@@ -370,24 +304,26 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 #endif
 		return ROUTE_FORWARDED;
 	}
-	asked = bpf_map_lookup_elem(&route_asked, &zero);
-	if (!asked)
+	exit = bpf_map_lookup_elem(&route_asked, &zero);
+	if (!exit)
 		return ROUTE_LOCAL;
-	end = route_ask(ctx, k, asked, d->ip_len, version);
+	exit->generation = now;
+	end = route_ask(ctx, k, exit, d->ip_len, version);
 	if (end != ROUTE_FORWARDED)
 		return end;
-	d->count->looked_up++;
-	route_take(d, asked);
-	asked->generation = now;
-	found = route_note(asked);
+	count->looked_up++;
+	route_take(d, exit);
+	found = exit->number;
 #ifdef ROUTE_TRACKS
 	d->exit = found;
 #endif
-	if (found >= ROUTE_EXITS || k->by & ROUTE_FORGETS)
+	if (!looks || found >= ROUTE_EXITS || k->by & ROUTE_FORGETS)
 		return ROUTE_FORWARDED;
-	if (by) {
-		flow.exit = found;
-		route_store_flow(at, &flow);
+	if (count->doubt < ROUTE_DOUBT)
+		count->doubt++;
+	if (flow) {
+		flow->exit = found;
+		route_store_flow(at, flow);
 	} else if (version == 4) {
 		route_store_v4(at, k->to[0], way, now, found);
 	} else {

@@ -108,13 +108,16 @@ struct route_count {
 	__u64 handed;
 	/* Taken out of it by this CPU. */
 	__u64 taken;
+	/* Grows with frames whose next hop was not remembered, shrinks with those whose was; not a counter. */
+	__u64 doubt;
 };
 
 /* A port's interface, and its address on the link. */
 struct route_port {
 	__u32 ifindex;
 	__u8 mac[6];
-	__u16 pad;
+	/* ROUTE_WAY_* of what comes in by it without a tag. */
+	__u16 flags;
 };
 
 /* A time of conntrack's, as it is set and as it is read. */
@@ -190,6 +193,8 @@ struct route_way {
 /* net.ipv4.conf.*.rp_filter: 1 and 2. */
 #define ROUTE_WAY_STRICT 4
 #define ROUTE_WAY_LOOSE 8
+/* There is such a way. */
+#define ROUTE_WAY_IN 16
 
 /* A neighbour that frames were sent to. */
 struct route_hop {

@@ -50,7 +50,9 @@ const SHARED_STATEFUL: [&str; 2] = ["route_conns_v4", "route_conns_v6"];
 pub const PORTS_MAX: usize = 64;
 /// Lots of flows that are dealt to CPUs.
 pub const LOTS: usize = 256;
-/// ROUTE_EXITS of remember.h.
+/// Where of a port's settings the end of its address and its flags are.
+const MAC_END: usize = 8;
+/// ROUTE_EXITS of exits.h.
 const EXITS: u32 = 4096;
 const NO_TAG: u16 = 4096;
 const LOCAL_BITS: u32 = 4096;
@@ -60,6 +62,7 @@ const STATEFUL: u32 = 4;
 
 const _: () = assert!(
     offset_of!(route_config, ports) == 64
+        && offset_of!(route_port, flags) == MAC_END + 2
         && offset_of!(route_config, deal) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
         && size_of::<route_config>() == offset_of!(route_config, deal) + size_of::<route_deal>()
         && size_of::<route_deal>() == 8 + LOTS * 2
@@ -126,13 +129,16 @@ pub struct RouteWay {
 
 impl RouteWay {
     fn raw(&self) -> [u8; 8] {
-        let flags = [self.out, self.redirects, self.strict, self.loose];
-        let flags = flags.into_iter().enumerate().map(|(bit, on)| u16::from(on) << bit).sum::<u16>();
         let mut raw = [0; 8];
         raw[..4].copy_from_slice(&self.port.to_ne_bytes());
         raw[4..6].copy_from_slice(&self.tag.unwrap_or(NO_TAG).to_ne_bytes());
-        raw[6..].copy_from_slice(&flags.to_ne_bytes());
+        raw[6..].copy_from_slice(&self.flags().to_ne_bytes());
         raw
+    }
+
+    fn flags(&self) -> u16 {
+        let flags = [self.out, self.redirects, self.strict, self.loose, true];
+        flags.into_iter().enumerate().map(|(bit, on)| u16::from(on) << bit).sum()
     }
 }
 
@@ -340,13 +346,24 @@ impl RouteTables {
         self.config.half_word(offset_of!(route_config, sample_mask)).store(mask, Ordering::Release);
     }
 
+    /// What comes in by port `number` without a tag comes by a way with these flags.
+    fn set_untagged(&self, number: usize, flags: u16) {
+        let at = offset_of!(route_config, ports) + number % PORTS_MAX * size_of::<route_port>();
+        let word = self.config.half_word(at + MAC_END);
+        let [e, f, ..] = word.load(Ordering::Relaxed).to_ne_bytes();
+        let [g, h] = flags.to_ne_bytes();
+        word.store(u32::from_ne_bytes([e, f, g, h]), Ordering::Relaxed);
+    }
+
     /// The interface and the address on the link of port `number`.
     pub(super) fn set_port(&self, number: usize, ifindex: u32, mac: [u8; 6]) {
         let at = offset_of!(route_config, ports) + number % PORTS_MAX * size_of::<route_port>();
         let [a, b, c, d, e, f] = mac;
         self.config.half_word(at).store(ifindex, Ordering::Relaxed);
         self.config.half_word(at + 4).store(u32::from_ne_bytes([a, b, c, d]), Ordering::Relaxed);
-        self.config.half_word(at + 8).store(u32::from_ne_bytes([e, f, 0, 0]), Ordering::Relaxed);
+        let word = self.config.half_word(at + MAC_END);
+        let [_, _, g, h] = word.load(Ordering::Relaxed).to_ne_bytes();
+        word.store(u32::from_ne_bytes([e, f, g, h]), Ordering::Relaxed);
     }
 
     /// The addresses of this machine, from which nothing may come. Others share their marks by chance: their packets go up, one in some
@@ -383,6 +400,10 @@ impl RouteTables {
         }
         for (tag, index) in tags {
             by_tag.update(&tag, &index.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        }
+        for number in 0..PORTS_MAX {
+            let way = ways.values().find(|way| way.port as usize == number && way.tag.is_none());
+            self.set_untagged(number, way.map_or(0, RouteWay::flags));
         }
         self.forget();
         Ok(())
