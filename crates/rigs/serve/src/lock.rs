@@ -28,6 +28,9 @@ pub fn lock(path: &Path) -> Result<Lock, ServeError> {
     let failed = |operation, source| ServeError::File { operation, path: path.to_owned(), source };
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let mut file = open.map_err(|source| failed("open", source))?;
+    if !file.metadata().is_ok_and(|file| file.is_file()) {
+        return Err(failed("use as a lock", std::io::Error::other("it is no plain file; remove it")));
+    }
     let start = Instant::now();
     loop {
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
