@@ -372,8 +372,9 @@ fn an_overflow_with_a_long_limit_has_no_setting() {
         let listener = std::net::TcpListener::bind("127.0.0.1:7002").unwrap();
         nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
         let to = "127.0.0.1:7002".parse().unwrap();
-        let wait = std::time::Duration::from_millis(200);
-        let connections = [0; 4].map(|_| std::net::TcpStream::connect_timeout(&to, wait).ok());
+        // A few thrown away since boot are no finding.
+        let wait = std::time::Duration::from_millis(50);
+        let connections = [0; 24].map(|_| std::net::TcpStream::connect_timeout(&to, wait).ok());
         let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
         drop((listener, connections));
         json(&found)

@@ -71,7 +71,7 @@ fn without_a_router_each_question_says_so_on_stderr_alone() {
 #[test]
 fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
     let Some(world) = World::new("rtmute") else { return };
-    let names = world.ports.each_ref().map(|port| port.interface());
+    let names = world.ports.each_ref().map(testbed::End::interface);
     let check = || world.ask(&["check", names[0], names[1], "--json"]);
     assert_eq!(check().status.code(), Some(0));
     world.a.feature("rx-gro", false);

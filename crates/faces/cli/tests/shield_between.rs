@@ -66,7 +66,7 @@ fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
         assert_eq!(bed.status()["interface"], bed.pair());
 
         let second = bed.shield(&["run", "--between", &bed.pair(), "--quiet", "--rules", &rules]);
-        assert_eq!(second.status.code(), Some(2), "{}", said(&second));
+        assert_eq!(second.status.code(), Some(3), "{}", said(&second));
         assert!(said(&second).contains(&format!("shield stop {}", bed.interface)), "{}", said(&second));
 
         bed.stop();

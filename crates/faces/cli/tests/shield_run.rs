@@ -21,7 +21,7 @@ fn rules_hold_are_reloaded_and_go() {
     assert_eq!(bed.count("nine"), 5);
 
     let second = bed.shield(&["run", &bed.interface, "--quiet", "--rules", &rules]);
-    assert_eq!(second.status.code(), Some(2), "{}", said(&second));
+    assert_eq!(second.status.code(), Some(3), "{}", said(&second));
     let pid = bed.status()["pid"].to_string();
     assert!(said(&second).contains(&format!("process {pid} ")), "{}", said(&second));
 

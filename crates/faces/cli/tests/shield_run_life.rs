@@ -108,6 +108,56 @@ fn a_shield_whose_process_hangs_is_shown_by_its_maps_and_removed() {
     nothing_is_left(&bed, &interface);
 }
 
+#[test]
+fn what_is_taken_away_beside_a_shield_is_named() {
+    let Some(mut bed) = bed("ekskr") else { return };
+    let rules = bed.rules(DROP_9);
+    let interface = bed.interface.clone();
+    let folder = |root: &str, bed: &ShieldBed| {
+        let found = left(bed, root, &interface);
+        assert_eq!(found.len(), 1, "{found:?}");
+        Path::new(root).join(&found[0])
+    };
+    // The folder of a process that lives: nobody takes over beside it, or says that it has gone.
+    bed.run(&rules, &["--fail", "closed"]);
+    let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
+    fs::remove_dir_all(folder("/run/evenkeel", &bed)).expect("removed");
+    for words in [&["run", &interface, "--rules", &rules, "--quiet"][..], &["stop", &interface]] {
+        let refused = bed.shield(words);
+        assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
+        assert!(said(&refused).contains("cannot be asked"), "{}", said(&refused));
+    }
+    assert_eq!((bed.come_through(9, 3), bed.come_through(10, 3)), (0, 3));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).expect("ended");
+    bed.ended();
+    nothing_is_left(&bed, &interface);
+
+    // The pins.
+    bed.run(&rules, &["--fail", "closed"]);
+    assert_eq!(bed.warnings(), "[]");
+    fs::remove_file(folder("/sys/fs/bpf", &bed).join("link")).expect("removed");
+    assert!(bed.warnings().contains("was removed"), "{}", bed.warnings());
+    bed.stop();
+
+    // A map of a shield that nobody runs, and its link.
+    bed.run(&rules, &["--fail", "closed"]);
+    bed.kill();
+    let pins = folder("/sys/fs/bpf", &bed);
+    fs::rename(pins.join("sh_counts"), pins.join("sh_else")).expect("renamed");
+    for words in [&["run", &interface, "--rules", &rules, "--quiet"][..], &["status", &interface]] {
+        let refused = bed.shield(words);
+        assert!(said(&refused).contains(&format!("evenkeel shield stop {interface}")), "{}", said(&refused));
+    }
+    fs::rename(pins.join("sh_else"), pins.join("sh_counts")).expect("renamed");
+    let detached = bed.host.command("bpftool").args(["link", "detach", "pinned"]).arg(pins.join("link")).output();
+    assert!(detached.expect("bpftool runs").status.success());
+    let status = bed.shield(&["status", &interface]);
+    assert_eq!(status.status.code(), Some(1), "{}", said(&status));
+    assert!(said(&status).contains("another tool took the shield off"), "{}", said(&status));
+    bed.shield_does(&["stop", &interface]);
+    nothing_is_left(&bed, &interface);
+}
+
 /// A shell's script in the host's network namespace, in a mount namespace of its own in which /sys/fs/bpf is a plain folder. With `first` its
 /// first process is process 1 there.
 fn without_bpf_file_system(bed: &ShieldBed, first: bool, script: &str) -> std::process::Output {

@@ -234,7 +234,7 @@ fn both_with(
         let mut both = got.clone();
         expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
         let refused = |frames: &BTreeMap<Vec<u8>, i64>| frames.keys().any(|frame| answers_refused(frame));
-        assert_eq!(refused(expected), refused(&got), "{who}: answers to what a route refuses");
+        assert_eq!(refused(expected), refused(got), "{who}: answers to what a route refuses");
         for (frame, times) in both.iter().filter(|(frame, times)| **times != 0 && !answers_refused(frame)) {
             differences += 1;
             if differences <= 20 {

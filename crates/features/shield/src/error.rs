@@ -44,6 +44,21 @@ pub enum ShieldError {
         path.display()
     )]
     Hidden { interface: String, id: u32, path: PathBuf },
+    #[error(
+        "another tool took the shield off {interface} (as `bpftool link detach` does) after its process had ended: nothing is filtered. Start it again by \
+         `evenkeel shield run {interface} --rules FILE`, or clear what is left by `evenkeel shield stop {interface}`"
+    )]
+    TakenOff { interface: String },
+    #[error(
+        "the shield that was left on {interface} is damaged: {source}. `evenkeel shield stop {interface}` takes it off"
+    )]
+    Damaged { interface: String, source: bpf::XdpError },
+    #[error(
+        "a process runs a shield on {interface}, but its folder {} was removed, so that it cannot be asked: find it by `pgrep -af 'evenkeel shield'`, end it \
+         by `kill PID`",
+        path.display()
+    )]
+    Unreachable { interface: String, path: PathBuf },
     #[error("{what}; {instead}. To do it all the same: --force")]
     CutsOff { what: String, instead: String },
     #[error(
@@ -122,6 +137,9 @@ impl Classified for ShieldError {
             | Self::Removed { .. }
             | Self::Ended { .. }
             | Self::Hidden { .. }
+            | Self::TakenOff { .. }
+            | Self::Damaged { .. }
+            | Self::Unreachable { .. }
             | Self::Tended { .. }
             | Self::Unseen { .. }
             | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,

@@ -73,7 +73,7 @@ impl Bed {
         };
         let (paths, file) = (settings.paths.clone(), settings.source.read().unwrap());
         happens();
-        Tended { guard: Some(xdp::start(settings, file).unwrap()), paths }
+        Tended { guard: Some(xdp::start(&settings, &file).unwrap()), paths }
     }
 
     /// And waits until a program waits.

@@ -44,6 +44,9 @@ impl Attached {
                     crate::chain::users_in_words(self.id)
                 )
             }
+            bench if bench.starts_with("ek_bench") => {
+                "it is evenkeel's own, of a `bench` that runs: wait for its end, or end it by Ctrl-C".to_owned()
+            }
             "" => format!(
                 "detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link); its name takes CAP_SYS_ADMIN: \
                  if it is evenkeel's own chain, joining it takes that too"

@@ -206,6 +206,10 @@ impl TapSource {
         let interface = self.interface.clone();
         match self.attachment.with(|tap| tap.seat().and_then(Seat::why_ended)) {
             Some(why) if host::interface::exists(&interface) => PortError::TakenOff { interface, why },
+            None if self.attachment.with(|tap| tap.seat().is_some_and(|seat| !seat.is_here())) => {
+                let why = format!("{interface} was moved to another network namespace");
+                PortError::TakenOff { interface, why }
+            }
             _ => PortError::Vanished { interface },
         }
     }
@@ -214,7 +218,7 @@ impl TapSource {
     fn alive(&self) -> bool {
         // Who cannot be asked by its name (any more) may have got another one.
         let up = || self.attachment.companion.is_up(&self.interface).unwrap_or(true);
-        self.attachment.with(|tap| tap.seat().is_none_or(|seat| seat.is_alive() && up()))
+        self.attachment.with(|tap| tap.seat().is_none_or(|seat| seat.is_alive() && seat.is_here() && up()))
     }
 }
 

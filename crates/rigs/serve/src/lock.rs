@@ -28,7 +28,11 @@ pub fn lock(path: &Path) -> Result<Lock, ServeError> {
     let failed = |operation, source| ServeError::File { operation, path: path.to_owned(), source };
     let open = || {
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        open.map_err(|source| failed("open", source))
+        let file = open.map_err(|source| failed("open", source))?;
+        match file.metadata().is_ok_and(|file| file.is_file()) {
+            true => Ok(file),
+            false => Err(failed("use as a lock", std::io::Error::other("it is no plain file; remove it"))),
+        }
     };
     let mut file = open()?;
     let start = Instant::now();

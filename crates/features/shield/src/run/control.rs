@@ -48,6 +48,8 @@ pub struct Control<P> {
     /// The moment at which what was learned was last written down.
     learned_at: Instant,
     pub(super) sides: Option<LinkState>,
+    /// It was said that an interface was moved to another network namespace.
+    pub(super) moved: bool,
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
@@ -99,6 +101,7 @@ impl<P: DataPlane> Control<P> {
             detection: None,
             learned_at: Instant::now(),
             sides: None,
+            moved: false,
             read_at: Now::read(),
             reloads: 0,
             refused: None,

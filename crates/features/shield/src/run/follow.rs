@@ -123,6 +123,11 @@ impl Control<Xdp> {
     /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.
     fn follow_names(&mut self) -> Vec<String> {
         let mut said = Vec::new();
+        let moved = self.plane.links.iter().find(|link| link.is_alive() && !link.is_here());
+        if !self.moved {
+            said.extend(moved.and_then(warnings::of_link));
+        }
+        self.moved = moved.is_some();
         for (number, link) in self.plane.links.iter_mut().enumerate() {
             let before = link.interface().to_owned();
             let Some(now) = link.renamed().map(ToOwned::to_owned) else { continue };
@@ -168,6 +173,7 @@ impl Control<Xdp> {
                 found.push(warnings::still_by(was, now));
             }
         }
+        found.extend(warnings::of_pins(&self.settings.paths));
         found.extend(self.settings.between.as_ref().and_then(warnings::unlike_mtus));
         let host = self.plane.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
         let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();

@@ -14,7 +14,7 @@ use bpf::filter::ShieldShared;
 use crate::error::ShieldError;
 
 /// The thread beats this often.
-const BEAT_PERIOD: Duration = Duration::from_millis(100);
+pub(super) const BEAT_PERIOD: Duration = Duration::from_millis(100);
 
 /// A thread that beats.
 #[derive(Debug)]

@@ -56,7 +56,8 @@ impl Leftover {
             let of = was.map_or_else(|| format!("{interface} alone"), |other| format!("{interface},{other}"));
             return Err(ShieldError::LeftOf { interface, of });
         }
-        let shared = Arc::new(ShieldShared::open(&paths.pins)?);
+        let damaged = |source| ShieldError::Damaged { interface: settings.interface.clone(), source };
+        let shared = Arc::new(ShieldShared::open(&paths.pins).map_err(damaged)?);
         shared.beat();
         let (memory, lost) = match read_memory(paths) {
             Some(memory) => (memory, None),

@@ -1,11 +1,14 @@
 //! Whose an interface is, where no shield goes by its name.
 
-use std::fs;
+use std::{fs, thread::sleep};
 
-use bpf::chain::{self, Place};
+use bpf::{
+    chain::{self, Place},
+    filter::ShieldShared,
+};
 use serve::Lock;
 
-use super::{paths::Paths, settings::Settings};
+use super::{heartbeat::BEAT_PERIOD, paths::Paths, settings::Settings};
 use crate::{between, error::ShieldError};
 
 /// Says of an interface that has no pins of its own here that it belongs to the shield of another one, or runs a program whose pins
@@ -38,6 +41,18 @@ fn other(interface: &str, paths: &Paths) -> Option<String> {
     here.filter_map(|path| between::names(&path)).find(|names| names[1] == interface).map(|names| names.join(","))
 }
 
+/// Says that a process runs the shield which nobody can ask, as its folder was removed; none: the folder is there, or no heart beats.
+pub fn unreachable(interface: &str, paths: &Paths) -> Option<ShieldError> {
+    if paths.lock().exists() || !paths.link().exists() {
+        return None;
+    }
+    let shared = ShieldShared::open(&paths.pins).ok()?;
+    let before = shared.last_beat_ns();
+    sleep(5 * BEAT_PERIOD);
+    let interface = interface.to_owned();
+    (shared.last_beat_ns() != before).then(|| ShieldError::Unreachable { interface, path: paths.state.clone() })
+}
+
 /// Takes the interfaces for this process, unless another shield has one of them.
 ///
 /// # Errors
@@ -45,6 +60,7 @@ fn other(interface: &str, paths: &Paths) -> Option<String> {
 pub(crate) fn take(settings: &Settings) -> Result<Lock, ShieldError> {
     let names = settings.between.as_ref().map_or_else(|| vec![&*settings.interface], |pair| pair.names().to_vec());
     names.into_iter().find_map(|name| owner(name, &settings.paths)).map_or(Ok(()), Err)?;
+    unreachable(&settings.interface, &settings.paths).map_or(Ok(()), Err)?;
     settings.paths.make()?;
     settings.lock()
 }

@@ -9,7 +9,7 @@ use rules::status::counted;
 
 use super::{
     memory::{Memory, read_memory},
-    owner::owner,
+    owner::{owner, unreachable},
     paths::Paths,
     plane::Standing,
     warnings,
@@ -57,15 +57,20 @@ pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldErr
         _ => return Err(owner(interface, paths).unwrap_or_else(|| none(interface))),
     }
     paths.check()?;
-    let link = ShieldLink::open(&paths.link())?;
-    let shared = ShieldShared::open(&paths.pins)?;
+    let link = ShieldLink::open(&paths.link()).map_err(|source| match bpf::link::attached(interface) {
+        Ok(None) => ShieldError::TakenOff { interface: interface.to_owned() },
+        _ => source.into(),
+    })?;
+    let damaged = |source| ShieldError::Damaged { interface: interface.to_owned(), source };
+    let shared = ShieldShared::open(&paths.pins).map_err(damaged)?;
     let memory = read_memory(paths).unwrap_or_default();
     let second = paths.second_link();
     let name = match second.exists().then(|| ShieldLink::open(&second)).transpose()? {
         Some(second) => format!("{},{}", link.interface(), second.interface()),
         None => link.interface().to_owned(),
     };
-    let warnings = warnings::of_link(&link).into_iter().collect();
+    let unreachable = unreachable(interface, paths).map(|error| error.to_string());
+    let warnings = warnings::of_link(&link).into_iter().chain(unreachable).collect();
     let counts = shared.counts_of(memory.counters.end());
     Ok(ShieldStatus { warnings, ..of(&memory, Standing::of(&link, &shared), name, &counts) })
 }

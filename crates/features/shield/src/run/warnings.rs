@@ -2,6 +2,7 @@
 
 use bpf::filter::ShieldLink;
 
+use super::paths::Paths;
 use crate::between::Pair;
 
 /// Returns what is wrong with the interface of a shield.
@@ -17,6 +18,17 @@ pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
     }
     let up = sys::link::flags(name).is_ok_and(|flags| flags.up);
     (!up).then(|| format!("{name} is down: nothing comes to the filter, which stays (`ip link set {name} up`)"))
+}
+
+/// What outlives the process has been taken away.
+pub(super) fn of_pins(paths: &Paths) -> Option<String> {
+    let link = paths.link();
+    matches!(link.try_exists(), Ok(false)).then(|| {
+        format!(
+            "{} was removed: if this process dies the shield goes with it, whatever --fail says. Stop it and start it again",
+            link.display()
+        )
+    })
 }
 
 pub(crate) fn still_by(before: &str, now: &str) -> String {

@@ -73,12 +73,12 @@ pub struct Rest {
 ///
 /// # Errors
 /// Rules that are wrong, an interface that has a shield or another XDP program, what the kernel refuses.
-pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldError> {
+pub fn start(settings: &Settings, file: &RuleFile) -> Result<Control<Xdp>, ShieldError> {
     machine::same_clock()?;
     let notes: Vec<String> = machine::bpf_file_system(settings.paths.bpf_file_system())?.into_iter().collect();
     let mounted = !notes.is_empty();
     let paths = settings.paths.clone();
-    alone(settings, file, notes).inspect_err(|_| {
+    alone(settings, file, &notes).inspect_err(|_| {
         if mounted {
             // The failure itself is what is told.
             let _ = machine::unmount(paths.bpf_file_system());
@@ -87,9 +87,9 @@ pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldE
 }
 
 /// Starts it if nobody else has the interface, be it beside others that come to it at the same moment.
-fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
+fn alone(settings: &Settings, file: &RuleFile, notes: &[String]) -> Result<Control<Xdp>, ShieldError> {
     let is_raced = |error: &ShieldError| matches!(error, ShieldError::Xdp(error) if error.is_raced());
-    chain::together(is_raced, || once(settings.clone(), file.clone(), notes.clone()))
+    chain::together(is_raced, || once(settings.clone(), file.clone(), notes.to_vec()))
 }
 
 fn once(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {

@@ -321,6 +321,11 @@ impl Seat {
         }
     }
 
+    /// True if this network namespace has the interface: it may have been moved to another one, where the programs go on.
+    pub fn is_here(&self) -> bool {
+        self.interface_name().is_some()
+    }
+
     /// It goes by the interface's new name from now on.
     pub(crate) fn rename(&mut self, name: String) {
         self.interface = name;

@@ -140,6 +140,6 @@ impl ShieldLink {
 
     /// True if this network namespace has the interface: it may have been moved to another one, where the program goes on.
     pub fn is_here(&self) -> bool {
-        self.seat.interface_name().is_some()
+        self.seat.is_here()
     }
 }

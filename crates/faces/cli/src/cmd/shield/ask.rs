@@ -14,7 +14,11 @@ use serde::Serialize;
 use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{Answer, Command, Paths, Reloaded, end_silent, owner::owner, status as state},
+    run::{
+        Answer, Command, Paths, Reloaded, end_silent,
+        owner::{owner, unreachable},
+        status as state,
+    },
 };
 
 use crate::failure::{Failure, Outcome, note, print};
@@ -130,6 +134,10 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
                 String::new()
             };
             note(format_args!("{error}{start}"));
+            Ok(Outcome::No)
+        }
+        error @ ShieldError::TakenOff { .. } => {
+            note(error);
             Ok(Outcome::No)
         }
         error if is_denied(&error) => Err(gone.map_or_else(|| state::unseen(interface).into(), Failure::from)),
@@ -316,7 +324,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
 /// Removes a shield that nobody runs; with `leave` there is nothing to do.
 fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<Answer, ShieldError> {
     // What cannot be seen, or belongs to another, is left alone.
-    if let Some(error) = owner(interface, paths) {
+    if let Some(error) = owner(interface, paths).or_else(|| unreachable(interface, paths)) {
         return Err(error);
     }
     if !paths.state.exists() && !matches!(paths.pins.try_exists(), Ok(true)) {

@@ -116,7 +116,9 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         sessions: asked.sessions.clone(),
     };
     match options.backend {
-        Backend::Xdp => control(args, &signals, &asked, shield::run::xdp::start(settings, file).map_err(say_generic)?),
+        Backend::Xdp => {
+            control(args, &signals, &asked, shield::run::xdp::start(&settings, &file).map_err(say_generic)?)
+        }
         Backend::Ring => control(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
     }
 }
