@@ -108,6 +108,7 @@ fn short_help_fits_a_terminal() {
         ("doctor", 30),
         ("gen", 34),
         ("profile", 32),
+        ("route", 25),
         ("route run", 29),
         ("spread", 31),
     ]);

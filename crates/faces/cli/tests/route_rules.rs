@@ -4,7 +4,7 @@ use std::{net::UdpSocket, ops::Deref, process::Command, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, said, wait, wait_telling};
+use testbed::{Running, json, said, wait, wait_for, wait_telling};
 
 mod router;
 
@@ -58,7 +58,8 @@ impl World {
     /// Which of these ports of `b` are reached from `a` by UDP.
     fn reached(&self, ports: &[u16]) -> Vec<u16> {
         let listen = |port: &u16| {
-            let socket = UdpSocket::bind(("198.18.2.2", *port)).unwrap();
+            // A program that another test is just starting holds what is closed here until it begins.
+            let socket = wait_for("the port is free", || UdpSocket::bind(("198.18.2.2", *port)).ok());
             socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
             (*port, socket)
         };
