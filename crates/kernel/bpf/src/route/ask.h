@@ -113,7 +113,8 @@ static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct 
 	exit->family = fib.family;
 	/* The kernel has put the neighbour's address in the destination's place. */
 	__builtin_memcpy(exit->address, fib.ipv6_dst, sizeof(exit->address));
-	if (version == 4)
+	/* A next hop of IPv4 may be a neighbour of IPv6. */
+	if (fib.family == ROUTE_AF_INET)
 		exit->address[1] = exit->address[2] = exit->address[3] = 0;
 	/* The limit of the way, which shares its place with the length that was asked about. */
 	exit->mtu = fib.mtu_result;
