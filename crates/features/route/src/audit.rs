@@ -6,7 +6,8 @@ use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
 use crate::{
     RouteError, conntrack, driver,
     evidence::{Evidence, Reader},
-    run::{exits, planned, words},
+    plan::planned,
+    run::{exits, words},
 };
 
 /// Disciplines that do not shape, drop or reorder what there is room for.

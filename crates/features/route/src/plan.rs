@@ -1,14 +1,18 @@
 //! What the kernel programs need to know, made of what the kernel says.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
 };
 
 use bpf::{RouteKey, RouteSlots, RouteTrack, RouteWay};
+use host::interface::NoInterface;
 use model::route::CtMark;
 
-use crate::evidence::{Evidence, Routes, Switches};
+use crate::{
+    RouteError,
+    evidence::{Evidence, Routes, Switches},
+};
 
 /// The tables of the kernel programs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,6 +39,27 @@ pub(crate) fn slots(wanted: Option<u32>, routes: &Routes) -> RouteSlots {
     let fit = |routes: usize| (routes.min(REMEMBERED_MAX / 2) as u32 * 2).max(REMEMBERED);
     let fitting = || RouteSlots { v4: fit(routes.read[0]), v6: fit(routes.read[1]), flows: REMEMBERED };
     wanted.map_or_else(fitting, RouteSlots::all)
+}
+
+/// The plan for these ports, if they can be those of a router.
+pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan, RouteError> {
+    let mut names = BTreeSet::new();
+    for interface in ports {
+        if !names.insert(interface) {
+            return Err(RouteError::Twice { interface: interface.clone() });
+        }
+        if !evidence.links.values().any(|link| link.name == *interface) {
+            return Err(NoInterface::here(interface).into());
+        }
+    }
+    let plan = plan(evidence, ports, &vec![true; ports.len()], CtMark::default());
+    if let Some((interface, _)) = ports.iter().zip(&plan.ports).find(|(_, mac)| mac.is_none()) {
+        return Err(RouteError::NoEthernet { interface: interface.clone() });
+    }
+    if plan.ways.len() < 2 {
+        return Err(RouteError::OneWay);
+    }
+    Ok(plan)
 }
 
 /// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.

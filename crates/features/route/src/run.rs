@@ -13,12 +13,9 @@ use bpf::{
     ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain,
     takes_redirected_frames,
 };
-use host::{
-    interface::NoInterface,
-    netlink::{
-        monitor::{Change, Event, Monitor},
-        route::{neighbours, use_neighbour},
-    },
+use host::netlink::{
+    monitor::{Change, Event, Monitor},
+    route::{neighbours, use_neighbour},
 };
 use model::{
     CpuSet,
@@ -34,7 +31,7 @@ use crate::{
     audit::{consent, obstacles},
     cpus::{self, Lots},
     evidence::{Evidence, Reader},
-    plan::{RoutePlan, plan, slots},
+    plan::{RoutePlan, plan, planned, slots},
     rules::{Came, Reloaded, RouteRules},
     shadow,
     stay::Stay,
@@ -585,27 +582,6 @@ impl Router {
 /// The name that a port's interface has now; none: it is gone, another tool took the program off, or it is in another network namespace.
 fn name(port: &RoutePort) -> Option<String> {
     port.seat().is_alive().then(|| sys::link::name_of(port.ifindex())).flatten()
-}
-
-/// The plan for these ports, if they can be those of a router.
-pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan, RouteError> {
-    let mut names = BTreeSet::new();
-    for interface in ports {
-        if !names.insert(interface) {
-            return Err(RouteError::Twice { interface: interface.clone() });
-        }
-        if !evidence.links.values().any(|link| link.name == *interface) {
-            return Err(NoInterface::here(interface).into());
-        }
-    }
-    let plan = plan(evidence, ports, &vec![true; ports.len()], CtMark::default());
-    if let Some((interface, _)) = ports.iter().zip(&plan.ports).find(|(_, mac)| mac.is_none()) {
-        return Err(RouteError::NoEthernet { interface: interface.clone() });
-    }
-    if plan.ways.len() < 2 {
-        return Err(RouteError::OneWay);
-    }
-    Ok(plan)
 }
 
 /// Which ports take redirected frames. Of a driver that does not say it is believed; what generic XDP redirects the kernel sends by any device.
