@@ -145,8 +145,8 @@ struct RouterArgs {
         help_heading = "Operation"
     )]
     xdp_mode: XdpMode,
-    /// Next hops that each CPU remembers, of each IP version; in mode stateful connections too [default: twice the routes there are, 65536 to
-    /// 1048576, and 65536 connections]. Twice the number of destinations in use serves well.
+    /// Next hops that each CPU remembers, of each IP version; in mode stateful four times as many connections too [default: twice the routes
+    /// there are, 65536 to 1048576, and 524288 connections]. Twice the number of destinations in use serves well.
     #[arg(
         long,
         hide_short_help = true,

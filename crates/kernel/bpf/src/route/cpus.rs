@@ -112,7 +112,7 @@ impl Spreader {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex, knobs.route_unfinished) = port;
             set_groups!(knobs, tables);
-            knobs.route_connections_mask = tables.connections() - 1;
+            knobs.route_connections_mask = tables.slots().groups().connections - 1;
         }
         open.progs.ek_route_state.set_attach_type(ProgramAttachType::XdpCpumap);
         tables.lend(open.open_object_mut()).map_err(failed)?;

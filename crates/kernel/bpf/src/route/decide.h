@@ -8,6 +8,7 @@
 #include "chain/place.h"
 #include "route/address.h"
 #include "route/remember.h"
+#include "route/unfinished.h"
 #ifdef ROUTE_TRACKS
 #include "route/track.h"
 #endif
@@ -20,12 +21,8 @@
 static __always_inline bool route_sums_up(const struct iphdr *ip)
 {
 	const __u32 *word = (const __u32 *)ip;
-	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
 
-	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum == 0xffff;
+	return route_is_multiple((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
 }
 
 /* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */
@@ -77,6 +74,8 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 	k->from[0] = ip->saddr;
 	k->protocol = ip->protocol;
 	k->tos = ip->tos;
+	if (route_unfinished)
+		d->is_suspect = route_is_suspect(&c, ip->protocol, d->ip_len - sizeof(*ip), (__u64)ip->saddr + ip->daddr);
 #ifdef ROUTE_TRACKS
 	enum route_end end;
 
@@ -90,7 +89,7 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 		return end;
 	end = route_find(ctx, d, k, 4);
 	if (end == ROUTE_FORWARDED)
-		route_remembers(d, false);
+		route_remembers(d, k->to, false);
 	return end;
 #else
 	__u32 by = k->by;
@@ -130,6 +129,9 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 	k->label = *(__be32 *)ip & bpf_htonl(0x0fffffff);
 	k->protocol = ip->nexthdr;
 	k->tos = bpf_ntohl(k->label) >> 20;
+	if (route_unfinished)
+		d->is_suspect = route_is_suspect(&c, ip->nexthdr, d->ip_len - sizeof(*ip),
+						 (__u64)k->to[0] + k->to[1] + k->to[2] + k->to[3] + k->from[0] + k->from[1] + k->from[2] + k->from[3]);
 #ifdef ROUTE_TRACKS
 	enum route_end end;
 
@@ -142,7 +144,7 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 		return end;
 	end = route_find(ctx, d, k, 6);
 	if (end == ROUTE_FORWARDED)
-		route_remembers(d, true);
+		route_remembers(d, k->to, true);
 	return end;
 #else
 	__u32 by = k->by;

@@ -53,12 +53,15 @@ struct route_exit {
 	__u16 mtu;
 	/* Of an answer: the exit that it names, ROUTE_UNKNOWN if none. */
 	__u16 number;
+	/* Each has a cache line of its own. */
+	__u64 pad;
 };
 
-/* Groups of all CPUs, set at load time. */
+/* Groups of all CPUs, set at load time. The kernel has what can be mapped begin with a page, and so each group with a cache line. */
 #define ROUTE_TABLE(value_type, name, entries) \
 	struct { \
 		__uint(type, BPF_MAP_TYPE_ARRAY); \
+		__uint(map_flags, BPF_F_MMAPABLE); \
 		__uint(max_entries, entries); \
 		__type(key, __u32); \
 		__type(value, value_type); \
@@ -66,14 +69,18 @@ struct route_exit {
 
 ROUTE_TABLE(struct route_exit, route_exits, ROUTE_EXITS);
 
-static __always_inline __u64 route_hash(__u64 a, __u64 b)
+static __always_inline __u64 route_whole_hash(__u64 a, __u64 b)
 {
 	__u64 hash = (a ^ (a >> 29)) * 0x9e3779b97f4a7c15ULL;
 
 	hash ^= b * 0xc2b2ae3d27d4eb4fULL;
 	hash ^= hash >> 32;
-	hash *= 0x165667b19e3779f9ULL;
-	return hash >> 33;
+	return hash * 0x165667b19e3779f9ULL;
+}
+
+static __always_inline __u64 route_hash(__u64 a, __u64 b)
+{
+	return route_whole_hash(a, b) >> 33;
 }
 
 /* Of this CPU's part of a table. */

@@ -82,8 +82,8 @@ static __always_inline __u32 route_grants(const struct nf_conn *conn, const stru
 	return left < (__s32)(whole / 2) ? ms : 0;
 }
 
-/* The packet is translated to these addresses and ports. */
-static __always_inline enum route_end route_set_nat(const __u32 *from, const __u32 *to, __be32 ports, struct route_decision *d, struct route_key *k,
+/* The packet is translated: `other` is how the packets of the other direction look when they come. */
+static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tuple *other, struct route_decision *d, struct route_key *k,
 						    const struct route_segment *s, bool v6)
 {
 	struct route_nat *nat;
@@ -94,13 +94,14 @@ static __always_inline enum route_end route_set_nat(const __u32 *from, const __u
 	if (!nat)
 		return ROUTE_NOT_SETTLED;
 	for (i = 0; i < words; i++) {
-		nat->from[i] = from[i];
-		nat->to[i] = to[i];
+		/* What the other direction comes from is where this one goes to. */
+		nat->from[i] = other->dst.u3.all[i];
+		nat->to[i] = other->src.u3.all[i];
 		sum += (__u64)(__u32)~k->from[i] + nat->from[i] + (__u32)~k->to[i] + nat->to[i];
 		/* The kernel routes between the two translations: by where it goes now, and where it came from before. */
 		k->to[i] = nat->to[i];
 	}
-	nat->ports = ports;
+	nat->ports = other->dst.u.all | (__u32)other->src.u.all << 16;
 	nat->addresses = sum;
 	nat->all = sum + (__u32)~s->ports + nat->ports;
 	nat->tcp = s->tcp;
@@ -134,8 +135,6 @@ static __always_inline enum route_end route_is_open(const struct nf_conn *conn, 
 static __always_inline enum route_end route_judge(struct nf_conn *conn, struct route_decision *d, struct route_key *k, const struct route_segment *s,
 						  bool reply, bool v6)
 {
-	const struct nf_conntrack_tuple *other;
-	__u32 from[4], to[4], i;
 	__u64 status = conn->status;
 	struct nf_conn_nat *moves;
 	struct nf_ct_ext *ext;
@@ -160,11 +159,5 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 			d->leaves = moves->masq_index;
 		}
 	}
-	/* What the other direction comes from is where this one goes to. */
-	other = reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple;
-	for (i = 0; i < (v6 ? 4 : 1); i++) {
-		from[i] = other->dst.u3.all[i];
-		to[i] = other->src.u3.all[i];
-	}
-	return route_set_nat(from, to, other->dst.u.all | (__u32)other->src.u.all << 16, d, k, s, v6);
+	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, d, k, s, v6);
 }

@@ -214,7 +214,7 @@ impl RoutePort {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
             set_groups!(knobs, tables);
-            knobs.route_connections_mask = tables.connections() - 1;
+            knobs.route_connections_mask = tables.slots().groups().connections - 1;
             knobs.route_unfinished = self.unfinished;
         }
         self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;

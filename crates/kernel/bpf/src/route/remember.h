@@ -43,6 +43,8 @@ struct route_decision {
 	__u16 out_tag;
 	__u16 family;
 	__u8 hop_limit;
+	/* Its checksum may have been left to a device. */
+	bool is_suspect;
 	__u32 macs[3];
 #ifdef ROUTE_TRACKS
 	bool shadow;
@@ -54,6 +56,7 @@ struct route_decision {
 	__u32 exit;
 	/* Where its connection is remembered, and when that was begun. */
 	__u32 place;
+	__u32 digest;
 	__u64 now;
 	/* Its connection was remembered: nothing has to be looked up. */
 	bool is_known;

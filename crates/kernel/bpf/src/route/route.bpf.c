@@ -13,7 +13,6 @@
 #include "route/decide.h"
 #include "route/send.h"
 #include "route/shadow.h"
-#include "route/unfinished.h"
 
 /* The program of mode stateful, if it was wanted. */
 struct {
@@ -49,7 +48,7 @@ int ek_route(struct xdp_md *ctx)
 	if (!count)
 		goto up;
 	route_decide(ctx, count, &d);
-	if (route_unfinished && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
+	if (route_unfinished && d.is_suspect && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
 		d.end = ROUTE_UNFINISHED;
 	if (d.end == ROUTE_FORWARDED) {
 		if (mode == ROUTE_SHADOW) {

@@ -10,7 +10,6 @@
 #include "route/decide.h"
 #include "route/send.h"
 #include "route/shadow.h"
-#include "route/unfinished.h"
 
 SEC("xdp.frags")
 int ek_route_state(struct xdp_md *ctx)
@@ -28,7 +27,7 @@ int ek_route_state(struct xdp_md *ctx)
 	if (d.end == ROUTE_FORWARDED && d.leaves && d.leaves != d.ifindex)
 		/* A masqueraded connection whose way out is another one now: the kernel ends it. */
 		d.end = ROUTE_MOVED;
-	if (route_unfinished && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
+	if (route_unfinished && d.is_suspect && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
 		d.end = ROUTE_UNFINISHED;
 	if (d.shadow) {
 		if (d.end == ROUTE_FORWARDED)

@@ -45,7 +45,7 @@ const SHARED: [&str; 10] = [
     "route_samples",
 ];
 /// Those that only programs of mode stateful have.
-const SHARED_STATEFUL: [&str; 2] = ["route_conns_v4", "route_conns_v6"];
+const SHARED_STATEFUL: [&str; 1] = ["route_conns"];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
 /// Lots of flows that are dealt to CPUs.
@@ -54,6 +54,8 @@ pub const LOTS: usize = 256;
 const MAC_END: usize = 8;
 /// ROUTE_EXITS of exits.h.
 const EXITS: u32 = 4096;
+/// ROUTE_CONNECTIONS of connections.h.
+const CONNECTIONS: u32 = 4;
 const NO_TAG: u16 = 4096;
 const LOCAL_BITS: u32 = 4096;
 const AF_INET: u32 = 2;
@@ -158,19 +160,21 @@ pub struct RouteSlots {
     pub v4: u32,
     /// By IPv6 destination: 32 bytes.
     pub v6: u32,
-    /// Next hops that depend on more ([`RouteKey`]): 64 bytes; and in mode stateful connections of each version: 64 and 128.
+    /// Next hops that depend on more ([`RouteKey`]): 64 bytes.
     pub flows: u32,
+    /// Connections in mode stateful, each direction for itself: 32 bytes.
+    pub connections: u32,
 }
 
 impl RouteSlots {
-    /// So many of each.
+    /// So many next hops of each kind, and four times as many connections.
     pub const fn all(slots: u32) -> Self {
-        Self { v4: slots, v6: slots, flows: slots }
+        Self { v4: slots, v6: slots, flows: slots, connections: slots.saturating_mul(4) }
     }
 
     fn rounded(self) -> Self {
         let round = |slots: u32| slots.clamp(64, 1 << 24).next_power_of_two();
-        Self { v4: round(self.v4), v6: round(self.v6), flows: round(self.flows) }
+        Self { v4: round(self.v4), v6: round(self.v6), flows: round(self.flows), connections: round(self.connections) }
     }
 
     /// In groups (remember.h).
@@ -180,6 +184,7 @@ impl RouteSlots {
             v4: room(self.v4, size_of::<route_group_v4>(), size_of::<route_slot_v4>()),
             v6: room(self.v6, size_of::<route_group_v6>(), size_of::<route_slot_v6>()),
             flows: room(self.flows, size_of::<route_group_flow>(), size_of::<route_slot_flow>()),
+            connections: self.connections / CONNECTIONS,
         }
     }
 }
@@ -244,7 +249,7 @@ impl RouteTables {
                 own.set_max_entries(map.max_entries())?;
                 own.reuse_fd(map.as_fd())?;
             } else if SHARED_STATEFUL.iter().any(|name| own.name() == *name) {
-                own.set_max_entries(self.cpus * self.slots.flows)?;
+                own.set_max_entries(self.cpus * self.slots.groups().connections)?;
             }
         }
         Ok(())
@@ -257,11 +262,6 @@ impl RouteTables {
             let _ = self.stateful.set(handles(object, &SHARED_STATEFUL)?);
         }
         Ok(())
-    }
-
-    /// Connections that each CPU remembers in mode stateful.
-    pub(super) fn connections(&self) -> u32 {
-        self.slots.flows
     }
 
     pub(super) fn map(&self, name: &str) -> Result<&MapHandle, XdpError> {

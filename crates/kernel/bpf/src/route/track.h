@@ -34,7 +34,7 @@ static __always_inline enum route_end route_track(struct xdp_md *ctx, struct cur
 	conn = bpf_xdp_ct_lookup(ctx, &tuple, v6 ? sizeof(tuple.ipv6) : sizeof(tuple.ipv4), &opts, sizeof(opts));
 	if (!conn)
 		return ROUTE_NO_CONNECTION;
-	route_meets(d, k, &s, conn, opts.dir, v6);
+	route_meets(d, conn, opts.dir);
 	end = route_judge(conn, d, k, &s, opts.dir, v6);
 	/* In shadow the kernel itself sees the packet. One that must not be changed keeps its own time. */
 	if (end == ROUTE_FORWARDED && !d->shadow && (ms = route_grants(conn, &s)))

@@ -17,6 +17,29 @@ const volatile bool route_unfinished = false;
 #define ROUTE_SUMS 64
 #define ROUTE_FIRST_BUFFER 0x1fff
 
+/* Whether it is a multiple of 65,535, as sums are whose parts cancel out: multiplied by the inverse of that number, multiples come first. */
+static __always_inline bool route_is_multiple(__u64 sum)
+{
+	return sum * 0xfffefffefffeffffULL <= 0x0001000100010001ULL;
+}
+
+/* Whether what stands in the place of a packet's checksum is the sum of the pseudo header, or cannot be told here; `sum` is of the addresses, and
+ * `l4` stands behind the IP header with `left` bytes of the packet. */
+static __always_inline bool route_is_suspect(const struct cursor *l4, __u8 protocol, __u32 left, __u64 sum)
+{
+	__u32 at;
+
+	if (protocol == IPPROTO_UDP)
+		at = 6;
+	else if (protocol == IPPROTO_TCP)
+		at = 16;
+	else
+		return protocol == IPPROTO_SCTP;
+	if (l4->pos + at + 2 > l4->end)
+		return true;
+	return route_is_multiple(sum + bpf_htonl(protocol) + bpf_htonl(left) + (__u16)~*(__u16 *)(l4->pos + at));
+}
+
 static __always_inline __u64 route_folded(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
