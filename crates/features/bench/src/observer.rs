@@ -25,6 +25,22 @@ pub(crate) const FREQUENCY_HZ: u32 = 997;
 /// Fewer samples than this say nothing about shares.
 const LEAST_SAMPLES: u64 = 20;
 
+/// What gives the memory of a frame back, by its names in kernels of 6.1 and later.
+const GIVES_BACK: [&str; 12] = [
+    "__free_frozen_pages",
+    "__free_unref_page",
+    "__xdp_return",
+    "free_unref_page",
+    "xdp_return_frame",
+    "xdp_return_frame_rx_napi",
+    "page_frag_free",
+    "page_pool_put_defragged_page",
+    "page_pool_put_unrefed_page",
+    "page_pool_put_unrefed_netmem",
+    "page_pool_return_netmem",
+    "page_pool_return_page",
+];
+
 /// The parts of a box that are watched.
 pub(crate) struct Watched {
     /// The cores of the box; empty when it is outside of this machine.
@@ -139,7 +155,14 @@ fn is_handing_over(comm: &str, frames: &[&str]) -> bool {
 /// True if one of the tester's ends receives: its program, or what leads to it. The box's ends get frames without a socket buffer,
 /// the tester's from a box that routes or bridges get socket buffers.
 fn is_receiving(frames: &[&str]) -> bool {
-    frames.iter().any(|f| f.ends_with("_ek_bench_rx") || bare(f) == "veth_xdp_rcv_skb")
+    frames.iter().any(|f| f.ends_with("_ek_bench_rx") || bare(f) == "veth_xdp_rcv_skb") || is_freeing(frames)
+}
+
+/// True if a veth gives back the memory of a frame that a program dropped: the program of a tester's end drops all that it counts, a box
+/// under test nothing that comes through.
+fn is_freeing(frames: &[&str]) -> bool {
+    let received = frames.iter().position(|f| bare(f) == "veth_xdp_rcv_one");
+    received.is_some_and(|at| frames[..at].iter().any(|f| GIVES_BACK.contains(&bare(f))))
 }
 
 /// True if a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
@@ -236,6 +259,14 @@ mod tests {
         let ends = ["ek1a-s0".to_owned(), "eklongname-r0".to_owned()];
         assert!(is_of_an_end("napi/ek1a-s0-81", &ends) && is_of_an_end("napi/eklongname", &ends));
         assert!(!is_of_an_end("napi/ek1a-i0-82", &ends) && !is_of_an_end("ksoftirqd/1", &ends));
+    }
+
+    #[test]
+    fn the_memory_of_counted_frames_is_given_back_by_the_tester() {
+        assert!(is_receiving(&["_raw_spin_lock", "page_pool_put_unrefed_netmem", "veth_xdp_rcv_one", "veth_poll"]));
+        // What the box makes, and what it gives back elsewhere, is its own.
+        assert!(!is_receiving(&["napi_build_skb", "xdp_build_skb_from_frame", "veth_xdp_rcv_one", "veth_poll"]));
+        assert!(!is_receiving(&["page_pool_put_unrefed_netmem", "skb_release_data", "napi_consume_skb", "veth_xmit"]));
     }
 
     #[test]
