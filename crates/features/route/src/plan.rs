@@ -111,7 +111,6 @@ fn key(evidence: &Evidence, rp_filter: bool) -> RouteKey {
         ports: partial || (multipath && (v4 > 0 || v6 > 0)),
         tos: partial,
         label: multipath && v6 == 0,
-        forgets: false,
     }
 }
 

@@ -37,8 +37,6 @@ use crate::{
     stay::Stay,
 };
 
-/// All that is remembered is forgotten so often, whatever was heard of changes.
-const FORGET_PERIOD: Duration = Duration::from_secs(16);
 /// How often neighbours are told of, and settings without a message are read.
 const REFRESH_PERIOD: Duration = Duration::from_secs(1);
 /// IPv6 routes of several hops come hop by hop: after such a change all routes are read anew, this much later.
@@ -90,7 +88,6 @@ pub struct Router {
     /// Why the mode is not the one wanted, while it is not.
     held_back: Option<String>,
     refreshed: Instant,
-    forgotten: Instant,
     /// When all routes are to be read anew.
     reread_at: Option<Instant>,
     poked_ns: u64,
@@ -189,7 +186,6 @@ impl Router {
             mode: RouteMode::Standard,
             held_back: None,
             refreshed: Instant::now(),
-            forgotten: Instant::now(),
             reread_at: None,
             poked_ns: now_ns(),
             comparison: ShadowResult::default(),
@@ -437,10 +433,6 @@ impl Router {
     /// Once a second.
     fn refresh(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
         self.tables.next_second();
-        if self.forgotten.elapsed() >= FORGET_PERIOD {
-            self.tables.forget();
-            self.forgotten = Instant::now();
-        }
         let since = self.poked_ns;
         self.poked_ns = now_ns();
         self.keep_alive(&self.tables.used_hops(since)?)?;

@@ -119,7 +119,7 @@ fn by_cpu(port: &RoutePort) -> Result<Vec<RouteCpu>, RouteError> {
 
 /// What next hops depend on, in words.
 pub(crate) fn words(key: RouteKey) -> Vec<String> {
-    let RouteKey { source, ports, tos, label, forgets: _ } = key;
+    let RouteKey { source, ports, tos, label } = key;
     let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];
     words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Connections that conntrack named, remembered by each CPU until the generation changes, which is some seconds at the most. Nothing of them is
+ * Connections that conntrack named, remembered by each CPU for some seconds at the most. Nothing of them is
  * believed: the connection itself is read for each packet, without a search for it. Its memory holds connections alone until a moment after
  * the last of them has ended, and whatever is there by then is held against the packet's addresses and ports, and against the destination that
  * the way out was asked for.
@@ -68,7 +68,7 @@ static __always_inline bool route_still_is(const struct nf_conntrack_tuple *own,
 /* Whether the packet is of a connection that is known, with what becomes of it in `d`; if not, where the connection is to be remembered. */
 static __always_inline bool route_knows(struct route_decision *d, struct route_key *k, const struct route_segment *s, bool v6)
 {
-	__u64 now = *(volatile __u64 *)&route_config.generation, hash, status, to;
+	__u64 generation = *(volatile __u64 *)&route_config.generation, now, hash, status, to;
 	const struct nf_conntrack_tuple *own, *other;
 	struct route_connection *found = 0, *one;
 	struct route_connections *group;
@@ -79,11 +79,12 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 
 	d->place = ROUTE_NO_PLACE;
 	/* Packets of one connection may go different ways then. */
-	if (k->by & (ROUTE_BY_TOS | ROUTE_BY_LABEL | ROUTE_FORGETS))
+	if (k->by & (ROUTE_BY_TOS | ROUTE_BY_LABEL))
 		return false;
 	hash = v6 ? route_digest_of(k->from, v6) ^ route_digest_of(k->to, v6) * 3 : (__u64)k->from[0] << 32 | k->to[0];
 	hash = route_whole_hash(hash, (__u64)k->protocol << 32 | s->ports);
 	at = route_own(hash >> 33, route_connections_mask);
+	now = route_turn(generation, at);
 	group = bpf_map_lookup_elem(&route_conns, &at);
 	if (!group)
 		return false;

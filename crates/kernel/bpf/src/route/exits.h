@@ -10,6 +10,8 @@
 /* Exits of each CPU, a power of two. */
 #define ROUTE_EXITS 4096
 #define ROUTE_EXIT_BITS 12
+/* Seconds that an answer is remembered at the most, a power of two; whatever names an exit has used it since. */
+#define ROUTE_SECONDS 16
 /* Exits that one may be noted in. */
 #define ROUTE_EXIT_WAYS 4
 #define ROUTE_UNKNOWN ROUTE_EXITS
@@ -89,6 +91,14 @@ static __always_inline __u32 route_own(__u64 at, __u32 mask)
 	return bpf_get_smp_processor_id() * (mask + 1) + ((__u32)at & mask);
 }
 
+/* When what the group `at` holds was asked: each second a sixteenth of the groups forgets, so that never all has to be asked again at once. */
+static __always_inline __u64 route_turn(__u64 generation, __u32 at)
+{
+	__u32 second = *(volatile __u32 *)&route_config.second;
+
+	return generation + ((__u64)((second + at % ROUTE_SECONDS) / ROUTE_SECONDS) << 40);
+}
+
 static __always_inline bool route_is_same(const struct route_exit *a, const struct route_exit *b)
 {
 	return a->ifindex == b->ifindex && a->macs[0] == b->macs[0] && a->macs[1] == b->macs[1] && a->macs[2] == b->macs[2] &&
@@ -134,11 +144,11 @@ static __always_inline void route_use(struct route_exit *exit)
 	}
 }
 
-/* Names the exit of an answer, of this generation, and fills in its port and tag. One that a slot of this generation names is left as it is: none
- * is named if all of its places are in use by others. False: it leaves by no port. */
+/* Names the exit of an answer, of this generation, and fills in its port and tag. One that a slot may name is left as it is: none is named if all of
+ * its places are in use by others. False: it leaves by no port. */
 static __always_inline bool route_note(struct route_exit *asked)
 {
-	__u32 first, i, free = ROUTE_UNKNOWN, index = asked->ifindex;
+	__u32 first, i, free = ROUTE_UNKNOWN, index = asked->ifindex, second = *(volatile __u32 *)&route_config.second;
 	struct route_exit *exit;
 	struct route_way *way;
 
@@ -148,7 +158,7 @@ static __always_inline bool route_note(struct route_exit *asked)
 		exit = route_exit_of(first + i);
 		if (!exit)
 			break;
-		if (exit->generation != asked->generation) {
+		if (exit->generation != asked->generation || second - exit->second > 2 * ROUTE_SECONDS) {
 			free = first + i;
 		} else if (route_is_same(exit, asked)) {
 			route_use(exit);
@@ -164,7 +174,7 @@ static __always_inline bool route_note(struct route_exit *asked)
 	asked->port = way->port;
 	asked->tag = way->tag;
 	asked->number = free;
-	asked->second = *(volatile __u32 *)&route_config.second;
+	asked->second = second;
 	route_used(asked);
 	exit = free < ROUTE_EXITS ? route_exit_of(free) : 0;
 	if (exit)

@@ -258,8 +258,8 @@ static __always_inline void route_store_flow(__u32 at, const struct route_slot_f
 /* Where the frame goes. */
 static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version)
 {
-	__u64 now = *(volatile __u64 *)&route_config.generation, hash;
-	__u32 by = k->by & ~ROUTE_FORGETS, way = route_way_in(d), at, found = ROUTE_UNKNOWN, zero = 0;
+	__u64 generation = *(volatile __u64 *)&route_config.generation, now, hash;
+	__u32 by = k->by, way = route_way_in(d), at, found = ROUTE_UNKNOWN, zero = 0;
 	struct route_count *count = d->count;
 	struct route_slot_flow *flow = 0;
 	__u64 *to = (__u64 *)k->to;
@@ -272,7 +272,6 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		if (!flow)
 			return ROUTE_LOCAL;
 		route_flow_of(flow, d, k, version);
-		flow->generation = now;
 		hash = route_hash(flow->to[0] ^ (flow->to[1] << 7 | flow->to[1] >> 57),
 				  flow->rest ^ flow->label << 17 ^ flow->from[0] ^ flow->from[0] << 32 ^ flow->from[1] * 3);
 		at = route_own(hash, route_groups_flow_mask);
@@ -283,6 +282,9 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		hash = route_hash(to[0] ^ (to[1] << 7 | to[1] >> 57), way);
 		at = route_own(hash, route_groups_v6_mask);
 	}
+	now = route_turn(generation, at);
+	if (flow)
+		flow->generation = now;
 	looks = count->doubt < ROUTE_DOUBT || ROUTE_IS_PART(hash);
 	if (looks) {
 		if (flow)
@@ -310,7 +312,7 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 	exit = bpf_map_lookup_elem(&route_asked, &zero);
 	if (!exit)
 		return ROUTE_LOCAL;
-	exit->generation = now;
+	exit->generation = generation;
 	end = route_ask(ctx, k, exit, d->ip_len, version);
 	if (end != ROUTE_FORWARDED)
 		return end;
@@ -320,7 +322,7 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 #ifdef ROUTE_TRACKS
 	d->exit = found;
 #endif
-	if (!looks || found >= ROUTE_EXITS || k->by & ROUTE_FORGETS)
+	if (!looks || found >= ROUTE_EXITS)
 		return ROUTE_FORWARDED;
 	if (count->doubt < ROUTE_DOUBT)
 		count->doubt++;

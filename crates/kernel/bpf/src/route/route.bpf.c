@@ -5,8 +5,8 @@
  * each reason with a counter of its own.
  *
  * The kernel is asked once for each next hop (bpf_fib_lookup), and its answer is remembered by each CPU for itself, until the generation
- * changes: at each change of routes, neighbours and interfaces, by programs that the kernel's own functions call (route_watch.bpf.c), and
- * every some seconds by user space.
+ * changes, at each change of routes, neighbours and interfaces, by programs that the kernel's own functions call (route_watch.bpf.c), and for
+ * some seconds at the most.
  *
  * The same program, loaded as one of a CPU map, takes the frames that a port's receiving core handed on (route_spread.bpf.c).
  */

@@ -27,8 +27,6 @@ enum route_mode {
 #define ROUTE_BY_TOS 4
 /* The flow label of IPv6. */
 #define ROUTE_BY_LABEL 8
-/* The kernel's tables changed in a way that user space has yet to look at: nothing is remembered. */
-#define ROUTE_FORGETS 16
 
 /* What became of a frame. All but the first went up to the kernel. */
 enum route_end {
@@ -151,15 +149,14 @@ struct route_deal {
 /* Written by user space but for the generation, which those that watch the kernel's tables count up too. */
 struct route_config {
 	__u32 mode;
-	/* ROUTE_BY_*, ROUTE_FORGETS. */
+	/* ROUTE_BY_* */
 	__u32 key;
 	/* What was remembered under another one is not used. */
 	__u64 generation;
-	/* The shadow writes a frame down whose digest has none of these bits. */
-	__u32 sample_mask;
 	struct route_track track;
 	/* Counted up each second: exits that are used are told of once in each. */
 	__u32 second;
+	__u32 pad;
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
 	__u64 local[ROUTE_LOCAL_BITS / 64];

@@ -46,8 +46,6 @@ static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *c
 #endif
 		digest = route_digest_v6((__u32 *)sample->head);
 	}
-	if (digest >> 32 & route_config.sample_mask)
-		return 0;
 	len = d->frame_len;
 	sample->len = len;
 	if (len > ROUTE_HEAD)

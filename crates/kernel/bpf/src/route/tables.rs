@@ -84,14 +84,12 @@ pub struct RouteKey {
     pub tos: bool,
     /// The flow label of IPv6: a multipath hash of it.
     pub label: bool,
-    /// Nothing may be remembered: each frame is looked up.
-    pub forgets: bool,
 }
 
 impl RouteKey {
     fn bits(self) -> u32 {
-        let Self { source, ports, tos, label, forgets } = self;
-        [source, ports, tos, label, forgets].into_iter().enumerate().map(|(bit, on)| u32::from(on) << bit).sum()
+        let Self { source, ports, tos, label } = self;
+        [source, ports, tos, label].into_iter().enumerate().map(|(bit, on)| u32::from(on) << bit).sum()
     }
 }
 
@@ -333,17 +331,6 @@ impl RouteTables {
     /// A second has gone by: of what is used from now on the neighbours are named ([`RouteTables::used_hops`]).
     pub fn next_second(&self) {
         self.config.half_word(offset_of!(route_config, second)).fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// How often all was forgotten so far.
-    pub fn generation(&self) -> u64 {
-        self.config.word(offset_of!(route_config, generation)).load(Ordering::Acquire)
-    }
-
-    /// The shadow compares one frame of 2^`bits`.
-    pub fn set_sampling(&self, bits: u32) {
-        let mask = (1u32 << bits.min(20)) - 1;
-        self.config.half_word(offset_of!(route_config, sample_mask)).store(mask, Ordering::Release);
     }
 
     /// What comes in by port `number` without a tag comes by a way with these flags.
