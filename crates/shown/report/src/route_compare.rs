@@ -58,12 +58,14 @@ type Cell = fn(&Way) -> Option<String>;
 
 /// The columns of the table of ways.
 pub(crate) fn figures() -> impl Iterator<Item = (&'static str, Cell)> {
-    let columns: [(&'static str, Cell); 9] = [
+    let columns: [(&'static str, Cell); 11] = [
         ("throughput", throughput),
         ("beside none", |way| way.gain.as_ref().map(beside)),
         ("round trip", |way| way.round_trip_ns.map(units::nanoseconds)),
         ("delay p50", |way| way.delay_p50_ns.map(units::nanoseconds)),
         ("delay p99", |way| way.delay_p99_ns.map(units::nanoseconds)),
+        ("same p50", |way| way.beside_p50_ns.map(units::nanoseconds)),
+        ("same p99", |way| way.beside_p99_ns.map(units::nanoseconds)),
         ("memory", |way| memory_percent(way).map(|percent| format!("{percent:.1} %"))),
         ("pages", |way| way.allocations.map(|a| each(a.pages))),
         ("pool pages", |way| way.allocations.map(|a| each(a.pool_pages))),
@@ -76,11 +78,12 @@ pub(crate) fn figures() -> impl Iterator<Item = (&'static str, Cell)> {
 pub(crate) fn legend(run: &RouteCompare) -> String {
     format!(
         "Throughput: the highest load that loses at most {}, median of {} {}. Beside none: beside no program on as many cores, in brackets without a verdict. Round trip and delay (one way) at \
-         {} of it. Memory: memory management as a share of the box's own work, at the throughput. Pages, pool pages and socket buffers (skbs) for \
+         {} of it; same: the delay at {} of what no program forwards, one load for all. Memory: memory management as a share of the box's own work, at the throughput. Pages, pool pages and socket buffers (skbs) for \
          each packet that came out, at {} of it.",
         units::percent(run.goal.loss_ratio),
         run.rounds,
         if run.rounds == 1 { "round" } else { "rounds" },
+        units::percent(run.latency_load),
         units::percent(run.latency_load),
         units::percent(run.latency_load)
     )

@@ -24,6 +24,7 @@ const BY_CORES: [&str; 2] = ["#2f7fc1", "#e08214"];
 const BLUE: &str = "#2f7fc1";
 const GREEN: &str = "#7a9a01";
 const RED: &str = "#c2334d";
+const GREY: &str = "#8a8f98";
 
 #[derive(Template)]
 #[template(path = "route_compare.html")]
@@ -131,6 +132,7 @@ fn latency(run: &RouteCompare) -> Option<String> {
         bars(run, "round trip", BLUE, |w| delay(w.round_trip_ns)),
         bars(run, "delay, median", GREEN, |w| delay(w.delay_p50_ns)),
         bars(run, "delay, percentile 99", RED, |w| delay(w.delay_p99_ns)),
+        bars(run, "delay at one load for all, percentile 99", GREY, |w| delay(w.beside_p99_ns)),
     ];
     let label =
         "Bars: round trip and one-way delay of each way to forward, in microseconds; the figures are in the table";

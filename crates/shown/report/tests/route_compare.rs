@@ -34,8 +34,14 @@ fn step(pps: f64, memory: f64) -> Step {
 fn way(mode: &str, cores: u32, pps: f64, memory: f64) -> Way {
     let name = format!("{mode}, {} core", if cores == 1 { "one" } else { "two" });
     let verdict = if mode == "routed" { Verdict::TesterLimited { ceiling_pps: pps } } else { Verdict::Measured };
-    let round =
-        Round { throughput_pps: Some(pps), fails_at_pps: Some(1.03 * pps), verdict, latency: None, allocations: None };
+    let round = Round {
+        throughput_pps: Some(pps),
+        fails_at_pps: Some(1.03 * pps),
+        verdict,
+        latency: None,
+        latency_beside: None,
+        allocations: None,
+    };
     Way {
         mode: mode.into(),
         cores,
@@ -53,6 +59,8 @@ fn way(mode: &str, cores: u32, pps: f64, memory: f64) -> Way {
         round_trip_ns: Some(21_000.0),
         delay_p50_ns: Some(6_500.0),
         delay_p99_ns: Some(61_000.0),
+        beside_p50_ns: Some(5_500.0),
+        beside_p99_ns: Some(51_000.0),
         allocations: Some(Allocations { packets: 100_000, pages: 0.25, pool_pages: 0.0, socket_buffers: 1.0 }),
         rounds: vec![round; 2],
     }
@@ -151,6 +159,7 @@ fn a_way_without_figures_is_no_fault_and_no_markup() {
     };
     (way.gain, way.round_trip_ns, way.allocations) = (None, None, None);
     (way.delay_p50_ns, way.delay_p99_ns) = (None, None);
+    (way.beside_p50_ns, way.beside_p99_ns) = (None, None);
     let page = route_compare_page(&run).unwrap();
     page::stands_alone(&page, &["throughput", "latency", "memory", "sweep-none-1"]);
     assert!(page.contains("no throughput"));

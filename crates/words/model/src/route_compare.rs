@@ -35,7 +35,9 @@ pub struct Round {
     pub verdict: Verdict,
     /// Latency at [`RouteCompare::latency_load`].
     pub latency: Option<Latency>,
-    /// Memory at the same load, counted in a trial of its own.
+    /// Latency at [`RouteCompare::latency_load`] of the throughput of no program on as many cores in the same round: one load for all ways.
+    pub latency_beside: Option<Latency>,
+    /// Memory at the load of `latency`, counted in a trial of its own.
     pub allocations: Option<Allocations>,
 }
 
@@ -58,6 +60,10 @@ pub struct Way {
     pub delay_p50_ns: Option<f64>,
     /// The same, percentile 99.
     pub delay_p99_ns: Option<f64>,
+    /// One-way delay at the load of [`Round::latency_beside`], percentile 50, in nanoseconds: the median of all rounds.
+    pub beside_p50_ns: Option<f64>,
+    /// The same, percentile 99.
+    pub beside_p99_ns: Option<f64>,
     /// Memory for each packet: medians of all rounds, and the packets of all.
     pub allocations: Option<Allocations>,
     /// Each round.

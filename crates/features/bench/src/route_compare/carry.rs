@@ -19,7 +19,7 @@ use rig::progress::{self, Progress};
 use super::{
     Stage, StartCount, conclusion,
     memory::{Counting, METHOD},
-    plan::{FLOWS, FRAME_BYTES, LATENCY_LOAD, Plan, PlannedStep, WayId, What},
+    plan::{FLOWS, FRAME_BYTES, Forwarding, LATENCY_LOAD, Plan, PlannedStep, WayId, What},
     way::{empty, summed_up},
 };
 use crate::{
@@ -234,7 +234,8 @@ impl<'a> Carry<'a> {
         let throughput_pps = searched.pps(0);
         let fails_at_pps = searched.found.first().and_then(|f| f.upper_pps);
         let Throughput { verdict, steps, .. } = searched;
-        let mut round = Round { throughput_pps, fails_at_pps, verdict, latency: None, allocations: None };
+        let mut round =
+            Round { throughput_pps, fails_at_pps, verdict, latency: None, latency_beside: None, allocations: None };
         let shown = throughput_pps.map_or_else(|| "no throughput".to_owned(), model::units::pps);
         self.progress.update(&shown);
         let Some(pps) = throughput_pps else {
@@ -242,8 +243,13 @@ impl<'a> Carry<'a> {
             self.courses[way].way.rounds.push(round);
             return Ok(());
         };
-        let latency = methods::latency(&mut self.bench(ready.tester, false), &preset.latency, Some(pps))?;
-        round.latency = latency.into_iter().next();
+        let mut latency = |pps| methods::latency(&mut self.bench(ready.tester, false), &preset.latency, Some(pps));
+        round.latency = latency(pps)?.into_iter().next();
+        round.latency_beside = match self.beside(way) {
+            _ if id.forwarding == Forwarding::None => round.latency.clone(),
+            Some(pps) => latency(pps)?.into_iter().next(),
+            None => None,
+        };
         round.allocations = self.memory(id, ready, count, LATENCY_LOAD * pps)?;
         let at_throughput = self.load(id, ready, "at the throughput", pps)?;
         let way = &mut self.courses[way].way;
@@ -251,6 +257,13 @@ impl<'a> Carry<'a> {
         way.setup.at_ceiling.extend(at_throughput);
         way.rounds.push(round);
         Ok(())
+    }
+
+    /// The throughput of no program in the round of `way`, on as many cores; it has its turn first.
+    fn beside(&self, way: usize) -> Option<f64> {
+        let Course { id, way: Way { rounds, .. }, .. } = &self.courses[way];
+        let none = self.courses.iter().find(|c| c.id.cores == id.cores && c.id.forwarding == Forwarding::None)?;
+        none.way.rounds.get(rounds.len())?.throughput_pps
     }
 
     fn load(

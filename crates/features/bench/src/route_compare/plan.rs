@@ -233,9 +233,9 @@ fn steps(asked: &Asked, ways: &[WayId], beds: &[(u32, Cores)], settings: &Settin
         name: format!("the tester's ceiling, {} of the box", cores_in_words(cores)),
         seconds: BUILD_S + of(Measurement::Ceiling),
     });
-    // Memory and CPU time at the throughput are a load each.
+    // Latency is measured at two loads; memory and CPU time at the throughput are a load each.
     let round_s =
-        BUILD_S + of(Measurement::Test(Test::Throughput)) + of(Measurement::Test(Test::Latency)) + 2.0 * load_s;
+        BUILD_S + of(Measurement::Test(Test::Throughput)) + 2.0 * of(Measurement::Test(Test::Latency)) + 2.0 * load_s;
     let rounds = (0..asked.rounds).flat_map(|round| {
         ways.iter().enumerate().map(move |(way, id)| PlannedStep {
             what: What::Round { round, way },

@@ -148,7 +148,12 @@ fn each_way_is_found_and_laid_beside_no_program_on_as_many_cores() {
         // Four loads, and the throughput.
         assert_eq!(way.setup.steps.len(), 5, "{}", way.setup.key);
         assert!(way.setup.steps.is_sorted_by(|a, b| a.wanted_pps <= b.wanted_pps) && way.answered());
-        assert!(way.round_trip_ns.is_some() && way.delay_p99_ns.is_some() && way.allocations.is_some());
+        assert!(
+            way.round_trip_ns.is_some()
+                && way.delay_p99_ns.is_some()
+                && way.beside_p99_ns.is_some()
+                && way.allocations.is_some()
+        );
         assert_eq!(way.gain.is_none(), way.mode == "none");
     }
     let gain = |key: &str| run.ways.iter().find(|w| w.setup.key == key).unwrap().gain.unwrap();

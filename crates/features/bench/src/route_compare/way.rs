@@ -27,6 +27,8 @@ pub(super) fn empty(id: WayId) -> Way {
         round_trip_ns: None,
         delay_p50_ns: None,
         delay_p99_ns: None,
+        beside_p50_ns: None,
+        beside_p99_ns: None,
         allocations: None,
         rounds: Vec::new(),
     }
@@ -41,6 +43,9 @@ pub(super) fn summed_up(mut way: Way) -> Way {
     way.round_trip_ns = middle(latencies().filter_map(|l| l.round_trip_ns).collect());
     way.delay_p50_ns = middle(delays().map(|d| d.p50_ns as f64).collect());
     way.delay_p99_ns = middle(delays().map(|d| d.p99_ns as f64).collect());
+    let beside = || rounds.iter().filter_map(|r| r.latency_beside.as_ref()?.one_way[0]);
+    way.beside_p50_ns = middle(beside().map(|d| d.p50_ns as f64).collect());
+    way.beside_p99_ns = middle(beside().map(|d| d.p99_ns as f64).collect());
     let counted: Vec<_> = rounds.iter().filter_map(|r| r.allocations).collect();
     let of = |part: fn(&Allocations) -> f64| middle(counted.iter().map(part).collect());
     if let (Some(pages), Some(pool_pages), Some(socket_buffers)) =
