@@ -1,0 +1,513 @@
+//! One end of a connection: frames and time in, frames and states out.
+
+use crate::{
+    Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial,
+    receiver::{Receiver, Taken},
+    rtt::TIMEOUT_MIN,
+    sender::{Next, Sender},
+};
+
+/// A peer that says nothing to what waits for it is given up after this.
+pub const DEAD: Nanos = 10_000_000_000;
+/// Numbers of an ended connection are not used again before this; its duplicates are answered until then.
+pub const REST: Nanos = 2_000_000_000;
+/// From this share of the room on the receiver says that it is congested.
+const CONGESTED_FROM: f64 = 0.5;
+/// Between two offers at the most.
+const OFFER_MAX: Nanos = 1_000_000_000;
+
+/// What one end is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The epoch of this node.
+    pub epoch: u32,
+    /// This end's number of the connection, not 0.
+    pub number: u32,
+    /// The first number of its frames.
+    pub first: Serial,
+    /// This application's port, and the other's.
+    pub port: u16,
+    /// The port of the other application.
+    pub peer_port: u16,
+    /// The longest payload of a frame.
+    pub payload_max: u16,
+    /// Frames that are kept each way, rounded up to a power of two.
+    pub slots: u32,
+    /// A stream of bytes rather than messages.
+    pub stream: bool,
+}
+
+/// Where a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It has been offered, and is not accepted yet.
+    Opening,
+    /// Data can be sent.
+    Open,
+    /// Both ends have sent all and heard so: it rests until its number can be used again.
+    Resting,
+    /// It ended before all had arrived.
+    Failed(Reason),
+}
+
+/// What a connection has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Frames of data that were sent, again or for the first time.
+    pub sent: u64,
+    /// Of these again.
+    pub resent: u64,
+    /// New frames of data that arrived.
+    pub received: u64,
+    /// Frames that had arrived before.
+    pub again: u64,
+    /// Frames beyond the credit.
+    pub no_room: u64,
+    /// Frames of another epoch, or that do not fit the state.
+    pub strange: u64,
+    /// Acknowledgements that told of congestion.
+    pub echoes: u64,
+}
+
+/// A frame that is to be sent: the payload follows the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// The header, its checksum included.
+    pub head: [u8; HEADER_BYTES],
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// Why nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No room at the moment (EAGAIN).
+    #[error("no room until the other end has taken more")]
+    Full,
+    /// Longer than all of this end's room (EMSGSIZE).
+    #[error("the message is longer than the room of the connection")]
+    TooLong,
+    /// This end has said that nothing follows, or the connection has ended (EPIPE).
+    #[error("this end is closed")]
+    Closed,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    settings: Settings,
+    state: State,
+    peer_number: u32,
+    peer_epoch: Option<u32>,
+    /// This end answers an offer rather than making one.
+    accepts: bool,
+    sender: Sender,
+    receiver: Option<Receiver>,
+    payload_max: u16,
+    fin_sent: bool,
+    /// When the offer, or the answer to it, is to be sent; none: not.
+    offer_at: Option<Nanos>,
+    offer_wait: Nanos,
+    opened_at: Nanos,
+    /// None: it does not rest, or no longer.
+    rests_until: Option<Nanos>,
+    reset: Option<(Reason, Serial)>,
+    counts: Counts,
+    offer: [u8; Offer::BYTES],
+    reason: [u8; 1],
+}
+
+impl Connection {
+    /// Offers a connection.
+    pub fn open(now: Nanos, settings: Settings) -> Self {
+        Self::new(now, settings, false)
+    }
+
+    /// Accepts what `header` offers.
+    pub fn accept(now: Nanos, settings: Settings, header: &Header, offer: &Offer) -> Self {
+        let mut this = Self::new(now, settings, true);
+        this.peer_epoch = Some(header.epoch);
+        this.meet(offer, header.sequence);
+        this.state = State::Open;
+        this
+    }
+
+    fn new(now: Nanos, settings: Settings, accepts: bool) -> Self {
+        let sender = Sender::new(settings.first, settings.slots, settings.payload_max);
+        let Settings { number: connection, payload_max, stream, .. } = settings;
+        Self {
+            settings,
+            state: State::Opening,
+            peer_number: 0,
+            peer_epoch: None,
+            accepts,
+            sender,
+            receiver: None,
+            payload_max,
+            fin_sent: false,
+            offer_at: Some(now),
+            offer_wait: TIMEOUT_MIN,
+            opened_at: now,
+            rests_until: None,
+            reset: None,
+            counts: Counts::default(),
+            offer: Offer { connection, payload_max, stream }.bytes(),
+            reason: [0],
+        }
+    }
+
+    fn meet(&mut self, offer: &Offer, first: Serial) {
+        self.peer_number = offer.connection;
+        self.payload_max = self.payload_max.min(offer.payload_max);
+        self.receiver = Some(Receiver::new(first, self.settings.slots, self.settings.payload_max));
+    }
+
+    /// Its state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What it was made of.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> Counts {
+        Counts { resent: self.sender.resent, echoes: self.sender.echoes, ..self.counts }
+    }
+
+    /// The smoothed round trip; none before the first.
+    pub fn round_trip(&self) -> Option<Nanos> {
+        self.sender.smoothed()
+    }
+
+    /// True if the number can be used again, and nothing of it has to be kept.
+    pub fn is_over(&self, now: Nanos) -> bool {
+        match self.state {
+            State::Resting | State::Failed(_) => {
+                self.reset.is_none() && self.rests_until.is_none_or(|until| now >= until)
+            }
+            State::Opening | State::Open => false,
+        }
+    }
+
+    /// The longest payload that one frame to the other end has.
+    pub fn payload_max(&self) -> usize {
+        usize::from(self.payload_max)
+    }
+
+    /// Sends a message, whole or not at all.
+    ///
+    /// # Errors
+    /// Why it was not sent. [`SendError::Full`] passes.
+    pub fn send(&mut self, now: Nanos, message: &[u8]) -> Result<(), SendError> {
+        self.may_send()?;
+        let frames = message.len().div_ceil(self.payload_max()).max(1);
+        if frames > self.settings.slots.next_power_of_two() as usize {
+            return Err(SendError::TooLong);
+        }
+        if frames > self.sender.room() as usize {
+            return Err(SendError::Full);
+        }
+        self.put(now, message, frames);
+        Ok(())
+    }
+
+    /// Sends as many of the bytes of a stream as there is room for; how many.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] if there is none, [`SendError::Closed`].
+    pub fn write(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, SendError> {
+        self.may_send()?;
+        let room = self.sender.room() as usize * self.payload_max();
+        let bytes = &bytes[..bytes.len().min(room)];
+        if bytes.is_empty() {
+            return Err(SendError::Full);
+        }
+        self.put(now, bytes, bytes.len().div_ceil(self.payload_max()));
+        Ok(bytes.len())
+    }
+
+    fn may_send(&self) -> Result<(), SendError> {
+        match self.state {
+            _ if self.fin_sent => Err(SendError::Closed),
+            State::Open => Ok(()),
+            State::Opening => Err(SendError::Full),
+            State::Resting | State::Failed(_) => Err(SendError::Closed),
+        }
+    }
+
+    fn put(&mut self, now: Nanos, bytes: &[u8], frames: usize) {
+        for at in 0..frames {
+            let part = &bytes[at * self.payload_max()..bytes.len().min((at + 1) * self.payload_max())];
+            let flags = Flags::default().with_if(at == 0, Flags::FIRST).with_if(at + 1 == frames, Flags::LAST);
+            self.sender.put(now, flags, part);
+        }
+    }
+
+    /// Says that nothing follows. Data still comes from the other end until it says so too.
+    ///
+    /// # Errors
+    /// [`SendError::Full`]: once more when there is room.
+    pub fn close(&mut self, now: Nanos) -> Result<(), SendError> {
+        if self.fin_sent || !matches!(self.state, State::Opening | State::Open) {
+            return Ok(());
+        }
+        if self.state == State::Opening {
+            self.fail(now, Reason::Aborted, None);
+            return Ok(());
+        }
+        if self.sender.room() == 0 {
+            return Err(SendError::Full);
+        }
+        self.fin_sent = true;
+        self.sender.put(now, Flags::FIN, &[]);
+        Ok(())
+    }
+
+    /// Ends it at once; the other end is told why.
+    pub fn abort(&mut self, now: Nanos, reason: Reason) {
+        if matches!(self.state, State::Opening | State::Open) {
+            let answers = self.receiver.as_ref().map(Receiver::acknowledged);
+            self.fail(now, reason, answers);
+        }
+    }
+
+    fn fail(&mut self, now: Nanos, reason: Reason, tells: Option<Serial>) {
+        self.state = State::Failed(reason);
+        self.rests_until = Some(now + REST);
+        self.offer_at = None;
+        self.reset = tells.map(|number| (reason, number));
+        self.reason = reason.bytes();
+    }
+
+    /// Reads the next message into `to`, whole. None: it is not there yet. An empty one has 0 bytes.
+    ///
+    /// # Errors
+    /// The bytes that it has, if `to` is shorter; it stays.
+    pub fn receive(&mut self, now: Nanos, to: &mut [u8]) -> Result<Option<usize>, usize> {
+        let Some(receiver) = &mut self.receiver else { return Ok(None) };
+        let (mut frames, mut len) = (0, 0);
+        loop {
+            let Some((flags, part)) = receiver.peek_at(frames) else { return Ok(None) };
+            if flags.has(Flags::FIN) {
+                if frames == 0 {
+                    receiver.consume(now, 1);
+                }
+                return Ok(None);
+            }
+            frames += 1;
+            len += part.len();
+            if flags.has(Flags::LAST) {
+                break;
+            }
+        }
+        if len > to.len() {
+            return Err(len);
+        }
+        let mut at = 0;
+        for frame in 0..frames {
+            let part = receiver.peek_at(frame).map_or(&[][..], |(_, part)| part);
+            to[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        receiver.consume(now, frames);
+        Ok(Some(len))
+    }
+
+    /// The bytes of a stream that are there, in one piece of them; empty: none yet, or the end ([`Connection::is_at_end`]).
+    pub fn bytes(&mut self, now: Nanos) -> &[u8] {
+        let Some(receiver) = &mut self.receiver else { return &[] };
+        while receiver.peek().is_some_and(|(flags, part)| part.is_empty() || flags.has(Flags::FIN)) {
+            receiver.consume(now, 1);
+        }
+        receiver.peek().map_or(&[], |(_, part)| part)
+    }
+
+    /// The piece of [`Connection::bytes`] has been read.
+    pub fn consume(&mut self, now: Nanos) {
+        if let Some(receiver) = self.receiver.as_mut().filter(|r| r.peek().is_some()) {
+            receiver.consume(now, 1);
+        }
+    }
+
+    /// All has been read, and the other end sends nothing more.
+    pub fn is_at_end(&self) -> bool {
+        self.receiver.as_ref().is_some_and(Receiver::is_at_end)
+    }
+
+    /// A frame for this connection arrived.
+    pub fn on_frame(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
+        if self.peer_epoch.is_some_and(|epoch| epoch != header.epoch) && header.kind != Kind::Reset {
+            self.counts.strange += 1;
+            return;
+        }
+        match header.kind {
+            Kind::OpenAck => self.on_open_ack(now, header, payload),
+            Kind::Open if self.accepts && self.state == State::Open => self.offer_at = Some(now),
+            Kind::Reset => self.on_reset(now, header, payload),
+            Kind::Busy if self.state == State::Opening => {}
+            Kind::Data | Kind::Ack | Kind::Probe if self.receiver.is_some() => self.on_data(now, header, payload),
+            Kind::Open | Kind::Busy | Kind::Hello | Kind::Data | Kind::Ack | Kind::Probe => self.counts.strange += 1,
+        }
+    }
+
+    fn on_open_ack(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
+        match (self.state, Offer::read(payload)) {
+            (State::Opening, Some(offer)) if offer.stream != self.settings.stream => {
+                self.peer_number = offer.connection;
+                self.fail(now, Reason::Mismatch, Some(header.sequence));
+            }
+            (State::Opening, Some(offer)) if header.acknowledged == self.settings.first => {
+                self.peer_epoch = Some(header.epoch);
+                self.meet(&offer, header.sequence);
+                self.state = State::Open;
+                self.offer_at = None;
+                self.sender.heard(now, header);
+                self.ask(now);
+            }
+            // The acknowledgement of the first one was lost.
+            (State::Open | State::Resting, Some(_)) if !self.accepts => self.ask(now),
+            _ => self.counts.strange += 1,
+        }
+    }
+
+    fn ask(&mut self, now: Nanos) {
+        if let Some(receiver) = &mut self.receiver {
+            receiver.asked(now);
+        }
+    }
+
+    fn on_reset(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
+        // It names a frame that this end sent: whoever does not see the frames cannot guess it.
+        let known = match self.state {
+            State::Opening => header.sequence == self.settings.first,
+            State::Open => self.sender.is_current(header.sequence),
+            State::Resting | State::Failed(_) => false,
+        };
+        if known {
+            self.fail(now, Reason::read(payload), None);
+        } else {
+            self.counts.strange += 1;
+        }
+    }
+
+    fn on_data(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
+        // The answer to the offer has arrived.
+        self.offer_at = None;
+        self.sender.heard(now, header);
+        let Some(receiver) = &mut self.receiver else { return };
+        if header.kind == Kind::Probe {
+            receiver.asked(now);
+        }
+        if header.kind == Kind::Data {
+            match receiver.take(now, header.sequence, header.flags, payload) {
+                Taken::New => self.counts.received += 1,
+                Taken::Again => self.counts.again += 1,
+                Taken::NoRoom => self.counts.no_room += 1,
+            }
+        }
+        if self.state == State::Open && self.fin_sent && self.sender.is_empty() && receiver.is_complete() {
+            self.state = State::Resting;
+            self.rests_until = Some(now + REST);
+        }
+    }
+
+    /// When [`Connection::on_time`] is to be called at the latest; none: nothing is waited for.
+    pub fn due(&self) -> Option<Nanos> {
+        let ack = self.receiver.as_ref().and_then(Receiver::due);
+        let (sender, dead) = match self.state {
+            State::Open => (self.sender.due(), self.sender.waits_since().map(|since| since + DEAD)),
+            State::Opening => (None, Some(self.opened_at + DEAD)),
+            State::Resting | State::Failed(_) => (None, self.rests_until),
+        };
+        [self.offer_at, ack, sender, dead].into_iter().flatten().min()
+    }
+
+    /// Time has gone by.
+    pub fn on_time(&mut self, now: Nanos) {
+        match self.state {
+            State::Opening if now >= self.opened_at + DEAD => self.fail(now, Reason::TimedOut, None),
+            State::Open => {
+                self.sender.on_time(now);
+                if self.sender.waits_since().is_some_and(|since| now >= since + DEAD) {
+                    let answers = self.receiver.as_ref().map(Receiver::acknowledged);
+                    self.fail(now, Reason::TimedOut, answers);
+                }
+            }
+            State::Resting | State::Failed(_) => self.rests_until = self.rests_until.filter(|&until| now < until),
+            State::Opening => {}
+        }
+    }
+
+    /// The next frame that is to be sent now; none: nothing until something arrives, is sent, or [`Connection::due`].
+    pub fn poll(&mut self, now: Nanos) -> Option<Outgoing<'_>> {
+        if let Some((_, number)) = self.reset.take() {
+            let head = Header { sequence: number, ..self.header(Kind::Reset, Flags::default()) };
+            return Some(Outgoing { head: head.write(&self.reason), payload: &self.reason });
+        }
+        if self.offer_at.is_some_and(|at| at <= now) && matches!(self.state, State::Opening | State::Open) {
+            self.offer_at = Some(now + self.offer_wait);
+            self.offer_wait = (2 * self.offer_wait).min(OFFER_MAX);
+            let kind = if self.accepts { Kind::OpenAck } else { Kind::Open };
+            let head = Header { sequence: self.settings.first, ..self.header(kind, Flags::default()) };
+            return Some(Outgoing { head: head.write(&self.offer), payload: &self.offer });
+        }
+        let next = if self.state == State::Open && !self.waits_for_answer() { self.sender.next(now) } else { None };
+        match next {
+            Some(Next::Data { number, again, ask }) => {
+                let echo = self.acknowledges();
+                let flags = self.sender.payload(number).0;
+                let flags = flags.with_if(again, Flags::AGAIN).with_if(ask, Flags::ASK).with_if(echo, Flags::ECHO);
+                let head = Header { sequence: number, ..self.header(Kind::Data, flags) };
+                self.counts.sent += 1;
+                let payload = self.sender.payload(number).1;
+                Some(Outgoing { head: head.write(payload), payload })
+            }
+            Some(Next::Probe) => {
+                let echo = self.acknowledges();
+                let flags = Flags::ASK.with_if(echo, Flags::ECHO);
+                Some(Outgoing { head: self.header(Kind::Probe, flags).write(&[]), payload: &[] })
+            }
+            None => {
+                let due = self.receiver.as_ref().and_then(Receiver::due).is_some_and(|at| at <= now);
+                if !due || matches!(self.state, State::Failed(_)) {
+                    return None;
+                }
+                let echo = self.acknowledges();
+                let flags = Flags::default().with_if(echo, Flags::ECHO);
+                Some(Outgoing { head: self.header(Kind::Ack, flags).write(&[]), payload: &[] })
+            }
+        }
+    }
+
+    /// An end that accepts sends nothing of its own before it knows that the other one has its number.
+    fn waits_for_answer(&self) -> bool {
+        self.accepts && self.offer_at.is_some()
+    }
+
+    fn acknowledges(&mut self) -> bool {
+        self.receiver.as_mut().is_some_and(|receiver| {
+            let congested = receiver.filled() >= CONGESTED_FROM;
+            receiver.acknowledges() | congested
+        })
+    }
+
+    fn header(&self, kind: Kind, flags: Flags) -> Header {
+        let receiver = self.receiver.as_ref();
+        let credit = receiver.map_or(0, Receiver::credit);
+        Header {
+            kind,
+            flags: flags.with_if(receiver.is_some() && credit == 0, Flags::NOT_READY),
+            from_port: self.settings.port,
+            to_port: self.settings.peer_port,
+            connection: self.peer_number,
+            epoch: self.settings.epoch,
+            sequence: self.sender.next_number(),
+            acknowledged: receiver.map_or(Serial(0), Receiver::acknowledged),
+            received: receiver.map_or(0, Receiver::received),
+            credit: credit.min(u32::from(u16::MAX)) as u16,
+        }
+    }
+}

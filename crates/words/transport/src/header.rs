@@ -1,0 +1,254 @@
+//! The header, 32 bytes in network byte order ahead of every payload (docs/link-protocol.md).
+
+use wire::checksum::Sum;
+
+use crate::Serial;
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 32;
+/// The version that this crate speaks.
+pub const VERSION: u8 = 1;
+/// Frames behind the cumulative acknowledgement that a header tells of.
+pub(crate) const RECEIVED_BITS: u32 = 32;
+
+/// Where the checksum is.
+const CHECKSUM_AT: usize = 30;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A part of a message or stream. It has a sequence number; all others have none of their own.
+    Data,
+    /// Asks for an acknowledgement.
+    Probe,
+    /// Says what arrived.
+    Ack,
+    /// Opens a connection; the payload is an offer.
+    Open,
+    /// Accepts it; the payload is an offer.
+    OpenAck,
+    /// Ends a connection, or refuses it; the payload is a reason.
+    Reset,
+    /// The listener has no room at the moment.
+    Busy,
+    /// Tells of a node; the payload is its name.
+    Hello,
+}
+
+impl Kind {
+    const ALL: [Self; 8] =
+        [Self::Data, Self::Probe, Self::Ack, Self::Open, Self::OpenAck, Self::Reset, Self::Busy, Self::Hello];
+
+    fn number(self) -> u8 {
+        Self::ALL.iter().position(|&kind| kind == self).map_or(0, |at| at as u8)
+    }
+}
+
+/// The flags of a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The first part of a message.
+    pub const FIRST: Self = Self(1);
+    /// The last part of a message.
+    pub const LAST: Self = Self(2);
+    /// The sender waits for an acknowledgement: it is sent at once.
+    pub const ASK: Self = Self(4);
+    /// Sent before.
+    pub const AGAIN: Self = Self(8);
+    /// It met congestion on its way.
+    pub const CONGESTED: Self = Self(16);
+    /// Frames that this one acknowledges met congestion.
+    pub const ECHO: Self = Self(32);
+    /// Nothing follows from this sender.
+    pub const FIN: Self = Self(64);
+    /// The receiver has no room: credit is 0 until it says otherwise.
+    pub const NOT_READY: Self = Self(128);
+
+    /// True if all of `other` are set.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// With `other` where `on`.
+    #[must_use]
+    pub fn with_if(self, on: bool, other: Self) -> Self {
+        if on { self.with(other) } else { self }
+    }
+}
+
+/// A header without its length and checksum, which follow from the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: Flags,
+    /// The application that sends.
+    pub from_port: u16,
+    /// The application that receives.
+    pub to_port: u16,
+    /// The receiver's number of the connection; 0 where it has none yet.
+    pub connection: u32,
+    /// Drawn by the sending node when it started.
+    pub epoch: u32,
+    /// Data: its number. Open and its answer: the first number. Reset: what it answers. Otherwise the next number.
+    pub sequence: Serial,
+    /// All before this number arrived.
+    pub acknowledged: Serial,
+    /// Bit `i`: number `acknowledged + 1 + i` arrived.
+    pub received: u32,
+    /// Frames from `acknowledged` on that there is room for.
+    pub credit: u16,
+}
+
+/// What is wrong with a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum BadFrame {
+    /// Shorter than a header.
+    #[error("shorter than a header of {HEADER_BYTES} bytes")]
+    Short,
+    /// Another version of the protocol.
+    #[error("version {theirs} of the protocol; this node speaks {VERSION}")]
+    Version {
+        /// The sender's.
+        theirs: u8,
+    },
+    /// No such kind.
+    #[error("kind {number} is not one of version {VERSION}")]
+    Kind {
+        /// Its number.
+        number: u8,
+    },
+    /// The payload is longer than the frame.
+    #[error("the payload is longer than the frame")]
+    Length,
+    /// It was changed on its way.
+    #[error("wrong checksum")]
+    Checksum,
+}
+
+impl Header {
+    /// Reads a frame: the header and its payload. Bytes behind the payload, as Ethernet pads short frames, do not count.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), BadFrame> {
+        let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(BadFrame::Short)?;
+        let (theirs, number) = (head[0] >> 4, head[0] & 15);
+        if theirs != VERSION {
+            return Err(BadFrame::Version { theirs });
+        }
+        let kind = *Kind::ALL.get(usize::from(number)).ok_or(BadFrame::Kind { number })?;
+        let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let payload = rest.get(..usize::from(half(2))).ok_or(BadFrame::Length)?;
+        // What holds the checksum sums up to zero.
+        if Sum::new().bytes(head).bytes(payload).finish() != 0 {
+            return Err(BadFrame::Checksum);
+        }
+        let header = Self {
+            kind,
+            flags: Flags(head[1]),
+            from_port: half(4),
+            to_port: half(6),
+            connection: word(8),
+            epoch: word(12),
+            sequence: Serial(word(16)),
+            acknowledged: Serial(word(20)),
+            received: word(24),
+            credit: half(28),
+        };
+        Ok((header, payload))
+    }
+
+    /// Writes the header ahead of `payload`, which is at most 65,535 bytes.
+    pub fn write(&self, payload: &[u8]) -> [u8; HEADER_BYTES] {
+        let mut head = [0; HEADER_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &[VERSION << 4 | self.kind.number(), self.flags.0]);
+        put(2, &(payload.len() as u16).to_be_bytes());
+        put(4, &self.from_port.to_be_bytes());
+        put(6, &self.to_port.to_be_bytes());
+        put(8, &self.connection.to_be_bytes());
+        put(12, &self.epoch.to_be_bytes());
+        put(16, &self.sequence.0.to_be_bytes());
+        put(20, &self.acknowledged.0.to_be_bytes());
+        put(24, &self.received.to_be_bytes());
+        put(28, &self.credit.to_be_bytes());
+        let sum = Sum::new().bytes(&head).bytes(payload).finish();
+        head[CHECKSUM_AT..].copy_from_slice(&sum.to_be_bytes());
+        head
+    }
+}
+
+/// What an opening end tells of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Its number of the connection, which the other end writes into its frames; not 0.
+    pub connection: u32,
+    /// The longest payload that it takes.
+    pub payload_max: u16,
+    /// A stream of bytes rather than messages.
+    pub stream: bool,
+}
+
+impl Offer {
+    /// Bytes of an offer.
+    pub const BYTES: usize = 8;
+
+    /// Reads it; none if it is not one.
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let &[a, b, c, d, e, f, kind, _] = payload.first_chunk::<{ Self::BYTES }>()?;
+        let connection = u32::from_be_bytes([a, b, c, d]);
+        let offer = Self { connection, payload_max: u16::from_be_bytes([e, f]), stream: kind == 1 };
+        (connection != 0 && offer.payload_max > 0 && kind < 2).then_some(offer)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; Self::BYTES] {
+        let [a, b, c, d] = self.connection.to_be_bytes();
+        let [e, f] = self.payload_max.to_be_bytes();
+        [a, b, c, d, e, f, u8::from(self.stream), 0]
+    }
+}
+
+/// Why a connection was reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Nobody listens at that port (ECONNREFUSED).
+    Refused,
+    /// The receiver knows no such connection: it restarted, or ended it (ECONNRESET).
+    Unknown,
+    /// The application ended without closing it (ECONNRESET).
+    Aborted,
+    /// Its ends want different things: messages and a stream (EPROTOTYPE).
+    Mismatch,
+    /// Nothing arrived for too long (ETIMEDOUT).
+    TimedOut,
+    /// A policy forbids it (EACCES).
+    Forbidden,
+}
+
+impl Reason {
+    const ALL: [Self; 6] =
+        [Self::Refused, Self::Unknown, Self::Aborted, Self::Mismatch, Self::TimedOut, Self::Forbidden];
+
+    /// Reads it; what is not one is [`Reason::Unknown`].
+    pub fn read(payload: &[u8]) -> Self {
+        let known = payload.first().and_then(|&number| Self::ALL.get(usize::from(number)));
+        known.copied().unwrap_or(Self::Unknown)
+    }
+
+    /// Its byte.
+    pub fn bytes(self) -> [u8; 1] {
+        [Self::ALL.iter().position(|&reason| reason == self).map_or(0, |at| at as u8)]
+    }
+}

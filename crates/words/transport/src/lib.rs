@@ -1,0 +1,23 @@
+//! Messages and streams between nodes over Ethernet: the protocol of docs/link-protocol.md as a pure state machine. Time and frames go in, frames and
+//! states come out; nothing here touches a clock, a socket or memory of another process.
+//!
+//! - [`Header`] is what stands ahead of every payload.
+//! - [`Connection`] is one end of a connection: reliable, in order, each message once.
+
+mod connection;
+mod header;
+mod receiver;
+mod rtt;
+mod sender;
+mod serial;
+mod slots;
+mod window;
+
+pub use self::{
+    connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
+    header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
+    serial::Serial,
+};
+
+/// A moment or a time in nanoseconds, from a beginning that does not matter.
+pub type Nanos = u64;
