@@ -115,6 +115,16 @@ pub struct Connection {
     counts: Counts,
     offer: [u8; Offer::BYTES],
     reason: [u8; 1],
+    polled: Part,
+}
+
+/// The payload of a frame that is sent.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Nothing,
+    Reason,
+    Offer,
+    Data(Serial),
 }
 
 impl Connection {
@@ -153,6 +163,7 @@ impl Connection {
             counts: Counts::default(),
             offer: Offer { connection, payload_max, stream }.bytes(),
             reason: [0],
+            polled: Part::Nothing,
         }
     }
 
@@ -443,16 +454,39 @@ impl Connection {
 
     /// The next frame that is to be sent now; none: nothing until something arrives, is sent, or [`Connection::due`].
     pub fn poll(&mut self, now: Nanos) -> Option<Outgoing<'_>> {
+        let head = self.poll_head(now)?;
+        Some(Outgoing { head, payload: self.polled() })
+    }
+
+    /// The payload of the frame whose header was polled last.
+    pub(crate) fn polled(&self) -> &[u8] {
+        match self.polled {
+            Part::Nothing => &[],
+            Part::Reason => &self.reason,
+            Part::Offer => &self.offer,
+            Part::Data(number) => self.sender.payload(number).1,
+        }
+    }
+
+    /// The header of the next frame; its payload is [`Connection::polled`].
+    pub(crate) fn poll_head(&mut self, now: Nanos) -> Option<[u8; HEADER_BYTES]> {
+        let (header, part) = self.poll_part(now)?;
+        self.polled = part;
+        Some(header.write(self.polled()))
+    }
+
+    fn poll_part(&mut self, now: Nanos) -> Option<(Header, Part)> {
         if let Some((_, number)) = self.reset.take() {
-            let head = Header { sequence: number, ..self.header(Kind::Reset, Flags::default()) };
-            return Some(Outgoing { head: head.write(&self.reason), payload: &self.reason });
+            return Some((Header { sequence: number, ..self.header(Kind::Reset, Flags::default()) }, Part::Reason));
         }
         if self.offer_at.is_some_and(|at| at <= now) && matches!(self.state, State::Opening | State::Open) {
             self.offer_at = Some(now + self.offer_wait);
             self.offer_wait = (2 * self.offer_wait).min(OFFER_MAX);
             let kind = if self.accepts { Kind::OpenAck } else { Kind::Open };
-            let head = Header { sequence: self.settings.first, ..self.header(kind, Flags::default()) };
-            return Some(Outgoing { head: head.write(&self.offer), payload: &self.offer });
+            return Some((
+                Header { sequence: self.settings.first, ..self.header(kind, Flags::default()) },
+                Part::Offer,
+            ));
         }
         let next = if self.state == State::Open && !self.waits_for_answer() { self.sender.next(now) } else { None };
         match next {
@@ -460,15 +494,12 @@ impl Connection {
                 let echo = self.acknowledges();
                 let flags = self.sender.payload(number).0;
                 let flags = flags.with_if(again, Flags::AGAIN).with_if(ask, Flags::ASK).with_if(echo, Flags::ECHO);
-                let head = Header { sequence: number, ..self.header(Kind::Data, flags) };
                 self.counts.sent += 1;
-                let payload = self.sender.payload(number).1;
-                Some(Outgoing { head: head.write(payload), payload })
+                Some((Header { sequence: number, ..self.header(Kind::Data, flags) }, Part::Data(number)))
             }
             Some(Next::Probe) => {
                 let echo = self.acknowledges();
-                let flags = Flags::ASK.with_if(echo, Flags::ECHO);
-                Some(Outgoing { head: self.header(Kind::Probe, flags).write(&[]), payload: &[] })
+                Some((self.header(Kind::Probe, Flags::ASK.with_if(echo, Flags::ECHO)), Part::Nothing))
             }
             None => {
                 let due = self.receiver.as_ref().and_then(Receiver::due).is_some_and(|at| at <= now);
@@ -476,8 +507,7 @@ impl Connection {
                     return None;
                 }
                 let echo = self.acknowledges();
-                let flags = Flags::default().with_if(echo, Flags::ECHO);
-                Some(Outgoing { head: self.header(Kind::Ack, flags).write(&[]), payload: &[] })
+                Some((self.header(Kind::Ack, Flags::default().with_if(echo, Flags::ECHO)), Part::Nothing))
             }
         }
     }

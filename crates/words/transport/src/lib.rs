@@ -3,9 +3,11 @@
 //!
 //! - [`Header`] is what stands ahead of every payload.
 //! - [`Connection`] is one end of a connection: reliable, in order, each message once.
+//! - [`Node`] finds the connection of a frame, and makes those that others open.
 
 mod connection;
 mod header;
+mod node;
 mod receiver;
 mod rtt;
 mod sender;
@@ -16,6 +18,7 @@ mod window;
 pub use self::{
     connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
+    node::{Handle, Node, NodeCounts, NodeSettings, Peer},
     serial::Serial,
 };
 

@@ -1,0 +1,457 @@
+//! A node: its listeners, and its connections to others, found by their numbers.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    hash::Hash,
+};
+
+use crate::{BadFrame, Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial, Settings, State};
+
+/// Connections of a node at the most.
+const CONNECTIONS_MAX: usize = 1 << 16;
+/// The first port that is given to whoever asks for none.
+const FIRST_FREE_PORT: u16 = 49_152;
+
+/// What a node is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// Its name, at most 255 bytes.
+    pub name: String,
+    /// Drawn at random when it starts.
+    pub epoch: u32,
+    /// The longest payload of a frame.
+    pub payload_max: u16,
+    /// Frames that each connection keeps each way.
+    pub slots: u32,
+    /// Where numbers that nobody is to guess come from.
+    pub seed: u64,
+}
+
+/// A connection of this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(u32);
+
+/// What a node has done beside its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeCounts {
+    /// Frames that were shorter than they say.
+    pub short: u64,
+    /// Of another version.
+    pub version: u64,
+    /// Of an unknown kind.
+    pub kind: u64,
+    /// With a wrong checksum.
+    pub checksum: u64,
+    /// For a connection that is not there, or not from its peer.
+    pub unknown: u64,
+    /// Offers to a port where nobody listens.
+    pub refused: u64,
+    /// Offers that a listener had no room for.
+    pub busy: u64,
+}
+
+/// Another node, as its hello says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: u32,
+    /// When it was heard last.
+    pub heard: Nanos,
+}
+
+#[derive(Debug)]
+struct Listener {
+    stream: bool,
+    room: usize,
+    waiting: VecDeque<Handle>,
+}
+
+#[derive(Debug)]
+struct Entry<P> {
+    peer: P,
+    connection: Connection,
+    /// The number of its offer; 0 if this node made it.
+    offered: (u32, u32),
+    due: Option<Nanos>,
+    is_ready: bool,
+}
+
+/// A node. `P` is the address of another one.
+#[derive(Debug)]
+pub struct Node<P> {
+    settings: NodeSettings,
+    entries: Vec<Option<Entry<P>>>,
+    free: Vec<u32>,
+    listeners: HashMap<u16, Listener>,
+    /// By peer, epoch and number of an offer.
+    offers: HashMap<(P, u32, u32), Handle>,
+    /// By peer, own port and its port.
+    by_ports: HashMap<(P, u16, u16), Handle>,
+    ready: VecDeque<u32>,
+    timers: BTreeSet<(Nanos, u32)>,
+    answers: VecDeque<(P, Header, Vec<u8>)>,
+    answer: Vec<u8>,
+    peers: HashMap<P, Peer>,
+    counts: NodeCounts,
+    drawn: u64,
+    next_port: u16,
+}
+
+impl<P: Copy + Eq + Hash> Node<P> {
+    /// A node without listeners and connections.
+    pub fn new(settings: NodeSettings) -> Self {
+        Self {
+            drawn: settings.seed,
+            settings,
+            entries: Vec::new(),
+            free: Vec::new(),
+            listeners: HashMap::new(),
+            offers: HashMap::new(),
+            by_ports: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            answers: VecDeque::new(),
+            answer: Vec::new(),
+            peers: HashMap::new(),
+            counts: NodeCounts::default(),
+            next_port: FIRST_FREE_PORT,
+        }
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> NodeCounts {
+        self.counts
+    }
+
+    /// Those that said hello.
+    pub fn peers(&self) -> impl Iterator<Item = (&P, &Peer)> {
+        self.peers.iter()
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.drawn;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Listens at a port; `room` connections wait to be accepted at the most. False: somebody listens there.
+    pub fn listen(&mut self, port: u16, stream: bool, room: usize) -> bool {
+        if self.listeners.contains_key(&port) {
+            return false;
+        }
+        self.listeners.insert(port, Listener { stream, room, waiting: VecDeque::new() });
+        true
+    }
+
+    /// Listens no longer; what waited to be accepted is reset.
+    pub fn stop_listening(&mut self, now: Nanos, port: u16) {
+        for handle in self.listeners.remove(&port).into_iter().flat_map(|l| l.waiting) {
+            self.with(now, handle, |connection| connection.abort(now, Reason::Refused));
+        }
+    }
+
+    /// The next connection that was opened to a port.
+    pub fn accept(&mut self, port: u16) -> Option<Handle> {
+        self.listeners.get_mut(&port)?.waiting.pop_front()
+    }
+
+    /// Offers a connection to a port of another node; none: there are too many connections, or no port is free.
+    pub fn connect(&mut self, now: Nanos, peer: P, peer_port: u16, stream: bool) -> Option<Handle> {
+        let ports = usize::from(u16::MAX - FIRST_FREE_PORT);
+        let port = (0..=ports).find_map(|_| {
+            let port = self.next_port;
+            self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_FREE_PORT);
+            (!self.by_ports.contains_key(&(peer, port, peer_port))).then_some(port)
+        })?;
+        let settings = self.ends(port, peer_port, stream)?;
+        Some(self.add(now, peer, (0, 0), Connection::open(now, settings)))
+    }
+
+    fn ends(&mut self, port: u16, peer_port: u16, stream: bool) -> Option<Settings> {
+        let at = match self.free.last() {
+            Some(&at) => at,
+            None if self.entries.len() < CONNECTIONS_MAX - 1 => self.entries.len() as u32,
+            None => return None,
+        };
+        let drawn = self.draw();
+        Some(Settings {
+            epoch: self.settings.epoch,
+            number: (drawn as u32) << 16 | (at + 1),
+            first: Serial((drawn >> 32) as u32),
+            port,
+            peer_port,
+            payload_max: self.settings.payload_max,
+            slots: self.settings.slots,
+            stream,
+        })
+    }
+
+    /// At the place that its number names.
+    fn add(&mut self, now: Nanos, peer: P, offered: (u32, u32), connection: Connection) -> Handle {
+        let at = self.free.pop().unwrap_or(self.entries.len() as u32);
+        if at as usize == self.entries.len() {
+            self.entries.push(None);
+        }
+        let handle = Handle(connection.settings().number);
+        self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
+        self.entries[at as usize] = Some(Entry { peer, connection, offered, due: None, is_ready: false });
+        self.rearm(now, at);
+        handle
+    }
+
+    fn at(&self, number: u32) -> Option<u32> {
+        let at = (number & 0xffff).checked_sub(1)?;
+        let entry = self.entries.get(at as usize)?.as_ref()?;
+        (entry.connection.settings().number == number).then_some(at)
+    }
+
+    /// The connection; none once it has ended and rested.
+    pub fn connection(&self, handle: Handle) -> Option<&Connection> {
+        Some(&self.entries[self.at(handle.0)? as usize].as_ref()?.connection)
+    }
+
+    /// The node at the other end.
+    pub fn peer_of(&self, handle: Handle) -> Option<P> {
+        Some(self.entries[self.at(handle.0)? as usize].as_ref()?.peer)
+    }
+
+    /// Does something with a connection; none once it has ended and rested.
+    pub fn with<T>(&mut self, now: Nanos, handle: Handle, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let at = self.at(handle.0)?;
+        let done = self.entries[at as usize].as_mut().map(|entry| work(&mut entry.connection));
+        self.rearm(now, at);
+        done
+    }
+
+    /// It may have something to send now, and another time to be called at.
+    fn rearm(&mut self, now: Nanos, at: u32) {
+        let Some(entry) = &mut self.entries[at as usize] else { return };
+        if !entry.is_ready {
+            entry.is_ready = true;
+            self.ready.push_back(at);
+        }
+        let due = entry.connection.due();
+        if due != entry.due {
+            if let Some(before) = entry.due {
+                self.timers.remove(&(before, at));
+            }
+            entry.due = due;
+            if let Some(due) = due {
+                self.timers.insert((due, at));
+            }
+        }
+        if entry.connection.is_over(now) {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: u32) {
+        let Some(entry) = self.entries[at as usize].take() else { return };
+        let Settings { port, peer_port, number, .. } = *entry.connection.settings();
+        entry.due.map(|due| self.timers.remove(&(due, at)));
+        self.offers.remove(&(entry.peer, entry.offered.0, entry.offered.1));
+        if self.by_ports.get(&(entry.peer, port, peer_port)) == Some(&Handle(number)) {
+            self.by_ports.remove(&(entry.peer, port, peer_port));
+        }
+        self.free.push(at);
+    }
+
+    /// A frame arrived from `peer`.
+    pub fn on_frame(&mut self, now: Nanos, peer: P, frame: &[u8]) {
+        let (header, payload) = match Header::read(frame) {
+            Ok(read) => read,
+            Err(bad) => return self.count(bad),
+        };
+        let connection = match header.connection {
+            0 if header.kind == Kind::Reset => {
+                self.by_ports.get(&(peer, header.to_port, header.from_port)).and_then(|h| self.at(h.0))
+            }
+            0 => None,
+            number => self.at(number),
+        };
+        let connection = connection.filter(|&at| self.entries[at as usize].as_ref().is_some_and(|e| e.peer == peer));
+        match (header.kind, connection) {
+            (Kind::Open, _) => self.on_open(now, peer, &header, payload),
+            (Kind::Hello, _) => self.on_hello(now, peer, &header, payload),
+            (_, Some(at)) => {
+                if let Some(entry) = &mut self.entries[at as usize] {
+                    entry.connection.on_frame(now, &header, payload);
+                }
+                self.rearm(now, at);
+            }
+            (Kind::Reset | Kind::Busy, None) => self.counts.unknown += 1,
+            (Kind::Data | Kind::Probe | Kind::Ack | Kind::OpenAck, None) => {
+                self.counts.unknown += 1;
+                self.refuse(peer, &header, Reason::Unknown);
+            }
+        }
+    }
+
+    fn count(&mut self, bad: BadFrame) {
+        let count = match bad {
+            BadFrame::Short | BadFrame::Length => &mut self.counts.short,
+            BadFrame::Version { .. } => &mut self.counts.version,
+            BadFrame::Kind { .. } => &mut self.counts.kind,
+            BadFrame::Checksum => &mut self.counts.checksum,
+        };
+        *count += 1;
+    }
+
+    fn on_open(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
+        let Some(offer) = Offer::read(payload) else {
+            self.counts.kind += 1;
+            return;
+        };
+        let offered = (header.epoch, offer.connection);
+        if let Some(at) = self.offers.get(&(peer, offered.0, offered.1)).and_then(|h| self.at(h.0)) {
+            if let Some(entry) = &mut self.entries[at as usize] {
+                entry.connection.on_frame(now, header, payload);
+            }
+            return self.rearm(now, at);
+        }
+        match self.listeners.get(&header.to_port) {
+            None => {
+                self.counts.refused += 1;
+                return self.refuse(peer, header, Reason::Refused);
+            }
+            Some(listener) if listener.stream != offer.stream => {
+                return self.refuse(peer, header, Reason::Mismatch);
+            }
+            Some(listener) if listener.waiting.len() >= listener.room => {
+                self.counts.busy += 1;
+                return self.answer(
+                    peer,
+                    Header { connection: offer.connection, ..self.reply(Kind::Busy, header) },
+                    &[],
+                );
+            }
+            Some(_) => {}
+        }
+        let Some(settings) = self.ends(header.to_port, header.from_port, offer.stream) else {
+            self.counts.busy += 1;
+            return;
+        };
+        let handle = self.add(now, peer, offered, Connection::accept(now, settings, header, &offer));
+        self.offers.insert((peer, offered.0, offered.1), handle);
+        if let Some(listener) = self.listeners.get_mut(&header.to_port) {
+            listener.waiting.push_back(handle);
+        }
+    }
+
+    fn on_hello(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
+        let name = String::from_utf8_lossy(&payload[..payload.len().min(255)]).into_owned();
+        self.peers.insert(peer, Peer { name, epoch: header.epoch, heard: now });
+        if header.flags.has(Flags::ASK) {
+            let name = self.settings.name.clone();
+            self.answer(peer, self.reply(Kind::Hello, header), name.as_bytes());
+        }
+    }
+
+    /// Says hello to `peer`, which answers.
+    pub fn hello(&mut self, peer: P) {
+        let name = self.settings.name.clone();
+        let nobody = Header { from_port: 0, to_port: 0, ..self.reply(Kind::Hello, &EMPTY) };
+        self.answer(peer, Header { flags: Flags::ASK, ..nobody }, name.as_bytes());
+    }
+
+    fn refuse(&mut self, peer: P, header: &Header, reason: Reason) {
+        self.answer(peer, self.reply(Kind::Reset, header), &reason.bytes());
+    }
+
+    /// A header that answers `header` where there is no connection.
+    fn reply(&self, kind: Kind, header: &Header) -> Header {
+        Header {
+            kind,
+            from_port: header.to_port,
+            to_port: header.from_port,
+            epoch: self.settings.epoch,
+            sequence: header.sequence,
+            ..EMPTY
+        }
+    }
+
+    /// At most so many wait: whoever floods with strange frames gets no memory for it.
+    fn answer(&mut self, peer: P, header: Header, payload: &[u8]) {
+        if self.answers.len() < 1024 {
+            self.answers.push_back((peer, header, payload.to_vec()));
+        }
+    }
+
+    /// When [`Node::on_time`] is to be called; none: nothing is waited for.
+    pub fn due(&self) -> Option<Nanos> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Time has gone by.
+    pub fn on_time(&mut self, now: Nanos) {
+        while let Some(&(due, at)) = self.timers.first().filter(|&&(due, _)| due <= now) {
+            self.timers.remove(&(due, at));
+            let Some(entry) = &mut self.entries[at as usize] else { continue };
+            entry.due = None;
+            entry.connection.on_time(now);
+            // What is due and sends nothing is due again no sooner than a moment later.
+            self.rearm(now, at);
+            if let Some(entry) = &mut self.entries[at as usize]
+                && entry.due.is_some_and(|due| due <= now)
+            {
+                entry.due.map(|due| self.timers.remove(&(due, at)));
+                entry.due = Some(now + 1);
+                self.timers.insert((now + 1, at));
+            }
+        }
+    }
+
+    /// The next frame that is to be sent now, and where to; none: nothing.
+    pub fn poll(&mut self, now: Nanos) -> Option<(P, [u8; HEADER_BYTES], &[u8])> {
+        if let Some((peer, header, payload)) = self.answers.pop_front() {
+            self.answer = payload;
+            return Some((peer, header.write(&self.answer), &self.answer));
+        }
+        // One frame of each in turn.
+        loop {
+            let at = self.ready.pop_front()?;
+            let Some(entry) = &mut self.entries[at as usize] else { continue };
+            entry.is_ready = false;
+            let Some(head) = entry.connection.poll_head(now) else {
+                self.rearm_timer(now, at);
+                continue;
+            };
+            entry.is_ready = true;
+            self.ready.push_back(at);
+            let entry = self.entries[at as usize].as_ref()?;
+            return Some((entry.peer, head, entry.connection.polled()));
+        }
+    }
+
+    fn rearm_timer(&mut self, now: Nanos, at: u32) {
+        self.rearm(now, at);
+        // It has just said that it has nothing.
+        if let Some(entry) = &mut self.entries[at as usize] {
+            entry.is_ready = false;
+            self.ready.pop_back();
+        }
+    }
+
+    /// Handles of all connections.
+    pub fn handles(&self) -> impl Iterator<Item = (Handle, P, State)> + '_ {
+        let of = |entry: &Entry<P>| (Handle(entry.connection.settings().number), entry.peer, entry.connection.state());
+        self.entries.iter().flatten().map(of)
+    }
+}
+
+const EMPTY: Header = Header {
+    kind: Kind::Hello,
+    flags: Flags(0),
+    from_port: 0,
+    to_port: 0,
+    connection: 0,
+    epoch: 0,
+    sequence: Serial(0),
+    acknowledged: Serial(0),
+    received: 0,
+    credit: 0,
+};

@@ -1,0 +1,211 @@
+//! Nodes that meet: who is refused, who restarts, who is many.
+
+use std::collections::VecDeque;
+
+use transport::{Handle, Header, Kind, Nanos, Node, NodeSettings, Reason, State};
+
+const PORT: u16 = 7;
+
+/// Nodes on one wire, without harm.
+struct Cluster {
+    now: Nanos,
+    nodes: Vec<Node<usize>>,
+    wire: VecDeque<(usize, usize, Vec<u8>)>,
+    frames: usize,
+}
+
+fn node(at: usize, epoch: u32) -> Node<usize> {
+    let name = format!("node{at}");
+    Node::new(NodeSettings { name, epoch, payload_max: 1400, slots: 16, seed: u64::from(epoch) << 8 | at as u64 })
+}
+
+impl Cluster {
+    fn new(count: usize) -> Self {
+        Self { now: 1, nodes: (0..count).map(|at| node(at, 1)).collect(), wire: VecDeque::new(), frames: 0 }
+    }
+
+    /// All that happens within `time`.
+    fn run(&mut self, time: Nanos) {
+        let end = self.now + time;
+        loop {
+            for (at, node) in self.nodes.iter_mut().enumerate() {
+                node.on_time(self.now);
+                while let Some((to, head, payload)) = node.poll(self.now) {
+                    self.wire.push_back((at, to, [&head[..], payload].concat()));
+                }
+            }
+            if let Some((from, to, frame)) = self.wire.pop_front() {
+                self.now += 100;
+                self.frames += 1;
+                self.nodes[to].on_frame(self.now, from, &frame);
+                continue;
+            }
+            let due = self.nodes.iter().filter_map(Node::due).min();
+            match due.filter(|&due| due <= end) {
+                Some(due) => self.now = self.now.max(due),
+                None => break,
+            }
+        }
+        self.now = end;
+    }
+
+    fn state(&self, at: usize, handle: Handle) -> Option<State> {
+        self.nodes[at].connection(handle).map(transport::Connection::state)
+    }
+
+    fn connect(&mut self, from: usize, to: usize) -> Handle {
+        self.nodes[from].connect(self.now, to, PORT, false).expect("there is room")
+    }
+
+    fn send(&mut self, at: usize, handle: Handle, message: &[u8]) {
+        let now = self.now;
+        self.nodes[at].with(now, handle, |c| c.send(now, message)).expect("it is there").expect("there is room");
+    }
+
+    fn receive(&mut self, at: usize, handle: Handle) -> Option<Vec<u8>> {
+        let (now, mut room) = (self.now, [0; 2000]);
+        let len = self.nodes[at].with(now, handle, |c| c.receive(now, &mut room))?.expect("it fits")?;
+        Some(room[..len].to_vec())
+    }
+}
+
+const MS: Nanos = 1_000_000;
+
+#[test]
+fn many_connections_to_many_nodes_carry_their_own_messages() {
+    let mut cluster = Cluster::new(8);
+    assert!((1..8).all(|at| cluster.nodes[at].listen(PORT, false, 200)) && !cluster.nodes[1].listen(PORT, false, 1));
+    let opened: Vec<(usize, Handle)> = (0..1000).map(|i| (1 + i % 7, cluster.connect(0, 1 + i % 7))).collect();
+    cluster.run(5 * MS);
+    for (number, &(_, handle)) in opened.iter().enumerate() {
+        assert_eq!(cluster.state(0, handle), Some(State::Open));
+        cluster.send(0, handle, &(number as u32).to_be_bytes());
+    }
+    cluster.run(5 * MS);
+    let mut came = Vec::new();
+    for at in 1..8 {
+        while let Some(handle) = cluster.nodes[at].accept(PORT) {
+            let message = cluster.receive(at, handle).expect("its message");
+            cluster.send(at, handle, &message);
+            came.push(u32::from_be_bytes(message.try_into().expect("four bytes")));
+            assert_eq!(cluster.receive(at, handle), None);
+        }
+    }
+    came.sort_unstable();
+    assert_eq!(came, (0..1000).collect::<Vec<_>>());
+    cluster.run(5 * MS);
+    for (number, (_, handle)) in opened.into_iter().enumerate() {
+        assert_eq!(cluster.receive(0, handle), Some((number as u32).to_be_bytes().to_vec()));
+    }
+    // What nobody uses costs nothing.
+    cluster.run(20 * MS);
+    let before = cluster.frames;
+    cluster.run(3_600_000 * MS);
+    assert_eq!(cluster.frames, before);
+    assert!(cluster.nodes.iter().all(|n| n.due().is_none()));
+}
+
+#[test]
+fn where_nobody_listens_or_wants_something_else_an_offer_is_refused() {
+    let mut cluster = Cluster::new(2);
+    let handle = cluster.connect(0, 1);
+    cluster.run(MS);
+    assert_eq!(cluster.state(0, handle), Some(State::Failed(Reason::Refused)));
+    assert_eq!(cluster.nodes[1].counts().refused, 1);
+    cluster.nodes[1].listen(PORT, true, 1);
+    let handle = cluster.connect(0, 1);
+    cluster.run(MS);
+    assert_eq!(cluster.state(0, handle), Some(State::Failed(Reason::Mismatch)));
+    cluster.run(3000 * MS);
+    assert_eq!(cluster.state(0, handle), None, "it has rested");
+}
+
+#[test]
+fn a_listener_without_room_is_busy_until_somebody_accepts() {
+    let mut cluster = Cluster::new(2);
+    cluster.nodes[1].listen(PORT, false, 1);
+    let both = [cluster.connect(0, 1), cluster.connect(0, 1)];
+    cluster.run(10 * MS);
+    assert_eq!(both.map(|h| cluster.state(0, h)), [Some(State::Open), Some(State::Opening)]);
+    assert!(cluster.nodes[1].counts().busy > 0);
+    assert!(cluster.nodes[1].accept(PORT).is_some() && cluster.nodes[1].accept(PORT).is_none());
+    cluster.run(1000 * MS);
+    assert_eq!(cluster.state(0, both[1]), Some(State::Open));
+    let now = cluster.now;
+    cluster.nodes[1].stop_listening(now, PORT);
+    cluster.run(MS);
+    assert_eq!(cluster.state(0, both[1]), Some(State::Failed(Reason::Refused)), "nobody will ever accept it");
+}
+
+#[test]
+fn a_node_that_restarts_says_that_it_knows_nothing_of_old_connections() {
+    let mut cluster = Cluster::new(2);
+    cluster.nodes[1].listen(PORT, false, 5);
+    let handle = cluster.connect(0, 1);
+    cluster.run(MS);
+    cluster.nodes[1] = node(1, 2);
+    cluster.nodes[1].listen(PORT, false, 5);
+    cluster.send(0, handle, b"to the old one");
+    cluster.run(MS);
+    assert_eq!(cluster.state(0, handle), Some(State::Failed(Reason::Unknown)));
+    assert!(cluster.nodes[1].accept(PORT).is_none());
+    let handle = cluster.connect(0, 1);
+    cluster.run(MS);
+    assert_eq!(cluster.state(0, handle), Some(State::Open));
+}
+
+#[test]
+fn an_offer_that_comes_twice_makes_one_connection() {
+    let mut cluster = Cluster::new(2);
+    cluster.nodes[1].listen(PORT, false, 5);
+    let handle = cluster.connect(0, 1);
+    let now = cluster.now;
+    let (_, head, payload) = cluster.nodes[0].poll(now).expect("the offer");
+    let frame = [&head[..], payload].concat();
+    assert_eq!(Header::read(&frame).expect("whole").0.kind, Kind::Open);
+    for _ in 0..3 {
+        cluster.nodes[1].on_frame(now, 0, &frame);
+    }
+    cluster.run(MS);
+    assert_eq!(cluster.state(0, handle), Some(State::Open));
+    assert!(cluster.nodes[1].accept(PORT).is_some() && cluster.nodes[1].accept(PORT).is_none());
+    // From somebody else it is another one, and frames of strangers do not reach this one.
+    let data = Header { kind: Kind::Data, ..Header::read(&frame).expect("whole").0 };
+    cluster.nodes[1].on_frame(now, 5, &[&data.write(b"x")[..], b"x"].concat());
+    assert_eq!(cluster.nodes[1].counts().unknown, 1);
+}
+
+#[test]
+fn nodes_tell_their_names() {
+    let mut cluster = Cluster::new(3);
+    cluster.nodes[0].hello(1);
+    cluster.nodes[0].hello(2);
+    cluster.run(MS);
+    let mut names: Vec<&str> = cluster.nodes[0].peers().map(|(_, peer)| peer.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["node1", "node2"]);
+    assert_eq!(cluster.nodes[1].peers().next().map(|(_, peer)| peer.name.as_str()), Some("node0"));
+}
+
+#[test]
+fn a_flood_of_strange_frames_takes_no_memory_beyond_a_bound() {
+    let mut node = node(0, 1);
+    let header = Header::read(&{
+        let mut other = Node::new(NodeSettings { name: "x".into(), epoch: 9, payload_max: 100, slots: 8, seed: 3 });
+        other.connect(1, 0usize, 99, false);
+        let (_, head, payload) = other.poll(1).expect("the offer");
+        [&head[..], payload].concat()
+    })
+    .expect("whole")
+    .0;
+    for number in 0..100_000 {
+        let strange = Header { kind: Kind::Data, connection: number, ..header };
+        node.on_frame(1, 1, &strange.write(&[]));
+    }
+    let mut answers = 0;
+    while node.poll(1).is_some() {
+        answers += 1;
+    }
+    assert!(answers <= 1024, "{answers}");
+    assert_eq!(node.counts().unknown, 100_000);
+}
