@@ -379,13 +379,14 @@ impl Router {
     fn follow(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
         let (mut anew, mut lost, mut routes_anew) = (false, false, false);
         let (routes, unwatched) = (&mut self.evidence.routes, !self.watch.missing().is_empty());
-        let mut forgotten = !unwatched;
         let tables = &self.tables;
+        let mut told = 0;
         let read = self.monitor.read(|event| {
             // What the kernel's own calls do not tell of is forgotten with the first message.
-            if !std::mem::replace(&mut forgotten, true) {
+            if unwatched && told == 0 {
                 tables.forget();
             }
+            told += 1;
             match event {
                 Event::Link(..) | Event::Address(..) | Event::Rule(..) | Event::Nftables(_) => anew = true,
                 Event::Nexthop(..) => routes_anew = true,
@@ -398,6 +399,10 @@ impl Router {
                 Event::Lost => lost = true,
             }
         });
+        // What changed while these were read was asked for before it changed, perhaps.
+        if unwatched && told > 1 {
+            tables.forget();
+        }
         read.map_err(RouteError::system("read the kernel's changes"))?;
         if lost {
             self.hold_back("changes of the kernel's configuration came faster than they were read", happened);

@@ -1,9 +1,12 @@
 //! Two hosts and a router between them.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, missing_docs, reason = "each test file uses its part")]
+
+mod beside;
 
 use std::time::Duration;
 
+pub(crate) use beside::{Asks, beside};
 use bpf::XdpMode;
 use model::{
     CpuSet,
