@@ -44,6 +44,10 @@ const REREAD_DELAY: Duration = Duration::from_millis(500);
 /// A frame that the kernel has not sent so long after it came is one that it does not send.
 const SHADOW_WAIT: Duration = Duration::from_millis(300);
 
+/// For changes that were not read yet. The kernel takes twice that, only as far as it is needed, and 832 bytes for a route: room for 80,000 changes of a
+/// routing daemon's.
+const CHANGES_BYTES: usize = 32 << 20;
+
 /// How the router is to run.
 #[derive(Debug, Clone)]
 pub struct RouteSettings {
@@ -159,7 +163,8 @@ impl Router {
         mut rules: Option<RouteRules>,
     ) -> Result<(Self, Vec<String>), RouteError> {
         cpus::check(&settings.cpus, settings.xdp)?;
-        let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
+        let monitor = Monitor::with_buffer(CHANGES_BYTES)
+            .map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
         let evidence = reader.read(&settings.ports, routes)?;

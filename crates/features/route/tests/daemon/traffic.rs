@@ -2,7 +2,6 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4, UdpSocket},
-    os::fd::AsRawFd,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -11,17 +10,9 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    errno::Errno,
-    sys::{
-        socket::{
-            AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket,
-            sockopt::{RcvBufForce, ReceiveTimeout},
-        },
-        time::{TimeVal, TimeValLike},
-    },
-};
 use testbed::{End, Space, wait};
+
+use crate::world::Tap;
 
 /// Where the routes' addresses begin, and how long each one's prefix is.
 const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
@@ -34,9 +25,6 @@ const PAYLOAD_BYTES: usize = 16;
 /// Datagrams in a row, then a pause.
 const AT_ONCE: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
-/// A tap's socket holds all that comes while its thread does not run.
-const TAP_BYTES: usize = 64 << 20;
-const TAP_WAIT_MS: i64 = 200;
 
 /// The neighbour that a route leads to in a phase: each in turn, then none, as the route is withdrawn.
 pub(crate) fn hop(route: u32, phase: u32) -> Option<usize> {
@@ -100,9 +88,9 @@ impl Traffic {
     /// Runs from one namespace to the neighbours while `work` is done.
     pub(crate) fn run<T>(&self, from: &Space, neighbours: [&End; 3], work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
-            let taps: Vec<_> = neighbours.into_iter().enumerate().map(|(n, end)| (n, Tap::open(end))).collect();
-            for (n, tap) in taps {
-                scope.spawn(move || self.listen(n, &tap));
+            let taps = neighbours.map(|end| (Tap::open(end.space()), end.link.mac.0));
+            for (n, (tap, mac)) in taps.into_iter().enumerate() {
+                scope.spawn(move || self.listen(n, mac, &tap));
             }
             let sender = from.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
             scope.spawn(move || self.send(&sender));
@@ -155,20 +143,17 @@ impl Traffic {
         }
     }
 
-    fn listen(&self, neighbour: usize, tap: &Tap) {
+    fn listen(&self, neighbour: usize, mac: [u8; 6], tap: &Tap) {
         let (mut numbers, mut wrong) = (Vec::new(), Vec::new());
         let mut buffer = [0; 256];
         loop {
-            match recv(tap.socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-                Ok(len) => match self.one(neighbour, tap.mac, &buffer[..len]) {
-                    Some(Ok(number)) => numbers.push(number),
-                    Some(Err(what)) => wrong.push(what),
-                    None => {}
-                },
+            match tap.next(&mut buffer).map(|frame| self.one(neighbour, mac, frame)) {
+                Some(Some(Ok(number))) => numbers.push(number),
+                Some(Some(Err(what))) => wrong.push(what),
+                Some(None) => {}
                 // All that was under way has come.
-                Err(Errno::EAGAIN) if self.stop.load(Relaxed) => break,
-                Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Err(e) => panic!("a tap: {e}"),
+                None if self.stop.load(Relaxed) => break,
+                None => {}
             }
         }
         self.numbers.lock().unwrap().extend(numbers);
@@ -215,24 +200,5 @@ struct Ends<'a>(&'a Traffic);
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.stop.store(true, Relaxed);
-    }
-}
-
-/// Sees each frame that comes to a namespace, whomever it is for.
-pub(crate) struct Tap {
-    socket: std::os::fd::OwnedFd,
-    mac: [u8; 6],
-}
-
-impl Tap {
-    pub(crate) fn open(end: &End) -> Self {
-        let socket = end.space().run(|| {
-            let flags = SockFlag::SOCK_CLOEXEC;
-            let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap();
-            setsockopt(&socket, RcvBufForce, &TAP_BYTES).unwrap();
-            setsockopt(&socket, ReceiveTimeout, &TimeVal::milliseconds(TAP_WAIT_MS)).unwrap();
-            socket
-        });
-        Self { socket, mac: end.link.mac.0 }
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn beside<T>(
         let (stop, events) = (&stop, &events);
         scope.spawn(move || {
             space.run(move || {
-                let mut router = Router::start(settings).unwrap();
+                let mut router = Router::start(RouteSettings { mode, ..settings }).unwrap();
                 assert_eq!(router.obstacles(), []);
                 router.set_mode(mode).unwrap();
                 started.send(()).unwrap();

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, missing_docs, reason = "each test file uses its part")]
 
 mod beside;
+mod tap;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use model::{
     route::{CtMark, RouteMode},
 };
 use route::RouteSettings;
+pub(crate) use tap::Tap;
 use testbed::{Bed, End};
 
 /// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24 and 2001:2:0:1::/64, 198.18.2.0/24 and 2001:2:0:2::/64.
