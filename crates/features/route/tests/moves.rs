@@ -18,9 +18,10 @@ use world::{Asks, Tap, World, beside, settings};
 
 const PORT: u16 = 4000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// What the kernel goes by: reachable for 0.5 to 1.5 times so many milliseconds, then a second's delay, then so many questions to the old address.
+/// What the kernel goes by: reachable for 0.5 to 1.5 times so many milliseconds, which is longer than the delay of a second that follows, as it would
+/// look by itself else; then so many questions to the old address.
 const TIMES: [(&str, &str); 4] = [
-    ("base_reachable_time_ms", "500"),
+    ("base_reachable_time_ms", "2100"),
     ("delay_first_probe_time", "1"),
     ("retrans_time_ms", "100"),
     ("ucast_solicit", "2"),
@@ -98,6 +99,9 @@ fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
         });
         let _ends = Ends(&stop);
         many(false, 200);
+        // Of what the kernel itself has sent to it lately, it would ask by itself.
+        let known = || world.rb.space().output(&format!("ip neigh show to {} dev {}", to.ip(), world.rb.interface()));
+        wait("the kernel has not heard of it lately", || known().contains("STALE"));
         heard.lock().unwrap().said.clear();
         world.b.link_set(&format!("address {}", mac.map(|byte| format!("{byte:02x}")).join(":")));
         let moved = Instant::now();
