@@ -44,6 +44,10 @@ const REREAD_DELAY: Duration = Duration::from_millis(500);
 /// A frame that the kernel has not sent so long after it came is one that it does not send.
 const SHADOW_WAIT: Duration = Duration::from_millis(300);
 
+/// For changes that were not read yet. The kernel takes twice that, only as far as it is needed, and 832 bytes for a route: room for 80,000 changes of a
+/// routing daemon's.
+const CHANGES_BYTES: usize = 32 << 20;
+
 /// How the router is to run.
 #[derive(Debug, Clone)]
 pub struct RouteSettings {
@@ -159,7 +163,8 @@ impl Router {
         mut rules: Option<RouteRules>,
     ) -> Result<(Self, Vec<String>), RouteError> {
         cpus::check(&settings.cpus, settings.xdp)?;
-        let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
+        let monitor = Monitor::with_buffer(CHANGES_BYTES)
+            .map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
         let evidence = reader.read(&settings.ports, routes)?;
@@ -379,13 +384,14 @@ impl Router {
     fn follow(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
         let (mut anew, mut lost, mut routes_anew) = (false, false, false);
         let (routes, unwatched) = (&mut self.evidence.routes, !self.watch.missing().is_empty());
-        let mut forgotten = !unwatched;
         let tables = &self.tables;
+        let mut told = 0;
         let read = self.monitor.read(|event| {
             // What the kernel's own calls do not tell of is forgotten with the first message.
-            if !std::mem::replace(&mut forgotten, true) {
+            if unwatched && told == 0 {
                 tables.forget();
             }
+            told += 1;
             match event {
                 Event::Link(..) | Event::Address(..) | Event::Rule(..) | Event::Nftables(_) => anew = true,
                 Event::Nexthop(..) => routes_anew = true,
@@ -398,6 +404,10 @@ impl Router {
                 Event::Lost => lost = true,
             }
         });
+        // What changed while these were read was asked for before it changed, perhaps.
+        if unwatched && told > 1 {
+            tables.forget();
+        }
         read.map_err(RouteError::system("read the kernel's changes"))?;
         if lost {
             self.hold_back("changes of the kernel's configuration came faster than they were read", happened);

@@ -1,15 +1,20 @@
 //! Two hosts and a router between them.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, missing_docs, reason = "each test file uses its part")]
+
+mod beside;
+mod tap;
 
 use std::time::Duration;
 
+pub(crate) use beside::{Asks, beside};
 use bpf::XdpMode;
 use model::{
     CpuSet,
     route::{CtMark, RouteMode},
 };
 use route::RouteSettings;
+pub(crate) use tap::Tap;
 use testbed::{Bed, End};
 
 /// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24 and 2001:2:0:1::/64, 198.18.2.0/24 and 2001:2:0:2::/64.

@@ -1,0 +1,116 @@
+//! Connections that are older than conntrack's time: one that said something lives, by the fast path alone; one that said nothing does not.
+
+mod world;
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+use model::route::RouteMode;
+use testbed::{Space, wait_for};
+use world::{World, beside, settings};
+
+/// conntrack's time for an established connection, in seconds.
+const TIME_S: u64 = 6;
+/// Something is said so often, so long: each time within the last half of the time, which begins it anew.
+const PERIOD: Duration = Duration::from_secs(2);
+const TIMES: usize = 7;
+/// What conntrack has forgotten the kernel forwards no more.
+const RULES: &str = "
+table inet filter {
+  chain forward {
+    type filter hook forward priority filter; policy drop;
+    ct state established,related accept
+    ct state new tcp flags & (syn | ack) == syn accept
+  }
+}
+table inet marks {
+  chain forward {
+    type filter hook forward priority filter + 10; policy accept;
+    ct state established ct mark set ct mark | 0x10000000
+  }
+}
+";
+
+/// A connection of `a` with `b`.
+struct Pair {
+    client: TcpStream,
+    server: TcpStream,
+    port: u16,
+}
+
+impl Pair {
+    fn new(world: &World, port: u16) -> Self {
+        let to = SocketAddr::new("198.18.2.2".parse().unwrap(), port);
+        let listener = world.b.space().run(|| TcpListener::bind(to).unwrap());
+        let client = world.a.space().run(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap());
+        let (server, _) = listener.accept().unwrap();
+        for stream in [&client, &server] {
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        }
+        Self { client, server, port }
+    }
+
+    /// A byte there and one back.
+    fn talk(&mut self) {
+        let mut byte = [0];
+        self.client.write_all(b"?").unwrap();
+        self.server.read_exact(&mut byte).unwrap();
+        self.server.write_all(b"!").unwrap();
+        self.client.read_exact(&mut byte).unwrap();
+    }
+
+    /// Its number in conntrack; none: it is not there.
+    fn id(&self, router: &Space) -> Option<u32> {
+        let all = router.output(&format!("conntrack -L -o id -p tcp --orig-port-dst {}", self.port));
+        all.split_whitespace().find_map(|word| word.strip_prefix("id=")?.parse().ok())
+    }
+}
+
+#[test]
+fn a_connection_outlives_conntracks_time_if_it_says_something() {
+    let Some(world) = World::new("rtidl") else { return };
+    let router = world.ra.space();
+    router.nft(RULES);
+    for (name, value) in [
+        ("tcp_be_liberal", "1"),
+        // What goes on in its middle is no new connection.
+        ("tcp_loose", "0"),
+        ("tcp_timeout_established", &TIME_S.to_string()),
+    ] {
+        router.set(&format!("net.netfilter.nf_conntrack_{name}"), value);
+    }
+    beside(router, settings(&[world.ra.interface(), world.rb.interface()]), RouteMode::Stateful, |asks| {
+        let (mut talks, mut silent) = (Pair::new(&world, 7001), Pair::new(&world, 7002));
+        talks.talk();
+        silent.talk();
+        let [id, other] = [&talks, &silent].map(|pair| pair.id(router).expect("conntrack has it"));
+        assert_ne!(id, other);
+        for _ in 0..TIMES {
+            thread::sleep(PERIOD);
+            let before = asks.totals();
+            talks.talk();
+            let now = asks.totals();
+            let by = [now.forwarded - before.forwarded, now.no_connection - before.no_connection];
+            assert!(by[0] >= 2 && by[1] == 0, "not by the fast path: {by:?}");
+        }
+        assert_eq!(talks.id(router), Some(id), "it is the connection of the beginning");
+        assert_eq!(silent.id(router), None, "conntrack still has what said nothing");
+        // What it says now goes up, where no rule lets it on.
+        let before = asks.totals();
+        silent.client.write_all(b"?").unwrap();
+        let up = wait_for("it goes up", || {
+            let now = asks.totals();
+            (now.no_connection > before.no_connection).then_some(now)
+        });
+        assert_eq!(up.forwarded, before.forwarded);
+        let nothing = silent.server.read(&mut [0]).map_err(|e| e.kind());
+        assert!(matches!(nothing, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{nothing:?}");
+        assert_eq!(silent.id(router), None);
+        talks.talk();
+    });
+}

@@ -1,0 +1,139 @@
+//! A neighbour that moves to another MAC address without a word: the fast path alone sends to it, and yet the kernel notices.
+
+mod world;
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::route::RouteMode;
+use testbed::wait;
+use world::{Asks, Tap, World, beside, settings};
+
+const PORT: u16 = 4000;
+const PAUSE: Duration = Duration::from_millis(1);
+/// What the kernel goes by: reachable for 0.5 to 1.5 times so many milliseconds, which is longer than the delay of a second that follows, as it would
+/// look by itself else; then so many questions to the old address.
+const TIMES: [(&str, &str); 4] = [
+    ("base_reachable_time_ms", "2100"),
+    ("delay_first_probe_time", "1"),
+    ("retrans_time_ms", "100"),
+    ("ucast_solicit", "2"),
+];
+const ARP: [u8; 2] = [8, 6];
+const NEIGHBOUR: [u8; 2] = [135, 136];
+
+/// What `b` said of who it is: where an answer is whole, what it answers was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Answer,
+    Unasked,
+}
+
+/// What `b` heard and said since its address is `mac`.
+struct Heard {
+    mac: [u8; 6],
+    /// Whether each datagram was for that address.
+    datagrams: Vec<bool>,
+    said: Vec<Word>,
+}
+
+impl Heard {
+    fn see(&mut self, frame: &[u8]) {
+        let Some((link, packet)) = frame.split_at_checked(14) else { return };
+        let is_for = link[..6] == self.mac;
+        let (next, rest) = match (&link[12..], packet.first().map(|byte| byte >> 4)) {
+            ([8, 0], Some(4)) => (packet.get(9), packet.get(20..)),
+            ([0x86, 0xdd], Some(6)) => (packet.get(6), packet.get(40..)),
+            (kind, _) if kind == ARP && link[6..12] == self.mac => {
+                self.said.push(if packet.get(7) == Some(&2) { Word::Answer } else { Word::Unasked });
+                return;
+            }
+            _ => return,
+        };
+        match (next, rest) {
+            (Some(17), Some(udp)) if udp.get(2..4) == Some(&PORT.to_be_bytes()) => self.datagrams.push(is_for),
+            (Some(58), Some(icmp)) if link[6..12] == self.mac && NEIGHBOUR.contains(&icmp[0]) => {
+                // An advertisement with the bit that says that it was asked for.
+                let asked = icmp[0] == NEIGHBOUR[1] && icmp.get(4).is_some_and(|flags| flags & 0x40 != 0);
+                self.said.push(if asked { Word::Answer } else { Word::Unasked });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `b` moves to `mac` while `a` sends to it and nobody sends from it.
+fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
+    let to = SocketAddr::new(to, PORT);
+    let taken = world.b.space().run(|| UdpSocket::bind(to).unwrap());
+    let from = world.a.space().run(|| UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap());
+    let heard = Mutex::new(Heard { mac, datagrams: Vec::new(), said: Vec::new() });
+    let (stop, tap) = (AtomicBool::new(false), Tap::open(world.b.space()));
+    let many = |which: bool, more: usize| {
+        let come = || heard.lock().unwrap().datagrams.iter().filter(|new| **new == which).count();
+        let (before, forwarded) = (come(), asks.totals().forwarded);
+        wait("they come", || come() >= before + more);
+        wait("the fast path sends them", || asks.totals().forwarded >= forwarded + more as u64 / 2);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                from.send_to(&[0; 32], to).unwrap();
+                thread::sleep(PAUSE);
+            }
+        });
+        scope.spawn(|| {
+            let mut buffer = [0; 128];
+            while !stop.load(Relaxed) {
+                if let Some(frame) = tap.next(&mut buffer) {
+                    heard.lock().unwrap().see(frame);
+                }
+            }
+        });
+        let _ends = Ends(&stop);
+        many(false, 200);
+        // Of what the kernel itself has sent to it lately, it would ask by itself.
+        let known = || world.rb.space().output(&format!("ip neigh show to {} dev {}", to.ip(), world.rb.interface()));
+        wait("the kernel has not heard of it lately", || known().contains("STALE"));
+        heard.lock().unwrap().said.clear();
+        world.b.link_set(&format!("address {}", mac.map(|byte| format!("{byte:02x}")).join(":")));
+        let moved = Instant::now();
+        many(true, 1);
+        println!("{to}: followed after {} ms", moved.elapsed().as_millis());
+        many(true, 200);
+    });
+    drop(taken);
+    let heard = heard.into_inner().unwrap();
+    let first = heard.datagrams.iter().position(|new| *new).unwrap();
+    assert!(heard.datagrams[first..].iter().all(|new| *new), "some went to the old address later");
+    assert_eq!(heard.said.first(), Some(&Word::Answer), "it said a word: {:?}", heard.said);
+}
+
+/// Ends the traffic also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn a_neighbour_that_moves_without_a_word_is_followed() {
+    let Some(world) = World::new("rtmov") else { return };
+    let (r, port) = (world.rb.space(), world.rb.interface());
+    for (version, (name, value)) in ["ipv4", "ipv6"].iter().flat_map(|version| TIMES.map(|time| (version, time))) {
+        r.set(&format!("net.{version}.neigh.{port}.{name}"), value);
+    }
+    beside(r, settings(&[world.ra.interface(), port]), RouteMode::Routed, |asks| {
+        moves(&world, asks, "198.18.2.2".parse().unwrap(), [2, 0, 0, 0, 9, 4]);
+        moves(&world, asks, "2001:2:0:2::2".parse().unwrap(), [2, 0, 0, 0, 9, 6]);
+    });
+}

@@ -1,0 +1,92 @@
+//! A router that runs beside a test, in a thread of its own.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use model::route::{RouteEvent, RouteMode, RouteTotals};
+use route::{RouteSettings, Router};
+use testbed::{Space, wait};
+
+type Question = Box<dyn FnOnce(&mut Router) + Send>;
+
+/// Asks a router that runs.
+pub(crate) struct Asks<'a> {
+    questions: mpsc::Sender<Question>,
+    events: &'a Mutex<Vec<RouteEvent>>,
+}
+
+impl Asks<'_> {
+    /// Has the router's thread answer.
+    pub(crate) fn ask<T: Send + 'static>(&self, question: impl FnOnce(&mut Router) -> T + Send + 'static) -> T {
+        let (answer, answered) = mpsc::channel();
+        let question = move |router: &mut Router| answer.send(question(router)).unwrap();
+        self.questions.send(Box::new(question)).unwrap();
+        answered.recv().unwrap()
+    }
+
+    /// What all ports did.
+    pub(crate) fn totals(&self) -> RouteTotals {
+        self.ask(|router| {
+            let mut sum = RouteTotals::default();
+            router.counts().unwrap().iter().for_each(|(_, counts)| sum += *counts);
+            sum
+        })
+    }
+
+    /// Waits until the fast path forwards, if changes came faster than they were read.
+    pub(crate) fn wait_for(&self, mode: RouteMode) {
+        wait("the mode is the one wanted", || self.ask(|router| router.mode()) == mode);
+    }
+
+    /// What happened so far.
+    pub(crate) fn events(&self) -> Vec<RouteEvent> {
+        self.events.lock().unwrap().clone()
+    }
+}
+
+/// Ends the router also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does `work` while a router runs in `space`, in this mode.
+pub(crate) fn beside<T>(
+    space: &Space,
+    settings: RouteSettings,
+    mode: RouteMode,
+    work: impl FnOnce(&Asks<'_>) -> T,
+) -> T {
+    let (stop, events) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        let (started, is_started) = mpsc::channel();
+        let (questions, asked) = mpsc::channel::<Question>();
+        let (stop, events) = (&stop, &events);
+        scope.spawn(move || {
+            space.run(move || {
+                let mut router = Router::start(RouteSettings { mode, ..settings }).unwrap();
+                assert_eq!(router.obstacles(), []);
+                router.set_mode(mode).unwrap();
+                started.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let happened = router.turn(Duration::from_millis(5)).unwrap();
+                    events.lock().unwrap().extend(happened);
+                    asked.try_iter().for_each(|question| question(&mut router));
+                }
+            });
+        });
+        let _ends = Ends(stop);
+        is_started.recv().unwrap();
+        work(&Asks { questions, events })
+    })
+}
