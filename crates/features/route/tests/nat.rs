@@ -1,5 +1,6 @@
 //! Mode stateful: two routers with the same rules of nftables, which translate, one of them with the fast path. What the hosts receive is equal
-//! byte by byte. Then: what conntrack forgets, what loses its mark and what ends is not forwarded any more.
+//! byte by byte: EK_ORACLE_FRAMES says how many frames are sent (8,000), EK_ORACLE_SEED which. Then: what conntrack forgets, what loses its mark
+//! and what ends is not forwarded any more.
 
 #[path = "nat/flows.rs"]
 mod flows;
@@ -9,6 +10,7 @@ mod frames;
 
 use std::{
     collections::BTreeMap,
+    env,
     fs::File,
     net::Ipv4Addr,
     process::Command,
@@ -143,6 +145,40 @@ fn flows() -> Vec<Flow> {
     all
 }
 
+/// The same and so many others, of clients' ports that the router leaves as they are: more than are remembered, where they are many.
+fn many_flows(others: u16) -> Vec<Flow> {
+    let mut all = flows();
+    for n in 0..others {
+        let (tcp, plain, masqueraded) = (n % 2 == 0, 11_000 + n / 8, 21_000 + n / 8);
+        let (a, b) = ("[2001:2:0:1::2]", "[2001:2:0:2::2]");
+        let [out, back] = match n / 2 % 4 {
+            0 => [
+                [format!("198.18.1.2:{plain}"), "198.18.2.2:7001".to_owned()],
+                ["198.18.2.2:7001".to_owned(), format!("198.18.1.2:{plain}")],
+            ],
+            1 => [
+                [format!("198.18.1.2:{masqueraded}"), "198.18.1.1:8081".to_owned()],
+                ["198.18.2.2:81".to_owned(), format!("198.18.2.1:{masqueraded}")],
+            ],
+            2 => [
+                [format!("{a}:{masqueraded}"), format!("{b}:7002")],
+                [format!("{b}:7002"), format!("[2001:2:0:2::1]:{masqueraded}")],
+            ],
+            _ => [
+                [format!("{a}:{plain}"), "[2001:2:0:1::1]:8080".to_owned()],
+                [format!("{b}:80"), format!("{a}:{plain}")],
+            ],
+        };
+        all.push(Flow::new(tcp, out.each_ref().map(String::as_str), back.each_ref().map(String::as_str)));
+    }
+    all
+}
+
+/// A number that the environment may set.
+fn number(name: &str, else_this: u64) -> u64 {
+    env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(else_this)
+}
+
 /// A frame of the client goes to the router's first port, one of the server to its second.
 fn macs(side: usize) -> [[u8; 6]; 2] {
     if side == 0 { [MACS[1], MACS[0]] } else { [MACS[2], MACS[3]] }
@@ -176,8 +212,8 @@ fn establish(world: &World, flows: &mut [Flow]) {
 }
 
 /// Packets of both sides, near all limits.
-fn traffic(flows: &mut [Flow], count: usize) -> [Vec<Vec<u8>>; 2] {
-    let mut dice = Dice::new(7);
+fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
+    let mut dice = Dice::new(number("EK_ORACLE_SEED", 7));
     let mut all = [Vec::new(), Vec::new()];
     for _ in 0..count {
         let (side, at) = (dice.below(2) as usize, dice.below(flows.len() as u64) as usize);
@@ -223,7 +259,9 @@ fn traffic(flows: &mut [Flow], count: usize) -> [Vec<Vec<u8>>; 2] {
 
 /// What `a` and `b` received of it, by frame.
 fn exchange(world: &World) -> [BTreeMap<Vec<u8>, i64>; 2] {
-    let mut flows = flows();
+    let count = number("EK_ORACLE_FRAMES", 8000);
+    // At the most as many as the ports of a client's leave room for.
+    let mut flows = many_flows((count / 200).min(20_000) as u16);
     let ends = [&world.a, &world.b];
     let tap = |n: usize| {
         let end = ends[n];
@@ -231,7 +269,7 @@ fn exchange(world: &World) -> [BTreeMap<Vec<u8>, i64>; 2] {
     };
     let taps = [tap(0), tap(1)];
     establish(world, &mut flows);
-    let [out, back] = traffic(&mut flows, 8000);
+    let [out, back] = traffic(&mut flows, count);
     send(world, 1, "server", &back);
     send(world, 0, "client", &out);
     taps.map(|tap| {

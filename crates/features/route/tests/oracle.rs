@@ -67,6 +67,9 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
     r.set("net.ipv4.icmp_msgs_per_sec", "1000000");
     r.set("net.ipv4.icmp_msgs_burst", "1000000");
     r.set("net.ipv6.icmp.ratelimit", "0");
+    // What the router waits for in vain, of packets for itself, it would tell after half a minute: in one of the two before the end, or in none.
+    r.set("net.ipv4.ipfrag_time", "3600");
+    r.set("net.ipv6.ip6frag_time", "3600");
     for (n, end) in [&ra, &rb, &rc].into_iter().enumerate() {
         let (n, name) = (n + 1, end.interface());
         r.set(&format!("net.ipv6.conf.{name}.accept_dad"), "0");
@@ -92,6 +95,8 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
         "route add 198.18.41.0/24 via 198.18.2.2",
         "route add 198.18.41.0/24 via 198.18.3.2 table 100",
         "rule add from 198.18.10.0/24 lookup 100",
+        "route add 198.18.60.0/24 via inet6 2001:2:0:3::2",
+        "route add 198.18.61.0/24 via inet6 2001:2:0:2::2",
         "route add blackhole 198.18.50.0/24",
         "route add unreachable 198.18.51.0/24",
         "route add prohibit 198.18.52.0/24",

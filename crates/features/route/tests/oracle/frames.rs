@@ -41,7 +41,8 @@ pub(crate) struct Aim {
     pub(crate) mtus: [usize; 2],
 }
 
-const V4_FAR: [[u8; 4]; 8] = [
+/// The last two have a neighbour of IPv6 for their next hop.
+const V4_FAR: [[u8; 4]; 10] = [
     [198, 18, 2, 2],
     [198, 18, 2, 2],
     [198, 18, 20, 7],
@@ -50,6 +51,8 @@ const V4_FAR: [[u8; 4]; 8] = [
     [198, 18, 40, 1],
     [198, 18, 40, 77],
     [198, 18, 41, 5],
+    [198, 18, 60, 3],
+    [198, 18, 61, 4],
 ];
 /// The router's own, broadcasts, refusing routes, no route, groups, loopback, the rest that is odd.
 const V4_ODD: [[u8; 4]; 15] = [
