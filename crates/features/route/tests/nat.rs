@@ -23,7 +23,7 @@ use std::{
 };
 
 use bpf::XdpMode;
-use flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, write};
+use flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, in_two, write};
 use frames::{Dice, compared};
 use host::netlink::conntrack::Connections;
 use model::{
@@ -64,6 +64,13 @@ table inet filter {
     type filter hook forward priority filter; policy drop;
     ct state established,related accept
     iifname IN ct state new accept
+  }
+}
+table inet helpers {
+  ct helper ftp { type \"ftp\" protocol tcp; }
+  chain pre {
+    type filter hook prerouting priority filter;
+    tcp dport 7021 ct helper set \"ftp\"
   }
 }
 table inet marks {
@@ -121,7 +128,7 @@ fn world(tag: &str) -> Option<World> {
     Some(World { bed, a, ports: [ra, rb], b })
 }
 
-/// Untranslated, source, source and port, destination and port, both; and one that no rule marks.
+/// Untranslated, source, source and port, destination and port, both; one that no rule marks, and one that a helper follows.
 fn flows() -> Vec<Flow> {
     let mut all = Vec::new();
     for tcp in [true, false] {
@@ -132,6 +139,7 @@ fn flows() -> Vec<Flow> {
         add(["198.18.1.2:10002", "198.18.1.1:8080"], ["198.18.2.2:80", "198.18.1.2:10002"]);
         add(["198.18.1.2:20002", "198.18.1.1:8081"], ["198.18.2.2:81", "198.18.2.1:20002"]);
         add(["198.18.1.2:20003", "198.18.2.2:7999"], ["198.18.2.2:7999", "198.18.2.1:20003"]);
+        add(["198.18.1.2:10021", "198.18.2.2:7021"], ["198.18.2.2:7021", "198.18.1.2:10021"]);
         let (a, b) = ("[2001:2:0:1::2]", "[2001:2:0:2::2]");
         let mut add6 = |from: &str, to: &str, server: &str, seen: &str| {
             add([&format!("{a}{from}"), to], [&format!("{b}{server}"), seen]);
@@ -236,7 +244,16 @@ fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
             let about = seen.packet(0, ACK, b"12345678", &Shape::plain(macs(0)));
             all[1 - side].push(Shape::plain(macs(1 - side)).error(from.ip(), to.ip(), &about));
         }
-        all[side].push(frame);
+        if dice.one_in(25) && !shape.options {
+            all[side].extend(in_two(&frame));
+        } else {
+            all[side].push(frame);
+        }
+        if dice.one_in(50) {
+            // Nobody tracks what it carries.
+            let [from, to] = ["198.18.1.2", "198.18.2.2"].map(|text| text.parse().unwrap());
+            all[0].push(Shape::random(macs(0), &mut dice).frame(from, to, dice.of(&[47, 50, 99]), b"something"));
+        }
     }
     // Of no connection at all.
     for n in 0..20u16 {
@@ -370,7 +387,8 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     assert!(counts.forwarded * 100 > all * 50, "{} of {all} were forwarded by the fast path", counts.forwarded);
     assert!(counts.translated * 100 > all * 30, "{} of {all} were translated by the fast path", counts.translated);
     let reasons =
-        ["handshake", "no_connection", "unmarked", "not_settled", "icmp_error", "options", "hop_limit", "too_big"];
+        "handshake no_connection unmarked not_settled icmp_error options hop_limit too_big fragment untracked special";
+    let reasons: Vec<&str> = reasons.split(' ').collect();
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(&counts) > 0, "nothing was {}", counter.name);
     }
@@ -491,6 +509,30 @@ fn what_conntrack_forgets_or_unmarks_is_not_forwarded_any_more() {
         rules.nft("insert rule inet filter forward ct state new drop");
         let (up, arrived) = one.sends(0, 0);
         assert_eq!((up.forwarded, up.no_connection, arrived), (0, 1, false));
+    });
+}
+
+#[test]
+fn a_masqueraded_connection_whose_way_out_is_another_one_is_the_kernels() {
+    let Some(world) = world("rtnmov") else { return };
+    let r = world.bed.space("r");
+    // The other way is the one that it comes by.
+    for of in ["all", world.ports[0].interface()] {
+        r.set(&format!("net.ipv4.conf.{of}.send_redirects"), "0");
+    }
+    beside(&world, |ask| {
+        let mut plain = One::new(&world, ask, false, 7001);
+        let mut one = One::new(&world, ask, false, 7002);
+        assert_eq!(one.sends(0, 0).0.translated, 1);
+        r.output("ip route add 198.18.2.2/32 via 198.18.1.2");
+        // What is not translated goes the other way at once.
+        let (up, arrived) = plain.sends(0, 0);
+        assert_eq!((up.forwarded, up.up(), arrived), (1, 0, false));
+        // The kernel ends the connection: its address is one of the old way.
+        let (up, arrived) = one.sends(0, 0);
+        assert_eq!((up.forwarded, up.moved, arrived), (0, 1, false));
+        assert!(!one.conntrack("-L -p udp").contains("dport=7002"));
+        assert_eq!(one.sends(0, 0).0.no_connection, 1);
     });
 }
 
