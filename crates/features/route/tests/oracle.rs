@@ -178,7 +178,7 @@ fn received(world: &World, frames: &Path, pps: u64) -> [BTreeMap<Vec<u8>, i64>; 
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().take(80).map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().take(120).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The same frames through both; what the fast path counted.
@@ -254,7 +254,8 @@ fn both_with(
         for (frame, times) in both.iter().filter(|(frame, times)| **times != 0 && !answers_refused(frame)) {
             differences += 1;
             if differences <= 20 {
-                println!("{who} got {times:+} of {} bytes {}", frame.len(), hex(frame));
+                let alone = expected.get(frame).unwrap_or(&0);
+                println!("{who} got {times:+} than the {alone} of {} bytes {}", frame.len(), hex(frame));
             }
         }
     }
