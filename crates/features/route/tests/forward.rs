@@ -6,7 +6,7 @@ use std::{net::UdpSocket, time::Duration};
 
 use model::route::{RouteMode, RouteTotals};
 use route::Router;
-use testbed::wait;
+use testbed::{run, wait};
 use world::{World, settings};
 
 fn sum(router: &Router, of: impl Fn(&RouteTotals) -> u64) -> u64 {
@@ -58,5 +58,57 @@ fn packets_of_both_versions_are_forwarded_as_the_kernel_does() {
             }
         }
         wait("frames are forwarded", || sum(&router, |counts| counts.forwarded) >= 6);
+    });
+}
+
+#[test]
+fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
+    let Some(world) = World::new("rtvia") else { return };
+    let World { a, ra, rb, b, .. } = &world;
+    let links = b.space().output(&format!("ip -6 -o addr show dev {} scope link", b.interface()));
+    let far = links.split_whitespace().find_map(|word| word.strip_suffix("/64")).expect("a link-local address");
+    let mac = b.space().read(&format!("/sys/class/net/{}/address", b.interface())).trim().to_owned();
+    b.space().output("ip addr add 198.18.9.9/32 dev lo");
+    ra.space().output(&format!("ip route add 198.18.9.0/24 via inet6 {far} dev {}", rb.interface()));
+    // In the router's namespace. Known, and a while ago: nobody but who sends to it has the kernel ask.
+    let stale = |who: &str| {
+        run(&format!("ip -6 neigh replace {who} lladdr {mac} nud stale dev {}", rb.interface()));
+    };
+    let state = |who: &str| {
+        let line = run(&format!("ip -6 neigh show {who} dev {}", rb.interface()));
+        line.split_whitespace().last().unwrap_or_default().to_owned()
+    };
+    let (server, client) = (
+        b.space().run(|| UdpSocket::bind("198.18.9.9:4000").unwrap()),
+        a.space().run(|| UdpSocket::bind("198.18.1.2:0").unwrap()),
+    );
+    server.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let crosses = |number: u32| {
+        client.send_to(&number.to_be_bytes(), "198.18.9.9:4000").unwrap();
+        let mut buffer = [0; 8];
+        let (read, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..read], from), (&number.to_be_bytes()[..], client.local_addr().unwrap()));
+    };
+    ra.space().run(|| {
+        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
+        assert_eq!(router.obstacles(), []);
+        // The sender finds the router, while the kernel forwards: the first packets go up.
+        crosses(0);
+        router.set_mode(RouteMode::Routed).unwrap();
+        [far, "fe80::77"].iter().for_each(|who| stale(who));
+        let before = sum(&router, |counts| counts.forwarded);
+        for number in 1..=10 {
+            crosses(number);
+        }
+        assert_eq!(sum(&router, |counts| counts.forwarded) - before, 10);
+        assert_eq!(state(far), "STALE", "the kernel saw none of them");
+        wait("the neighbour is asked for", || {
+            router.turn(Duration::from_millis(50)).unwrap();
+            state(far) != "STALE"
+        });
+        let asked = state(far);
+        assert!(["DELAY", "PROBE", "REACHABLE"].contains(&asked.as_str()), "{asked}");
+        crosses(11);
+        assert_eq!(state("fe80::77"), "STALE", "nothing was sent to it");
     });
 }

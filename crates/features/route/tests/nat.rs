@@ -1,5 +1,6 @@
 //! Mode stateful: two routers with the same rules of nftables, which translate, one of them with the fast path. What the hosts receive is equal
-//! byte by byte. Then: what conntrack forgets, what loses its mark and what ends is not forwarded any more.
+//! byte by byte: EK_ORACLE_FRAMES says how many frames are sent (8,000), EK_ORACLE_SEED which. Then: what conntrack forgets, what loses its mark
+//! and what ends is not forwarded any more.
 
 #[path = "nat/flows.rs"]
 mod flows;
@@ -9,6 +10,7 @@ mod frames;
 
 use std::{
     collections::BTreeMap,
+    env,
     fs::File,
     net::Ipv4Addr,
     process::Command,
@@ -21,7 +23,7 @@ use std::{
 };
 
 use bpf::XdpMode;
-use flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, write};
+use flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, in_two, write};
 use frames::{Dice, compared};
 use host::netlink::conntrack::Connections;
 use model::{
@@ -62,6 +64,13 @@ table inet filter {
     type filter hook forward priority filter; policy drop;
     ct state established,related accept
     iifname IN ct state new accept
+  }
+}
+table inet helpers {
+  ct helper ftp { type \"ftp\" protocol tcp; }
+  chain pre {
+    type filter hook prerouting priority filter;
+    tcp dport 7021 ct helper set \"ftp\"
   }
 }
 table inet marks {
@@ -119,7 +128,7 @@ fn world(tag: &str) -> Option<World> {
     Some(World { bed, a, ports: [ra, rb], b })
 }
 
-/// Untranslated, source, source and port, destination and port, both; and one that no rule marks.
+/// Untranslated, source, source and port, destination and port, both; one that no rule marks, and one that a helper follows.
 fn flows() -> Vec<Flow> {
     let mut all = Vec::new();
     for tcp in [true, false] {
@@ -130,6 +139,7 @@ fn flows() -> Vec<Flow> {
         add(["198.18.1.2:10002", "198.18.1.1:8080"], ["198.18.2.2:80", "198.18.1.2:10002"]);
         add(["198.18.1.2:20002", "198.18.1.1:8081"], ["198.18.2.2:81", "198.18.2.1:20002"]);
         add(["198.18.1.2:20003", "198.18.2.2:7999"], ["198.18.2.2:7999", "198.18.2.1:20003"]);
+        add(["198.18.1.2:10021", "198.18.2.2:7021"], ["198.18.2.2:7021", "198.18.1.2:10021"]);
         let (a, b) = ("[2001:2:0:1::2]", "[2001:2:0:2::2]");
         let mut add6 = |from: &str, to: &str, server: &str, seen: &str| {
             add([&format!("{a}{from}"), to], [&format!("{b}{server}"), seen]);
@@ -141,6 +151,40 @@ fn flows() -> Vec<Flow> {
         add6(":20002", "[2001:2:0:1::1]:8081", ":81", "[2001:2:0:2::1]:20002");
     }
     all
+}
+
+/// The same and so many others, of clients' ports that the router leaves as they are: more than are remembered, where they are many.
+fn many_flows(others: u16) -> Vec<Flow> {
+    let mut all = flows();
+    for n in 0..others {
+        let (tcp, plain, masqueraded) = (n % 2 == 0, 11_000 + n / 8, 21_000 + n / 8);
+        let (a, b) = ("[2001:2:0:1::2]", "[2001:2:0:2::2]");
+        let [out, back] = match n / 2 % 4 {
+            0 => [
+                [format!("198.18.1.2:{plain}"), "198.18.2.2:7001".to_owned()],
+                ["198.18.2.2:7001".to_owned(), format!("198.18.1.2:{plain}")],
+            ],
+            1 => [
+                [format!("198.18.1.2:{masqueraded}"), "198.18.1.1:8081".to_owned()],
+                ["198.18.2.2:81".to_owned(), format!("198.18.2.1:{masqueraded}")],
+            ],
+            2 => [
+                [format!("{a}:{masqueraded}"), format!("{b}:7002")],
+                [format!("{b}:7002"), format!("[2001:2:0:2::1]:{masqueraded}")],
+            ],
+            _ => [
+                [format!("{a}:{plain}"), "[2001:2:0:1::1]:8080".to_owned()],
+                [format!("{b}:80"), format!("{a}:{plain}")],
+            ],
+        };
+        all.push(Flow::new(tcp, out.each_ref().map(String::as_str), back.each_ref().map(String::as_str)));
+    }
+    all
+}
+
+/// A number that the environment may set.
+fn number(name: &str, else_this: u64) -> u64 {
+    env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(else_this)
 }
 
 /// A frame of the client goes to the router's first port, one of the server to its second.
@@ -176,8 +220,8 @@ fn establish(world: &World, flows: &mut [Flow]) {
 }
 
 /// Packets of both sides, near all limits.
-fn traffic(flows: &mut [Flow], count: usize) -> [Vec<Vec<u8>>; 2] {
-    let mut dice = Dice::new(7);
+fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
+    let mut dice = Dice::new(number("EK_ORACLE_SEED", 7));
     let mut all = [Vec::new(), Vec::new()];
     for _ in 0..count {
         let (side, at) = (dice.below(2) as usize, dice.below(flows.len() as u64) as usize);
@@ -200,7 +244,16 @@ fn traffic(flows: &mut [Flow], count: usize) -> [Vec<Vec<u8>>; 2] {
             let about = seen.packet(0, ACK, b"12345678", &Shape::plain(macs(0)));
             all[1 - side].push(Shape::plain(macs(1 - side)).error(from.ip(), to.ip(), &about));
         }
-        all[side].push(frame);
+        if dice.one_in(25) && !shape.options {
+            all[side].extend(in_two(&frame));
+        } else {
+            all[side].push(frame);
+        }
+        if dice.one_in(50) {
+            // Nobody tracks what it carries.
+            let [from, to] = ["198.18.1.2", "198.18.2.2"].map(|text| text.parse().unwrap());
+            all[0].push(Shape::random(macs(0), &mut dice).frame(from, to, dice.of(&[47, 50, 99]), b"something"));
+        }
     }
     // Of no connection at all.
     for n in 0..20u16 {
@@ -223,7 +276,9 @@ fn traffic(flows: &mut [Flow], count: usize) -> [Vec<Vec<u8>>; 2] {
 
 /// What `a` and `b` received of it, by frame.
 fn exchange(world: &World) -> [BTreeMap<Vec<u8>, i64>; 2] {
-    let mut flows = flows();
+    let count = number("EK_ORACLE_FRAMES", 8000);
+    // At the most as many as the ports of a client's leave room for.
+    let mut flows = many_flows((count / 200).min(20_000) as u16);
     let ends = [&world.a, &world.b];
     let tap = |n: usize| {
         let end = ends[n];
@@ -231,7 +286,7 @@ fn exchange(world: &World) -> [BTreeMap<Vec<u8>, i64>; 2] {
     };
     let taps = [tap(0), tap(1)];
     establish(world, &mut flows);
-    let [out, back] = traffic(&mut flows, 8000);
+    let [out, back] = traffic(&mut flows, count);
     send(world, 1, "server", &back);
     send(world, 0, "client", &out);
     taps.map(|tap| {
@@ -332,7 +387,8 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     assert!(counts.forwarded * 100 > all * 50, "{} of {all} were forwarded by the fast path", counts.forwarded);
     assert!(counts.translated * 100 > all * 30, "{} of {all} were translated by the fast path", counts.translated);
     let reasons =
-        ["handshake", "no_connection", "unmarked", "not_settled", "icmp_error", "options", "hop_limit", "too_big"];
+        "handshake no_connection unmarked not_settled icmp_error options hop_limit too_big fragment untracked special";
+    let reasons: Vec<&str> = reasons.split(' ').collect();
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(&counts) > 0, "nothing was {}", counter.name);
     }
@@ -453,6 +509,30 @@ fn what_conntrack_forgets_or_unmarks_is_not_forwarded_any_more() {
         rules.nft("insert rule inet filter forward ct state new drop");
         let (up, arrived) = one.sends(0, 0);
         assert_eq!((up.forwarded, up.no_connection, arrived), (0, 1, false));
+    });
+}
+
+#[test]
+fn a_masqueraded_connection_whose_way_out_is_another_one_is_the_kernels() {
+    let Some(world) = world("rtnmov") else { return };
+    let r = world.bed.space("r");
+    // The other way is the one that it comes by.
+    for of in ["all", world.ports[0].interface()] {
+        r.set(&format!("net.ipv4.conf.{of}.send_redirects"), "0");
+    }
+    beside(&world, |ask| {
+        let mut plain = One::new(&world, ask, false, 7001);
+        let mut one = One::new(&world, ask, false, 7002);
+        assert_eq!(one.sends(0, 0).0.translated, 1);
+        r.output("ip route add 198.18.2.2/32 via 198.18.1.2");
+        // What is not translated goes the other way at once.
+        let (up, arrived) = plain.sends(0, 0);
+        assert_eq!((up.forwarded, up.up(), arrived), (1, 0, false));
+        // The kernel ends the connection: its address is one of the old way.
+        let (up, arrived) = one.sends(0, 0);
+        assert_eq!((up.forwarded, up.moved, arrived), (0, 1, false));
+        assert!(!one.conntrack("-L -p udp").contains("dport=7002"));
+        assert_eq!(one.sends(0, 0).0.no_connection, 1);
     });
 }
 

@@ -152,6 +152,24 @@ impl Shape {
     }
 }
 
+/// The same packet in two fragments, where it can be cut: of IPv4, with something in each.
+pub(crate) fn in_two(frame: &[u8]) -> Vec<Vec<u8>> {
+    let Some(header) = frame.get(14..34).filter(|_| frame[12..14] == [8, 0]) else { return vec![frame.to_vec()] };
+    let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let Some(body) = frame.get(34..14 + len).filter(|body| body.len() > 24) else { return vec![frame.to_vec()] };
+    let cut = body.len() / 2 / 8 * 8;
+    let part = |body: &[u8], fragment: u16| {
+        let mut header = header.to_vec();
+        header[2..4].copy_from_slice(&(20 + body.len() as u16).to_be_bytes());
+        header[6..8].copy_from_slice(&fragment.to_be_bytes());
+        header[10..12].fill(0);
+        let sum = Sum::new().bytes(&header).finish();
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        [&frame[..14], &header, body].concat()
+    };
+    vec![part(&body[..cut], 0x2000), part(&body[cut..], cut as u16 / 8)]
+}
+
 /// Frames in a file.
 pub(crate) fn write(path: &Path, frames: &[Vec<u8>]) {
     let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();

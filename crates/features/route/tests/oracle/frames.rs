@@ -41,7 +41,8 @@ pub(crate) struct Aim {
     pub(crate) mtus: [usize; 2],
 }
 
-const V4_FAR: [[u8; 4]; 8] = [
+/// The last two have a neighbour of IPv6 for their next hop.
+const V4_FAR: [[u8; 4]; 10] = [
     [198, 18, 2, 2],
     [198, 18, 2, 2],
     [198, 18, 20, 7],
@@ -50,9 +51,12 @@ const V4_FAR: [[u8; 4]; 8] = [
     [198, 18, 40, 1],
     [198, 18, 40, 77],
     [198, 18, 41, 5],
+    [198, 18, 60, 3],
+    [198, 18, 61, 4],
 ];
-/// The router's own, broadcasts, refusing routes, no route, groups, loopback, the rest that is odd.
-const V4_ODD: [[u8; 4]; 15] = [
+/// The router's own, broadcasts, refusing routes, no route, groups, loopback, the rest that is odd; the way back, a neighbour who does not answer,
+/// out of what is no port, and into a tunnel.
+const V4_ODD: [[u8; 4]; 19] = [
     [198, 18, 1, 1],
     [198, 18, 2, 1],
     [198, 18, 2, 255],
@@ -68,6 +72,10 @@ const V4_ODD: [[u8; 4]; 15] = [
     [0, 0, 0, 0],
     [0, 1, 2, 3],
     [240, 0, 0, 1],
+    [198, 18, 10, 9],
+    [198, 18, 3, 250],
+    [198, 18, 4, 2],
+    [198, 18, 62, 5],
 ];
 /// Of the last two the one has its way back by another port, the other has none.
 const V4_SOURCES: [[u8; 4]; 12] = [
@@ -232,6 +240,9 @@ fn ipv6(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
         "::",
         "::ffff:198.18.2.2",
         "fc00::1",
+        "2001:2:0:10::9",
+        "2001:2:0:4::2",
+        "2001:2:0:62::5",
     ];
     let odd_sources = ["fe80::77", "::1", "::", "ff02::1", "2001:2:0:1::1", "2001:2:0:2::1", "::ffff:198.18.1.2"];
     let to = v6(if dice.one_in(8) { dice.of(&odd) } else { dice.of(&far) });
