@@ -200,7 +200,7 @@ fn a_change_that_comes_while_earlier_ones_are_read_is_not_missed() {
                 let (go_on, waits) = mpsc::channel::<()>();
                 thread::scope(|scope| {
                     scope.spawn(|| asks.ask(move |_| waits.recv()));
-                    router.output(&format!("ip -batch {}", others[phase as usize % 2 ^ 1]));
+                    router.output(&format!("ip -batch {}", others[(phase as usize + 1) % 2]));
                     go_on.send(()).unwrap();
                     router.output(&to(phase));
                 });

@@ -13,11 +13,10 @@ use model::route::RouteMode;
 use testbed::{Space, wait_for};
 use world::{World, beside, settings};
 
-/// conntrack's time for an established connection, in seconds.
-const TIME_S: u64 = 6;
-/// Something is said so often, so long: each time within the last half of the time, which begins it anew.
-const PERIOD: Duration = Duration::from_secs(2);
-const TIMES: usize = 7;
+/// conntrack's time for an established connection, and for one that waits for an answer: shorter, as by default.
+const TIMES: [(&str, &str); 2] = [("tcp_timeout_established", "6"), ("tcp_timeout_unacknowledged", "2")];
+/// What is said begins the time anew, soon after it began and late; all of it takes longer than twice the time.
+const PAUSES_MS: [u64; 4] = [2000, 4500, 2000, 4500];
 /// What conntrack has forgotten the kernel forwards no more.
 const RULES: &str = "
 table inet filter {
@@ -76,12 +75,8 @@ fn a_connection_outlives_conntracks_time_if_it_says_something() {
     let Some(world) = World::new("rtidl") else { return };
     let router = world.ra.space();
     router.nft(RULES);
-    for (name, value) in [
-        ("tcp_be_liberal", "1"),
-        // What goes on in its middle is no new connection.
-        ("tcp_loose", "0"),
-        ("tcp_timeout_established", &TIME_S.to_string()),
-    ] {
+    // What goes on in its middle is no new connection.
+    for (name, value) in [("tcp_be_liberal", "1"), ("tcp_loose", "0")].into_iter().chain(TIMES) {
         router.set(&format!("net.netfilter.nf_conntrack_{name}"), value);
     }
     beside(router, settings(&[world.ra.interface(), world.rb.interface()]), RouteMode::Stateful, |asks| {
@@ -90,8 +85,8 @@ fn a_connection_outlives_conntracks_time_if_it_says_something() {
         silent.talk();
         let [id, other] = [&talks, &silent].map(|pair| pair.id(router).expect("conntrack has it"));
         assert_ne!(id, other);
-        for _ in 0..TIMES {
-            thread::sleep(PERIOD);
+        for pause in PAUSES_MS {
+            thread::sleep(Duration::from_millis(pause));
             let before = asks.totals();
             talks.talk();
             let now = asks.totals();
