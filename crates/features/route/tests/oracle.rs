@@ -19,7 +19,7 @@ use std::{
 };
 
 use bpf::XdpMode;
-use frames::{Aim, Dice, compared, frame};
+use frames::{Aim, Dice, answers_refused, compared, frame};
 use model::{
     CpuSet,
     route::{CtMark, RouteMode, RouteRulesStatus, RouteTotals},
@@ -267,13 +267,6 @@ fn both_with(
     println!("{counts:#?}");
     assert_eq!(differences, 0, "neighbours received something else");
     Some(counts)
-}
-
-/// Whether it answers a packet that an IPv4 route refused, or tells of a better way. The kernel sends each source few of them a second, and fewer
-/// after a redirect (net.ipv4.route.error_cost, which is the whole machine's): which ones it sends depends on how long the frames took.
-fn answers_refused(frame: &[u8]) -> bool {
-    let at = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();
-    at(12..14) == [8, 0] && at(23..24) == [1] && matches!(at(34..36), [3, 0 | 1 | 13] | [5, _])
 }
 
 /// Holds that the fast path forwarded a good part, and that each of these reasons for going up was met.

@@ -9,7 +9,7 @@ pub(crate) struct Dice(u64);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed | 1)
+        Self(seed << 1 | 1)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -321,4 +321,11 @@ pub(crate) fn compared(frame: &[u8], routers: &[Ipv4Addr]) -> Option<Vec<u8>> {
         _ => return None,
     }
     Some(frame)
+}
+
+/// Whether it answers a packet that an IPv4 route refused, or tells of a better way. The kernel sends each source few of them a second, and fewer
+/// after a redirect (net.ipv4.route.error_cost, which is the whole machine's): which ones it sends depends on how long the frames took.
+pub(crate) fn answers_refused(frame: &[u8]) -> bool {
+    let at = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();
+    at(12..14) == [8, 0] && at(23..24) == [1] && matches!(at(34..36), [3, 0 | 1 | 13] | [5, _])
 }

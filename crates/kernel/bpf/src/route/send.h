@@ -23,7 +23,7 @@ static __always_inline void route_hop_less_v4(struct iphdr *ip)
 	ip->ttl--;
 }
 
-/* Takes the tag off, puts one on, or changes it. */
+/* Takes the tag off, puts one on, or writes another. */
 static __always_inline bool route_retag(struct xdp_md *ctx, const struct route_decision *d)
 {
 	int more = (d->in_tag == ROUTE_NO_TAG ? 4 : 0) - (d->out_tag == ROUTE_NO_TAG ? 4 : 0);
@@ -54,7 +54,8 @@ static __always_inline bool route_rewrite(struct xdp_md *ctx, struct route_decis
 	struct ethhdr *eth;
 	struct iphdr *ip;
 
-	if (d->in_tag != d->out_tag) {
+	/* Also from a VLAN to the one of the same id: what else the tag holds is the sender's alone, and a VLAN device does not send it on. */
+	if (d->in_tag != d->out_tag || d->out_tag != ROUTE_NO_TAG) {
 		if (!route_retag(ctx, d))
 			return false;
 		end += (d->in_tag == ROUTE_NO_TAG ? 4 : 0) - (d->out_tag == ROUTE_NO_TAG ? 4 : 0);
