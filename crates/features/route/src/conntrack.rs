@@ -86,14 +86,22 @@ pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
         let what = "TCP stays with the kernel until conntrack ignores TCP windows";
         found.push(item("tcp-window", what, "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1"));
     }
+    let what = "a rule that is added does not meet connections that are marked already";
+    found.push(item(
+        "new-rules",
+        what,
+        "to stop one at once: `conntrack -D -s ADDRESS`, or `evenkeel route mode standard`",
+    ));
     if conntrack.counts {
         let what = "conntrack counts packets and bytes (nf_conntrack_acct), and no program may add to its counters: what is forwarded by \
                     the fast path is not in them";
         found.push(item("acct", what, "count by `evenkeel route status`, or do not mark connections that are billed"));
     }
     for chain in &evidence.netfilter.sees {
-        let what = format!("packets on the fast path are neither counted nor changed by these statements ({chain})");
-        found.push(item("passed-by", what, "do not mark connections that they must see"));
+        let what =
+            format!("packets of marked connections are neither counted nor changed by these statements ({chain})");
+        let remedy = "none for statements that only new connections reach; else do not mark those that they must see";
+        found.push(item("passed-by", what, remedy));
     }
     found
 }

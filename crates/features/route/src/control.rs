@@ -216,8 +216,14 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
 /// As [`ask`], unless rules were left; it cannot be ended; its rules cannot be taken off.
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
+    let asked = Instant::now();
+    let mut waits = END_TIMEOUT;
     let answer = match ask(&Command::Stop) {
-        Err(RouteError::None) if !stay::left().is_empty() => Answer::Done,
+        Err(RouteError::None) if !stay::left().is_empty() => {
+            // Nobody is there who ends; its socket may be.
+            waits = Duration::ZERO;
+            Answer::Done
+        }
         Err(RouteError::Serve(silent @ ServeError::Silent { .. })) => {
             killed = Some(control::end_silent(silent)?);
             // It is gone when its lock is free; its files go with that.
@@ -226,8 +232,7 @@ pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
         }
         answer => answer?,
     };
-    let asked = Instant::now();
-    while Paths::here().socket().exists() && asked.elapsed() < END_TIMEOUT {
+    while Paths::here().socket().exists() && asked.elapsed() < waits {
         thread::sleep(TURN);
     }
     stay::take_off()?;

@@ -65,7 +65,12 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         key(&status.key)
     ));
     if let Some(why) = &status.held_back {
-        text += &look.paragraph(&format!("Held back from {}: {why}.", status.wanted.name()));
+        let wanted = status.wanted.name();
+        let again = match status.obstacles.is_empty() {
+            true => format!(" Nothing stands in the way now: `evenkeel route mode {wanted}` begins again."),
+            false => String::new(),
+        };
+        text += &look.paragraph(&format!("Held back from {wanted}: {why}.{again}"));
     }
     if status.held_back.is_none() && status.mode != status.wanted {
         let then = status.wanted.name();
@@ -74,6 +79,15 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     }
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
+    }
+    for port in status.ports.iter().filter(|port| !port.sends) {
+        text += &look.paragraph(&format!(
+            "The fast path sends nothing by {}: it is down or gone, or it is a veth whose other end runs no NAPI. What leaves by it goes up to the kernel. A veth's other end runs NAPI after `ethtool -K PEER gro on`.",
+            port.interface
+        ));
+    }
+    if !status.unwatched.is_empty() {
+        text += &look.paragraph("Changes of routes and neighbours take effect some milliseconds late on this kernel.");
     }
     text += &notes(&status.notes, look);
     if let Some(shadow) = &status.shadow {
@@ -107,12 +121,6 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         text += "\n";
         text += &look.table(&["WHEN", "WHAT HAPPENED"], rows);
     }
-    for port in status.ports.iter().filter(|port| !port.sends) {
-        text += &look.paragraph(&format!(
-            "The fast path sends nothing by {}: it is down or gone, or it is a veth whose other end runs no NAPI. What leaves by it goes up to the kernel.",
-            port.interface
-        ));
-    }
     text
 }
 
@@ -125,7 +133,10 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
     }
     let mut text = String::new();
     if let Some(cpus) = &status.cpus {
-        text += &look.paragraph(&format!("CPU {cpus} forwards what the ports receive."));
+        text += &match cpus.len() {
+            1 => look.paragraph(&format!("CPU {cpus} forwards what the ports receive.")),
+            _ => look.paragraph(&format!("CPUs {cpus} forward what the ports receive.")),
+        };
     }
     if !of.is_empty() {
         let row = |(cpu, sums): (&u32, &[u64; 3])| {

@@ -328,9 +328,10 @@ fn change_cpus(args: &CpusArgs) -> Result<Result<Outcome, Failure>, RouteError> 
 
 /// Who forwards, of the CPUs.
 fn by_whom(cpus: &CpuSet) -> String {
-    match cpus.is_empty() {
-        true => "each CPU forwards what it receives".to_owned(),
-        false => format!("CPU {cpus} forwards"),
+    match cpus.len() {
+        0 => "each CPU forwards what it receives".to_owned(),
+        1 => format!("CPU {cpus} forwards"),
+        _ => format!("CPUs {cpus} forward"),
     }
 }
 

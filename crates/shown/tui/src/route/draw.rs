@@ -119,6 +119,10 @@ impl<A: FnMut(Act)> View<A> {
             Some(why) if status.obstacles.iter().any(|it| it.what == *why) => {
                 lines.push((format!("Held back from {wanted}."), Some(Color::Red)));
             }
+            Some(why) if status.obstacles.is_empty() => {
+                let again = format!("Nothing stands in the way now: `evenkeel route mode {wanted}` begins again");
+                lines.push((format!("Held back from {wanted}: {why}. {again}."), Some(Color::Red)));
+            }
             Some(why) => lines.push((format!("Held back from {wanted}: {why}."), Some(Color::Red))),
             None if status.mode != status.wanted => {
                 lines.push((format!("A trial: {wanted} follows if no frame would have left otherwise."), None));
@@ -206,6 +210,13 @@ impl<A: FnMut(Act)> View<A> {
             ])
         });
         let title = match rates.reasons.len() {
+            0 if self
+                .status
+                .as_ref()
+                .is_some_and(|status| matches!(status.mode, RouteMode::Standard | RouteMode::Shadow)) =>
+            {
+                "The kernel forwards all frames in this mode".to_owned()
+            }
             0 => "Nothing went up to the kernel".to_owned(),
             n if n > room => format!("Up to the kernel ({room} of {n} reasons; ↑ ↓ for more)"),
             _ => "Up to the kernel".to_owned(),
