@@ -335,5 +335,7 @@ pub(crate) fn compared(frame: &[u8], routers: &[Ipv4Addr]) -> Option<Vec<u8>> {
 /// after a redirect (net.ipv4.route.error_cost, which is the whole machine's): which ones it sends depends on how long the frames took.
 pub(crate) fn answers_refused(frame: &[u8]) -> bool {
     let at = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();
-    at(12..14) == [8, 0] && at(23..24) == [1] && matches!(at(34..36), [3, 0 | 1 | 13] | [5, _])
+    // The answer to a packet with options has options.
+    let message = 14 + frame.get(14).map_or(0, |first| usize::from(first & 15) * 4);
+    at(12..14) == [8, 0] && at(23..24) == [1] && matches!(at(message..message + 2), [3, 0 | 1 | 13] | [5, _])
 }
