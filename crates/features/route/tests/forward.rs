@@ -112,3 +112,50 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
         assert_eq!(state("fe80::77"), "STALE", "nothing was sent to it");
     });
 }
+
+#[test]
+fn what_is_remembered_ends_with_the_route() {
+    let Some(world) = World::new("rtgen") else { return };
+    let World { a, ra, rb, .. } = &world;
+    // Nobody has the addresses: what is counted is what becomes of the packets in the router.
+    let far = ["198.18.9.9:4000", "[2001:2:0:9::9]:4000"];
+    let clients = a.space().run(|| ["0.0.0.0:0", "[::]:0"].map(|any| UdpSocket::bind(any).unwrap()));
+    ra.space().run(|| {
+        let routes = |verb: &str, v4: &str, v6: &str| {
+            run(&format!("ip route {verb} {v4}"));
+            run(&format!("ip -6 route {verb} {v6}"));
+        };
+        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
+        routes("add", "198.18.9.0/24 via 198.18.2.2", "2001:2:0:9::/64 via 2001:2:0:2::2");
+        for (to, client) in far.iter().zip(&clients) {
+            wait("the fast path forwards to it", || {
+                let before = sum(&router, |counts| counts.forwarded);
+                client.send_to(b"x", to).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                sum(&router, |counts| counts.forwarded) > before
+            });
+        }
+        // What becomes of two packets to each, once the router's loop has taken the kernel's messages: not every kernel lets its functions be followed.
+        let mut sends = || {
+            for _ in 0..5 {
+                assert_eq!(router.turn(Duration::from_millis(20)).unwrap(), []);
+            }
+            let of = |counts: &RouteTotals| counts.forwarded + counts.refused;
+            let before = [sum(&router, |counts| counts.forwarded), sum(&router, |counts| counts.refused)];
+            for (to, client) in far.iter().zip(&clients) {
+                for _ in 0..2 {
+                    client.send_to(b"x", to).unwrap();
+                }
+            }
+            wait("they are counted", || sum(&router, of) >= before.iter().sum::<u64>() + 4);
+            let now = [sum(&router, |counts| counts.forwarded), sum(&router, |counts| counts.refused)];
+            [now[0] > before[0], now[1] > before[1]]
+        };
+        assert_eq!(sends(), [true, false]);
+        routes("add", "blackhole 198.18.9.9/32", "blackhole 2001:2:0:9::9/128");
+        assert_eq!(sends(), [false, true]);
+        routes("del", "blackhole 198.18.9.9/32", "blackhole 2001:2:0:9::9/128");
+        assert_eq!(sends(), [true, false]);
+    });
+}

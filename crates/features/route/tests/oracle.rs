@@ -159,8 +159,11 @@ fn read(path: &Path) -> BTreeMap<Vec<u8>, i64> {
     seen
 }
 
-/// What `a`, `b`, `c` and `d` received of the frames.
-fn received(world: &World, frames: &Path, pps: u64) -> [BTreeMap<Vec<u8>, i64>; 4] {
+/// How often each of `a`, `b`, `c` and `d` received each frame.
+type Seen = [BTreeMap<Vec<u8>, i64>; 4];
+
+/// What they received of the frames.
+fn received(world: &World, frames: &Path, pps: u64) -> Seen {
     let ends = [&world.a, &world.b, &world.c, &world.d];
     let taps: Vec<Tcpdump> = ends
         .iter()
@@ -182,14 +185,17 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The same frames through both; what the fast path counted.
-fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
+fn both(tag: &str, sysctls: &[(&str, &str)], check: impl Fn(&Router) + Sync) -> Option<RouteTotals> {
     both_with(tag, "", sysctls, false, check).map(|(counts, _)| counts)
 }
 
 /// The same where these CPUs forward what the ports receive.
-fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
+fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl Fn(&Router) + Sync) -> Option<RouteTotals> {
     both_with(tag, cpus, sysctls, false, check).map(|(counts, _)| counts)
 }
+
+/// What each of the two routers counted: frames, and rules.
+type Counted = (RouteTotals, Option<RouteRulesStatus>);
 
 /// Likewise, with the rules of [`filter`] on both where they are `ruled`; what each counted.
 fn both_with(
@@ -197,22 +203,58 @@ fn both_with(
     cpus: &str,
     sysctls: &[(&str, &str)],
     ruled: bool,
-    check: impl FnOnce(&Router) + Send,
-) -> Option<(RouteTotals, Option<RouteRulesStatus>)> {
+    check: impl Fn(&Router) + Sync,
+) -> Option<Counted> {
+    let mut starved = true;
+    // A kernel has room for some hundred messages of its own under way, and what finds none is lost: where the neighbour, on this machine too, was
+    // kept from taking them. The kernel says so, and then nothing is known.
+    for round in 0..3 {
+        if !starved {
+            break;
+        }
+        let (alone, fast) = (world(&format!("{tag}k{round}"), sysctls)?, world(&format!("{tag}e{round}"), sysctls)?);
+        let (expected, got, counts) = once([&alone, &fast], cpus, ruled, &check);
+        println!("{counts:#?}");
+        if differences(&expected, &got) == 0 {
+            return Some(counts);
+        }
+        for what in ["ip -6 route", "ip neigh", "nstat -as"] {
+            println!("{}", fast.ports[0].space().output(what));
+        }
+        let unsent = [alone, fast].map(|world| unsent(&world));
+        println!("messages that the kernels had no room for: {unsent:?}");
+        starved = unsent[0] != unsent[1];
+    }
+    panic!("neighbours received something else");
+}
+
+/// Messages of ICMP that the router's kernel could not send.
+fn unsent(world: &World) -> u64 {
+    let counters = world.ports[0].space().output("nstat -asz IcmpOutErrors Icmp6OutErrors");
+    let of = |line: &str| line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
+    counters.lines().filter(|line| line.starts_with("Icmp")).filter_map(of).sum()
+}
+
+/// The same frames through both; what neighbours received of each, and what the latter counted.
+fn once(
+    [alone, fast]: [&World; 2],
+    cpus: &str,
+    ruled: bool,
+    check: &(impl Fn(&Router) + Sync),
+) -> (Seen, Seen, Counted) {
     let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
-    let (alone, fast) = (world(&format!("{tag}k"), sysctls)?, world(&format!("{tag}e"), sysctls)?);
     let frames = alone.bed.path("frames.pcap");
     write(&frames, count, if ruled { filter::is_whole } else { |_| true });
     if ruled {
         alone.ports[0].space().nft(filter::NFT);
     }
     let file = ruled.then(|| fast.bed.file("rules.toml", filter::RULES));
-    let expected = received(&alone, &frames, 20_000);
+    let expected = received(alone, &frames, 20_000);
     let stop = AtomicBool::new(false);
     let ports = fast.ports.iter().map(|port| port.interface().to_owned()).collect();
     let (got, counts) = thread::scope(|scope| {
         let (started, is_started) = std::sync::mpsc::channel();
-        let (stop, fast) = (&stop, &fast);
+        let stop = &stop;
         let router = scope.spawn(move || {
             fast.ports[0].space().run(|| {
                 let settings = RouteSettings {
@@ -244,8 +286,13 @@ fn both_with(
         stop.store(true, Ordering::Relaxed);
         (got, router.join().unwrap())
     });
+    (expected, got, counts)
+}
+
+/// Frames that the neighbours received otherwise of the one than of the other.
+fn differences(expected: &Seen, got: &Seen) -> usize {
     let mut differences = 0;
-    for (who, (expected, got)) in ["a", "b", "c", "d"].iter().zip(expected.iter().zip(&got)) {
+    for (who, (expected, got)) in ["a", "b", "c", "d"].iter().zip(expected.iter().zip(got)) {
         println!("{who}: {} frames of the kernel", expected.values().sum::<i64>());
         let mut both = got.clone();
         expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
@@ -259,14 +306,7 @@ fn both_with(
             }
         }
     }
-    if differences > 0 {
-        for what in ["ip -6 route", "ip neigh", "nstat -as"] {
-            println!("{}", fast.ports[0].space().output(what));
-        }
-    }
-    println!("{counts:#?}");
-    assert_eq!(differences, 0, "neighbours received something else");
-    Some(counts)
+    differences
 }
 
 /// Holds that the fast path forwarded a good part, and that each of these reasons for going up was met.
