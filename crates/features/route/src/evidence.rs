@@ -30,6 +30,8 @@ pub(crate) struct Switches {
     pub rp_filter: u8,
     /// net.ipv4.conf.*.send_redirects
     pub redirects: bool,
+    /// net.ipv6.conf.*.disable_ipv6
+    pub without_v6: bool,
 }
 
 /// What of the routes matters to how next hops may be remembered, and whose packets may come.
@@ -186,6 +188,7 @@ fn switches(interface: &str) -> Switches {
         forwards_v6: of("ipv6/conf/*/forwarding", interface) > 0,
         rp_filter: most("ipv4/conf/*/rp_filter"),
         redirects: either("ipv4/conf/*/send_redirects"),
+        without_v6: of("ipv6/conf/*/disable_ipv6", interface) > 0,
     }
 }
 

@@ -72,7 +72,8 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
     for (number, (name, &out)) in ports.iter().zip(out).enumerate() {
         let Some((&port, link)) = find(name) else { continue };
         let mut way = |index: u32, tag: Option<u16>, running: bool| {
-            let Switches { rp_filter, redirects, .. } = evidence.switches.get(&index).copied().unwrap_or_default();
+            let Switches { rp_filter, redirects, without_v6, .. } =
+                evidence.switches.get(&index).copied().unwrap_or_default();
             let way = RouteWay {
                 port: number as u32,
                 tag,
@@ -80,6 +81,7 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
                 redirects,
                 strict: rp_filter == 1,
                 loose: rp_filter == 2,
+                without_v6,
             };
             ways.insert(index, way);
         };

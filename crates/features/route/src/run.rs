@@ -457,6 +457,8 @@ impl Router {
         if let Some(Err(error)) = self.rules.as_mut().map(|rules| rules.follow(&mut self.ports)) {
             self.followed.push(format!("the rules follow neither addresses nor the clock: {error}"));
         }
+        let here: Vec<String> = self.ports.iter().filter_map(name).collect();
+        self.ended.retain(|port| !here.contains(port));
         for port in self.ports.iter().filter(|port| name(port).is_none()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let moved = || {
@@ -526,6 +528,10 @@ impl Router {
             if before != *now {
                 // One that is elsewhere now takes no frames there: they are for no address.
                 port.set_mac(&self.tables, now.unwrap_or_default());
+            }
+            // It may have been away and back between two readings. One that has just gone is told of by the next.
+            if now.is_some() {
+                let _ = port.enter(&self.tables);
             }
         }
         // What next hops depend on is set before ways that may need it.

@@ -1,4 +1,5 @@
-//! A neighbour that moves to another MAC address without a word: the fast path alone sends to it, and yet the kernel notices.
+//! A neighbour that moves to another MAC address without a word: the fast path alone sends to it, and yet the kernel notices. And a port that goes
+//! to another namespace and comes back.
 
 mod world;
 
@@ -135,5 +136,46 @@ fn a_neighbour_that_moves_without_a_word_is_followed() {
     beside(r, settings(&[world.ra.interface(), port]), RouteMode::Routed, |asks| {
         moves(&world, asks, "198.18.2.2".parse().unwrap(), [2, 0, 0, 0, 9, 4]);
         moves(&world, asks, "2001:2:0:2::2".parse().unwrap(), [2, 0, 0, 0, 9, 6]);
+    });
+}
+
+#[test]
+fn a_port_that_was_elsewhere_sends_again() {
+    let Some(world) = World::new("rtaway") else { return };
+    let (r, port) = (world.rb.space(), world.rb.interface().to_owned());
+    let away = world.b.space();
+    beside(r, settings(&[world.ra.interface(), &port]), RouteMode::Routed, |asks| {
+        let pings = || world.a.space().output("ping -c 3 -i 0.2 -W 1 198.18.2.2");
+        assert!(pings().contains(" 3 received"));
+        for _ in 0..3 {
+            r.output(&format!("ip link set {port} netns {}", away.name()));
+            away.output(&format!("ip link set {port} netns {}", r.name()));
+            world.rb.link_set("up");
+            world.rb.address("198.18.2.1/24");
+            let forwarded = asks.totals().forwarded;
+            let answers = pings();
+            assert!(answers.contains(" 3 received"), "{answers}");
+            assert!(asks.totals().forwarded > forwarded, "the fast path sends by it again");
+        }
+    });
+}
+
+#[test]
+fn what_comes_where_ipv6_is_off_is_the_kernels() {
+    let Some(world) = World::new("rtoff") else { return };
+    let (r, port) = (world.ra.space(), world.ra.interface().to_owned());
+    beside(r, settings(&[&port, world.rb.interface()]), RouteMode::Routed, |asks| {
+        let ping = |version: &str, to: &str| {
+            let mut ping = world.a.space().command("ping");
+            ping.args([version, "-c", "1", "-W", "1", to]).output().unwrap().status.success()
+        };
+        let forwards = |version: &str, to: &str| {
+            let before = asks.totals().forwarded;
+            (ping(version, to), asks.totals().forwarded > before)
+        };
+        wait("IPv6 is forwarded", || forwards("-6", "2001:2:0:2::2") == (true, true));
+        r.set(&format!("net.ipv6.conf.{port}.disable_ipv6"), "1");
+        wait("IPv6 is the kernel's", || forwards("-6", "2001:2:0:2::2") == (false, false));
+        assert_eq!(forwards("-4", "198.18.2.2"), (true, true));
     });
 }

@@ -107,6 +107,8 @@ static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct 
 	in = k->tagged ? route_way_flags(k->way) : route_config.ports[route_port & (ROUTE_PORTS - 1)].flags;
 	if (!(in & ROUTE_WAY_IN))
 		return ROUTE_NOT_A_PORT;
+	if (version == 6 && in & ROUTE_WAY_NO_V6)
+		return ROUTE_NO_FORWARDING;
 	if (fib.ifindex == k->way && (version == 6 || in & ROUTE_WAY_REDIRECTS))
 		return ROUTE_SAME_WAY;
 	exit->ifindex = fib.ifindex;

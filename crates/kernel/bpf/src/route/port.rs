@@ -1,6 +1,7 @@
 //! The program of one port of a router.
 
 use std::{
+    io,
     mem::{MaybeUninit, offset_of},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -230,6 +231,14 @@ impl RoutePort {
         }
         self.has_state = true;
         Ok(())
+    }
+
+    /// Frames leave by it. The kernel takes an interface that leaves its network namespace out of the map of exits, also if it comes back.
+    ///
+    /// # Errors
+    /// It is not in this namespace.
+    pub fn enter(&self, tables: &RouteTables) -> io::Result<()> {
+        tables.set_exit(self.number, Some(self.ifindex))
     }
 
     /// The interface has another name.

@@ -192,6 +192,8 @@ struct route_way {
 #define ROUTE_WAY_LOOSE 8
 /* There is such a way. */
 #define ROUTE_WAY_IN 16
+/* net.ipv6.conf.*.disable_ipv6 */
+#define ROUTE_WAY_NO_V6 32
 
 /* A neighbour that frames were sent to. */
 struct route_hop {

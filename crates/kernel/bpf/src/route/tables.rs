@@ -125,6 +125,8 @@ pub struct RouteWay {
     pub strict: bool,
     /// It is 2.
     pub loose: bool,
+    /// net.ipv6.conf.*.disable_ipv6: the kernel drops IPv6 that comes in by it.
+    pub without_v6: bool,
 }
 
 impl RouteWay {
@@ -137,7 +139,7 @@ impl RouteWay {
     }
 
     fn flags(&self) -> u16 {
-        let flags = [self.out, self.redirects, self.strict, self.loose, true];
+        let flags = [self.out, self.redirects, self.strict, self.loose, true, self.without_v6];
         flags.into_iter().enumerate().map(|(bit, on)| u16::from(on) << bit).sum()
     }
 }
