@@ -235,7 +235,10 @@ fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
             1 => dice.below(600) as usize,
             _ => dice.below(40) as usize,
         };
-        let payload: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();
+        let mut payload: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();
+        if dice.one_in(20) {
+            flow.sum_up_to_zero(side, &mut payload);
+        }
         let frame = flow.packet(side, dice.of(&[ACK, ACK | PUSH]), &payload, &shape);
         if dice.one_in(25) {
             // The receiver complains of it: the message holds what he received, which is the inverse of what he sends.

@@ -79,6 +79,8 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
     // What the router waits for in vain, of packets for itself, it would tell after half a minute: in one of the two before the end, or in none.
     r.set("net.ipv4.ipfrag_time", "3600");
     r.set("net.ipv6.ip6frag_time", "3600");
+    // And what it learnt of a path, of a message to itself about a packet from its own address, it would forget each half minute: at another frame.
+    r.set("net.ipv6.route.gc_interval", "3600");
     for (n, end) in [&ra, &rb, &rc, &rd].into_iter().enumerate() {
         let (n, name) = (n + 1, end.interface());
         r.set(&format!("net.ipv6.conf.{name}.accept_dad"), "0");

@@ -20,6 +20,7 @@ use frames::{Aim, Dice, answers_refused, compared, frame};
 use model::route::{RouteMode, RouteTotals};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use testbed::{Bed, End, Tcpdump};
+use wire::checksum::Sum;
 
 /// The port, the tag, and the network of each way: 198.18.N.0/24 and 2001:2:0:N::/64. The first two are the ports without a tag.
 const WAYS: [(usize, Option<u16>, u8); 6] =
@@ -120,6 +121,14 @@ fn untagged() -> Vec<Vec<u8>> {
     std::iter::from_fn(|| Some(frames())).filter(plain).take(number("EK_ORACLE_FRAMES", 5000) as usize).collect()
 }
 
+/// To a host behind the way with tag 5.
+fn plain(to: u8, hops: u8) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 46, 0, 1, 0x40, 0, hops, 17, 0, 0, 198, 18, 1, 2, 198, 18, 41, to];
+    let sum = Sum::new().bytes(&header).finish();
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    [&macs(0).concat()[..], &[8, 0], &header, &[0, 9, 0, 9, 0, 26, 0, 0], &[7; 18]].concat()
+}
+
 /// With a tag of some priority, which is the sender's alone: a VLAN device sends 0 unless it is told otherwise.
 fn tagged(frame: &[u8], tag: u16, priority: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &(priority << 13 | tag).to_be_bytes(), &frame[12..]].concat()
@@ -181,7 +190,7 @@ struct Fast {
 
 impl Fast {
     fn start(world: &World) -> Self {
-        let tables = RouteTables::create(RouteSlots::all(1024)).unwrap();
+        let tables = RouteTables::create(RouteSlots::all(64)).unwrap();
         let load = |number: usize| {
             let name = world.near[number].interface();
             RoutePort::load(&tables, number, name, macs(number)[0], XdpMode::Native, true).unwrap()
@@ -258,6 +267,12 @@ fn what_comes_or_leaves_with_a_tag_is_what_a_link_in_its_place_would_carry() {
             assert!(got.iter().map(|seen| seen.values().sum::<i64>()).sum::<i64>() as u64 >= forwarded, "{what}");
         }
     }
+    // The same destination from two ways, and what is remembered of the one is in the same place as what is of the other: there are few.
+    fast.tables.set_key(RouteKey::default());
+    let twice: Vec<Vec<u8>> = (1..=254).flat_map(|to| [plain(to, 64), tagged(&plain(to, 100), 5, 0)]).collect();
+    let got = received(&world, 0, &twice);
+    let hops: Vec<u8> = got[3].keys().map(|frame| frame[22]).collect();
+    assert_eq!(hops, [63; 254], "and nothing by the way that it came by");
     // A tag without a device is nobody's, and one whose device forwards nothing the kernel's.
     let before = fast.totals();
     let strange: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(frame, 9, 0)).collect();

@@ -61,6 +61,20 @@ impl Flow {
         }
         shape.frame(from.ip(), to.ip(), protocol, &segment)
     }
+
+    /// Has a datagram with this payload have the checksum zero once it is translated, which UDP writes as 0xffff.
+    pub(crate) fn sum_up_to_zero(&self, side: usize, payload: &mut [u8]) {
+        let [to, from] = if side == 0 { self.back } else { self.out };
+        if payload.len() < 2 || self.tcp {
+            return;
+        }
+        payload[..2].fill(0);
+        let len = (8 + payload.len() as u16).to_be_bytes();
+        let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+        let segment = [&ports[..], &len, &[0, 0], payload].concat();
+        let sum = Sum::new().pseudo_header(from.ip(), to.ip(), 17, segment.len() as u32).bytes(&segment);
+        payload[..2].copy_from_slice(&sum.finish().to_be_bytes());
+    }
 }
 
 /// How the packets of a frame look around what they carry.
