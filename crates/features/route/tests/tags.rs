@@ -198,7 +198,15 @@ impl Fast {
         let mut ports: Vec<RoutePort> = [0, 1].map(load).into();
         tables.set_own_addresses(WAYS.iter().map(|(_, _, net)| Ipv4Addr::new(198, 18, *net, 1)));
         let way = |(end, (port, tag, _)): (&End, (usize, Option<u16>, u8))| {
-            let way = RouteWay { port: port as u32, tag, out: true, redirects: true, strict: false, loose: false, without_v6: false };
+            let way = RouteWay {
+                port: port as u32,
+                tag,
+                out: true,
+                redirects: true,
+                strict: false,
+                loose: false,
+                without_v6: false,
+            };
             (end.link.index, way)
         };
         tables.set_ways(&world.near.iter().zip(WAYS).map(way).collect()).unwrap();
