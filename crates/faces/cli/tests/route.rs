@@ -247,7 +247,7 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     let before = check();
     assert_eq!((before.status.code(), codes(&json(&before)["obstacles"])), (Some(1), vec!["consent".into()]));
     // The hosts are in other namespaces, where nobody can ask them whether they finish checksums.
-    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by", "unfinished", "unfinished"]);
+    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "new-rules", "passed-by", "unfinished", "unfinished"]);
     let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
     assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
     let printed = json(&world.ask(&["rules", "--json"]));
