@@ -256,7 +256,7 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
 
     let applied = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
     assert_eq!((applied.status.code(), json(&applied)["written"].clone()), (Some(0), 2.into()), "{}", said(&applied));
-    assert_eq!((check().status.code(), codes(&json(&check())["notes"]).len()), (Some(0), 3), "no word of windows");
+    assert_eq!((check().status.code(), codes(&json(&check())["notes"]).len()), (Some(0), 4), "no word of windows");
     let again = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
     assert_eq!(json(&again)["session"], Value::Null, "it is so already");
     let running = world.run(&["--mode", "stateful", "--trial", "0"]);
