@@ -31,10 +31,10 @@ pub(crate) struct RoutePlan {
 
 /// What each CPU remembers unless it is told: at least so many next hops of each version, or by flow …
 const REMEMBERED: u32 = 1 << 16;
-/// Connections, 16 MiB: of as many as conntrack holds by default, both directions.
-const CONNECTIONS: u32 = 1 << 19;
 /// … and at the most so many by destination: 16 and 32 MiB.
 const REMEMBERED_MAX: usize = 1 << 20;
+/// Connections, 16 MiB: of as many as conntrack holds by default, both directions.
+const CONNECTIONS: u32 = 1 << 19;
 
 /// What each CPU remembers: `wanted` of each, or twice as many next hops as there are routes.
 pub(crate) fn slots(wanted: Option<u32>, routes: &Routes) -> RouteSlots {

@@ -66,8 +66,9 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     ));
     if let Some(why) = &status.held_back {
         let wanted = status.wanted.name();
+        // What is in the way has its remedy below.
         let again = match status.obstacles.is_empty() {
-            true => format!(" Nothing stands in the way now: `evenkeel route mode {wanted}` begins again."),
+            true => format!(" `evenkeel route mode {wanted}` tries again."),
             false => String::new(),
         };
         text += &look.paragraph(&format!("Held back from {wanted}: {why}.{again}"));

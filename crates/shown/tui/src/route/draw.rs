@@ -120,7 +120,7 @@ impl<A: FnMut(Act)> View<A> {
                 lines.push((format!("Held back from {wanted}."), Some(Color::Red)));
             }
             Some(why) if status.obstacles.is_empty() => {
-                let again = format!("Nothing stands in the way now: `evenkeel route mode {wanted}` begins again");
+                let again = format!("`evenkeel route mode {wanted}` tries again");
                 lines.push((format!("Held back from {wanted}: {why}. {again}."), Some(Color::Red)));
             }
             Some(why) => lines.push((format!("Held back from {wanted}: {why}."), Some(Color::Red))),
