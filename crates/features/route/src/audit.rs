@@ -7,7 +7,7 @@ use crate::{
     RouteError, conntrack, driver,
     evidence::{Evidence, Reader},
     plan::planned,
-    run::{exits, words},
+    run::words,
 };
 
 /// Disciplines that do not shape, drop or reorder what there is room for.
@@ -88,7 +88,7 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
     let routes = reader.routes()?;
     let evidence = reader.read(ports, routes)?;
     let plan = planned(&evidence, ports)?;
-    let exits = exits(ports, xdp);
+    let exits = driver::exits(ports, xdp);
     let mut obstacles = obstacles(&evidence, ports, consent(mode, mark), xdp);
     for port in ports {
         obstacles.extend(foreign_program(port)?);

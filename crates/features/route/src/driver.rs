@@ -1,7 +1,7 @@
 //! What stands between a port's driver and the routes, beside netfilter and disciplines: programs and filters at tc, and what a card does to frames
 //! before XDP sees them.
 
-use bpf::{XdpError, XdpMode, link::tcx_programs, takes_large_redirected_frames};
+use bpf::{XdpError, XdpMode, link::tcx_programs, takes_large_redirected_frames, takes_redirected_frames};
 use host::{
     interface::Peer,
     netlink::{Netlink, tc},
@@ -20,6 +20,12 @@ const MERGED: Feature = ("rx-gro-hw", "rx-gro-hw");
 const UNFINISHED: Feature = ("tx-checksum-ip-generic", "tx");
 /// The largest MTU of which one buffer of any driver holds a frame with two tags: a page less the room before and behind it.
 const ONE_BUFFER: u32 = 3_400;
+
+/// Which ports take redirected frames. Of a driver that does not say it is believed; what generic XDP redirects the kernel sends by any device.
+pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
+    let takes = |name: &String| takes_redirected_frames(name).ok().flatten() != Some(false);
+    ports.iter().map(|name| xdp == XdpMode::Generic || takes(name)).collect()
+}
 
 /// What does not keep the fast path off, but packets from it.
 pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {

@@ -9,10 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{
-    ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain,
-    takes_redirected_frames,
-};
+use bpf::{ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain};
 use host::netlink::{
     monitor::{Change, Event, Monitor},
     route::{neighbours, use_neighbour},
@@ -500,7 +497,7 @@ impl Router {
     }
 
     fn exits(&self) -> Vec<bool> {
-        exits(&self.settings.ports, self.settings.xdp)
+        crate::driver::exits(&self.settings.ports, self.settings.xdp)
     }
 
     /// The names of the ports' interfaces now. One that is gone, or in another network namespace, has none: another interface may have its name.
@@ -590,12 +587,6 @@ impl Router {
 /// The name that a port's interface has now; none: it is gone, another tool took the program off, or it is in another network namespace.
 fn name(port: &RoutePort) -> Option<String> {
     port.seat().is_alive().then(|| sys::link::name_of(port.ifindex())).flatten()
-}
-
-/// Which ports take redirected frames. Of a driver that does not say it is believed; what generic XDP redirects the kernel sends by any device.
-pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
-    let takes = |name: &String| takes_redirected_frames(name).ok().flatten() != Some(false);
-    ports.iter().map(|name| xdp == XdpMode::Generic || takes(name)).collect()
 }
 
 fn now_ns() -> u64 {
