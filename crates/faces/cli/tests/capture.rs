@@ -81,11 +81,18 @@ fn json_counts_and_readers_add_up() {
     assert_eq!(readers.iter().map(|r| r["packets"].as_u64().unwrap()).sum::<u64>(), 500);
 }
 
-/// Waits until the receiver has so many packet sockets that receive (/proc/net/packet of its namespace).
+/// Waits until the receiver has so many packet sockets that receive and stay (/proc/net/packet of its namespace): libpcap opens
+/// some for a moment, each time a filter is compiled.
 fn hears(wire: &Wire, sockets: usize) {
-    wait("sockets that receive", || {
+    let receiving = || -> Vec<String> {
         let table = wire.receiver.read("/proc/thread-self/net/packet");
-        table.lines().skip(1).filter(|l| l.split_whitespace().nth(5) == Some("1")).count() >= sockets
+        let fields = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
+        fields.filter(|f| f.get(5) == Some(&"1")).filter_map(|f| f.last().map(|&inode| inode.to_owned())).collect()
+    };
+    wait("sockets that receive", || {
+        let first = receiving();
+        std::thread::sleep(Duration::from_millis(100));
+        receiving().iter().filter(|inode| first.contains(inode)).count() >= sockets
     });
 }
 
