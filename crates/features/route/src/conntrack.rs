@@ -41,9 +41,9 @@ impl Conntrack {
     }
 
     /// What the kernel programs need of it.
-    pub fn track(&self, mark: CtMark) -> RouteTrack {
+    pub fn track(&self, mark: CtMark, nat: [bool; 2]) -> RouteTrack {
         let Self { liberal, established_s, unanswered_s, stream_s, .. } = *self;
-        RouteTrack { mark: mark.value, mask: mark.mask, tcp: liberal, established_s, unanswered_s, stream_s }
+        RouteTrack { mark: mark.value, mask: mark.mask, tcp: liberal, established_s, unanswered_s, stream_s, nat }
     }
 }
 

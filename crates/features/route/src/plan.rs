@@ -99,7 +99,7 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
         key: key(evidence, ways.values().any(|way| way.strict || way.loose)),
         ways,
         own: own.collect(),
-        track: evidence.conntrack.unwrap_or_default().track(mark),
+        track: evidence.conntrack.unwrap_or_default().track(mark, evidence.netfilter.translates),
     }
 }
 

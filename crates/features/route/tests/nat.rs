@@ -516,6 +516,19 @@ fn what_conntrack_forgets_or_unmarks_is_not_forwarded_any_more() {
 }
 
 #[test]
+fn with_the_last_chain_of_nat_the_fast_path_translates_no_more() {
+    let Some(world) = world("rtnlast") else { return };
+    beside(&world, |ask| {
+        let mut plain = One::new(&world, ask, false, 7001);
+        let mut one = One::new(&world, ask, false, 7002);
+        assert_eq!(one.sends(0, 0).0.translated, 1);
+        world.bed.space("r").output("nft delete table inet nat");
+        testbed::wait("it is heard of", || one.sends(0, 0).0.special == 1);
+        assert_eq!(plain.sends(0, 0).0.forwarded, 1);
+    });
+}
+
+#[test]
 fn a_masqueraded_connection_whose_way_out_is_another_one_is_the_kernels() {
     let Some(world) = world("rtnmov") else { return };
     let r = world.bed.space("r");

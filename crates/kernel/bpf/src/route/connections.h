@@ -109,7 +109,7 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 	conn = bpf_rdonly_cast((void *)found->conn, bpf_core_type_id_kernel(struct nf_conn));
 	own = reply ? &conn->tuplehash[1].tuple : &conn->tuplehash[0].tuple;
 	status = conn->status;
-	if (!route_still_is(own, k, s, reply, v6) || route_is_open(conn, s, status) != ROUTE_FORWARDED)
+	if (!route_still_is(own, k, s, reply, v6) || route_is_open(conn, s, status, v6) != ROUTE_FORWARDED)
 		return false;
 	/* What the other direction comes from is where this one goes to. */
 	other = reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple;

@@ -113,7 +113,7 @@ static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tu
 }
 
 /* Whether the connection is, at this moment, one whose packets are forwarded here. */
-static __always_inline enum route_end route_is_open(const struct nf_conn *conn, const struct route_segment *s, __u64 status)
+static __always_inline enum route_end route_is_open(const struct nf_conn *conn, const struct route_segment *s, __u64 status, bool v6)
 {
 	const struct route_track *track = &route_config.track;
 
@@ -122,6 +122,9 @@ static __always_inline enum route_end route_is_open(const struct nf_conn *conn, 
 	if ((status & ROUTE_SETTLED) != ROUTE_SETTLED || status & ROUTE_UNSETTLED)
 		return ROUTE_NOT_SETTLED;
 	if (status & ROUTE_SPECIAL_BITS)
+		return ROUTE_SPECIAL;
+	/* With its last chain of NAT the kernel translates nothing any more. */
+	if (status & ROUTE_NAT && !(track->nat >> v6 & 1))
 		return ROUTE_SPECIAL;
 	if (s->tcp) {
 		if (conn->proto.tcp.state != ROUTE_ESTABLISHED)
@@ -142,7 +145,7 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 	enum route_end end;
 	__u8 at;
 
-	end = route_is_open(conn, s, status);
+	end = route_is_open(conn, s, status, v6);
 	if (end != ROUTE_FORWARDED)
 		return end;
 	ext = conn->ext;

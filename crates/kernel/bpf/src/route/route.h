@@ -132,6 +132,8 @@ struct route_track {
 	__u32 tcp;
 	/* Ticks in which a time that was just set may be found. */
 	__u32 slack;
+	/* Translated ones too: bit 0 of IPv4, bit 1 of IPv6. */
+	__u32 nat;
 	struct route_time established;
 	struct route_time unanswered;
 	struct route_time stream;
@@ -156,7 +158,6 @@ struct route_config {
 	struct route_track track;
 	/* Counted up each second: exits that are used are told of once in each. */
 	__u32 second;
-	__u32 pad;
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
 	__u64 local[ROUTE_LOCAL_BITS / 64];

@@ -68,7 +68,7 @@ const _: () = assert!(
         && offset_of!(route_config, deal) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
         && size_of::<route_config>() == offset_of!(route_config, deal) + size_of::<route_deal>()
         && size_of::<route_deal>() == 8 + LOTS * 2
-        && size_of::<route_track>() == 40
+        && size_of::<route_track>() == 44
         && size_of::<route_way>() == 8
         && size_of::<route_hop>() == 24
 );
@@ -108,6 +108,8 @@ pub struct RouteTrack {
     pub unanswered_s: u32,
     /// Seconds of UDP in both directions (nf_conntrack_udp_timeout_stream).
     pub stream_s: u32,
+    /// Translated connections too, of IPv4 and of IPv6: the kernel translates packets of that version.
+    pub nat: [bool; 2],
 }
 
 /// A way in or out: a port, or a VLAN device on it.
@@ -297,6 +299,7 @@ impl RouteTables {
         time(offset_of!(route_track, stream), track.stream_s);
         word(offset_of!(route_track, tcp), u32::from(track.tcp));
         word(offset_of!(route_track, slack), hz as u32 / 64 + 1);
+        word(offset_of!(route_track, nat), u32::from(track.nat[0]) | u32::from(track.nat[1]) << 1);
         word(offset_of!(route_track, mark), track.mark);
         self.config.half_word(at + offset_of!(route_track, mask)).store(track.mask, Ordering::Release);
     }

@@ -20,12 +20,19 @@ pub struct Forwarding {
     pub zones: Vec<String>,
     /// Statements that mean each packet, by chain, in words.
     pub sees: Vec<String>,
+    /// The kernel translates connections of IPv4, and of IPv6: with the last chain of its kind goes all translation, also that of connections
+    /// which have one.
+    pub translates: [bool; 2],
 }
 
 impl Forwarding {
     /// Of the rules of nftables.
     pub(super) fn of(rules: &Rules, ports: &[&str]) -> Self {
         let mut met = Self {
+            translates: [["ip", "inet"], ["ip6", "inet"]].map(|families| {
+                let mut bases = rules.chains.iter().filter(|(_, chain)| chain.hook.is_some() && chain.kind == "nat");
+                bases.any(|(key, _)| families.contains(&key.family.as_str()))
+            }),
             chains: rules.chains.iter().filter_map(|(key, chain)| on_the_way(rules, key, chain, ports)).collect(),
             ..Self::default()
         };
