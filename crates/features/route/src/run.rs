@@ -10,7 +10,7 @@ use std::{
 };
 
 use bpf::{
-    ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain,
+    ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain, shadow_lacks,
     takes_redirected_frames,
 };
 use host::netlink::{
@@ -255,6 +255,10 @@ impl Router {
         let found = obstacles(&self.evidence, &self.settings.ports, consent, self.settings.xdp);
         if mode != RouteMode::Standard && !found.is_empty() {
             return Err(RouteError::Obstacles { obstacles: found });
+        }
+        let forwards = matches!(mode, RouteMode::Routed | RouteMode::Stateful);
+        if mode == RouteMode::Shadow || forwards && !self.settings.trial.is_zero() {
+            shadow_lacks().map_or(Ok(()), Err)?;
         }
         if mode == RouteMode::Stateful {
             self.ports.iter_mut().try_for_each(|port| port.add_state(&self.tables))?;
