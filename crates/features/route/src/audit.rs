@@ -1,6 +1,6 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
-use bpf::{XdpMode, chain::users, link::attached};
+use bpf::{XdpMode, chain::users, link::attached, shadow_lacks, stateful_lacks};
 use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
 
 use crate::{
@@ -93,7 +93,21 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
     for port in ports {
         obstacles.extend(foreign_program(port)?);
     }
-    let mut notes = if mode == RouteMode::Stateful { conntrack::notes(&evidence) } else { Vec::new() };
+    let mut notes = Vec::new();
+    if mode == RouteMode::Stateful {
+        notes.extend(conntrack::notes(&evidence));
+        // Without connection tracking nobody knows yet what it could do.
+        obstacles.extend(stateful_lacks().filter(|_| evidence.conntrack.is_some()).map(|lacking| Obstacle {
+            code: "kernel".to_owned(),
+            what: lacking.to_string(),
+            remedy: "stay in mode standard or routed, or boot a later kernel".to_owned(),
+        }));
+    }
+    notes.extend(shadow_lacks().map(|lacking| Obstacle {
+        code: "trial".to_owned(),
+        what: lacking.to_string(),
+        remedy: "evenkeel route run --trial 0".to_owned(),
+    }));
     notes.extend(driver::notes(ports, xdp));
     Ok(RouteCheck {
         mode,

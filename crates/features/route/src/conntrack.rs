@@ -55,7 +55,8 @@ fn item(code: &str, what: impl Into<String>, remedy: impl Into<String>) -> Obsta
 pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if evidence.conntrack.is_none() {
-        found.push(item("conntrack", "this kernel tracks no connections", "stay in mode standard or routed"));
+        let what = "the kernel tracks no connections: no rule asks for it, or it has no such module";
+        found.push(item("conntrack", what, "modprobe nf_conntrack, or stay in mode standard or routed"));
     }
     let is_given = |set: &host::stack::MarkSet| set.value & set.bits & mark.value == mark.value;
     if !evidence.netfilter.marks.iter().any(is_given) {

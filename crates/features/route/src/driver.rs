@@ -45,6 +45,15 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
         };
         add("unfinished", format!("{who}: those packets go up to the kernel"), offloads::off(&end, &[UNFINISHED.1]));
     }
+    for port in ports.iter().filter(|_| xdp == XdpMode::Native) {
+        if matches!(takes_redirected_frames(port), Ok(None)) {
+            let what = format!(
+                "the kernel does not tell whether {port} takes redirected frames (before Linux 6.3 none does): if it takes none, what leaves by it is lost"
+            );
+            let remedy = "`evenkeel ledger` shows what is lost in mode routed; a veth takes them after: ethtool -K PEER gro on, once it is up";
+            add("exit-unknown", what, remedy.into());
+        }
+    }
     let merges = |port: &&String| offloads::on(port, &[MERGED]).is_ok_and(|on| !on.is_empty());
     for port in ports.iter().filter(|_| xdp == XdpMode::Generic).filter(merges) {
         let what = format!("{port} merges packets that it receives: merged ones go up to the kernel");
@@ -80,8 +89,11 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32)
         let what = format!("{port} merges packets that it receives (LRO), which must not be sent on");
         add("lro", what, offloads::off(port, &[LRO.1]));
     }
-    if mtu > ONE_BUFFER && takes_large_redirected_frames(port).ok().flatten() == Some(false) {
-        let what = format!("{port} has an MTU of {mtu}, and its driver sends no redirected frames of several buffers");
+    // A kernel that does not tell (before 6.3) redirects none to any device.
+    if mtu > ONE_BUFFER && takes_large_redirected_frames(port).ok().flatten() != Some(true) {
+        let what = format!(
+            "{port} has an MTU of {mtu}, and its driver, or a kernel before 6.3, sends no redirected frames of several buffers"
+        );
         add("jumbo", what, format!("ip link set {port} mtu {ONE_BUFFER}"));
     }
     match offloads::tags(port) {

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain};
+use bpf::{
+    ROUTE_LOTS, RouteHop, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, chain, shadow_lacks,
+};
 use host::netlink::{
     monitor::{Change, Event, Monitor},
     route::{neighbours, use_neighbour},
@@ -257,6 +259,10 @@ impl Router {
         let found = obstacles(&self.evidence, &self.settings.ports, consent, self.settings.xdp);
         if mode != RouteMode::Standard && !found.is_empty() {
             return Err(RouteError::Obstacles { obstacles: found });
+        }
+        let forwards = matches!(mode, RouteMode::Routed | RouteMode::Stateful);
+        if mode == RouteMode::Shadow || forwards && !self.settings.trial.is_zero() {
+            shadow_lacks().map_or(Ok(()), Err)?;
         }
         if mode == RouteMode::Stateful {
             self.ports.iter_mut().try_for_each(|port| port.add_state(&self.tables))?;

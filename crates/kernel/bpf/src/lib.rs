@@ -51,8 +51,8 @@ pub use program::ProgramError;
 pub use route::{
     cpus::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},
     look::RouteLook,
-    port::RoutePort,
-    shadow::{RouteLeaving, RouteOut, RouteSample},
+    port::{RoutePort, stateful_lacks},
+    shadow::{RouteLeaving, RouteOut, RouteSample, shadow_lacks},
     tables::{
         LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteSlots, RouteTables, RouteTrack,
         RouteWay,

@@ -4,6 +4,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
     time::Duration,
 };
 
@@ -225,9 +226,21 @@ pub(crate) fn to_io(e: &libbpf_rs::Error) -> io::Error {
     }
 }
 
+/// What the kernel attaches links at tc by. The older programs at tc (clsact) stay when their process is killed, and would keep a host's
+/// stack away for good.
+pub(crate) const TCX: &str = "tcx_link_attach";
+
 /// True if the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
 pub(crate) fn kernel_has(function: &str) -> bool {
     Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
+}
+
+/// True if a module has a function of that name which programs may call, if the module is there and has type information.
+pub(crate) fn module_has(module: &str, function: &str) -> bool {
+    // Its types lean on those of the kernel; what it has names of its own for stands whole in its table of strings.
+    let name = [b"\0", function.as_bytes(), b"\0"].concat();
+    let types = std::fs::read(Path::new("/sys/kernel/btf").join(module));
+    types.is_ok_and(|types| types.windows(name.len()).any(|at| at == name))
 }
 
 /// Whether the running kernel has a tracepoint of that name that programs of the kind tp_btf can be attached to.

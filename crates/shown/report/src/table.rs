@@ -39,7 +39,7 @@ impl Look {
     /// What suits the standard output: the terminal's width and lines, or neither for a pipe.
     pub fn of_stdout() -> Self {
         if std::io::stdout().is_terminal() {
-            Self { width: Table::new().width().unwrap_or(80), lines: true }
+            Self { width: columns(&Table::new()), lines: true }
         } else {
             Self::plain(PIPE_WIDTH)
         }
@@ -50,7 +50,7 @@ impl Look {
         let mut table = Table::new();
         table.use_stderr();
         if std::io::stderr().is_terminal() {
-            Self { width: table.width().unwrap_or(80), lines: true }
+            Self { width: columns(&table), lines: true }
         } else {
             Self::plain(PIPE_WIDTH)
         }
@@ -159,6 +159,11 @@ fn wrapped(text: &str, width: usize) -> String {
     }
     out.push('\n');
     out
+}
+
+/// Of the terminal; a serial console says that it has none.
+fn columns(table: &Table) -> u16 {
+    table.width().filter(|&width| width > 0).unwrap_or(80)
 }
 
 #[cfg(test)]

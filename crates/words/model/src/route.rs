@@ -95,8 +95,8 @@ impl std::str::FromStr for CtMark {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
     /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`, `tc`, `lro`, `tags`, `jumbo`,
-    /// `xdp`; in mode stateful `consent`, `zones`, `fwmark`, `conntrack`; of notes `tcp-window`, `acct`, `passed-by`, `rps`, `unfinished`,
-    /// `merged`.
+    /// `xdp`; in mode stateful `consent`, `zones`, `fwmark`, `conntrack`, `kernel`; of notes `tcp-window`, `acct`, `passed-by`, `rps`, `unfinished`,
+    /// `merged`, `exit-unknown`, `trial`.
     pub code: String,
     /// The thing itself, in words.
     pub what: String,

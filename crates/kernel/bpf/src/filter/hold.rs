@@ -9,14 +9,11 @@ use libbpf_rs::libbpf_sys;
 
 use crate::{
     link::{XdpError, create_link, interface_index},
-    program::{Program, ProgramError, kernel_has},
+    program::{Program, ProgramError, TCX, kernel_has},
     skel::shield_hold::ShieldHoldSkelBuilder,
 };
 
 const PROGRAM: Program = Program("shield_hold");
-/// What the kernel attaches links at tc by. The older programs at tc (clsact) stay when their process is killed, and would keep this
-/// host's stack away for good.
-const TCX: &str = "tcx_link_attach";
 
 /// Programs at tc ingress and egress that drop what comes to them: the stack gets nothing from the interface and gets nothing out by it.
 /// Packet sockets read before the one, and write past the other with PACKET_QDISC_BYPASS. They go when this is dropped.

@@ -9,8 +9,6 @@
 
 #define ROUTE_AF_INET 2
 #define ROUTE_AF_INET6 10
-/* BPF_FIB_LOOKUP_SKIP_NEIGH (6.3). */
-#define ROUTE_SKIP_NEIGH 4
 
 /* The interface's number of a VLAN device, by port << 12 | id. */
 struct {
@@ -58,13 +56,17 @@ static __always_inline enum route_end route_refusal(long found)
 /* Whether frames from there may come this way in. `fib` is what was asked before: the stack has no room for two. */
 static __always_inline bool route_leads_back(struct xdp_md *ctx, const struct route_key *k, struct bpf_fib_lookup *fib, bool strict)
 {
+	long found;
+
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->family = ROUTE_AF_INET;
 	fib->tos = k->tos;
 	fib->ifindex = k->way;
 	fib->ipv4_src = k->to[0];
 	fib->ipv4_dst = k->from[0];
-	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), ROUTE_SKIP_NEIGH) != BPF_FIB_LKUP_RET_SUCCESS)
+	found = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	/* The way is named without a neighbour too. BPF_FIB_LOOKUP_SKIP_NEIGH would ask for none, but is of Linux 6.3. */
+	if (found != BPF_FIB_LKUP_RET_SUCCESS && found != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return false;
 	return !strict || fib->ifindex == k->way;
 }

@@ -159,8 +159,11 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 	if (ext && !reply) {
 		at = route_ext_at(ext, NF_CT_EXT_NAT);
 		if (at) {
-			moves = bpf_rdonly_cast((void *)ext + at, bpf_core_type_id_kernel(struct nf_conn_nat));
-			d->leaves = moves->masq_index;
+			/* A type of the module nf_nat, which no pointer is cast to: known if that was there when this program was loaded. */
+			moves = (void *)ext + at;
+			if (!bpf_core_field_exists(moves->masq_index) ||
+			    bpf_core_read(&d->leaves, sizeof(d->leaves), &moves->masq_index))
+				return ROUTE_SPECIAL;
 		}
 	}
 	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, d, k, s, v6);

@@ -24,7 +24,7 @@ use crate::{
     counters::PerCpu,
     filter::Shield,
     link::{XdpError, XdpMode, interface_index},
-    program::{Program, ProgramError, kernel_has, to_io},
+    program::{Program, ProgramError, kernel_has, module_has, to_io},
     skel::{
         route::{RouteSkelBuilder, types::route_count},
         route_stateful::RouteStatefulSkelBuilder,
@@ -35,6 +35,15 @@ pub(super) const STATEFUL: Program = Program("ek_route_state");
 /// What that program calls, and where it is from.
 const NEEDED: [(&str, &str); 3] =
     [("bpf_xdp_ct_lookup", "6.0"), ("bpf_ct_change_timeout", "6.0"), ("bpf_rdonly_cast", "6.2")];
+
+/// What the running kernel lacks of what mode stateful calls; none: it has all.
+pub fn stateful_lacks() -> Option<ProgramError> {
+    // Connection tracking is a module on most kernels.
+    let lacks = |&(function, _): &(&str, &str)| !kernel_has(function) && !module_has("nf_conntrack", function);
+    let (function, since) = NEEDED.into_iter().find(lacks)?;
+    let instead = "mode routed forwards without a look at connections, where no rule of nftables stands";
+    Some(ProgramError::Kernel { feature: "mode stateful", function, since, instead })
+}
 
 /// Reads one CPU's counters by the offsets of their fields.
 macro_rules! of_cpu {
@@ -204,9 +213,8 @@ impl RoutePort {
         if self.has_state {
             return Ok(());
         }
-        if let Some((function, since)) = NEEDED.into_iter().find(|(function, _)| !kernel_has(function)) {
-            let instead = "mode routed forwards without a look at connections, where no rule of nftables stands";
-            return Err(ProgramError::Kernel { feature: "mode stateful", function, since, instead }.into());
+        if let Some(lacking) = stateful_lacks() {
+            return Err(lacking.into());
         }
         let failed = |source| STATEFUL.refused(source);
         let mut object = MaybeUninit::uninit();

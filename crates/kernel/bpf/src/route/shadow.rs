@@ -12,7 +12,7 @@ use super::tables::{PROGRAM as ROUTE, RouteTables};
 use crate::{
     bytes::{word32, word64},
     link::{XdpError, interface_index},
-    program::{Program, to_io},
+    program::{Program, ProgramError, TCX, kernel_has, to_io},
     skel::{
         route::types::{route_leaving, route_sample},
         route_out::RouteOutSkelBuilder,
@@ -21,6 +21,16 @@ use crate::{
 
 const PROGRAM: Program = Program("ek_route_out");
 const NO_TAG: u16 = 4096;
+
+/// What the running kernel lacks of what comparing needs; none: it has all.
+pub fn shadow_lacks() -> Option<ProgramError> {
+    (!kernel_has(TCX)).then_some(ProgramError::Kernel {
+        feature: "the trial in shadow",
+        function: TCX,
+        since: "6.6",
+        instead: "`evenkeel route run --trial 0` forwards without a trial",
+    })
+}
 
 /// The program at a port's egress. Dropping it takes it off.
 #[derive(Debug)]
@@ -32,8 +42,11 @@ impl RouteOut {
     /// Puts it behind all other programs at tc egress (tcx) of `interface`.
     ///
     /// # Errors
-    /// [`XdpError::System`] where the kernel has no tcx (below 6.6).
+    /// [`ProgramError::Kernel`] where the kernel has no tcx (below 6.6), and what else it refuses.
     pub fn attach(tables: &RouteTables, interface: &str) -> Result<Self, XdpError> {
+        if let Some(lacking) = shadow_lacks() {
+            return Err(lacking.into());
+        }
         let index = interface_index(interface)?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteOutSkelBuilder>(&mut object)?;

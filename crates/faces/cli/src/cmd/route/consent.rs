@@ -1,7 +1,8 @@
 //! `evenkeel route rules`: the rules by which nftables says what the fast path may forward.
 
-use std::str::FromStr;
+use std::{path::Path, str::FromStr};
 
+use anyhow::anyhow;
 use clap::Args;
 use host::{
     journal::needed,
@@ -87,6 +88,11 @@ pub(super) fn run(args: &RulesArgs) -> Result<Outcome, Failure> {
 /// What is to be set that is not so.
 fn changes(args: &RulesArgs) -> Result<Vec<Change>, Failure> {
     let mark = args.mark.to_string();
+    if !args.remove && !Path::new("/proc/sys").join(LIBERAL).exists() {
+        return Err(Failure::lacking(anyhow!(
+            "the kernel tracks no connections yet: load connection tracking (modprobe nf_conntrack), then do this again"
+        )));
+    }
     let liberal = Knob::Sysctl { path: LIBERAL.to_owned() };
     let wanted = match args.remove {
         true => vec![(Knob::MarkRules, MARK_RULES_ABSENT, "no connection is marked for the fast path any more")],
