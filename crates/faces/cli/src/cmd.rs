@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod r#gen;
 mod ledger;
+mod link;
 mod meta;
 mod profile;
 mod profile_sweep;
@@ -36,6 +37,7 @@ pub(crate) enum Verb {
     Doctor(Box<doctor::DoctorArgs>),
     Shield(Box<shield::ShieldArgs>),
     Route(route::RouteArgs),
+    Link(link::LinkArgs),
     Bench(Box<bench::BenchArgs>),
     Report(report::ReportArgs),
     Undo(undo::UndoArgs),
@@ -70,6 +72,7 @@ impl Verb {
             Self::Doctor(args) => doctor::run(&args),
             Self::Shield(args) => shield::run(&args),
             Self::Route(args) => route::run(&args),
+            Self::Link(args) => link::run(&args),
             Self::Bench(args) => bench::run(&args),
             Self::Report(args) => report::run(&args),
             Self::Undo(args) => undo::run(&args),

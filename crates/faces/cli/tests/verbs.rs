@@ -71,6 +71,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),
         "route unit" => Run("route unit lo lo"),
+        "link" | "link nodes" => Run("link nodes lo"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),
         "report compare" => Run("report compare FOLDER/none FOLDER/none"),

@@ -58,6 +58,14 @@ impl Netlink {
         Self::of(socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?)
     }
 
+    /// Opens one to links, addresses, routes and neighbours (NETLINK_ROUTE) in this thread's namespace.
+    ///
+    /// # Errors
+    /// This sandbox refuses the family.
+    pub fn route() -> io::Result<Self> {
+        Self::open(SockProtocol::NetlinkRoute)
+    }
+
     /// The same for policies of IPsec.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ pub mod doctor_nodes;
 pub mod flood;
 pub mod input;
 pub mod ledger;
+pub mod link;
 pub mod load;
 mod machine;
 mod prefix_counts;

@@ -221,19 +221,25 @@ impl Offer {
 }
 
 /// Why a connection was reset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
     /// Nobody listens at that port (ECONNREFUSED).
+    #[error("nobody listens on that port")]
     Refused,
     /// The receiver knows no such connection: it restarted, or ended it (ECONNRESET).
+    #[error("the other end does not know the connection: its node restarted, or it ended")]
     Unknown,
     /// The application ended without closing it (ECONNRESET).
+    #[error("the other application ended without closing it")]
     Aborted,
     /// Its ends want different things: messages and a stream (EPROTOTYPE).
+    #[error("one end wants messages, the other a stream")]
     Mismatch,
     /// Nothing arrived for too long (ETIMEDOUT).
+    #[error("nothing arrived for 10 s")]
     TimedOut,
     /// A policy forbids it (EACCES).
+    #[error("the other node does not allow it")]
     Forbidden,
 }
 

@@ -132,9 +132,14 @@ impl PacketSocket {
 
     /// Binds to one interface, for every protocol: packets arrive from here on.
     pub fn bind(&self, index: u32) -> Result<(), PacketError> {
+        self.bind_for(index, libc::ETH_P_ALL as u16)
+    }
+
+    /// Binds to one interface, for one EtherType: its packets arrive from here on, and others cost nothing.
+    pub fn bind_for(&self, index: u32, ethertype: u16) -> Result<(), PacketError> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
-            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_protocol: ethertype.to_be(),
             sll_ifindex: index as i32,
             sll_hatype: 0,
             sll_pkttype: 0,

@@ -1,0 +1,269 @@
+//! A node on a carrier.
+
+use std::time::{Duration, Instant};
+
+use transport::{Connection, Counts, Handle, Nanos, Node, NodeCounts, NodeSettings, Peer, SendError, State};
+
+use crate::{Carrier, LinkError};
+
+/// Frames that each connection keeps each way, unless another number is asked for.
+const SLOTS: u32 = 256;
+/// How long a connection without anything to do sleeps at most.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// A node: its connections, and what carries them. Nothing happens but in its calls.
+#[derive(Debug)]
+pub struct Engine<C: Carrier> {
+    node: Node<C::Address>,
+    carrier: C,
+    began: Instant,
+}
+
+impl<C: Carrier> Engine<C> {
+    /// A node of that name, with no connection yet.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn new(carrier: C, name: &str) -> Result<Self, LinkError> {
+        Self::with_slots(carrier, name, SLOTS)
+    }
+
+    /// The same with room for `slots` frames each way in each connection.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn with_slots(carrier: C, name: &str, slots: u32) -> Result<Self, LinkError> {
+        let mut drawn = [0; 12];
+        getrandom::fill(&mut drawn)
+            .map_err(|e| LinkError::System { operation: "draw random numbers", source: e.into() })?;
+        let [a, b, c, d, seed @ ..] = drawn;
+        let settings = NodeSettings {
+            name: name.to_owned(),
+            epoch: u32::from_ne_bytes([a, b, c, d]),
+            payload_max: carrier.payload_max(),
+            slots,
+            seed: u64::from_ne_bytes(seed),
+        };
+        Ok(Self { node: Node::new(settings), carrier, began: Instant::now() })
+    }
+
+    /// What carries its frames.
+    pub fn carrier(&self) -> &C {
+        &self.carrier
+    }
+
+    fn now(&self) -> Nanos {
+        self.began.elapsed().as_nanos() as Nanos
+    }
+
+    /// Takes what arrived, does what is due, sends what is to be sent, and does not wait; how many frames arrived.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    #[inline]
+    pub fn turn(&mut self) -> Result<usize, LinkError> {
+        let now = self.now();
+        let node = &mut self.node;
+        let arrived = self.carrier.receive(|from, frame| node.on_frame(now, from, frame))?;
+        if node.due().is_some_and(|due| due <= now) {
+            node.on_time(now);
+        }
+        self.emit(now)?;
+        Ok(arrived)
+    }
+
+    #[inline]
+    fn emit(&mut self, now: Nanos) -> Result<(), LinkError> {
+        while let Some((to, head, payload)) = self.node.poll(now) {
+            self.carrier.send(to, &head, payload)?;
+        }
+        self.carrier.flush()
+    }
+
+    /// Turns until a frame arrived or `at_most` is over: actively for the time `spin`, asleep from then on; how many frames arrived.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn wait(&mut self, spin: Duration, at_most: Duration) -> Result<usize, LinkError> {
+        let began = Instant::now();
+        loop {
+            let arrived = self.turn()?;
+            let waited = began.elapsed();
+            if arrived > 0 || waited >= at_most {
+                return Ok(arrived);
+            }
+            if waited < spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+            let time = (at_most - waited).min(IDLE).min(due.unwrap_or(IDLE));
+            if !time.is_zero() {
+                self.carrier.wait(time)?;
+            }
+        }
+    }
+
+    /// Listens on a port; at most `room` connections wait to be accepted.
+    ///
+    /// # Errors
+    /// Somebody listens there.
+    pub fn listen(&mut self, port: u16, stream: bool, room: usize) -> Result<(), LinkError> {
+        if self.node.listen(port, stream, room) { Ok(()) } else { Err(LinkError::Listens(port)) }
+    }
+
+    /// Listens there no longer.
+    pub fn stop_listening(&mut self, port: u16) {
+        let now = self.now();
+        self.node.stop_listening(now, port);
+    }
+
+    /// The next connection to a port; none: nobody has connected.
+    pub fn accept(&mut self, port: u16) -> Option<Handle> {
+        self.node.accept(port)
+    }
+
+    /// Offers a connection to a port of a node: a stream of bytes, or messages. [`Engine::state`] says when it is open.
+    ///
+    /// # Errors
+    /// All are in use; the carrier fails.
+    pub fn connect(&mut self, to: C::Address, port: u16, stream: bool) -> Result<Handle, LinkError> {
+        let now = self.now();
+        let handle = self.node.connect(now, to, port, stream).ok_or(LinkError::Full)?;
+        self.emit(now)?;
+        Ok(handle)
+    }
+
+    /// Where a connection is; none once it has ended and rested.
+    pub fn state(&self, handle: Handle) -> Option<State> {
+        self.node.connection(handle).map(Connection::state)
+    }
+
+    /// What it has done.
+    pub fn counts(&self, handle: Handle) -> Option<Counts> {
+        self.node.connection(handle).map(Connection::counts)
+    }
+
+    /// Its smoothed round trip.
+    pub fn round_trip(&self, handle: Handle) -> Option<Duration> {
+        self.node.connection(handle).and_then(Connection::round_trip).map(Duration::from_nanos)
+    }
+
+    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::turn`] or [`Engine::send`].
+    ///
+    /// # Errors
+    /// Why not; [`SendError::Full`] passes.
+    pub fn queue(&mut self, handle: Handle, message: &[u8]) -> Result<(), SendError> {
+        let now = self.now();
+        self.node.with(now, handle, |connection| connection.send(now, message)).unwrap_or(Err(SendError::Closed))
+    }
+
+    /// Sends a message at once, whole.
+    ///
+    /// # Errors
+    /// [`LinkError::Send`] if there is no room ([`SendError::Full`] passes) or the connection has ended; the carrier fails.
+    pub fn send(&mut self, handle: Handle, message: &[u8]) -> Result<(), LinkError> {
+        self.queue(handle, message)?;
+        let now = self.now();
+        self.emit(now)
+    }
+
+    /// Reads the next message into `to`, whole; none: it is not there yet, or nothing follows ([`Engine::is_at_end`]).
+    ///
+    /// # Errors
+    /// [`LinkError::Short`] if `to` is shorter than the message, which stays; [`LinkError::Ended`].
+    pub fn receive(&mut self, handle: Handle, to: &mut [u8]) -> Result<Option<usize>, LinkError> {
+        let now = self.now();
+        match self.node.with(now, handle, |connection| connection.receive(now, to)) {
+            Some(Ok(None)) => self.still_open(handle).map(|()| None),
+            Some(Ok(Some(len))) => Ok(Some(len)),
+            Some(Err(len)) => Err(LinkError::Short(len)),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts as many bytes of a stream behind those that wait as there is room for; how many, 0 if there is none now.
+    ///
+    /// # Errors
+    /// This end is closed, or the connection has ended.
+    pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<usize, LinkError> {
+        let now = self.now();
+        match self.node.with(now, handle, |connection| connection.write(now, bytes)).unwrap_or(Err(SendError::Closed)) {
+            Err(SendError::Full) => Ok(0),
+            Err(error) => self.still_open(handle).and(Err(error.into())),
+            Ok(written) => Ok(written),
+        }
+    }
+
+    /// Hands over a stream's bytes that are there, piece by piece; how many in all. 0: none yet, or the end ([`Engine::is_at_end`]).
+    ///
+    /// # Errors
+    /// [`LinkError::Ended`].
+    pub fn read(&mut self, handle: Handle, mut on: impl FnMut(&[u8])) -> Result<usize, LinkError> {
+        let now = self.now();
+        let read = self.node.with(now, handle, |connection| {
+            let mut read = 0;
+            loop {
+                let piece = connection.bytes(now);
+                if piece.is_empty() {
+                    return read;
+                }
+                on(piece);
+                read += piece.len();
+                connection.consume(now);
+            }
+        });
+        match read {
+            Some(0) => self.still_open(handle).map(|()| 0),
+            read => Ok(read.unwrap_or(0)),
+        }
+    }
+
+    fn still_open(&self, handle: Handle) -> Result<(), LinkError> {
+        match self.state(handle) {
+            Some(State::Failed(reason)) => Err(LinkError::Ended(reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All has been read and the other end sends nothing more, or it is no connection any more.
+    pub fn is_at_end(&self, handle: Handle) -> bool {
+        self.node.connection(handle).is_none_or(Connection::is_at_end)
+    }
+
+    /// Says that nothing follows; what the other end sends is still read.
+    ///
+    /// # Errors
+    /// [`SendError::Full`]: once more when there is room.
+    pub fn close(&mut self, handle: Handle) -> Result<(), SendError> {
+        let now = self.now();
+        self.node.with(now, handle, |connection| connection.close(now)).unwrap_or(Ok(()))
+    }
+
+    /// Asks all nodes for their names; they are among [`Engine::peers`] when they have answered.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn hello(&mut self) -> Result<(), LinkError> {
+        for &to in self.carrier.everyone() {
+            self.node.hello(to);
+        }
+        let now = self.now();
+        self.emit(now)
+    }
+
+    /// The nodes that said hello.
+    pub fn peers(&self) -> impl Iterator<Item = (&C::Address, &Peer)> {
+        self.node.peers()
+    }
+
+    /// What it has done beside its connections.
+    pub fn node_counts(&self) -> NodeCounts {
+        self.node.counts()
+    }
+
+    /// All connections: where to, and their states.
+    pub fn connections(&self) -> impl Iterator<Item = (Handle, C::Address, State)> + '_ {
+        self.node.handles()
+    }
+}

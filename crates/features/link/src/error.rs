@@ -1,0 +1,54 @@
+//! What fails.
+
+use std::io;
+
+use model::{Classified, ErrorClass};
+use sys::{packet::PacketError, packet_tx::PacketTxError};
+use transport::{Reason, SendError};
+
+/// Something that could not be done.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    NoInterface(#[from] host::interface::NoInterface),
+    #[error("{interface} has no Ethernet address: messages between nodes need an Ethernet interface, or a VLAN on one")]
+    NotEthernet { interface: String },
+    #[error("{interface} has an MTU of {mtu}: a frame of a message needs at least {least}")]
+    Mtu { interface: String, mtu: u32, least: u32 },
+    #[error("cannot {operation}: {source}")]
+    System { operation: &'static str, source: io::Error },
+    #[error(transparent)]
+    Receive(#[from] PacketError),
+    #[error(transparent)]
+    Transmit(#[from] PacketTxError),
+    #[error("cannot send: {0}")]
+    Send(#[from] SendError),
+    #[error("this message of {0} bytes is longer than the place for it")]
+    Short(usize),
+    #[error("the connection ended: {0}")]
+    Ended(Reason),
+    #[error("all connections are in use")]
+    Full,
+    #[error("somebody listens on port {0} of this node already")]
+    Listens(u16),
+}
+
+impl Classified for LinkError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoInterface(e) => e.class(),
+            Self::NotEthernet { .. } | Self::Mtu { .. } | Self::Full | Self::Listens(_) => ErrorClass::Lacking,
+            Self::Receive(e) => e.os_error().map_or(ErrorClass::Internal, of_system),
+            Self::System { source, .. } => of_system(source),
+            Self::Transmit(_) | Self::Send(_) | Self::Short(_) | Self::Ended(_) => ErrorClass::Internal,
+        }
+    }
+}
+
+fn of_system(error: &io::Error) -> ErrorClass {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NetworkDown => ErrorClass::Lacking,
+        _ => ErrorClass::Internal,
+    }
+}

@@ -1,0 +1,15 @@
+//! Messages between nodes over plain Ethernet: what carries the protocol of docs/link-protocol.md, and one node of it.
+//!
+//! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET.
+//! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
+
+mod carrier;
+mod engine;
+mod error;
+mod raw;
+
+pub use self::{carrier::Carrier, engine::Engine, error::LinkError, raw::Raw};
+pub use transport::{Counts, Handle, NodeCounts, Peer, Reason, SendError, State};
+
+/// The EtherType of the protocol: the first that IEEE 802 leaves to local experiments.
+pub const ETHERTYPE: u16 = 0x88b5;

@@ -1,0 +1,111 @@
+//! Nodes on a real wire of two namespaces.
+
+use std::time::{Duration, Instant};
+
+use link::{Engine, Handle, Raw, State};
+use testbed::{Bed, End};
+
+const PORT: u16 = 1000;
+const SPIN: Duration = Duration::from_micros(50);
+const STEP: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(10);
+
+fn node(end: &End, name: &str) -> Engine<Raw> {
+    end.run(|| Engine::new(Raw::open(end.interface()).unwrap(), name).unwrap())
+}
+
+/// Turns both in one thread until `done` says so.
+fn until(a: &mut Engine<Raw>, b: &mut Engine<Raw>, mut done: impl FnMut(&mut Engine<Raw>, &mut Engine<Raw>) -> bool) {
+    let began = Instant::now();
+    while !done(a, b) {
+        a.turn().unwrap();
+        b.turn().unwrap();
+        assert!(began.elapsed() < LONG, "not within {LONG:?}: {:?} {:?}", a.node_counts(), b.node_counts());
+    }
+}
+
+fn joined(a: &mut Engine<Raw>, b: &mut Engine<Raw>, stream: bool) -> (Handle, Handle) {
+    let to = b.carrier().address();
+    b.listen(PORT, stream, 8).unwrap();
+    let ours = a.connect(to, PORT, stream).unwrap();
+    let mut theirs = None;
+    until(a, b, |a, b| {
+        theirs = theirs.or_else(|| b.accept(PORT));
+        a.state(ours) == Some(State::Open) && theirs.is_some()
+    });
+    (ours, theirs.unwrap())
+}
+
+#[test]
+fn nodes_find_each_other_by_name() {
+    let Some((_bed, [left, right])) = Bed::pair("linkn") else { return };
+    let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
+    a.hello().unwrap();
+    until(&mut a, &mut b, |a, b| a.peers().count() == 1 && b.peers().count() == 1);
+    let (address, peer) = a.peers().next().unwrap();
+    assert_eq!((*address, peer.name.as_str()), (b.carrier().address(), "beta"));
+    assert_eq!(b.peers().next().unwrap().1.name, "alpha");
+}
+
+#[test]
+fn messages_of_every_length_come_in_order_and_whole() {
+    let Some((_bed, [left, right])) = Bed::pair("linkm") else { return };
+    let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
+    let (ours, theirs) = joined(&mut a, &mut b, false);
+    let mut place = vec![0; 1 << 18];
+    for len in [0, 1, 63, 64, 1467, 1468, 1469, 5000, 65_536, 200_000] {
+        let message: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+        a.send(ours, &message).unwrap();
+        let mut got = None;
+        until(&mut a, &mut b, |_, b| {
+            got = got.or_else(|| b.receive(theirs, &mut place).unwrap());
+            got.is_some()
+        });
+        assert_eq!(&place[..got.unwrap()], &message[..], "{len} bytes");
+    }
+    assert!(matches!(a.send(ours, &vec![0; 400_000]), Err(link::LinkError::Send(link::SendError::TooLong))));
+}
+
+#[test]
+fn a_stream_between_two_threads_arrives_whole_and_ends() {
+    const BYTES: usize = 20_000_000;
+    let Some((_bed, [left, right])) = Bed::pair("links") else { return };
+    let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
+    let (ours, theirs) = joined(&mut a, &mut b, true);
+    let byte = |at: usize| (at / 251 + at) as u8;
+    let read = std::thread::spawn(move || {
+        let (mut at, began) = (0, Instant::now());
+        while !b.is_at_end(theirs) {
+            assert!(began.elapsed() < LONG, "{at} bytes: {:?}", b.counts(theirs));
+            b.wait(SPIN, STEP).unwrap();
+            b.read(theirs, |piece| {
+                let wrong = piece.iter().enumerate().find(|&(i, &got)| got != byte(at + i));
+                assert_eq!(wrong, None, "at {at}");
+                at += piece.len();
+            })
+            .unwrap();
+        }
+        b.close(theirs).unwrap();
+        while b.state(theirs) == Some(State::Open) && began.elapsed() < LONG {
+            b.wait(SPIN, STEP).unwrap();
+        }
+        at
+    });
+    let bytes: Vec<u8> = (0..BYTES).map(byte).collect();
+    let (mut sent, began) = (0, Instant::now());
+    while sent < BYTES {
+        assert!(began.elapsed() < LONG, "{sent} bytes: {:?}", a.counts(ours));
+        let written = a.write(ours, &bytes[sent..]).unwrap();
+        sent += written;
+        if written > 0 {
+            a.turn().unwrap();
+        } else {
+            a.wait(SPIN, STEP).unwrap();
+        }
+    }
+    while a.close(ours).is_err() || a.state(ours) == Some(State::Open) {
+        a.wait(SPIN, STEP).unwrap();
+        assert!(began.elapsed() < LONG, "{:?}", a.counts(ours));
+    }
+    assert_eq!(read.join().unwrap(), BYTES);
+}
