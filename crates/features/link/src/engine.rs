@@ -1,13 +1,18 @@
 //! A node on a carrier.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
-use transport::{Connection, Counts, Handle, Nanos, Node, NodeCounts, NodeSettings, Peer, SendError, State};
+use transport::{
+    Connection, Counts, FREE_PORTS, Handle, Nanos, Node, NodeCounts, NodeSettings, Peer, SendError, State,
+};
 
 use crate::{Carrier, LinkError};
 
 /// Frames that each connection keeps each way, unless another number is asked for.
-const SLOTS: u32 = 256;
+pub(crate) const SLOTS: u32 = 256;
 /// How long a connection without anything to do sleeps at most.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -33,6 +38,16 @@ impl<C: Carrier> Engine<C> {
     /// # Errors
     /// The kernel gives no random numbers.
     pub fn with_slots(carrier: C, name: &str, slots: u32) -> Result<Self, LinkError> {
+        Self::with_ports(carrier, name, slots, FREE_PORTS)
+    }
+
+    /// The same, which gives the ports `ports` to those that ask for none.
+    pub(crate) fn with_ports(
+        carrier: C,
+        name: &str,
+        slots: u32,
+        ports: RangeInclusive<u16>,
+    ) -> Result<Self, LinkError> {
         let mut drawn = [0; 12];
         getrandom::fill(&mut drawn)
             .map_err(|e| LinkError::System { operation: "draw random numbers", source: e.into() })?;
@@ -43,6 +58,7 @@ impl<C: Carrier> Engine<C> {
             payload_max: carrier.payload_max(),
             slots,
             seed: u64::from_ne_bytes(seed),
+            ports,
         };
         Ok(Self { node: Node::new(settings), carrier, began: Instant::now() })
     }
@@ -255,6 +271,11 @@ impl<C: Carrier> Engine<C> {
     /// The nodes that said hello.
     pub fn peers(&self) -> impl Iterator<Item = (&C::Address, &Peer)> {
         self.node.peers()
+    }
+
+    /// The time since a moment of this engine, such as [`Peer::heard`].
+    pub fn since(&self, moment: Nanos) -> Duration {
+        Duration::from_nanos(self.now().saturating_sub(moment))
     }
 
     /// What it has done beside its connections.

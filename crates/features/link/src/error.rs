@@ -28,6 +28,26 @@ pub enum LinkError {
     Short(usize),
     #[error("the connection ended: {0}")]
     Ended(Reason),
+    #[error("no broker serves in this network namespace: start one with `evenkeel link serve INTERFACE`")]
+    NoBroker,
+    #[error("a broker serves in this network namespace already, as process {pid}: `evenkeel link stop` ends it")]
+    Serves { pid: String },
+    #[error("the broker refuses: {why}")]
+    Refused { why: String, source: io::Error },
+    #[error(transparent)]
+    Serve(#[from] serve::ServeError),
+    #[error(transparent)]
+    Program(#[from] bpf::ProgramError),
+    #[error("the file became shorter while it was read: {left} bytes are missing")]
+    Shrank { left: u64 },
+    #[error("the other node takes no file: {why}")]
+    NotTaken { why: String },
+    #[error("the file arrived changed: its SHA-256 is {ours} here and {theirs} there")]
+    Differs { ours: String, theirs: String },
+    #[error("no node {name} answers: `evenkeel link nodes` shows those that do")]
+    NoNode { name: String },
+    #[error("two nodes are called {name}, at {addresses}: name one by its address")]
+    TwoNodes { name: String, addresses: String },
     #[error("all connections are in use")]
     Full,
     #[error("somebody listens on port {0} of this node already")]
@@ -38,10 +58,24 @@ impl Classified for LinkError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoInterface(e) => e.class(),
-            Self::NotEthernet { .. } | Self::Mtu { .. } | Self::Full | Self::Listens(_) => ErrorClass::Lacking,
+            Self::Serve(e) => e.class(),
+            Self::Program(e) => e.class(),
+            Self::NotEthernet { .. }
+            | Self::Mtu { .. }
+            | Self::Full
+            | Self::Listens(_)
+            | Self::NoBroker
+            | Self::NotTaken { .. }
+            | Self::Ended(_)
+            | Self::NoNode { .. }
+            | Self::TwoNodes { .. }
+            | Self::Serves { .. }
+            | Self::Refused { .. } => ErrorClass::Lacking,
             Self::Receive(e) => e.os_error().map_or(ErrorClass::Internal, of_system),
             Self::System { source, .. } => of_system(source),
-            Self::Transmit(_) | Self::Send(_) | Self::Short(_) | Self::Ended(_) => ErrorClass::Internal,
+            Self::Shrank { .. } | Self::Differs { .. } | Self::Transmit(_) | Self::Send(_) | Self::Short(_) => {
+                ErrorClass::Internal
+            }
         }
     }
 }

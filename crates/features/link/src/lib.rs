@@ -2,13 +2,25 @@
 //!
 //! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
+//! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
 
+pub mod broker;
 mod carrier;
+mod claim;
+pub mod copy;
 mod engine;
 mod error;
+mod ports;
 mod raw;
 
-pub use self::{carrier::Carrier, engine::Engine, error::LinkError, raw::Raw};
+pub use self::{
+    broker::Paths,
+    carrier::Carrier,
+    claim::Claim,
+    engine::Engine,
+    error::LinkError,
+    raw::{Raw, Wire},
+};
 pub use transport::{Counts, Handle, NodeCounts, Peer, Reason, SendError, State};
 
 /// The EtherType of the protocol: the first that IEEE 802 leaves to local experiments.

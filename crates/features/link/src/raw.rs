@@ -1,11 +1,15 @@
 //! The protocol as the payload of Ethernet frames, by AF_PACKET.
 
-use std::time::Duration;
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
 
 use host::{
     interface::{index, links},
     netlink::Netlink,
 };
+use serde::{Deserialize, Serialize};
 use sys::{
     packet::{Batch, PacketSocket, Readiness},
     packet_batch::PacketBatch,
@@ -23,29 +27,32 @@ const PAYLOAD_MIN: u32 = 64;
 /// Bytes of the kernel's memory for frames that wait to be read, and to leave.
 const BUFFER: u32 = 8 << 20;
 
-/// Frames on one interface, in its VLAN or untagged.
-#[derive(Debug)]
-pub struct Raw {
-    socket: PacketSocket,
-    batch: Batch,
-    out: PacketBatch,
-    frame: Box<[u8]>,
-    mac: Mac,
-    payload_max: u16,
+/// An interface that carries messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// Its name.
+    pub interface: String,
+    /// Its number.
+    pub index: u32,
+    /// Its Ethernet address.
+    #[serde(with = "text")]
+    pub address: Mac,
+    /// Bytes of the longest payload of a frame behind its headers.
+    pub payload_max: u16,
 }
 
-impl Raw {
-    /// On an interface of this network namespace.
+impl Wire {
+    /// An interface of this network namespace.
     ///
     /// # Errors
-    /// There is none of that name, it carries no Ethernet, or CAP_NET_RAW lacks.
-    pub fn open(interface: &str) -> Result<Self, LinkError> {
+    /// There is none of that name, it carries no Ethernet, or its frames are too short.
+    pub fn of(interface: &str) -> Result<Self, LinkError> {
         let system = |operation| move |source| LinkError::System { operation, source };
         let mut route = Netlink::route().map_err(system("ask the kernel for its interfaces"))?;
         let index = index(interface)?;
         let mut all = links(&mut route).map_err(system("read the interfaces"))?;
         let link = all.remove(&index).unwrap_or_default();
-        let mac: Mac = match link.address.parse() {
+        let address: Mac = match link.address.parse() {
             Ok(mac) if mac != Mac::default() => mac,
             _ => return Err(LinkError::NotEthernet { interface: interface.to_owned() }),
         };
@@ -54,27 +61,88 @@ impl Raw {
             return Err(LinkError::Mtu { interface: interface.to_owned(), mtu: link.mtu, least });
         }
         let payload_max = u16::try_from(link.mtu - HEADER_BYTES as u32).unwrap_or(u16::MAX);
-        let frame_max = ETHERNET_BYTES + HEADER_BYTES + usize::from(payload_max);
+        Ok(Self { interface: interface.to_owned(), index, address, payload_max })
+    }
+
+    fn frame_max(&self) -> usize {
+        ETHERNET_BYTES + HEADER_BYTES + usize::from(self.payload_max)
+    }
+
+    /// A socket that receives its frames of messages, those that `filter` passes, and one that sends.
+    ///
+    /// # Errors
+    /// CAP_NET_RAW lacks.
+    pub(crate) fn sockets(&self, filter: Option<BorrowedFd<'_>>) -> Result<(PacketSocket, PacketBatch), LinkError> {
         let socket = PacketSocket::open()?;
         socket.set_receive_buffer(BUFFER)?;
         socket.set_ignore_outgoing()?;
-        socket.bind_for(index, ETHERTYPE)?;
+        if let Some(filter) = filter {
+            socket.set_filter_ebpf(filter)?;
+            socket.lock_filter()?;
+        }
+        socket.bind_for(self.index, ETHERTYPE)?;
+        Ok((socket, PacketBatch::open(self.index, self.frame_max(), BUFFER as usize)?))
+    }
+}
+
+/// An address as people write it.
+mod text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use wire::Mac;
+
+    pub(super) fn serialize<S: Serializer>(mac: &Mac, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(mac)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mac, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Frames on one interface, in its VLAN or untagged.
+#[derive(Debug)]
+pub struct Raw {
+    wire: Wire,
+    socket: PacketSocket,
+    batch: Batch,
+    out: PacketBatch,
+    frame: Box<[u8]>,
+}
+
+impl Raw {
+    /// All frames of messages on an interface of this network namespace. Where a broker serves, [`crate::Claim`] instead shares them.
+    ///
+    /// # Errors
+    /// As [`Wire::of`]; CAP_NET_RAW lacks.
+    pub fn open(interface: &str) -> Result<Self, LinkError> {
+        let wire = Wire::of(interface)?;
+        let (socket, out) = wire.sockets(None)?;
+        Ok(Self::with(wire, socket, out))
+    }
+
+    /// On sockets that are there.
+    pub(crate) fn with(wire: Wire, socket: PacketSocket, out: PacketBatch) -> Self {
+        let frame_max = wire.frame_max();
         let mut frame = vec![0; frame_max].into_boxed_slice();
-        frame[6..12].copy_from_slice(&mac.0);
+        frame[6..12].copy_from_slice(&wire.address.0);
         frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Ok(Self {
-            socket,
-            batch: Batch::new(BATCH, frame_max),
-            out: PacketBatch::open(index, frame_max, BUFFER as usize)?,
-            frame,
-            mac,
-            payload_max,
-        })
+        Self { socket, batch: Batch::new(BATCH, frame_max), out, frame, wire }
+    }
+
+    /// The same on sockets that another process opened.
+    pub(crate) fn of(wire: Wire, receives: OwnedFd, sends: OwnedFd) -> Self {
+        let out = PacketBatch::of(sends, wire.frame_max());
+        Self::with(wire, receives.into(), out)
+    }
+
+    /// The interface.
+    pub fn wire(&self) -> &Wire {
+        &self.wire
     }
 
     /// The address of this node.
     pub fn address(&self) -> Mac {
-        self.mac
+        self.wire.address
     }
 }
 
@@ -82,7 +150,7 @@ impl Carrier for Raw {
     type Address = Mac;
 
     fn payload_max(&self) -> u16 {
-        self.payload_max
+        self.wire.payload_max
     }
 
     fn everyone(&self) -> &[Mac] {

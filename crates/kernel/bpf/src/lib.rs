@@ -33,6 +33,7 @@ pub mod chain;
 mod counters;
 pub mod filter;
 pub mod link;
+mod port_owner;
 mod program;
 mod route;
 mod send;
@@ -47,6 +48,7 @@ pub use capture::{
     translate::FilterError,
 };
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
+pub use port_owner::PortOwners;
 pub use program::ProgramError;
 pub use route::{
     cpus::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},

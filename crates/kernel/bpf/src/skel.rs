@@ -31,6 +31,7 @@ skeleton!(drops, "/drops.skel.rs");
 skeleton!(flood_end, "/flood_end.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
+skeleton!(port_owner, "/port_owner.skel.rs");
 skeleton!(profile, "/profile.skel.rs");
 skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(route, "/route.skel.rs");

@@ -27,6 +27,7 @@
 pub mod affinity;
 pub mod bpf_program;
 pub mod ethtool;
+pub mod fds;
 pub mod interrupt;
 pub mod link;
 pub mod map_mmap;

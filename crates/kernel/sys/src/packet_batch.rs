@@ -5,7 +5,7 @@
 
 use std::{
     io, mem,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use crate::packet_tx::{PacketTxError, set};
@@ -22,6 +22,12 @@ pub struct PacketBatch {
     frame_max: usize,
     /// Lengths of the frames that wait, in the order of their places.
     lens: Vec<usize>,
+}
+
+impl AsFd for PacketBatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl PacketBatch {
@@ -41,7 +47,12 @@ impl PacketBatch {
         let half = i32::try_from(in_flight / 2).unwrap_or(i32::MAX);
         set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, "SO_SNDBUF", &half)?;
         crate::packet_tx::bind(fd.as_fd(), index)?;
-        Ok(Self { fd, bytes: vec![0; BATCH * frame_max].into(), frame_max, lens: Vec::with_capacity(BATCH) })
+        Ok(Self::of(fd, frame_max))
+    }
+
+    /// A sender on a socket that another process opened by [`PacketBatch::open`].
+    pub fn of(fd: OwnedFd, frame_max: usize) -> Self {
+        Self { fd, bytes: vec![0; BATCH * frame_max].into(), frame_max, lens: Vec::with_capacity(BATCH) }
     }
 
     /// Puts a frame behind those that wait; false if it is too long, or [`BATCH`] wait: [`PacketBatch::flush`] first.

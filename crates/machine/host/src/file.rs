@@ -152,6 +152,18 @@ impl Whole {
         }
     }
 
+    /// Writes a part of it, of which [`Self::write`] writes the last.
+    ///
+    /// # Errors
+    /// [`FileError`]; what stood there is unchanged.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        let file = match &mut self.way {
+            Way::Beside(beside) => &mut beside.file,
+            Way::Direct(file) => file,
+        };
+        file.write_all(bytes).map_err(|source| FileError::io(&self.path, source))
+    }
+
     /// Writes it, syncs it to disk, and gives it its name.
     ///
     /// # Errors

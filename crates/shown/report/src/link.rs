@@ -1,6 +1,9 @@
 //! Messages between nodes as text.
 
-use model::link::LinkNodes;
+use model::{
+    link::{LinkNode, LinkNodes, LinkStatus},
+    units,
+};
 
 use crate::table::Look;
 
@@ -12,5 +15,62 @@ pub fn link_nodes_text(nodes: &LinkNodes, look: Look) -> String {
             nodes.interface
         ));
     }
-    look.table(&["NODE", "ADDRESS"], nodes.nodes.iter().map(|n| vec![n.name.clone(), n.address.clone()]))
+    node_table(&nodes.nodes, look)
+}
+
+fn node_table(nodes: &[LinkNode], look: Look) -> String {
+    look.table(&["NODE", "ADDRESS"], nodes.iter().map(|n| vec![n.name.clone(), n.address.clone()]))
+}
+
+/// A node, the others, its programs.
+pub fn link_text(status: &LinkStatus, look: Look) -> String {
+    let mut text = look.paragraph(&format!(
+        "Node {} serves on {} ({}) for {}, with at most {} bytes in a frame.",
+        status.node,
+        status.interface,
+        status.address,
+        units::nanoseconds(1e9 * status.seconds),
+        status.payload_max
+    ));
+    for other in &status.same_name {
+        text += &look.paragraph(&format!(
+            "{other} has the name {} too. Give one of the two another: `evenkeel link serve --name`.",
+            status.node
+        ));
+    }
+    text += "\n";
+    text += &match status.nodes.as_slice() {
+        [] => look.paragraph("No other node has answered in the last 15 s."),
+        nodes => node_table(nodes, look),
+    };
+    text += "\n";
+    text += &match status.programs.as_slice() {
+        [] => look.paragraph("No program has ports."),
+        programs => look.table(
+            &["PROGRAM", ">PID", ">USER", "LISTENS ON"],
+            programs.iter().map(|p| {
+                let ports = p.listens.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+                vec![p.name.clone(), p.pid.to_string(), p.uid.to_string(), ports]
+            }),
+        ),
+    };
+    let r = &status.refused;
+    let counts = [
+        ("shorter than they say", r.short),
+        ("of another version", r.version),
+        ("of an unknown kind", r.kind),
+        ("changed on their way", r.checksum),
+        ("for a connection that is not there", r.unknown),
+        ("to a port where nobody listens", r.refused),
+        ("to a listener without room", r.busy),
+    ];
+    let counts: Vec<_> = counts.iter().filter(|(_, n)| *n > 0).collect();
+    if !counts.is_empty() {
+        text += "\n";
+        text += &look.table(
+            &["REFUSED FRAMES", ">NUMBER"],
+            counts.iter().map(|(why, n)| vec![(*why).to_owned(), n.to_string()]),
+        );
+    }
+    text
 }

@@ -21,3 +21,72 @@ pub struct LinkNodes {
     /// The nodes, by name.
     pub nodes: Vec<LinkNode>,
 }
+
+/// A program that has ports of this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkProgram {
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// The ports that it listens on.
+    pub listens: Vec<u16>,
+}
+
+/// Frames that belonged to no connection, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LinkRefused {
+    /// Shorter than they say.
+    pub short: u64,
+    /// Of another version of the protocol.
+    pub version: u64,
+    /// Of an unknown kind.
+    pub kind: u64,
+    /// Changed on their way.
+    pub checksum: u64,
+    /// For a connection that is not there.
+    pub unknown: u64,
+    /// Offers to a port where nobody listens.
+    pub refused: u64,
+    /// Offers that a listener had no room for.
+    pub busy: u64,
+}
+
+/// The broker of a node (schema `evenkeel.link.status/1`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// The name of this node.
+    pub node: String,
+    /// The interface to the others.
+    pub interface: String,
+    /// Its Ethernet address.
+    pub address: String,
+    /// Bytes of the longest payload of a frame.
+    pub payload_max: u16,
+    /// Seconds since it began to serve.
+    pub seconds: f64,
+    /// The nodes that answered in the last 15 s.
+    pub nodes: Vec<LinkNode>,
+    /// The programs that have ports.
+    pub programs: Vec<LinkProgram>,
+    /// Addresses of nodes of the same name.
+    pub same_name: Vec<String>,
+    /// Frames that belonged to no connection.
+    pub refused: LinkRefused,
+}
+
+impl LinkStatus {
+    /// The address of the node of that name, or with that address.
+    ///
+    /// # Errors
+    /// The addresses of several nodes of that name; none: there is no such node.
+    pub fn find(&self, node: &str) -> Result<&str, Vec<String>> {
+        let is_meant = |n: &&LinkNode| n.name == node || n.address.eq_ignore_ascii_case(node);
+        match self.nodes.iter().filter(is_meant).collect::<Vec<_>>().as_slice() {
+            [one] => Ok(&one.address),
+            several => Err(several.iter().map(|n| n.address.clone()).collect()),
+        }
+    }
+}

@@ -18,7 +18,7 @@ mod window;
 pub use self::{
     connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
-    node::{Handle, Node, NodeCounts, NodeSettings, Peer},
+    node::{FREE_PORTS, Handle, Node, NodeCounts, NodeSettings, Peer},
     serial::Serial,
 };
 

@@ -3,14 +3,15 @@
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     hash::Hash,
+    ops::RangeInclusive,
 };
 
 use crate::{BadFrame, Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial, Settings, State};
 
 /// Connections of a node at the most.
 const CONNECTIONS_MAX: usize = 1 << 16;
-/// The first port that is given to whoever asks for none.
-const FIRST_FREE_PORT: u16 = 49_152;
+/// The ports that are given to whoever asks for none, unless a node has others: those that IANA registers to nobody.
+pub const FREE_PORTS: RangeInclusive<u16> = 49_152..=u16::MAX;
 
 /// What a node is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct NodeSettings {
     pub slots: u32,
     /// Where numbers that nobody is to guess come from.
     pub seed: u64,
+    /// The ports that it gives to whoever asks for none.
+    pub ports: RangeInclusive<u16>,
 }
 
 /// A connection of this node.
@@ -104,6 +107,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
     pub fn new(settings: NodeSettings) -> Self {
         Self {
             drawn: settings.seed,
+            next_port: *settings.ports.start(),
             settings,
             entries: Vec::new(),
             free: Vec::new(),
@@ -116,7 +120,6 @@ impl<P: Copy + Eq + Hash> Node<P> {
             answer: Vec::new(),
             peers: HashMap::new(),
             counts: NodeCounts::default(),
-            next_port: FIRST_FREE_PORT,
         }
     }
 
@@ -161,10 +164,10 @@ impl<P: Copy + Eq + Hash> Node<P> {
 
     /// Offers a connection to a port of another node; none: there are too many connections, or no port is free.
     pub fn connect(&mut self, now: Nanos, peer: P, peer_port: u16, stream: bool) -> Option<Handle> {
-        let ports = usize::from(u16::MAX - FIRST_FREE_PORT);
-        let port = (0..=ports).find_map(|_| {
+        let port = self.settings.ports.clone().find_map(|_| {
             let port = self.next_port;
-            self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_FREE_PORT);
+            let last = port == *self.settings.ports.end();
+            self.next_port = if last { *self.settings.ports.start() } else { port + 1 };
             (!self.by_ports.contains_key(&(peer, port, peer_port))).then_some(port)
         })?;
         let settings = self.ends(port, peer_port, stream)?;
@@ -344,7 +347,10 @@ impl<P: Copy + Eq + Hash> Node<P> {
 
     fn on_hello(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
         let name = String::from_utf8_lossy(&payload[..payload.len().min(255)]).into_owned();
-        self.peers.insert(peer, Peer { name, epoch: header.epoch, heard: now });
+        // Without a name it only asks.
+        if !name.is_empty() {
+            self.peers.insert(peer, Peer { name, epoch: header.epoch, heard: now });
+        }
         if header.flags.has(Flags::ASK) {
             let name = self.settings.name.clone();
             self.answer(peer, self.reply(Kind::Hello, header), name.as_bytes());

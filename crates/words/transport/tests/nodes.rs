@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use transport::{Handle, Header, Kind, Nanos, Node, NodeSettings, Reason, State};
+use transport::{FREE_PORTS, Handle, Header, Kind, Nanos, Node, NodeSettings, Reason, State};
 
 const PORT: u16 = 7;
 
@@ -16,7 +16,14 @@ struct Cluster {
 
 fn node(at: usize, epoch: u32) -> Node<usize> {
     let name = format!("node{at}");
-    Node::new(NodeSettings { name, epoch, payload_max: 1400, slots: 16, seed: u64::from(epoch) << 8 | at as u64 })
+    Node::new(NodeSettings {
+        name,
+        epoch,
+        payload_max: 1400,
+        slots: 16,
+        seed: u64::from(epoch) << 8 | at as u64,
+        ports: FREE_PORTS,
+    })
 }
 
 impl Cluster {
@@ -191,7 +198,14 @@ fn nodes_tell_their_names() {
 fn a_flood_of_strange_frames_takes_no_memory_beyond_a_bound() {
     let mut node = node(0, 1);
     let header = Header::read(&{
-        let mut other = Node::new(NodeSettings { name: "x".into(), epoch: 9, payload_max: 100, slots: 8, seed: 3 });
+        let mut other = Node::new(NodeSettings {
+            name: "x".into(),
+            epoch: 9,
+            payload_max: 100,
+            slots: 8,
+            seed: 3,
+            ports: FREE_PORTS,
+        });
         other.connect(1, 0usize, 99, false);
         let (_, head, payload) = other.poll(1).expect("the offer");
         [&head[..], payload].concat()

@@ -1,19 +1,27 @@
 //! `evenkeel link`: messages between nodes over plain Ethernet.
 
+mod copy;
+mod serve;
+
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use link::{Engine, Raw};
-use model::link::{LinkNode, LinkNodes};
+use link::{
+    Engine, LinkError, Raw,
+    broker::{self, Answer, Command},
+};
+use model::link::{LinkNode, LinkNodes, LinkStatus};
 use report::Look;
 use sys::privilege::{self, Capability};
 
 use crate::{
-    failure::{Failure, Outcome, print, print_json},
+    failure::{Failure, Outcome, note, print, print_json},
     time::time,
 };
 
 /// Exchange messages between the nodes of an Ethernet, without TCP and without a kernel module.
+///
+/// Start a broker on every node: `evenkeel link serve eth0`. See docs/link.md for what it carries today.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     #[command(subcommand)]
@@ -22,16 +30,31 @@ pub(crate) struct LinkArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    Serve(serve::ServeArgs),
+    Status(StatusArgs),
     Nodes(NodesArgs),
+    Copy(copy::CopyArgs),
+    Stop(StopArgs),
 }
 
-/// Show the nodes that answer on an interface.
+/// Show this node, the others, and the programs that have ports.
+#[derive(Debug, Args)]
+struct StatusArgs {
+    /// Print JSON (schema evenkeel.link.status/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show the nodes that answer.
+///
+///     evenkeel link nodes
+///     evenkeel link nodes eth0
 #[derive(Debug, Args)]
 struct NodesArgs {
-    /// Interface that the nodes are behind.
+    /// Interface that the nodes are behind [default: that of this node's broker].
     #[arg(value_name = "INTERFACE")]
-    interface: String,
-    /// How long to wait for answers.
+    interface: Option<String>,
+    /// Time to wait for answers, where an interface is named.
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = time)]
     wait: Duration,
     /// Print JSON (schema evenkeel.link.nodes/1).
@@ -39,32 +62,81 @@ struct NodesArgs {
     json: bool,
 }
 
+/// End this node's broker.
+#[derive(Debug, Args)]
+struct StopArgs {
+    /// Print JSON (schema evenkeel.link.stop/1).
+    #[arg(long)]
+    json: bool,
+}
+
 /// Does what the action says.
 pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
-    match &args.action {
-        Action::Nodes(args) => nodes(args),
+    let done = match &args.action {
+        Action::Serve(args) => return serve::run(args),
+        Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
+        Action::Copy(args) => copy::run(args),
+        Action::Nodes(args) => known(args),
+        Action::Status(args) => status(args),
+        Action::Stop(args) => stop(args),
+    };
+    match done {
+        Err(LinkError::NoBroker) => {
+            note(LinkError::NoBroker);
+            Ok(Outcome::No)
+        }
+        other => other?,
     }
 }
 
-fn nodes(args: &NodesArgs) -> Result<Outcome, Failure> {
+/// The broker's answer.
+fn asked() -> Result<LinkStatus, LinkError> {
+    match broker::ask(&Command::Status)? {
+        Answer::Status(status) => Ok(*status),
+        Answer::Done => Err(LinkError::NoBroker),
+    }
+}
+
+fn status(args: &StatusArgs) -> Result<Result<Outcome, Failure>, LinkError> {
+    let status = asked()?;
+    let shown = match args.json {
+        true => print_json("link.status", &status),
+        false => print(&report::link_text(&status, Look::of_stdout())),
+    };
+    Ok(shown.map(|()| Outcome::Fine))
+}
+
+fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, LinkError> {
+    broker::end()?;
+    Ok(match args.json {
+        true => print_json("link.stop", &serde_json::json!({ "done": "stopped" })),
+        false => print("The broker has ended. Programs keep their connections, and get no new ones.\n"),
+    }
+    .map(|()| Outcome::Fine))
+}
+
+fn known(args: &NodesArgs) -> Result<Result<Outcome, Failure>, LinkError> {
+    let LinkStatus { interface, nodes, .. } = asked()?;
+    Ok(show(interface, nodes, args.json))
+}
+
+/// Asks on an interface, without a broker.
+fn seen(interface: &str, wait: Duration, json: bool) -> Result<Outcome, Failure> {
     privilege::require("frames of one's own", &[Capability::CAP_NET_RAW])?;
-    let mut engine = Engine::new(Raw::open(&args.interface)?, "")?;
+    let mut engine = Engine::new(Raw::open(interface)?, "")?;
     engine.hello()?;
     let began = Instant::now();
-    while let left = args.wait.saturating_sub(began.elapsed())
+    while let left = wait.saturating_sub(began.elapsed())
         && !left.is_zero()
     {
         engine.wait(Duration::ZERO, left)?;
     }
-    let node = |(address, peer): (&wire::Mac, &link::Peer)| LinkNode {
-        name: peer.name.clone(),
-        address: address.to_string(),
-        epoch: peer.epoch,
-    };
-    let mut nodes: Vec<LinkNode> = engine.peers().map(node).collect();
-    nodes.sort_by(|a, b| (&a.name, &a.address).cmp(&(&b.name, &b.address)));
-    let nodes = LinkNodes { interface: args.interface.clone(), nodes };
-    match args.json {
+    show(interface.to_owned(), broker::nodes(&engine, None), json)
+}
+
+fn show(interface: String, nodes: Vec<LinkNode>, json: bool) -> Result<Outcome, Failure> {
+    let nodes = LinkNodes { interface, nodes };
+    match json {
         true => print_json("link.nodes", &nodes)?,
         false => print(&report::link_nodes_text(&nodes, Look::of_stdout()))?,
     }

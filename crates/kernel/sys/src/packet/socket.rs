@@ -107,6 +107,13 @@ impl AsFd for PacketSocket {
     }
 }
 
+impl From<OwnedFd> for PacketSocket {
+    /// A packet socket that another process opened.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
 impl PacketSocket {
     /// Opens a socket of protocol 0: it receives nothing until [`PacketSocket::bind`].
     pub fn open() -> Result<Self, PacketError> {
@@ -192,6 +199,16 @@ impl PacketSocket {
     /// Takes the filter away: every packet is kept whole.
     pub fn clear_filter(&self) -> Result<(), PacketError> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, "SO_DETACH_FILTER", &0i32)
+    }
+
+    /// Attaches an eBPF filter, in place of an earlier one, atomically. It returns the bytes to keep of a packet.
+    pub fn set_filter_ebpf(&self, program: BorrowedFd<'_>) -> Result<(), PacketError> {
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, "SO_ATTACH_BPF", &program.as_raw_fd())
+    }
+
+    /// Nobody changes the filter any more, whoever has the socket.
+    pub fn lock_filter(&self) -> Result<(), PacketError> {
+        self.set(libc::SOL_SOCKET, libc::SO_LOCK_FILTER, "SO_LOCK_FILTER", &1i32)
     }
 
     /// Gives the group of this socket its choosing program ([`FanoutAlgorithm::ClassicBpf`]): it returns a number, of

@@ -1,0 +1,108 @@
+//! `link serve`: the broker of a node.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering, mpsc},
+    thread,
+};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use link::{
+    Paths,
+    broker::{Broker, BrokerSettings},
+    copy::Receives,
+};
+use nix::unistd::{Group, gethostname};
+use serve::{Signals, control::Listener};
+use sys::privilege::{self, Capability};
+
+use crate::failure::{Failure, Outcome, note};
+
+/// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
+///
+///     evenkeel link serve eth0
+///     evenkeel link serve eth0.7 --name db1 --receive /srv/incoming
+///
+/// Frames of the programs pass the broker by. When it ends, their connections go on.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Interface to the other nodes. For one VLAN name its interface, such as eth0.7.
+    #[arg(value_name = "INTERFACE")]
+    interface: String,
+    /// Name of this node [default: the host's].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Folder below which files of other nodes are written.
+    ///
+    /// Any node on this Ethernet can then write there: nothing proves who it is.
+    #[arg(long, value_name = "PATH")]
+    receive: Option<PathBuf>,
+    /// Group whose programs may have ports [default: root alone].
+    ///
+    /// A program with ports can send any frame on this interface.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+}
+
+pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
+    privilege::require(
+        "a broker for messages between nodes",
+        &[Capability::CAP_NET_RAW, Capability::CAP_NET_ADMIN, Capability::CAP_BPF],
+    )?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => gethostname()
+            .context("cannot read the host's name: give one by --name")
+            .map_err(Failure::lacking)?
+            .to_string_lossy()
+            .into_owned(),
+    };
+    if name.is_empty() || name.len() > 255 || name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':') {
+        return Err(Failure::usage(anyhow!("--name takes 1 to 255 bytes without blanks and colons, not {name:?}")));
+    }
+    let group = args.group.as_deref().map(group).transpose()?;
+    let held = Paths::here().lock()?;
+    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
+    let settings = BrokerSettings { interface: args.interface.clone(), name, group };
+    let mut broker = Broker::start(settings.clone(), &held)?;
+    let (to, requests) = mpsc::channel();
+    let listener = Listener::start(&Paths::here().control(), to)?;
+    let receives = args.receive.as_deref().map(Receives::start).transpose()?;
+    note(format_args!(
+        "{}: node {} serves over AF_PACKET{}",
+        settings.interface,
+        settings.name,
+        args.receive.as_ref().map(|folder| format!("; files come to {}", folder.display())).unwrap_or_default()
+    ));
+    if let Err(error) = ::serve::notify_ready() {
+        note(format_args!("cannot tell systemd that the broker is up: {error}"));
+    }
+    let stop = Arc::clone(&signals.stop);
+    let copies = receives.map(|mut receives| {
+        thread::Builder::new().name("ek-copy".into()).spawn(move || {
+            if let Err(error) = receives.run(&stop, note) {
+                note(format_args!("no more files arrive: {error}"));
+            }
+        })
+    });
+    let ran = broker.run(&requests, &signals.stop, note);
+    signals.stop.store(true, Ordering::Relaxed);
+    if let Some(Ok(thread)) = copies {
+        // It says itself what went wrong.
+        let _ = thread.join();
+    }
+    drop(listener);
+    drop(broker);
+    drop(held);
+    note("the broker has ended; connections of programs go on");
+    ran?;
+    Ok(Outcome::Fine)
+}
+
+fn group(name: &str) -> Result<u32, Failure> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        _ => Err(Failure::usage(anyhow!("there is no group {name}: make it with `groupadd {name}`"))),
+    }
+}

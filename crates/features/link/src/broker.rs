@@ -1,0 +1,306 @@
+//! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::{DirBuilderExt, PermissionsExt, chown},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use model::link::{LinkNode, LinkRefused, LinkStatus};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
+};
+use serde::{Deserialize, Serialize};
+use serve::{Lock, ServeError, control::Request};
+use sys::owner::trusted_folder;
+use transport::NodeCounts;
+
+use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, ports::Ports};
+
+const RUN: &str = "/run/evenkeel";
+/// How long a question may wait, and the end.
+const TURN: Duration = Duration::from_millis(20);
+/// A broker that was asked to end may take so long to.
+const END: Duration = Duration::from_secs(5);
+/// How often all nodes are asked for their names.
+const HELLO: Duration = Duration::from_secs(5);
+/// A node that has not answered for so long is not shown any more.
+const HEARD: Duration = Duration::from_secs(15);
+
+/// What the broker is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// How it is.
+    Status,
+    /// To end.
+    Stop,
+}
+
+/// What it answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// How it is.
+    Status(Box<LinkStatus>),
+    /// Done.
+    Done,
+}
+
+/// Where the broker of a network namespace has its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths(PathBuf);
+
+impl Paths {
+    /// Of this network namespace, which has one broker.
+    pub fn here() -> Self {
+        Self(Path::new(RUN).join(format!("link@{}", host::namespace::own().unwrap_or(0))))
+    }
+
+    /// Where it answers commands.
+    pub fn control(&self) -> PathBuf {
+        self.0.join("control")
+    }
+
+    /// Where programs ask for ports.
+    pub(crate) fn claims(&self) -> PathBuf {
+        self.0.join("claims")
+    }
+
+    /// Takes the lock; it is given back, and the files are gone, when it is dropped.
+    ///
+    /// # Errors
+    /// Another broker has it; the folder cannot be made or is somebody else's.
+    pub fn lock(&self) -> Result<Held, LinkError> {
+        let failed = |source| LinkError::System { operation: "make a folder in /run/evenkeel", source };
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.0).map_err(failed)?;
+        trusted_folder(&self.0).map_err(failed)?;
+        match serve::lock(&self.0.join("lock")) {
+            Err(ServeError::Locked { pid, .. }) => Err(LinkError::Serves { pid }),
+            lock => Ok(Held { paths: self.clone(), _lock: lock? }),
+        }
+    }
+}
+
+/// The lock of the one broker of this network namespace.
+#[derive(Debug)]
+pub struct Held {
+    paths: Paths,
+    _lock: Lock,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for file in ["control", "claims", "lock"] {
+            // What is not there any more need not go.
+            let _ = fs::remove_file(self.paths.0.join(file));
+        }
+        let _ = fs::remove_dir(&self.paths.0);
+    }
+}
+
+/// Asks the broker of this network namespace.
+///
+/// # Errors
+/// [`LinkError::NoBroker`] if there is none; it does not answer.
+pub fn ask(command: &Command) -> Result<Answer, LinkError> {
+    serve::control::ask(&Paths::here().control(), command)?.ok_or(LinkError::NoBroker)
+}
+
+/// Ends the broker of this network namespace; it is gone when this comes back. One that does not answer is killed.
+///
+/// # Errors
+/// [`LinkError::NoBroker`] if there is none; it cannot be ended.
+pub fn end() -> Result<(), LinkError> {
+    match ask(&Command::Stop) {
+        Err(LinkError::Serve(silent @ ServeError::Silent { .. })) => {
+            serve::control::end_silent(silent)?;
+        }
+        answer => drop(answer?),
+    }
+    let asked = Instant::now();
+    // Its lock is free once it is gone.
+    loop {
+        match Paths::here().lock() {
+            Err(LinkError::Serves { .. }) if asked.elapsed() < END => thread::sleep(TURN),
+            lock => return lock.map(drop),
+        }
+    }
+}
+
+/// What a broker is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerSettings {
+    /// The interface to the other nodes.
+    pub interface: String,
+    /// The name of this node.
+    pub name: String,
+    /// The group whose programs may have ports; none: root's alone.
+    ///
+    /// They can send any frame on that interface.
+    pub group: Option<u32>,
+}
+
+/// A broker that serves.
+#[derive(Debug)]
+pub struct Broker {
+    settings: BrokerSettings,
+    wire: Wire,
+    engine: Engine<Raw>,
+    ports: Arc<Ports>,
+    stop: Arc<AtomicBool>,
+    claims: Option<JoinHandle<()>>,
+    began: Instant,
+    /// Nodes that the name of this one was heard from, too.
+    named_alike: Vec<String>,
+}
+
+impl Broker {
+    /// Begins to answer other nodes, and programs of this one.
+    ///
+    /// # Errors
+    /// CAP_NET_RAW or CAP_BPF lacks; the interface carries no messages.
+    pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
+        let wire = Wire::of(&settings.interface)?;
+        let ports = Arc::new(Ports::new(wire.clone(), &settings.name)?);
+        let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
+        let engine = Engine::with_ports(Raw::with(wire.clone(), socket, out), &settings.name, SLOTS, 0..=0)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let claims = listen_for_claims(&held.paths.claims(), settings.group, &ports, &stop)?;
+        let began = Instant::now();
+        Ok(Self { settings, wire, engine, ports, stop, claims: Some(claims), began, named_alike: Vec::new() })
+    }
+
+    /// Serves until `stop` is set or somebody asks it to end; tells of what happens.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn run(
+        &mut self,
+        requests: &Receiver<Request<Command, Answer>>,
+        stop: &AtomicBool,
+        mut told: impl FnMut(String),
+    ) -> Result<(), LinkError> {
+        let mut asked: Option<Instant> = None;
+        while !stop.load(Ordering::Relaxed) {
+            if asked.is_none_or(|at| at.elapsed() >= HELLO) {
+                self.engine.hello()?;
+                asked = Some(Instant::now());
+            }
+            self.engine.wait(Duration::ZERO, TURN)?;
+            for (command, to) in requests.try_iter() {
+                let answer = match command {
+                    Command::Status => Answer::Status(Box::new(self.status())),
+                    Command::Stop => {
+                        stop.store(true, Ordering::Relaxed);
+                        Answer::Done
+                    }
+                };
+                // Whoever asked may have gone.
+                let _ = to.send(answer);
+            }
+            for other in self.same_name() {
+                if !self.named_alike.contains(&other) {
+                    told(format!(
+                        "{other} has the name {} too: give one of them another by --name",
+                        self.settings.name
+                    ));
+                    self.named_alike.push(other);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn same_name(&self) -> Vec<String> {
+        let alike = self.engine.peers().filter(|(_, peer)| peer.name == self.settings.name);
+        alike.map(|(address, _)| address.to_string()).collect()
+    }
+
+    fn status(&self) -> LinkStatus {
+        LinkStatus {
+            node: self.settings.name.clone(),
+            interface: self.wire.interface.clone(),
+            address: self.wire.address.to_string(),
+            payload_max: self.wire.payload_max,
+            seconds: self.began.elapsed().as_secs_f64(),
+            nodes: nodes(&self.engine, Some(HEARD)),
+            programs: self.ports.programs(),
+            same_name: self.same_name(),
+            refused: refused(self.engine.node_counts()),
+        }
+    }
+}
+
+fn refused(counts: NodeCounts) -> LinkRefused {
+    let NodeCounts { short, version, kind, checksum, unknown, refused, busy } = counts;
+    LinkRefused { short, version, kind, checksum, unknown, refused, busy }
+}
+
+/// The nodes that said hello, by name; those alone that did within `within`.
+pub fn nodes(engine: &Engine<Raw>, within: Option<Duration>) -> Vec<LinkNode> {
+    let is_shown = |heard: Duration| within.is_none_or(|within| heard <= within);
+    let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && is_shown(engine.since(peer.heard)));
+    let node = |(address, peer): (&wire::Mac, &transport::Peer)| LinkNode {
+        name: peer.name.clone(),
+        address: address.to_string(),
+        epoch: peer.epoch,
+    };
+    let mut nodes: Vec<LinkNode> = heard.map(node).collect();
+    nodes.sort_by(|a, b| (&a.name, &a.address).cmp(&(&b.name, &b.address)));
+    nodes
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.claims.take() {
+            // It only listens.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen_for_claims(
+    path: &Path,
+    group: Option<u32>,
+    ports: &Arc<Ports>,
+    stop: &Arc<AtomicBool>,
+) -> Result<JoinHandle<()>, LinkError> {
+    let failed = |source| LinkError::System { operation: "listen for programs in /run/evenkeel", source };
+    // The lock is ours: what is there is of one that was killed.
+    let _ = fs::remove_file(path);
+    let listener = claims_socket(path, group).map_err(failed)?;
+    let (ports, stop) = (Arc::clone(ports), Arc::clone(stop));
+    let listens = move || {
+        while !stop.load(Ordering::Relaxed) {
+            let mut waits = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            let time = PollTimeout::try_from(TURN).unwrap_or(PollTimeout::ZERO);
+            if poll(&mut waits, time).unwrap_or(0) > 0
+                && let Ok(fd) = sys::fds::accept(&listener)
+            {
+                // A program that finds no thread asks again.
+                let _ = ports.serve(fd);
+            }
+        }
+    };
+    thread::Builder::new().name("ek-claims".into()).spawn(listens).map_err(failed)
+}
+
+fn claims_socket(path: &Path, group: Option<u32>) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(if group.is_some() { 0o660 } else { 0o600 }))?;
+    chown(path, None, group)?;
+    listen(&fd, Backlog::new(64)?)?;
+    Ok(fd)
+}

@@ -1,0 +1,163 @@
+//! What a program and the broker of its node say to each other when the program wants ports of its own: its frames then pass the broker by.
+//!
+//! A message is a packet of a Unix socket: a line of JSON, and with [`Told::Ports`] the two packet sockets.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    cmsg_space,
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg,
+        sendmsg, socket,
+    },
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS};
+
+/// Bytes of the longest message.
+const MESSAGE_MAX: usize = 4096;
+
+/// What a program asks the broker for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Ports to connect from, and sockets for them.
+    Ports,
+    /// Frames for this port, too: it listens there.
+    Listen(u16),
+    /// It listens there no longer.
+    Leave(u16),
+}
+
+/// What the broker answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Told {
+    /// The ports, and what carries the frames.
+    Ports { first: u16, last: u16, wire: Wire, node: String },
+    /// Done.
+    Done,
+    /// Not done: an error number, and why.
+    Refused(i32, String),
+}
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) struct Talk(OwnedFd);
+
+impl Talk {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    fn connect(path: &Path) -> io::Result<Self> {
+        let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(Self(fd))
+    }
+
+    /// Sends a message, and descriptors with it.
+    pub(crate) fn say(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
+        let text = serde_json::to_vec(message)?;
+        let rights = [ControlMessage::ScmRights(with)];
+        let rights = if with.is_empty() { &[][..] } else { &rights };
+        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&text)], rights, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(())
+    }
+
+    /// Waits for the next message, and the descriptors that came with it; none: the other end is gone.
+    pub(crate) fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        let mut text = [0; MESSAGE_MAX];
+        let mut space = cmsg_space!([i32; 2]);
+        let mut places = [IoSliceMut::new(&mut text)];
+        let heard = loop {
+            match recvmsg::<()>(self.0.as_raw_fd(), &mut places, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(heard) => break heard,
+            }
+        };
+        let bytes = heard.bytes;
+        let fds = sys::fds::received(heard.cmsgs()?.filter_map(|message| match message {
+            ControlMessageOwned::ScmRights(fds) => Some(fds),
+            _ => None,
+        }));
+        if bytes == 0 {
+            return Ok(None);
+        }
+        Ok(Some((serde_json::from_slice(&text[..bytes])?, fds)))
+    }
+}
+
+/// Ports of this node that a program has for itself, by the leave of its broker. They go back when it is dropped, or the program ends.
+#[derive(Debug)]
+pub struct Claim {
+    talk: Talk,
+}
+
+impl Claim {
+    /// Asks the broker of this network namespace for ports, and makes an engine of them.
+    ///
+    /// # Errors
+    /// No broker serves here, or it refuses.
+    pub fn take() -> Result<(Self, Engine<Raw>), LinkError> {
+        Self::take_at(&crate::Paths::here())
+    }
+
+    pub(crate) fn take_at(paths: &crate::Paths) -> Result<(Self, Engine<Raw>), LinkError> {
+        let talk = match Talk::connect(&paths.claims()) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                return Err(LinkError::NoBroker);
+            }
+            talk => talk.map_err(failed("ask the broker for ports"))?,
+        };
+        let claim = Self { talk };
+        let (told, fds) = claim.ask(&Ask::Ports)?;
+        let Ok([receives, sends]) = <[OwnedFd; 2]>::try_from(fds) else {
+            return Err(strange());
+        };
+        let Told::Ports { first, last, wire, node } = told else { return Err(strange()) };
+        let engine = Engine::with_ports(Raw::of(wire, receives, sends), &node, SLOTS, first..=last)?;
+        Ok((claim, engine))
+    }
+
+    /// Has frames for a port come here.
+    ///
+    /// # Errors
+    /// Another program listens there, or it is below 1024 and this one is not root's.
+    pub fn listen(&self, port: u16) -> Result<(), LinkError> {
+        self.ask(&Ask::Listen(port)).map(drop)
+    }
+
+    /// Gives such a port back.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn leave(&self, port: u16) -> Result<(), LinkError> {
+        self.ask(&Ask::Leave(port)).map(drop)
+    }
+
+    fn ask(&self, what: &Ask) -> Result<(Told, Vec<OwnedFd>), LinkError> {
+        let failed = failed("talk to the broker");
+        self.talk.say(what, &[]).map_err(&failed)?;
+        match self.talk.hear().map_err(&failed)? {
+            None => Err(LinkError::NoBroker),
+            Some((Told::Refused(number, why), _)) => {
+                Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })
+            }
+            Some(told) => Ok(told),
+        }
+    }
+}
+
+fn strange() -> LinkError {
+    failed("talk to the broker")(io::Error::other("it answered something else; is it of another version?"))
+}
+
+fn failed(operation: &'static str) -> impl Fn(io::Error) -> LinkError {
+    move |source| LinkError::System { operation, source }
+}

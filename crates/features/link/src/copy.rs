@@ -1,0 +1,318 @@
+//! Files from node to node: a stream of a line that names the file, its bytes, and a line that comes back.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read},
+    path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use host::file::{PRIVATE, Whole};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use transport::{Handle, Reason, State};
+use wire::Mac;
+
+use crate::{Claim, Engine, LinkError, Raw};
+
+/// The port that files come to.
+pub const PORT: u16 = 1;
+/// Actively waited for before a wait sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+const TURN: Duration = Duration::from_millis(20);
+/// Connections that wait to be accepted.
+const WAITING: usize = 16;
+/// Bytes of the line that names a file at the most.
+const LINE_MAX: usize = 8192;
+/// Bytes that are read of a file at once.
+const PIECE: usize = 1 << 18;
+/// An ended connection is still answered for so long.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// What the sender says of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Head {
+    /// Where it goes, below the folder of the receiver.
+    path: String,
+    bytes: u64,
+}
+
+/// What the receiver says in the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Reply {
+    Written { sha256: String },
+    Failed { why: String },
+}
+
+/// A file that arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Bytes of it.
+    pub bytes: u64,
+    /// The SHA-256 that both ends made of it.
+    pub sha256: String,
+    /// Nanoseconds from the offer of the connection to the word that the file is on disk.
+    pub ns: u64,
+}
+
+/// Sends a file to `path` below the folder of a node that receives files; `sent` hears how many bytes have left so far.
+///
+/// # Errors
+/// The file cannot be read or changes meanwhile; the node takes no files, or refuses this one; it goes away.
+pub fn send(
+    to: Mac,
+    mut file: impl Read,
+    bytes: u64,
+    path: &str,
+    mut sent: impl FnMut(u64),
+) -> Result<Copied, LinkError> {
+    let (_claim, mut engine) = Claim::take()?;
+    let began = Instant::now();
+    let stream = engine.connect(to, PORT, true)?;
+    while engine.state(stream) == Some(State::Opening) {
+        engine.wait(SPIN, TURN)?;
+    }
+    if engine.state(stream) == Some(State::Failed(Reason::Refused)) {
+        let why = "it receives none: start its broker with `evenkeel link serve --receive FOLDER`".to_owned();
+        return Err(LinkError::NotTaken { why });
+    }
+    let mut head = serde_json::to_vec(&Head { path: path.to_owned(), bytes }).map_err(|e| failed(e.into()))?;
+    head.push(b'\n');
+    let mut hash = Sha256::new();
+    let mut reply = Vec::new();
+    let mut out = Out { engine: &mut engine, stream, reply: &mut reply };
+    let mut goes_on = out.send(&head)?;
+    let mut piece = vec![0; PIECE];
+    let mut left = bytes;
+    while left > 0 && goes_on {
+        let most = piece.len().min(usize::try_from(left).unwrap_or(PIECE));
+        let read = file.read(&mut piece[..most]).map_err(failed)?;
+        if read == 0 {
+            return Err(LinkError::Shrank { left });
+        }
+        hash.update(&piece[..read]);
+        goes_on = out.send(&piece[..read])?;
+        left -= read as u64;
+        sent(bytes - left);
+    }
+    let reply = loop {
+        if let Some(end) = reply.iter().position(|&b| b == b'\n') {
+            break serde_json::from_slice::<Reply>(&reply[..end]).map_err(|e| failed(e.into()))?;
+        }
+        engine.read(stream, |bytes| reply.extend_from_slice(bytes))?;
+        engine.wait(SPIN, TURN)?;
+    };
+    let ns = began.elapsed().as_nanos() as u64;
+    linger(&mut engine, stream)?;
+    let ours = hex(&hash.finalize());
+    match reply {
+        Reply::Failed { why } => Err(LinkError::NotTaken { why }),
+        Reply::Written { sha256 } if sha256 != ours => Err(LinkError::Differs { ours, theirs: sha256 }),
+        Reply::Written { sha256 } => Ok(Copied { bytes, sha256, ns }),
+    }
+}
+
+/// The way out, which hears whether the other end has had enough.
+struct Out<'a> {
+    engine: &'a mut Engine<Raw>,
+    stream: Handle,
+    reply: &'a mut Vec<u8>,
+}
+
+impl Out<'_> {
+    /// Sends all of it; false: the receiver has said something before it had all, which is why it failed.
+    fn send(&mut self, mut bytes: &[u8]) -> Result<bool, LinkError> {
+        while !bytes.is_empty() {
+            let written = self.engine.write(self.stream, bytes)?;
+            bytes = &bytes[written..];
+            match written {
+                0 => self.engine.wait(SPIN, TURN)?,
+                _ => self.engine.turn()?,
+            };
+            let reply = &mut *self.reply;
+            self.engine.read(self.stream, |bytes| reply.extend_from_slice(bytes))?;
+            if !self.reply.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Closes, and turns until the other end has closed too.
+fn linger(engine: &mut Engine<Raw>, stream: Handle) -> Result<(), LinkError> {
+    let began = Instant::now();
+    while engine.close(stream).is_err() || engine.state(stream) == Some(State::Open) {
+        if began.elapsed() > LINGER {
+            break;
+        }
+        engine.wait(SPIN, TURN)?;
+    }
+    Ok(())
+}
+
+fn failed(source: io::Error) -> LinkError {
+    LinkError::System { operation: "read the file", source }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Receives files below a folder.
+#[derive(Debug)]
+pub struct Receives {
+    folder: PathBuf,
+    _claim: Claim,
+    engine: Engine<Raw>,
+    files: HashMap<Handle, File>,
+}
+
+/// A file on its way in.
+#[derive(Debug)]
+enum File {
+    /// Its line is not whole yet.
+    Named(Vec<u8>),
+    Comes {
+        to: Whole,
+        hash: Sha256,
+        left: u64,
+    },
+    /// The answer; as much of it as was written.
+    Answered(Vec<u8>, usize),
+}
+
+impl Receives {
+    /// Files come to below `folder` from now on. The broker of this namespace has to serve.
+    ///
+    /// # Errors
+    /// There is no such folder; no broker serves; somebody else receives.
+    pub fn start(folder: &Path) -> Result<Self, LinkError> {
+        let system = |source| LinkError::System { operation: "find the folder for files", source };
+        let folder = folder.canonicalize().map_err(system)?;
+        let (claim, mut engine) = Claim::take()?;
+        claim.listen(PORT)?;
+        engine.listen(PORT, true, WAITING)?;
+        Ok(Self { folder, _claim: claim, engine, files: HashMap::new() })
+    }
+
+    /// Receives until `stop` is set; tells of each file.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
+        while !stop.load(Ordering::Relaxed) {
+            self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { SPIN }, TURN)?;
+            while let Some(new) = self.engine.accept(PORT) {
+                self.files.insert(new, File::Named(Vec::new()));
+            }
+            let (engine, folder) = (&mut self.engine, &self.folder);
+            self.files.retain(|&stream, file| match turn(engine, stream, file, folder, &mut told) {
+                Ok(goes_on) => goes_on,
+                Err(error) => {
+                    told(format!("a file did not arrive: {error}"));
+                    false
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Takes what came of one file; false: it is done.
+fn turn(
+    engine: &mut Engine<Raw>,
+    stream: Handle,
+    file: &mut File,
+    folder: &Path,
+    told: &mut impl FnMut(String),
+) -> Result<bool, LinkError> {
+    if engine.state(stream).is_none() {
+        return Ok(false);
+    }
+    engine.read(stream, |bytes| file.take(bytes, folder, told))?;
+    file.is_complete(told);
+    if let File::Answered(answer, written) = file {
+        *written += match *written < answer.len() {
+            true => engine.write(stream, &answer[*written..])?,
+            false => 0,
+        };
+        // What follows of a refused file is read and dropped until its sender closes.
+        if *written == answer.len() && engine.is_at_end(stream) && engine.close(stream).is_ok() {
+            return Ok(false);
+        }
+    } else if engine.is_at_end(stream) {
+        told("a file did not arrive: its sender ended before it was whole".to_owned());
+        let _ = engine.close(stream);
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+impl File {
+    fn take(&mut self, mut bytes: &[u8], folder: &Path, told: &mut impl FnMut(String)) {
+        if let Self::Named(line) = self {
+            let end = bytes.iter().position(|&b| b == b'\n');
+            line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+            let Some(end) = end else {
+                if line.len() > LINE_MAX {
+                    self.answer(Err("the line that names the file is too long".to_owned()), told);
+                }
+                return;
+            };
+            bytes = &bytes[end + 1..];
+            match open(line, folder) {
+                Ok((to, left)) => *self = Self::Comes { to, hash: Sha256::new(), left },
+                Err(why) => self.answer(Err(why), told),
+            }
+        }
+        if let Self::Comes { to, hash, left } = self {
+            let bytes = &bytes[..bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
+            hash.update(bytes);
+            *left -= bytes.len() as u64;
+            if let Err(error) = to.put(bytes) {
+                self.answer(Err(error.to_string()), told);
+            }
+        }
+    }
+
+    /// Gives the file its name once it is whole.
+    fn is_complete(&mut self, told: &mut impl FnMut(String)) {
+        if !matches!(self, Self::Comes { left: 0, .. }) {
+            return;
+        }
+        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Named(Vec::new())) {
+            let done = to.write(&[]).map(|()| hex(&hash.finalize())).map_err(|e| e.to_string());
+            self.answer(done, told);
+        }
+    }
+
+    fn answer(&mut self, done: Result<String, String>, told: &mut impl FnMut(String)) {
+        let reply = match done {
+            Ok(sha256) => {
+                told(format!("a file arrived; its SHA-256 is {sha256}"));
+                Reply::Written { sha256 }
+            }
+            Err(why) => {
+                told(format!("a file was refused: {why}"));
+                Reply::Failed { why }
+            }
+        };
+        let mut line = serde_json::to_vec(&reply).unwrap_or_default();
+        line.push(b'\n');
+        *self = Self::Answered(line, 0);
+    }
+}
+
+/// The file that a line names, below the folder and nowhere else.
+fn open(line: &[u8], folder: &Path) -> Result<(Whole, u64), String> {
+    let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is not one".to_owned())?;
+    let path = Path::new(&head.path);
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !is_below || path.file_name().is_none() {
+        return Err(format!("{} leads out of the folder for files, or names none", head.path));
+    }
+    let whole = Whole::plain(&folder.join(path), PRIVATE).map_err(|e| e.to_string())?;
+    Ok((whole, head.bytes))
+}

@@ -1,0 +1,188 @@
+//! Which program of this node has which ports.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use bpf::PortOwners;
+use model::link::LinkProgram;
+use nix::{
+    errno::Errno,
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+};
+
+use crate::{
+    LinkError, Wire,
+    claim::{Ask, Talk, Told},
+};
+
+/// Ports that a program connects from.
+const BLOCK: u16 = 64;
+/// The first of them all.
+const FIRST: u16 = *transport::FREE_PORTS.start();
+/// Below this only root listens, as with TCP.
+const PRIVILEGED: u16 = 1024;
+
+/// All programs of a node and their ports.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    owners: PortOwners,
+    wire: Wire,
+    node: String,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    /// Blocks that nobody has, the one that was given back last at the end: what comes late for its old owner meets no new one.
+    free: VecDeque<u16>,
+    /// By the port listened on, the block of who listens.
+    listening: BTreeMap<u16, u16>,
+    programs: BTreeMap<u16, LinkProgram>,
+}
+
+impl Ports {
+    pub(crate) fn new(wire: Wire, node: &str) -> Result<Self, LinkError> {
+        let taken = Taken {
+            free: (0..=(u16::MAX - FIRST) / BLOCK).collect(),
+            listening: BTreeMap::new(),
+            programs: BTreeMap::new(),
+        };
+        Ok(Self { owners: PortOwners::new()?, wire, node: node.to_owned(), taken: Mutex::new(taken) })
+    }
+
+    /// What passes the frames that are for nobody else.
+    pub(crate) fn rest(&self) -> impl AsFd {
+        self.owners.rest()
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The programs that have ports.
+    pub(crate) fn programs(&self) -> Vec<LinkProgram> {
+        self.taken().programs.values().cloned().collect()
+    }
+
+    /// Serves a program on a thread of its own, until it is gone.
+    pub(crate) fn serve(self: &Arc<Self>, stream: OwnedFd) -> io::Result<()> {
+        let ports = Arc::clone(self);
+        thread::Builder::new().name("ek-claim".into()).spawn(move || {
+            // Whoever talks otherwise is not answered.
+            let _ = ports.talk(stream);
+        })?;
+        Ok(())
+    }
+
+    fn talk(self: Arc<Self>, stream: OwnedFd) -> Result<(), LinkError> {
+        let failed = |source| LinkError::System { operation: "talk to a program", source };
+        let who = getsockopt(&stream, PeerCredentials).map_err(|e| failed(e.into()))?;
+        let talk = Talk::new(stream);
+        let mut block = None;
+        while let Some((ask, _)) = talk.hear::<Ask>().map_err(failed)? {
+            let answer = match (&block, ask) {
+                (None, Ask::Ports) => match self.block(who.pid(), who.uid()) {
+                    None => Told::Refused(Errno::EADDRNOTAVAIL as i32, "all ports of this node are taken".to_owned()),
+                    Some(taken) => {
+                        let taken = block.insert(taken);
+                        let owner = taken.owner();
+                        let filter = self.owners.filter(owner)?;
+                        let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;
+                        let (first, last) = taken.range();
+                        for port in first..=last {
+                            self.owners.set(port, owner)?;
+                        }
+                        let told = Told::Ports { first, last, wire: self.wire.clone(), node: self.node.clone() };
+                        talk.say(&told, &[receives.as_fd().as_raw_fd(), sends.as_fd().as_raw_fd()]).map_err(failed)?;
+                        continue;
+                    }
+                },
+                (Some(block), Ask::Listen(port)) => self.listen(block, port, who.uid() == 0)?,
+                (Some(block), Ask::Leave(port)) => {
+                    self.leave(block.at, port)?;
+                    Told::Done
+                }
+                _ => Told::Refused(Errno::EPROTO as i32, "ports come first, and once".to_owned()),
+            };
+            talk.say(&answer, &[]).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn block(self: &Arc<Self>, pid: i32, uid: u32) -> Option<Block> {
+        let mut taken = self.taken();
+        let at = taken.free.pop_front()?;
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let program = LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new() };
+        taken.programs.insert(at, program);
+        Some(Block { at, ports: Arc::clone(self) })
+    }
+
+    fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
+        let mut taken = self.taken();
+        Ok(match taken.listening.get(&port) {
+            _ if port == 0 || port >= FIRST => {
+                Told::Refused(Errno::EADDRNOTAVAIL as i32, format!("programs listen on ports from 1 to {}", FIRST - 1))
+            }
+            _ if port < PRIVILEGED && !is_root => {
+                Told::Refused(Errno::EACCES as i32, format!("only root listens below {PRIVILEGED}"))
+            }
+            Some(_) => Told::Refused(Errno::EADDRINUSE as i32, format!("somebody listens on port {port} already")),
+            None => {
+                self.owners.set(port, block.owner())?;
+                taken.listening.insert(port, block.at);
+                if let Some(program) = taken.programs.get_mut(&block.at) {
+                    program.listens.push(port);
+                }
+                Told::Done
+            }
+        })
+    }
+
+    fn leave(&self, at: u16, port: u16) -> Result<(), LinkError> {
+        let mut taken = self.taken();
+        if taken.listening.get(&port) == Some(&at) {
+            taken.listening.remove(&port);
+            if let Some(program) = taken.programs.get_mut(&at) {
+                program.listens.retain(|&other| other != port);
+            }
+            self.owners.set(port, 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// The ports that one program connects from.
+struct Block {
+    at: u16,
+    ports: Arc<Ports>,
+}
+
+impl Block {
+    fn owner(&self) -> u32 {
+        u32::from(self.at) + 1
+    }
+
+    fn range(&self) -> (u16, u16) {
+        (FIRST + self.at * BLOCK, FIRST + self.at * BLOCK + (BLOCK - 1))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut taken = self.ports.taken();
+        let program = taken.programs.remove(&self.at);
+        let (first, last) = self.range();
+        for port in (first..=last).chain(program.into_iter().flat_map(|program| program.listens)) {
+            taken.listening.remove(&port);
+            // Owner 0 tells the others that nobody is there any more.
+            let _ = self.ports.owners.set(port, 0);
+        }
+        taken.free.push_back(self.at);
+    }
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which of the packet sockets of a node gets a frame of messages between nodes (docs/link-protocol.md): the owner of the port it is for. */
+#include "lib/common.h"
+
+/* Where the port of the receiving application is, behind an Ethernet header. */
+#define TO_PORT (14 + 6)
+
+/* By port, in the order of the wire: its owner, of whom 0 has what nobody else has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} port_owners SEC(".maps");
+
+/* Whose socket this is. */
+const volatile __u32 owner = 0;
+
+SEC("socket")
+int port_owner(struct __sk_buff *skb)
+{
+	__u16 port = 0;
+	__u32 key;
+	__u32 *found;
+
+	/* A frame too short for a port is for who counts such. */
+	if (bpf_skb_load_bytes(skb, TO_PORT, &port, sizeof(port)))
+		return owner ? 0 : skb->len;
+	key = bpf_ntohs(port);
+	found = bpf_map_lookup_elem(&port_owners, &key);
+	return found && *found == owner ? (int)skb->len : 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,62 @@
+//! The program by which the packet sockets of a node share its frames: each gets those for the ports that it owns.
+
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::{
+    program::{Program, ProgramError, to_io},
+    skel::port_owner::PortOwnerSkelBuilder,
+};
+
+const PROGRAM: Program = Program("port_owner");
+
+/// Who owns each port of a node. Owner 0 has all that nobody else has.
+#[derive(Debug)]
+pub struct PortOwners {
+    map: MapHandle,
+    filter: OwnedFd,
+}
+
+impl PortOwners {
+    /// All ports belong to owner 0.
+    ///
+    /// # Errors
+    /// The kernel refuses the program: CAP_BPF lacks, or memory.
+    pub fn new() -> Result<Self, ProgramError> {
+        let mut object = MaybeUninit::uninit();
+        let skel = PROGRAM.load(PROGRAM.open::<PortOwnerSkelBuilder>(&mut object)?)?;
+        Ok(Self { map: PROGRAM.map(&skel.maps.port_owners)?, filter: PROGRAM.descriptor(&skel.progs.port_owner)? })
+    }
+
+    /// The filter of owner 0 (SO_ATTACH_BPF).
+    pub fn rest(&self) -> impl AsFd {
+        self.filter.as_fd()
+    }
+
+    /// The filter of another owner.
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub fn filter(&self, owner: u32) -> Result<OwnedFd, ProgramError> {
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<PortOwnerSkelBuilder>(&mut object)?;
+        open.maps.port_owners.reuse_fd(self.map.as_fd()).map_err(|e| PROGRAM.refused(e))?;
+        if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+            constants.owner = owner;
+        }
+        PROGRAM.descriptor(&PROGRAM.load(open)?.progs.port_owner)
+    }
+
+    /// Gives a port to an owner, from the next frame on.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set(&self, port: u16, owner: u32) -> Result<(), ProgramError> {
+        let done = self.map.update(&u32::from(port).to_ne_bytes(), &owner.to_ne_bytes(), MapFlags::ANY);
+        done.map_err(|e| PROGRAM.failed("give a port to its owner", to_io(&e)))
+    }
+}

@@ -1,0 +1,28 @@
+//! Descriptors that came over a Unix socket.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+/// Takes over the descriptors of control messages that nix has just read, each once.
+pub fn received(messages: impl Iterator<Item = Vec<RawFd>>) -> Vec<OwnedFd> {
+    // SAFETY: the kernel made these descriptors for this process in the recvmsg(2) that read the messages; nobody else owns them.
+    messages.flatten().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect()
+}
+
+/// Accepts the next connection of a listening socket.
+///
+/// # Errors
+/// As accept4(2).
+pub fn accept(listener: &impl AsFd) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is alive; no address is asked for.
+    let fd =
+        unsafe { libc::accept4(listener.as_fd().as_raw_fd(), ptr::null_mut(), ptr::null_mut(), libc::SOCK_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: accept4(2) has just made this descriptor, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
