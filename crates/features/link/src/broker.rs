@@ -28,7 +28,8 @@ use transport::NodeCounts;
 
 use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, ports::Ports};
 
-const RUN: &str = "/run/evenkeel";
+/// Programs of a group have to come to a socket in it, which /run/evenkeel does not allow: that is root's alone.
+const RUN: &str = "/run/evenkeel-link";
 /// How long a question may wait, and the end.
 const TURN: Duration = Duration::from_millis(20);
 /// A broker that was asked to end may take so long to.
@@ -63,7 +64,7 @@ pub struct Paths(PathBuf);
 impl Paths {
     /// Of this network namespace, which has one broker.
     pub fn here() -> Self {
-        Self(Path::new(RUN).join(format!("link@{}", host::namespace::own().unwrap_or(0))))
+        Self(Path::new(RUN).join(host::namespace::own().unwrap_or(0).to_string()))
     }
 
     /// Where it answers commands.
@@ -81,7 +82,7 @@ impl Paths {
     /// # Errors
     /// Another broker has it; the folder cannot be made or is somebody else's.
     pub fn lock(&self) -> Result<Held, LinkError> {
-        let failed = |source| LinkError::System { operation: "make a folder in /run/evenkeel", source };
+        let failed = |source| LinkError::System { operation: "make a folder in /run/evenkeel-link", source };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.0).map_err(failed)?;
         trusted_folder(&self.0).map_err(failed)?;
         match serve::lock(&self.0.join("lock")) {
@@ -276,7 +277,7 @@ fn listen_for_claims(
     ports: &Arc<Ports>,
     stop: &Arc<AtomicBool>,
 ) -> Result<JoinHandle<()>, LinkError> {
-    let failed = |source| LinkError::System { operation: "listen for programs in /run/evenkeel", source };
+    let failed = |source| LinkError::System { operation: "listen for programs in /run/evenkeel-link", source };
     // The lock is ours: what is there is of one that was killed.
     let _ = fs::remove_file(path);
     let listener = claims_socket(path, group).map_err(failed)?;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use host::file::{PRIVATE, Whole};
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use transport::{Handle, Reason, State};
@@ -189,8 +190,11 @@ impl Receives {
     /// # Errors
     /// There is no such folder; no broker serves; somebody else receives.
     pub fn start(folder: &Path) -> Result<Self, LinkError> {
-        let system = |source| LinkError::System { operation: "find the folder for files", source };
-        let folder = folder.canonicalize().map_err(system)?;
+        let folder = match folder.canonicalize() {
+            Ok(found) if found.is_dir() => found,
+            Ok(_) => return Err(LinkError::NoFolder { path: folder.to_owned(), source: Errno::ENOTDIR.into() }),
+            Err(source) => return Err(LinkError::NoFolder { path: folder.to_owned(), source }),
+        };
         let (claim, mut engine) = Claim::take()?;
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;

@@ -1,6 +1,6 @@
 //! What fails.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use model::{Classified, ErrorClass};
 use sys::{packet::PacketError, packet_tx::PacketTxError};
@@ -38,6 +38,8 @@ pub enum LinkError {
     Serve(#[from] serve::ServeError),
     #[error(transparent)]
     Program(#[from] bpf::ProgramError),
+    #[error("cannot receive files below {}: {source}", path.display())]
+    NoFolder { path: PathBuf, source: io::Error },
     #[error("the file became shorter while it was read: {left} bytes are missing")]
     Shrank { left: u64 },
     #[error("the other node takes no file: {why}")]
@@ -66,6 +68,7 @@ impl Classified for LinkError {
             | Self::Listens(_)
             | Self::NoBroker
             | Self::NotTaken { .. }
+            | Self::NoFolder { .. }
             | Self::Ended(_)
             | Self::NoNode { .. }
             | Self::TwoNodes { .. }

@@ -17,7 +17,7 @@ use nix::unistd::{Group, gethostname};
 use serve::{Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, note};
+use crate::failure::{Failure, Outcome, note, print_json};
 
 /// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
 ///
@@ -43,6 +43,9 @@ pub(super) struct ServeArgs {
     /// A program with ports can send any frame on this interface.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// Print what happens as JSON (schema evenkeel.link.event/1), one document per line.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
@@ -78,15 +81,21 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     if let Err(error) = ::serve::notify_ready() {
         note(format_args!("cannot tell systemd that the broker is up: {error}"));
     }
+    let json = args.json;
+    let tell = move |what: String| match json {
+        // Whoever reads the events may have gone; the broker serves on.
+        true => drop(print_json("link.event", &serde_json::json!({ "what": what }))),
+        false => note(what),
+    };
     let stop = Arc::clone(&signals.stop);
     let copies = receives.map(|mut receives| {
         thread::Builder::new().name("ek-copy".into()).spawn(move || {
-            if let Err(error) = receives.run(&stop, note) {
+            if let Err(error) = receives.run(&stop, tell) {
                 note(format_args!("no more files arrive: {error}"));
             }
         })
     });
-    let ran = broker.run(&requests, &signals.stop, note);
+    let ran = broker.run(&requests, &signals.stop, tell);
     signals.stop.store(true, Ordering::Relaxed);
     if let Some(Ok(thread)) = copies {
         // It says itself what went wrong.

@@ -1,0 +1,125 @@
+//! `evenkeel link` as an operator uses it: two nodes on a wire, files, and what goes wrong.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use testbed::{Bed, End, Running, ended, json, log, refused, said, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// A node: its broker, and where that writes.
+struct Node<'a> {
+    end: &'a End,
+    broker: Option<Running>,
+    log: PathBuf,
+}
+
+impl<'a> Node<'a> {
+    fn start(bed: &Bed, end: &'a End, name: &str, more: &[&str]) -> Self {
+        let mut node = Self { end, broker: None, log: bed.path(&format!("{name}.log")) };
+        node.serve(name, more);
+        node
+    }
+
+    fn serve(&mut self, name: &str, more: &[&str]) {
+        let mut command = Command::new(EVENKEEL);
+        command.args(["link", "serve", self.end.interface(), "--name", name]).args(more);
+        self.broker = Some(self.end.run(|| Running::logged(&mut command, &self.log)));
+        wait(&format!("{name} serves"), || self.ask(&["status"]).status.success());
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(EVENKEEL);
+        self.end.run(|| command.arg("link").args(args).output().unwrap())
+    }
+
+    fn status(&self) -> Value {
+        json(&self.ask(&["status", "--json"]))
+    }
+
+    /// The names of the others.
+    fn sees(&self) -> Vec<String> {
+        let nodes = self.status()["nodes"].clone();
+        nodes.as_array().unwrap().iter().map(|n| n["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn nodes_see_each_other_and_copy_a_file() {
+    let Some((bed, [left, right])) = Bed::pair("linkcp") else { return };
+    let folder = bed.path("in");
+    fs::create_dir(&folder).unwrap();
+    let a = Node::start(&bed, &left, "alpha", &[]);
+    let mut b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap()]);
+    wait("alpha sees beta", || a.sees() == ["beta"]);
+    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    assert_eq!(b.status()["programs"][0]["listens"], serde_json::json!([1]));
+
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let file = bed.file("file", &bytes);
+    let copied = a.ask(&["copy", &file, "beta:", "--json"]);
+    ended(&copied, 0);
+    assert_eq!(fs::read(folder.join("file")).unwrap(), bytes);
+    let sum = Command::new("sha256sum").arg(folder.join("file")).output().unwrap();
+    assert_eq!(json(&copied)["sha256"].as_str(), String::from_utf8(sum.stdout).unwrap().split(' ').next());
+    ended(&a.ask(&["copy", &bed.file("none", ""), "beta:empty"]), 0);
+    assert_eq!(fs::read(folder.join("empty")).unwrap(), b"");
+
+    refused(&a.ask(&["copy", &file, "beta:../out"]), 3, &["../out"]);
+    refused(&a.ask(&["copy", &file, "beta:no/such/folder"]), 3, &["folder does not exist"]);
+    refused(&a.ask(&["copy", &file, "gamma:x"]), 3, &["gamma", "link nodes"]);
+    refused(&b.ask(&["copy", &file, "alpha:x"]), 3, &["--receive"]);
+    refused(&a.ask(&["copy", &file, "beta"]), 2, &["beta"]);
+    refused(&a.ask(&["copy", "/no/such", "beta:x"]), 2, &["/no/such"]);
+    let left_over: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
+    assert_eq!(left_over.len(), 2, "nothing of what was refused is left: {left_over:?}");
+
+    assert_eq!(a.ask(&["serve", left.interface()]).status.code(), Some(3), "one broker for a network namespace");
+    ended(&b.ask(&["stop"]), 0);
+    assert!(b.broker.take().unwrap().end().success());
+    assert_eq!(b.ask(&["status"]).status.code(), Some(1));
+    refused(&a.ask(&["copy", &file, "beta:x"]), 3, &[]);
+}
+
+#[test]
+fn a_broker_that_was_killed_is_followed_by_the_next() {
+    let Some((bed, [left, right])) = Bed::pair("linkkl") else { return };
+    let mut a = Node::start(&bed, &left, "alpha", &[]);
+    let b = Node::start(&bed, &right, "beta", &[]);
+    wait("alpha sees beta", || a.sees() == ["beta"]);
+    a.broker.take().unwrap().stop(Signal::SIGKILL);
+    assert_eq!(a.ask(&["status"]).status.code(), Some(1));
+    a.serve("alpha", &[]);
+    wait("alpha sees beta again", || a.sees() == ["beta"]);
+    wait("beta sees alpha", || b.sees() == ["alpha"]);
+}
+
+#[test]
+fn two_nodes_of_one_name_are_told() {
+    let Some((bed, [left, right])) = Bed::pair("linknm") else { return };
+    let a = Node::start(&bed, &left, "same", &[]);
+    let b = Node::start(&bed, &right, "same", &[]);
+    for node in [&a, &b] {
+        wait("the other is told", || node.status()["same_name"].as_array().is_some_and(|all| all.len() == 1));
+        wait("it says so", || log(&node.log).contains("--name"));
+        assert!(said(&node.ask(&["status"])).contains("has the name same too"));
+    }
+}
+
+#[test]
+fn bad_input_is_named_with_its_code() {
+    let Some((_bed, [left, _right])) = Bed::pair("linkbi") else { return };
+    let ask = |args: &[&str]| left.run(|| Command::new(EVENKEEL).arg("link").args(args).output().unwrap());
+    refused(&ask(&["serve", "ek-none"]), 3, &["ek-none"]);
+    refused(&ask(&["serve", "lo"]), 3, &["lo", "Ethernet"]);
+    refused(&ask(&["serve", left.interface(), "--name", "a b"]), 2, &["a b"]);
+    refused(&ask(&["serve", left.interface(), "--group", "ek-none"]), 2, &["ek-none"]);
+    refused(&ask(&["serve", left.interface(), "--receive", "/no/such"]), 3, &["/no/such"]);
+    assert_eq!(ask(&["status"]).status.code(), Some(1), "nothing is left of those");
+    assert_eq!(ask(&["nodes", left.interface(), "--wait", "50ms"]).status.code(), Some(1));
+}
