@@ -19,7 +19,14 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     assert_eq!((check.status.code(), json(&check)["obstacles"].clone()), (Some(0), Value::Array(Vec::new())));
     assert!(world.crosses());
 
-    let running = world.run(&["--trial", "500ms"]);
+    refused(&world.ask(&[&["check"][..], &[names[0]; 65]].concat()), 2, &["65 ports", "64"]);
+    world.ports[0].space().output("ip link add ekbr0 type bridge");
+    let bridge = world.ask(&["check", names[0], "ekbr0", "--json"]);
+    let codes = json(&bridge)["obstacles"].as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
+    assert!(codes.contains(&"driver".into()), "{codes:?}");
+    world.ports[0].space().output("ip link del ekbr0");
+
+    let running = world.run(&["--trial", "2s"]);
     let second = world.ask(&["run", names[0], names[1]]);
     assert_eq!(second.status.code(), Some(3), "one router for a network namespace");
     assert!(said(&second).contains("route stop"), "{}", said(&second));

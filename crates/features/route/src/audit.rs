@@ -92,6 +92,7 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
     let mut obstacles = obstacles(&evidence, ports, consent(mode, mark), xdp);
     for port in ports {
         obstacles.extend(foreign_program(port)?);
+        obstacles.extend(driver::without_xdp(port, xdp));
     }
     let mut notes = Vec::new();
     if mode == RouteMode::Stateful {

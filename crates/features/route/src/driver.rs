@@ -1,7 +1,9 @@
 //! What stands between a port's driver and the routes, beside netfilter and disciplines: programs and filters at tc, and what a card does to frames
 //! before XDP sees them.
 
-use bpf::{XdpError, XdpMode, link::tcx_programs, takes_large_redirected_frames, takes_redirected_frames};
+use bpf::{
+    XdpError, XdpMode, link::tcx_programs, runs_native_xdp, takes_large_redirected_frames, takes_redirected_frames,
+};
 use host::{
     interface::Peer,
     netlink::{Netlink, tc},
@@ -25,6 +27,16 @@ const ONE_BUFFER: u32 = 3_400;
 pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
     let takes = |name: &String| takes_redirected_frames(name).ok().flatten() != Some(false);
     ports.iter().map(|name| xdp == XdpMode::Generic || takes(name)).collect()
+}
+
+/// A port whose driver runs no program in native mode.
+pub(crate) fn without_xdp(port: &str, xdp: XdpMode) -> Option<Obstacle> {
+    let lacks = xdp == XdpMode::Native && matches!(runs_native_xdp(port), Ok(Some(false)));
+    lacks.then(|| Obstacle {
+        code: "driver".to_owned(),
+        what: format!("the driver of {port} runs no XDP program in native mode"),
+        remedy: "--xdp-mode generic, which is slower; or name the interface below it".to_owned(),
+    })
 }
 
 /// What does not keep the fast path off, but packets from it.

@@ -53,6 +53,8 @@ pub enum RouteError {
         "the rules that were left on {interface} run in {mode} mode: ask for that by --xdp-mode {mode}, or take them off with `evenkeel route stop`"
     )]
     LeftInMode { interface: String, mode: bpf::XdpMode },
+    #[error("{} ports, but a router has at most {}", ports, bpf::ROUTE_PORTS_MAX)]
+    TooMany { ports: usize },
     #[error("{} named twice", interface)]
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
@@ -99,10 +101,12 @@ impl Classified for RouteError {
             | Self::CutsOff { .. }
             | Self::NotReadTwice { .. } => ErrorClass::Usage,
             Self::Runs { .. } => ErrorClass::Lacking,
-            Self::OneWay | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => ErrorClass::Usage,
+            Self::OneWay | Self::TooMany { .. } | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
+                ErrorClass::Usage
+            }
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => ErrorClass::Lacking,
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorClass::Lacking,
                 _ => ErrorClass::Internal,
             },
         }

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use bpf::{RouteKey, RouteSlots, RouteTrack, RouteWay};
+use bpf::{ROUTE_PORTS_MAX, RouteKey, RouteSlots, RouteTrack, RouteWay};
 use host::interface::NoInterface;
 use model::route::CtMark;
 
@@ -46,6 +46,9 @@ pub(crate) fn slots(wanted: Option<u32>, routes: &Routes) -> RouteSlots {
 
 /// The plan for these ports, if they can be those of a router.
 pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan, RouteError> {
+    if ports.len() > ROUTE_PORTS_MAX {
+        return Err(RouteError::TooMany { ports: ports.len() });
+    }
     let mut names = BTreeSet::new();
     for interface in ports {
         if !names.insert(interface) {

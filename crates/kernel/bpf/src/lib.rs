@@ -67,8 +67,8 @@ pub use send::{
     bench_tx,
     flood_end::FloodEnd,
     r#gen::{
-        self, LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, takes_large_redirected_frames,
-        takes_redirected_frames,
+        self, LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, runs_native_xdp,
+        takes_large_redirected_frames, takes_redirected_frames,
     },
     verdict::{DropCounts, XdpDrop, XdpPass},
 };

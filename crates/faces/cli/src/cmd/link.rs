@@ -19,7 +19,7 @@ use crate::{
     time::time,
 };
 
-/// Exchange messages between the nodes of an Ethernet, without TCP and without a kernel module.
+/// Exchange messages between nodes over plain Ethernet.
 ///
 /// Start a broker on every node: `evenkeel link serve eth0`. See docs/link.md for what it carries today.
 #[derive(Debug, Args)]

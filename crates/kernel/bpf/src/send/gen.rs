@@ -14,7 +14,7 @@ use sys::map_mmap::SharedMemory;
 
 use crate::{
     link::{XdpError, interface_index, query},
-    program::Program,
+    program::{Program, kernel_has},
     send::live_run::{Anchor, LiveRun, no_xmit, rate},
     skel::r#gen::{GenSkelBuilder, types::gen_state},
 };
@@ -272,9 +272,21 @@ pub fn takes_large_redirected_frames(interface: &str) -> Result<Option<bool>, Xd
     has_feature(interface, NDO_XMIT_SG)
 }
 
+/// Whether the driver of `interface` runs XDP programs itself (native mode); none when the kernel (before 6.3) cannot tell.
+///
+/// # Errors
+/// As there.
+pub fn runs_native_xdp(interface: &str) -> Result<Option<bool>, XdpError> {
+    /// NETDEV_XDP_ACT_BASIC.
+    const BASIC: u64 = 1;
+    has_feature(interface, BASIC)
+}
+
 fn has_feature(interface: &str, feature: u64) -> Result<Option<bool>, XdpError> {
     let features = query(interface, "ask for XDP features")?.feature_flags;
-    Ok((features != 0).then_some(features & feature != 0))
+    // A driver without any says nothing, as a kernel does that cannot tell.
+    let tells = features != 0 || kernel_has("netdev_nl_dev_get_doit");
+    Ok(tells.then_some(features & feature != 0))
 }
 
 /// The places in a frame that change with the source.
