@@ -123,11 +123,14 @@ fn no_size_breaks_it_and_no_rate_is_cut() {
     let mut many = running();
     many.ports = (0..64).map(|n| port(&format!("eth{n}"), n)).collect();
     many.rates = Some(RouteRates::between(&RouteStatus { ports: Vec::new(), ..many.clone() }, &many, 1.0));
-    for width in [1, 2, 10, 30, 54, 60, 72, 75, 80, 103, 120] {
+    for width in [1, 2, 10, 30, 40, 54, 60, 72, 75, 80, 103, 120] {
         for height in [1, 2, 3, 5, 6, 10, 15, 20, 24, 40] {
             drawn(width, height, &many);
             drawn(width, height, &held_back());
             let text = drawn(width, height, &running());
+            if width >= 40 && height >= 10 {
+                assert!(text.contains("8.43 Mpps") && text.contains("FORWARDED"), "{width}x{height}\n{text}");
+            }
             if width >= 60 && height >= 10 {
                 assert!(text.contains("2.41 Mpps") && text.contains("99.9 %"), "{width}x{height}\n{text}");
             }

@@ -156,24 +156,24 @@ impl<A: FnMut(Act)> View<A> {
 
     fn ports(&self, frame: &mut Frame<'_>, area: Rect, rates: &RouteRates) {
         let (asked, bits) = (area.width >= WITH_ASKED, area.width >= WITH_BITS);
-        let (name, number, way) = (if asked { 15 } else { 10 }, if asked { 10 } else { 9 }, if bits { 24 } else { 10 });
+        let (name, number, way) = (if asked { 15 } else { 10 }, if asked { 10 } else { 9 }, if bits { 24 } else { 9 });
+        let widths = [name as u16, way, way, number, number, 7, 7];
+        let shown = fitting(widths, asked, area.width);
         let percent = |share: Option<f64>| right(share.map_or_else(|| "-".to_owned(), units::percent));
         let cell = |pps: f64, bps: f64| {
             right(if bits { format!("{}, {}", units::pps(pps), units::bits_per_second(bps)) } else { units::pps(pps) })
         };
         let row = |port: &PortRates| {
-            let mut cells = vec![
+            let cells = [
                 Text::from(middle_out(&port.interface, name)),
                 cell(port.rx_pps, port.rx_bps),
                 cell(port.tx_pps, port.tx_bps),
                 right(units::pps(port.forwarded_pps)),
                 right(units::pps(port.up_pps)),
                 percent(port.forwarded_share()),
+                percent(port.looked_up_share()),
             ];
-            if asked {
-                cells.push(percent(port.looked_up_share()));
-            }
-            Row::new(cells)
+            Row::new(kept(cells, shown))
         };
         let all = PortRates { interface: "all".to_owned(), ..rates.sum() };
         // Of many ports the busiest; all together are always there.
@@ -184,9 +184,9 @@ impl<A: FnMut(Act)> View<A> {
         }
         let rows = ports.into_iter().take(room).map(row).chain([row(&all).bold()]);
         let heads = ["IN", "OUT", "FORWARDED", "UP", "SHARE", "ASKED"].map(right);
-        let heads = [Text::from("PORT")].into_iter().chain(heads).take(if asked { 7 } else { 6 });
-        let widths = [name as u16, way, way, 10, number, 7, 7].into_iter().take(if asked { 7 } else { 6 });
-        let table = ratatui::widgets::Table::new(rows, widths.map(Constraint::Length));
+        let [a, b, c, d, e, f] = heads;
+        let heads = kept([Text::from("PORT"), a, b, c, d, e, f], shown);
+        let table = ratatui::widgets::Table::new(rows, kept(widths, shown).into_iter().map(Constraint::Length));
         frame.render_widget(table.header(Row::new(heads).style(self.controls.dim())).column_spacing(1), area);
     }
 
@@ -230,7 +230,23 @@ impl<A: FnMut(Act)> View<A> {
     }
 }
 
-/// Lines that a text takes, which breaks between words.
+/// Which columns a page has room for: the share goes first, then what leaves, then what comes.
+fn fitting(widths: [u16; 7], asked: bool, room: u16) -> [bool; 7] {
+    let mut shown = [true, true, true, true, true, true, asked];
+    for first in [5, 2, 1] {
+        if kept(widths, shown).iter().map(|width| width + 1).sum::<u16>() <= room + 1 {
+            break;
+        }
+        shown[first] = false;
+    }
+    shown
+}
+
+/// Of all columns those that are shown.
+fn kept<T>(all: [T; 7], shown: [bool; 7]) -> Vec<T> {
+    all.into_iter().zip(shown).filter_map(|(column, is_shown)| is_shown.then_some(column)).collect()
+}
+
 /// The CPUs that forward, or that did.
 fn cpus(status: &RouteStatus) -> String {
     status.cpus.as_ref().map_or_else(|| "others".to_owned(), ToString::to_string)
