@@ -81,8 +81,19 @@ fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
     let names = world.ports.each_ref().map(testbed::End::interface);
     let check = || world.ask(&["check", names[0], names[1], "--json"]);
     assert_eq!(check().status.code(), Some(0));
+    let running = world.run(&["--trial", "0"]);
+    let told = |sends: bool| {
+        world.status()["events"]
+            .as_array()
+            .is_some_and(|events| events.iter().any(|e| (&e["event"], &e["sends"]) == (&"sends".into(), &sends.into())))
+    };
     world.a.feature("rx-gro", false);
     assert_eq!(check().status.code(), Some(0), "one way is left");
+    wait("the router tells that a port sends no more", || told(false));
+    world.a.feature("rx-gro", true);
+    wait("and that it sends again", || told(true));
+    world.a.feature("rx-gro", false);
+    assert!(running.stop(Signal::SIGTERM).success());
     world.b.feature("rx-gro", false);
     let check = check();
     assert_eq!((check.status.code(), json(&check)["cannot_send"].as_array().map(Vec::len)), (Some(1), Some(2)));

@@ -8,7 +8,7 @@ use host::{
     interface::Peer,
     netlink::{Netlink, tc},
 };
-use model::route::Obstacle;
+use model::route::{Obstacle, RouteEvent};
 use port::offloads::{self, Feature, LRO, Tags};
 
 use crate::RouteError;
@@ -27,6 +27,12 @@ const ONE_BUFFER: u32 = 3_400;
 pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
     let takes = |name: &String| takes_redirected_frames(name).ok().flatten() != Some(false);
     ports.iter().map(|name| xdp == XdpMode::Generic || takes(name)).collect()
+}
+
+/// The ports out of which frames can be sent again, or no longer. Nothing is known `before` the first time.
+pub(crate) fn changed_exits(ports: &[String], before: &[bool], now: &[bool]) -> Vec<RouteEvent> {
+    let each = ports.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
+    each.map(|(interface, (_, &sends))| RouteEvent::Sends { interface: interface.clone(), sends }).collect()
 }
 
 /// A port whose driver runs no program in native mode.

@@ -27,6 +27,8 @@ pub(crate) struct RoutePlan {
     pub own: Vec<Ipv4Addr>,
     /// Which connections mode stateful takes.
     pub track: RouteTrack,
+    /// Which ports take redirected frames, in their order.
+    pub sends: Vec<bool>,
 }
 
 /// What each CPU remembers unless it is told: at least so many next hops of each version, or by flow …
@@ -102,6 +104,7 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
         key: key(evidence, ways.values().any(|way| way.strict || way.loose)),
         ways,
         own: own.collect(),
+        sends: out.to_vec(),
         track: evidence.conntrack.unwrap_or_default().track(mark, evidence.netfilter.translates),
     }
 }

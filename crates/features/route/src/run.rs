@@ -29,6 +29,7 @@ use crate::{
     RouteError,
     audit::{consent, obstacles},
     cpus::{self, Lots},
+    driver::{changed_exits, exits},
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan, planned, slots},
     rules::{Came, Reloaded, RouteRules},
@@ -429,7 +430,9 @@ impl Router {
             self.follow_names(happened);
             let routes = std::mem::take(&mut self.evidence.routes);
             self.evidence = self.reader.read(&self.names(), routes)?;
+            let sent = std::mem::take(&mut self.applied.sends);
             self.apply()?;
+            happened.extend(changed_exits(&self.settings.ports, &sent, &self.applied.sends));
             self.judge(happened)?;
         }
         self.end_trial(happened)?;
@@ -502,10 +505,6 @@ impl Router {
         Ok(&self.comparison)
     }
 
-    fn exits(&self) -> Vec<bool> {
-        crate::driver::exits(&self.settings.ports, self.settings.xdp)
-    }
-
     /// The names of the ports' interfaces now. One that is gone, or in another network namespace, has none: another interface may have its name.
     fn names(&self) -> Vec<String> {
         self.ports.iter().map(|port| name(port).unwrap_or_default()).collect()
@@ -525,7 +524,8 @@ impl Router {
 
     /// Gives the kernel programs what changed.
     fn apply(&mut self) -> Result<(), RouteError> {
-        let new = plan(&self.evidence, &self.names(), &self.exits(), self.settings.mark);
+        let exits = exits(&self.settings.ports, self.settings.xdp);
+        let new = plan(&self.evidence, &self.names(), &exits, self.settings.mark);
         for (port, now) in self.ports.iter().zip(&new.ports) {
             let before = self.applied.ports.get(port.number()).copied().flatten();
             if before != *now {

@@ -132,6 +132,9 @@ fn event(moment: &RouteMoment) -> Event {
         RouteEvent::Renamed { from, to } => {
             environment.extend([("EVENKEEL_FROM", from.clone()), ("EVENKEEL_TO", to.clone())]);
         }
+        RouteEvent::Sends { interface, sends } => {
+            environment.extend([("EVENKEEL_INTERFACE", interface.clone()), ("EVENKEEL_SENDS", sends.to_string())]);
+        }
         RouteEvent::Rules { what } => environment.push(("EVENKEEL_WHAT", what.clone())),
         RouteEvent::Cpus { cpus } => environment.push(("EVENKEEL_CPUS", cpus.to_string())),
         RouteEvent::PortEnded { why } => environment.push(("EVENKEEL_WHY", why.clone())),

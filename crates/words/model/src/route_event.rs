@@ -36,6 +36,13 @@ pub enum RouteEvent {
         /// The new one.
         to: String,
     },
+    /// The fast path can send out of a port again, or no longer.
+    Sends {
+        /// The port.
+        interface: String,
+        /// It can. What leaves by a port that cannot goes up to the kernel.
+        sends: bool,
+    },
     /// Something happened to the rules.
     Rules {
         /// In words.
@@ -59,6 +66,7 @@ impl RouteEvent {
             Self::Cleared(_) => "cleared",
             Self::PortEnded { .. } => "port-ended",
             Self::Renamed { .. } => "renamed",
+            Self::Sends { .. } => "sends",
             Self::Rules { .. } => "rules",
             Self::Cpus { .. } => "cpus",
             Self::Compared(_) => "compared",
@@ -79,6 +87,10 @@ impl fmt::Display for RouteEvent {
             Self::Cleared(it) => write!(f, "cleared ({}), which was: {}", it.code, it.what),
             Self::PortEnded { why } => write!(f, "a port ended: {why}"),
             Self::Renamed { from, to } => write!(f, "{from} is called {to} now"),
+            Self::Sends { interface, sends: true } => write!(f, "out of {interface} the fast path sends again"),
+            Self::Sends { interface, sends: false } => {
+                write!(f, "{interface} takes no redirected frames any more: what leaves by it goes up to the kernel")
+            }
             Self::Rules { what } => f.write_str(what),
             Self::Cpus { cpus } if cpus.is_empty() => {
                 f.write_str("CPUs went offline or came back: each CPU forwards what it receives")
