@@ -92,7 +92,8 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
         };
         way(port, None, link.running);
         for (&index, vlan) in evidence.links.iter().filter(|(_, l)| l.lower == Some(port) && l.vlan.is_some()) {
-            way(index, vlan.vlan, link.running && vlan.running);
+            // The priority of a tag that leaves is the kernel's to write.
+            way(index, vlan.vlan, link.running && vlan.running && !vlan.vlan_priorities);
         }
     }
     let own = evidence.routes.own.iter().filter_map(|route| match route.to.address {

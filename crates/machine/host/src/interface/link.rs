@@ -30,6 +30,7 @@ const IFLA_XDP: u16 = 43;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_EGRESS_QOS: u16 = 3;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_STATE: u16 = 1;
@@ -72,6 +73,8 @@ pub struct Link {
     pub elsewhere: bool,
     /// The id of a VLAN device's frames on the interface that it sits on.
     pub vlan: Option<u16>,
+    /// A VLAN device writes priorities into the tags of what leaves (egress-qos-map).
+    pub vlan_priorities: bool,
     /// It is set up.
     pub up: bool,
     /// It can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
@@ -139,6 +142,7 @@ fn link_info(bytes: &[u8], link: &mut Link) {
             IFLA_INFO_DATA if link.kind == "vlan" => {
                 let id = attributes(attribute.value()).find(|a| a.kind() == IFLA_VLAN_ID);
                 link.vlan = id.and_then(|a| a.value().first_chunk().map(|id| u16::from_ne_bytes(*id)));
+                link.vlan_priorities = attributes(attribute.value()).any(|a| a.kind() == IFLA_VLAN_EGRESS_QOS);
             }
             IFLA_INFO_SLAVE_KIND => bridge = text(attribute.value()) == "bridge",
             IFLA_INFO_SLAVE_DATA if bridge => {
@@ -220,6 +224,20 @@ mod tests {
             (IFLA_LINKINFO, &info),
         ]));
         payload
+    }
+
+    #[test]
+    fn a_vlan_device_with_priorities_and_one_without() {
+        let map = nested(&[(1, &[[1u32, 5].map(u32::to_ne_bytes).concat()].concat())]);
+        for (more, priorities) in [(vec![], false), (vec![(IFLA_VLAN_EGRESS_QOS, map.as_slice())], true)] {
+            let id = 7u16.to_ne_bytes();
+            let data = nested(&[vec![(IFLA_VLAN_ID, id.as_slice())], more].concat());
+            let info = nested(&[(1, b"vlan\0"), (2, &data)]);
+            let payload =
+                [[0u32, 9, IFF_UP, 0].map(u32::to_ne_bytes).concat(), nested(&[(IFLA_LINKINFO, &info)])].concat();
+            let (_, link) = parse(&payload).expect("a link");
+            assert_eq!((link.vlan, link.vlan_priorities), (Some(7), priorities));
+        }
     }
 
     #[test]
