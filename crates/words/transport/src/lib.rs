@@ -8,6 +8,7 @@
 mod connection;
 mod header;
 mod node;
+mod order;
 mod receiver;
 mod rtt;
 mod sender;

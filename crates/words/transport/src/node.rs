@@ -5,7 +5,9 @@ use std::{
     hash::Hash,
 };
 
-use crate::{BadFrame, Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial, Settings, State};
+use crate::{
+    BadFrame, Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial, Settings, State, slots::Pool,
+};
 
 /// Connections of a node at the most.
 const CONNECTIONS_MAX: usize = 1 << 16;
@@ -74,7 +76,9 @@ struct Entry<P> {
     connection: Connection,
     /// The number of its offer; 0 if this node made it.
     offered: (u32, u32),
-    due: Option<Nanos>,
+    /// When it stands among the timers: when it is due, or before.
+    armed: Option<Nanos>,
+    /// It stands among those that may have something to send.
     is_ready: bool,
 }
 
@@ -90,7 +94,9 @@ pub struct Node<P> {
     /// By peer, own port and its port.
     by_ports: HashMap<(P, u16, u16), Handle>,
     ready: VecDeque<u32>,
+    /// One for each connection at the most.
     timers: BTreeSet<(Nanos, u32)>,
+    pool: Pool,
     answers: VecDeque<(P, Header, Vec<u8>)>,
     answer: Vec<u8>,
     peers: HashMap<P, Peer>,
@@ -112,6 +118,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             by_ports: HashMap::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
+            pool: Pool::default(),
             answers: VecDeque::new(),
             answer: Vec::new(),
             peers: HashMap::new(),
@@ -198,8 +205,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
         let handle = Handle(connection.settings().number);
         self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
-        self.entries[at as usize] = Some(Entry { peer, connection, offered, due: None, is_ready: false });
-        self.rearm(now, at);
+        self.entries[at as usize] = Some(Entry { peer, connection, offered, armed: None, is_ready: false });
+        self.touched(now, at);
         handle
     }
 
@@ -222,37 +229,56 @@ impl<P: Copy + Eq + Hash> Node<P> {
     /// Does something with a connection; none once it has ended and rested.
     pub fn with<T>(&mut self, now: Nanos, handle: Handle, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
         let at = self.at(handle.0)?;
-        let done = self.entries[at as usize].as_mut().map(|entry| work(&mut entry.connection));
-        self.rearm(now, at);
+        let done = self.work(at, work);
+        self.touched(now, at);
         done
     }
 
-    /// It may have something to send now, and another time to be called at.
-    fn rearm(&mut self, now: Nanos, at: u32) {
+    /// Lends the connection the free pages of the node.
+    fn work<T>(&mut self, at: u32, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let entry = self.entries[at as usize].as_mut()?;
+        entry.connection.lend(&mut self.pool);
+        let done = work(&mut entry.connection);
+        entry.connection.lend(&mut self.pool);
+        Some(done)
+    }
+
+    /// It may have something to send now; once it has nothing more, [`Node::poll`] arms its timer.
+    fn touched(&mut self, now: Nanos, at: u32) {
         let Some(entry) = &mut self.entries[at as usize] else { return };
+        if entry.connection.is_over(now) {
+            return self.remove(at);
+        }
         if !entry.is_ready {
             entry.is_ready = true;
             self.ready.push_back(at);
         }
-        let due = entry.connection.due();
-        if due != entry.due {
-            if let Some(before) = entry.due {
-                self.timers.remove(&(before, at));
-            }
-            entry.due = due;
-            if let Some(due) = due {
-                self.timers.insert((due, at));
-            }
-        }
+    }
+
+    /// It has nothing to send before it is due: among the timers it stands no later than that. A timer that is too early stays, as most of them move later
+    /// with each frame.
+    fn arm(&mut self, now: Nanos, at: u32) {
+        let Some(entry) = &mut self.entries[at as usize] else { return };
         if entry.connection.is_over(now) {
-            self.remove(at);
+            return self.remove(at);
         }
+        // What is due and sends nothing is due again no sooner than a moment later.
+        let Some(due) = entry.connection.due().map(|due| due.max(now + 1)) else { return };
+        if let Some(armed) = entry.armed {
+            if armed <= due {
+                return;
+            }
+            self.timers.remove(&(armed, at));
+        }
+        entry.armed = Some(due);
+        self.timers.insert((due, at));
     }
 
     fn remove(&mut self, at: u32) {
-        let Some(entry) = self.entries[at as usize].take() else { return };
+        let Some(mut entry) = self.entries[at as usize].take() else { return };
+        entry.connection.give_back(&mut self.pool);
         let Settings { port, peer_port, number, .. } = *entry.connection.settings();
-        entry.due.map(|due| self.timers.remove(&(due, at)));
+        entry.armed.map(|armed| self.timers.remove(&(armed, at)));
         self.offers.remove(&(entry.peer, entry.offered.0, entry.offered.1));
         if self.by_ports.get(&(entry.peer, port, peer_port)) == Some(&Handle(number)) {
             self.by_ports.remove(&(entry.peer, port, peer_port));
@@ -278,10 +304,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
             (Kind::Open, _) => self.on_open(now, peer, &header, payload),
             (Kind::Hello, _) => self.on_hello(now, peer, &header, payload),
             (_, Some(at)) => {
-                if let Some(entry) = &mut self.entries[at as usize] {
-                    entry.connection.on_frame(now, &header, payload);
-                }
-                self.rearm(now, at);
+                self.work(at, |connection| connection.on_frame(now, &header, payload));
+                self.touched(now, at);
             }
             (Kind::Reset | Kind::Busy, None) => self.counts.unknown += 1,
             (Kind::Data | Kind::Probe | Kind::Ack | Kind::OpenAck, None) => {
@@ -308,10 +332,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
         };
         let offered = (header.epoch, offer.connection);
         if let Some(at) = self.offers.get(&(peer, offered.0, offered.1)).and_then(|h| self.at(h.0)) {
-            if let Some(entry) = &mut self.entries[at as usize] {
-                entry.connection.on_frame(now, header, payload);
-            }
-            return self.rearm(now, at);
+            self.work(at, |connection| connection.on_frame(now, header, payload));
+            return self.touched(now, at);
         }
         match self.listeners.get(&header.to_port) {
             None => {
@@ -381,27 +403,23 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// When [`Node::on_time`] is to be called; none: nothing is waited for.
+    /// When [`Node::on_time`] is to be called, or some time before; none: nothing is waited for. It is right once [`Node::poll`] has given all.
     pub fn due(&self) -> Option<Nanos> {
         self.timers.first().map(|&(at, _)| at)
     }
 
     /// Time has gone by.
     pub fn on_time(&mut self, now: Nanos) {
-        while let Some(&(due, at)) = self.timers.first().filter(|&&(due, _)| due <= now) {
-            self.timers.remove(&(due, at));
+        while let Some(&(_, at)) = self.timers.first().filter(|&&(armed, _)| armed <= now) {
+            self.timers.pop_first();
             let Some(entry) = &mut self.entries[at as usize] else { continue };
-            entry.due = None;
-            entry.connection.on_time(now);
-            // What is due and sends nothing is due again no sooner than a moment later.
-            self.rearm(now, at);
-            if let Some(entry) = &mut self.entries[at as usize]
-                && entry.due.is_some_and(|due| due <= now)
-            {
-                entry.due.map(|due| self.timers.remove(&(due, at)));
-                entry.due = Some(now + 1);
-                self.timers.insert((now + 1, at));
+            entry.armed = None;
+            if entry.connection.due().is_none_or(|due| due > now) {
+                self.arm(now, at);
+                continue;
             }
+            self.work(at, |connection| connection.on_time(now));
+            self.touched(now, at);
         }
     }
 
@@ -417,22 +435,13 @@ impl<P: Copy + Eq + Hash> Node<P> {
             let Some(entry) = &mut self.entries[at as usize] else { continue };
             entry.is_ready = false;
             let Some(head) = entry.connection.poll_head(now) else {
-                self.rearm_timer(now, at);
+                self.arm(now, at);
                 continue;
             };
             entry.is_ready = true;
             self.ready.push_back(at);
             let entry = self.entries[at as usize].as_ref()?;
             return Some((entry.peer, head, entry.connection.polled()));
-        }
-    }
-
-    fn rearm_timer(&mut self, now: Nanos, at: u32) {
-        self.rearm(now, at);
-        // It has just said that it has nothing.
-        if let Some(entry) = &mut self.entries[at as usize] {
-            entry.is_ready = false;
-            self.ready.pop_back();
         }
     }
 
