@@ -1,12 +1,15 @@
 //! A node: its listeners, and its connections to others, found by their numbers.
 
+mod strange;
+
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     hash::Hash,
 };
 
 use crate::{
-    BadFrame, Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial, Settings, State, slots::Pool,
+    Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Peer, Reason, Serial, Settings, State, echo::Echoes,
+    peers::Peers, slots::Pool, version::Versions,
 };
 
 /// Connections of a node at the most.
@@ -38,8 +41,12 @@ pub struct Handle(u32);
 pub struct NodeCounts {
     /// Frames that were shorter than they say.
     pub short: u64,
-    /// Of another version.
+    /// Of another version, notices of it left out ([`Node::other_versions`]).
     pub version: u64,
+    /// Notices that this node speaks another version than theirs, to those who sent such frames.
+    pub version_told: u64,
+    /// Notices that another node speaks another version.
+    pub version_heard: u64,
     /// Of an unknown kind.
     pub kind: u64,
     /// With a wrong checksum.
@@ -50,17 +57,12 @@ pub struct NodeCounts {
     pub refused: u64,
     /// Offers that a listener had no room for.
     pub busy: u64,
-}
-
-/// Another node, as its hello says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    /// Its name.
-    pub name: String,
-    /// Its epoch.
-    pub epoch: u32,
-    /// When it was heard last.
-    pub heard: Nanos,
+    /// Frames that had met congestion on this node's way in.
+    pub congested: u64,
+    /// Probes of this node that were answered.
+    pub probed: u64,
+    /// Hellos of nodes whose name another node, or this one, has ([`Node::namesakes`]), each once.
+    pub namesakes: u64,
 }
 
 #[derive(Debug)]
@@ -97,9 +99,11 @@ pub struct Node<P> {
     /// One for each connection at the most.
     timers: BTreeSet<(Nanos, u32)>,
     pool: Pool,
-    answers: VecDeque<(P, Header, Vec<u8>)>,
+    answers: VecDeque<(P, [u8; HEADER_BYTES], Vec<u8>)>,
     answer: Vec<u8>,
-    peers: HashMap<P, Peer>,
+    peers: Peers<P>,
+    versions: Versions<P>,
+    echoes: Echoes<P>,
     counts: NodeCounts,
     drawn: u64,
     next_port: u16,
@@ -121,7 +125,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
             pool: Pool::default(),
             answers: VecDeque::new(),
             answer: Vec::new(),
-            peers: HashMap::new(),
+            peers: Peers::new(),
+            versions: Versions::new(),
+            echoes: Echoes::new(),
             counts: NodeCounts::default(),
             next_port: FIRST_FREE_PORT,
         }
@@ -288,10 +294,21 @@ impl<P: Copy + Eq + Hash> Node<P> {
 
     /// A frame arrived from `peer`.
     pub fn on_frame(&mut self, now: Nanos, peer: P, frame: &[u8]) {
-        let (header, payload) = match Header::read(frame) {
+        self.take(now, peer, frame, false);
+    }
+
+    /// A frame arrived from `peer`, out of a ring that was filled beyond a half: it counts as one that met congestion, and its sender hears of it.
+    pub fn on_frame_congested(&mut self, now: Nanos, peer: P, frame: &[u8]) {
+        self.counts.congested += 1;
+        self.take(now, peer, frame, true);
+    }
+
+    fn take(&mut self, now: Nanos, peer: P, frame: &[u8], congested: bool) {
+        let (mut header, payload) = match Header::read(frame) {
             Ok(read) => read,
-            Err(bad) => return self.count(bad),
+            Err(bad) => return self.on_bad(now, peer, frame, bad),
         };
+        header.flags = header.flags.with_if(congested, Flags::CONGESTED);
         let connection = match header.connection {
             0 if header.kind == Kind::Reset => {
                 self.by_ports.get(&(peer, header.to_port, header.from_port)).and_then(|h| self.at(h.0))
@@ -307,22 +324,16 @@ impl<P: Copy + Eq + Hash> Node<P> {
                 self.work(at, |connection| connection.on_frame(now, &header, payload));
                 self.touched(now, at);
             }
+            (Kind::Probe, None) if header.connection == 0 && header.to_port == 0 => {
+                self.on_probe(peer, &header, payload);
+            }
+            (Kind::Ack, None) if header.connection == 0 => self.on_echo(now, peer, &header, payload),
             (Kind::Reset | Kind::Busy, None) => self.counts.unknown += 1,
             (Kind::Data | Kind::Probe | Kind::Ack | Kind::OpenAck, None) => {
                 self.counts.unknown += 1;
                 self.refuse(peer, &header, Reason::Unknown);
             }
         }
-    }
-
-    fn count(&mut self, bad: BadFrame) {
-        let count = match bad {
-            BadFrame::Short | BadFrame::Length => &mut self.counts.short,
-            BadFrame::Version { .. } => &mut self.counts.version,
-            BadFrame::Kind { .. } => &mut self.counts.kind,
-            BadFrame::Checksum => &mut self.counts.checksum,
-        };
-        *count += 1;
     }
 
     fn on_open(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
@@ -345,11 +356,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
             }
             Some(listener) if listener.waiting.len() >= listener.room => {
                 self.counts.busy += 1;
-                return self.answer(
-                    peer,
-                    Header { connection: offer.connection, ..self.reply(Kind::Busy, header) },
-                    &[],
-                );
+                let busy = Header { connection: offer.connection, ..self.reply(Kind::Busy, header) };
+                self.answer(peer, busy, &[]);
+                return;
             }
             Some(_) => {}
         }
@@ -361,45 +370,6 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.offers.insert((peer, offered.0, offered.1), handle);
         if let Some(listener) = self.listeners.get_mut(&header.to_port) {
             listener.waiting.push_back(handle);
-        }
-    }
-
-    fn on_hello(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
-        let name = String::from_utf8_lossy(&payload[..payload.len().min(255)]).into_owned();
-        self.peers.insert(peer, Peer { name, epoch: header.epoch, heard: now });
-        if header.flags.has(Flags::ASK) {
-            let name = self.settings.name.clone();
-            self.answer(peer, self.reply(Kind::Hello, header), name.as_bytes());
-        }
-    }
-
-    /// Says hello to `peer`, which answers.
-    pub fn hello(&mut self, peer: P) {
-        let name = self.settings.name.clone();
-        let nobody = Header { from_port: 0, to_port: 0, ..self.reply(Kind::Hello, &EMPTY) };
-        self.answer(peer, Header { flags: Flags::ASK, ..nobody }, name.as_bytes());
-    }
-
-    fn refuse(&mut self, peer: P, header: &Header, reason: Reason) {
-        self.answer(peer, self.reply(Kind::Reset, header), &reason.bytes());
-    }
-
-    /// A header that answers `header` where there is no connection.
-    fn reply(&self, kind: Kind, header: &Header) -> Header {
-        Header {
-            kind,
-            from_port: header.to_port,
-            to_port: header.from_port,
-            epoch: self.settings.epoch,
-            sequence: header.sequence,
-            ..EMPTY
-        }
-    }
-
-    /// At most so many wait: whoever floods with strange frames gets no memory for it.
-    fn answer(&mut self, peer: P, header: Header, payload: &[u8]) {
-        if self.answers.len() < 1024 {
-            self.answers.push_back((peer, header, payload.to_vec()));
         }
     }
 
@@ -425,9 +395,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
 
     /// The next frame that is to be sent now, and where to; none: nothing.
     pub fn poll(&mut self, now: Nanos) -> Option<(P, [u8; HEADER_BYTES], &[u8])> {
-        if let Some((peer, header, payload)) = self.answers.pop_front() {
+        if let Some((peer, head, payload)) = self.answers.pop_front() {
             self.answer = payload;
-            return Some((peer, header.write(&self.answer), &self.answer));
+            return Some((peer, head, &self.answer));
         }
         // One frame of each in turn.
         loop {
