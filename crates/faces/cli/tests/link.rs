@@ -60,6 +60,12 @@ fn nodes_see_each_other_and_copy_a_file() {
     wait("beta sees alpha", || b.sees() == ["alpha"]);
     assert_eq!(b.status()["programs"][0]["listens"], serde_json::json!([1]));
 
+    let ping = a.ask(&["ping", "beta", "-c", "3", "-i", "10ms", "--json"]);
+    ended(&ping, 0);
+    assert_eq!((&json(&ping)["sent"], json(&ping)["round_trips_ns"].as_array().unwrap().len()), (&3.into(), 3));
+    refused(&a.ask(&["ping", "beta", "-c", "1", "-s", "9000"]), 2, &["9000", "1468"]);
+    assert_eq!(a.ask(&["ping", "gamma", "-c", "1"]).status.code(), Some(3));
+
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = bed.file("file", &bytes);
     let copied = a.ask(&["copy", &file, "beta:", "--json"]);
@@ -80,6 +86,9 @@ fn nodes_see_each_other_and_copy_a_file() {
     assert_eq!(left_over.len(), 2, "nothing of what was refused is left: {left_over:?}");
 
     assert_eq!(a.ask(&["serve", left.interface()]).status.code(), Some(3), "one broker for a network namespace");
+    b.broker.as_ref().unwrap().signal(Signal::SIGSTOP);
+    assert_eq!(a.ask(&["ping", "beta", "-c", "1", "-W", "100ms"]).status.code(), Some(1), "it does not answer");
+    b.broker.as_ref().unwrap().signal(Signal::SIGCONT);
     ended(&b.ask(&["stop"]), 0);
     assert!(b.broker.take().unwrap().end().success());
     assert_eq!(b.ask(&["status"]).status.code(), Some(1));

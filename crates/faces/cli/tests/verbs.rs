@@ -74,6 +74,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "link serve" => Help,
         "link" | "link status" => Run("link status"),
         "link nodes" => Run("link nodes lo"),
+        "link ping" => Run("link ping ek-none"),
         "link copy" => Run("link copy FOLDER/rules.toml ek-none:x"),
         "link stop" => Run("link stop"),
         "report" => Run("report show FOLDER/none"),

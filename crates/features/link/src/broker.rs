@@ -1,6 +1,7 @@
 //! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
@@ -16,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::link::{LinkNode, LinkRefused, LinkStatus};
+use model::link::{LinkNode, LinkOtherVersion, LinkRefused, LinkStatus};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
@@ -24,9 +25,9 @@ use nix::{
 use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
 use sys::owner::trusted_folder;
-use transport::NodeCounts;
+use transport::{NodeCounts, VERSION};
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, ports::Ports};
+use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, pings::Pings, ports::Ports};
 
 /// Programs of a group have to come to a socket in it, which /run/evenkeel does not allow: that is root's alone.
 const RUN: &str = "/run/evenkeel-link";
@@ -44,6 +45,15 @@ const HEARD: Duration = Duration::from_secs(15);
 pub enum Command {
     /// How it is.
     Status,
+    /// How long a probe of so many bytes takes to a node and back.
+    Ping {
+        /// The node's address.
+        address: String,
+        /// Bytes behind the header.
+        bytes: u16,
+        /// How long to wait for the answer.
+        timeout: Duration,
+    },
     /// To end.
     Stop,
 }
@@ -53,8 +63,12 @@ pub enum Command {
 pub enum Answer {
     /// How it is.
     Status(Box<LinkStatus>),
+    /// Nanoseconds there and back; none: no answer came in time.
+    Ping(Option<u64>),
     /// Done.
     Done,
+    /// Not done, and why.
+    Refused(String),
 }
 
 /// Where the broker of a network namespace has its files.
@@ -161,8 +175,9 @@ pub struct Broker {
     stop: Arc<AtomicBool>,
     claims: Option<JoinHandle<()>>,
     began: Instant,
-    /// Nodes that the name of this one was heard from, too.
-    named_alike: Vec<String>,
+    /// What was told of already.
+    told: BTreeSet<String>,
+    pings: Pings,
 }
 
 impl Broker {
@@ -178,7 +193,17 @@ impl Broker {
         let stop = Arc::new(AtomicBool::new(false));
         let claims = listen_for_claims(&held.paths.claims(), settings.group, &ports, &stop)?;
         let began = Instant::now();
-        Ok(Self { settings, wire, engine, ports, stop, claims: Some(claims), began, named_alike: Vec::new() })
+        Ok(Self {
+            settings,
+            wire,
+            engine,
+            ports,
+            stop,
+            claims: Some(claims),
+            began,
+            told: BTreeSet::new(),
+            pings: Pings::default(),
+        })
     }
 
     /// Serves until `stop` is set or somebody asks it to end; tells of what happens.
@@ -198,9 +223,16 @@ impl Broker {
                 asked = Some(Instant::now());
             }
             self.engine.wait(Duration::ZERO, TURN)?;
+            self.pings.turn(&mut self.engine);
             for (command, to) in requests.try_iter() {
                 let answer = match command {
                     Command::Status => Answer::Status(Box::new(self.status())),
+                    Command::Ping { address, bytes, timeout } => {
+                        match self.pings.start(&mut self.engine, &address, bytes, timeout, &to)? {
+                            None => continue,
+                            Some(why) => Answer::Refused(why),
+                        }
+                    }
                     Command::Stop => {
                         stop.store(true, Ordering::Relaxed);
                         Answer::Done
@@ -209,22 +241,33 @@ impl Broker {
                 // Whoever asked may have gone.
                 let _ = to.send(answer);
             }
-            for other in self.same_name() {
-                if !self.named_alike.contains(&other) {
-                    told(format!(
-                        "{other} has the name {} too: give one of them another by --name",
-                        self.settings.name
-                    ));
-                    self.named_alike.push(other);
+            for news in self.news() {
+                if self.told.insert(news.clone()) {
+                    told(news);
                 }
             }
         }
         Ok(())
     }
 
+    /// What an operator has to know of other nodes.
+    fn news(&self) -> Vec<String> {
+        let name = &self.settings.name;
+        let alike = self.same_name().into_iter();
+        let alike = alike.map(|other| format!("{other} has the name {name} too: give one of them another by --name"));
+        let others = self.engine.other_versions();
+        let others = others.map(|(at, other)| {
+            format!(
+                "{at} speaks version {} of the protocol, and this node {VERSION}: run one version on all",
+                other.version
+            )
+        });
+        alike.chain(others).collect()
+    }
+
     fn same_name(&self) -> Vec<String> {
-        let alike = self.engine.peers().filter(|(_, peer)| peer.name == self.settings.name);
-        alike.map(|(address, _)| address.to_string()).collect()
+        let alike = self.engine.namesakes().into_iter().filter(|names| names.this_node);
+        alike.flat_map(|names| names.addresses).map(|address| address.to_string()).collect()
     }
 
     fn status(&self) -> LinkStatus {
@@ -237,13 +280,18 @@ impl Broker {
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
             same_name: self.same_name(),
+            other_versions: self
+                .engine
+                .other_versions()
+                .map(|(at, other)| LinkOtherVersion { address: at.to_string(), version: other.version })
+                .collect(),
             refused: refused(self.engine.node_counts()),
         }
     }
 }
 
 fn refused(counts: NodeCounts) -> LinkRefused {
-    let NodeCounts { short, version, kind, checksum, unknown, refused, busy } = counts;
+    let NodeCounts { short, version, kind, checksum, unknown, refused, busy, .. } = counts;
     LinkRefused { short, version, kind, checksum, unknown, refused, busy }
 }
 

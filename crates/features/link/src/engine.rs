@@ -6,7 +6,8 @@ use std::{
 };
 
 use transport::{
-    Connection, Counts, FREE_PORTS, Handle, Nanos, Node, NodeCounts, NodeSettings, Peer, SendError, State,
+    Connection, Counts, Echo, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion, Peer,
+    SendError, State,
 };
 
 use crate::{Carrier, LinkError};
@@ -266,6 +267,32 @@ impl<C: Carrier> Engine<C> {
         }
         let now = self.now();
         self.emit(now)
+    }
+
+    /// Asks a node for an answer; [`Engine::echoes`] has it when it is there.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn probe(&mut self, to: C::Address, sequence: u32, payload: &[u8]) -> Result<Nanos, LinkError> {
+        self.node.probe(to, sequence, payload);
+        let now = self.now();
+        self.emit(now)?;
+        Ok(now)
+    }
+
+    /// Answers to probes since the last call, each once.
+    pub fn echoes(&mut self) -> impl Iterator<Item = Echo<C::Address>> {
+        self.node.echoes()
+    }
+
+    /// Names that several nodes have.
+    pub fn namesakes(&self) -> Vec<Namesakes<C::Address>> {
+        self.node.namesakes()
+    }
+
+    /// Nodes that speak another version of the protocol.
+    pub fn other_versions(&self) -> impl Iterator<Item = (&C::Address, &OtherVersion)> {
+        self.node.other_versions()
     }
 
     /// The nodes that said hello.

@@ -10,6 +10,7 @@ mod claim;
 pub mod copy;
 mod engine;
 mod error;
+mod pings;
 mod ports;
 mod raw;
 

@@ -39,7 +39,7 @@ pub use flood::flood_text;
 pub use flood_compare::flood_compare_text;
 pub use flood_page::flood_page;
 pub use ledger::ledger_text;
-pub use link::{link_nodes_text, link_text};
+pub use link::{link_nodes_text, link_ping_text, link_text};
 pub use page::{PUBLISHED, PageError};
 pub use paint::Paint;
 pub use profile::{ProfileView, comparison_text, profile_text};

@@ -1,7 +1,7 @@
 //! Messages between nodes as text.
 
 use model::{
-    link::{LinkNode, LinkNodes, LinkStatus},
+    link::{LinkNode, LinkNodes, LinkPing, LinkStatus},
     units,
 };
 
@@ -38,6 +38,12 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
             status.node
         ));
     }
+    for other in &status.other_versions {
+        text += &look.paragraph(&format!(
+            "{} speaks version {} of the protocol: no message passes between it and this node. Run one version on all.",
+            other.address, other.version
+        ));
+    }
     text += "\n";
     text += &match status.nodes.as_slice() {
         [] => look.paragraph("No other node has answered in the last 15 s."),
@@ -71,6 +77,23 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
             &["REFUSED FRAMES", ">NUMBER"],
             counts.iter().map(|(why, n)| vec![(*why).to_owned(), n.to_string()]),
         );
+    }
+    text
+}
+
+/// What came of probes, as ping(8) says it.
+pub fn link_ping_text(ping: &LinkPing) -> String {
+    let mut sorted = ping.round_trips_ns.clone();
+    sorted.sort_unstable();
+    let lost = f64::from(ping.sent) - sorted.len() as f64;
+    let share = if ping.sent == 0 { 0.0 } else { lost / f64::from(ping.sent) };
+    let mut text = format!("{} probes sent, {} answered, {} lost\n", ping.sent, sorted.len(), units::percent(share));
+    let at = |share: f64| {
+        let rank = ((sorted.len() - 1) as f64 * share).round() as usize;
+        units::nanoseconds(sorted[rank] as f64)
+    };
+    if !sorted.is_empty() {
+        text += &format!("round trip: least {}, median {}, 99 % {}, most {}\n", at(0.0), at(0.5), at(0.99), at(1.0));
     }
     text
 }

@@ -35,6 +35,30 @@ pub struct LinkProgram {
     pub listens: Vec<u16>,
 }
 
+/// A node that speaks another version of the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkOtherVersion {
+    /// Its address.
+    pub address: String,
+    /// The version.
+    pub version: u8,
+}
+
+/// Probes to a node (schema `evenkeel.link.ping/1`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkPing {
+    /// The node.
+    pub node: String,
+    /// Its address.
+    pub address: String,
+    /// Bytes behind the header of each probe.
+    pub bytes: u16,
+    /// Probes that were sent.
+    pub sent: u32,
+    /// Nanoseconds there and back of those that were answered, in their order.
+    pub round_trips_ns: Vec<u64>,
+}
+
 /// Frames that belonged to no connection, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkRefused {
@@ -73,6 +97,8 @@ pub struct LinkStatus {
     pub programs: Vec<LinkProgram>,
     /// Addresses of nodes of the same name.
     pub same_name: Vec<String>,
+    /// Nodes that speak another version of the protocol.
+    pub other_versions: Vec<LinkOtherVersion>,
     /// Frames that belonged to no connection.
     pub refused: LinkRefused,
 }

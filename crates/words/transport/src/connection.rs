@@ -5,6 +5,7 @@ use crate::{
     receiver::{Receiver, Taken},
     rtt::TIMEOUT_MIN,
     sender::{Next, Sender},
+    slots::Pool,
 };
 
 /// A peer that says nothing to what waits for it is given up after this.
@@ -116,6 +117,8 @@ pub struct Connection {
     offer: [u8; Offer::BYTES],
     reason: [u8; 1],
     polled: Part,
+    /// Of the node while it works on this connection; otherwise of this connection alone.
+    pool: Pool,
 }
 
 /// The payload of a frame that is sent.
@@ -164,6 +167,7 @@ impl Connection {
             offer: Offer { connection, payload_max, stream }.bytes(),
             reason: [0],
             polled: Part::Nothing,
+            pool: Pool::default(),
         }
     }
 
@@ -171,6 +175,17 @@ impl Connection {
         self.peer_number = offer.connection;
         self.payload_max = self.payload_max.min(offer.payload_max);
         self.receiver = Some(Receiver::new(first, self.settings.slots, self.settings.payload_max));
+    }
+
+    /// Changes its free pages for those of the node, and back.
+    pub(crate) fn lend(&mut self, pool: &mut Pool) {
+        std::mem::swap(&mut self.pool, pool);
+    }
+
+    /// Its pages go to those that come.
+    pub(crate) fn give_back(&mut self, pool: &mut Pool) {
+        self.sender.stop(pool);
+        self.receiver.iter_mut().for_each(|receiver| receiver.stop(pool));
     }
 
     /// Its state.
@@ -253,7 +268,7 @@ impl Connection {
         for at in 0..frames {
             let part = &bytes[at * self.payload_max()..bytes.len().min((at + 1) * self.payload_max())];
             let flags = Flags::default().with_if(at == 0, Flags::FIRST).with_if(at + 1 == frames, Flags::LAST);
-            self.sender.put(now, flags, part);
+            self.sender.put(&mut self.pool, now, flags, part);
         }
     }
 
@@ -273,7 +288,7 @@ impl Connection {
             return Err(SendError::Full);
         }
         self.fin_sent = true;
-        self.sender.put(now, Flags::FIN, &[]);
+        self.sender.put(&mut self.pool, now, Flags::FIN, &[]);
         Ok(())
     }
 
@@ -288,6 +303,7 @@ impl Connection {
     fn fail(&mut self, now: Nanos, reason: Reason, tells: Option<Serial>) {
         self.state = State::Failed(reason);
         self.rests_until = Some(now + REST);
+        self.sender.stop(&mut self.pool);
         self.offer_at = None;
         self.reset = tells.map(|number| (reason, number));
         self.reason = reason.bytes();
@@ -304,7 +320,7 @@ impl Connection {
             let Some((flags, part)) = receiver.peek_at(frames) else { return Ok(None) };
             if flags.has(Flags::FIN) {
                 if frames == 0 {
-                    receiver.consume(now, 1);
+                    receiver.consume(&mut self.pool, now, 1);
                 }
                 return Ok(None);
             }
@@ -323,7 +339,7 @@ impl Connection {
             to[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        receiver.consume(now, frames);
+        receiver.consume(&mut self.pool, now, frames);
         Ok(Some(len))
     }
 
@@ -331,7 +347,7 @@ impl Connection {
     pub fn bytes(&mut self, now: Nanos) -> &[u8] {
         let Some(receiver) = &mut self.receiver else { return &[] };
         while receiver.peek().is_some_and(|(flags, part)| part.is_empty() || flags.has(Flags::FIN)) {
-            receiver.consume(now, 1);
+            receiver.consume(&mut self.pool, now, 1);
         }
         receiver.peek().map_or(&[], |(_, part)| part)
     }
@@ -339,7 +355,7 @@ impl Connection {
     /// The piece of [`Connection::bytes`] has been read.
     pub fn consume(&mut self, now: Nanos) {
         if let Some(receiver) = self.receiver.as_mut().filter(|r| r.peek().is_some()) {
-            receiver.consume(now, 1);
+            receiver.consume(&mut self.pool, now, 1);
         }
     }
 
@@ -375,7 +391,7 @@ impl Connection {
                 self.meet(&offer, header.sequence);
                 self.state = State::Open;
                 self.offer_at = None;
-                self.sender.heard(now, header);
+                self.sender.heard(&mut self.pool, now, header);
                 self.ask(now);
             }
             // The acknowledgement of the first one was lost.
@@ -407,13 +423,13 @@ impl Connection {
     fn on_data(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
         // The answer to the offer has arrived.
         self.offer_at = None;
-        self.sender.heard(now, header);
+        self.sender.heard(&mut self.pool, now, header);
         let Some(receiver) = &mut self.receiver else { return };
         if header.kind == Kind::Probe {
             receiver.asked(now);
         }
         if header.kind == Kind::Data {
-            match receiver.take(now, header.sequence, header.flags, payload) {
+            match receiver.take(&mut self.pool, now, header.sequence, header.flags, payload) {
                 Taken::New => self.counts.received += 1,
                 Taken::Again => self.counts.again += 1,
                 Taken::NoRoom => self.counts.no_room += 1,

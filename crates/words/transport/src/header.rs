@@ -8,6 +8,8 @@ use crate::Serial;
 pub const HEADER_BYTES: usize = 32;
 /// The version that this crate speaks.
 pub const VERSION: u8 = 1;
+/// No version of frames, but of the one frame that all versions read (version.rs).
+pub(crate) const NOTICE: u8 = 0;
 /// Frames behind the cumulative acknowledgement that a header tells of.
 pub(crate) const RECEIVED_BITS: u32 = 32;
 
@@ -141,9 +143,14 @@ impl Header {
     /// # Errors
     /// What is wrong with it.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), BadFrame> {
+        Self::read_as(VERSION, frame)
+    }
+
+    /// As [`Header::read`], of another version that has the same form.
+    pub(crate) fn read_as(version: u8, frame: &[u8]) -> Result<(Self, &[u8]), BadFrame> {
         let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(BadFrame::Short)?;
         let (theirs, number) = (head[0] >> 4, head[0] & 15);
-        if theirs != VERSION {
+        if theirs != version {
             return Err(BadFrame::Version { theirs });
         }
         let kind = *Kind::ALL.get(usize::from(number)).ok_or(BadFrame::Kind { number })?;
@@ -171,9 +178,14 @@ impl Header {
 
     /// Writes the header ahead of `payload`, which is at most 65,535 bytes.
     pub fn write(&self, payload: &[u8]) -> [u8; HEADER_BYTES] {
+        self.write_as(VERSION, payload)
+    }
+
+    /// As [`Header::write`], of another version that has the same form.
+    pub(crate) fn write_as(&self, version: u8, payload: &[u8]) -> [u8; HEADER_BYTES] {
         let mut head = [0; HEADER_BYTES];
         let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &[VERSION << 4 | self.kind.number(), self.flags.0]);
+        put(0, &[version << 4 | self.kind.number(), self.flags.0]);
         put(2, &(payload.len() as u16).to_be_bytes());
         put(4, &self.from_port.to_be_bytes());
         put(6, &self.to_port.to_be_bytes());
@@ -241,11 +253,14 @@ pub enum Reason {
     /// A policy forbids it (EACCES).
     #[error("the other node does not allow it")]
     Forbidden,
+    /// The other node speaks another version of the protocol (EPROTONOSUPPORT).
+    #[error("the other node speaks another version of the protocol")]
+    Version,
 }
 
 impl Reason {
-    const ALL: [Self; 6] =
-        [Self::Refused, Self::Unknown, Self::Aborted, Self::Mismatch, Self::TimedOut, Self::Forbidden];
+    const ALL: [Self; 7] =
+        [Self::Refused, Self::Unknown, Self::Aborted, Self::Mismatch, Self::TimedOut, Self::Forbidden, Self::Version];
 
     /// Reads it; what is not one is [`Reason::Unknown`].
     pub fn read(payload: &[u8]) -> Self {

@@ -6,20 +6,27 @@
 //! - [`Node`] finds the connection of a frame, and makes those that others open.
 
 mod connection;
+mod echo;
 mod header;
 mod node;
+mod order;
+mod peers;
 mod receiver;
 mod rtt;
 mod sender;
 mod serial;
 mod slots;
+mod version;
 mod window;
 
 pub use self::{
     connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
+    echo::Echo,
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
-    node::{FREE_PORTS, Handle, Node, NodeCounts, NodeSettings, Peer},
+    node::{FREE_PORTS, Handle, Node, NodeCounts, NodeSettings},
+    peers::{Namesakes, Peer},
     serial::Serial,
+    version::OtherVersion,
 };
 
 /// A moment or a time in nanoseconds, from a beginning that does not matter.

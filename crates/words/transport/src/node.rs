@@ -1,12 +1,17 @@
 //! A node: its listeners, and its connections to others, found by their numbers.
 
+mod strange;
+
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     hash::Hash,
     ops::RangeInclusive,
 };
 
-use crate::{BadFrame, Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial, Settings, State};
+use crate::{
+    Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Peer, Reason, Serial, Settings, State, echo::Echoes,
+    peers::Peers, slots::Pool, version::Versions,
+};
 
 /// Connections of a node at the most.
 const CONNECTIONS_MAX: usize = 1 << 16;
@@ -39,8 +44,12 @@ pub struct Handle(u32);
 pub struct NodeCounts {
     /// Frames that were shorter than they say.
     pub short: u64,
-    /// Of another version.
+    /// Of another version, notices of it left out ([`Node::other_versions`]).
     pub version: u64,
+    /// Notices that this node speaks another version than theirs, to those who sent such frames.
+    pub version_told: u64,
+    /// Notices that another node speaks another version.
+    pub version_heard: u64,
     /// Of an unknown kind.
     pub kind: u64,
     /// With a wrong checksum.
@@ -51,17 +60,12 @@ pub struct NodeCounts {
     pub refused: u64,
     /// Offers that a listener had no room for.
     pub busy: u64,
-}
-
-/// Another node, as its hello says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    /// Its name.
-    pub name: String,
-    /// Its epoch.
-    pub epoch: u32,
-    /// When it was heard last.
-    pub heard: Nanos,
+    /// Frames that had met congestion on this node's way in.
+    pub congested: u64,
+    /// Probes of this node that were answered.
+    pub probed: u64,
+    /// Hellos of nodes whose name another node, or this one, has ([`Node::namesakes`]), each once.
+    pub namesakes: u64,
 }
 
 #[derive(Debug)]
@@ -77,7 +81,9 @@ struct Entry<P> {
     connection: Connection,
     /// The number of its offer; 0 if this node made it.
     offered: (u32, u32),
-    due: Option<Nanos>,
+    /// When it stands among the timers: when it is due, or before.
+    armed: Option<Nanos>,
+    /// It stands among those that may have something to send.
     is_ready: bool,
 }
 
@@ -93,10 +99,14 @@ pub struct Node<P> {
     /// By peer, own port and its port.
     by_ports: HashMap<(P, u16, u16), Handle>,
     ready: VecDeque<u32>,
+    /// One for each connection at the most.
     timers: BTreeSet<(Nanos, u32)>,
-    answers: VecDeque<(P, Header, Vec<u8>)>,
+    pool: Pool,
+    answers: VecDeque<(P, [u8; HEADER_BYTES], Vec<u8>)>,
     answer: Vec<u8>,
-    peers: HashMap<P, Peer>,
+    peers: Peers<P>,
+    versions: Versions<P>,
+    echoes: Echoes<P>,
     counts: NodeCounts,
     drawn: u64,
     next_port: u16,
@@ -116,9 +126,12 @@ impl<P: Copy + Eq + Hash> Node<P> {
             by_ports: HashMap::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
+            pool: Pool::default(),
             answers: VecDeque::new(),
             answer: Vec::new(),
-            peers: HashMap::new(),
+            peers: Peers::new(),
+            versions: Versions::new(),
+            echoes: Echoes::new(),
             counts: NodeCounts::default(),
         }
     }
@@ -201,8 +214,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
         let handle = Handle(connection.settings().number);
         self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
-        self.entries[at as usize] = Some(Entry { peer, connection, offered, due: None, is_ready: false });
-        self.rearm(now, at);
+        self.entries[at as usize] = Some(Entry { peer, connection, offered, armed: None, is_ready: false });
+        self.touched(now, at);
         handle
     }
 
@@ -225,37 +238,56 @@ impl<P: Copy + Eq + Hash> Node<P> {
     /// Does something with a connection; none once it has ended and rested.
     pub fn with<T>(&mut self, now: Nanos, handle: Handle, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
         let at = self.at(handle.0)?;
-        let done = self.entries[at as usize].as_mut().map(|entry| work(&mut entry.connection));
-        self.rearm(now, at);
+        let done = self.work(at, work);
+        self.touched(now, at);
         done
     }
 
-    /// It may have something to send now, and another time to be called at.
-    fn rearm(&mut self, now: Nanos, at: u32) {
+    /// Lends the connection the free pages of the node.
+    fn work<T>(&mut self, at: u32, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let entry = self.entries[at as usize].as_mut()?;
+        entry.connection.lend(&mut self.pool);
+        let done = work(&mut entry.connection);
+        entry.connection.lend(&mut self.pool);
+        Some(done)
+    }
+
+    /// It may have something to send now; once it has nothing more, [`Node::poll`] arms its timer.
+    fn touched(&mut self, now: Nanos, at: u32) {
         let Some(entry) = &mut self.entries[at as usize] else { return };
+        if entry.connection.is_over(now) {
+            return self.remove(at);
+        }
         if !entry.is_ready {
             entry.is_ready = true;
             self.ready.push_back(at);
         }
-        let due = entry.connection.due();
-        if due != entry.due {
-            if let Some(before) = entry.due {
-                self.timers.remove(&(before, at));
-            }
-            entry.due = due;
-            if let Some(due) = due {
-                self.timers.insert((due, at));
-            }
-        }
+    }
+
+    /// It has nothing to send before it is due: among the timers it stands no later than that. A timer that is too early stays, as most of them move later
+    /// with each frame.
+    fn arm(&mut self, now: Nanos, at: u32) {
+        let Some(entry) = &mut self.entries[at as usize] else { return };
         if entry.connection.is_over(now) {
-            self.remove(at);
+            return self.remove(at);
         }
+        // What is due and sends nothing is due again no sooner than a moment later.
+        let Some(due) = entry.connection.due().map(|due| due.max(now + 1)) else { return };
+        if let Some(armed) = entry.armed {
+            if armed <= due {
+                return;
+            }
+            self.timers.remove(&(armed, at));
+        }
+        entry.armed = Some(due);
+        self.timers.insert((due, at));
     }
 
     fn remove(&mut self, at: u32) {
-        let Some(entry) = self.entries[at as usize].take() else { return };
+        let Some(mut entry) = self.entries[at as usize].take() else { return };
+        entry.connection.give_back(&mut self.pool);
         let Settings { port, peer_port, number, .. } = *entry.connection.settings();
-        entry.due.map(|due| self.timers.remove(&(due, at)));
+        entry.armed.map(|armed| self.timers.remove(&(armed, at)));
         self.offers.remove(&(entry.peer, entry.offered.0, entry.offered.1));
         if self.by_ports.get(&(entry.peer, port, peer_port)) == Some(&Handle(number)) {
             self.by_ports.remove(&(entry.peer, port, peer_port));
@@ -265,10 +297,21 @@ impl<P: Copy + Eq + Hash> Node<P> {
 
     /// A frame arrived from `peer`.
     pub fn on_frame(&mut self, now: Nanos, peer: P, frame: &[u8]) {
-        let (header, payload) = match Header::read(frame) {
+        self.take(now, peer, frame, false);
+    }
+
+    /// A frame arrived from `peer`, out of a ring that was filled beyond a half: it counts as one that met congestion, and its sender hears of it.
+    pub fn on_frame_congested(&mut self, now: Nanos, peer: P, frame: &[u8]) {
+        self.counts.congested += 1;
+        self.take(now, peer, frame, true);
+    }
+
+    fn take(&mut self, now: Nanos, peer: P, frame: &[u8], congested: bool) {
+        let (mut header, payload) = match Header::read(frame) {
             Ok(read) => read,
-            Err(bad) => return self.count(bad),
+            Err(bad) => return self.on_bad(now, peer, frame, bad),
         };
+        header.flags = header.flags.with_if(congested, Flags::CONGESTED);
         let connection = match header.connection {
             0 if header.kind == Kind::Reset => {
                 self.by_ports.get(&(peer, header.to_port, header.from_port)).and_then(|h| self.at(h.0))
@@ -281,27 +324,19 @@ impl<P: Copy + Eq + Hash> Node<P> {
             (Kind::Open, _) => self.on_open(now, peer, &header, payload),
             (Kind::Hello, _) => self.on_hello(now, peer, &header, payload),
             (_, Some(at)) => {
-                if let Some(entry) = &mut self.entries[at as usize] {
-                    entry.connection.on_frame(now, &header, payload);
-                }
-                self.rearm(now, at);
+                self.work(at, |connection| connection.on_frame(now, &header, payload));
+                self.touched(now, at);
             }
+            (Kind::Probe, None) if header.connection == 0 && header.to_port == 0 => {
+                self.on_probe(peer, &header, payload);
+            }
+            (Kind::Ack, None) if header.connection == 0 => self.on_echo(now, peer, &header, payload),
             (Kind::Reset | Kind::Busy, None) => self.counts.unknown += 1,
             (Kind::Data | Kind::Probe | Kind::Ack | Kind::OpenAck, None) => {
                 self.counts.unknown += 1;
                 self.refuse(peer, &header, Reason::Unknown);
             }
         }
-    }
-
-    fn count(&mut self, bad: BadFrame) {
-        let count = match bad {
-            BadFrame::Short | BadFrame::Length => &mut self.counts.short,
-            BadFrame::Version { .. } => &mut self.counts.version,
-            BadFrame::Kind { .. } => &mut self.counts.kind,
-            BadFrame::Checksum => &mut self.counts.checksum,
-        };
-        *count += 1;
     }
 
     fn on_open(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
@@ -311,10 +346,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
         };
         let offered = (header.epoch, offer.connection);
         if let Some(at) = self.offers.get(&(peer, offered.0, offered.1)).and_then(|h| self.at(h.0)) {
-            if let Some(entry) = &mut self.entries[at as usize] {
-                entry.connection.on_frame(now, header, payload);
-            }
-            return self.rearm(now, at);
+            self.work(at, |connection| connection.on_frame(now, header, payload));
+            return self.touched(now, at);
         }
         match self.listeners.get(&header.to_port) {
             None => {
@@ -326,11 +359,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
             }
             Some(listener) if listener.waiting.len() >= listener.room => {
                 self.counts.busy += 1;
-                return self.answer(
-                    peer,
-                    Header { connection: offer.connection, ..self.reply(Kind::Busy, header) },
-                    &[],
-                );
+                let busy = Header { connection: offer.connection, ..self.reply(Kind::Busy, header) };
+                self.answer(peer, busy, &[]);
+                return;
             }
             Some(_) => {}
         }
@@ -345,77 +376,31 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    fn on_hello(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
-        let name = String::from_utf8_lossy(&payload[..payload.len().min(255)]).into_owned();
-        // Without a name it only asks.
-        if !name.is_empty() {
-            self.peers.insert(peer, Peer { name, epoch: header.epoch, heard: now });
-        }
-        if header.flags.has(Flags::ASK) {
-            let name = self.settings.name.clone();
-            self.answer(peer, self.reply(Kind::Hello, header), name.as_bytes());
-        }
-    }
-
-    /// Says hello to `peer`, which answers.
-    pub fn hello(&mut self, peer: P) {
-        let name = self.settings.name.clone();
-        let nobody = Header { from_port: 0, to_port: 0, ..self.reply(Kind::Hello, &EMPTY) };
-        self.answer(peer, Header { flags: Flags::ASK, ..nobody }, name.as_bytes());
-    }
-
-    fn refuse(&mut self, peer: P, header: &Header, reason: Reason) {
-        self.answer(peer, self.reply(Kind::Reset, header), &reason.bytes());
-    }
-
-    /// A header that answers `header` where there is no connection.
-    fn reply(&self, kind: Kind, header: &Header) -> Header {
-        Header {
-            kind,
-            from_port: header.to_port,
-            to_port: header.from_port,
-            epoch: self.settings.epoch,
-            sequence: header.sequence,
-            ..EMPTY
-        }
-    }
-
-    /// At most so many wait: whoever floods with strange frames gets no memory for it.
-    fn answer(&mut self, peer: P, header: Header, payload: &[u8]) {
-        if self.answers.len() < 1024 {
-            self.answers.push_back((peer, header, payload.to_vec()));
-        }
-    }
-
-    /// When [`Node::on_time`] is to be called; none: nothing is waited for.
+    /// When [`Node::on_time`] is to be called, or some time before; none: nothing is waited for. It is right once [`Node::poll`] has given all.
     pub fn due(&self) -> Option<Nanos> {
         self.timers.first().map(|&(at, _)| at)
     }
 
     /// Time has gone by.
     pub fn on_time(&mut self, now: Nanos) {
-        while let Some(&(due, at)) = self.timers.first().filter(|&&(due, _)| due <= now) {
-            self.timers.remove(&(due, at));
+        while let Some(&(_, at)) = self.timers.first().filter(|&&(armed, _)| armed <= now) {
+            self.timers.pop_first();
             let Some(entry) = &mut self.entries[at as usize] else { continue };
-            entry.due = None;
-            entry.connection.on_time(now);
-            // What is due and sends nothing is due again no sooner than a moment later.
-            self.rearm(now, at);
-            if let Some(entry) = &mut self.entries[at as usize]
-                && entry.due.is_some_and(|due| due <= now)
-            {
-                entry.due.map(|due| self.timers.remove(&(due, at)));
-                entry.due = Some(now + 1);
-                self.timers.insert((now + 1, at));
+            entry.armed = None;
+            if entry.connection.due().is_none_or(|due| due > now) {
+                self.arm(now, at);
+                continue;
             }
+            self.work(at, |connection| connection.on_time(now));
+            self.touched(now, at);
         }
     }
 
     /// The next frame that is to be sent now, and where to; none: nothing.
     pub fn poll(&mut self, now: Nanos) -> Option<(P, [u8; HEADER_BYTES], &[u8])> {
-        if let Some((peer, header, payload)) = self.answers.pop_front() {
+        if let Some((peer, head, payload)) = self.answers.pop_front() {
             self.answer = payload;
-            return Some((peer, header.write(&self.answer), &self.answer));
+            return Some((peer, head, &self.answer));
         }
         // One frame of each in turn.
         loop {
@@ -423,22 +408,13 @@ impl<P: Copy + Eq + Hash> Node<P> {
             let Some(entry) = &mut self.entries[at as usize] else { continue };
             entry.is_ready = false;
             let Some(head) = entry.connection.poll_head(now) else {
-                self.rearm_timer(now, at);
+                self.arm(now, at);
                 continue;
             };
             entry.is_ready = true;
             self.ready.push_back(at);
             let entry = self.entries[at as usize].as_ref()?;
             return Some((entry.peer, head, entry.connection.polled()));
-        }
-    }
-
-    fn rearm_timer(&mut self, now: Nanos, at: u32) {
-        self.rearm(now, at);
-        // It has just said that it has nothing.
-        if let Some(entry) = &mut self.entries[at as usize] {
-            entry.is_ready = false;
-            self.ready.pop_back();
         }
     }
 

@@ -1,6 +1,11 @@
 //! One end's way in: frames in the order of their numbers, each once.
 
-use crate::{Flags, Nanos, Serial, header::RECEIVED_BITS, sender::ACK_DELAY, slots::Slots};
+use crate::{
+    Flags, Nanos, Serial,
+    header::RECEIVED_BITS,
+    sender::ACK_DELAY,
+    slots::{Pool, Slots},
+};
 
 /// So many frames are acknowledged with one.
 const ACK_EVERY: u32 = 2;
@@ -67,7 +72,7 @@ impl Receiver {
     }
 
     /// A frame of data.
-    pub(crate) fn take(&mut self, now: Nanos, number: Serial, flags: Flags, payload: &[u8]) -> Taken {
+    pub(crate) fn take(&mut self, pool: &mut Pool, now: Nanos, number: Serial, flags: Flags, payload: &[u8]) -> Taken {
         let room = number.is_within(self.read, self.slots.count());
         self.congested |= flags.has(Flags::CONGESTED) && room;
         let taken = if number.is_before(self.next) {
@@ -77,7 +82,7 @@ impl Receiver {
         } else if self.slots.has(number) {
             Taken::Again
         } else {
-            self.slots.put(number, flags, payload);
+            self.slots.put(pool, number, flags, payload);
             Taken::New
         };
         if taken != Taken::New {
@@ -132,9 +137,9 @@ impl Receiver {
     }
 
     /// The application has read `count` frames.
-    pub(crate) fn consume(&mut self, now: Nanos, count: u32) {
+    pub(crate) fn consume(&mut self, pool: &mut Pool, now: Nanos, count: u32) {
         for _ in 0..count {
-            self.slots.clear(self.read);
+            self.slots.clear(pool, self.read);
             self.read = self.read.plus(1);
         }
         // A sender that stands still is told as soon as it is worth while.
@@ -142,6 +147,11 @@ impl Receiver {
         if self.told_credit < half / 2 && self.credit() >= half {
             self.ack_at = Some(now);
         }
+    }
+
+    /// Nothing of it is read any longer.
+    pub(crate) fn stop(&mut self, pool: &mut Pool) {
+        self.slots.empty(pool);
     }
 
     /// All has been read, and nothing follows.

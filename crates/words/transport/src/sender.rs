@@ -1,6 +1,12 @@
 //! One end's way out: what is sent, again if it must be, and what arrived.
 
-use crate::{Flags, Header, Nanos, Serial, header::RECEIVED_BITS, rtt::RoundTrip, slots::Slots, window::Window};
+use crate::{
+    Flags, Header, Nanos, Serial,
+    order::{List, Lost},
+    rtt::RoundTrip,
+    slots::{Flight, Pool, Slots, Stage},
+    window::Window,
+};
 
 /// Frames that may be under way before anything is heard.
 const FIRST_WINDOW: u32 = 16;
@@ -8,14 +14,6 @@ const FIRST_WINDOW: u32 = 16;
 const REORDERED: Nanos = 50_000;
 /// The receiver may keep an acknowledgement for this long (receiver.rs); twice of it before the last frame is sent again.
 pub(crate) const ACK_DELAY: Nanos = 100_000;
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Flight {
-    sent: Nanos,
-    times: u32,
-    arrived: bool,
-    lost: bool,
-}
 
 /// What is to be sent next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +25,6 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Sender {
     slots: Slots,
-    flights: Box<[Flight]>,
     /// The first that has not arrived.
     base: Serial,
     /// The next one that is sent for the first time.
@@ -36,10 +33,10 @@ pub(crate) struct Sender {
     end: Serial,
     /// Behind the last one that the receiver has room for.
     limit: Serial,
-    /// Under way: sent, and neither arrived nor given up.
-    under_way: u32,
+    /// Sent, and neither arrived nor given up, in the order in which they were sent.
+    under_way: List,
     /// Given up, not sent again yet.
-    lost: u32,
+    lost: Lost,
     window: Window,
     round_trip: RoundTrip,
     /// Behind what was sent when this round began, and when the window last shrank.
@@ -51,6 +48,8 @@ pub(crate) struct Sender {
     last_heard: Nanos,
     /// The last frame was sent again to hear of what is under way; nothing was heard since.
     tail_asked: bool,
+    /// One lost frame may go beyond the window: the one that asks.
+    beyond: bool,
     /// Ask the receiver whether it has room again.
     probe: bool,
     /// When waiting began for something that the receiver has yet to say.
@@ -64,17 +63,15 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(first: Serial, slots: u32, payload_max: u16) -> Self {
         let slots = Slots::new(slots, payload_max);
-        let flights = vec![Flight::default(); slots.count() as usize].into();
-        let window = Window::new(FIRST_WINDOW, slots.count());
+        let (window, lost) = (Window::new(FIRST_WINDOW, slots.count()), Lost::new(slots.count()));
         Self {
             slots,
-            flights,
             base: first,
             next: first,
             end: first,
             limit: first,
-            under_way: 0,
-            lost: 0,
+            under_way: List::default(),
+            lost,
             window,
             round_trip: RoundTrip::default(),
             round_ends: first,
@@ -83,16 +80,12 @@ impl Sender {
             last_sent: 0,
             last_heard: 0,
             tail_asked: false,
+            beyond: false,
             probe: false,
             waits_since: 0,
             resent: 0,
             echoes: 0,
         }
-    }
-
-    fn flight(&mut self, number: Serial) -> &mut Flight {
-        let mask = self.flights.len() - 1;
-        &mut self.flights[number.0 as usize & mask]
     }
 
     /// Frames that can be put in.
@@ -114,12 +107,11 @@ impl Sender {
     }
 
     /// Puts a frame in. There has to be room.
-    pub(crate) fn put(&mut self, now: Nanos, flags: Flags, payload: &[u8]) {
+    pub(crate) fn put(&mut self, pool: &mut Pool, now: Nanos, flags: Flags, payload: &[u8]) {
         if self.is_empty() {
             self.waits_since = now;
         }
-        self.slots.put(self.end, flags, payload);
-        *self.flight(self.end) = Flight::default();
+        self.slots.put(pool, self.end, flags, payload);
         self.end = self.end.plus(1);
     }
 
@@ -133,7 +125,7 @@ impl Sender {
     }
 
     /// Takes what a header of the receiver says.
-    pub(crate) fn heard(&mut self, now: Nanos, header: &Header) {
+    pub(crate) fn heard(&mut self, pool: &mut Pool, now: Nanos, header: &Header) {
         let ack = header.acknowledged;
         if ack.is_before(self.base) || self.next.is_before(ack) {
             // Older than one that came before, or of frames that were never sent.
@@ -150,19 +142,28 @@ impl Sender {
             self.waits_since = now;
         }
         self.last_heard = now;
-        self.tail_asked = false;
-        let mut arrived = 0;
+        (self.tail_asked, self.beyond) = (false, false);
+        let (mut arrived, mut newest) = (0, None);
         let mut number = self.base;
         while number != ack {
-            arrived += self.arrives(now, number);
-            self.slots.clear(number);
+            arrived += self.arrives(number, &mut newest);
+            self.slots.clear(pool, number);
             number = number.plus(1);
         }
         self.base = ack;
-        for bit in (0..RECEIVED_BITS).filter(|bit| header.received >> bit & 1 == 1) {
-            let number = ack.plus(1 + bit);
+        let mut received = header.received;
+        while received != 0 {
+            let number = ack.plus(1 + received.trailing_zeros());
+            received &= received - 1;
             if number.is_before(self.next) {
-                arrived += self.arrives(now, number);
+                arrived += self.arrives(number, &mut newest);
+            }
+        }
+        if let Some((sent, again)) = newest {
+            self.arrived_sent = self.arrived_sent.max(sent);
+            // What was sent last is what was answered; the answers to older ones may have been lost. Which of several was answered cannot be told.
+            if !again {
+                self.round_trip.measured(now.saturating_sub(sent));
             }
         }
         let marked = header.flags.has(Flags::ECHO);
@@ -181,26 +182,29 @@ impl Sender {
         self.find_lost(now);
     }
 
-    /// 1 if it was not known to have arrived.
-    fn arrives(&mut self, now: Nanos, number: Serial) -> u32 {
-        let flight = self.flight(number);
-        if flight.arrived || flight.times == 0 {
-            return 0;
+    /// 1 if it was not known to have arrived. `newest` is when the one of those that arrive now that was sent last was sent, and whether it was again.
+    fn arrives(&mut self, number: Serial, newest: &mut Option<(Nanos, bool)>) -> u32 {
+        let Some(&Flight { sent, stage, again, .. }) = self.slots.flight(number) else { return 0 };
+        match stage {
+            Stage::UnderWay => self.under_way.remove(&mut self.slots, number),
+            Stage::Lost => self.lost.remove(number),
+            Stage::New | Stage::Arrived => return 0,
         }
-        flight.arrived = true;
-        let Flight { sent, times, lost, .. } = *flight;
-        flight.lost = false;
-        if lost {
-            self.lost -= 1;
-        } else {
-            self.under_way -= 1;
+        if let Some(flight) = self.slots.flight_mut(number) {
+            flight.stage = Stage::Arrived;
         }
-        // Which of several was answered cannot be told.
-        if times == 1 {
-            self.round_trip.measured(now.saturating_sub(sent));
+        if newest.is_none_or(|(before, _)| before <= sent) {
+            *newest = Some((sent, again));
         }
-        self.arrived_sent = self.arrived_sent.max(sent);
         1
+    }
+
+    fn give_up(&mut self, number: Serial) {
+        self.under_way.remove(&mut self.slots, number);
+        self.lost.insert(number);
+        if let Some(flight) = self.slots.flight_mut(number) {
+            flight.stage = Stage::Lost;
+        }
     }
 
     /// The time by which a frame may come after one that was sent later.
@@ -208,32 +212,25 @@ impl Sender {
         self.round_trip.smoothed().map_or(REORDERED, |time| (time / 4).max(REORDERED))
     }
 
-    /// Gives up frames that were sent so much before one that arrived that they would have come (RACK, RFC 8985). When the next one is due.
-    fn find_lost(&mut self, now: Nanos) -> Option<Nanos> {
-        let (late, trip) = (self.late(), self.round_trip.smoothed().unwrap_or(0));
-        let (mut number, mut due) = (self.base, None);
+    /// Gives up frames that were sent so much before one that arrived that they would have come (RACK, RFC 8985).
+    fn find_lost(&mut self, now: Nanos) {
         let mut found = false;
-        while number != self.next {
-            let arrived_sent = self.arrived_sent;
-            let flight = self.flight(number);
-            if !flight.arrived && !flight.lost && flight.sent < arrived_sent {
-                let at = flight.sent + trip + late;
-                if at <= now {
-                    flight.lost = true;
-                    found = true;
-                    self.under_way -= 1;
-                    self.lost += 1;
-                } else {
-                    due = Some(due.map_or(at, |d: Nanos| d.min(at)));
-                }
-            }
-            number = number.plus(1);
+        while let Some((number, _)) = self.first_late().filter(|&(_, at)| at <= now) {
+            self.give_up(number);
+            found = true;
         }
         if found && !self.base.is_before(self.shrank_until) {
             self.window.lost();
             self.shrank_until = self.next;
         }
-        due
+    }
+
+    /// The first that was sent before one that arrived, and when it is to be given up.
+    fn first_late(&self) -> Option<(Serial, Nanos)> {
+        let first = self.under_way.first()?;
+        let sent = self.slots.flight(first)?.sent;
+        let trip = self.round_trip.smoothed().unwrap_or(0);
+        (sent < self.arrived_sent).then(|| (first, sent + trip + self.late()))
     }
 
     /// When [`Sender::on_time`] is to be called; none: nothing is waited for.
@@ -241,25 +238,16 @@ impl Sender {
         if self.is_empty() {
             return None;
         }
-        if self.under_way == 0 && self.lost == 0 {
+        if self.under_way.count() == 0 && self.lost.count() == 0 {
             // No room at the receiver: it may have said otherwise, and that was lost.
             let blocked = !self.next.is_before(self.limit) && !self.probe;
             return blocked.then(|| self.last_sent.max(self.last_heard) + self.round_trip.timeout());
         }
         let timeout = self.last_sent + self.round_trip.timeout();
-        let tail = self.round_trip.smoothed().filter(|_| !self.tail_asked && self.under_way > 0);
+        let tail = self.round_trip.smoothed().filter(|_| !self.tail_asked && self.under_way.count() > 0);
         let tail = tail.map(|trip| self.last_sent + 2 * trip + 2 * ACK_DELAY);
-        let late = self.first_late();
+        let late = self.first_late().map(|(_, at)| at);
         [Some(timeout), tail, late].into_iter().flatten().min()
-    }
-
-    fn first_late(&self) -> Option<Nanos> {
-        let (late, trip) = (self.late(), self.round_trip.smoothed()?);
-        let mask = self.flights.len() - 1;
-        let numbers = (0..self.next.since(self.base) as u32).map(|i| self.base.plus(i).0 as usize & mask);
-        let flights = numbers.map(|at| &self.flights[at]);
-        let open = flights.filter(|f| !f.arrived && !f.lost && f.sent < self.arrived_sent);
-        open.map(|f| f.sent + trip + late).min()
     }
 
     /// Time has gone by.
@@ -268,7 +256,7 @@ impl Sender {
             return;
         }
         self.find_lost(now);
-        if self.under_way == 0 && self.lost == 0 {
+        if self.under_way.count() == 0 && self.lost.count() == 0 {
             let since = self.last_sent.max(self.last_heard);
             if !self.next.is_before(self.limit) && now >= since + self.round_trip.timeout() {
                 self.round_trip.double();
@@ -277,7 +265,7 @@ impl Sender {
             }
             return;
         }
-        if self.under_way == 0 {
+        if self.under_way.count() == 0 {
             return;
         }
         if now >= self.last_sent + self.round_trip.timeout() {
@@ -292,67 +280,54 @@ impl Sender {
         {
             // The last one may be all that is missing, and nothing that comes later would show it.
             self.tail_asked = true;
-            self.give_up_last();
+            self.beyond = true;
+            if let Some(last) = self.under_way.last() {
+                self.give_up(last);
+            }
         }
     }
 
     fn give_up_all(&mut self) {
-        let mut number = self.base;
-        while number != self.next {
-            let flight = self.flight(number);
-            if !flight.arrived && !flight.lost {
-                flight.lost = true;
-                self.under_way -= 1;
-                self.lost += 1;
-            }
-            number = number.plus(1);
-        }
-    }
-
-    fn give_up_last(&mut self) {
-        let mut number = self.next;
-        while number != self.base {
-            number = number.plus(u32::MAX);
-            let flight = self.flight(number);
-            if !flight.arrived && !flight.lost {
-                flight.lost = true;
-                self.under_way -= 1;
-                self.lost += 1;
-                return;
-            }
+        while let Some(number) = self.under_way.first() {
+            self.give_up(number);
         }
     }
 
     /// What is to be sent now.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
-        if self.lost > 0 && (self.under_way < self.window.frames() || self.tail_asked) {
-            let mut number = self.base;
-            while number != self.next {
-                if self.flight(number).lost {
-                    self.lost -= 1;
-                    self.resent += 1;
-                    self.sends(now, number);
-                    return Some(Next::Data { number, again: true, ask: true });
-                }
-                number = number.plus(1);
-            }
+        let within = self.under_way.count() < self.window.frames();
+        if (within || self.beyond)
+            && let Some(number) = self.lost.first()
+        {
+            self.beyond = false;
+            self.resent += 1;
+            self.lost.remove(number);
+            self.sends(now, number, true);
+            return Some(Next::Data { number, again: true, ask: true });
         }
-        if self.next != self.end && self.next.is_before(self.limit) && self.under_way < self.window.frames() {
+        if self.next != self.end && self.next.is_before(self.limit) && within {
             let number = self.next;
             self.next = number.plus(1);
-            self.sends(now, number);
+            self.sends(now, number, false);
             // What can send no more waits for an answer.
-            let stops = !self.next.is_before(self.limit) || self.under_way >= self.window.frames();
+            let stops = !self.next.is_before(self.limit) || self.under_way.count() >= self.window.frames();
             return Some(Next::Data { number, again: false, ask: stops });
         }
         std::mem::take(&mut self.probe).then_some(Next::Probe)
     }
 
-    fn sends(&mut self, now: Nanos, number: Serial) {
-        let flight = self.flight(number);
-        *flight = Flight { sent: now, times: flight.times + 1, arrived: false, lost: false };
-        self.under_way += 1;
+    fn sends(&mut self, now: Nanos, number: Serial, again: bool) {
+        if let Some(flight) = self.slots.flight_mut(number) {
+            *flight = Flight { sent: now, stage: Stage::UnderWay, again, ..*flight };
+        }
+        self.under_way.push(&mut self.slots, number);
         self.last_sent = now;
+    }
+
+    /// Nothing is sent any longer.
+    pub(crate) fn stop(&mut self, pool: &mut Pool) {
+        self.slots.empty(pool);
+        (self.under_way, self.lost) = (List::default(), Lost::new(self.slots.count()));
     }
 
     /// Since when the receiver has yet to say something; none if nothing is waited for.

@@ -1,55 +1,218 @@
-//! Room for the payloads of so many frames in a row, taken once.
+//! Room for the payloads of so many frames in a row, taken by pages as frames come and given back as they go: a connection that has nothing under way
+//! keeps none.
+
+use std::collections::VecDeque;
 
 use crate::{Flags, Serial};
 
+/// Frames of a page, as a power of two.
+const PAGE_BITS: u32 = 3;
+const PAGE: usize = 1 << PAGE_BITS;
+/// Bytes of payloads that a pool keeps at the most for those who come.
+const POOL_BYTES: usize = 1 << 20;
+/// A list of pages longer than this is given back when it is empty.
+const LIST_KEPT: usize = 4;
+
+/// Pages that nobody uses at the moment: of a node, for all of its connections.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    #[expect(clippy::vec_box, reason = "a page goes from list to list: its address, not its slots")]
+    pages: Vec<Box<Page>>,
+}
+
+impl Pool {
+    fn take(&mut self, size: usize) -> Box<Page> {
+        match self.pages.pop() {
+            Some(page) if page.bytes.len() == PAGE * size => page,
+            _ => Box::new(Page { bytes: vec![0; PAGE * size].into(), slots: [Slot::default(); PAGE], full: 0 }),
+        }
+    }
+
+    fn give(&mut self, page: Box<Page>) {
+        if self.pages.len() * page.bytes.len() < POOL_BYTES {
+            self.pages.push(page);
+        }
+    }
+}
+
 #[derive(Debug)]
-pub(crate) struct Slots {
+struct Page {
     bytes: Box<[u8]>,
-    heads: Box<[Slot]>,
-    size: usize,
+    slots: [Slot; PAGE],
+    /// Of its slots.
+    full: u32,
+}
+
+/// Where a frame that was put in to be sent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stage {
+    /// Not sent yet.
+    #[default]
+    New,
+    UnderWay,
+    /// Given up, not sent again yet.
+    Lost,
+    Arrived,
+}
+
+/// A frame on its way. What comes before and behind it is in the list of its stage (sender.rs).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Flight {
+    pub(crate) sent: u64,
+    pub(crate) before: Serial,
+    pub(crate) behind: Serial,
+    pub(crate) stage: Stage,
+    /// It was sent more than once.
+    pub(crate) again: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
+    flight: Flight,
     len: u16,
     flags: Flags,
     full: bool,
 }
 
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// Of numbers that follow each other.
+    pages: VecDeque<Option<Box<Page>>>,
+    /// The number of the first page.
+    first: u32,
+    count: u32,
+    size: u16,
+}
+
 impl Slots {
     /// `count` is rounded up to a power of two.
     pub(crate) fn new(count: u32, size: u16) -> Self {
-        let count = count.max(2).next_power_of_two() as usize;
-        let size = usize::from(size);
-        Self { bytes: vec![0; count * size].into(), heads: vec![Slot::default(); count].into(), size }
+        Self { pages: VecDeque::new(), first: 0, count: count.max(2).next_power_of_two(), size }
     }
 
     pub(crate) fn count(&self) -> u32 {
-        self.heads.len() as u32
+        self.count
     }
 
-    fn at(&self, number: Serial) -> usize {
-        number.0 as usize & (self.heads.len() - 1)
+    fn page(&self, number: Serial) -> Option<&Page> {
+        self.pages.get((number.0 >> PAGE_BITS).wrapping_sub(self.first) as usize & PAGE_NUMBERS)?.as_deref()
     }
 
-    /// Puts a payload there, cut to the room of a slot.
-    pub(crate) fn put(&mut self, number: Serial, flags: Flags, payload: &[u8]) {
-        let (at, len) = (self.at(number), payload.len().min(self.size));
-        self.bytes[at * self.size..][..len].copy_from_slice(&payload[..len]);
-        self.heads[at] = Slot { len: len as u16, flags, full: true };
+    fn page_mut(&mut self, number: Serial) -> Option<&mut Page> {
+        self.pages.get_mut((number.0 >> PAGE_BITS).wrapping_sub(self.first) as usize & PAGE_NUMBERS)?.as_deref_mut()
+    }
+
+    /// Puts a payload there, cut to the room of a slot. The number is less than [`Slots::count`] away from all that are full.
+    pub(crate) fn put(&mut self, pool: &mut Pool, number: Serial, flags: Flags, payload: &[u8]) {
+        let (at, size) = (number.0 as usize & (PAGE - 1), usize::from(self.size));
+        let len = payload.len().min(size);
+        let page = self.reach(number).get_or_insert_with(|| pool.take(size));
+        page.bytes[at * size..][..len].copy_from_slice(&payload[..len]);
+        page.full += u32::from(!page.slots[at].full);
+        page.slots[at] = Slot { flight: Flight::default(), len: len as u16, flags, full: true };
+    }
+
+    /// The place of the page of `number`.
+    fn reach(&mut self, number: Serial) -> &mut Option<Box<Page>> {
+        let wanted = number.0 >> PAGE_BITS;
+        if self.pages.is_empty() {
+            self.first = wanted;
+        }
+        let ahead = self.first.wrapping_sub(wanted) & PAGE_NUMBERS as u32;
+        if (1..=PAGE_NUMBERS as u32 / 2).contains(&ahead) {
+            (0..ahead).for_each(|_| self.pages.push_front(None));
+            self.first = wanted;
+        }
+        let at = wanted.wrapping_sub(self.first) as usize & PAGE_NUMBERS;
+        while self.pages.len() <= at {
+            self.pages.push_back(None);
+        }
+        &mut self.pages[at]
     }
 
     pub(crate) fn has(&self, number: Serial) -> bool {
-        self.heads[self.at(number)].full
+        self.page(number).is_some_and(|page| page.slots[number.0 as usize & (PAGE - 1)].full)
     }
 
+    /// The flags and the payload; of what is not there: none.
     pub(crate) fn get(&self, number: Serial) -> (Flags, &[u8]) {
-        let at = self.at(number);
-        (self.heads[at].flags, &self.bytes[at * self.size..][..usize::from(self.heads[at].len)])
+        let at = number.0 as usize & (PAGE - 1);
+        self.page(number).map_or((Flags::default(), &[]), |page| {
+            let slot = &page.slots[at];
+            (slot.flags, &page.bytes[at * usize::from(self.size)..][..usize::from(slot.len)])
+        })
     }
 
-    pub(crate) fn clear(&mut self, number: Serial) {
-        let at = self.at(number);
-        self.heads[at].full = false;
+    pub(crate) fn flight(&self, number: Serial) -> Option<&Flight> {
+        Some(&self.page(number)?.slots[number.0 as usize & (PAGE - 1)].flight)
+    }
+
+    pub(crate) fn flight_mut(&mut self, number: Serial) -> Option<&mut Flight> {
+        Some(&mut self.page_mut(number)?.slots[number.0 as usize & (PAGE - 1)].flight)
+    }
+
+    /// It is needed no longer; nothing before it is full.
+    pub(crate) fn clear(&mut self, pool: &mut Pool, number: Serial) {
+        let Some(page) = self.page_mut(number) else { return };
+        let slot = &mut page.slots[number.0 as usize & (PAGE - 1)];
+        page.full -= u32::from(std::mem::take(&mut slot.full));
+        while self.pages.front().is_some_and(|page| page.as_ref().is_none_or(|page| page.full == 0)) {
+            self.first = self.first.wrapping_add(1);
+            self.pages.pop_front().flatten().into_iter().for_each(|page| pool.give(page));
+        }
+        if self.pages.is_empty() && self.pages.capacity() > LIST_KEPT {
+            self.pages = VecDeque::new();
+        }
+    }
+
+    /// Nothing of it is needed any longer.
+    pub(crate) fn empty(&mut self, pool: &mut Pool) {
+        for mut page in std::mem::take(&mut self.pages).into_iter().flatten() {
+            (page.slots, page.full) = ([Slot::default(); PAGE], 0);
+            pool.give(page);
+        }
+    }
+}
+
+/// Numbers of pages wrap where numbers of frames do.
+const PAGE_NUMBERS: usize = (u32::MAX >> PAGE_BITS) as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_in_any_order_across_the_wrap_and_pages_go_back() {
+        let (mut pool, mut slots) = (Pool::default(), Slots::new(64, 10));
+        let number = |at: u32| Serial((u32::MAX - 20).wrapping_add(at));
+        for round in 0..3u8 {
+            // The last first.
+            for at in (0..60u32).rev() {
+                assert!(!slots.has(number(at)));
+                slots.put(&mut pool, number(at), Flags(at as u8), &[at as u8, round]);
+            }
+            for at in 0..60u32 {
+                assert_eq!(slots.get(number(at)), (Flags(at as u8), &[at as u8, round][..]));
+                slots.clear(&mut pool, number(at));
+                assert!(!slots.has(number(at)) && (at == 59 || slots.has(number(at + 1))));
+            }
+            assert!(slots.pages.is_empty() && slots.pages.capacity() <= LIST_KEPT);
+            assert_eq!(pool.pages.len(), 8, "60 frames from the fourth of a page on");
+        }
+        slots.put(&mut pool, number(3), Flags::default(), &[1; 20]);
+        assert_eq!(slots.get(number(3)).1.len(), 10, "cut to the room");
+        slots.empty(&mut pool);
+        assert!(!slots.has(number(3)) && pool.pages.len() == 8);
+    }
+
+    #[test]
+    fn a_pool_keeps_a_bounded_number_of_bytes_and_pages_of_one_size() {
+        let (mut pool, mut slots) = (Pool::default(), Slots::new(1 << 12, 9000));
+        (0..1000).for_each(|at| slots.put(&mut pool, Serial(at), Flags::default(), &[1]));
+        slots.empty(&mut pool);
+        assert!(pool.pages.len() * PAGE * 9000 <= POOL_BYTES + PAGE * 9000 && !pool.pages.is_empty());
+        let mut small = Slots::new(8, 10);
+        small.put(&mut pool, Serial(0), Flags::default(), &[1; 10]);
+        assert_eq!(small.get(Serial(0)).1, [1; 10]);
     }
 }

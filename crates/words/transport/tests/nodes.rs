@@ -1,82 +1,9 @@
 //! Nodes that meet: who is refused, who restarts, who is many.
 
-use std::collections::VecDeque;
+mod cluster;
 
-use transport::{FREE_PORTS, Handle, Header, Kind, Nanos, Node, NodeSettings, Reason, State};
-
-const PORT: u16 = 7;
-
-/// Nodes on one wire, without harm.
-struct Cluster {
-    now: Nanos,
-    nodes: Vec<Node<usize>>,
-    wire: VecDeque<(usize, usize, Vec<u8>)>,
-    frames: usize,
-}
-
-fn node(at: usize, epoch: u32) -> Node<usize> {
-    let name = format!("node{at}");
-    Node::new(NodeSettings {
-        name,
-        epoch,
-        payload_max: 1400,
-        slots: 16,
-        seed: u64::from(epoch) << 8 | at as u64,
-        ports: FREE_PORTS,
-    })
-}
-
-impl Cluster {
-    fn new(count: usize) -> Self {
-        Self { now: 1, nodes: (0..count).map(|at| node(at, 1)).collect(), wire: VecDeque::new(), frames: 0 }
-    }
-
-    /// All that happens within `time`.
-    fn run(&mut self, time: Nanos) {
-        let end = self.now + time;
-        loop {
-            for (at, node) in self.nodes.iter_mut().enumerate() {
-                node.on_time(self.now);
-                while let Some((to, head, payload)) = node.poll(self.now) {
-                    self.wire.push_back((at, to, [&head[..], payload].concat()));
-                }
-            }
-            if let Some((from, to, frame)) = self.wire.pop_front() {
-                self.now += 100;
-                self.frames += 1;
-                self.nodes[to].on_frame(self.now, from, &frame);
-                continue;
-            }
-            let due = self.nodes.iter().filter_map(Node::due).min();
-            match due.filter(|&due| due <= end) {
-                Some(due) => self.now = self.now.max(due),
-                None => break,
-            }
-        }
-        self.now = end;
-    }
-
-    fn state(&self, at: usize, handle: Handle) -> Option<State> {
-        self.nodes[at].connection(handle).map(transport::Connection::state)
-    }
-
-    fn connect(&mut self, from: usize, to: usize) -> Handle {
-        self.nodes[from].connect(self.now, to, PORT, false).expect("there is room")
-    }
-
-    fn send(&mut self, at: usize, handle: Handle, message: &[u8]) {
-        let now = self.now;
-        self.nodes[at].with(now, handle, |c| c.send(now, message)).expect("it is there").expect("there is room");
-    }
-
-    fn receive(&mut self, at: usize, handle: Handle) -> Option<Vec<u8>> {
-        let (now, mut room) = (self.now, [0; 2000]);
-        let len = self.nodes[at].with(now, handle, |c| c.receive(now, &mut room))?.expect("it fits")?;
-        Some(room[..len].to_vec())
-    }
-}
-
-const MS: Nanos = 1_000_000;
+use cluster::{Cluster, MS, PORT, node};
+use transport::{FREE_PORTS, Handle, Header, Kind, Node, NodeSettings, Reason, State};
 
 #[test]
 fn many_connections_to_many_nodes_carry_their_own_messages() {

@@ -1,6 +1,7 @@
 //! `evenkeel link`: messages between nodes over plain Ethernet.
 
 mod copy;
+mod ping;
 mod serve;
 
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ enum Action {
     Serve(serve::ServeArgs),
     Status(StatusArgs),
     Nodes(NodesArgs),
+    Ping(ping::PingArgs),
     Copy(copy::CopyArgs),
     Stop(StopArgs),
 }
@@ -75,6 +77,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
+        Action::Ping(args) => ping::run(args),
         Action::Copy(args) => copy::run(args),
         Action::Nodes(args) => known(args),
         Action::Status(args) => status(args),
@@ -93,8 +96,17 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
 fn asked() -> Result<LinkStatus, LinkError> {
     match broker::ask(&Command::Status)? {
         Answer::Status(status) => Ok(*status),
-        Answer::Done => Err(LinkError::NoBroker),
+        _ => Err(LinkError::NoBroker),
     }
+}
+
+/// The address of a node that is named or whose address it is.
+fn address_of(status: &LinkStatus, node: &str) -> Result<String, LinkError> {
+    let found = status.find(node).map_err(|found| match found.as_slice() {
+        [] => LinkError::NoNode { name: node.to_owned() },
+        several => LinkError::TwoNodes { name: node.to_owned(), addresses: several.join(", ") },
+    })?;
+    Ok(found.to_owned())
 }
 
 fn status(args: &StatusArgs) -> Result<Result<Outcome, Failure>, LinkError> {

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use link::{LinkError, copy};
 use model::units;
 
-use super::asked;
+use super::{address_of, asked};
 use crate::failure::{Failure, Outcome, print, print_json};
 
 /// Copy a file to another node, and check its SHA-256 there.
@@ -45,12 +45,9 @@ pub(super) fn run(args: &CopyArgs) -> Result<Result<Outcome, Failure>, LinkError
         Ok(meta) if meta.is_file() => meta.len(),
         _ => return Ok(Err(Failure::usage(anyhow!("{shown} is no plain file")))),
     };
-    let status = asked()?;
-    let address = status.find(node).map_err(|found| match found.as_slice() {
-        [] => LinkError::NoNode { name: node.to_owned() },
-        several => LinkError::TwoNodes { name: node.to_owned(), addresses: several.join(", ") },
-    })?;
-    let Ok(address) = address.parse() else { return Err(LinkError::NoNode { name: node.to_owned() }) };
+    let Ok(address) = address_of(&asked()?, node)?.parse() else {
+        return Err(LinkError::NoNode { name: node.to_owned() });
+    };
     let style = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
     let bar = ProgressBar::new(bytes)
         .with_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -1,0 +1,100 @@
+//! Nodes of other versions: who they are, and the one frame that all versions read, by which each learns of the other.
+
+use std::{collections::HashMap, hash::Hash};
+
+use crate::{HEADER_BYTES, Header, Kind, Nanos, Reason, Serial, VERSION, header::NOTICE};
+
+/// A node of another version is told so at most this often.
+const TOLD_EVERY: Nanos = 1_000_000_000;
+/// So many of them are kept; those beyond are counted, and told nothing.
+const KEPT: usize = 256;
+
+/// A node that speaks another version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherVersion {
+    /// The version of its last frame, or the highest that it says it speaks.
+    pub version: u8,
+    /// Frames of it, and notices from it.
+    pub frames: u64,
+    /// When it was heard last.
+    pub heard: Nanos,
+}
+
+/// Those that were heard.
+#[derive(Debug)]
+pub(crate) struct Versions<P> {
+    nodes: HashMap<P, (OtherVersion, Option<Nanos>)>,
+}
+
+impl<P: Copy + Eq + Hash> Versions<P> {
+    pub(crate) fn new() -> Self {
+        Self { nodes: HashMap::new() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&P, &OtherVersion)> {
+        self.nodes.iter().map(|(peer, (node, _))| (peer, node))
+    }
+
+    /// A frame of another version came. True: its sender is to be told so.
+    pub(crate) fn heard(&mut self, now: Nanos, peer: P, version: u8, tells: bool) -> bool {
+        if self.nodes.len() >= KEPT && !self.nodes.contains_key(&peer) {
+            let oldest = self.nodes.iter().min_by_key(|(_, (node, _))| node.heard);
+            let Some((&oldest, _)) = oldest.filter(|(_, (node, _))| node.heard + TOLD_EVERY <= now) else {
+                return false;
+            };
+            self.nodes.remove(&oldest);
+        }
+        let new = (OtherVersion { version, frames: 0, heard: now }, None);
+        let (node, told) = self.nodes.entry(peer).or_insert(new);
+        *node = OtherVersion { version, frames: node.frames + 1, heard: now };
+        let tell = tells && told.is_none_or(|at| now >= at + TOLD_EVERY);
+        if tell {
+            *told = Some(now);
+        }
+        tell
+    }
+}
+
+/// What answers a frame of another version, in the form that all versions read.
+pub(crate) fn notice(epoch: u32, frame: &[u8]) -> Option<([u8; HEADER_BYTES], [u8; 3])> {
+    let head = frame.first_chunk::<HEADER_BYTES>()?;
+    let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let header = Header {
+        kind: Kind::Reset,
+        flags: Default::default(),
+        from_port: half(6),
+        to_port: half(4),
+        connection: 0,
+        epoch,
+        sequence: Serial(u32::from_be_bytes([head[16], head[17], head[18], head[19]])),
+        acknowledged: Serial(0),
+        received: 0,
+        credit: 0,
+    };
+    let [reason] = Reason::Version.bytes();
+    let payload = [reason, VERSION, VERSION];
+    Some((header.write_as(NOTICE, &payload), payload))
+}
+
+/// A notice: its header, and the highest version that its sender speaks; none: it is not one.
+pub(crate) fn read_notice(frame: &[u8]) -> Option<(Header, u8)> {
+    let (header, payload) = Header::read_as(NOTICE, frame).ok()?;
+    let &[reason, _lowest, highest, ..] = payload else { return None };
+    (header.kind == Kind::Reset && [reason] == Reason::Version.bytes()).then_some((header, highest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_strangers_than_are_kept_are_told_nothing_until_others_were_silent() {
+        let mut versions = Versions::new();
+        for peer in 0..KEPT {
+            assert!(versions.heard(1, peer, 2, true) && !versions.heard(2, peer, 3, true));
+        }
+        assert!(!versions.heard(3, KEPT, 2, true) && versions.iter().count() == KEPT);
+        assert!(versions.heard(TOLD_EVERY + 2, KEPT, 2, true) && versions.iter().count() == KEPT);
+        assert!(versions.iter().any(|(&peer, node)| peer == KEPT && node.frames == 1));
+    }
+}

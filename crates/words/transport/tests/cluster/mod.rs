@@ -1,0 +1,77 @@
+//! Nodes on one wire, in virtual time.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::VecDeque;
+
+use transport::{FREE_PORTS, Handle, Nanos, Node, NodeSettings, State};
+
+pub(crate) const PORT: u16 = 7;
+pub(crate) const MS: Nanos = 1_000_000;
+
+/// Nodes on one wire, without harm.
+pub(crate) struct Cluster {
+    pub(crate) now: Nanos,
+    pub(crate) nodes: Vec<Node<usize>>,
+    wire: VecDeque<(usize, usize, Vec<u8>)>,
+    pub(crate) frames: usize,
+}
+
+pub(crate) fn named(name: &str, at: usize, epoch: u32, payload_max: u16) -> Node<usize> {
+    let seed = u64::from(epoch) << 8 | at as u64;
+    Node::new(NodeSettings { name: name.to_owned(), epoch, payload_max, slots: 16, seed, ports: FREE_PORTS })
+}
+
+pub(crate) fn node(at: usize, epoch: u32) -> Node<usize> {
+    named(&format!("node{at}"), at, epoch, 1400)
+}
+
+impl Cluster {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { now: 1, nodes: (0..count).map(|at| node(at, 1)).collect(), wire: VecDeque::new(), frames: 0 }
+    }
+
+    /// All that happens within `time`.
+    pub(crate) fn run(&mut self, time: Nanos) {
+        let end = self.now + time;
+        loop {
+            for (at, node) in self.nodes.iter_mut().enumerate() {
+                node.on_time(self.now);
+                while let Some((to, head, payload)) = node.poll(self.now) {
+                    self.wire.push_back((at, to, [&head[..], payload].concat()));
+                }
+            }
+            if let Some((from, to, frame)) = self.wire.pop_front() {
+                self.now += 100;
+                self.frames += 1;
+                self.nodes[to].on_frame(self.now, from, &frame);
+                continue;
+            }
+            let due = self.nodes.iter().filter_map(Node::due).min();
+            match due.filter(|&due| due <= end) {
+                Some(due) => self.now = self.now.max(due),
+                None => break,
+            }
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn state(&self, at: usize, handle: Handle) -> Option<State> {
+        self.nodes[at].connection(handle).map(transport::Connection::state)
+    }
+
+    pub(crate) fn connect(&mut self, from: usize, to: usize) -> Handle {
+        self.nodes[from].connect(self.now, to, PORT, false).expect("there is room")
+    }
+
+    pub(crate) fn send(&mut self, at: usize, handle: Handle, message: &[u8]) {
+        let now = self.now;
+        self.nodes[at].with(now, handle, |c| c.send(now, message)).expect("it is there").expect("there is room");
+    }
+
+    pub(crate) fn receive(&mut self, at: usize, handle: Handle) -> Option<Vec<u8>> {
+        let (now, mut room) = (self.now, [0; 2000]);
+        let len = self.nodes[at].with(now, handle, |c| c.receive(now, &mut room))?.expect("it fits")?;
+        Some(room[..len].to_vec())
+    }
+}
