@@ -1,8 +1,11 @@
 //! The program of messages between nodes, frame by frame: what it delivers, answers, drops by which reason and leaves to the stack.
 
+mod link_bed;
+
 use std::collections::BTreeMap;
 
 use bpf::{LinkAnswers, LinkCounts, LinkPort, LinkRing, LinkSettings, XdpMode};
+use link_bed::{FAR, PORT, data, frame, message, payload, read};
 use sys::tun::Tap;
 use testbed::privileged;
 use wire::Sum;
@@ -12,11 +15,8 @@ const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 
-const ETHERTYPE: u16 = 0x88B5;
-const FAR: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const ALL: [u8; 6] = [0xff; 6];
 const PROBE: u8 = 1;
-const PORT: u16 = 40_000;
 
 /// A port on a TAP device that is never up: a program that is attached somewhere is run by BPF_PROG_TEST_RUN without waiting for RCU.
 struct Bed {
@@ -58,49 +58,6 @@ impl Bed {
             kind: now.kind - before.kind,
         }
     }
-}
-
-/// Header and payload, with a right checksum; by hand, as docs/link-protocol.md has them.
-fn message(version: u8, kind: u8, to_port: u16, connection: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![version << 4 | kind, 0];
-    bytes.extend((payload.len() as u16).to_be_bytes());
-    bytes.extend(7u16.to_be_bytes());
-    bytes.extend(to_port.to_be_bytes());
-    bytes.extend(connection.to_be_bytes());
-    bytes.extend([0xaa; 16]);
-    bytes.extend([0, 3, 0, 0]);
-    bytes.extend(payload);
-    let sum = Sum::new().bytes(&bytes).finish();
-    bytes[30..32].copy_from_slice(&sum.to_be_bytes());
-    bytes
-}
-
-fn data(payload: &[u8]) -> Vec<u8> {
-    message(1, 0, PORT, 5, payload)
-}
-
-fn payload(len: usize) -> Vec<u8> {
-    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
-}
-
-/// An Ethernet frame behind these tags, padded to 60 bytes.
-fn frame(to: [u8; 6], tags: &[[u16; 2]], message: &[u8]) -> Vec<u8> {
-    let mut frame = [to, FAR].concat();
-    for [protocol, id] in tags {
-        frame.extend(protocol.to_be_bytes());
-        frame.extend(id.to_be_bytes());
-    }
-    frame.extend(ETHERTYPE.to_be_bytes());
-    frame.extend(message);
-    frame.resize(frame.len().max(60), 0);
-    frame
-}
-
-fn read(ring: &mut LinkRing) -> Vec<([u8; 6], Option<u16>, Vec<u8>)> {
-    let mut read = Vec::new();
-    let count = ring.consume(|from, vlan, frame| read.push((from, vlan, frame.to_vec())));
-    assert_eq!(count, read.len());
-    read
 }
 
 #[test]

@@ -41,8 +41,8 @@ impl Default for LinkSettings {
 pub enum LinkAnswers {
     /// They do.
     Sent,
-    /// Only while the other end of the veth pair polls: it has GRO on (`ethtool -K PEER gro on`) or runs an XDP program. The kernel drops them otherwise.
-    IfPeerPolls,
+    /// Only while the other end of the veth pair runs an XDP program, such as this one. GRO there is not enough: the answers would stay in its queue.
+    IfPeerRunsXdp,
     /// The driver cannot send what it has just received: probes go up to the stack.
     ByStack,
 }
@@ -175,7 +175,7 @@ fn answers(interface: &str, mode: XdpMode) -> Result<LinkAnswers, XdpError> {
     }
     let driver = Ethtool::open().and_then(|mut ethtool| ethtool.driver(interface)).ok().flatten();
     if driver.is_some_and(|driver| driver.driver == "veth") {
-        return Ok(LinkAnswers::IfPeerPolls);
+        return Ok(LinkAnswers::IfPeerRunsXdp);
     }
     // 0: a kernel before 6.3, which does not tell.
     let features = query(interface, "ask for the XDP features")?.feature_flags;
