@@ -9,6 +9,7 @@
 //! * [`filter`] ends what rules do not let pass: the shield's program.
 //! * `capture` diverts frames: to AF_XDP sockets ([`XskRedirect`]), into a mapped ring ([`tap`]), to the members of a [`fanout`] group.
 //! * `route` forwards them: [`XdpFib`], by look-up.
+//! * `messages` delivers what nodes send each other: [`LinkPort`], the reference protocol, and [`LinkBarrier`], a second one.
 //! * `send` sends them: `gen` and [`bench_tx`] (live frames). [`bench_rx`] and [`FloodEnd`] count and measure where they arrive; [`XdpDrop`] and
 //!   [`XdpPass`] are the barest receivers.
 //! * `trace` watches: [`AllocationCounter`], [`drops`], [`XmitDrops`], [`RingSockets`], [`NapiCosts`], [`CpuProfile`].
@@ -34,6 +35,9 @@ mod counters;
 pub mod filter;
 pub mod link;
 mod port_owner;
+// Its folder has the name of its place in the chain; `link` is what attaches.
+#[path = "link/messages.rs"]
+mod messages;
 mod program;
 mod route;
 mod send;
@@ -48,6 +52,12 @@ pub use capture::{
     translate::FilterError,
 };
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
+pub use messages::{
+    barrier::{BarrierDone, LinkBarrier},
+    counts::{BarrierCounts, LinkCounts},
+    port::{LinkAnswers, LinkPort, LinkSettings},
+    ring::LinkRing,
+};
 pub use port_owner::PortOwners;
 pub use program::ProgramError;
 pub use route::{

@@ -21,6 +21,7 @@ macro_rules! skeleton {
 }
 
 skeleton!(allocations, "/allocations.skel.rs");
+skeleton!(barrier, "/barrier.skel.rs");
 skeleton!(bench_clock, "/bench_clock.skel.rs");
 skeleton!(bench_rx, "/bench_rx.skel.rs");
 skeleton!(bench_tx, "/bench_tx.skel.rs");
@@ -30,6 +31,7 @@ skeleton!(chain_none, "/chain_none.skel.rs");
 skeleton!(drops, "/drops.skel.rs");
 skeleton!(flood_end, "/flood_end.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
+skeleton!(link, "/link.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(port_owner, "/port_owner.skel.rs");
 skeleton!(profile, "/profile.skel.rs");

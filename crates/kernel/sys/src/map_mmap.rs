@@ -29,12 +29,23 @@ impl SharedMemory {
     /// # Errors
     /// What mmap(2) answers; EINVAL for 0 bytes.
     pub fn of(fd: BorrowedFd<'_>, bytes: usize, offset: i64) -> io::Result<Self> {
+        Self::map(fd, bytes, offset, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+    }
+
+    fn map(fd: BorrowedFd<'_>, bytes: usize, offset: i64, prot: ProtFlags) -> io::Result<Self> {
         let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: the kernel chooses the address, so that no memory of ours is replaced.
         let start = unsafe { mmap(None, length, prot, flags, fd, offset) }?;
         Ok(Self { start: start.cast(), bytes })
+    }
+
+    /// Maps `bytes` of `fd` from `offset` on, which the kernel lets nobody but itself write. Who gets this writes nothing: a store faults.
+    ///
+    /// # Errors
+    /// What mmap(2) answers; EINVAL for 0 bytes.
+    pub(crate) fn read_only(fd: BorrowedFd<'_>, bytes: usize, offset: i64) -> io::Result<Self> {
+        Self::map(fd, bytes, offset, ProtFlags::PROT_READ)
     }
 
     /// Maps `bytes` of private zeroed memory, on huge pages if the machine has them reserved and `huge` asks for them.

@@ -1,0 +1,218 @@
+//! A barrier, and a sum over a cluster, as a second protocol: the handle of `barrier.bpf.c`.
+
+use std::{
+    mem::{MaybeUninit, offset_of},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, skel::OpenSkel};
+use sys::map_mmap::SharedMemory;
+
+use super::{
+    counts::BarrierCounts,
+    endpoints::Endpoints,
+    port::{LinkPort, mac_of, set_mac},
+    ring::LinkRing,
+};
+use crate::{
+    bytes::{word32, word64},
+    chain::{Place, STATE, Seat, SeatMaps},
+    link::{XdpError, XdpMode},
+    program::{Program, to_io},
+    skel::barrier::{
+        BarrierSkelBuilder,
+        types::{barrier_done, barrier_frame, barrier_group, barrier_slot, link_own},
+    },
+};
+
+const PROGRAM: Program = Program("ek_barrier");
+/// BARRIER_GROUPS, BARRIER_NODES.
+const GROUPS: u16 = 64;
+const NODES: u8 = (size_of::<barrier_slot>() / 8 - 2) as u8;
+const BYTES: usize = size_of::<barrier_frame>();
+
+const _: () = assert!(NODES == 32 && BYTES == 16);
+
+/// The program that counts who has come to a round, in an interface's place of messages, until it is dropped.
+#[derive(Debug)]
+pub struct LinkBarrier {
+    program: OwnedFd,
+    counts: MapHandle,
+    groups: SharedMemory,
+    endpoints: Endpoints,
+    sits: Sits,
+}
+
+/// Where it sits.
+#[derive(Debug)]
+enum Sits {
+    /// In the place.
+    First(Seat),
+    /// Behind another protocol, which hands on what is not its own.
+    Behind(MapHandle),
+}
+
+/// What a barrier's endpoint is told: all have come to the round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BarrierDone {
+    /// The group's epoch.
+    pub epoch: u32,
+    /// The round, from 1 on.
+    pub round: u32,
+    /// The sum of the values that came. This node's own is not among them.
+    pub sum: u64,
+}
+
+impl BarrierDone {
+    /// Reads what [`LinkRing::consume`] hands over; none if it is something else.
+    pub fn read(told: &[u8]) -> Option<Self> {
+        let of = |at| word32(told, at);
+        (told.len() == size_of::<barrier_done>()).then(|| Self {
+            epoch: of(offset_of!(barrier_done, epoch)),
+            round: of(offset_of!(barrier_done, round)),
+            sum: word64(told, offset_of!(barrier_done, sum)),
+        })
+    }
+}
+
+impl LinkBarrier {
+    /// The EtherType of its frames.
+    pub const ETHERTYPE: u16 = 0x88B6;
+
+    /// Puts the program in the place of messages on `interface`.
+    ///
+    /// # Errors
+    /// Those of [`Seat::take`] and [`Seat::put`]; an interface without an address.
+    pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
+        let mut seat = Seat::take(interface, mode, &[Place::Link])?;
+        let (maps, mac) = (seat.maps(), mac_of(interface)?);
+        Self::load(&maps, mac, |program| {
+            seat.put(&[program.as_fd()])?;
+            Ok(Sits::First(seat))
+        })
+    }
+
+    /// Puts the program behind that of `port`: both protocols on one interface.
+    ///
+    /// # Errors
+    /// An interface without an address; another protocol that is there; what the kernel refuses.
+    pub fn behind(port: &LinkPort) -> Result<Self, XdpError> {
+        let next = port.next()?;
+        let key = 0u32.to_ne_bytes();
+        if next.lookup(&key, MapFlags::ANY).ok().flatten().is_some() {
+            return Err(XdpError::setting(format!("{} has a second protocol already", port.seat().interface())));
+        }
+        Self::load(&port.seat().maps(), mac_of(port.seat().interface())?, |program| {
+            let put = next.update(&key, &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+            put.map_err(|e| PROGRAM.failed("follow another protocol", to_io(&e)))?;
+            Ok(Sits::Behind(next))
+        })
+    }
+
+    fn load(
+        maps: &SeatMaps,
+        mac: [u8; 6],
+        put: impl FnOnce(&OwnedFd) -> Result<Sits, XdpError>,
+    ) -> Result<Self, XdpError> {
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<BarrierSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+        }
+        maps.lend(open.open_object_mut(), "ek_rests", STATE).map_err(|source| PROGRAM.refused(source))?;
+        let skel = PROGRAM.load(open)?;
+        let program = PROGRAM.descriptor(skel.progs.ek_barrier.as_fd())?;
+        set_mac(&PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?, mac);
+        let bytes = usize::from(GROUPS) * size_of::<barrier_group>();
+        let groups = PROGRAM.memory(&skel.maps.barrier_groups, bytes, "map the groups")?;
+        let endpoints =
+            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?);
+        let counts = PROGRAM.map(&skel.maps.link_counts)?;
+        let sits = put(&program)?;
+        Ok(Self { program, counts, groups, endpoints, sits })
+    }
+
+    /// Begins a group's rounds anew, with another epoch (not 0): waits for the nodes of which `nodes` has a bit, this one not among them. The
+    /// ring of at least `bytes` gets a [`BarrierDone`] for each round that is complete; [`LinkBarrier::sum`] tells the same.
+    ///
+    /// # Errors
+    /// Group numbers above 63, epoch 0; what the kernel refuses.
+    pub fn begin(&mut self, group: u16, epoch: u32, nodes: u32, bytes: usize) -> Result<LinkRing, XdpError> {
+        if group >= GROUPS || epoch == 0 {
+            return Err(XdpError::setting(format!("a barrier has groups up to {} and epochs from 1 on", GROUPS - 1)));
+        }
+        let at = usize::from(group) * size_of::<barrier_group>();
+        let half = |field| self.groups.half_word(at + field);
+        half(offset_of!(barrier_group, nodes)).store(0, Ordering::SeqCst);
+        half(offset_of!(barrier_group, epoch)).store(0, Ordering::SeqCst);
+        self.endpoints.remove(group.into()..=group.into());
+        // The kernel has waited until no program is at work that saw the epoch before.
+        let ring = self.endpoints.add(group.into()..=group.into(), bytes)?;
+        let slots = at + offset_of!(barrier_group, slots);
+        for word in (slots..at + size_of::<barrier_group>()).step_by(8) {
+            self.groups.word(word).store(0, Ordering::Relaxed);
+        }
+        half(offset_of!(barrier_group, epoch)).store(epoch, Ordering::SeqCst);
+        half(offset_of!(barrier_group, nodes)).store(nodes, Ordering::SeqCst);
+        Ok(ring)
+    }
+
+    /// The sum of a round, if all have come to it; none before, and once the round after the next one is complete. No system call.
+    pub fn sum(&self, group: u16, round: u32) -> Option<u64> {
+        let slots = usize::from(group) * size_of::<barrier_group>() + offset_of!(barrier_group, slots);
+        let slot = slots + (round & 1) as usize * size_of::<barrier_slot>();
+        let told = || self.groups.word(slot + offset_of!(barrier_slot, told)).load(Ordering::SeqCst);
+        let is_told = || told() == u64::from(round);
+        let sum = is_told().then(|| self.groups.word(slot + offset_of!(barrier_slot, sum)).load(Ordering::SeqCst));
+        // Two rounds later the sum is another one before the number is.
+        sum.filter(|_| is_told())
+    }
+
+    /// A frame behind its Ethernet header: `node` of `group` has come to `round` with `value`.
+    pub fn frame(group: u16, node: u8, epoch: u32, round: u32, value: u32) -> [u8; BYTES] {
+        let mut frame = [0; BYTES];
+        let mut put = |at: usize, bytes: &[u8]| frame[at..at + bytes.len()].copy_from_slice(bytes);
+        put(offset_of!(barrier_frame, group), &group.to_be_bytes());
+        put(offset_of!(barrier_frame, node), &[node]);
+        put(offset_of!(barrier_frame, epoch), &epoch.to_be_bytes());
+        put(offset_of!(barrier_frame, round), &round.to_be_bytes());
+        put(offset_of!(barrier_frame, value), &value.to_be_bytes());
+        frame
+    }
+
+    /// What it has done so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn counts(&self) -> Result<BarrierCounts, XdpError> {
+        Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
+    }
+
+    /// The mode in which the kernel says that it runs; none: that of the protocol before it.
+    pub fn mode(&self) -> Option<XdpMode> {
+        match &self.sits {
+            Sits::First(seat) => Some(seat.mode()),
+            Sits::Behind(_) => None,
+        }
+    }
+
+    /// As [`LinkPort::try_frame`].
+    ///
+    /// # Errors
+    /// What BPF_PROG_TEST_RUN answers: EINVAL for less than an Ethernet header.
+    pub fn try_frame(&self, frame: &[u8], repeat: u32) -> Result<(u32, Duration), XdpError> {
+        let ran = PROGRAM.run(&self.program, frame, frame.len(), frame.len(), repeat.cast_signed())?;
+        Ok((ran.verdict, ran.time))
+    }
+}
+
+impl Drop for LinkBarrier {
+    fn drop(&mut self) {
+        if let Sits::Behind(next) = &self.sits {
+            // That it is empty already is as good.
+            let _ = next.delete(&0u32.to_ne_bytes());
+        }
+    }
+}

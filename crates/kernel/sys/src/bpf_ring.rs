@@ -1,0 +1,128 @@
+//! The one reader of a BPF ring buffer (BPF_MAP_TYPE_RINGBUF).
+//!
+//! libbpf's own reader binds a callback to the ring when it is made; here each look has a closure of its own, which the compiler sees through.
+//! Layout: Documentation/bpf/ringbuf.rst; include/uapi/linux/bpf.h (BPF_RINGBUF_*_BIT, BPF_RINGBUF_HDR_SZ).
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::Ordering,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+use crate::map_mmap::SharedMemory;
+
+/// Length and flags of a record, and an offset that is the kernel's own.
+const HEADER: usize = 8;
+/// The record is not committed yet; it was given up.
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+/// Records after which their room is given back while more are read.
+const GIVE_BACK: usize = 16;
+
+/// Bytes of a page, the least size of a ring.
+pub fn page_bytes() -> usize {
+    // SAFETY: sysconf(3) takes no pointers.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// A ring buffer, mapped. Nobody else may read from it.
+#[derive(Debug)]
+pub struct BpfRing {
+    fd: OwnedFd,
+    reader: SharedMemory,
+    /// The writers' position, and the records, twice in a row: none is cut in two.
+    writers: SharedMemory,
+    mask: u64,
+    at: u64,
+    page: usize,
+}
+
+impl BpfRing {
+    /// Maps the ring of `bytes`, a power of two and a multiple of the page, and goes on where its reader stopped.
+    ///
+    /// # Errors
+    /// EINVAL for another number of bytes; what mmap(2) answers, EPERM and EINVAL for what is no ring buffer of that size.
+    pub fn of(fd: OwnedFd, bytes: usize) -> io::Result<Self> {
+        let page = page_bytes();
+        if !bytes.is_power_of_two() || !bytes.is_multiple_of(page) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // The reader's position is in the first page, the writers' in the second, and the records begin in the third.
+        let reader = SharedMemory::of(fd.as_fd(), page, 0)?;
+        let writers = SharedMemory::read_only(fd.as_fd(), page + 2 * bytes, page as i64)?;
+        let at = reader.word(0).load(Ordering::Acquire);
+        Ok(Self { fd, reader, writers, mask: bytes as u64 - 1, at, page })
+    }
+
+    /// Hands every record that is there to `each`, and returns how many there were. No system call.
+    ///
+    /// What comes meanwhile is left for the next time.
+    #[inline]
+    pub fn consume<F: FnMut(&[u8])>(&mut self, mut each: F) -> usize {
+        let end = self.writers.word(0).load(Ordering::Acquire);
+        let (mut at, mut read, mut kept) = (self.at, 0, 0);
+        while at != end {
+            let place = self.page + (at & self.mask) as usize;
+            let header = self.writers.half_word(place).load(Ordering::Acquire);
+            if header & BUSY != 0 {
+                break;
+            }
+            let bytes = (header & !DISCARDED) as usize;
+            if header & DISCARDED == 0 {
+                // SAFETY: the kernel has committed this record, and writes there again only when the reader's position, which this value alone
+                // moves, has passed it: behind `each`.
+                each(unsafe { self.writers.slice(place + HEADER, bytes) });
+                read += 1;
+            }
+            at += (HEADER + bytes).next_multiple_of(8) as u64;
+            kept += 1;
+            if kept == GIVE_BACK {
+                kept = 0;
+                self.give_back(at);
+            }
+        }
+        if kept != 0 {
+            self.give_back(at);
+        }
+        read
+    }
+
+    fn give_back(&mut self, at: u64) {
+        self.at = at;
+        self.reader.word(0).store(at, Ordering::Release);
+    }
+
+    /// Bytes of records that are there or being written.
+    #[inline]
+    pub fn filled(&self) -> usize {
+        self.writers.word(0).load(Ordering::SeqCst).wrapping_sub(self.at) as usize
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// Waits until there is something, or time runs out; true if there is. A writer wakes only if it was told to.
+    ///
+    /// # Errors
+    /// What poll(2) answers, but for EINTR, which is as if nothing came.
+    pub fn wait(&self, timeout: PollTimeout) -> io::Result<bool> {
+        match poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for BpfRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
