@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::link::{LinkNode, LinkOtherVersion, LinkRefused, LinkStatus};
+use bpf::{LinkCounts, LinkPort, LinkSettings, XdpMode, runs_native_xdp};
+use model::link::{LinkDelivery, LinkNode, LinkOtherVersion, LinkRefused, LinkStatus};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
@@ -163,12 +164,27 @@ pub struct BrokerSettings {
     ///
     /// They can send any frame on that interface.
     pub group: Option<u32>,
+    /// How frames of programs come.
+    pub xdp: Receive,
+}
+
+/// How frames come to the programs of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Receive {
+    /// By rings out of the XDP hook where the driver runs programs, else by sockets.
+    #[default]
+    Auto,
+    /// By rings, in that mode.
+    Xdp(XdpMode),
+    /// By sockets.
+    Sockets,
 }
 
 /// A broker that serves.
 #[derive(Debug)]
 pub struct Broker {
     settings: BrokerSettings,
+    carried: String,
     wire: Wire,
     engine: Engine<Raw>,
     ports: Arc<Ports>,
@@ -187,7 +203,8 @@ impl Broker {
     /// CAP_NET_RAW or CAP_BPF lacks; the interface carries no messages.
     pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
         let wire = Wire::of(&settings.interface)?;
-        let ports = Arc::new(Ports::new(wire.clone(), &settings.name)?);
+        let (port, carried) = attach(&settings)?;
+        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port)?);
         let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
         let engine = Engine::with_ports(Raw::with(wire.clone(), socket, out), &settings.name, SLOTS, 0..=0)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -195,6 +212,7 @@ impl Broker {
         let began = Instant::now();
         Ok(Self {
             settings,
+            carried,
             wire,
             engine,
             ports,
@@ -204,6 +222,11 @@ impl Broker {
             told: BTreeSet::new(),
             pings: Pings::default(),
         })
+    }
+
+    /// How frames come to programs, in words.
+    pub fn carried(&self) -> &str {
+        &self.carried
     }
 
     /// Serves until `stop` is set or somebody asks it to end; tells of what happens.
@@ -262,7 +285,13 @@ impl Broker {
                 other.version
             )
         });
-        alike.chain(others).collect()
+        let gone = (!self.ports.is_alive()).then(|| {
+            format!(
+                "the program in the XDP hook of {} is gone: programs get their frames by sockets",
+                self.wire.interface
+            )
+        });
+        alike.chain(others).chain(gone).collect()
     }
 
     fn same_name(&self) -> Vec<String> {
@@ -277,6 +306,7 @@ impl Broker {
             address: self.wire.address.to_string(),
             payload_max: self.wire.payload_max,
             seconds: self.began.elapsed().as_secs_f64(),
+            carried: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
             same_name: self.same_name(),
@@ -285,9 +315,39 @@ impl Broker {
                 .other_versions()
                 .map(|(at, other)| LinkOtherVersion { address: at.to_string(), version: other.version })
                 .collect(),
+            delivery: self.ports.counts().ok().flatten().map(delivery),
             refused: refused(self.engine.node_counts()),
         }
     }
+}
+
+/// The program that fills rings, and in words how frames come.
+fn attach(settings: &BrokerSettings) -> Result<(Option<LinkPort>, String), LinkError> {
+    let interface = &settings.interface;
+    let sockets = |why: &str| Ok((None, format!("packet sockets ({why})")));
+    let mode = match settings.xdp {
+        Receive::Sockets => return sockets("as asked for"),
+        Receive::Auto if matches!(runs_native_xdp(interface), Ok(Some(false))) => {
+            return sockets("the driver runs no XDP program in native mode");
+        }
+        Receive::Auto => XdpMode::Native,
+        Receive::Xdp(mode) => mode,
+    };
+    // Whoever reads a ring looks at the checksums.
+    match LinkPort::attach(interface, mode, LinkSettings { checked: false }) {
+        Ok(port) => {
+            let mode = port.mode();
+            Ok((Some(port), format!("rings out of the XDP hook, {mode} mode")))
+        }
+        Err(error) if settings.xdp == Receive::Auto => sockets(&error.to_string()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn delivery(counts: LinkCounts) -> LinkDelivery {
+    let bad = counts.too_short + counts.too_long + counts.checksum + counts.version + counts.kind;
+    let LinkCounts { delivered, answered, no_endpoint, full, .. } = counts;
+    LinkDelivery { delivered, answered, to_broker: no_endpoint, full, bad }
 }
 
 fn refused(counts: NodeCounts) -> LinkRefused {

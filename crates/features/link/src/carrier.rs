@@ -17,11 +17,12 @@ pub trait Carrier {
     /// Where a frame is sent that all nodes are to hear.
     fn everyone(&self) -> &[Self::Address];
 
-    /// Hands over the frames that are there, headers first, and does not wait; how many.
+    /// Hands over the frames that are there, headers first, and does not wait; how many. With each comes whether the place that it waited in was
+    /// filled beyond a half.
     ///
     /// # Errors
     /// The interface is gone or down.
-    fn receive(&mut self, on: impl FnMut(Self::Address, &[u8])) -> Result<usize, LinkError>;
+    fn receive(&mut self, on: impl FnMut(Self::Address, &[u8], bool)) -> Result<usize, LinkError>;
 
     /// Puts a frame behind those that wait to be sent. Where there is no room those are sent first; one that finds none is lost.
     ///

@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use bpf::LinkRing;
 use nix::{
     cmsg_space,
     errno::Errno,
@@ -38,7 +39,9 @@ pub(crate) enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The ports, and what carries the frames.
-    Ports { first: u16, last: u16, wire: Wire, node: String },
+    ///
+    /// `ring` is the size of the ring in bytes, whose descriptors come behind those of the sockets; none: frames come by the socket.
+    Ports { first: u16, last: u16, wire: Wire, node: String, ring: Option<usize> },
     /// Done.
     Done,
     /// Not done: an error number, and why.
@@ -72,7 +75,7 @@ impl Talk {
     /// Waits for the next message, and the descriptors that came with it; none: the other end is gone.
     pub(crate) fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut text = [0; MESSAGE_MAX];
-        let mut space = cmsg_space!([i32; 2]);
+        let mut space = cmsg_space!([i32; 4]);
         let mut places = [IoSliceMut::new(&mut text)];
         let heard = loop {
             match recvmsg::<()>(self.0.as_raw_fd(), &mut places, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
@@ -117,11 +120,16 @@ impl Claim {
         };
         let claim = Self { talk };
         let (told, fds) = claim.ask(&Ask::Ports)?;
-        let Ok([receives, sends]) = <[OwnedFd; 2]>::try_from(fds) else {
-            return Err(strange());
+        let Told::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
+        let mut fds = fds.into_iter();
+        let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };
+        let ring = match (ring, fds.next(), fds.next()) {
+            (Some(bytes), Some(ring), Some(word)) => {
+                Some(LinkRing::of([ring, word], bytes).map_err(failed("map the ring of this program"))?)
+            }
+            _ => None,
         };
-        let Told::Ports { first, last, wire, node } = told else { return Err(strange()) };
-        let engine = Engine::with_ports(Raw::of(wire, receives, sends), &node, SLOTS, first..=last)?;
+        let engine = Engine::with_ports(Raw::of(wire, receives, sends, ring), &node, SLOTS, first..=last)?;
         Ok((claim, engine))
     }
 

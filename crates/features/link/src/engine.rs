@@ -81,7 +81,10 @@ impl<C: Carrier> Engine<C> {
     pub fn turn(&mut self) -> Result<usize, LinkError> {
         let now = self.now();
         let node = &mut self.node;
-        let arrived = self.carrier.receive(|from, frame| node.on_frame(now, from, frame))?;
+        let arrived = self.carrier.receive(|from, frame, congested| match congested {
+            true => node.on_frame_congested(now, from, frame),
+            false => node.on_frame(now, from, frame),
+        })?;
         if node.due().is_some_and(|due| due <= now) {
             node.on_time(now);
         }

@@ -38,6 +38,8 @@ pub enum LinkError {
     Serve(#[from] serve::ServeError),
     #[error(transparent)]
     Program(#[from] bpf::ProgramError),
+    #[error(transparent)]
+    Xdp(#[from] bpf::XdpError),
     #[error("cannot receive files below {}: {source}", path.display())]
     NoFolder { path: PathBuf, source: io::Error },
     #[error("the file became shorter while it was read: {left} bytes are missing")]
@@ -62,6 +64,7 @@ impl Classified for LinkError {
             Self::NoInterface(e) => e.class(),
             Self::Serve(e) => e.class(),
             Self::Program(e) => e.class(),
+            Self::Xdp(e) => e.class(),
             Self::NotEthernet { .. }
             | Self::Mtu { .. }
             | Self::Full

@@ -15,7 +15,7 @@ mod ports;
 mod raw;
 
 pub use self::{
-    broker::Paths,
+    broker::{Paths, Receive},
     carrier::Carrier,
     claim::Claim,
     engine::Engine,

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use bpf::PortOwners;
+use bpf::{LinkCounts, LinkPort, LinkRing, PortOwners};
 use model::link::LinkProgram;
 use nix::{
     errno::Errno,
@@ -24,6 +24,8 @@ use crate::{
 const BLOCK: u16 = 64;
 /// The first of them all.
 const FIRST: u16 = *transport::FREE_PORTS.start();
+/// Bytes of the ring that a program's frames wait in.
+const RING_BYTES: usize = 4 << 20;
 /// Below this only root listens, as with TCP.
 const PRIVILEGED: u16 = 1024;
 
@@ -33,6 +35,8 @@ pub(crate) struct Ports {
     owners: PortOwners,
     wire: Wire,
     node: String,
+    /// The program that fills the rings of programs; none: their sockets get all.
+    xdp: Option<Mutex<LinkPort>>,
     taken: Mutex<Taken>,
 }
 
@@ -46,18 +50,38 @@ struct Taken {
 }
 
 impl Ports {
-    pub(crate) fn new(wire: Wire, node: &str) -> Result<Self, LinkError> {
+    pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>) -> Result<Self, LinkError> {
         let taken = Taken {
             free: (0..=(u16::MAX - FIRST) / BLOCK).collect(),
             listening: BTreeMap::new(),
             programs: BTreeMap::new(),
         };
-        Ok(Self { owners: PortOwners::new()?, wire, node: node.to_owned(), taken: Mutex::new(taken) })
+        Ok(Self {
+            owners: PortOwners::new()?,
+            wire,
+            node: node.to_owned(),
+            xdp: xdp.map(Mutex::new),
+            taken: Mutex::new(taken),
+        })
     }
 
     /// What passes the frames that are for nobody else.
     pub(crate) fn rest(&self) -> impl AsFd {
         self.owners.rest()
+    }
+
+    fn xdp(&self) -> Option<MutexGuard<'_, LinkPort>> {
+        self.xdp.as_ref().map(|port| port.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the program in the XDP hook has done so far; none: there is none.
+    pub(crate) fn counts(&self) -> Result<Option<LinkCounts>, LinkError> {
+        Ok(self.xdp().map(|port| port.counts()).transpose()?)
+    }
+
+    /// True unless another tool took that program off.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.xdp().is_none_or(|port| port.seat().is_alive())
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -97,8 +121,18 @@ impl Ports {
                         for port in first..=last {
                             self.owners.set(port, owner)?;
                         }
-                        let told = Told::Ports { first, last, wire: self.wire.clone(), node: self.node.clone() };
-                        talk.say(&told, &[receives.as_fd().as_raw_fd(), sends.as_fd().as_raw_fd()]).map_err(failed)?;
+                        taken.ring = self.xdp().map(|mut port| port.endpoint(first..=last, RING_BYTES)).transpose()?;
+                        let told = Told::Ports {
+                            first,
+                            last,
+                            wire: self.wire.clone(),
+                            node: self.node.clone(),
+                            ring: taken.ring.as_ref().map(LinkRing::bytes),
+                        };
+                        let sockets = [receives.as_fd(), sends.as_fd()];
+                        let rings = taken.ring.as_ref().map(LinkRing::descriptors);
+                        let fds = sockets.into_iter().chain(rings.into_iter().flatten()).map(|fd| fd.as_raw_fd());
+                        talk.say(&told, &fds.collect::<Vec<_>>()).map_err(failed)?;
                         continue;
                     }
                 },
@@ -120,7 +154,7 @@ impl Ports {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let program = LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new() };
         taken.programs.insert(at, program);
-        Some(Block { at, ports: Arc::clone(self) })
+        Some(Block { at, ports: Arc::clone(self), ring: None })
     }
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
@@ -135,6 +169,9 @@ impl Ports {
             Some(_) => Told::Refused(Errno::EADDRINUSE as i32, format!("somebody listens on port {port} already")),
             None => {
                 self.owners.set(port, block.owner())?;
+                if let (Some(mut xdp), Some(ring)) = (self.xdp(), &block.ring) {
+                    xdp.join(port, ring)?;
+                }
                 taken.listening.insert(port, block.at);
                 if let Some(program) = taken.programs.get_mut(&block.at) {
                     program.listens.push(port);
@@ -151,6 +188,7 @@ impl Ports {
             if let Some(program) = taken.programs.get_mut(&at) {
                 program.listens.retain(|&other| other != port);
             }
+            self.xdp().map(|mut xdp| xdp.remove(port..=port));
             self.owners.set(port, 0)?;
         }
         Ok(())
@@ -161,6 +199,8 @@ impl Ports {
 struct Block {
     at: u16,
     ports: Arc<Ports>,
+    /// What the program reads: it is entered for ports that it listens on, too.
+    ring: Option<LinkRing>,
 }
 
 impl Block {
@@ -178,7 +218,12 @@ impl Drop for Block {
         let mut taken = self.ports.taken();
         let program = taken.programs.remove(&self.at);
         let (first, last) = self.range();
-        for port in (first..=last).chain(program.into_iter().flat_map(|program| program.listens)) {
+        let listened = program.into_iter().flat_map(|program| program.listens).collect::<Vec<_>>();
+        if let Some(mut xdp) = self.ports.xdp() {
+            xdp.remove(first..=last);
+            listened.iter().for_each(|&port| xdp.remove(port..=port));
+        }
+        for port in (first..=last).chain(listened) {
             taken.listening.remove(&port);
             // Owner 0 tells the others that nobody is there any more.
             let _ = self.ports.owners.set(port, 0);

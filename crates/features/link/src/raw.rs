@@ -1,13 +1,18 @@
 //! The protocol as the payload of Ethernet frames, by AF_PACKET.
 
 use std::{
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
+use bpf::LinkRing;
 use host::{
     interface::{index, links},
     netlink::Netlink,
+};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 use serde::{Deserialize, Serialize};
 use sys::{
@@ -22,6 +27,8 @@ use crate::{Carrier, ETHERTYPE, LinkError};
 const ETHERNET_BYTES: usize = 14;
 /// Frames that one system call reads.
 const BATCH: usize = 32;
+/// So many looks at an empty ring cost no system call; then one reads the socket, which gets what comes while the ring's program is away.
+const SOCKET_EVERY: u32 = 256;
 /// A frame has at least so many bytes of payload, or nobody would use it.
 const PAYLOAD_MIN: u32 = 64;
 /// Bytes of the kernel's memory for frames that wait to be read, and to leave.
@@ -107,6 +114,10 @@ pub struct Raw {
     batch: Batch,
     out: PacketBatch,
     frame: Box<[u8]>,
+    /// What a program in the interface's XDP hook fills. Without it, or once that program is gone, the socket gets all.
+    ring: Option<LinkRing>,
+    /// Looks at an empty ring since the last look at the socket.
+    looks: u32,
 }
 
 impl Raw {
@@ -126,13 +137,18 @@ impl Raw {
         let mut frame = vec![0; frame_max].into_boxed_slice();
         frame[6..12].copy_from_slice(&wire.address.0);
         frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Self { socket, batch: Batch::new(BATCH, frame_max), out, frame, wire }
+        Self { socket, batch: Batch::new(BATCH, frame_max), out, frame, wire, ring: None, looks: 0 }
     }
 
-    /// The same on sockets that another process opened.
-    pub(crate) fn of(wire: Wire, receives: OwnedFd, sends: OwnedFd) -> Self {
+    /// The same on sockets that another process opened, and with a ring that it made.
+    pub(crate) fn of(wire: Wire, receives: OwnedFd, sends: OwnedFd, ring: Option<LinkRing>) -> Self {
         let out = PacketBatch::of(sends, wire.frame_max());
-        Self::with(wire, receives.into(), out)
+        Self { ring, ..Self::with(wire, receives.into(), out) }
+    }
+
+    /// Frames come by a ring out of the XDP hook, as long as its program is there.
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
     }
 
     /// The interface.
@@ -158,11 +174,20 @@ impl Carrier for Raw {
     }
 
     #[inline]
-    fn receive(&mut self, mut on: impl FnMut(Mac, &[u8])) -> Result<usize, LinkError> {
+    fn receive(&mut self, mut on: impl FnMut(Mac, &[u8], bool)) -> Result<usize, LinkError> {
+        if let Some(ring) = &mut self.ring {
+            let congested = ring.filled() > ring.bytes() / 2;
+            let count = ring.consume(|from, _, frame| on(Mac(from), frame, congested));
+            self.looks += 1;
+            if count > 0 || self.looks < SOCKET_EVERY {
+                return Ok(count);
+            }
+            self.looks = 0;
+        }
         let count = self.batch.receive(&self.socket)?;
         for packet in self.batch.packets(count) {
             if let Some((head, frame)) = packet.data.split_at_checked(ETHERNET_BYTES) {
-                on(Mac([head[6], head[7], head[8], head[9], head[10], head[11]]), frame);
+                on(Mac([head[6], head[7], head[8], head[9], head[10], head[11]]), frame, false);
             }
         }
         Ok(count)
@@ -190,6 +215,25 @@ impl Carrier for Raw {
     }
 
     fn wait(&mut self, at_most: Duration) -> Result<(), LinkError> {
+        let Some(ring) = &self.ring else { return self.wait_for_socket(at_most) };
+        if ring.sleep() {
+            let mut waits = [&ring.as_fd(), &self.socket.as_fd()].map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
+            match poll(&mut waits, PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX)) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => {
+                    return Err(LinkError::System { operation: "wait for frames", source: error.into() });
+                }
+            }
+        }
+        ring.awake();
+        self.looks = SOCKET_EVERY;
+        self.wait_for_socket(Duration::ZERO)
+    }
+}
+
+impl Raw {
+    /// On the socket alone, which tells of errors too.
+    fn wait_for_socket(&self, at_most: Duration) -> Result<(), LinkError> {
         if self.socket.wait(at_most)? == Readiness::Failed
             && let Some(source) = self.socket.take_error()?
         {

@@ -25,12 +25,13 @@ fn node_table(nodes: &[LinkNode], look: Look) -> String {
 /// A node, the others, its programs.
 pub fn link_text(status: &LinkStatus, look: Look) -> String {
     let mut text = look.paragraph(&format!(
-        "Node {} serves on {} ({}) for {}, with at most {} bytes in a frame.",
+        "Node {} serves on {} ({}) for {}, with at most {} bytes in a frame. Frames come to programs by {}.",
         status.node,
         status.interface,
         status.address,
         units::nanoseconds(1e9 * status.seconds),
-        status.payload_max
+        status.payload_max,
+        status.carried
     ));
     for other in &status.same_name {
         text += &look.paragraph(&format!(
@@ -60,6 +61,21 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
             }),
         ),
     };
+    if let Some(d) = &status.delivery {
+        let counts = [
+            ("delivered", d.delivered),
+            ("probes answered", d.answered),
+            ("to the broker", d.to_broker),
+            ("dropped: ring full", d.full),
+            ("dropped: damaged or unknown", d.bad),
+        ];
+        text += "\n";
+        let rows = counts.iter().filter(|(what, n)| *n > 0 || *what == "delivered");
+        text += &look.table(
+            &["FRAMES IN THE XDP HOOK", ">NUMBER"],
+            rows.map(|(what, n)| vec![(*what).to_owned(), n.to_string()]),
+        );
+    }
     let r = &status.refused;
     let counts = [
         ("shorter than they say", r.short),

@@ -59,6 +59,21 @@ pub struct LinkPing {
     pub round_trips_ns: Vec<u64>,
 }
 
+/// Frames that the program in the XDP hook saw, by what became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LinkDelivery {
+    /// Copied into the ring of a program.
+    pub delivered: u64,
+    /// Probes that it answered.
+    pub answered: u64,
+    /// To the broker: for ports that no program has.
+    pub to_broker: u64,
+    /// Dropped: the ring of the program was full.
+    pub full: u64,
+    /// Dropped: damaged, of another version or unknown.
+    pub bad: u64,
+}
+
 /// Frames that belonged to no connection, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkRefused {
@@ -89,6 +104,8 @@ pub struct LinkStatus {
     pub address: String,
     /// Bytes of the longest payload of a frame.
     pub payload_max: u16,
+    /// How frames come to its programs.
+    pub carried: String,
     /// Seconds since it began to serve.
     pub seconds: f64,
     /// The nodes that answered in the last 15 s.
@@ -99,6 +116,8 @@ pub struct LinkStatus {
     pub same_name: Vec<String>,
     /// Nodes that speak another version of the protocol.
     pub other_versions: Vec<LinkOtherVersion>,
+    /// What the program in the XDP hook did with frames; none: there is none.
+    pub delivery: Option<LinkDelivery>,
     /// Frames that belonged to no connection.
     pub refused: LinkRefused,
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     ops::RangeInclusive,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
@@ -61,7 +61,7 @@ impl Endpoints {
         let descriptors: [OwnedFd; 2] = [own(&ring)?, own(&word)?];
         let reader = LinkRing::of(descriptors, bytes).map_err(|e| self.program.failed("map a ring", e))?;
         // Whoever finds a ring finds its word.
-        let entered = self.enter(numbers.clone(), &ring, &word);
+        let entered = self.enter(numbers.clone(), [ring.as_fd(), word.as_fd()]);
         if entered.is_err() {
             self.take_out(numbers);
         } else {
@@ -70,15 +70,25 @@ impl Endpoints {
         entered.map(|()| reader)
     }
 
-    fn enter(&self, numbers: RangeInclusive<u32>, ring: &MapHandle, word: &MapHandle) -> Result<(), XdpError> {
+    fn enter(&self, numbers: RangeInclusive<u32>, [ring, word]: [BorrowedFd<'_>; 2]) -> Result<(), XdpError> {
         // One call for all: the kernel waits at the end of each until no program is at work with what was there before.
         let count = numbers.end() - numbers.start() + 1;
         let keys: Vec<u8> = numbers.flat_map(u32::to_ne_bytes).collect();
         for (map, inner) in [(&self.words, word), (&self.rings, ring)] {
-            let values = inner.as_fd().as_raw_fd().to_ne_bytes().repeat(count as usize);
+            let values = inner.as_raw_fd().to_ne_bytes().repeat(count as usize);
             map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
                 .map_err(|e| self.program.failed("enter a ring", to_io(&e)))?;
         }
+        Ok(())
+    }
+
+    /// Has what comes for one more number go to a ring that others have.
+    pub(super) fn join(&mut self, number: u32, ring: &LinkRing) -> Result<(), XdpError> {
+        if self.taken.contains(&number) {
+            return Err(XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first")));
+        }
+        self.enter(number..=number, ring.descriptors())?;
+        self.taken.insert(number);
         Ok(())
     }
 

@@ -98,6 +98,14 @@ impl LinkPort {
         self.endpoints.add(wide(&ports), bytes)
     }
 
+    /// Has what comes for one more port go to a ring of this program's.
+    ///
+    /// # Errors
+    /// A port that has a ring; what the kernel refuses.
+    pub fn join(&mut self, port: u16, ring: &LinkRing) -> Result<(), XdpError> {
+        self.endpoints.join(port.into(), ring)
+    }
+
     /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some
     /// milliseconds for each port that has one.
     pub fn remove(&mut self, ports: RangeInclusive<u16>) {

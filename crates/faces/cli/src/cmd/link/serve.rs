@@ -7,9 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use clap::Args;
+use bpf::XdpMode;
+use clap::{Args, ValueEnum};
 use link::{
-    Paths,
+    Paths, Receive,
     broker::{Broker, BrokerSettings},
     copy::Receives,
 };
@@ -43,9 +44,36 @@ pub(super) struct ServeArgs {
     /// A program with ports can send any frame on this interface.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// How frames come to programs: rings out of the XDP hook, or packet sockets.
+    #[arg(long, value_name = "MODE", value_enum, default_value = "auto")]
+    xdp_mode: Mode,
     /// Print what happens as JSON (schema evenkeel.link.event/1), one document per line.
     #[arg(long)]
     json: bool,
+}
+
+/// How frames come to programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Native if the driver runs programs, else off.
+    Auto,
+    /// The driver runs the program.
+    Native,
+    /// The kernel runs it, behind the driver.
+    Generic,
+    /// Packet sockets.
+    Off,
+}
+
+impl From<Mode> for Receive {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Auto => Self::Auto,
+            Mode::Native => Self::Xdp(XdpMode::Native),
+            Mode::Generic => Self::Xdp(XdpMode::Generic),
+            Mode::Off => Self::Sockets,
+        }
+    }
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
@@ -67,15 +95,16 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let group = args.group.as_deref().map(group).transpose()?;
     let held = Paths::here().lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    let settings = BrokerSettings { interface: args.interface.clone(), name, group };
+    let settings = BrokerSettings { interface: args.interface.clone(), name, group, xdp: args.xdp_mode.into() };
     let mut broker = Broker::start(settings.clone(), &held)?;
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&Paths::here().control(), to)?;
     let receives = args.receive.as_deref().map(Receives::start).transpose()?;
     note(format_args!(
-        "{}: node {} serves over AF_PACKET{}",
+        "{}: node {} serves; frames come to programs by {}{}",
         settings.interface,
         settings.name,
+        broker.carried(),
         args.receive.as_ref().map(|folder| format!("; files come to {}", folder.display())).unwrap_or_default()
     ));
     if let Err(error) = ::serve::notify_ready() {
