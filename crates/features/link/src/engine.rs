@@ -7,7 +7,7 @@ use std::{
 
 use transport::{
     Connection, Counts, Echo, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion, Peer,
-    SendError, State,
+    Reason, SendError, State,
 };
 
 use crate::{Carrier, LinkError};
@@ -316,5 +316,19 @@ impl<C: Carrier> Engine<C> {
     /// All connections: where to, and their states.
     pub fn connections(&self) -> impl Iterator<Item = (Handle, C::Address, State)> + '_ {
         self.node.handles()
+    }
+}
+
+impl<C: Carrier> Drop for Engine<C> {
+    /// The other ends are told that this one is gone.
+    fn drop(&mut self) {
+        let now = self.now();
+        let open: Vec<Handle> =
+            self.node.handles().filter(|(_, _, state)| *state == State::Open).map(|(handle, ..)| handle).collect();
+        for handle in open {
+            self.node.with(now, handle, |connection| connection.abort(now, Reason::Aborted));
+        }
+        // Without the interface nobody can be told.
+        let _ = self.emit(now);
     }
 }

@@ -109,3 +109,17 @@ fn a_stream_between_two_threads_arrives_whole_and_ends() {
     }
     assert_eq!(read.join().unwrap(), BYTES);
 }
+
+#[test]
+fn a_program_that_ends_tells_the_other_end() {
+    let Some((_bed, [left, right])) = Bed::pair("linke") else { return };
+    let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
+    let (_ours, theirs) = joined(&mut a, &mut b, false);
+    drop(a);
+    let began = Instant::now();
+    while b.state(theirs) == Some(State::Open) {
+        b.wait(SPIN, STEP).unwrap();
+        assert!(began.elapsed() < LONG);
+    }
+    assert_eq!(b.state(theirs), Some(State::Failed(link::Reason::Aborted)));
+}
