@@ -174,7 +174,7 @@ fn every_field_is_read_of_frames_over_ethernet_and_udp() {
             epoch: !at,
             sequence: Serial((u32::MAX - 3).wrapping_add(at)),
             acknowledged: Serial(u32::MAX.wrapping_add(at)),
-            received: 1 << (at % 32) | 0x8000_0001 * (at % 2),
+            received: (1 << (at % 32)) | (0x8000_0001 * (at % 2)),
             credit: (at * 1000) as u16,
         };
         let head = header.write(&payload);

@@ -136,9 +136,9 @@ impl Play<'_> {
         }
     }
 
-    /// Every second frame of a ring that is filled.
+    /// Out of a ring that is filled when an odd number of frames was sent.
     fn arrives(&mut self, to: usize, frame: &[u8]) {
-        if self.log.len() % 2 == 0 {
+        if self.log.len().is_multiple_of(2) {
             self.nodes[to].on_frame(self.now, 1 - to, frame);
         } else {
             self.nodes[to].on_frame_congested(self.now, 1 - to, frame);
@@ -208,7 +208,8 @@ impl Play<'_> {
             }
         }
         let offer =
-            Offer { connection: self.number() | 1, payload_max: 1 + choice as u16, stream: choice & 64 > 0 }.bytes();
+            Offer { connection: self.number() | 1, payload_max: 1 + u16::from(choice), stream: choice & 64 > 0 }
+                .bytes();
         let reason = [self.byte().unwrap_or(0), 1, 1];
         let payload: &[u8] = match kind {
             Kind::Open | Kind::OpenAck => &offer,
