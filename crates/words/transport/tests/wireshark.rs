@@ -3,6 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use transport::{Flags, Header, Kind, Node, NodeSettings, Offer, Reason, Serial};
+use wire::checksum::update;
 
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const UDP_PORT: u16 = 4791;
@@ -213,7 +214,10 @@ fn what_is_wrong_with_a_frame_is_named_and_a_notice_is_read() {
         frame[at] = to;
         frame
     };
-    let other = changed(0, 0x20);
+    // With the checksum that belongs to it: otherwise it is a damaged one, and not answered.
+    let mut other = changed(0, 0x20);
+    let sum = update(u16::from_be_bytes([good[30], good[31]]), 0x1000, 0x2000);
+    other[30..32].copy_from_slice(&sum.to_be_bytes());
     node.on_frame(1, 1, &other);
     let (_, head, payload) = node.poll(1).expect("a notice");
     let notice = [&head[..], payload].concat();
