@@ -10,6 +10,7 @@ ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
 NOTICES := $(dir $(BIN))THIRD-PARTY-NOTICES
 DOC = $(DESTDIR)$(PREFIX)/share/doc/evenkeel
+DISSECTORS = $(DESTDIR)$(PREFIX)/share/evenkeel/wireshark
 
 .PHONY: demo test fuzz build install uninstall bench setup setup-test fmt lint clean
 
@@ -23,16 +24,17 @@ build: setup ## The release binary.
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
 	tools/test
 
-fuzz: ## The shield's parser and file of rules, SECONDS each (fuzz/README.md); needs nightly Rust and cargo-fuzz.
-	cd fuzz && for target in shield_packet shield_rules; do \
-	  mkdir -p corpus/$$target; dict=; if [ -f $$target.dict ]; then dict=-dict=$$target.dict; fi; \
+fuzz: ## The shield's parser and file of rules, the frames and nodes of link, SECONDS each (fuzz/README.md); needs nightly Rust and cargo-fuzz.
+	cd fuzz && for target in shield_packet shield_rules link_frame link_nodes; do \
+	  mkdir -p corpus/$$target seeds/$$target; dict=; if [ -f $$target.dict ]; then dict=-dict=$$target.dict; fi; \
 	  $(CARGO) +nightly fuzz run $$target corpus/$$target seeds/$$target -- -max_total_time=$(SECONDS) $$dict || exit 1; \
 	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
-install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(NOTICES))),,build) ## Binary, man pages, completions and licences under PREFIX.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(NOTICES))),,build) ## Binary, man pages, completions, Wireshark's dissector and licences under PREFIX.
 	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
 	install -D -m 644 -t "$(DOC)" $(NOTICES) LICENSE-APACHE LICENSE-MIT
+	install -D -m 644 -t "$(DISSECTORS)" share/wireshark/evenkeel-link.lua
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(BIN) man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
@@ -46,7 +48,8 @@ uninstall: ## Takes away what install put there.
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
-	rm -rf "$(DOC)"
+	rm -rf "$(DOC)" "$(DISSECTORS)"
+	rmdir "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
 
 bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
 	tools/setup bench

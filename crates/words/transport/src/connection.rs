@@ -381,12 +381,14 @@ impl Connection {
     }
 
     fn on_open_ack(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
+        // It names the number that was offered: whoever does not see the frames cannot guess it.
+        let answers = header.acknowledged == self.settings.first;
         match (self.state, Offer::read(payload)) {
-            (State::Opening, Some(offer)) if offer.stream != self.settings.stream => {
+            (State::Opening, Some(offer)) if answers && offer.stream != self.settings.stream => {
                 self.peer_number = offer.connection;
                 self.fail(now, Reason::Mismatch, Some(header.sequence));
             }
-            (State::Opening, Some(offer)) if header.acknowledged == self.settings.first => {
+            (State::Opening, Some(offer)) if answers => {
                 self.peer_epoch = Some(header.epoch);
                 self.meet(&offer, header.sequence);
                 self.state = State::Open;

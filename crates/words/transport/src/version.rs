@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, hash::Hash};
 
+use wire::checksum::Sum;
+
 use crate::{HEADER_BYTES, Header, Kind, Nanos, Reason, Serial, VERSION, header::NOTICE};
 
 /// A node of another version is told so at most this often.
@@ -53,6 +55,16 @@ impl<P: Copy + Eq + Hash> Versions<P> {
         }
         tell
     }
+}
+
+/// It would be a frame of this version if its first byte were another one: damaged on its way, not of another version.
+pub(crate) fn is_damaged(frame: &[u8]) -> bool {
+    let Some((head, rest)) = frame.split_first_chunk::<HEADER_BYTES>() else { return false };
+    let Some(payload) = rest.get(..usize::from(u16::from_be_bytes([head[2], head[3]]))) else { return false };
+    let mut head = *head;
+    head[0] = 0;
+    let [first, low] = Sum::new().bytes(&head).bytes(payload).finish().to_be_bytes();
+    low == 0 && first >> 4 == VERSION
 }
 
 /// What answers a frame of another version, in the form that all versions read.

@@ -3,7 +3,7 @@
 mod cluster;
 
 use cluster::{Cluster, MS, PORT, node};
-use transport::{FREE_PORTS, Handle, Header, Kind, Node, NodeSettings, Reason, State};
+use transport::{FREE_PORTS, Flags, Handle, Header, Kind, Node, NodeSettings, Reason, State};
 
 #[test]
 fn many_connections_to_many_nodes_carry_their_own_messages() {
@@ -149,4 +149,31 @@ fn a_flood_of_strange_frames_takes_no_memory_beyond_a_bound() {
     }
     assert!(answers <= 1024, "{answers}");
     assert_eq!(node.counts().unknown, 100_000);
+}
+
+#[test]
+fn a_timer_that_moves_earlier_is_heard_earlier() {
+    let mut cluster = Cluster::new(2);
+    cluster.nodes[1].listen(PORT, false, 5);
+    let handle = cluster.connect(0, 1);
+    cluster.run(MS);
+    let other = cluster.nodes[1].accept(PORT).expect("opened");
+    // Nobody reads: node 0 asks ever less often whether there is room.
+    (0..16).for_each(|_| cluster.send(0, handle, b"x"));
+    cluster.run(MS);
+    cluster.send(0, handle, b"without room");
+    cluster.run(5000 * MS);
+    let due = cluster.nodes[0].due().expect("it asks again");
+    assert!(due > cluster.now + MS, "it waits");
+    cluster.send(1, other, b"a word back");
+    let now = cluster.now;
+    let (_, head, payload) = cluster.nodes[1].poll(now).expect("the word");
+    let frame = [&head[..], payload].concat();
+    assert!(!Header::read(&frame).expect("whole").0.flags.has(Flags::ASK));
+    cluster.nodes[0].on_frame(now, 1, &frame);
+    assert!(cluster.nodes[0].poll(now).is_none(), "the acknowledgement may wait");
+    assert_eq!(cluster.nodes[0].due(), Some(now + 100_000));
+    cluster.nodes[0].on_time(now + 100_000);
+    let ack = cluster.nodes[0].poll(now + 100_000).map(|(_, head, _)| Header::read(&head).expect("whole").0.kind);
+    assert_eq!(ack, Some(Kind::Ack));
 }

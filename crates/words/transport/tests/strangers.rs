@@ -4,7 +4,7 @@ mod cluster;
 
 use cluster::{Cluster, MS, PORT, named, node};
 use transport::{Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Node, Reason, Serial, State, VERSION};
-use wire::checksum::Sum;
+use wire::checksum::{self, Sum};
 
 /// All frames that a node has to send.
 fn sent(node: &mut Node<usize>, now: Nanos) -> Vec<(usize, Vec<u8>)> {
@@ -22,11 +22,31 @@ fn one(node: &mut Node<usize>, now: Nanos) -> Vec<u8> {
     frames.remove(0).1
 }
 
-/// The same of another version, which may have another checksum.
+/// The same of another version, which has the same checksum.
 fn of_version(version: u8, frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
+    let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let before = word(&frame, 0);
     frame[0] = version << 4 | frame[0] & 15;
+    let sum = checksum::update(word(&frame, 30), before, word(&frame, 0));
+    frame[30..32].copy_from_slice(&sum.to_be_bytes());
     frame
+}
+
+#[test]
+fn a_frame_whose_version_was_damaged_is_not_answered() {
+    let (mut ours, mut theirs) = (node(0, 1), node(1, 2));
+    let handle = ours.connect(1, 1, PORT, false).expect("room");
+    let offer = one(&mut ours, 1);
+    for first in (0..=255).filter(|first| first >> 4 != VERSION) {
+        let mut damaged = offer.clone();
+        damaged[0] = first;
+        theirs.on_frame(u64::from(first) * 1000 * MS, 0, &damaged);
+        assert!(sent(&mut theirs, 1).is_empty(), "{first}");
+    }
+    let counts = theirs.counts();
+    assert_eq!((counts.checksum, counts.version, counts.version_told), (224, 16, 0), "16 look like notices");
+    assert_eq!(ours.connection(handle).map(Connection::state), Some(State::Opening));
 }
 
 #[test]

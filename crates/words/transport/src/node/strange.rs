@@ -26,6 +26,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
         match bad {
             BadFrame::Short | BadFrame::Length => self.counts.short += 1,
             BadFrame::Version { theirs: NOTICE } => self.on_notice(now, peer, frame),
+            // Nobody may end a connection by a bit that fell over.
+            BadFrame::Version { .. } if version::is_damaged(frame) => self.counts.checksum += 1,
             BadFrame::Version { theirs } => {
                 self.counts.version += 1;
                 if self.versions.heard(now, peer, theirs, true)

@@ -1,5 +1,7 @@
 //! Two ends and an unreliable network between them, in virtual time.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use std::collections::{BTreeMap, VecDeque};
 
 use transport::{Connection, HEADER_BYTES, Header, Kind, Nanos, Offer, Serial, Settings, State};
