@@ -301,9 +301,9 @@ fn endpoints_see_their_own_frames_alone() {
     // The descriptors are the ring: another process reads on where this one stopped.
     let ring = rings.remove(&164).unwrap();
     let handed = ring.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-    let bytes = ring.bytes();
     drop(ring);
-    let mut taken_on = LinkRing::of(handed, bytes).unwrap();
+    let mut taken_on = LinkRing::of(handed).unwrap();
+    assert_eq!(taken_on.bytes(), 1 << 16);
     assert_eq!(ports(&mut taken_on), [164]);
     // What was removed can be taken again.
     let mut again = bed.port.endpoint(163..=163, 4096).unwrap();

@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::atomic::Ordering,
 };
 
@@ -23,6 +23,17 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Records after which their room is given back while more are read.
 const GIVE_BACK: usize = 16;
+
+/// The size in bytes that the kernel tells of a ring buffer's descriptor; none: it is something else.
+fn size(told: &str) -> Option<usize> {
+    /// BPF_MAP_TYPE_RINGBUF.
+    const RING: usize = 27;
+    let of = |name| {
+        let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|number| number.trim().parse::<usize>().ok())
+    };
+    (of("map_type") == Some(RING)).then(|| of("max_entries"))?.filter(|bytes| bytes.is_power_of_two())
+}
 
 /// Bytes of a page, the least size of a ring.
 pub fn page_bytes() -> usize {
@@ -43,15 +54,14 @@ pub struct BpfRing {
 }
 
 impl BpfRing {
-    /// Maps the ring of `bytes`, a power of two and a multiple of the page, and goes on where its reader stopped.
+    /// Maps the ring, and goes on where its reader stopped. It takes no privilege.
     ///
     /// # Errors
-    /// EINVAL for another number of bytes; what mmap(2) answers, EPERM and EINVAL for what is no ring buffer of that size.
-    pub fn of(fd: OwnedFd, bytes: usize) -> io::Result<Self> {
+    /// EINVAL for the descriptor of something else; what reading /proc and mmap(2) answer.
+    pub fn of(fd: OwnedFd) -> io::Result<Self> {
+        let told = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()))?;
+        let bytes = size(&told).ok_or(io::ErrorKind::InvalidInput)?;
         let page = page_bytes();
-        if !bytes.is_power_of_two() || !bytes.is_multiple_of(page) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         // The reader's position is in the first page, the writers' in the second, and the records begin in the third.
         let reader = SharedMemory::of(fd.as_fd(), page, 0)?;
         let writers = SharedMemory::read_only(fd.as_fd(), page + 2 * bytes, page as i64)?;
@@ -124,5 +134,21 @@ impl BpfRing {
 impl AsFd for BpfRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_ring_is_refused() {
+        let told = "pos:\t0\nflags:\t02000002\nmap_type:\t27\nkey_size:\t0\nvalue_size:\t0\nmax_entries:\t65536\n";
+        assert_eq!(size(told), Some(65536));
+        assert_eq!(size(&told.replace("27", "2")), None);
+        assert_eq!(size("pos:\t0\n"), None);
+        let file = std::fs::File::open("/dev/null").map(OwnedFd::from);
+        let refused = file.and_then(BpfRing::of).map(|ring| ring.bytes());
+        assert_eq!(refused.map_err(|e| e.kind()), Err(io::ErrorKind::InvalidInput));
     }
 }

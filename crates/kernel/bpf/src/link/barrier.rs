@@ -148,7 +148,7 @@ impl LinkBarrier {
         half(offset_of!(barrier_group, nodes)).store(0, Ordering::SeqCst);
         half(offset_of!(barrier_group, epoch)).store(0, Ordering::SeqCst);
         self.endpoints.remove(group.into()..=group.into());
-        // The kernel has waited until no program is at work that saw the epoch before.
+        // At the removal the kernel has waited until no program is at work that saw the epoch before.
         let ring = self.endpoints.add(group.into()..=group.into(), bytes)?;
         let slots = at + offset_of!(barrier_group, slots);
         for word in (slots..at + size_of::<barrier_group>()).step_by(8) {

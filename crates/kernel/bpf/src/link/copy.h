@@ -24,16 +24,28 @@ static __always_inline void link_head(struct link_record *head, const struct lin
 /* Bytes of a ring that a record of `n` bytes has for its frame: the kernel's header is 8 bytes. */
 #define LINK_ROOM(n) ((n) - 8 - sizeof(struct link_record))
 
+/* A small frame of which the first buffer has `n` bytes: copied in one piece of constant length, what follows the frame with it. That is cheaper
+ * than the helper's call. */
+#define LINK_TRY_SMALL(n)                                                              \
+	keep(bytes);                                                                   \
+	if (bytes <= (n) && from + (n) <= end) {                                       \
+		rec = bpf_ringbuf_reserve(ring, 128 - 8, 0);                           \
+		if (!rec)                                                              \
+			return false;                                                  \
+		__builtin_memcpy(rec + 1, from, n);                                    \
+		goto copied;                                                           \
+	}
+
 /* A record of `n` bytes of the ring, if the frame is no longer. Sizes are constants: a reservation of the very size (a dynptr) is dearer. */
 #define LINK_TRY(n)                                                                    \
 	keep(bytes);                                                                   \
 	if (bytes <= LINK_ROOM(n)) {                                                   \
 		rec = bpf_ringbuf_reserve(ring, (n) - 8, 0);                           \
 		if (!rec)                                                              \
-			return 0;                                                      \
+			return false;                                                  \
 		if (bpf_xdp_load_bytes(ctx, f->at, rec + 1, bytes)) {                  \
 			bpf_ringbuf_discard(rec, 0);                                   \
-			return 0;                                                      \
+			return false;                                                  \
 		}                                                                      \
 		goto copied;                                                           \
 	}
@@ -42,10 +54,13 @@ static __always_inline void link_head(struct link_record *head, const struct lin
 static __always_inline bool link_put(struct xdp_md *ctx, void *ring, struct link_word *word, const struct link_frame *f)
 {
 	struct link_record *rec;
+	void *from = (void *)(long)ctx->data + f->at, *end = (void *)(long)ctx->data_end;
 	__u64 bytes = f->bytes;
 
 	if (!bytes)
 		return false;
+	LINK_TRY_SMALL(32)
+	LINK_TRY_SMALL(96)
 	LINK_TRY(128)
 	LINK_TRY(256)
 	LINK_TRY(512)

@@ -59,7 +59,7 @@ impl Endpoints {
             .map_err(failed("make the page of a ring"))?;
         let own = |map: &MapHandle| self.program.descriptor(map);
         let descriptors: [OwnedFd; 2] = [own(&ring)?, own(&word)?];
-        let reader = LinkRing::of(descriptors, bytes).map_err(|e| self.program.failed("map a ring", e))?;
+        let reader = LinkRing::of(descriptors).map_err(|e| self.program.failed("map a ring", e))?;
         // Whoever finds a ring finds its word.
         let entered = self.enter(numbers.clone(), [ring.as_fd(), word.as_fd()]);
         if entered.is_err() {

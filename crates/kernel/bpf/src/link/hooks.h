@@ -9,7 +9,7 @@
  *   LINK_HEADER       its header's type: 4 to 64 bytes, a multiple of 4, numbers as on the wire
  *   LINK_ENDPOINTS    endpoints, a power of two; without it 65536
  *
- * and behind it three functions, and LINK_PROGRAM(its name).
+ * and behind it three functions, and LINK_PROGRAM(its name). "clang: -mcpu=v3" stands in a comment of its file: rings take atomic exchange.
  */
 #pragma once
 

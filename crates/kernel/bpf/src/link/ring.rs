@@ -35,12 +35,12 @@ pub struct LinkRing {
 }
 
 impl LinkRing {
-    /// The ring of two descriptors that another process has passed on ([`LinkRing::descriptors`]), of `bytes`.
+    /// The ring of two descriptors that another process has passed on ([`LinkRing::descriptors`]). It takes no privilege.
     ///
     /// # Errors
-    /// Descriptors of something else, or another size; what mmap(2) answers.
-    pub fn of([ring, word]: [OwnedFd; 2], bytes: usize) -> io::Result<Self> {
-        let ring = BpfRing::of(ring, bytes)?;
+    /// Descriptors of something else; what reading /proc and mmap(2) answer.
+    pub fn of([ring, word]: [OwnedFd; 2]) -> io::Result<Self> {
+        let ring = BpfRing::of(ring)?;
         let memory = SharedMemory::of(word.as_fd(), size_of::<link_word>(), 0)?;
         Ok(Self { ring, word_fd: word, word: memory })
     }
