@@ -345,7 +345,7 @@ fn attach(settings: &BrokerSettings) -> Result<(Option<LinkPort>, String), LinkE
 }
 
 fn delivery(counts: LinkCounts) -> LinkDelivery {
-    let bad = counts.too_short + counts.too_long + counts.checksum + counts.version + counts.kind;
+    let bad = counts.too_short + counts.too_long + counts.checksum + counts.kind;
     let LinkCounts { delivered, answered, no_endpoint, full, .. } = counts;
     LinkDelivery { delivered, answered, to_broker: no_endpoint, full, bad }
 }

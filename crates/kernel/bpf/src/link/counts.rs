@@ -49,10 +49,8 @@ macro_rules! link_counts {
 link_counts! {
     /// What the program of a [`crate::LinkPort`] has done so far, over all CPUs.
     pub struct LinkCounts {
-        /// Dropped: of another version of the protocol.
-        version = 0,
         /// Dropped: of a kind that this version does not know.
-        kind = 1,
+        kind = 0,
     }
 }
 

@@ -18,12 +18,15 @@ const volatile bool link_checked = true;
 const volatile bool link_answers = true;
 
 /* This protocol's own reasons. */
-enum { OTHER_VERSION, UNKNOWN_KIND };
+enum { UNKNOWN_KIND };
 
 static __always_inline __u32 link_look(struct link_frame *f, const struct link_header *h)
 {
-	if (h->version_kind >> 4 != LINK_VERSION)
-		return LINK_BECAUSE(OTHER_VERSION);
+	/* Ports are where they are in every version: their owner tells the sender that it speaks another one, and hears it. */
+	if (h->version_kind >> 4 != LINK_VERSION) {
+		f->bytes = f->left;
+		return LINK_DELIVER;
+	}
 	if ((h->version_kind & 15) >= LINK_KINDS)
 		return LINK_BECAUSE(UNKNOWN_KIND);
 	f->bytes = sizeof(*h) + bpf_ntohs(h->length);
@@ -39,6 +42,8 @@ static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *
 {
 	__be16 port = h->from_port, before = *(__be16 *)h;
 
+	if (h->version_kind >> 4 != LINK_VERSION)
+		return LINK_DELIVER;
 	if (link_checked && !link_is_whole(ctx, f))
 		return LINK_CHECKSUM;
 	if (!link_answers || h->to_port || h->connection || (h->version_kind & 15) != LINK_PROBE)
