@@ -40,8 +40,8 @@ pub(crate) enum Ask {
 pub(crate) enum Told {
     /// The ports, and what carries the frames.
     ///
-    /// `ring` is the size of the ring in bytes, whose descriptors come behind those of the sockets; none: frames come by the socket.
-    Ports { first: u16, last: u16, wire: Wire, node: String, ring: Option<usize> },
+    /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket.
+    Ports { first: u16, last: u16, wire: Wire, node: String, ring: bool },
     /// Done.
     Done,
     /// Not done: an error number, and why.
@@ -124,8 +124,8 @@ impl Claim {
         let mut fds = fds.into_iter();
         let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };
         let ring = match (ring, fds.next(), fds.next()) {
-            (Some(bytes), Some(ring), Some(word)) => {
-                Some(LinkRing::of([ring, word], bytes).map_err(failed("map the ring of this program"))?)
+            (true, Some(ring), Some(word)) => {
+                Some(LinkRing::of([ring, word]).map_err(failed("map the ring of this program"))?)
             }
             _ => None,
         };

@@ -127,7 +127,7 @@ impl Ports {
                             last,
                             wire: self.wire.clone(),
                             node: self.node.clone(),
-                            ring: taken.ring.as_ref().map(LinkRing::bytes),
+                            ring: taken.ring.is_some(),
                         };
                         let sockets = [receives.as_fd(), sends.as_fd()];
                         let rings = taken.ring.as_ref().map(LinkRing::descriptors);
