@@ -83,7 +83,7 @@ impl LinkPort {
         let own = PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?;
         set_mac(&own, mac);
         let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?);
+            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?)?;
         let (counts, next) = (PROGRAM.map(&skel.maps.link_counts)?, PROGRAM.map(&skel.maps.link_next)?);
         seat.put(&[program.as_fd()])?;
         Ok(Self { seat, program, counts, own, endpoints, next, answers })
@@ -99,7 +99,7 @@ impl LinkPort {
     }
 
     /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some
-    /// milliseconds for each port that has one.
+    /// milliseconds for each range of neighbours.
     pub fn remove(&mut self, ports: RangeInclusive<u16>) {
         self.endpoints.remove(wide(&ports));
     }
