@@ -89,8 +89,8 @@ impl LinkPort {
         Ok(Self { seat, program, counts, own, endpoints, next, answers })
     }
 
-    /// Makes a ring of at least `bytes` (a power of two is made of it), and has what comes for `ports` go there from now on. Some milliseconds,
-    /// whatever the number of ports.
+    /// Makes a ring of at least `bytes` (a power of two is made of it), and has what comes for `ports` go there from now on. Some tens of
+    /// milliseconds, whatever the number of ports.
     ///
     /// # Errors
     /// A port that has a ring; no ports; more than 1 GiB; what the kernel refuses.
@@ -98,8 +98,8 @@ impl LinkPort {
         self.endpoints.add(wide(&ports), bytes)
     }
 
-    /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some
-    /// milliseconds for each range of neighbours.
+    /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some tens
+    /// of milliseconds for each range of neighbours.
     pub fn remove(&mut self, ports: RangeInclusive<u16>) {
         self.endpoints.remove(wide(&ports));
     }
