@@ -302,6 +302,10 @@ fn endpoints_see_their_own_frames_alone() {
     let mut taken_on = LinkRing::of(handed).unwrap();
     assert_eq!(taken_on.bytes(), 1 << 16);
     assert_eq!(ports(&mut taken_on), [164]);
+    // Of a range, what is there is removed; what is not is passed over.
+    bed.port.remove(0..=u16::MAX);
+    let to = |port: u16| bed.give(&frame(bed.mac, &[], &message(1, 0, port, 1, &[])));
+    assert_eq!((to(100), to(163), to(164), to(165)), (XDP_PASS, XDP_PASS, XDP_PASS, XDP_PASS));
     // What was removed can be taken again.
     let mut again = bed.port.endpoint(163..=163, 4096).unwrap();
     assert_eq!(bed.give(&frame(bed.mac, &[], &message(1, 0, 163, 1, &[]))), XDP_DROP);

@@ -64,6 +64,15 @@ fn nanoseconds_for_each_frame() {
         return;
     }
     stay_on(0);
+    for ports in [1u16, 64, 1024] {
+        let tap = Tap::create("eklink%d").unwrap();
+        let mut port = LinkPort::attach(tap.name(), XdpMode::Native, LinkSettings::default()).unwrap();
+        let begin = Instant::now();
+        let _ring = port.endpoint(1000..=999 + ports, 1 << 20).unwrap();
+        let made = begin.elapsed();
+        port.remove(1000..=999 + ports);
+        println!("an endpoint of {ports} ports: made in {made:?}, removed in {:?}", begin.elapsed() - made);
+    }
     for checked in [true, false] {
         for len in [64, 1400] {
             let tap = Tap::create("eklink%d").unwrap();

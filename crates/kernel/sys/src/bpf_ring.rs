@@ -1,6 +1,7 @@
 //! The one reader of a BPF ring buffer (BPF_MAP_TYPE_RINGBUF).
 //!
-//! libbpf's own reader binds a callback to the ring when it is made; here each look has a closure of its own, which the compiler sees through.
+//! libbpf's own reader is as fast, but binds a callback to the ring when it is made; here each look has a closure of its own, and a process that reads
+//! needs no libbpf.
 //! Layout: Documentation/bpf/ringbuf.rst; include/uapi/linux/bpf.h (BPF_RINGBUF_*_BIT, BPF_RINGBUF_HDR_SZ).
 
 use std::{

@@ -128,7 +128,7 @@ impl LinkBarrier {
         let bytes = usize::from(GROUPS) * size_of::<barrier_group>();
         let groups = PROGRAM.memory(&skel.maps.barrier_groups, bytes, "map the groups")?;
         let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?);
+            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?)?;
         let counts = PROGRAM.map(&skel.maps.link_counts)?;
         let sits = put(&program)?;
         Ok(Self { program, counts, groups, endpoints, sits })

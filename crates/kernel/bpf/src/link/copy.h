@@ -78,14 +78,13 @@ copied:
 
 static __always_inline int link_deliver(struct xdp_md *ctx, struct link_count *count, const struct link_frame *f, __u32 endpoint)
 {
-	void *ring = bpf_map_lookup_elem(&link_rings, &endpoint);
 	struct link_word *word;
+	void *ring = link_ring_of(endpoint, &word);
 
 	if (!ring) {
 		count->no_endpoint++;
 		return LINK_GOES_ON;
 	}
-	word = link_word_of(endpoint);
 	if (link_put(ctx, ring, word, f)) {
 		count->delivered++;
 	} else {

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeSet,
+    mem::offset_of,
     ops::RangeInclusive,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd},
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
@@ -26,11 +27,19 @@ pub(super) struct Endpoints {
     rings: MapHandle,
     words: MapHandle,
     taken: BTreeSet<u32>,
+    /// What stands for endpoints that were removed: the kernel waits at the end of each call until no program is at work, and takes many
+    /// entries in one call only where they are replaced.
+    nobody: [MapHandle; 2],
 }
 
 impl Endpoints {
-    pub(super) fn new(program: Program, rings: MapHandle, words: MapHandle) -> Self {
-        Self { program, rings, words, taken: BTreeSet::new() }
+    pub(super) fn new(program: Program, rings: MapHandle, words: MapHandle) -> Result<Self, XdpError> {
+        let nobody = make(program, page_bytes())?;
+        let mut word = [0; size_of::<link_word>()];
+        word[offset_of!(link_word, nobody)..][..4].copy_from_slice(&1u32.to_ne_bytes());
+        let told = nobody[1].update(&0u32.to_ne_bytes(), &word, MapFlags::ANY);
+        told.map_err(|e| program.failed("write the page of nobody", to_io(&e)))?;
+        Ok(Self { program, rings, words, taken: BTreeSet::new(), nobody })
     }
 
     /// Makes a ring of at least `bytes`, which gets what comes for `numbers` from now on.
@@ -47,39 +56,17 @@ impl Endpoints {
             )));
         }
         let bytes = bytes.next_power_of_two().max(page_bytes());
-        let program = self.program;
-        let failed = |operation| move |e: libbpf_rs::Error| program.failed(operation, to_io(&e));
-        let create = |kind, name: &str, [key, value, entries]: [usize; 3], map_flags| {
-            let opts = opts!(bpf_map_create_opts { map_flags });
-            MapHandle::create(kind, Some(name), key as u32, value as u32, entries as u32, &opts)
-        };
-        let ring = create(MapType::RingBuf, "link_ring", [0, 0, bytes], 0).map_err(failed("make a ring"))?;
-        let page = [size_of::<u32>(), size_of::<link_word>(), 1];
-        let word = create(MapType::Array, "link_word", page, libbpf_sys::BPF_F_MMAPABLE)
-            .map_err(failed("make the page of a ring"))?;
-        let own = |map: &MapHandle| self.program.descriptor(map);
-        let descriptors: [OwnedFd; 2] = [own(&ring)?, own(&word)?];
+        let [ring, word] = make(self.program, bytes)?;
+        let descriptors = [self.program.descriptor(&ring)?, self.program.descriptor(&word)?];
         let reader = LinkRing::of(descriptors).map_err(|e| self.program.failed("map a ring", e))?;
-        // Whoever finds a ring finds its word.
-        let entered = self.enter(numbers.clone(), [ring.as_fd(), word.as_fd()]);
+        // What comes for them goes there once they have a word.
+        let entered = self.put(&self.rings, &numbers, &ring).and_then(|()| self.put(&self.words, &numbers, &word));
         if entered.is_err() {
-            self.take_out(numbers);
+            self.take_out(&numbers);
         } else {
             self.taken.extend(numbers);
         }
         entered.map(|()| reader)
-    }
-
-    fn enter(&self, numbers: RangeInclusive<u32>, [ring, word]: [BorrowedFd<'_>; 2]) -> Result<(), XdpError> {
-        // One call for all: the kernel waits at the end of each until no program is at work with what was there before.
-        let count = numbers.end() - numbers.start() + 1;
-        let keys: Vec<u8> = numbers.flat_map(u32::to_ne_bytes).collect();
-        for (map, inner) in [(&self.words, word), (&self.rings, ring)] {
-            let values = inner.as_raw_fd().to_ne_bytes().repeat(count as usize);
-            map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
-                .map_err(|e| self.program.failed("enter a ring", to_io(&e)))?;
-        }
-        Ok(())
     }
 
     /// Has what comes for one more number go to a ring that others have.
@@ -87,27 +74,55 @@ impl Endpoints {
         if self.taken.contains(&number) {
             return Err(XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first")));
         }
-        self.enter(number..=number, ring.descriptors())?;
+        let [ring, word] = ring.descriptors();
+        self.put(&self.rings, &(number..=number), ring)?;
+        self.put(&self.words, &(number..=number), word)?;
         self.taken.insert(number);
         Ok(())
     }
 
-    /// Removes these endpoints. No frame is on its way into one of their rings any more afterwards.
-    pub(super) fn remove(&mut self, numbers: RangeInclusive<u32>) {
-        self.taken.retain(|number| !numbers.contains(number));
-        self.take_out(numbers);
+    fn put(&self, map: &MapHandle, numbers: &RangeInclusive<u32>, inner: impl AsFd) -> Result<(), XdpError> {
+        let count = numbers.end() - numbers.start() + 1;
+        let keys: Vec<u8> = numbers.clone().flat_map(u32::to_ne_bytes).collect();
+        let values = inner.as_fd().as_raw_fd().to_ne_bytes().repeat(count as usize);
+        let put = map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+        Ok(put.map_err(|e| self.program.failed("enter a ring", to_io(&e)))?)
     }
 
-    fn take_out(&self, numbers: RangeInclusive<u32>) {
-        let keys: Vec<u8> = numbers.clone().flat_map(u32::to_ne_bytes).collect();
-        let count = (keys.len() / size_of::<u32>()) as u32;
-        for map in [&self.rings, &self.words] {
-            // One by one where the kernel stops at a number that has none.
-            if count > 0 && map.delete_batch(&keys, count, MapFlags::ANY, MapFlags::ANY).is_err() {
+    /// Removes these endpoints, as far as they are there. No frame goes into one of their rings any more afterwards.
+    pub(super) fn remove(&mut self, numbers: RangeInclusive<u32>) {
+        let there: Vec<u32> = self.taken.range(numbers).copied().collect();
+        for run in there.chunk_by(|a, b| a + 1 == *b) {
+            self.take_out(&(run[0]..=run[run.len() - 1]));
+        }
+        self.taken.retain(|number| there.binary_search(number).is_err());
+    }
+
+    fn take_out(&self, numbers: &RangeInclusive<u32>) {
+        let [ring, word] = &self.nobody;
+        for (map, nobody) in [(&self.words, word), (&self.rings, ring)] {
+            // The kernel refuses it only without memory for the call; one by one it needs none.
+            if self.put(map, numbers, nobody).is_err() {
                 for number in numbers.clone() {
                     let _ = map.delete(&number.to_ne_bytes());
                 }
             }
         }
+        // Before 6.8 the kernel waits for programs at the end of a call for one entry alone.
+        let _ = self.rings.update(&numbers.end().to_ne_bytes(), &ring.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY);
     }
+}
+
+/// A ring of `bytes` and the page beside it.
+fn make(program: Program, bytes: usize) -> Result<[MapHandle; 2], XdpError> {
+    let create = |kind, name: &str, [key, value, entries]: [usize; 3], map_flags| {
+        let opts = opts!(bpf_map_create_opts { map_flags });
+        let made = MapHandle::create(kind, Some(name), key as u32, value as u32, entries as u32, &opts);
+        made.map_err(|e| XdpError::from(program.failed("make a ring", to_io(&e))))
+    };
+    let page = [size_of::<u32>(), size_of::<link_word>(), 1];
+    Ok([
+        create(MapType::RingBuf, "link_ring", [0, 0, bytes], 0)?,
+        create(MapType::Array, "link_word", page, libbpf_sys::BPF_F_MMAPABLE)?,
+    ])
 }

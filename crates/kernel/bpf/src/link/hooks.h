@@ -102,8 +102,8 @@ static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *
 			typeof(thing) body;                                                    \
 		} *told;                                                                       \
 		__u32 to = (endpoint) & (LINK_ENDPOINTS - 1);                                  \
-		struct link_word *word = link_word_of(to);                                     \
-		void *ring = bpf_map_lookup_elem(&link_rings, &to);                            \
+		struct link_word *word;                                                        \
+		void *ring = link_ring_of(to, &word);                                          \
                                                                                                \
 		told = ring ? bpf_ringbuf_reserve(ring, sizeof(*told), 0) : 0;                 \
 		if (told) {                                                                    \

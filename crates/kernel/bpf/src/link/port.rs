@@ -83,14 +83,14 @@ impl LinkPort {
         let own = PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?;
         set_mac(&own, mac);
         let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?);
+            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?)?;
         let (counts, next) = (PROGRAM.map(&skel.maps.link_counts)?, PROGRAM.map(&skel.maps.link_next)?);
         seat.put(&[program.as_fd()])?;
         Ok(Self { seat, program, counts, own, endpoints, next, answers })
     }
 
-    /// Makes a ring of at least `bytes` (a power of two is made of it), and has what comes for `ports` go there from now on. Some milliseconds,
-    /// whatever the number of ports.
+    /// Makes a ring of at least `bytes` (a power of two is made of it), and has what comes for `ports` go there from now on. Some tens of
+    /// milliseconds, whatever the number of ports.
     ///
     /// # Errors
     /// A port that has a ring; no ports; more than 1 GiB; what the kernel refuses.
@@ -106,8 +106,8 @@ impl LinkPort {
         self.endpoints.join(port.into(), ring)
     }
 
-    /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some
-    /// milliseconds for each port that has one.
+    /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some tens
+    /// of milliseconds for each range of neighbours.
     pub fn remove(&mut self, ports: RangeInclusive<u16>) {
         self.endpoints.remove(wide(&ports));
     }

@@ -28,7 +28,9 @@ struct link_record {
 struct link_word {
 	/* Set by the reader who is about to sleep, taken back by the program that wakes him. */
 	__u32 asleep;
-	__u32 pad[15];
+	/* Of the one page that stands for all endpoints which were removed: many leave at once by it. */
+	__u32 nobody;
+	__u32 pad[14];
 	/* Frames for which the ring had no room. */
 	__u64 full;
 	__u64 more[7];
@@ -69,25 +71,32 @@ struct {
 	__array(values, struct link_page);
 } link_words SEC(".maps");
 
-static __always_inline struct link_word *link_word_of(__u32 endpoint)
+/* An endpoint's ring and its word; no ring: nobody has it. The word is looked at first, as it is entered last and taken out first. */
+static __always_inline void *link_ring_of(__u32 endpoint, struct link_word **word)
 {
 	void *page = bpf_map_lookup_elem(&link_words, &endpoint);
+	struct link_word *found;
 	__u32 zero = 0;
 
-	return page ? bpf_map_lookup_elem(page, &zero) : 0;
+	if (!page)
+		return 0;
+	found = bpf_map_lookup_elem(page, &zero);
+	if (!found || found->nobody)
+		return 0;
+	*word = found;
+	return bpf_map_lookup_elem(&link_rings, &endpoint);
 }
 
 /* How a record is to be committed. The reader sleeps only if nothing is reserved, after it has set its word; here a record was reserved before
  * the word is looked at. The exchange is a full barrier between the two: so one of both sees the other, and no wake-up is lost. */
 static __always_inline __u64 link_wakes(struct link_word *word)
 {
-	if (word && __sync_lock_test_and_set(&word->asleep, 0))
+	if (__sync_lock_test_and_set(&word->asleep, 0))
 		return BPF_RB_FORCE_WAKEUP;
 	return BPF_RB_NO_WAKEUP;
 }
 
 static __always_inline void link_no_room(struct link_word *word)
 {
-	if (word)
-		__sync_fetch_and_add(&word->full, 1);
+	__sync_fetch_and_add(&word->full, 1);
 }
