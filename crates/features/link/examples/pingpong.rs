@@ -19,6 +19,8 @@ fn main() {
             let number = |text: &str| text.parse::<usize>().expect("a number");
             client(to, port.parse().expect("a port"), number(count), number(bytes))
         }
+        ["sink", port] => sink(port.parse().expect("a port")),
+        ["source", to, port, bytes] => source(to, port.parse().expect("a port"), bytes.parse().expect("bytes")),
         _ => {
             println!("pingpong server PORT | pingpong client ADDRESS PORT N BYTES");
             process::exit(2);
@@ -69,5 +71,47 @@ fn client(to: &str, port: u16, count: usize, bytes: usize) -> Result<(), LinkErr
     times.sort_unstable();
     println!("{bytes} bytes: median {:?}, 99 % {:?}", times[count / 2], times[count * 99 / 100]);
     println!("{:?} {:?}", engine.counts(peer), engine.round_trip(peer));
+    Ok(())
+}
+
+fn sink(port: u16) -> Result<(), LinkError> {
+    let (claim, mut engine) = Claim::take()?;
+    claim.listen(port)?;
+    engine.listen(port, true, 1)?;
+    let peer = loop {
+        engine.wait(AWAKE, Duration::from_millis(100))?;
+        if let Some(peer) = engine.accept(port) {
+            break peer;
+        }
+    };
+    let mut bytes = 0;
+    while !engine.is_at_end(peer) && engine.state(peer) == Some(State::Open) {
+        engine.turn()?;
+        bytes += engine.read(peer, |_| {})?;
+    }
+    while engine.close(peer).is_err() || engine.state(peer) == Some(State::Open) {
+        engine.turn()?;
+    }
+    println!("{bytes} bytes arrived; {:?}", engine.counts(peer));
+    Ok(())
+}
+
+fn source(to: &str, port: u16, bytes: usize) -> Result<(), LinkError> {
+    let (_claim, mut engine) = Claim::take()?;
+    let peer = engine.connect(to.parse().expect("an address"), port, true)?;
+    while engine.state(peer) == Some(State::Opening) {
+        engine.wait(AWAKE, Duration::from_millis(100))?;
+    }
+    let piece = vec![7; 1 << 16];
+    let (began, mut left) = (Instant::now(), bytes);
+    while left > 0 {
+        left -= engine.write(peer, &piece[..left.min(piece.len())])?;
+        engine.turn()?;
+    }
+    while engine.close(peer).is_err() || engine.state(peer) == Some(State::Open) {
+        engine.turn()?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{bytes} bytes in {seconds:.3} s: {:.0} MB/s; {:?}", bytes as f64 / 1e6 / seconds, engine.counts(peer));
     Ok(())
 }

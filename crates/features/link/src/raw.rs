@@ -113,7 +113,8 @@ pub struct Raw {
     socket: PacketSocket,
     batch: Batch,
     out: PacketBatch,
-    frame: Box<[u8]>,
+    /// The Ethernet header of what is sent.
+    head: [u8; ETHERNET_BYTES],
     /// What a program in the interface's XDP hook fills. Without it, or once that program is gone, the socket gets all.
     ring: Option<LinkRing>,
     /// Looks at an empty ring since the last look at the socket.
@@ -134,10 +135,10 @@ impl Raw {
     /// On sockets that are there.
     pub(crate) fn with(wire: Wire, socket: PacketSocket, out: PacketBatch) -> Self {
         let frame_max = wire.frame_max();
-        let mut frame = vec![0; frame_max].into_boxed_slice();
-        frame[6..12].copy_from_slice(&wire.address.0);
-        frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Self { socket, batch: Batch::new(BATCH, frame_max), out, frame, wire, ring: None, looks: 0 }
+        let mut head = [0; ETHERNET_BYTES];
+        head[6..12].copy_from_slice(&wire.address.0);
+        head[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+        Self { socket, batch: Batch::new(BATCH, frame_max), out, head, wire, ring: None, looks: 0 }
     }
 
     /// The same on sockets that another process opened, and with a ring that it made.
@@ -195,14 +196,10 @@ impl Carrier for Raw {
 
     #[inline]
     fn send(&mut self, to: Mac, head: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<(), LinkError> {
-        const PAYLOAD_AT: usize = ETHERNET_BYTES + HEADER_BYTES;
-        let end = PAYLOAD_AT + payload.len();
-        self.frame[..6].copy_from_slice(&to.0);
-        self.frame[ETHERNET_BYTES..PAYLOAD_AT].copy_from_slice(head);
-        self.frame[PAYLOAD_AT..end].copy_from_slice(payload);
-        if !self.out.push(&self.frame[..end]) {
+        self.head[..6].copy_from_slice(&to.0);
+        if !self.out.push_parts([&self.head, head, payload]) {
             self.out.flush()?;
-            self.out.push(&self.frame[..end]);
+            self.out.push_parts([&self.head, head, payload]);
         }
         Ok(())
     }

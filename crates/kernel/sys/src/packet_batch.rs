@@ -67,6 +67,22 @@ impl PacketBatch {
         true
     }
 
+    /// The same with a frame that lies in `parts`.
+    #[inline]
+    pub fn push_parts(&mut self, parts: [&[u8]; 3]) -> bool {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        if len > self.frame_max || self.lens.len() == BATCH {
+            return false;
+        }
+        let mut at = self.lens.len() * self.frame_max;
+        for part in parts {
+            self.bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        self.lens.push(len);
+        true
+    }
+
     /// Frames that wait.
     pub fn waiting(&self) -> usize {
         self.lens.len()
