@@ -188,7 +188,9 @@ impl Ports {
             if let Some(program) = taken.programs.get_mut(&at) {
                 program.listens.retain(|&other| other != port);
             }
-            self.xdp().map(|mut xdp| xdp.remove(port..=port));
+            if let Some(mut xdp) = self.xdp() {
+                xdp.remove(port..=port);
+            }
             self.owners.set(port, 0)?;
         }
         Ok(())

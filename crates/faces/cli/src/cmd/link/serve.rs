@@ -113,7 +113,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let json = args.json;
     let tell = move |what: String| match json {
         // Whoever reads the events may have gone; the broker serves on.
-        true => drop(print_json("link.event", &serde_json::json!({ "what": what }))),
+        true => drop(print_json("link.event", serde_json::json!({ "what": what }))),
         false => note(what),
     };
     let stop = Arc::clone(&signals.stop);
