@@ -44,7 +44,7 @@ pub(super) struct ServeArgs {
     /// A program with ports can send any frame on this interface.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// How frames come to programs: rings out of the XDP hook, or packet sockets.
+    /// Way of frames to programs: rings out of the XDP hook in that mode, or packet sockets (off).
     #[arg(long, value_name = "MODE", value_enum, default_value = "auto")]
     xdp_mode: Mode,
     /// Print what happens as JSON (schema evenkeel.link.event/1), one document per line.
