@@ -71,7 +71,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),
         "route unit" => Run("route unit lo lo"),
-        "link serve" => Help,
+        "link serve" | "link bench" => Help,
         "link" | "link status" => Run("link status"),
         "link nodes" => Run("link nodes lo"),
         "link ping" => Run("link ping ek-none"),

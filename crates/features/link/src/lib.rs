@@ -2,8 +2,10 @@
 //!
 //! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
+//! - [`bench`] measures them beside UDP, TCP and bare frames.
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
 
+pub mod bench;
 pub mod broker;
 mod carrier;
 mod claim;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bpf::LinkRing;
+use bpf::{LinkPort, LinkRing, LinkSettings, XdpMode};
 use host::{
     interface::{index, links},
     netlink::Netlink,
@@ -119,6 +119,8 @@ pub struct Raw {
     ring: Option<LinkRing>,
     /// Looks at an empty ring since the last look at the socket.
     looks: u32,
+    /// That program, where this is its only user.
+    program: Option<LinkPort>,
 }
 
 impl Raw {
@@ -132,13 +134,30 @@ impl Raw {
         Ok(Self::with(wire, socket, out))
     }
 
+    /// The same by a ring of `bytes` out of the XDP hook, whose program goes with this.
+    ///
+    /// # Errors
+    /// As there; the driver runs no program in that mode, or another one sits there.
+    pub fn open_ring(interface: &str, mode: XdpMode, bytes: usize) -> Result<Self, LinkError> {
+        let mut raw = Self::open(interface)?;
+        let mut program = LinkPort::attach(interface, mode, LinkSettings { checked: false })?;
+        raw.ring = Some(program.endpoint(0..=u16::MAX, bytes)?);
+        raw.program = Some(program);
+        Ok(raw)
+    }
+
+    /// The mode of the program in the XDP hook, where this is its only user.
+    pub fn mode(&self) -> Option<XdpMode> {
+        self.program.as_ref().map(LinkPort::mode)
+    }
+
     /// On sockets that are there.
     pub(crate) fn with(wire: Wire, socket: PacketSocket, out: PacketBatch) -> Self {
         let frame_max = wire.frame_max();
         let mut head = [0; ETHERNET_BYTES];
         head[6..12].copy_from_slice(&wire.address.0);
         head[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Self { socket, batch: Batch::new(BATCH, frame_max), out, head, wire, ring: None, looks: 0 }
+        Self { socket, batch: Batch::new(BATCH, frame_max), out, head, wire, ring: None, looks: 0, program: None }
     }
 
     /// The same on sockets that another process opened, and with a ring that it made.

@@ -2,7 +2,7 @@
 //!
 //! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`xsk`] (AF_XDP), [`tun`].
 //! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`bpf_ring`] (the reader of a BPF ring
-//!   buffer), [`affinity`], [`interrupt`].
+//!   buffer), [`affinity`], [`busy_poll`], [`interrupt`].
 //! * The process: [`privilege`] (rights checked, and given up for good), [`owner`] (who can change a file), [`program`] (where root's programs are
 //!   looked for).
 //!
@@ -28,6 +28,7 @@
 pub mod affinity;
 pub mod bpf_program;
 pub mod bpf_ring;
+pub mod busy_poll;
 pub mod ethtool;
 pub mod fds;
 pub mod interrupt;

@@ -125,6 +125,14 @@ impl NamespaceHandle {
         })
     }
 
+    /// Sets the bytes of the longest packet of `interface`.
+    ///
+    /// # Errors
+    /// There is none of that name, or the kernel refuses the number.
+    pub fn set_mtu(&self, interface: &str, mtu: u32) -> Result<(), LabError> {
+        self.run(|| link::set_mtu(interface, mtu))?
+    }
+
     /// Switches an offload by its ethtool name. `rx-gro` on a veth also starts NAPI, without which a frame that arrives
     /// by XDP redirect is refused.
     pub fn set_feature(&self, interface: &str, feature: &str, on: bool) -> Result<(), LabError> {

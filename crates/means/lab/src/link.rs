@@ -122,6 +122,13 @@ pub(crate) fn wait_until_ready(name: &str) -> Result<(), LabError> {
     set_up(name)
 }
 
+pub(crate) fn set_mtu(name: &str, mtu: u32) -> Result<(), LabError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index_of(name)?;
+    message.attributes = vec![LinkAttribute::Mtu(mtu)];
+    rtnl::request(&RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set the MTU of the interface", name))
+}
+
 pub(crate) fn set_down(name: &str) -> Result<(), LabError> {
     let mut message = LinkMessage::default();
     message.header.index = index_of(name)?;

@@ -16,6 +16,7 @@ pub mod flood;
 pub mod input;
 pub mod ledger;
 pub mod link;
+pub mod link_bench;
 pub mod load;
 mod machine;
 mod prefix_counts;

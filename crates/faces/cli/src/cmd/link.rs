@@ -1,5 +1,6 @@
 //! `evenkeel link`: messages between nodes over plain Ethernet.
 
+mod bench;
 mod copy;
 mod ping;
 mod serve;
@@ -36,6 +37,7 @@ enum Action {
     Nodes(NodesArgs),
     Ping(ping::PingArgs),
     Copy(copy::CopyArgs),
+    Bench(bench::BenchArgs),
     Stop(StopArgs),
 }
 
@@ -76,6 +78,7 @@ struct StopArgs {
 pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
+        Action::Bench(args) => return bench::run(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Copy(args) => copy::run(args),

@@ -1,0 +1,25 @@
+//! Messages over link beside other ways to exchange them, between two namespaces of this machine.
+//!
+//! ```text
+//! plan    what is measured, in which order (pure)
+//! bed     the two namespaces, as the conditions want them
+//! end     one end of each way: send, receive, write, read
+//! ping    messages there and back between two threads
+//! bulk    many bytes one way
+//! carry   does the steps, round by round
+//! ```
+//!
+//! A further way is a [`Way`], an end of its own and its places in [`Plan::new`].
+
+mod bed;
+mod bulk;
+mod carry;
+mod end;
+mod error;
+mod ping;
+mod plan;
+mod sockets;
+
+pub use carry::carry_out;
+pub use error::BenchError;
+pub use plan::{Asked, Plan, Step, Way, What};

@@ -1,0 +1,174 @@
+//! Many bytes one way.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
+};
+
+use model::link_bench::Receive;
+use sys::affinity::pin_current_thread;
+
+use super::{
+    BenchError,
+    bed::Bed,
+    end::{End, LONG, Native, link},
+    plan::Way,
+    sockets::tcp,
+};
+
+/// Bytes of a write and of a read.
+const PIECE: usize = 1 << 16;
+
+/// An end that takes and gives bytes.
+trait Stream: End {
+    /// Takes some of these bytes, or waits for a while; how many.
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError>;
+
+    /// Reads what is there, or waits for a while; how many bytes.
+    fn take(&mut self, place: &mut [u8]) -> Result<usize, BenchError>;
+}
+
+impl Stream for Native {
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError> {
+        let count = self.engine.write(self.handle, bytes)?;
+        if count == 0 {
+            self.wait()?;
+        } else {
+            self.engine.turn()?;
+        }
+        Ok(count)
+    }
+
+    fn take(&mut self, _: &mut [u8]) -> Result<usize, BenchError> {
+        // The bytes are looked at where they are, as an application of the native interface does.
+        let mut sum = 0_u64;
+        let count = self.engine.read(self.handle, |piece| sum += u64::from(piece[0]))?;
+        std::hint::black_box(sum);
+        if count == 0 {
+            self.wait()?;
+        } else {
+            self.engine.turn()?;
+        }
+        Ok(count)
+    }
+}
+
+impl Stream for TcpStream {
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError> {
+        self.write(bytes).map_err(BenchError::system("write to a TCP connection"))
+    }
+
+    fn take(&mut self, place: &mut [u8]) -> Result<usize, BenchError> {
+        match self.read(place).map_err(BenchError::system("read from a TCP connection"))? {
+            0 => Err(BenchError::Short("TCP")),
+            count => Ok(count),
+        }
+    }
+}
+
+/// Seconds that so many bytes take, until the other end has said that it has all.
+pub(super) fn transfer(bed: &Bed, way: Way, cpus: [u32; 2], bytes: u64) -> Result<f64, BenchError> {
+    match way {
+        Way::Link | Way::LinkSockets => between(link(bed, way, Receive::Polling, true)?, cpus, bytes),
+        Way::Tcp => match tcp(bed, Receive::Sleeping)? {
+            Ok(ends) => between(ends, cpus, bytes),
+            Err(_) => Err(BenchError::Silent("TCP")),
+        },
+        Way::Packet | Way::Udp => Err(BenchError::Unreliable(way)),
+    }
+}
+
+fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64) -> Result<f64, BenchError> {
+    let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let done = &done;
+        let reads = scope.spawn(move || -> Result<(), BenchError> {
+            pin(cpus[1])?;
+            let (mut place, mut left, mut last) = (vec![0; PIECE], bytes, Instant::now());
+            while left > 0 {
+                match there.take(&mut place)? as u64 {
+                    0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
+                    0 => {}
+                    count => (left, last) = (left.saturating_sub(count), Instant::now()),
+                }
+            }
+            while there.put(&[1])? == 0 {}
+            while !done.load(Ordering::Acquire) {
+                there.serve()?;
+                thread::yield_now();
+            }
+            Ok(())
+        });
+        let writes = scope.spawn(move || -> Result<f64, BenchError> {
+            let write = || -> Result<f64, BenchError> {
+                pin(cpus[0])?;
+                let (piece, mut left) = (vec![0x5a; PIECE], bytes);
+                let (began, mut last) = (Instant::now(), Instant::now());
+                while left > 0 {
+                    match here.put(&piece[..left.min(PIECE as u64) as usize])? as u64 {
+                        0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
+                        0 => {}
+                        count => (left, last) = (left - count, Instant::now()),
+                    }
+                }
+                while here.take(&mut [0])? == 0 {
+                    if last.elapsed() > 2 * LONG {
+                        return Err(BenchError::Silent("transfer"));
+                    }
+                }
+                Ok(began.elapsed().as_secs_f64())
+            };
+            let mut write = write;
+            let seconds = write();
+            done.store(true, Ordering::Release);
+            seconds
+        });
+        let written = writes.join().map_err(|_| BenchError::Panicked("end that writes"))?;
+        reads.join().map_err(|_| BenchError::Panicked("end that reads"))??;
+        written
+    })
+}
+
+/// Does `work` while bytes cross the same link over TCP, as many as can, with both ends on the CPUs of its ends.
+pub(super) fn beside<T>(
+    bed: &Bed,
+    cpus: [u32; 2],
+    work: impl FnOnce() -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
+    let Ok([mut here, mut there]) = tcp(bed, Receive::Sleeping)? else { return Err(BenchError::Silent("TCP")) };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = &stop;
+        let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+        let writes = scope.spawn(move || -> Result<(), BenchError> {
+            pin(cpus[0])?;
+            let piece = vec![0x5a; PIECE];
+            while !stop.load(Ordering::Relaxed) {
+                here.put(&piece)?;
+            }
+            here.shutdown(Shutdown::Write).map_err(BenchError::system("end a TCP connection"))
+        });
+        let reads = scope.spawn(move || -> Result<(), BenchError> {
+            pin(cpus[1])?;
+            let mut place = vec![0; PIECE];
+            loop {
+                match there.read(&mut place) {
+                    Ok(0) => return Ok(()),
+                    Err(e) if e.kind() != ErrorKind::Interrupted => {
+                        return Err(BenchError::System { operation: "read from a TCP connection", source: e });
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        writes.join().map_err(|_| BenchError::Panicked("end that writes"))??;
+        reads.join().map_err(|_| BenchError::Panicked("end that reads"))??;
+        done
+    })
+}

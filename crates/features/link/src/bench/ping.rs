@@ -1,0 +1,78 @@
+//! Messages there and back, between two threads that have a CPU each.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
+};
+
+use model::link_bench::PingRound;
+use sys::affinity::pin_current_thread;
+
+use super::{BenchError, end::End};
+
+/// Messages that go before those that count, as a share of them.
+const WARM_UP: u32 = 10;
+
+/// Exchanges so many messages.
+pub(super) fn pings(
+    [mut here, mut there]: [Box<dyn End>; 2],
+    cpus: [u32; 2],
+    bytes: u32,
+    count: u32,
+) -> Result<PingRound, BenchError> {
+    let all = count + count / WARM_UP + 1;
+    let done = AtomicBool::new(false);
+    let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+    let (times, echoed) = thread::scope(|scope| {
+        let done = &done;
+        let echo = scope.spawn(move || {
+            pin(cpus[1])?;
+            let mut place = vec![0; bytes as usize];
+            for _ in 0..all {
+                there.receive(&mut place)?;
+                there.send(&place)?;
+            }
+            while !done.load(Ordering::Acquire) {
+                there.serve()?;
+                thread::yield_now();
+            }
+            Ok(())
+        });
+        let ask = scope.spawn(move || {
+            let asked = ask(&mut *here, || pin(cpus[0]), bytes, all);
+            done.store(true, Ordering::Release);
+            asked
+        });
+        (ask.join(), echo.join())
+    });
+    let echoed: Result<(), BenchError> = echoed.map_err(|_| BenchError::Panicked("end that answers"))?;
+    let mut times = times.map_err(|_| BenchError::Panicked("end that asks"))??;
+    echoed?;
+    let mut counted = times.split_off((all - count) as usize);
+    counted.sort_unstable();
+    let rank = |percent: usize| counted[(counted.len() * percent).div_ceil(100).max(1) - 1];
+    Ok(PingRound { samples: count, min_ns: counted[0], p50_ns: rank(50), p99_ns: rank(99) })
+}
+
+fn ask(
+    end: &mut dyn End,
+    pin: impl Fn() -> Result<(), BenchError>,
+    bytes: u32,
+    count: u32,
+) -> Result<Vec<u64>, BenchError> {
+    pin()?;
+    let (mut place, mut times) = (vec![0; bytes as usize], Vec::with_capacity(count as usize));
+    let mut message = vec![0x5a; bytes as usize];
+    for i in 0..count {
+        message[0] = i as u8;
+        let began = Instant::now();
+        end.send(&message)?;
+        end.receive(&mut place)?;
+        times.push(began.elapsed().as_nanos() as u64);
+        if place != message {
+            return Err(BenchError::Changed(i));
+        }
+    }
+    Ok(times)
+}

@@ -1,0 +1,211 @@
+//! What is measured, and in which order: pure.
+
+use std::fmt;
+
+use model::{
+    CpuSet,
+    link_bench::{Conditions, Receive},
+};
+
+use super::BenchError;
+
+/// Bytes of the messages that go there and back. The longest is one datagram of UDP.
+const SIZES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
+/// Bytes of the messages that every receive call is tried with, as the source of the question did.
+const COMPARED: u32 = 5000;
+/// The link as the kernel makes it.
+pub(super) const PLAIN: Conditions = Conditions { mtu: 1500, offloads: true, tcp_rmem: None };
+/// Bytes of the receive buffers that TCP is swept over.
+const RMEM: [u64; 3] = [10_000, 20_000, 100_000];
+/// The MTU of jumbo frames.
+const JUMBO: u32 = 9000;
+
+/// What carries messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// The native interface, by rings out of the XDP hook.
+    Link,
+    /// The same by packet sockets.
+    LinkSockets,
+    /// Frames by AF_PACKET, without any protocol: those that are lost stay lost.
+    Packet,
+    /// Datagrams.
+    Udp,
+    /// A TCP connection without Nagle's delay.
+    Tcp,
+}
+
+impl Way {
+    /// All, as they are shown.
+    pub const ALL: [Self; 5] = [Self::Link, Self::LinkSockets, Self::Packet, Self::Udp, Self::Tcp];
+
+    /// Its name in a run.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::LinkSockets => "link-sockets",
+            Self::Packet => "packet",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    fn receives(self) -> &'static [Receive] {
+        match self {
+            Self::Link | Self::LinkSockets => &[Receive::Polling, Receive::Sleeping],
+            Self::Packet => &[Receive::Spinning, Receive::Sleeping],
+            Self::Udp | Self::Tcp => &[Receive::Spinning, Receive::Polling, Receive::Sleeping],
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Link => "link",
+            Self::LinkSockets => "link, sockets",
+            Self::Packet => "AF_PACKET",
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        })
+    }
+}
+
+/// What a step measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum What {
+    /// Messages of so many bytes there and back.
+    Pings {
+        /// How both ends wait.
+        receive: Receive,
+        /// Bytes of a message.
+        bytes: u32,
+        /// A transfer over TCP shares the link and the CPUs.
+        beside_transfer: bool,
+    },
+    /// Bytes one way.
+    Transfer,
+}
+
+/// A step of each round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// What carries.
+    pub way: Way,
+    /// The link.
+    pub conditions: Conditions,
+    /// What is measured.
+    pub what: What,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { way, conditions, what } = self;
+        match what {
+            What::Pings { receive, bytes, beside_transfer } => {
+                let beside = if *beside_transfer { ", beside a transfer" } else { "" };
+                write!(f, "{way} {}, {bytes} bytes there and back{beside}", receive.word())
+            }
+            What::Transfer => {
+                let offloads = if conditions.offloads { "" } else { ", no offloads" };
+                write!(f, "transfer over {way}, MTU {}{offloads}", conditions.mtu)?;
+                conditions.tcp_rmem.map_or(Ok(()), |bytes| write!(f, ", tcp_rmem {bytes}"))
+            }
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// CPUs; each end has one.
+    pub cpus: CpuSet,
+    /// Rounds.
+    pub rounds: u32,
+    /// Messages there and back of a step.
+    pub messages: u32,
+    /// Bytes of a transfer.
+    pub transfer_bytes: u64,
+    /// The fewest sizes and conditions.
+    pub quick: bool,
+}
+
+/// The steps of a round.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What was asked for.
+    pub asked: Asked,
+    /// The CPU of each end.
+    pub cpus: [u32; 2],
+    /// In their order.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Plans a run.
+    ///
+    /// # Errors
+    /// There are fewer than two CPUs.
+    pub fn new(asked: Asked) -> Result<Self, BenchError> {
+        let cpus: Vec<u32> = asked.cpus.iter().collect();
+        let &[a, b, ..] = cpus.as_slice() else { return Err(BenchError::Cpus(cpus.len())) };
+        let mut steps = Vec::new();
+        let sizes = if asked.quick { &[64, COMPARED][..] } else { &SIZES[..] };
+        for &bytes in sizes {
+            for way in Way::ALL {
+                let receives = way.receives().iter();
+                let pings = |&receive| What::Pings { receive, bytes, beside_transfer: false };
+                steps.extend(receives.map(pings).map(|what| Step { way, conditions: PLAIN, what }));
+            }
+        }
+        for way in [Way::Link, Way::Udp, Way::Tcp] {
+            let what = What::Pings { receive: Receive::Sleeping, bytes: 64, beside_transfer: true };
+            steps.push(Step { way, conditions: PLAIN, what });
+        }
+        let bare = Conditions { offloads: false, ..PLAIN };
+        let mut links = vec![PLAIN, bare];
+        if !asked.quick {
+            links.extend([Conditions { mtu: JUMBO, ..PLAIN }, Conditions { mtu: JUMBO, ..bare }]);
+        }
+        for conditions in links {
+            steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
+        }
+        let swept = if asked.quick { &RMEM[2..] } else { &RMEM[..] };
+        let narrow = |&bytes| Conditions { tcp_rmem: Some(bytes), ..PLAIN };
+        steps.extend(swept.iter().map(narrow).map(|conditions| Step {
+            way: Way::Tcp,
+            conditions,
+            what: What::Transfer,
+        }));
+        Ok(Self { asked, cpus: [a, b], steps })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn asked(cpus: &str, quick: bool) -> Asked {
+        Asked { cpus: cpus.parse().unwrap(), rounds: 1, messages: 10, transfer_bytes: 1, quick }
+    }
+
+    #[test]
+    fn each_end_has_a_cpu_of_its_own() {
+        assert_eq!(Plan::new(asked("1,3-4", true)).unwrap().cpus, [1, 3]);
+        assert!(matches!(Plan::new(asked("1", true)), Err(BenchError::Cpus(1))));
+    }
+
+    #[test]
+    fn no_step_comes_twice_and_tcp_is_beside_each_transfer() {
+        for quick in [true, false] {
+            let plan = Plan::new(asked("0-1", quick)).unwrap();
+            let all: HashSet<Step> = plan.steps.iter().copied().collect();
+            assert_eq!(all.len(), plan.steps.len());
+            for step in plan.steps.iter().filter(|s| s.what == What::Transfer) {
+                assert!(all.contains(&Step { way: Way::Tcp, ..*step }), "{step}");
+            }
+        }
+    }
+}

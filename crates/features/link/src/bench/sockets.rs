@@ -1,0 +1,143 @@
+//! The ends of UDP and TCP.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::fd::AsFd,
+};
+
+use model::link_bench::Receive;
+use sys::busy_poll;
+
+use super::{
+    BenchError,
+    bed::{ADDRESSES, Bed},
+    end::{End, LONG, Patience},
+};
+
+/// How long a call polls for what is not there.
+const BUSY_POLL_US: u32 = 1_000_000;
+
+/// Both ends, or why this machine does not let them wait so.
+pub(super) type Pair<E> = Result<[E; 2], String>;
+
+/// Asks for a way to wait once something has come by; why not, where there is nothing to poll.
+fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<String>, BenchError> {
+    if receive != Receive::Polling {
+        return Ok(None);
+    }
+    let failed = BenchError::system("read the NAPI instance of a socket");
+    if busy_poll::napi_id(socket).map_err(failed)?.is_none() {
+        return Ok(Some(
+            "the link has no NAPI instance to poll (SO_INCOMING_NAPI_ID is 0): its frames come by the backlog of a CPU"
+                .into(),
+        ));
+    }
+    busy_poll::set(socket, BUSY_POLL_US).map_err(BenchError::system("set SO_BUSY_POLL"))?;
+    Ok(None)
+}
+
+/// One end of datagrams.
+pub(super) struct Datagrams {
+    socket: UdpSocket,
+}
+
+impl Datagrams {
+    pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<Pair<Self>, BenchError> {
+        let bind = |i: usize| bed.places[i].space.run(|| UdpSocket::bind((ADDRESSES[i], 0)));
+        let system = BenchError::system;
+        let ends = [bind(0)?.map_err(system("bind a UDP socket"))?, bind(1)?.map_err(system("bind a UDP socket"))?];
+        for (end, other) in [(0, 1), (1, 0)] {
+            let to = ends[other].local_addr().map_err(system("read an address"))?;
+            ends[end].connect(to).map_err(system("connect a UDP socket"))?;
+            ends[end].set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+        }
+        // What has come once says where from.
+        for [from, to] in [[0, 1], [1, 0]] {
+            ends[from].send(&[0]).map_err(system("send a datagram"))?;
+            ends[to].recv(&mut [0]).map_err(system("receive a datagram"))?;
+        }
+        for end in &ends {
+            if let Some(why) = wait_as(end, receive)? {
+                return Ok(Err(why));
+            }
+            end.set_nonblocking(receive == Receive::Spinning).map_err(system("set a socket"))?;
+        }
+        Ok(Ok(ends.map(|socket| Self { socket })))
+    }
+}
+
+impl End for Datagrams {
+    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+        let mut patience = Patience::default();
+        loop {
+            match self.socket.send(message) {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("UDP")?,
+                Err(source) => return Err(BenchError::System { operation: "send a datagram", source }),
+            }
+        }
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+        let mut patience = Patience::default();
+        loop {
+            match self.socket.recv(place) {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("UDP")?,
+                Err(source) => return Err(BenchError::System { operation: "receive a datagram", source }),
+            }
+        }
+    }
+}
+
+/// A TCP connection between both places.
+pub(super) fn tcp(bed: &Bed, receive: Receive) -> Result<Pair<TcpStream>, BenchError> {
+    let system = BenchError::system;
+    let [a, b] = &bed.places;
+    let listener = b.space.run(|| TcpListener::bind((ADDRESSES[1], 0)))?.map_err(system("listen"))?;
+    let to = listener.local_addr().map_err(system("read an address"))?;
+    let here = a.space.run(|| TcpStream::connect(to))?.map_err(system("connect"))?;
+    let (there, _) = listener.accept().map_err(system("accept a connection"))?;
+    let mut ends = [here, there];
+    for end in &ends {
+        end.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
+        end.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+        end.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+    }
+    for [from, to] in [[0, 1], [1, 0]] {
+        ends[from].write_all(&[0]).map_err(system("write"))?;
+        ends[to].read_exact(&mut [0]).map_err(system("read"))?;
+    }
+    for end in &ends {
+        if let Some(why) = wait_as(end, receive)? {
+            return Ok(Err(why));
+        }
+        end.set_nonblocking(receive == Receive::Spinning).map_err(system("set a socket"))?;
+    }
+    Ok(Ok(ends))
+}
+
+/// Does a part of a message until there is nothing left.
+fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> Result<(), BenchError> {
+    let (mut at, mut patience) = (0, Patience::default());
+    while at < len {
+        match part(at) {
+            Ok(0) => return Err(BenchError::Short("TCP")),
+            Ok(count) => at += count,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("TCP")?,
+            Err(source) => return Err(BenchError::System { operation: "exchange bytes over TCP", source }),
+        }
+    }
+    Ok(())
+}
+
+impl End for TcpStream {
+    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+        all(message.len(), |at| self.write(&message[at..]))
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+        all(place.len(), |at| self.read(&mut place[at..]))
+    }
+}

@@ -1,0 +1,94 @@
+//! Messages over link beside other ways, as one self-contained page.
+
+use askama::Template;
+use model::{
+    link_bench::{LinkBench, Receive},
+    units,
+};
+
+use crate::{
+    chart::{
+        Room,
+        rows::{self, Bars},
+    },
+    link_bench as figures,
+    page::PageError,
+};
+
+const BLUE: &str = "#2f7fc1";
+const RED: &str = "#c2334d";
+const GREEN: &str = "#7a9a01";
+
+#[derive(Template)]
+#[template(path = "link_bench.html")]
+struct Page<'a> {
+    run: &'a LinkBench,
+    charts: Vec<(String, String)>,
+    transfer: String,
+    messages: [(&'static str, Vec<[String; 6]>); 2],
+    transfers: Vec<[String; 6]>,
+    published_title: &'static str,
+    conditions: Vec<(&'static str, String)>,
+}
+
+/// The page: one HTML text that loads nothing from anywhere, charts included.
+///
+/// # Errors
+/// Only by a fault of the template.
+pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
+    let cells = |beside| run.pings.iter().filter(|p| p.beside_transfer == beside).map(figures::ping_cells).collect();
+    let page = Page {
+        run,
+        charts: charts(run),
+        transfer: transfer(run),
+        messages: [("Messages there and back", cells(false)), ("The same beside a transfer over TCP", cells(true))],
+        transfers: run.transfers.iter().map(figures::transfer_cells).collect(),
+        published_title: crate::page::PUBLISHED,
+        conditions: figures::of(run),
+    };
+    Ok(page.render()?)
+}
+
+/// Of a short and of a long message: what does not sleep, then what does, on scales of their own.
+fn charts(run: &LinkBench) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for bytes in [64, 5000] {
+        for (title, sleeps) in [("active", false), ("asleep", true)] {
+            let chosen = run
+                .pings
+                .iter()
+                .filter(|p| p.bytes == bytes && !p.beside_transfer && (p.receive == Receive::Sleeping) == sleeps);
+            let chosen: Vec<_> = chosen.collect();
+            if chosen.is_empty() {
+                continue;
+            }
+            let names: Vec<String> = chosen.iter().map(|p| figures::waits(&p.by, p.receive)).collect();
+            let series = [("median", BLUE, 0), ("percentile 99", RED, 1)].map(|(name, colour, which)| Bars {
+                name: name.to_owned(),
+                colour,
+                hatched: false,
+                bars: chosen
+                    .iter()
+                    .map(|p| if which == 0 { p.p50_ns } else { p.p99_ns })
+                    .map(|ns| (Some(ns / 1e3), units::nanoseconds(ns)))
+                    .collect(),
+            });
+            let label = "Bars: microseconds of a message there and back; the figures are in the table";
+            let id = format!("there-{title}-{bytes}");
+            let chart = rows::chart(&id, label, Room::Half, &names, &series, " \u{b5}s");
+            all.push((format!("{bytes} bytes there and back, {title}"), chart));
+        }
+    }
+    all
+}
+
+/// The rate of each transfer.
+fn transfer(run: &LinkBench) -> String {
+    let names: Vec<String> =
+        run.transfers.iter().map(|t| format!("{}, {}", figures::name(&t.by), figures::link(&t.conditions))).collect();
+    let rate = |t: &model::link_bench::Transfer| 8.0 * t.bytes as f64 / t.seconds;
+    let bars = run.transfers.iter().map(|t| (Some(rate(t) / 1e9), units::bits_per_second(rate(t)))).collect();
+    let series = [Bars { name: "rate".to_owned(), colour: GREEN, hatched: false, bars }];
+    let label = "Bars: gigabits per second of each transfer; the figures are in the table";
+    rows::chart("transfer", label, Room::Whole, &names, &series, " Gbit/s")
+}

@@ -1,0 +1,120 @@
+//! Messages over link beside other ways to exchange them: what `evenkeel link bench` measured.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{machine::Machine, route_compare::LeftOut, run::CoreRole, sweep::Published};
+
+/// The version of the schema `evenkeel.link.bench/<version>`.
+pub const SCHEMA: u32 = 1;
+
+/// How an end waits for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Receive {
+    /// A call that never waits, again and again.
+    Spinning,
+    /// One call that polls until a message is there.
+    Polling,
+    /// A call that sleeps until a message is there.
+    Sleeping,
+}
+
+impl Receive {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Spinning => "spinning",
+            Self::Polling => "polling in the call",
+            Self::Sleeping => "sleeping",
+        }
+    }
+}
+
+/// The link that messages cross.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Segmentation by the link (GSO, TSO) and joining of segments (GRO) are as the kernel sets them; otherwise off.
+    pub offloads: bool,
+    /// The most bytes of a TCP receive buffer (the last of net.ipv4.tcp_rmem); none: as the kernel sets it.
+    pub tcp_rmem: Option<u64>,
+}
+
+/// Messages there and back, one after the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pings {
+    /// What carried them: `link`, `udp`, `tcp`, `packet`.
+    pub by: String,
+    /// How both ends waited.
+    pub receive: Receive,
+    /// Bytes of a message.
+    pub bytes: u32,
+    /// Bytes went over TCP on the same link meanwhile, as many as could.
+    pub beside_transfer: bool,
+    /// The link.
+    pub conditions: Conditions,
+    /// Each round.
+    pub rounds: Vec<PingRound>,
+    /// The median of the rounds' medians, in nanoseconds there and back.
+    pub p50_ns: f64,
+    /// The median of the rounds' 99th percentiles.
+    pub p99_ns: f64,
+    /// The median over that of TCP that waits in the same way, round by round; none without TCP.
+    pub over_tcp: Option<f64>,
+}
+
+/// Messages there and back in one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PingRound {
+    /// Messages that came back.
+    pub samples: u32,
+    /// The shortest, in nanoseconds.
+    pub min_ns: u64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 99th percentile.
+    pub p99_ns: u64,
+}
+
+/// Many bytes one way, until the other end has said that it has all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// What carried them: `link` or `tcp`.
+    pub by: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// The link.
+    pub conditions: Conditions,
+    /// Seconds of each round.
+    pub rounds_s: Vec<f64>,
+    /// The median of the rounds.
+    pub seconds: f64,
+    /// TCP's seconds over these, round by round; none without TCP on such a link.
+    pub over_tcp: Option<f64>,
+}
+
+/// One run of `evenkeel link bench`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkBench {
+    /// Its beginning (RFC 3339, UTC).
+    pub when: String,
+    /// The machine on which it ran.
+    pub machine: Machine,
+    /// Threads that ran or wanted to run when it began, as a mean of a minute; others' work lengthens times.
+    pub load_average: f64,
+    /// The work of each CPU.
+    pub cores: Vec<CoreRole>,
+    /// Rounds; in each every row has its turn.
+    pub rounds: u32,
+    /// Messages there and back.
+    pub pings: Vec<Pings>,
+    /// Transfers.
+    pub transfers: Vec<Transfer>,
+    /// What this machine does not let be measured.
+    pub left_out: Vec<LeftOut>,
+    /// On the origin of the figures.
+    pub notes: Vec<String>,
+    /// Published figures of others.
+    pub sources: Vec<Published>,
+}
