@@ -58,7 +58,7 @@ impl Patience {
     pub(super) fn spin(&mut self, who: &'static str) -> Result<(), BenchError> {
         std::hint::spin_loop();
         self.spins += 1;
-        if self.spins % SPINS != 0 {
+        if !self.spins.is_multiple_of(SPINS) {
             return Ok(());
         }
         let began = *self.began.get_or_insert_with(Instant::now);
