@@ -12,11 +12,12 @@ use host::{
 };
 use nix::{
     errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, ppoll},
+    sys::time::TimeSpec,
 };
 use serde::{Deserialize, Serialize};
 use sys::{
-    packet::{Batch, PacketSocket, Readiness},
+    packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
 use transport::HEADER_BYTES;
@@ -231,30 +232,31 @@ impl Carrier for Raw {
     }
 
     fn wait(&mut self, at_most: Duration) -> Result<(), LinkError> {
-        let Some(ring) = &self.ring else { return self.wait_for_socket(at_most) };
-        if ring.sleep() {
-            let mut waits = [&ring.as_fd(), &self.socket.as_fd()].map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
-            match poll(&mut waits, PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX)) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => {
-                    return Err(LinkError::System { operation: "wait for frames", source: error.into() });
-                }
+        let socket = PollFd::new(self.socket.as_fd(), PollFlags::POLLIN);
+        let failed = match &self.ring {
+            None => sleep(&mut [socket], at_most)?,
+            Some(ring) => {
+                let failed = match ring.sleep() {
+                    true => sleep(&mut [socket, PollFd::new(ring.as_fd(), PollFlags::POLLIN)], at_most)?,
+                    false => false,
+                };
+                ring.awake();
+                failed
             }
-        }
-        ring.awake();
+        };
         self.looks = SOCKET_EVERY;
-        self.wait_for_socket(Duration::ZERO)
+        match failed.then(|| self.socket.take_error()).transpose()?.flatten() {
+            Some(source) => Err(LinkError::System { operation: "receive on the interface", source }),
+            None => Ok(()),
+        }
     }
 }
 
-impl Raw {
-    /// On the socket alone, which tells of errors too.
-    fn wait_for_socket(&self, at_most: Duration) -> Result<(), LinkError> {
-        if self.socket.wait(at_most)? == Readiness::Failed
-            && let Some(source) = self.socket.take_error()?
-        {
-            return Err(LinkError::System { operation: "receive on the interface", source });
-        }
-        Ok(())
-    }
+/// Sleeps until one is readable; true: the first reports an error. Timers of link are due within microseconds, which poll(2) cannot wait for.
+fn sleep(waits: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, LinkError> {
+    match ppoll(waits, Some(TimeSpec::from_duration(at_most)), None) {
+        Err(Errno::EINTR) => return Ok(false),
+        done => done.map_err(|e| LinkError::System { operation: "wait for frames", source: e.into() })?,
+    };
+    Ok(waits[0].revents().is_some_and(|what| what.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL)))
 }
