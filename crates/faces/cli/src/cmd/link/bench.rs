@@ -30,25 +30,25 @@ const USUAL: (u32, u32, u64) = (3, 2000, 900);
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
     /// A first look: 1 round, fewer sizes and links, 500 messages, 90 MB.
-    #[arg(long)]
+    #[arg(long, help_heading = "Measurements")]
     quick: bool,
     /// Rounds, 1 to 20 [default: 3].
-    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rounds", "3", 1..=20))]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rounds", "3", 1..=20), help_heading = "Measurements")]
     repeats: Option<u32>,
     /// Messages there and back of each row and round, 10 to 1000000 [default: 2000].
-    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of messages", "2000", 10..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of messages", "2000", 10..=1_000_000), help_heading = "Measurements")]
     messages: Option<u32>,
     /// Megabytes (10^6) of a transfer, 1 to 100000 [default: 900].
-    #[arg(long, value_name = "N", value_parser = number::<u64>("a number of megabytes", "900", 1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>("a number of megabytes", "900", 1..=100_000), help_heading = "Measurements")]
     megabytes: Option<u64>,
     /// CPUs, such as 2-3: one for each end [default: the first two that are online, not isolated].
-    #[arg(long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS", help_heading = "Measurements")]
     cpus: Option<CpuSet>,
     /// Write a page with the charts.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
     /// Print JSON (schema evenkeel.link.bench/1) instead of text.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
