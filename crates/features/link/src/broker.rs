@@ -36,6 +36,8 @@ const RUN: &str = "/run/evenkeel-link";
 const TURN: Duration = Duration::from_millis(20);
 /// A broker that was asked to end may take so long to.
 const END: Duration = Duration::from_secs(5);
+/// Files of a broker that nobody holds are left behind once they are so old.
+const LEFT: Duration = Duration::from_secs(10);
 /// How often all nodes are asked for their names.
 const HELLO: Duration = Duration::from_secs(5);
 /// A node that has not answered for so long is not shown any more.
@@ -102,7 +104,25 @@ impl Paths {
         trusted_folder(&self.0).map_err(failed)?;
         match serve::lock(&self.0.join("lock")) {
             Err(ServeError::Locked { pid, .. }) => Err(LinkError::Serves { pid }),
-            lock => Ok(Held { paths: self.clone(), _lock: lock? }),
+            lock => {
+                let held = Held { paths: self.clone(), _lock: lock? };
+                self.clear_dead();
+                Ok(held)
+            }
+        }
+    }
+
+    /// Removes what killed brokers of other network namespaces left. One that begins just now has not taken its lock yet, perhaps: what is new
+    /// stays.
+    fn clear_dead(&self) {
+        let entries = fs::read_dir(RUN).into_iter().flatten().flatten().map(|entry| Self(entry.path()));
+        let is_old = |paths: &Self| {
+            let made = fs::metadata(paths.0.join("lock")).and_then(|lock| lock.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT))
+        };
+        for paths in entries.filter(|paths| paths != self && is_old(paths)) {
+            // It removes the files when it is dropped.
+            drop(serve::lock_left(&paths.0.join("lock")).map(|lock| Held { paths, _lock: lock }));
         }
     }
 }
