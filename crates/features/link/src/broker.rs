@@ -1,7 +1,7 @@
 //! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs, io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
@@ -27,8 +27,9 @@ use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
 use sys::owner::trusted_folder;
 use transport::{NodeCounts, VERSION};
+use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, pings::Pings, ports::Ports};
+use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, pings::Pings, ports::Ports, sockets::Known};
 
 /// Programs of a group have to come to a socket in it, which /run/evenkeel does not allow: that is root's alone.
 const RUN: &str = "/run/evenkeel-link";
@@ -89,6 +90,21 @@ impl Paths {
         self.0.join("control")
     }
 
+    /// Where the sides of TCP programs ask.
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.0.join("sockets")
+    }
+
+    /// The prefixes whose connections link carries.
+    pub(crate) fn cluster(&self) -> PathBuf {
+        self.0.join("cluster")
+    }
+
+    /// The TCP sockets that listen for them.
+    pub(crate) fn listening(&self) -> PathBuf {
+        self.0.join("listening")
+    }
+
     /// Where programs ask for ports.
     pub(crate) fn claims(&self) -> PathBuf {
         self.0.join("claims")
@@ -136,7 +152,7 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for file in ["control", "claims", "lock"] {
+        for file in ["control", "claims", "sockets", "cluster", "listening", "lock"] {
             // What is not there any more need not go.
             let _ = fs::remove_file(self.paths.0.join(file));
         }
@@ -214,6 +230,7 @@ pub struct Broker {
     /// What was told of already.
     told: BTreeSet<String>,
     pings: Pings,
+    known: Known,
 }
 
 impl Broker {
@@ -241,7 +258,13 @@ impl Broker {
             began,
             told: BTreeSet::new(),
             pings: Pings::default(),
+            known: Known::default(),
         })
+    }
+
+    /// What it shares with the carrier of the sockets of programs ([`crate::sockets::Sockets`]).
+    pub fn known(&self) -> Known {
+        self.known.clone()
     }
 
     /// How frames come to programs, in words.
@@ -267,6 +290,7 @@ impl Broker {
             }
             self.engine.wait(Duration::ZERO, TURN)?;
             self.pings.turn(&mut self.engine);
+            self.known.lock().nodes = names(&self.engine);
             for (command, to) in requests.try_iter() {
                 let answer = match command {
                     Command::Status => Answer::Status(Box::new(self.status())),
@@ -329,6 +353,8 @@ impl Broker {
             carried: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
+            connections: self.known.lock().connections.values().cloned().collect(),
+            over_tcp: self.known.lock().over_tcp(),
             same_name: self.same_name(),
             other_versions: self
                 .engine
@@ -373,6 +399,11 @@ fn delivery(counts: LinkCounts) -> LinkDelivery {
 fn refused(counts: NodeCounts) -> LinkRefused {
     let NodeCounts { short, version, kind, checksum, unknown, refused, busy, .. } = counts;
     LinkRefused { short, version, kind, checksum, unknown, refused, busy }
+}
+
+fn names(engine: &Engine<Raw>) -> HashMap<Mac, String> {
+    let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
+    heard.map(|(&at, peer)| (at, peer.name.clone())).collect()
 }
 
 /// The nodes that said hello, by name; those alone that did within `within`.

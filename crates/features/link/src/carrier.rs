@@ -1,6 +1,6 @@
 //! What carries frames.
 
-use std::{fmt, hash::Hash, time::Duration};
+use std::{fmt, hash::Hash, os::fd::BorrowedFd, time::Duration};
 
 use transport::HEADER_BYTES;
 
@@ -36,9 +36,9 @@ pub trait Carrier {
     /// The interface is gone or down.
     fn flush(&mut self) -> Result<(), LinkError>;
 
-    /// Sleeps until a frame is there, at most so long.
+    /// Sleeps until a frame is there or `also` is readable, at most so long.
     ///
     /// # Errors
     /// The interface is gone or down.
-    fn wait(&mut self, at_most: Duration) -> Result<(), LinkError>;
+    fn wait(&mut self, at_most: Duration, also: Option<BorrowedFd<'_>>) -> Result<(), LinkError>;
 }

@@ -2,6 +2,7 @@
 
 use std::{
     ops::RangeInclusive,
+    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
@@ -116,12 +117,18 @@ impl<C: Carrier> Engine<C> {
                 std::hint::spin_loop();
                 continue;
             }
-            let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
-            let time = (at_most - waited).min(IDLE).min(due.unwrap_or(IDLE));
-            if !time.is_zero() {
-                self.carrier.wait(time)?;
-            }
+            self.sleep(at_most - waited, None)?;
         }
+    }
+
+    /// Sleeps until a frame arrived, something is due or `also` is readable, at most so long. It takes nothing: [`Engine::turn`] does.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn sleep(&mut self, at_most: Duration, also: Option<BorrowedFd<'_>>) -> Result<(), LinkError> {
+        let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+        let time = at_most.min(IDLE).min(due.unwrap_or(IDLE));
+        if time.is_zero() { Ok(()) } else { self.carrier.wait(time, also) }
     }
 
     /// Listens on a port; at most `room` connections wait to be accepted.
@@ -237,6 +244,36 @@ impl<C: Carrier> Engine<C> {
             Some(0) => self.still_open(handle).map(|()| 0),
             read => Ok(read.unwrap_or(0)),
         }
+    }
+
+    /// Appends a stream's bytes that are there to `to`, frame by frame, until it holds `room` bytes or more; how many came.
+    ///
+    /// # Errors
+    /// [`LinkError::Ended`].
+    pub fn read_to(&mut self, handle: Handle, to: &mut Vec<u8>, room: usize) -> Result<usize, LinkError> {
+        let now = self.now();
+        let before = to.len();
+        let read = self.node.with(now, handle, |connection| {
+            while to.len() < room {
+                let piece = connection.bytes(now);
+                if piece.is_empty() {
+                    break;
+                }
+                to.extend_from_slice(piece);
+                connection.consume(now);
+            }
+            to.len() - before
+        });
+        match read {
+            Some(0) => self.still_open(handle).map(|()| 0),
+            read => Ok(read.unwrap_or(0)),
+        }
+    }
+
+    /// Ends a connection at once; the other end is told that this one gave it up.
+    pub fn abort(&mut self, handle: Handle) {
+        let now = self.now();
+        self.node.with(now, handle, |connection| connection.abort(now, Reason::Aborted));
     }
 
     fn still_open(&self, handle: Handle) -> Result<(), LinkError> {

@@ -52,6 +52,8 @@ pub enum LinkError {
     NoNode { name: String },
     #[error("two nodes are called {name}, at {addresses}: name one by its address")]
     TwoNodes { name: String, addresses: String },
+    #[error("cannot carry the cluster {prefix} on this interface: {why}")]
+    Cluster { prefix: String, why: String },
     #[error("all connections are in use")]
     Full,
     #[error("somebody listens on port {0} of this node already")]
@@ -67,6 +69,7 @@ impl Classified for LinkError {
             Self::Xdp(e) => e.class(),
             Self::NotEthernet { .. }
             | Self::Mtu { .. }
+            | Self::Cluster { .. }
             | Self::Full
             | Self::Listens(_)
             | Self::NoBroker

@@ -231,15 +231,16 @@ impl Carrier for Raw {
         Ok(())
     }
 
-    fn wait(&mut self, at_most: Duration) -> Result<(), LinkError> {
-        let socket = PollFd::new(self.socket.as_fd(), PollFlags::POLLIN);
+    fn wait(&mut self, at_most: Duration, also: Option<BorrowedFd<'_>>) -> Result<(), LinkError> {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let first = self.socket.as_fd();
+        // Without another one the first is looked at twice.
+        let mut waits = [readable(first), readable(also.unwrap_or(first)), readable(first)];
         let failed = match &self.ring {
-            None => sleep(&mut [socket], at_most)?,
+            None => sleep(&mut waits[..2], at_most)?,
             Some(ring) => {
-                let failed = match ring.sleep() {
-                    true => sleep(&mut [socket, PollFd::new(ring.as_fd(), PollFlags::POLLIN)], at_most)?,
-                    false => false,
-                };
+                waits[2] = readable(ring.as_fd());
+                let failed = ring.sleep() && sleep(&mut waits, at_most)?;
                 ring.awake();
                 failed
             }
