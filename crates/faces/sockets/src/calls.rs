@@ -9,8 +9,8 @@ use std::{
 
 use libc::{
     AF_INET, AF_INET6, EISCONN, F_GETFD, F_GETFL, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC, O_NONBLOCK, SO_DOMAIN,
-    SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, c_void, sockaddr, socklen_t,
-    timeval,
+    SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, c_void, msghdr, sockaddr,
+    socklen_t, timeval,
 };
 use link::sockets::{Asker, Way};
 
@@ -119,6 +119,43 @@ unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut sockle
             unsafe { address::write(peer, from, len) };
         }
     }
+}
+
+/// sendto(2). TCP heeds no address on a socket that is connected, while a Unix socket refuses it.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    what: *const c_void,
+    bytes: usize,
+    flags: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> isize {
+    let is_end = !to.is_null() && address::names(fd).is_some();
+    let (to, len) = if is_end { (ptr::null(), 0) } else { (to, len) };
+    // SAFETY: the caller's arguments, as they came or without the address.
+    unsafe { (real().sendto)(fd, what, bytes, flags, to, len) }
+}
+
+/// sendmsg(2), as [`sendto`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: the caller's message, which sendmsg(2) reads too.
+    if !message.is_null() && unsafe { !(*message).msg_name.is_null() } && address::names(fd).is_some() {
+        // SAFETY: as above; the copy has the same pointers.
+        let mut without = unsafe { *message };
+        (without.msg_name, without.msg_namelen) = (ptr::null_mut(), 0);
+        // SAFETY: it is alive, and what it points to is the caller's.
+        return unsafe { (real().sendmsg)(fd, &raw const without, flags) };
+    }
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().sendmsg)(fd, message, flags) }
 }
 
 /// The broker connects from the address that it connects to: does this connection come from there?

@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use libc::{epoll_event, sockaddr, socklen_t};
+use libc::{epoll_event, msghdr, sockaddr, socklen_t};
 
 use crate::address::Name;
 
@@ -16,6 +16,8 @@ type Accept = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_in
 type Accept4 = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
 type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
 type SetOption = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
+type SendTo = unsafe extern "C" fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize;
+type SendMsg = unsafe extern "C" fn(c_int, *const msghdr, c_int) -> isize;
 type EpollCtl = unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
 
 /// All of them.
@@ -29,6 +31,8 @@ pub(crate) struct Real {
     pub(crate) getpeername: Name,
     pub(crate) getsockopt: GetOption,
     pub(crate) setsockopt: SetOption,
+    pub(crate) sendto: SendTo,
+    pub(crate) sendmsg: SendMsg,
     pub(crate) epoll_ctl: EpollCtl,
 }
 
@@ -56,6 +60,8 @@ pub(crate) fn real() -> &'static Real {
             getpeername: mem::transmute::<*mut c_void, Name>(next(c"getpeername")),
             getsockopt: mem::transmute::<*mut c_void, GetOption>(next(c"getsockopt")),
             setsockopt: mem::transmute::<*mut c_void, SetOption>(next(c"setsockopt")),
+            sendto: mem::transmute::<*mut c_void, SendTo>(next(c"sendto")),
+            sendmsg: mem::transmute::<*mut c_void, SendMsg>(next(c"sendmsg")),
             epoll_ctl: mem::transmute::<*mut c_void, EpollCtl>(next(c"epoll_ctl")),
         }
     })

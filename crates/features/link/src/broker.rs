@@ -344,6 +344,7 @@ impl Broker {
     }
 
     fn status(&self) -> LinkStatus {
+        let (connections, over_tcp) = self.known.told();
         LinkStatus {
             node: self.settings.name.clone(),
             interface: self.wire.interface.clone(),
@@ -353,8 +354,8 @@ impl Broker {
             carried: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
-            connections: self.known.lock().connections.values().cloned().collect(),
-            over_tcp: self.known.lock().over_tcp(),
+            connections,
+            over_tcp,
             same_name: self.same_name(),
             other_versions: self
                 .engine

@@ -15,7 +15,7 @@ mod questions;
 mod serve;
 
 pub use self::{
-    ask::{Asker, Way},
+    ask::{Asker, Figures, Way},
     names::{names, parse as parse_name},
     places::Known,
     serve::Sockets,

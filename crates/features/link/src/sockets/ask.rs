@@ -3,7 +3,8 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -20,6 +21,8 @@ pub(super) enum Question {
     Listens,
     /// It was accepted.
     Accepted,
+    /// Not a socket but an end: how it does.
+    Figures,
 }
 
 /// The answer to it.
@@ -29,6 +32,19 @@ pub(super) enum Reply {
     End,
     /// The socket stays as it is.
     Tcp,
+    /// How an end does.
+    Figures(Figures),
+}
+
+/// How a connection does, as TCP_INFO has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Frames that were sent again.
+    pub resent: u64,
+    /// The smoothed round trip; zero: nothing has been acknowledged yet.
+    pub round_trip: Duration,
+    /// Bytes of a whole frame.
+    pub frame_bytes: u16,
 }
 
 /// What is to become of a TCP socket.
@@ -84,14 +100,32 @@ impl Asker {
         self.ask(&Question::Accepted, tcp)
     }
 
-    fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {
-        let gone = || io::Error::from_raw_os_error(nix::libc::ENETDOWN);
-        let talk = Talk::connect(&self.paths.sockets()).map_err(|_| gone())?;
-        talk.say(question, &[tcp.as_fd().as_raw_fd()])?;
-        match talk.hear()? {
-            None => Err(gone()),
-            Some((Reply::Tcp, _)) => Ok(Way::Tcp),
-            Some((Reply::End, mut fds)) => fds.pop().map(Way::Link).ok_or_else(gone),
+    /// How the connection of an end does.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn figures(&self, end: BorrowedFd<'_>) -> io::Result<Figures> {
+        match self.put(&Question::Figures, end)? {
+            (Reply::Figures(figures), _) => Ok(figures),
+            _ => Err(gone()),
         }
     }
+
+    fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {
+        match self.put(question, tcp)? {
+            (Reply::End, mut fds) => fds.pop().map(Way::Link).ok_or_else(gone),
+            _ => Ok(Way::Tcp),
+        }
+    }
+
+    fn put(&self, question: &Question, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let talk = Talk::connect(&self.paths.sockets()).map_err(|_| gone())?;
+        talk.say(question, &[fd.as_raw_fd()])?;
+        talk.hear()?.ok_or_else(gone)
+    }
+}
+
+/// What a broker that is not there is told as.
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(nix::libc::ENETDOWN)
 }

@@ -43,6 +43,12 @@ impl Known {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What `link status` shows.
+    pub(crate) fn told(&self) -> (Vec<LinkConnection>, Vec<LinkOverTcp>) {
+        let shared = self.lock();
+        (shared.connections.values().cloned().collect(), shared.over_tcp())
+    }
 }
 
 impl Shared {
@@ -53,7 +59,7 @@ impl Shared {
         *self.over_tcp.entry((to, why.to_owned())).or_default() += 1;
     }
 
-    pub(crate) fn over_tcp(&self) -> Vec<LinkOverTcp> {
+    fn over_tcp(&self) -> Vec<LinkOverTcp> {
         let one = |((peer, why), &count): (&(SocketAddr, String), &u64)| LinkOverTcp {
             peer: peer.to_string(),
             why: why.clone(),
@@ -175,7 +181,7 @@ pub(super) fn peer(tcp: &impl AsFd) -> Option<(SocketAddr, bool)> {
 
 fn shown(address: &nix::sys::socket::SockaddrStorage) -> Option<(SocketAddr, bool)> {
     let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
-    let v6 = || address.as_sockaddr_in6().map(|v6| SocketAddr::new(v6.ip().to_canonical(), v6.port()));
+    let v6 = || address.as_sockaddr_in6().map(|v6| canonical(SocketAddr::new(v6.ip().into(), v6.port())));
     v4.map(|v4| (v4, false)).or_else(|| v6().map(|v6| (v6, true)))
 }
 
@@ -185,4 +191,9 @@ pub(super) fn as_of(is_v6: bool, address: SocketAddr) -> SocketAddr {
         IpAddr::V4(v4) if is_v6 => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
         _ => address,
     }
+}
+
+/// An address of IPv4 in IPv6 as one of IPv4.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -25,10 +25,10 @@ use transport::{Handle, Reason, State};
 use wire::Mac;
 
 use super::{
-    ask::{Question, Reply},
+    ask::{Figures, Question, Reply},
     flow::{Flow, Next, PIECE},
-    names::name,
-    places::{Known, Listening, Places, as_of, local, peer},
+    names::{name, names},
+    places::{Known, Listening, Places, as_of, canonical, local, peer},
     questions::{Head, LINE_MAX, Taken, line, listener, no_wait, take_line},
 };
 use crate::{Claim, Engine, LinkError, Paths, Raw, claim::Talk};
@@ -232,6 +232,10 @@ impl Sockets {
                     let _ = talk.say(&Reply::Tcp, &[]);
                 }
             }
+            Question::Figures => {
+                let reply = self.figures(&tcp).map_or(Reply::Tcp, Reply::Figures);
+                let _ = talk.say(&reply, &[]);
+            }
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };
@@ -257,6 +261,20 @@ impl Sockets {
             self.open(id, stream, who, ours, Vec::new(), None);
         }
         Some(())
+    }
+
+    fn figures(&self, end: &OwnedFd) -> Option<Figures> {
+        let (local, peer) = names(end)?;
+        let is_meant = |who: &Who| who.local == canonical(local) && who.peer == canonical(peer);
+        let stream = self.all.values().find_map(|stage| match stage {
+            Stage::Open { flow, who, .. } if is_meant(who) => Some(flow.stream),
+            _ => None,
+        })?;
+        Some(Figures {
+            resent: self.engine.counts(stream)?.resent,
+            round_trip: self.engine.round_trip(stream).unwrap_or_default(),
+            frame_bytes: self.engine.carrier().wire().payload_max,
+        })
     }
 
     fn pair(&mut self, local: SocketAddr, peer: SocketAddr) -> Result<(OwnedFd, OwnedFd), Errno> {
