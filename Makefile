@@ -8,6 +8,7 @@ SHELL := /bin/bash
 CARGO := PATH="$(HOME)/.cargo/bin:$$PATH" cargo
 ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
+SOCKETS := $(dir $(BIN))libevenkeel_sockets.so
 NOTICES := $(dir $(BIN))THIRD-PARTY-NOTICES
 DOC = $(DESTDIR)$(PREFIX)/share/doc/evenkeel
 DISSECTORS = $(DESTDIR)$(PREFIX)/share/evenkeel/wireshark
@@ -18,7 +19,7 @@ demo: build ## Flood a lab, spread the load, capture it; writes a page with the 
 	$(ROOT_DO) $(BIN) demo
 
 build: setup ## The release binary.
-	$(CARGO) build --release --locked -p evenkeel
+	$(CARGO) build --release --locked -p evenkeel -p sockets
 	@PATH="$(HOME)/.cargo/bin:$$PATH" tools/notices > $(NOTICES)
 
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
@@ -31,8 +32,9 @@ fuzz: ## The shield's parser and file of rules, the frames and nodes of link, SE
 	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
-install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(NOTICES))),,build) ## Binary, man pages, completions, Wireshark's dissector and licences under PREFIX.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(SOCKETS)),$(wildcard $(NOTICES))),,build) ## Binary, library of link run, man pages, completions, Wireshark's dissector and licences under PREFIX.
 	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
+	install -D -m 644 $(SOCKETS) "$(DESTDIR)$(PREFIX)/lib/evenkeel/$(notdir $(SOCKETS))"
 	install -D -m 644 -t "$(DOC)" $(NOTICES) LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$(DISSECTORS)" share/wireshark/evenkeel-link.lua
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
@@ -44,12 +46,12 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(NOTICES))),,bui
 	$(BIN) completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
 
 uninstall: ## Takes away what install put there.
-	rm -f "$(DESTDIR)$(PREFIX)/bin/evenkeel" "$(DESTDIR)$(PREFIX)"/share/man/man1/evenkeel*.1 \
+	rm -f "$(DESTDIR)$(PREFIX)/bin/evenkeel" "$(DESTDIR)$(PREFIX)/lib/evenkeel/$(notdir $(SOCKETS))" "$(DESTDIR)$(PREFIX)"/share/man/man1/evenkeel*.1 \
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
 	rm -rf "$(DOC)" "$(DISSECTORS)"
-	rmdir "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
+	rmdir "$(DESTDIR)$(PREFIX)/lib/evenkeel" "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
 
 bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
 	tools/setup bench

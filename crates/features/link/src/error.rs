@@ -30,6 +30,10 @@ pub enum LinkError {
     Ended(Reason),
     #[error("no broker serves in this network namespace: start one with `evenkeel link serve INTERFACE`")]
     NoBroker,
+    #[error(
+        "no broker of this network namespace serves a cluster: start one with `evenkeel link serve INTERFACE --cluster PREFIX`"
+    )]
+    NoCluster,
     #[error("a broker serves in this network namespace already, as process {pid}: `evenkeel link stop` ends it")]
     Serves { pid: String },
     #[error("the broker refuses: {why}")]
@@ -73,6 +77,7 @@ impl Classified for LinkError {
             | Self::Full
             | Self::Listens(_)
             | Self::NoBroker
+            | Self::NoCluster
             | Self::NotTaken { .. }
             | Self::NoFolder { .. }
             | Self::Ended(_)

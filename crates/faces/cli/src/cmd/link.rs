@@ -3,6 +3,7 @@
 mod bench;
 mod copy;
 mod ping;
+mod run;
 mod serve;
 
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ enum Action {
     Nodes(NodesArgs),
     Ping(ping::PingArgs),
     Copy(copy::CopyArgs),
+    Run(run::RunArgs),
     Bench(bench::BenchArgs),
     Stop(StopArgs),
 }
@@ -82,13 +84,14 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Copy(args) => copy::run(args),
+        Action::Run(args) => run::run(args),
         Action::Nodes(args) => known(args),
         Action::Status(args) => status(args),
         Action::Stop(args) => stop(args),
     };
     match done {
-        Err(LinkError::NoBroker) => {
-            note(LinkError::NoBroker);
+        Err(error @ (LinkError::NoBroker | LinkError::NoCluster)) => {
+            note(error);
             Ok(Outcome::No)
         }
         other => other?,

@@ -68,6 +68,11 @@ impl Asker {
         Self { paths: Paths::here() }
     }
 
+    /// Does a broker serve a cluster here?
+    pub fn has_cluster(&self) -> bool {
+        Talk::connect(&self.paths.sockets()).is_ok()
+    }
+
     /// Is the address one of the cluster that this node's broker serves? Never, where no broker serves one.
     pub fn is_of_cluster(&self, to: SocketAddr) -> bool {
         let prefixes = std::fs::read_to_string(self.paths.cluster()).unwrap_or_default();
