@@ -1,5 +1,7 @@
 //! A node on a carrier.
 
+mod sleep;
+
 use std::{
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -10,12 +12,11 @@ use transport::{
     Reason, SendError, State,
 };
 
+use self::sleep::Sleep;
 use crate::{Carrier, LinkError};
 
 /// Frames that each connection keeps each way, unless another number is asked for.
 pub(crate) const SLOTS: u32 = 256;
-/// How long a connection without anything to do sleeps at most.
-const IDLE: Duration = Duration::from_millis(500);
 
 /// A node: its connections, and what carries them. Nothing happens but in its calls.
 #[derive(Debug)]
@@ -23,6 +24,10 @@ pub struct Engine<C: Carrier> {
     node: Node<C::Address>,
     carrier: C,
     began: Instant,
+    /// What other loops wait for, once one has asked for it.
+    sleep: Option<Sleep>,
+    /// A frame that comes wakes whoever waits for that.
+    asleep: bool,
 }
 
 impl<C: Carrier> Engine<C> {
@@ -61,7 +66,7 @@ impl<C: Carrier> Engine<C> {
             seed: u64::from_ne_bytes(seed),
             ports,
         };
-        Ok(Self { node: Node::new(settings), carrier, began: Instant::now() })
+        Ok(Self { node: Node::new(settings), carrier, began: Instant::now(), sleep: None, asleep: false })
     }
 
     /// What carries its frames.
@@ -80,6 +85,10 @@ impl<C: Carrier> Engine<C> {
     #[inline]
     pub fn turn(&mut self) -> Result<usize, LinkError> {
         let now = self.now();
+        if self.asleep {
+            self.asleep = false;
+            self.carrier.awake();
+        }
         let node = &mut self.node;
         let arrived = self.carrier.receive(|from, frame, congested| match congested {
             true => node.on_frame_congested(now, from, frame),
@@ -98,30 +107,6 @@ impl<C: Carrier> Engine<C> {
             self.carrier.send(to, &head, payload)?;
         }
         self.carrier.flush()
-    }
-
-    /// Turns until a frame arrived or `at_most` is over: actively for the time `spin`, asleep from then on; how many frames arrived.
-    ///
-    /// # Errors
-    /// The carrier fails.
-    pub fn wait(&mut self, spin: Duration, at_most: Duration) -> Result<usize, LinkError> {
-        let began = Instant::now();
-        loop {
-            let arrived = self.turn()?;
-            let waited = began.elapsed();
-            if arrived > 0 || waited >= at_most {
-                return Ok(arrived);
-            }
-            if waited < spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
-            let time = (at_most - waited).min(IDLE).min(due.unwrap_or(IDLE));
-            if !time.is_zero() {
-                self.carrier.wait(time)?;
-            }
-        }
     }
 
     /// Listens on a port; at most `room` connections wait to be accepted.
@@ -169,13 +154,27 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).and_then(Connection::round_trip).map(Duration::from_nanos)
     }
 
-    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::turn`] or [`Engine::send`].
+    /// Its bytes are a stream, not messages.
+    pub fn is_stream(&self, handle: Handle) -> Option<bool> {
+        self.node.connection(handle).map(|connection| connection.settings().stream)
+    }
+
+    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::flush`], [`Engine::turn`] or [`Engine::send`].
     ///
     /// # Errors
     /// Why not; [`SendError::Full`] passes.
     pub fn queue(&mut self, handle: Handle, message: &[u8]) -> Result<(), SendError> {
         let now = self.now();
         self.node.with(now, handle, |connection| connection.send(now, message)).unwrap_or(Err(SendError::Closed))
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn flush(&mut self) -> Result<(), LinkError> {
+        let now = self.now();
+        self.emit(now)
     }
 
     /// Sends a message at once, whole.
@@ -234,6 +233,18 @@ impl<C: Carrier> Engine<C> {
             }
         });
         match read {
+            Some(0) => self.still_open(handle).map(|()| 0),
+            read => Ok(read.unwrap_or(0)),
+        }
+    }
+
+    /// Copies a stream's bytes into `to`: as many as are there and it has room for; how many. 0: none yet, or the end ([`Engine::is_at_end`]).
+    ///
+    /// # Errors
+    /// [`LinkError::Ended`].
+    pub fn read_into(&mut self, handle: Handle, to: &mut [u8]) -> Result<usize, LinkError> {
+        let now = self.now();
+        match self.node.with(now, handle, |connection| connection.read(now, to)) {
             Some(0) => self.still_open(handle).map(|()| 0),
             read => Ok(read.unwrap_or(0)),
         }
