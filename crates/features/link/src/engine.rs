@@ -154,6 +154,11 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).and_then(Connection::round_trip).map(Duration::from_nanos)
     }
 
+    /// The node at its other end; none once it has ended and rested.
+    pub fn peer_of(&self, handle: Handle) -> Option<C::Address> {
+        self.node.peer_of(handle)
+    }
+
     /// Its bytes are a stream, not messages.
     pub fn is_stream(&self, handle: Handle) -> Option<bool> {
         self.node.connection(handle).map(|connection| connection.settings().stream)
@@ -269,6 +274,16 @@ impl<C: Carrier> Engine<C> {
     pub fn close(&mut self, handle: Handle) -> Result<(), SendError> {
         let now = self.now();
         self.node.with(now, handle, |connection| connection.close(now)).unwrap_or(Ok(()))
+    }
+
+    /// Ends it at once: what has not arrived yet is lost, and the other end is told.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn abort(&mut self, handle: Handle) -> Result<(), LinkError> {
+        let now = self.now();
+        self.node.with(now, handle, |connection| connection.abort(now, Reason::Aborted));
+        self.emit(now)
     }
 
     /// Asks all nodes for their names; they are among [`Engine::peers`] when they have answered.
