@@ -116,7 +116,9 @@ pub(crate) unsafe extern "C" fn ek_link_state(link: *mut Link, connection: u32) 
         Some(State::Opening) => Ok(OPENING),
         Some(State::Open) => Ok(OPEN),
         Some(State::Resting) => Ok(RESTING),
-        Some(State::Failed(reason)) => Err(Failed::because(of_reason(reason), format!("the connection ended: {reason}"))),
+        Some(State::Failed(reason)) => {
+            Err(Failed::because(of_reason(reason), format!("the connection ended: {reason}")))
+        }
         None => Err(GONE),
     };
     // SAFETY: the caller keeps to what `call` asks for.
@@ -148,7 +150,9 @@ pub(crate) unsafe extern "C" fn ek_link_close_connection(link: *mut Link, connec
         let closed = link.engine.close(handle);
         link.engine.flush()?;
         closed.map(|()| 0).map_err(|error| match error {
-            SendError::Full => Failed::new(libc::EAGAIN, c"no room for the word that nothing follows: turn, and close it again"),
+            SendError::Full => {
+                Failed::new(libc::EAGAIN, c"no room for the word that nothing follows: turn, and close it again")
+            }
             other => other.into(),
         })
     };

@@ -37,8 +37,10 @@ impl Failed {
 }
 
 /// There is no such connection.
-pub(crate) const GONE: Failed =
-    Failed::new(libc::ENOTCONN, c"there is no connection of this number: it ended 2 s ago or more, or there never was one");
+pub(crate) const GONE: Failed = Failed::new(
+    libc::ENOTCONN,
+    c"there is no connection of this number: it ended 2 s ago or more, or there never was one",
+);
 
 impl From<LinkError> for Failed {
     fn from(error: LinkError) -> Self {

@@ -34,8 +34,10 @@ thread_local! {
     static WHY: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
-const BROKEN: Failed =
-    Failed::new(libc::ENOTRECOVERABLE, c"an earlier call met an error of evenkeel itself: close the handle and open another");
+const BROKEN: Failed = Failed::new(
+    libc::ENOTRECOVERABLE,
+    c"an earlier call met an error of evenkeel itself: close the handle and open another",
+);
 const NO_HANDLE: Failed = Failed::wrong(c"the handle is NULL");
 
 impl Link {

@@ -194,9 +194,13 @@ impl Claim {
     }
 
     fn ask(&self, what: &Ask) -> Result<(Told, Vec<OwnedFd>), LinkError> {
-        let failed = failed("talk to the broker");
-        self.talk.say(what, &[]).map_err(&failed)?;
-        match self.talk.hear().map_err(&failed)? {
+        let failed = |error: io::Error| match error.kind() {
+            // It has ended since.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::NoBroker,
+            _ => failed("talk to the broker")(error),
+        };
+        self.talk.say(what, &[]).map_err(failed)?;
+        match self.talk.hear().map_err(failed)? {
             None => Err(LinkError::NoBroker),
             Some((Told::Refused(number, why), _)) => {
                 Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })
