@@ -282,7 +282,7 @@ impl Broker {
         stop: &AtomicBool,
         mut told: impl FnMut(String),
     ) -> Result<(), LinkError> {
-        let mut asked: Option<Instant> = None;
+        let (mut asked, mut known): (Option<Instant>, Option<Instant>) = (None, None);
         while !stop.load(Ordering::Relaxed) {
             if asked.is_none_or(|at| at.elapsed() >= HELLO) {
                 self.engine.hello()?;
@@ -290,7 +290,12 @@ impl Broker {
             }
             self.engine.wait(Duration::ZERO, TURN)?;
             self.pings.turn(&mut self.engine);
-            self.known.lock().nodes = names(&self.engine);
+            // However many frames come.
+            if known.is_none_or(|at| at.elapsed() >= TURN) {
+                self.known.lock().nodes = names(&self.engine);
+                self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
+                known = Some(Instant::now());
+            }
             for (command, to) in requests.try_iter() {
                 let answer = match command {
                     Command::Status => Answer::Status(Box::new(self.status())),

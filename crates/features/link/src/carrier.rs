@@ -1,7 +1,8 @@
 //! What carries frames.
 
-use std::{fmt, hash::Hash, os::fd::BorrowedFd, time::Duration};
+use std::{fmt, hash::Hash, time::Duration};
 
+use nix::sys::epoll::Epoll;
 use transport::HEADER_BYTES;
 
 use crate::LinkError;
@@ -36,9 +37,21 @@ pub trait Carrier {
     /// The interface is gone or down.
     fn flush(&mut self) -> Result<(), LinkError>;
 
-    /// Sleeps until a frame is there or `also` is readable, at most so long.
+    /// Sleeps until a frame is there, at most so long; false: a signal ended it.
     ///
     /// # Errors
     /// The interface is gone or down.
-    fn wait(&mut self, at_most: Duration, also: Option<BorrowedFd<'_>>) -> Result<(), LinkError>;
+    fn wait(&mut self, at_most: Duration) -> Result<bool, LinkError>;
+
+    /// Adds to an epoll instance what becomes readable when a frame comes between [`Carrier::sleep`] and [`Carrier::awake`].
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    fn watch(&self, epoll: &Epoll) -> Result<(), LinkError>;
+
+    /// Says that its user goes to sleep; false: a frame is there.
+    fn sleep(&mut self) -> bool;
+
+    /// Says that its user is awake: a frame wakes nobody.
+    fn awake(&mut self);
 }

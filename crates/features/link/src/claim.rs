@@ -9,6 +9,7 @@ use std::{
 };
 
 use bpf::LinkRing;
+use model::link::LinkNode;
 use nix::{
     cmsg_space,
     errno::Errno,
@@ -18,11 +19,12 @@ use nix::{
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use wire::Mac;
 
 use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS};
 
-/// Bytes of the longest message.
-const MESSAGE_MAX: usize = 4096;
+/// Bytes of the longest message: a page of [`Told::Nodes`].
+pub(crate) const MESSAGE_MAX: usize = 4096;
 
 /// What a program asks the broker for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,8 @@ pub(crate) enum Ask {
     Listen(u16),
     /// It listens there no longer.
     Leave(u16),
+    /// The other nodes whose addresses come behind this one; empty: all.
+    Nodes(String),
 }
 
 /// What the broker answers.
@@ -44,6 +48,8 @@ pub(crate) enum Told {
     Ports { first: u16, last: u16, wire: Wire, node: String, ring: bool },
     /// Done.
     Done,
+    /// Nodes by their addresses, as many as a message holds; none: there are no more.
+    Nodes(Vec<LinkNode>),
     /// Not done: an error number, and why.
     Refused(i32, String),
 }
@@ -155,10 +161,52 @@ impl Claim {
         self.ask(&Ask::Leave(port)).map(drop)
     }
 
+    /// The nodes that the broker has heard in the last 15 s, by name.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn nodes(&self) -> Result<Vec<LinkNode>, LinkError> {
+        let mut nodes: Vec<LinkNode> = Vec::new();
+        loop {
+            let last = nodes.last().map(|node| node.address.clone());
+            match self.ask(&Ask::Nodes(last.unwrap_or_default()))?.0 {
+                Told::Nodes(more) if more.is_empty() => break,
+                Told::Nodes(more) => nodes.extend(more),
+                _ => return Err(strange()),
+            }
+        }
+        nodes.sort_by(|a, b| (&a.name, &a.address).cmp(&(&b.name, &b.address)));
+        Ok(nodes)
+    }
+
+    /// The address of a node that is named, or whose address it is.
+    ///
+    /// # Errors
+    /// [`LinkError::NoNode`], [`LinkError::TwoNodes`]; the broker is gone.
+    pub fn find(&self, node: &str) -> Result<Mac, LinkError> {
+        if let Ok(address) = node.parse() {
+            return Ok(address);
+        }
+        let mut found = self.nodes()?;
+        found.retain(|other| other.name == node);
+        match found.as_slice() {
+            [one] => one.address.parse().map_err(|_| strange()),
+            [] => Err(LinkError::NoNode { name: node.to_owned() }),
+            several => {
+                let addresses: Vec<&str> = several.iter().map(|node| node.address.as_str()).collect();
+                Err(LinkError::TwoNodes { name: node.to_owned(), addresses: addresses.join(", ") })
+            }
+        }
+    }
+
     fn ask(&self, what: &Ask) -> Result<(Told, Vec<OwnedFd>), LinkError> {
-        let failed = failed("talk to the broker");
-        self.talk.say(what, &[]).map_err(&failed)?;
-        match self.talk.hear().map_err(&failed)? {
+        let failed = |error: io::Error| match error.kind() {
+            // It has ended since.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::NoBroker,
+            _ => failed("talk to the broker")(error),
+        };
+        self.talk.say(what, &[]).map_err(failed)?;
+        match self.talk.hear().map_err(failed)? {
             None => Err(LinkError::NoBroker),
             Some((Told::Refused(number, why), _)) => {
                 Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })

@@ -1,8 +1,9 @@
 //! A node on a carrier.
 
+mod sleep;
+
 use std::{
     ops::RangeInclusive,
-    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
@@ -11,12 +12,11 @@ use transport::{
     Reason, SendError, State,
 };
 
+use self::sleep::Sleep;
 use crate::{Carrier, LinkError};
 
 /// Frames that each connection keeps each way, unless another number is asked for.
 pub(crate) const SLOTS: u32 = 256;
-/// How long a connection without anything to do sleeps at most.
-const IDLE: Duration = Duration::from_millis(500);
 
 /// A node: its connections, and what carries them. Nothing happens but in its calls.
 #[derive(Debug)]
@@ -24,6 +24,10 @@ pub struct Engine<C: Carrier> {
     node: Node<C::Address>,
     carrier: C,
     began: Instant,
+    /// What other loops wait for, once one has asked for it.
+    sleep: Option<Sleep>,
+    /// A frame that comes wakes whoever waits for that.
+    asleep: bool,
 }
 
 impl<C: Carrier> Engine<C> {
@@ -62,7 +66,7 @@ impl<C: Carrier> Engine<C> {
             seed: u64::from_ne_bytes(seed),
             ports,
         };
-        Ok(Self { node: Node::new(settings), carrier, began: Instant::now() })
+        Ok(Self { node: Node::new(settings), carrier, began: Instant::now(), sleep: None, asleep: false })
     }
 
     /// What carries its frames.
@@ -81,6 +85,10 @@ impl<C: Carrier> Engine<C> {
     #[inline]
     pub fn turn(&mut self) -> Result<usize, LinkError> {
         let now = self.now();
+        if self.asleep {
+            self.asleep = false;
+            self.carrier.awake();
+        }
         let node = &mut self.node;
         let arrived = self.carrier.receive(|from, frame, congested| match congested {
             true => node.on_frame_congested(now, from, frame),
@@ -99,36 +107,6 @@ impl<C: Carrier> Engine<C> {
             self.carrier.send(to, &head, payload)?;
         }
         self.carrier.flush()
-    }
-
-    /// Turns until a frame arrived or `at_most` is over: actively for the time `spin`, asleep from then on; how many frames arrived.
-    ///
-    /// # Errors
-    /// The carrier fails.
-    pub fn wait(&mut self, spin: Duration, at_most: Duration) -> Result<usize, LinkError> {
-        let began = Instant::now();
-        loop {
-            let arrived = self.turn()?;
-            let waited = began.elapsed();
-            if arrived > 0 || waited >= at_most {
-                return Ok(arrived);
-            }
-            if waited < spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            self.sleep(at_most - waited, None)?;
-        }
-    }
-
-    /// Sleeps until a frame arrived, something is due or `also` is readable, at most so long. It takes nothing: [`Engine::turn`] does.
-    ///
-    /// # Errors
-    /// The carrier fails.
-    pub fn sleep(&mut self, at_most: Duration, also: Option<BorrowedFd<'_>>) -> Result<(), LinkError> {
-        let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
-        let time = at_most.min(IDLE).min(due.unwrap_or(IDLE));
-        if time.is_zero() { Ok(()) } else { self.carrier.wait(time, also) }
     }
 
     /// Listens on a port; at most `room` connections wait to be accepted.
@@ -176,13 +154,32 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).and_then(Connection::round_trip).map(Duration::from_nanos)
     }
 
-    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::turn`] or [`Engine::send`].
+    /// The node at its other end; none once it has ended and rested.
+    pub fn peer_of(&self, handle: Handle) -> Option<C::Address> {
+        self.node.peer_of(handle)
+    }
+
+    /// Its bytes are a stream, not messages.
+    pub fn is_stream(&self, handle: Handle) -> Option<bool> {
+        self.node.connection(handle).map(|connection| connection.settings().stream)
+    }
+
+    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::flush`], [`Engine::turn`] or [`Engine::send`].
     ///
     /// # Errors
     /// Why not; [`SendError::Full`] passes.
     pub fn queue(&mut self, handle: Handle, message: &[u8]) -> Result<(), SendError> {
         let now = self.now();
         self.node.with(now, handle, |connection| connection.send(now, message)).unwrap_or(Err(SendError::Closed))
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn flush(&mut self) -> Result<(), LinkError> {
+        let now = self.now();
+        self.emit(now)
     }
 
     /// Sends a message at once, whole.
@@ -246,34 +243,16 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// Appends a stream's bytes that are there to `to`, frame by frame, until it holds `room` bytes or more; how many came.
+    /// Copies a stream's bytes into `to`: as many as are there and it has room for; how many. 0: none yet, or the end ([`Engine::is_at_end`]).
     ///
     /// # Errors
     /// [`LinkError::Ended`].
-    pub fn read_to(&mut self, handle: Handle, to: &mut Vec<u8>, room: usize) -> Result<usize, LinkError> {
+    pub fn read_into(&mut self, handle: Handle, to: &mut [u8]) -> Result<usize, LinkError> {
         let now = self.now();
-        let before = to.len();
-        let read = self.node.with(now, handle, |connection| {
-            while to.len() < room {
-                let piece = connection.bytes(now);
-                if piece.is_empty() {
-                    break;
-                }
-                to.extend_from_slice(piece);
-                connection.consume(now);
-            }
-            to.len() - before
-        });
-        match read {
+        match self.node.with(now, handle, |connection| connection.read(now, to)) {
             Some(0) => self.still_open(handle).map(|()| 0),
             read => Ok(read.unwrap_or(0)),
         }
-    }
-
-    /// Ends a connection at once; the other end is told that this one gave it up.
-    pub fn abort(&mut self, handle: Handle) {
-        let now = self.now();
-        self.node.with(now, handle, |connection| connection.abort(now, Reason::Aborted));
     }
 
     fn still_open(&self, handle: Handle) -> Result<(), LinkError> {
@@ -295,6 +274,16 @@ impl<C: Carrier> Engine<C> {
     pub fn close(&mut self, handle: Handle) -> Result<(), SendError> {
         let now = self.now();
         self.node.with(now, handle, |connection| connection.close(now)).unwrap_or(Ok(()))
+    }
+
+    /// Ends it at once: what has not arrived yet is lost, and the other end is told.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn abort(&mut self, handle: Handle) -> Result<(), LinkError> {
+        let now = self.now();
+        self.node.with(now, handle, |connection| connection.abort(now, Reason::Aborted));
+        self.emit(now)
     }
 
     /// Asks all nodes for their names; they are among [`Engine::peers`] when they have answered.

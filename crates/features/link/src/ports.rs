@@ -9,7 +9,7 @@ use std::{
 };
 
 use bpf::{LinkCounts, LinkPort, LinkRing, PortOwners};
-use model::link::LinkProgram;
+use model::link::{LinkNode, LinkProgram};
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt::PeerCredentials},
@@ -17,7 +17,7 @@ use nix::{
 
 use crate::{
     LinkError, Wire,
-    claim::{Ask, Talk, Told},
+    claim::{Ask, MESSAGE_MAX, Talk, Told},
 };
 
 /// Ports that a program connects from.
@@ -40,6 +40,8 @@ pub(crate) struct Ports {
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
     taken: Mutex<Taken>,
+    /// The other nodes, by address.
+    nodes: Mutex<Vec<LinkNode>>,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ impl Ports {
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
             taken: Mutex::new(taken),
+            nodes: Mutex::default(),
         })
     }
 
@@ -87,6 +90,19 @@ impl Ports {
     /// True unless another tool took that program off.
     pub(crate) fn is_alive(&self) -> bool {
         self.xdp().is_none_or(|port| port.seat().is_alive())
+    }
+
+    /// Tells programs of these nodes from now on.
+    pub(crate) fn set_nodes(&self, mut nodes: Vec<LinkNode>) {
+        nodes.sort_by(|a, b| a.address.cmp(&b.address));
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Those behind an address that one message holds.
+    fn nodes_behind(&self, address: &str) -> Vec<LinkNode> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let behind = nodes.iter().skip_while(|node| node.address.as_str() <= address);
+        page(behind)
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -146,6 +162,7 @@ impl Ports {
                     self.leave(block.at, port)?;
                     Told::Done
                 }
+                (Some(_), Ask::Nodes(behind)) => Told::Nodes(self.nodes_behind(&behind)),
                 _ => Told::Refused(Errno::EPROTO as i32, "ports come first, and once".to_owned()),
             };
             talk.say(&answer, &[]).map_err(failed)?;
@@ -240,6 +257,38 @@ impl Drop for Block {
         match self.at {
             0 => taken.is_own_free = true,
             at => taken.free.push_back(at),
+        }
+    }
+}
+
+/// As many of them as a message holds, and at least one if there is one: a name of 255 bytes takes six times that as JSON at the most.
+fn page<'a>(nodes: impl Iterator<Item = &'a LinkNode>) -> Vec<LinkNode> {
+    const AROUND: usize = 32;
+    let mut bytes = AROUND;
+    nodes
+        .take_while(|node| {
+            bytes += serde_json::to_vec(node).map_or(MESSAGE_MAX, |text| text.len() + 1);
+            bytes <= MESSAGE_MAX
+        })
+        .cloned()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_nodes_have_all_and_fit() {
+        let name = |at: usize| if at.is_multiple_of(3) { "\u{1}".repeat(255) } else { format!("node{at}") };
+        let nodes: Vec<LinkNode> =
+            (0..300).map(|at| LinkNode { name: name(at), address: format!("{at:04}"), epoch: u32::MAX }).collect();
+        let mut rest = &nodes[..];
+        while !rest.is_empty() {
+            let page = page(rest.iter());
+            assert!(!page.is_empty() && page[..] == rest[..page.len()]);
+            rest = &rest[page.len()..];
+            assert!(serde_json::to_vec(&Told::Nodes(page)).unwrap().len() <= MESSAGE_MAX);
         }
     }
 }

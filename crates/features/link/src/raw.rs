@@ -13,7 +13,10 @@ use host::{
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, ppoll},
-    sys::time::TimeSpec,
+    sys::{
+        epoll::{Epoll, EpollEvent, EpollFlags},
+        time::TimeSpec,
+    },
 };
 use serde::{Deserialize, Serialize};
 use sys::{
@@ -231,33 +234,66 @@ impl Carrier for Raw {
         Ok(())
     }
 
-    fn wait(&mut self, at_most: Duration, also: Option<BorrowedFd<'_>>) -> Result<(), LinkError> {
-        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let first = self.socket.as_fd();
-        // Without another one the first is looked at twice.
-        let mut waits = [readable(first), readable(also.unwrap_or(first)), readable(first)];
-        let failed = match &self.ring {
-            None => sleep(&mut waits[..2], at_most)?,
+    fn wait(&mut self, at_most: Duration) -> Result<bool, LinkError> {
+        let socket = PollFd::new(self.socket.as_fd(), PollFlags::POLLIN);
+        let woken = match &self.ring {
+            None => sleep(&mut [socket], at_most)?,
             Some(ring) => {
-                waits[2] = readable(ring.as_fd());
-                let failed = ring.sleep() && sleep(&mut waits, at_most)?;
+                let woken = match ring.sleep() {
+                    true => sleep(&mut [socket, PollFd::new(ring.as_fd(), PollFlags::POLLIN)], at_most)?,
+                    false => Woken::Frames,
+                };
                 ring.awake();
-                failed
+                woken
             }
         };
         self.looks = SOCKET_EVERY;
+        let failed = woken == Woken::Failed;
         match failed.then(|| self.socket.take_error()).transpose()?.flatten() {
             Some(source) => Err(LinkError::System { operation: "receive on the interface", source }),
-            None => Ok(()),
+            None => Ok(woken != Woken::Signal),
+        }
+    }
+
+    fn watch(&self, epoll: &Epoll) -> Result<(), LinkError> {
+        let rings = self.ring.iter().map(AsFd::as_fd);
+        for fd in [self.socket.as_fd()].into_iter().chain(rings) {
+            epoll
+                .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+                .map_err(|e| LinkError::System { operation: "wait for frames by epoll", source: e.into() })?;
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self) -> bool {
+        // What wakes is perhaps for the socket.
+        self.looks = SOCKET_EVERY;
+        self.ring.as_ref().is_none_or(LinkRing::sleep)
+    }
+
+    fn awake(&mut self) {
+        if let Some(ring) = &self.ring {
+            ring.awake();
         }
     }
 }
 
-/// Sleeps until one is readable; true: the first reports an error. Timers of link are due within microseconds, which poll(2) cannot wait for.
-fn sleep(waits: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, LinkError> {
+/// What ended a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// Frames, or time.
+    Frames,
+    Signal,
+    /// The first of the descriptors reports an error.
+    Failed,
+}
+
+/// Sleeps until one is readable. Timers of link are due within microseconds, which poll(2) cannot wait for.
+fn sleep(waits: &mut [PollFd<'_>], at_most: Duration) -> Result<Woken, LinkError> {
     match ppoll(waits, Some(TimeSpec::from_duration(at_most)), None) {
-        Err(Errno::EINTR) => return Ok(false),
+        Err(Errno::EINTR) => return Ok(Woken::Signal),
         done => done.map_err(|e| LinkError::System { operation: "wait for frames", source: e.into() })?,
     };
-    Ok(waits[0].revents().is_some_and(|what| what.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL)))
+    let failed = waits[0].revents().is_some_and(|what| what.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL));
+    Ok(if failed { Woken::Failed } else { Woken::Frames })
 }

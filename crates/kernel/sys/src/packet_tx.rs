@@ -37,6 +37,20 @@ pub enum PacketTxError {
     WrongFormat { len: u32 },
 }
 
+impl PacketTxError {
+    /// The kernel's answer, where a system call failed.
+    pub fn os_error(&self) -> Option<&io::Error> {
+        match self {
+            Self::Open(source)
+            | Self::Option { source, .. }
+            | Self::Bind { source, .. }
+            | Self::Map { source, .. }
+            | Self::Send(source) => Some(source),
+            Self::TooLong | Self::WrongFormat { .. } => None,
+        }
+    }
+}
+
 /// Size and kind of a transmit ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxLayout {

@@ -104,6 +104,8 @@ pub struct Connection {
     accepts: bool,
     sender: Sender,
     receiver: Option<Receiver>,
+    /// Bytes of the next piece of a stream that have been read.
+    taken: usize,
     payload_max: u16,
     fin_sent: bool,
     /// When the offer, or the answer to it, is to be sent; none: not.
@@ -156,6 +158,7 @@ impl Connection {
             accepts,
             sender,
             receiver: None,
+            taken: 0,
             payload_max,
             fin_sent: false,
             offer_at: Some(now),
@@ -349,11 +352,32 @@ impl Connection {
         while receiver.peek().is_some_and(|(flags, part)| part.is_empty() || flags.has(Flags::FIN)) {
             receiver.consume(&mut self.pool, now, 1);
         }
-        receiver.peek().map_or(&[], |(_, part)| part)
+        receiver.peek().map_or(&[], |(_, part)| &part[self.taken..])
+    }
+
+    /// Copies bytes of a stream into `to`: as many as are there and it has room for; how many. 0: none yet, or the end ([`Connection::is_at_end`]).
+    pub fn read(&mut self, now: Nanos, to: &mut [u8]) -> usize {
+        let mut read = 0;
+        while read < to.len() {
+            let piece = self.bytes(now);
+            let (len, is_whole) = (piece.len().min(to.len() - read), piece.len() <= to.len() - read);
+            if len == 0 {
+                break;
+            }
+            to[read..read + len].copy_from_slice(&piece[..len]);
+            read += len;
+            if is_whole {
+                self.consume(now);
+            } else {
+                self.taken += len;
+            }
+        }
+        read
     }
 
     /// The piece of [`Connection::bytes`] has been read.
     pub fn consume(&mut self, now: Nanos) {
+        self.taken = 0;
         if let Some(receiver) = self.receiver.as_mut().filter(|r| r.peek().is_some()) {
             receiver.consume(&mut self.pool, now, 1);
         }

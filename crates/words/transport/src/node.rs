@@ -39,6 +39,18 @@ pub struct NodeSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(u32);
 
+impl Handle {
+    /// Its number, as other languages hold it; never 0.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The connection of this number. Of any other number there is none, as of a connection that ended and rested.
+    pub fn of(number: u32) -> Self {
+        Self(number)
+    }
+}
+
 /// What a node has done beside its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeCounts {

@@ -89,16 +89,14 @@ impl Flow {
     /// The connection has ended otherwise than by both closing; the program's end is gone (EPIPE, ECONNRESET).
     pub(super) fn turn(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<Next, LinkError> {
         self.from_program(engine, piece)?;
-        self.to_program(engine)?;
+        self.to_program(engine, piece)?;
         Ok(if self.is_closed && self.is_shut { Next::Done } else { Next::More })
     }
 
-    fn to_program(&mut self, engine: &mut Engine<Raw>) -> Result<(), LinkError> {
-        while !self.is_shut {
+    fn to_program(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+        while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
-                self.incoming.clear();
-                let read = engine.read_to(self.stream, &mut self.incoming.bytes, PIECE)?;
-                self.received += read as u64;
+                let read = engine.read_into(self.stream, piece)?;
                 if read == 0 {
                     if engine.is_at_end(self.stream) {
                         self.is_shut = true;
@@ -107,18 +105,33 @@ impl Flow {
                     }
                     return Ok(());
                 }
-            }
-            if !self.is_writable {
-                return Ok(());
-            }
-            match send(self.end.as_raw_fd(), self.incoming.left(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
-                Ok(sent) => self.incoming.at += sent,
-                Err(Errno::EAGAIN) => self.is_writable = false,
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(gone(error)),
+                self.received += read as u64;
+                let sent = self.pass_on(&piece[..read])?;
+                self.incoming.clear();
+                self.incoming.bytes.extend_from_slice(&piece[sent..read]);
+            } else {
+                let waiting = std::mem::take(&mut self.incoming);
+                let sent = self.pass_on(waiting.left());
+                self.incoming = waiting;
+                self.incoming.at += sent?;
             }
         }
         Ok(())
+    }
+
+    /// As many as the program's end takes now.
+    fn pass_on(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
+        loop {
+            return match send(self.end.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+                Ok(sent) => Ok(sent),
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => {
+                    self.is_writable = false;
+                    Ok(0)
+                }
+                Err(error) => Err(gone(error)),
+            };
+        }
     }
 
     fn from_program(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {

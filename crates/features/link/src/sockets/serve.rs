@@ -50,6 +50,8 @@ const LOOKED: Duration = Duration::from_millis(100);
 const SHOWN: Duration = Duration::from_millis(100);
 /// The number of the listener among what epoll reports; all others are above.
 const QUESTIONS: u64 = 0;
+/// The number of the engine.
+const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
 
 /// The carrier of the sockets of programs.
@@ -131,6 +133,8 @@ impl Sockets {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
         let questions = listener(&paths.sockets()).map_err(failed)?;
         epoll.add(&questions, EpollEvent::new(EpollFlags::EPOLLIN, QUESTIONS)).map_err(|e| failed(e.into()))?;
+        let frames = EpollEvent::new(EpollFlags::EPOLLIN, FRAMES);
+        epoll.add(engine.descriptor()?, frames).map_err(|e| failed(e.into()))?;
         let lines: String = prefixes.iter().map(|prefix| format!("{prefix}\n")).collect();
         std::fs::write(paths.cluster(), lines).map_err(failed)?;
         Ok(Self {
@@ -143,7 +147,7 @@ impl Sockets {
             known,
             all: HashMap::new(),
             queued: BTreeMap::new(),
-            drawn: QUESTIONS,
+            drawn: FRAMES,
             shown: Instant::now(),
             piece: vec![0; PIECE],
         })
@@ -156,23 +160,28 @@ impl Sockets {
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), LinkError> {
         let mut busy = Instant::now();
         let mut events = [EpollEvent::empty(); EVENTS];
+        let mut came = 0;
         while !stop.load(Ordering::Relaxed) {
             let arrived = self.engine.turn()?;
-            let came = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
             for event in &events[..came] {
                 self.on_event(event.data(), event.events());
             }
             while let Some(stream) = self.engine.accept(PORT) {
                 self.on_stream(stream);
             }
+            // The engine's descriptor stays readable until it is armed again.
+            let others = events[..came].iter().any(|event| event.data() != FRAMES);
             let now = Instant::now();
             let waits = self.turn(now);
-            if arrived + came > 0 {
+            if arrived > 0 || others {
                 busy = now;
-            } else if now.duration_since(busy) > SPIN && self.engine.turn()? == 0 {
+            } else if now.duration_since(busy) > SPIN && self.engine.arm()? {
                 let most = if waits { LOOK } else { TURN };
-                self.engine.sleep(most, Some(self.epoll.0.as_fd()))?;
+                let time = EpollTimeout::try_from(most).unwrap_or(EpollTimeout::ZERO);
+                came = self.epoll.wait(&mut events, time).unwrap_or(0);
+                continue;
             }
+            came = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         }
         Ok(())
     }
@@ -198,6 +207,8 @@ impl Sockets {
             return;
         }
         match self.all.get_mut(&id) {
+            // Frames: the next turn takes them.
+            None if id == FRAMES => {}
             Some(Stage::Asks(_)) => self.on_question(id),
             Some(Stage::Open { flow, .. }) => {
                 flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
@@ -286,15 +297,30 @@ impl Sockets {
 
     fn open(&mut self, id: u64, stream: Handle, who: Who, end: OwnedFd, early: Vec<u8>, holds: Option<OwnedFd>) {
         if self.watch(end.as_fd(), id).is_err() {
-            return self.engine.abort(stream);
+            return self.abort(stream);
         }
         let flow = Box::new(Flow::new(stream, end, early));
         self.all.insert(id, Stage::Open { flow, who, _holds: holds });
         self.shown = Instant::now() - SHOWN;
     }
 
+    fn abort(&mut self, stream: Handle) {
+        // Without the interface nobody can be told, which the next turn says.
+        let _ = self.engine.abort(stream);
+    }
+
+    /// Appends what came of a first line; false: the connection has failed.
+    fn read_line(&mut self, stream: Handle, bytes: &mut Vec<u8>) -> bool {
+        let mut piece = [0; LINE_MAX];
+        match self.engine.read_into(stream, &mut piece) {
+            Ok(read) => bytes.extend_from_slice(&piece[..read]),
+            Err(_) => return false,
+        }
+        self.engine.state(stream).is_some()
+    }
+
     fn on_stream(&mut self, stream: Handle) {
-        let node = self.engine.connections().find(|(handle, ..)| *handle == stream).map(|(_, node, _)| node);
+        let node = self.engine.peer_of(stream);
         let id = self.draw();
         if let Some(node) = node {
             self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new() });
@@ -312,7 +338,7 @@ impl Sockets {
                     Ok(Next::More) => Some(Stage::Open { flow, who, _holds }),
                     Ok(Next::Done) => None,
                     Err(_) => {
-                        self.engine.abort(flow.stream);
+                        self.abort(flow.stream);
                         None
                     }
                 },
@@ -343,7 +369,7 @@ impl Sockets {
         };
         if let Wish::ByTcp(why) = granted {
             if let Some((stream, ..)) = wish.stream {
-                self.engine.abort(stream);
+                self.abort(stream);
             }
             self.known.lock().went_by_tcp(wish.to, &why);
             // It may have gone.
@@ -374,7 +400,7 @@ impl Sockets {
             let _ = self.engine.write(stream, &line(&Head { from, to: wish.to }));
             return Wish::Waits;
         }
-        if self.engine.read_to(stream, &mut wish.bytes, LINE_MAX).is_err() {
+        if !self.read_line(stream, &mut wish.bytes) {
             return Wish::ByTcp(format!("{node} ended the connection"));
         }
         let Some(answer) = take_line(&mut wish.bytes) else {
@@ -447,14 +473,14 @@ impl Sockets {
 
     /// The first line of a stream: which listener it is for.
     fn on_head(&mut self, stream: Handle, node: Mac, mut bytes: Vec<u8>) -> Option<Stage> {
-        if self.engine.read_to(stream, &mut bytes, LINE_MAX).is_err() || self.engine.state(stream).is_none() {
+        if !self.read_line(stream, &mut bytes) {
             return None;
         }
         let Some(head) = take_line(&mut bytes) else {
             if bytes.len() < LINE_MAX && !self.engine.is_at_end(stream) {
                 return Some(Stage::Named { stream, node, bytes });
             }
-            self.engine.abort(stream);
+            self.abort(stream);
             return None;
         };
         let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is none".to_owned());
@@ -503,7 +529,7 @@ impl Sockets {
         }
         if failed.is_some() || !is_there {
             self.queued.remove(&from);
-            self.engine.abort(stream);
+            self.abort(stream);
             return None;
         }
         let is_connected = peer(&tcp).is_some();

@@ -1,0 +1,99 @@
+//! What a program holds, and how each call ends.
+
+use std::{
+    borrow::Cow,
+    cell::RefCell,
+    ffi::{CStr, c_char},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use link::{Claim, Engine, Raw};
+
+use crate::errno::Failed;
+
+/// `struct ek_link`: the ports and the connections of one program.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) engine: Engine<Raw>,
+    pub(crate) claim: Claim,
+    /// The ports that it listens on, and whether for streams.
+    pub(crate) listens: Vec<u16>,
+    why: Cow<'static, CStr>,
+    /// A call did not come to its end: what it left is not to be trusted.
+    broken: bool,
+}
+
+/// A handle may go from one thread to another, as the header says.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Link>();
+};
+
+thread_local! {
+    /// Why the last call of this thread without a handle failed.
+    static WHY: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
+}
+
+const BROKEN: Failed = Failed::new(
+    libc::ENOTRECOVERABLE,
+    c"an earlier call met an error of evenkeel itself: close the handle and open another",
+);
+const NO_HANDLE: Failed = Failed::wrong(c"the handle is NULL");
+
+impl Link {
+    pub(crate) fn new(claim: Claim, engine: Engine<Raw>) -> Self {
+        Self { engine, claim, listens: Vec::new(), why: Cow::Borrowed(c""), broken: false }
+    }
+}
+
+/// Does the work of a call with a handle; its number, or a negative one of errno.h.
+///
+/// # Safety
+/// `link` is NULL, or of `ek_link_open` and not closed, and no other call uses it meanwhile.
+#[inline]
+pub(crate) unsafe fn call(link: *mut Link, work: impl FnOnce(&mut Link) -> Result<isize, Failed>) -> isize {
+    // SAFETY: NULL becomes none; otherwise the caller says that it is a live handle that nobody else uses.
+    let Some(link) = (unsafe { link.as_mut() }) else { return keep(NO_HANDLE) };
+    let done = match link.broken {
+        true => Err(BROKEN),
+        // Nothing may unwind into C.
+        false => catch_unwind(AssertUnwindSafe(|| work(link))).unwrap_or_else(|_| {
+            link.broken = true;
+            Err(BROKEN)
+        }),
+    };
+    match done {
+        Ok(number) => number,
+        Err(failed) => {
+            link.why = failed.why;
+            -(failed.errno as isize)
+        }
+    }
+}
+
+/// The same for a call without a handle.
+pub(crate) fn call_alone(work: impl FnOnce() -> Result<(), Failed>) -> isize {
+    match catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(BROKEN)) {
+        Ok(()) => 0,
+        Err(failed) => keep(failed),
+    }
+}
+
+fn keep(failed: Failed) -> isize {
+    WHY.with_borrow_mut(|why| *why = failed.why);
+    -(failed.errno as isize)
+}
+
+/// Why the last call with this handle that failed did; without a handle, of this thread.
+///
+/// # Safety
+/// As [`call`].
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ek_link_error(link: *const Link) -> *const c_char {
+    // SAFETY: NULL becomes none; otherwise the caller says that it is a live handle that nobody else changes.
+    match unsafe { link.as_ref() } {
+        Some(link) => link.why.as_ptr(),
+        // It stays where it is until this thread's next call of that kind fails.
+        None => WHY.with_borrow(|why| why.as_ptr()),
+    }
+}

@@ -1,0 +1,130 @@
+//! How an engine waits, and how a loop of others waits for it.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+        time::TimeSpec,
+        timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
+    },
+};
+use transport::Nanos;
+
+use super::Engine;
+use crate::{Carrier, LinkError};
+
+/// How long a connection without anything to do sleeps at most.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// One descriptor for all that an engine waits for: frames, and its next timer.
+#[derive(Debug)]
+pub(super) struct Sleep {
+    epoll: Epoll,
+    timer: TimerFd,
+    /// When the timer goes off.
+    due: Option<Nanos>,
+}
+
+impl Sleep {
+    fn new(carrier: &impl Carrier) -> Result<Self, LinkError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed("make an epoll descriptor"))?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(failed("make a timer"))?;
+        carrier.watch(&epoll)?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, 0);
+        epoll.add(&timer, event).map_err(failed("wait for a timer by epoll"))?;
+        Ok(Self { epoll, timer, due: None })
+    }
+
+    /// Has the timer go off when it is `due`, and not before.
+    fn set(&mut self, due: Option<Nanos>, now: Nanos) -> Result<(), LinkError> {
+        if self.due == due {
+            return Ok(());
+        }
+        let set = match due {
+            None => self.timer.unset(),
+            // A time of 0 would stop it.
+            Some(due) => {
+                let left = Duration::from_nanos(due.saturating_sub(now).max(1));
+                self.timer.set(Expiration::OneShot(TimeSpec::from_duration(left)), TimerSetTimeFlags::empty())
+            }
+        };
+        set.map_err(failed("set a timer"))?;
+        self.due = due;
+        Ok(())
+    }
+}
+
+impl<C: Carrier> Engine<C> {
+    /// Turns until a frame arrived, `at_most` is over, or a signal came while it slept: actively for the time `spin`, asleep from then on; how many frames
+    /// arrived.
+    ///
+    /// # Errors
+    /// The carrier fails.
+    pub fn wait(&mut self, spin: Duration, at_most: Duration) -> Result<usize, LinkError> {
+        let began = Instant::now();
+        loop {
+            let arrived = self.turn()?;
+            let waited = began.elapsed();
+            if arrived > 0 || waited >= at_most {
+                return Ok(arrived);
+            }
+            if waited < spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+            let time = (at_most - waited).min(IDLE).min(due.unwrap_or(IDLE));
+            if !time.is_zero() && !self.carrier.wait(time)? {
+                return self.turn();
+            }
+        }
+    }
+
+    /// A descriptor for poll(2) or epoll(7), with which a loop that waits for other things, too, waits for this engine. It becomes readable (and only
+    /// that) when a frame came, or a timer is due, after [`Engine::arm`] was true. [`Engine::turn`] comes then.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn descriptor(&mut self) -> Result<BorrowedFd<'_>, LinkError> {
+        Ok(self.slept()?.epoll.0.as_fd())
+    }
+
+    fn slept(&mut self) -> Result<&mut Sleep, LinkError> {
+        let sleep = match self.sleep.take() {
+            Some(sleep) => sleep,
+            None => Sleep::new(&self.carrier)?,
+        };
+        Ok(self.sleep.insert(sleep))
+    }
+
+    /// Makes [`Engine::descriptor`] good for one sleep: sends what waits, sets the timer, and has frames wake. It is the last call before the sleep: any other
+    /// may change what there is to wait for. False: there is something to do already; [`Engine::turn`] comes next, not the sleep.
+    ///
+    /// What earlier turns took in does not wake: read it first.
+    ///
+    /// # Errors
+    /// The carrier fails; there are no descriptors left.
+    pub fn arm(&mut self) -> Result<bool, LinkError> {
+        self.flush()?;
+        let (now, due) = (self.now(), self.node.due());
+        if due.is_some_and(|due| due <= now) {
+            return Ok(false);
+        }
+        self.slept()?.set(due, now)?;
+        self.asleep = self.carrier.sleep();
+        if !self.asleep {
+            self.carrier.awake();
+        }
+        Ok(self.asleep)
+    }
+}
+
+fn failed(operation: &'static str) -> impl Fn(Errno) -> LinkError {
+    move |errno| LinkError::System { operation, source: errno.into() }
+}

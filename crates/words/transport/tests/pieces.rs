@@ -1,0 +1,76 @@
+//! A stream is read in pieces of any size, whatever its frames.
+
+use transport::{Connection, HEADER_BYTES, Header, Offer, Serial, Settings, State};
+
+const PAYLOAD: u16 = 100;
+
+fn settings(number: u32, first: u32) -> Settings {
+    Settings {
+        epoch: number,
+        number,
+        first: Serial(first),
+        port: number as u16,
+        peer_port: 0,
+        payload_max: PAYLOAD,
+        slots: 64,
+        stream: true,
+    }
+}
+
+/// All that `from` has to send.
+fn carry(now: u64, from: &mut Connection, to: &mut Connection) {
+    let mut frames = Vec::new();
+    while let Some(frame) = from.poll(now) {
+        frames.push([&frame.head[..], frame.payload].concat());
+    }
+    for frame in frames {
+        let (header, payload) = Header::read(&frame).unwrap();
+        to.on_frame(now, &header, payload);
+    }
+}
+
+fn joined() -> (Connection, Connection) {
+    let mut a = Connection::open(0, settings(1, 7));
+    let offer = a.poll(0).unwrap();
+    let frame = [&offer.head[..], offer.payload].concat();
+    assert_eq!(frame.len(), HEADER_BYTES + 8);
+    let (header, payload) = Header::read(&frame).unwrap();
+    let mut b = Connection::accept(0, settings(2, 9), &header, &Offer::read(payload).unwrap());
+    carry(0, &mut b, &mut a);
+    carry(0, &mut a, &mut b);
+    assert_eq!((a.state(), b.state()), (State::Open, State::Open));
+    (a, b)
+}
+
+#[test]
+fn pieces_of_any_size_are_the_stream() {
+    let bytes: Vec<u8> = (0..1050u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    for piece in [1, 7, 99, 100, 101, 250, 5000] {
+        let (mut a, mut b) = joined();
+        assert_eq!(a.write(0, &bytes), Ok(bytes.len()));
+        a.close(0).unwrap();
+        carry(0, &mut a, &mut b);
+        let (mut came, mut place) = (Vec::new(), vec![0; piece]);
+        while !b.is_at_end() {
+            let read = b.read(0, &mut place);
+            came.extend_from_slice(&place[..read]);
+        }
+        assert_eq!(came, bytes, "in pieces of {piece}");
+        assert_eq!(b.read(0, &mut place), 0);
+    }
+}
+
+#[test]
+fn the_rest_of_a_piece_is_the_next_one() {
+    let (mut a, mut b) = joined();
+    a.write(0, b"abcdef").unwrap();
+    carry(0, &mut a, &mut b);
+    assert_eq!(b.read(0, &mut [0; 2]), 2);
+    assert_eq!(b.bytes(0), b"cdef");
+    b.consume(0);
+    a.write(0, b"ghi").unwrap();
+    carry(0, &mut a, &mut b);
+    carry(0, &mut b, &mut a);
+    carry(0, &mut a, &mut b);
+    assert_eq!(b.bytes(0), b"ghi");
+}
