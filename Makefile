@@ -19,7 +19,7 @@ demo: build ## Flood a lab, spread the load, capture it; writes a page with the 
 	$(ROOT_DO) $(BIN) demo
 
 build: setup ## The release binary.
-	$(CARGO) build --release --locked -p evenkeel -p sockets
+	$(CARGO) build --release --locked -p evenkeel -p link-sockets
 	@PATH="$(HOME)/.cargo/bin:$$PATH" tools/notices > $(NOTICES)
 
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.

@@ -29,7 +29,13 @@ use sys::owner::trusted_folder;
 use transport::{NodeCounts, VERSION};
 use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, pings::Pings, ports::Ports, sockets::Known};
+use crate::{
+    Engine, LinkError, Raw, Wire,
+    engine::SLOTS,
+    pings::Pings,
+    ports::Ports,
+    sockets::{Known, Listening},
+};
 
 /// Programs of a group have to come to a socket in it, which /run/evenkeel does not allow: that is root's alone.
 const RUN: &str = "/run/evenkeel-link";
@@ -133,7 +139,8 @@ impl Paths {
     fn clear_dead(&self) {
         let entries = fs::read_dir(RUN).into_iter().flatten().flatten().map(|entry| Self(entry.path()));
         let is_old = |paths: &Self| {
-            let made = fs::metadata(paths.0.join("lock")).and_then(|lock| lock.modified());
+            let made = |file: PathBuf| fs::metadata(file).and_then(|file| file.modified());
+            let made = made(paths.0.join("lock")).or_else(|_| made(paths.listening()));
             made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT))
         };
         for paths in entries.filter(|paths| paths != self && is_old(paths)) {
@@ -152,7 +159,12 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for file in ["control", "claims", "sockets", "cluster", "listening", "lock"] {
+        let mut files = vec!["control", "claims", "sockets", "cluster", "lock"];
+        // Programs that listen go on, and the next broker has to know them.
+        if !Listening::read(self.paths.listening()).is_held() {
+            files.push("listening");
+        }
+        for file in files {
             // What is not there any more need not go.
             let _ = fs::remove_file(self.paths.0.join(file));
         }

@@ -14,6 +14,7 @@ mod places;
 mod questions;
 mod serve;
 
+pub(crate) use self::places::Listening;
 pub use self::{
     ask::{Asker, Figures, Way},
     names::{names, parse as parse_name},

@@ -41,7 +41,8 @@ fn connections(status: &LinkStatus, look: Look) -> String {
                 time,
             ]
         };
-        let head = ["CONNECTION OF", "FROM", "TO", "NODE", "CARRIED BY", ">SENT", ">RECEIVED", ">RESENT", ">ROUND TRIP"];
+        let head =
+            ["CONNECTION OF", "FROM", "TO", "NODE", "CARRIED BY", ">SENT", ">RECEIVED", ">RESENT", ">ROUND TRIP"];
         text += "\n";
         text += &look.table(&head, status.connections.iter().map(row));
     }

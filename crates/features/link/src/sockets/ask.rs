@@ -23,6 +23,8 @@ pub(super) enum Question {
     Accepted,
     /// Not a socket but an end: how it does.
     Figures,
+    /// An end whose other one is closed: whether all had arrived.
+    Ended,
 }
 
 /// The answer to it.
@@ -34,6 +36,8 @@ pub(super) enum Reply {
     Tcp,
     /// How an end does.
     Figures(Figures),
+    /// The connection broke: an error number.
+    Broke(i32),
 }
 
 /// How a connection does, as TCP_INFO has it.
@@ -113,6 +117,16 @@ impl Asker {
         match self.put(&Question::Figures, end)? {
             (Reply::Figures(figures), _) => Ok(figures),
             _ => Err(gone()),
+        }
+    }
+
+    /// Did the other node end the connection of an end, of which nothing more comes, as both should? Otherwise the error that TCP would tell.
+    pub fn ended(&self, end: BorrowedFd<'_>) -> Result<(), i32> {
+        match self.put(&Question::Ended, end) {
+            Ok((Reply::Broke(error), _)) => Err(error),
+            Ok(_) => Ok(()),
+            // The broker went, and the connection with it.
+            Err(_) => Err(nix::libc::ECONNRESET),
         }
     }
 

@@ -1,6 +1,9 @@
 //! One connection: bytes between an end of a pair and a stream of link.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsRawFd, OwnedFd},
+};
 
 use nix::{
     errno::Errno,
@@ -18,6 +21,8 @@ pub(super) const PIECE: usize = 1 << 17;
 pub(super) struct Flow {
     pub(super) stream: Handle,
     pub(super) end: OwnedFd,
+    /// The addresses that the program's end has.
+    pub(super) names: (SocketAddr, SocketAddr),
     /// From the other node, for the program.
     incoming: Waiting,
     /// From the program, for the other node.
@@ -67,10 +72,11 @@ pub(super) enum Next {
 
 impl Flow {
     /// `early` came before the pair was there.
-    pub(super) fn new(stream: Handle, end: OwnedFd, early: Vec<u8>) -> Self {
+    pub(super) fn new(stream: Handle, end: OwnedFd, names: (SocketAddr, SocketAddr), early: Vec<u8>) -> Self {
         Self {
             stream,
             end,
+            names,
             received: early.len() as u64,
             incoming: Waiting { bytes: early, at: 0 },
             outgoing: Waiting::default(),
@@ -88,12 +94,12 @@ impl Flow {
     /// # Errors
     /// The connection has ended otherwise than by both closing; the program's end is gone (EPIPE, ECONNRESET).
     pub(super) fn turn(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<Next, LinkError> {
-        self.from_program(engine, piece)?;
-        self.to_program(engine, piece)?;
+        self.collect(engine, piece)?;
+        self.deliver(engine, piece)?;
         Ok(if self.is_closed && self.is_shut { Next::Done } else { Next::More })
     }
 
-    fn to_program(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+    fn deliver(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
         while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
                 let read = engine.read_into(self.stream, piece)?;
@@ -134,7 +140,7 @@ impl Flow {
         }
     }
 
-    fn from_program(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+    fn collect(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
         while !self.is_closed {
             if !self.outgoing.is_empty() {
                 match engine.write(self.stream, self.outgoing.left())? {

@@ -131,7 +131,7 @@ impl Places {
 /// The sockets that listen and whose connections can be swapped. They are known by their inodes, and stand in a file: a broker that starts again
 /// knows them.
 #[derive(Debug)]
-pub(super) struct Listening {
+pub(crate) struct Listening {
     file: PathBuf,
     /// Port and inode.
     sockets: BTreeMap<u64, u16>,
@@ -139,9 +139,10 @@ pub(super) struct Listening {
 
 impl Listening {
     /// What the file says.
-    pub(super) fn read(file: PathBuf) -> Self {
+    pub(crate) fn read(file: PathBuf) -> Self {
         let text = fs::read_to_string(&file).unwrap_or_default();
-        let one = |line: &str| line.split_once(' ').and_then(|(inode, port)| Some((inode.parse().ok()?, port.parse().ok()?)));
+        let one =
+            |line: &str| line.split_once(' ').and_then(|(inode, port)| Some((inode.parse().ok()?, port.parse().ok()?)));
         Self { file, sockets: text.lines().filter_map(one).collect() }
     }
 
@@ -159,6 +160,18 @@ impl Listening {
     pub(super) fn has(&mut self, port: u16) -> bool {
         let mut of_port = self.sockets.iter().filter(|&(_, &other)| other == port);
         of_port.any(|(&inode, _)| is_listening(inode).unwrap_or(false))
+    }
+
+    /// Does a process of this machine hold one of them, in whatever network namespace?
+    pub(crate) fn is_held(&self) -> bool {
+        let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_one = |fd: PathBuf| {
+            let to = fs::read_link(fd).ok()?;
+            let inode = to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+            self.sockets.contains_key(&inode).then_some(())
+        };
+        !self.sockets.is_empty()
+            && entries(PathBuf::from("/proc")).any(|process| entries(process.join("fd")).any(|fd| is_one(fd).is_some()))
     }
 
     fn write(&self) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! What carries the sockets of programs: one loop over the questions, the ends and the streams.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -53,6 +53,8 @@ const QUESTIONS: u64 = 0;
 /// The number of the engine.
 const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
+/// Broken connections that are remembered until their programs ask.
+const BROKE_MAX: usize = 4096;
 
 /// The carrier of the sockets of programs.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub struct Sockets {
     all: HashMap<u64, Stage>,
     /// By the address that this broker connected from, who waits to be accepted.
     queued: BTreeMap<SocketAddr, u64>,
+    /// Connections that broke, of late, by the addresses that their ends have.
+    broke: VecDeque<((SocketAddr, SocketAddr), Errno)>,
     drawn: u64,
     shown: Instant,
     piece: Vec<u8>,
@@ -147,6 +151,7 @@ impl Sockets {
             known,
             all: HashMap::new(),
             queued: BTreeMap::new(),
+            broke: VecDeque::new(),
             drawn: FRAMES,
             shown: Instant::now(),
             piece: vec![0; PIECE],
@@ -247,6 +252,10 @@ impl Sockets {
                 let reply = self.figures(&tcp).map_or(Reply::Tcp, Reply::Figures);
                 let _ = talk.say(&reply, &[]);
             }
+            Question::Ended => {
+                let broke = names(&tcp).and_then(|ends| self.broke.iter().find(|(of, _)| *of == ends));
+                let _ = talk.say(&broke.map_or(Reply::Tcp, |&(_, error)| Reply::Broke(error as i32)), &[]);
+            }
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };
@@ -264,12 +273,13 @@ impl Sockets {
         if local(tcp)?.0 != who.local {
             return None;
         }
-        let (ours, theirs) = self.pair(as_of(is_v6, who.local), as_of(is_v6, who.peer)).ok()?;
+        let names = (as_of(is_v6, who.local), as_of(is_v6, who.peer));
+        let (ours, theirs) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.queued.remove(&from);
         if let Some(Stage::Offered { stream, mut who, .. }) = self.all.remove(&id) {
             who.program = program(talk);
-            self.open(id, stream, who, ours, Vec::new(), None);
+            self.open(id, who, Flow::new(stream, ours, names, Vec::new()), None);
         }
         Some(())
     }
@@ -288,18 +298,20 @@ impl Sockets {
         })
     }
 
-    fn pair(&mut self, local: SocketAddr, peer: SocketAddr) -> Result<(OwnedFd, OwnedFd), Errno> {
+    fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd), Errno> {
         let number = self.draw();
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
         name(&theirs, local, peer, number)?;
         Ok((ours, theirs))
     }
 
-    fn open(&mut self, id: u64, stream: Handle, who: Who, end: OwnedFd, early: Vec<u8>, holds: Option<OwnedFd>) {
-        if self.watch(end.as_fd(), id).is_err() {
-            return self.abort(stream);
+    fn open(&mut self, id: u64, who: Who, flow: Flow, holds: Option<OwnedFd>) {
+        // Of the same addresses an earlier one may have broken.
+        self.broke.retain(|(names, _)| *names != flow.names);
+        if self.watch(flow.end.as_fd(), id).is_err() {
+            return self.abort(flow.stream);
         }
-        let flow = Box::new(Flow::new(stream, end, early));
+        let flow = Box::new(flow);
         self.all.insert(id, Stage::Open { flow, who, _holds: holds });
         self.shown = Instant::now() - SHOWN;
     }
@@ -337,8 +349,9 @@ impl Sockets {
                 Stage::Open { mut flow, who, _holds } => match flow.turn(&mut self.engine, &mut self.piece) {
                     Ok(Next::More) => Some(Stage::Open { flow, who, _holds }),
                     Ok(Next::Done) => None,
-                    Err(_) => {
+                    Err(error) => {
                         self.abort(flow.stream);
+                        self.on_broken(&flow, &error);
                         None
                     }
                 },
@@ -359,6 +372,18 @@ impl Sockets {
             self.show();
         }
         waits
+    }
+
+    /// The program hears of it when it asks, once its end says that nothing follows.
+    fn on_broken(&mut self, flow: &Flow, error: &LinkError) {
+        if self.broke.len() >= BROKE_MAX {
+            self.broke.pop_front();
+        }
+        let error = match error {
+            LinkError::Ended(Reason::TimedOut) => Errno::ETIMEDOUT,
+            _ => Errno::ECONNRESET,
+        };
+        self.broke.push_back((flow.names, error));
     }
 
     fn on_wish(&mut self, id: u64, mut wish: Box<Connects>, now: Instant) -> Option<Stage> {
@@ -460,10 +485,11 @@ impl Sockets {
     fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
         let from = self.bound(wish)?;
         let is_v6 = local(&wish.tcp)?.1;
-        let (ours, theirs) = self.pair(as_of(is_v6, from), as_of(is_v6, wish.to)).ok()?;
+        let names = (as_of(is_v6, from), as_of(is_v6, wish.to));
+        let (ours, theirs) = self.pair(names).ok()?;
         let who = Who { local: from, peer: wish.to, node, program: program(&wish.talk) };
         let holds = wish.tcp.try_clone().ok();
-        self.open(id, stream, who, ours, std::mem::take(&mut wish.bytes), holds);
+        self.open(id, who, Flow::new(stream, ours, names, std::mem::take(&mut wish.bytes)), holds);
         if wish.talk.say(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // It has gone: its end is closed here, which ends the connection.
             drop(theirs);

@@ -5,10 +5,13 @@
 //! sockets that the broker of this node serves. It keeps nothing about connections in its own memory. What an end stands for is in its name, so
 //! fork, dup, exec and passing descriptors on need nothing from it.
 
+#![allow(unsafe_code, reason = "it stands between a program and the C library: each of its functions is called by C")]
+
 mod address;
 mod answers;
 mod calls;
 mod epoll;
+mod reads;
 mod real;
 
-pub use self::{answers::*, calls::*, epoll::epoll_ctl};
+pub use self::{answers::*, calls::*, epoll::epoll_ctl, reads::*};

@@ -8,8 +8,8 @@ use std::{
 };
 
 use libc::{
-    AF_INET, AF_INET6, ENOPROTOOPT, IP_OPTIONS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SOL_SOCKET, TCP_INFO,
-    TCP_MAXSEG, TCP_NODELAY, sockaddr, socklen_t, tcp_info,
+    AF_INET, AF_INET6, ENOPROTOOPT, IP_OPTIONS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL,
+    SOL_SOCKET, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, sockaddr, socklen_t, tcp_info,
 };
 use link::sockets::Asker;
 
@@ -93,7 +93,13 @@ pub unsafe extern "C" fn getsockopt(
         return 0;
     }
     let value = match (level, name) {
-        (SOL_SOCKET, SO_DOMAIN) => if local.is_ipv6() { AF_INET6 } else { AF_INET },
+        (SOL_SOCKET, SO_DOMAIN) => {
+            if local.is_ipv6() {
+                AF_INET6
+            } else {
+                AF_INET
+            }
+        }
         (SOL_SOCKET, _) => IPPROTO_TCP,
         // Small writes leave at once.
         (IPPROTO_TCP, TCP_NODELAY) => 1,

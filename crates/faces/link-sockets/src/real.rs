@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use libc::{epoll_event, msghdr, sockaddr, socklen_t};
+use libc::{epoll_event, iovec, msghdr, sockaddr, socklen_t};
 
 use crate::address::Name;
 
@@ -18,6 +18,11 @@ type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut soc
 type SetOption = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
 type SendTo = unsafe extern "C" fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize;
 type SendMsg = unsafe extern "C" fn(c_int, *const msghdr, c_int) -> isize;
+type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+type ReadV = unsafe extern "C" fn(c_int, *const iovec, c_int) -> isize;
+type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
+type RecvFrom = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize;
+type RecvMsg = unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> isize;
 type EpollCtl = unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
 
 /// All of them.
@@ -33,6 +38,11 @@ pub(crate) struct Real {
     pub(crate) setsockopt: SetOption,
     pub(crate) sendto: SendTo,
     pub(crate) sendmsg: SendMsg,
+    pub(crate) read: Read,
+    pub(crate) readv: ReadV,
+    pub(crate) recv: Recv,
+    pub(crate) recvfrom: RecvFrom,
+    pub(crate) recvmsg: RecvMsg,
     pub(crate) epoll_ctl: EpollCtl,
 }
 
@@ -62,6 +72,11 @@ pub(crate) fn real() -> &'static Real {
             setsockopt: mem::transmute::<*mut c_void, SetOption>(next(c"setsockopt")),
             sendto: mem::transmute::<*mut c_void, SendTo>(next(c"sendto")),
             sendmsg: mem::transmute::<*mut c_void, SendMsg>(next(c"sendmsg")),
+            read: mem::transmute::<*mut c_void, Read>(next(c"read")),
+            readv: mem::transmute::<*mut c_void, ReadV>(next(c"readv")),
+            recv: mem::transmute::<*mut c_void, Recv>(next(c"recv")),
+            recvfrom: mem::transmute::<*mut c_void, RecvFrom>(next(c"recvfrom")),
+            recvmsg: mem::transmute::<*mut c_void, RecvMsg>(next(c"recvmsg")),
             epoll_ctl: mem::transmute::<*mut c_void, EpollCtl>(next(c"epoll_ctl")),
         }
     })

@@ -8,7 +8,8 @@ use std::{
 };
 
 use libc::{
-    AF_INET, AF_INET6, AF_UNIX, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, sockaddr_un, socklen_t,
+    AF_INET, AF_INET6, AF_UNIX, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, sockaddr_un,
+    socklen_t,
 };
 
 use crate::real::{Errno, real};

@@ -8,7 +8,10 @@ use std::{
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 
-use crate::{calls::option, real::{Errno, real}};
+use crate::{
+    calls::option,
+    real::{Errno, real},
+};
 
 /// By socket and epoll instance, what is watched. Only stream sockets that are not connected stand here, as they alone can be replaced.
 static WATCHED: Mutex<BTreeMap<(c_int, c_int), (u32, u64)>> = Mutex::new(BTreeMap::new());
