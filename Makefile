@@ -10,16 +10,22 @@ ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
 SOCKETS := $(dir $(BIN))libevenkeel_sockets.so
 NOTICES := $(dir $(BIN))THIRD-PARTY-NOTICES
+# The C interface of link: programs are linked to the name with the interface's version (crates/faces/link-c/build.rs).
+LIBRARY := $(dir $(BIN))libevenkeel_link.so
+LINK_C := crates/faces/link-c
+LINK_VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
+LIBDIR ?= $(PREFIX)/lib
 DOC = $(DESTDIR)$(PREFIX)/share/doc/evenkeel
 DISSECTORS = $(DESTDIR)$(PREFIX)/share/evenkeel/wireshark
+EXAMPLES = $(DESTDIR)$(PREFIX)/share/evenkeel/link-c
 
 .PHONY: demo test fuzz build install uninstall bench setup setup-test fmt lint clean
 
 demo: build ## Flood a lab, spread the load, capture it; writes a page with the charts.
 	$(ROOT_DO) $(BIN) demo
 
-build: setup ## The release binary.
-	$(CARGO) build --release --locked -p evenkeel -p link-sockets
+build: setup ## The release binary, and the libraries of link.
+	$(CARGO) build --release --locked -p evenkeel -p link-c -p link-sockets
 	@PATH="$(HOME)/.cargo/bin:$$PATH" tools/notices > $(NOTICES)
 
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
@@ -32,11 +38,18 @@ fuzz: ## The shield's parser and file of rules, the frames and nodes of link, SE
 	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
-install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(SOCKETS)),$(wildcard $(NOTICES))),,build) ## Binary, library of link run, man pages, completions, Wireshark's dissector and licences under PREFIX.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(LIBRARY)),$(wildcard $(SOCKETS)),$(wildcard $(NOTICES))),,build) ## Binary, libraries, header for C, man pages, completions, Wireshark's dissector and licences under PREFIX.
 	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
 	install -D -m 644 $(SOCKETS) "$(DESTDIR)$(PREFIX)/lib/evenkeel/$(notdir $(SOCKETS))"
 	install -D -m 644 -t "$(DOC)" $(NOTICES) LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$(DISSECTORS)" share/wireshark/evenkeel-link.lua
+	install -D -m 755 $(LIBRARY) "$(DESTDIR)$(LIBDIR)/libevenkeel_link.so.0"
+	ln -sf libevenkeel_link.so.0 "$(DESTDIR)$(LIBDIR)/libevenkeel_link.so"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/include" $(LINK_C)/include/evenkeel_link.h
+	install -D -m 644 -t "$(EXAMPLES)" $(LINK_C)/examples/*.c
+	mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(LINK_VERSION)|' $(LINK_C)/evenkeel-link.pc.in > "$(DESTDIR)$(LIBDIR)/pkgconfig/evenkeel-link.pc"
+	$(if $(DESTDIR),,/sbin/ldconfig 2>/dev/null || echo "programs find the library once root has run ldconfig, or by LD_LIBRARY_PATH=$(LIBDIR)" >&2)
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(BIN) man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
@@ -50,7 +63,9 @@ uninstall: ## Takes away what install put there.
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
-	rm -rf "$(DOC)" "$(DISSECTORS)"
+	rm -f "$(DESTDIR)$(LIBDIR)"/libevenkeel_link.so "$(DESTDIR)$(LIBDIR)"/libevenkeel_link.so.0 "$(DESTDIR)$(LIBDIR)/pkgconfig/evenkeel-link.pc" \
+	  "$(DESTDIR)$(PREFIX)/include/evenkeel_link.h"
+	rm -rf "$(DOC)" "$(DISSECTORS)" "$(EXAMPLES)"
 	rmdir "$(DESTDIR)$(PREFIX)/lib/evenkeel" "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
 
 bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
