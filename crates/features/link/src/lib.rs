@@ -3,6 +3,7 @@
 //! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
 //! - [`bench`] measures them beside UDP, TCP and bare frames.
+//! - [`speedup`] measures what communication costs as nodes are added.
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
 
 pub mod bench;
@@ -15,6 +16,7 @@ mod error;
 mod pings;
 mod ports;
 mod raw;
+pub mod speedup;
 
 pub use self::{
     broker::{Paths, Receive},
