@@ -4,6 +4,7 @@ mod bench;
 mod copy;
 mod ping;
 mod serve;
+mod speedup;
 
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,7 @@ enum Action {
     Ping(ping::PingArgs),
     Copy(copy::CopyArgs),
     Bench(bench::BenchArgs),
+    Speedup(speedup::SpeedupArgs),
     Stop(StopArgs),
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
         Action::Bench(args) => return bench::run(args),
+        Action::Speedup(args) => return speedup::run(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Copy(args) => copy::run(args),
