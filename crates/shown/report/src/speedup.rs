@@ -13,6 +13,8 @@ pub(crate) const EMULATED: &str =
 /// The columns of the points.
 pub(crate) const POINTS: [&str; 8] =
     ["OVER", ">NODES", ">STEP", ">EXCHANGE", ">OF TCP", ">SPEED-UP", ">MODEL", ">RESIDUAL"];
+/// Unknowns of the model: as many points lie on it, whatever they are.
+const UNKNOWNS: usize = 3;
 const NONE: &str = "\u{2013}";
 
 /// A run as text.
@@ -55,10 +57,11 @@ pub(crate) fn exchanges(run: &LinkSpeedup) -> Vec<Exchange> {
 
 /// An exchange as a heading.
 pub(crate) fn title(exchange: Exchange, bytes: u32) -> String {
+    let unit = if bytes == 1 { "byte" } else { "bytes" };
     let bytes = units::grouped(u64::from(bytes));
     match exchange {
-        Exchange::AllReduce => format!("All-reduce, {bytes} bytes from each node to each other one"),
-        Exchange::Neighbour => format!("Nearest neighbours, {bytes} bytes to both sides in a ring"),
+        Exchange::AllReduce => format!("All-reduce, {bytes} {unit} from each node to each other one"),
+        Exchange::Neighbour => format!("Nearest neighbours, {bytes} {unit} to both sides in a ring"),
     }
 }
 
@@ -115,6 +118,11 @@ pub(crate) fn remark(series: &Series) -> Option<String> {
         let residuals = residuals.collect::<Vec<_>>().join(", ");
         let n = fitting.estimate.n;
         return Some(format!("{who}: {misfit}. n is {:.1e} to {:.1e} (95 %). Residuals: {residuals}.", n.low, n.high));
+    }
+    if series.points.len() <= UNKNOWNS {
+        return Some(format!(
+            "{who}: three numbers of nodes give the three unknowns exactly, so residuals of 0 do not say that the model fits. Measure more."
+        ));
     }
     let most = series.points.iter().map(|point| f64::from(point.nodes)).fold(0.0, f64::max);
     if fitting.estimate.n.low <= 0.0 {

@@ -126,6 +126,17 @@ fn a_model_that_does_not_fit_is_said_with_its_residuals() {
 }
 
 #[test]
+fn three_points_say_nothing_of_the_model() {
+    let mut run = run();
+    assert!(!speedup_text(&run, Look::plain(200)).contains("three unknowns exactly"));
+    run.series[0].points.truncate(3);
+    assert!(
+        speedup_text(&run, Look::plain(200))
+            .contains("all-reduce over link: three numbers of nodes give the three unknowns exactly")
+    );
+}
+
+#[test]
 fn what_a_run_says_cannot_become_markup() {
     let mut run = run();
     run.machine.hostname = "<script>alert(1)</script>".into();

@@ -1,6 +1,7 @@
 //! Does the turns, round by round: in each every number of nodes, exchange and carrier has its turn. Then fits the model.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -60,7 +61,9 @@ impl Cluster {
             let done = done.clone();
             scope.spawn(move || {
                 while let Ok(task) = given.recv() {
-                    let worked = work(&mut *mesh, me, &task, halt);
+                    // A panic that nobody heard of would leave the others, and who waits for all, without an end.
+                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut *mesh, me, &task, halt)))
+                        .unwrap_or(Err(SpeedupError::Panicked));
                     if worked.is_err() {
                         halt.failed.store(true, Ordering::Relaxed);
                     }

@@ -47,16 +47,20 @@ const CARRIERS: [(&str, &str, &[By]); 3] = [
 /// which it makes and removes: they share its CPUs, so computing is emulated by waiting. Run it on a machine that serves nobody.
 #[derive(Debug, Args)]
 pub(super) struct SpeedupArgs {
-    /// A first look: 1, 2, 4 and 8 nodes, 5 rounds of 5 steps.
+    /// A first look: 1, 2, 4, 8 nodes, 5 rounds.
     #[arg(long, help_heading = "Measurements")]
     quick: bool,
-    /// Numbers of nodes, from 1 to 8, three or more of them [default: 1,2,3,4,5,6,7,8].
+    /// Three or more numbers of nodes [default: 1 to 8].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number::<u32>("numbers of nodes", "1,2,4,8", 1..=NODES_MAX), help_heading = "Measurements")]
     nodes: Vec<u32>,
-    /// Computing of a step on one node, 1ms to 1s.
+    /// Computing of a step on one node.
+    ///
+    /// 1ms to 1s. It is a wait; what can be divided of it is divided by the number of nodes.
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = within("1ms", "1s"), help_heading = "Measurements")]
     step: Duration,
-    /// Share of a step that cannot be divided, such as 5% or 0.05.
+    /// Share that is not divided.
+    ///
+    /// From 0 to below 1, such as 5% or 0.05.
     #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share, help_heading = "Measurements")]
     serial: f64,
     /// Exchange after each step.
@@ -65,15 +69,21 @@ pub(super) struct SpeedupArgs {
     /// Carrier of the messages.
     #[arg(long, value_name = "CARRIER", default_value = "both", value_parser = words(&CARRIERS), help_heading = "Measurements")]
     carrier: &'static [By],
-    /// Bytes that a node sends to each that it exchanges with, 1 to 262144.
+    /// Bytes that one node sends another.
+    ///
+    /// 1 to 262144, in each step to each node that it exchanges with.
     #[arg(long, value_name = "BYTES", default_value = "8192", value_parser = number::<u32>("a number of bytes", "8192", 1..=BYTES_MAX), help_heading = "Measurements")]
     size: u32,
-    /// Rounds, 3 to 1000. The intervals come from what differs between them [default: 20].
+    /// Rounds, 3 to 1000 [default: 20].
+    ///
+    /// The intervals come from what differs between them.
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rounds", "20", 3..=1000), help_heading = "Measurements")]
     repeats: Option<u32>,
-    /// Steps of each number of nodes in a round, 1 to 1000 [default: 10].
+    /// Steps of a turn, 1 to 1000 [default: 10].
+    ///
+    /// In each round every number of nodes, exchange and carrier has a turn.
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of steps", "10", 1..=1000), help_heading = "Measurements")]
-    steps: Option<u32>,
+    count: Option<u32>,
     /// Write a page with the charts.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
@@ -100,7 +110,7 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         carriers: args.carrier.to_vec(),
         bytes: args.size,
         rounds: args.repeats.unwrap_or(rounds),
-        steps: args.steps.unwrap_or(steps),
+        steps: args.count.unwrap_or(steps),
     })?;
     privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
     let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
