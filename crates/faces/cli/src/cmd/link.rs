@@ -5,6 +5,7 @@ mod copy;
 mod ping;
 mod run;
 mod serve;
+mod speedup;
 
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ enum Action {
     Copy(copy::CopyArgs),
     Run(run::RunArgs),
     Bench(bench::BenchArgs),
+    Speedup(speedup::SpeedupArgs),
     Stop(StopArgs),
 }
 
@@ -81,6 +83,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
         Action::Bench(args) => return bench::run(args),
+        Action::Speedup(args) => return speedup::run(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Copy(args) => copy::run(args),
