@@ -16,7 +16,7 @@ fn a_short_run_measures_each_row_and_writes_a_page() {
     ended(&ran, 0);
     let run = json(&ran);
     assert_eq!(run["schema"], "evenkeel.link.bench/1");
-    for by in ["link", "link-sockets", "packet", "udp", "tcp"] {
+    for by in ["link", "link-sockets", "packet", "udp", "tcp", "broker"] {
         let rows = run["pings"].as_array().unwrap().iter().filter(|row| row["by"] == by);
         let rows: Vec<_> = rows.collect();
         assert!(!rows.is_empty(), "{by}");

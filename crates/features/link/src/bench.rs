@@ -12,6 +12,7 @@
 //! A further way is a [`Way`], an end of its own and its places in [`Plan::new`].
 
 mod bed;
+mod brokered;
 mod bulk;
 mod carry;
 mod end;

@@ -9,7 +9,7 @@ use super::BenchError;
 
 /// The addresses of both ends.
 pub(super) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
-const PREFIX_LEN: u8 = 24;
+pub(super) const PREFIX_LEN: u8 = 24;
 /// What segments, and what joins segments.
 const OFFLOADS: [&str; 3] = ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"];
 

@@ -14,6 +14,7 @@ use sys::affinity::pin_current_thread;
 use super::{
     BenchError,
     bed::Bed,
+    brokered::{Brokered, brokered},
     end::{End, LONG, Native, link},
     plan::Way,
     sockets::tcp,
@@ -69,10 +70,21 @@ impl Stream for TcpStream {
     }
 }
 
+impl Stream for Brokered {
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError> {
+        self.end.put(bytes)
+    }
+
+    fn take(&mut self, place: &mut [u8]) -> Result<usize, BenchError> {
+        Stream::take(&mut self.end, place)
+    }
+}
+
 /// Seconds that so many bytes take, until the other end has said that it has all.
 pub(super) fn transfer(bed: &Bed, way: Way, cpus: [u32; 2], bytes: u64) -> Result<f64, BenchError> {
     match way {
         Way::Link | Way::LinkSockets => between(link(bed, way, Receive::Polling, true)?, cpus, bytes),
+        Way::Broker => between(brokered(bed, Receive::Sleeping)?, cpus, bytes),
         Way::Tcp => match tcp(bed, Receive::Sleeping)? {
             Ok(ends) => between(ends, cpus, bytes),
             Err(_) => Err(BenchError::Silent("TCP")),

@@ -177,6 +177,7 @@ fn notes(plan: &Plan) -> Vec<String> {
         ),
         "AF_PACKET is without a protocol: it neither orders nor sends again, and cuts what is longer than a frame".into(),
         "link polls in its receive call; beside it stands TCP that is asked again and again without waiting".into(),
+        "By the broker: the TCP sockets of two programs as `evenkeel link run` makes them; both brokers run on the same CPUs as the ends".into(),
         "Beside a transfer: TCP fills the same link meanwhile, its ends on the same two CPUs".into(),
         "A transfer ends when the other end has said that it has all. It goes over link by a stream that polls, over TCP by calls that sleep".into(),
     ]

@@ -13,6 +13,7 @@ use wire::Mac;
 use super::{
     BenchError,
     bed::Bed,
+    brokered::brokered,
     plan::Way,
     sockets::{Datagrams, tcp},
 };
@@ -81,6 +82,7 @@ pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<
             Ok(ends) => ends.map(|end| Box::new(end) as Box<dyn End>),
             Err(why) => return Ok(Err(why)),
         },
+        Way::Broker => brokered(bed, receive)?.map(|end| Box::new(end) as Box<dyn End>),
         Way::Tcp => match tcp(bed, receive)? {
             Ok(ends) => ends.map(|end| Box::new(end) as Box<dyn End>),
             Err(why) => return Ok(Err(why)),

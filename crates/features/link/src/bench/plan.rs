@@ -33,11 +33,14 @@ pub enum Way {
     Udp,
     /// A TCP connection without Nagle's delay.
     Tcp,
+    /// TCP sockets of programs, whose bytes the brokers of both nodes carry over link.
+    Broker,
 }
 
 impl Way {
     /// All, as they are shown.
-    pub const ALL: [Self; 5] = [Self::Link, Self::LinkSockets, Self::Packet, Self::Udp, Self::Tcp];
+    pub const ALL: [Self; 6] =
+        [Self::Link, Self::LinkSockets, Self::Packet, Self::Udp, Self::Tcp, Self::Broker];
 
     /// Its name in a run.
     pub fn key(self) -> &'static str {
@@ -47,13 +50,14 @@ impl Way {
             Self::Packet => "packet",
             Self::Udp => "udp",
             Self::Tcp => "tcp",
+            Self::Broker => "broker",
         }
     }
 
     fn receives(self) -> &'static [Receive] {
         match self {
             Self::Link | Self::LinkSockets => &[Receive::Polling, Receive::Sleeping],
-            Self::Packet => &[Receive::Spinning, Receive::Sleeping],
+            Self::Packet | Self::Broker => &[Receive::Spinning, Receive::Sleeping],
             Self::Udp | Self::Tcp => &[Receive::Spinning, Receive::Polling, Receive::Sleeping],
         }
     }
@@ -67,6 +71,7 @@ impl fmt::Display for Way {
             Self::Packet => "AF_PACKET",
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
+            Self::Broker => "link run, by the broker",
         })
     }
 }
@@ -168,7 +173,7 @@ impl Plan {
             links.extend([Conditions { mtu: JUMBO, ..PLAIN }, Conditions { mtu: JUMBO, ..bare }]);
         }
         for conditions in links {
-            steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
+            steps.extend([Way::Link, Way::Broker, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
         }
         let swept = if asked.quick { &RMEM[2..] } else { &RMEM[..] };
         let narrow = |&bytes| Conditions { tcp_rmem: Some(bytes), ..PLAIN };
