@@ -106,6 +106,10 @@ pub(crate) fn model_rows(of: &[&Series]) -> Vec<Vec<String>> {
         }),
         row("best N", &|series| open(series, series.fitting.best_nodes, series.fitting.estimate.best_nodes, 1)),
         row("greatest S", &|series| open(series, series.fitting.greatest, series.fitting.estimate.greatest, 2)),
+        row("largest residual", &|series| {
+            let largest = series.points.iter().map(|point| point.residual.abs()).fold(0.0, f64::max);
+            Some(units::percent(largest))
+        }),
     ]
 }
 
