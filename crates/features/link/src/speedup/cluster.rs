@@ -111,7 +111,9 @@ mod tests {
     use crate::speedup::Asked;
 
     /// A node without a carrier: it does to a step what its test wants.
-    struct Made(fn(&[usize], Halt<'_>, &mut dyn FnMut(&[u8])) -> Result<(), SpeedupError>);
+    struct Made(Exchanged);
+
+    type Exchanged = fn(&[usize], Halt<'_>, &mut dyn FnMut(&[u8])) -> Result<(), SpeedupError>;
 
     impl Mesh for Made {
         fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
