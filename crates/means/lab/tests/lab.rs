@@ -44,6 +44,43 @@ fn two_hosts_talk_over_a_veth_and_vanish() {
 }
 
 #[test]
+fn hosts_on_a_bridge_talk_and_others_hear_nothing() {
+    if !privileged() {
+        return;
+    }
+    let lab = Lab::new("bridged").unwrap();
+    let hub = lab.namespace("hub").unwrap();
+    let addresses = [1, 2, 3].map(|last| Ipv4Addr::new(198, 18, 0, last));
+    let (mut hosts, mut ports) = (Vec::new(), Vec::new());
+    for (i, address) in addresses.into_iter().enumerate() {
+        let host = lab.namespace(&format!("host{i}")).unwrap();
+        let names = [lab.interface(&format!("a{i}")), lab.interface(&format!("p{i}"))];
+        let (end, port) = lab.veth((&host, &names[0]), (&hub, &names[1]), 1).unwrap();
+        host.add_address(&end.name, IpAddr::V4(address), 24).unwrap();
+        hosts.push((host, end));
+        ports.push(port);
+    }
+    let behind: Vec<_> = ports.iter().zip(&hosts).map(|(port, (_, end))| (port, end.mac)).collect();
+    lab.bridge(&hub, &lab.interface("br"), &behind).unwrap();
+    assert!(lab.bridge(&hub, &lab.interface("br"), &[]).is_err(), "there is one of that name");
+    let received = |i: usize| {
+        let path = format!("/sys/class/net/{}/statistics/rx_packets", hosts[i].1.name);
+        let text = hosts[i].0.run(|| fs::read_to_string(&path).unwrap()).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    hosts[0].0.add_neighbour(&hosts[0].1.name, IpAddr::V4(addresses[1]), hosts[1].1.mac).unwrap();
+    let server = hosts[1].0.run(|| UdpSocket::bind((addresses[1], 7)).unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let client = hosts[0].0.run(|| UdpSocket::bind((addresses[0], 0)).unwrap()).unwrap();
+    let before = received(2);
+    for _ in 0..10 {
+        client.send_to(b"even keel", (addresses[1], 7)).unwrap();
+        assert_eq!(server.recv_from(&mut [0; 64]).unwrap().0, 9);
+    }
+    assert_eq!(received(2), before, "no frame to the second host came to the third");
+}
+
+#[test]
 fn leftovers_of_a_dead_process_are_cleared_and_others_are_not() {
     if !privileged() {
         return;

@@ -31,7 +31,7 @@ pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
         let heads: Vec<String> = of.iter().map(|series| format!(">{}", carrier(&series.by).to_uppercase())).collect();
         let heads: Vec<&str> = [""].into_iter().chain(heads.iter().map(String::as_str)).collect();
         text += &look.table(&heads, model_rows(&of));
-        for remark in of.iter().filter_map(|series| remark(series)) {
+        for remark in of.iter().flat_map(|series| remarks(series)) {
             text.push('\n');
             text += &look.paragraph(&remark);
         }
@@ -80,7 +80,7 @@ pub(crate) fn cells(series: &Series, point: &Point) -> [String; 8] {
         point.exchange_over_tcp.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")),
         format!("{:.2}", point.speedup),
         format!("{:.2}", point.speedup * point.seconds / point.fitted_s),
-        format!("{:+.1} %", 100.0 * point.residual),
+        signed(point.residual),
     ]
 }
 
@@ -106,32 +106,43 @@ pub(crate) fn model_rows(of: &[&Series]) -> Vec<Vec<String>> {
         }),
         row("best N", &|series| open(series, series.fitting.best_nodes, series.fitting.estimate.best_nodes, 1)),
         row("greatest S", &|series| open(series, series.fitting.greatest, series.fitting.estimate.greatest, 2)),
+        row("largest residual", &|series| {
+            let largest = series.points.iter().map(|point| point.residual.abs()).fold(0.0, f64::max);
+            Some(units::percent(largest))
+        }),
     ]
 }
 
-/// What a reader must know of a model: that there is none, or that it extends beyond what was measured, or that n may be 0.
-pub(crate) fn remark(series: &Series) -> Option<String> {
+/// What a reader must know of a model: that there is none, that n may be 0, that it says more than was measured.
+pub(crate) fn remarks(series: &Series) -> Vec<String> {
     let who = format!("{} over {}", series.exchange.words(), carrier(&series.by));
-    let fitting = &series.fitting;
+    let (fitting, n) = (&series.fitting, series.fitting.estimate.n);
     if let Some(misfit) = &fitting.misfit {
-        let residuals = series.points.iter().map(|p| format!("N = {} {:+.1} %", p.nodes, 100.0 * p.residual));
+        let residuals = series.points.iter().map(|p| format!("N = {}: {}", p.nodes, signed(p.residual)));
         let residuals = residuals.collect::<Vec<_>>().join(", ");
-        let n = fitting.estimate.n;
-        return Some(format!("{who}: {misfit}. n is {:.1e} to {:.1e} (95 %). Residuals: {residuals}.", n.low, n.high));
-    }
-    if series.points.len() <= UNKNOWNS {
-        return Some(format!(
-            "{who}: three numbers of nodes give the three unknowns exactly, so residuals of 0 do not say that the model fits. Measure more."
-        ));
+        return vec![format!(
+            "{who}: {misfit}. n is {:.1e} to {:.1e} (95 %). Residuals: {residuals}. More rounds (--repeats) tell noise from a model that does not hold.",
+            n.low, n.high
+        )];
     }
     let most = series.points.iter().map(|point| f64::from(point.nodes)).fold(0.0, f64::max);
-    if fitting.estimate.n.low <= 0.0 {
-        return Some(format!("{who}: n cannot be told from 0, so there may be no best number of nodes."));
-    }
-    let best = fitting.best_nodes.filter(|&best| best > most)?;
-    Some(format!(
-        "{who}: the best number, {best:.1}, is beyond the {most:.0} nodes that were measured; the model alone says it."
-    ))
+    let beyond = fitting.best_nodes.filter(|&best| best > most);
+    let all = [
+        (series.points.len() <= UNKNOWNS).then(|| {
+            "three numbers of nodes give the three unknowns exactly, so residuals of 0 do not say that the model fits; measure more (--nodes)".to_owned()
+        }),
+        (n.low <= 0.0).then(|| "n cannot be told from 0, so there may be no best number of nodes".to_owned()),
+        beyond.map(|best| {
+            format!("the best number, {best:.1}, is beyond the {most:.0} nodes that were measured; the model alone says it")
+        }),
+    ];
+    all.into_iter().flatten().map(|remark| format!("{who}: {remark}.")).collect()
+}
+
+/// A share in percent with its sign; 0 has none.
+fn signed(share: f64) -> String {
+    let tenths = (1000.0 * share).round();
+    if tenths == 0.0 { "0.0 %".to_owned() } else { format!("{:+.1} %", tenths / 10.0) }
 }
 
 /// What a reader needs to judge the figures.

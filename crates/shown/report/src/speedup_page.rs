@@ -59,7 +59,7 @@ pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
             charts: charts(run, exchange, &of),
             carriers: of.iter().map(|series| figures::carrier(&series.by).to_owned()).collect(),
             model: figures::model_rows(&of),
-            remarks: of.iter().filter_map(|series| figures::remark(series)).collect(),
+            remarks: of.iter().flat_map(|series| figures::remarks(series)).collect(),
             points: of.iter().flat_map(|s| s.points.iter().map(|point| figures::cells(s, point))).collect(),
         }
     };

@@ -120,7 +120,7 @@ fn a_model_that_does_not_fit_is_said_with_its_residuals() {
     let run = misfitting();
     for shown in [speedup_page(&run).unwrap(), speedup_text(&run, Look::plain(400))] {
         assert!(shown.contains("the model does not fit") && shown.contains("no fit"));
-        assert!(shown.contains("N = 4 +2.0 %"), "{shown}");
+        assert!(shown.contains("N = 4: +2.0 %"), "{shown}");
     }
     page::stands_alone(&speedup_page(&run).unwrap(), &["nodes-near", "times-near"]);
 }

@@ -1,14 +1,9 @@
 //! Does the turns, round by round: in each every number of nodes, exchange and carrier has its turn. Then fits the model.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread::{self, Scope},
-    time::{Duration, Instant},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
 };
 
 use model::{
@@ -23,92 +18,12 @@ use rig::{
 use super::{
     SpeedupError,
     bed::Bed,
+    cluster::{Cluster, Step},
     mesh::{Halt, Mesh},
     native,
-    node::{Task, Took, work},
     plan::{By, Plan, Turn},
     tcp,
 };
-
-/// All nodes of a turn begin so long after they were told.
-const AHEAD: Duration = Duration::from_millis(2);
-
-/// Seconds of a step of a turn: all of it, and what is no wait for computing.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    seconds: f64,
-    exchange_s: f64,
-}
-
-/// The nodes of a carrier, each in a thread that waits for turns. The threads end when it is dropped.
-struct Cluster {
-    by: By,
-    tasks: Vec<Sender<Task>>,
-    took: Receiver<Result<Took, SpeedupError>>,
-}
-
-impl Cluster {
-    fn start<'scope, 'env>(
-        scope: &'scope Scope<'scope, 'env>,
-        by: By,
-        nodes: Vec<Box<dyn Mesh>>,
-        halt: Halt<'env>,
-    ) -> Self {
-        let (done, took) = channel();
-        let mut tasks = Vec::new();
-        for (me, mut mesh) in (0_u32..).zip(nodes) {
-            let (task, given) = channel::<Task>();
-            let done = done.clone();
-            scope.spawn(move || {
-                while let Ok(task) = given.recv() {
-                    // A panic that nobody heard of would leave the others, and who waits for all, without an end.
-                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut *mesh, me, &task, halt)))
-                        .unwrap_or(Err(SpeedupError::Panicked));
-                    if worked.is_err() {
-                        halt.failed.store(true, Ordering::Relaxed);
-                    }
-                    // Who gave the turn may be gone.
-                    let _ = done.send(worked);
-                }
-            });
-            tasks.push(task);
-        }
-        Self { by, tasks, took }
-    }
-
-    /// Does a turn.
-    fn turn(&self, plan: &Plan, turn: Turn) -> Result<Step, SpeedupError> {
-        let start = Instant::now() + AHEAD;
-        let task = Task {
-            turn,
-            steps: plan.asked.steps,
-            bytes: plan.asked.bytes,
-            computing: plan.computing(turn.nodes),
-            start,
-            quiet: Arc::new(AtomicU32::new(0)),
-        };
-        for node in &self.tasks[..turn.nodes as usize] {
-            node.send(task.clone()).map_err(|_| SpeedupError::Panicked)?;
-        }
-        let (mut all, mut failed) = (Vec::new(), None);
-        for _ in 0..turn.nodes {
-            match self.took.recv().map_err(|_| SpeedupError::Panicked)? {
-                Ok(took) => all.push(took),
-                // Those that a failure of another one stopped say less than this.
-                Err(error) if matches!(failed, None | Some(SpeedupError::Stopped)) => failed = Some(error),
-                Err(_) => {}
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let steps = f64::from(plan.asked.steps);
-        let last = all.iter().map(|took| took.end).max().unwrap_or(start);
-        let computed: f64 = all.iter().map(|took| took.computed.as_secs_f64()).sum();
-        let seconds = last.duration_since(start).as_secs_f64() / steps;
-        Ok(Step { seconds, exchange_s: (seconds - computed / f64::from(turn.nodes) / steps).max(0.0) })
-    }
-}
 
 /// Does what was planned; nothing if it was stopped.
 ///

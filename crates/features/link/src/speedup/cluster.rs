@@ -1,0 +1,192 @@
+//! The nodes of a carrier, each in a thread of its own.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::Scope,
+    time::{Duration, Instant},
+};
+
+use super::{
+    SpeedupError,
+    mesh::{Halt, Mesh},
+    node::{Task, Took, work},
+    plan::{By, Plan, Turn},
+};
+
+/// All nodes of a turn begin so long after they were told.
+const AHEAD: Duration = Duration::from_millis(2);
+
+/// Seconds of a step of a turn: all of it, and what is no wait for computing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) seconds: f64,
+    pub(super) exchange_s: f64,
+}
+
+/// The nodes of a carrier, each in a thread that waits for turns. The threads end when it is dropped.
+pub(super) struct Cluster {
+    pub(super) by: By,
+    tasks: Vec<Sender<Task>>,
+    took: Receiver<Result<Took, SpeedupError>>,
+}
+
+impl Cluster {
+    pub(super) fn start<'scope, 'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        by: By,
+        nodes: Vec<Box<dyn Mesh>>,
+        halt: Halt<'env>,
+    ) -> Self {
+        let (done, took) = channel();
+        let mut tasks = Vec::new();
+        for (me, mut mesh) in (0_u32..).zip(nodes) {
+            let (task, given) = channel::<Task>();
+            let done = done.clone();
+            scope.spawn(move || {
+                while let Ok(task) = given.recv() {
+                    // A panic that nobody heard of would leave the others, and who waits for all, without an end.
+                    let worked = catch_unwind(AssertUnwindSafe(|| work(&mut *mesh, me, &task, halt)))
+                        .unwrap_or(Err(SpeedupError::Panicked));
+                    if worked.is_err() {
+                        halt.failed.store(true, Ordering::Relaxed);
+                    }
+                    // Who gave the turn may be gone.
+                    let _ = done.send(worked);
+                }
+            });
+            tasks.push(task);
+        }
+        Self { by, tasks, took }
+    }
+
+    /// Does a turn.
+    ///
+    /// # Errors
+    /// The first that a node had by itself; [`SpeedupError::Stopped`] if the user ended all.
+    pub(super) fn turn(&self, plan: &Plan, turn: Turn) -> Result<Step, SpeedupError> {
+        let start = Instant::now() + AHEAD;
+        let task = Task {
+            turn,
+            steps: plan.asked.steps,
+            bytes: plan.asked.bytes,
+            computing: plan.computing(turn.nodes),
+            start,
+            quiet: Arc::new(AtomicU32::new(0)),
+        };
+        for node in &self.tasks[..turn.nodes as usize] {
+            node.send(task.clone()).map_err(|_| SpeedupError::Panicked)?;
+        }
+        let (mut all, mut failed) = (Vec::new(), None);
+        for _ in 0..turn.nodes {
+            match self.took.recv().map_err(|_| SpeedupError::Panicked)? {
+                Ok(took) => all.push(took),
+                // Those that a failure of another one stopped say less than this.
+                Err(error) if matches!(failed, None | Some(SpeedupError::Stopped)) => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let steps = f64::from(plan.asked.steps);
+        let last = all.iter().map(|took| took.end).max().unwrap_or(start);
+        let computed: f64 = all.iter().map(|took| took.computed.as_secs_f64()).sum();
+        let seconds = last.duration_since(start).as_secs_f64() / steps;
+        Ok(Step { seconds, exchange_s: (seconds - computed / f64::from(turn.nodes) / steps).max(0.0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::AtomicBool, thread};
+
+    use model::speedup::Exchange;
+
+    use super::*;
+    use crate::speedup::Asked;
+
+    /// A node without a carrier: it does to a step what its test wants.
+    struct Made(Exchanged);
+
+    type Exchanged = fn(&[usize], Halt<'_>, &mut dyn FnMut(&[u8])) -> Result<(), SpeedupError>;
+
+    impl Mesh for Made {
+        fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
+            thread::sleep(until.saturating_duration_since(Instant::now()));
+            Ok(())
+        }
+
+        fn exchange(
+            &mut self,
+            peers: &[usize],
+            _: &[u8],
+            halt: Halt<'_>,
+            on: &mut dyn FnMut(&[u8]),
+        ) -> Result<(), SpeedupError> {
+            self.0(peers, halt, on)
+        }
+
+        fn settle(&mut self, _: &AtomicU32, _: u32, _: Halt<'_>) -> Result<(), SpeedupError> {
+            Ok(())
+        }
+    }
+
+    /// Waits for what never comes.
+    fn waits(_: &[usize], halt: Halt<'_>, _: &mut dyn FnMut(&[u8])) -> Result<(), SpeedupError> {
+        let began = Instant::now();
+        loop {
+            halt.look(began, "made up")?;
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A turn of three nodes of which the last is this one.
+    fn turn(last: Made, stop: bool) -> Result<Step, SpeedupError> {
+        let asked = Asked {
+            nodes: vec![1, 2, 3],
+            step: Duration::from_millis(1),
+            serial_share: 0.0,
+            exchanges: vec![Exchange::AllReduce],
+            carriers: vec![By::Link],
+            bytes: 4,
+            rounds: 1,
+            steps: 2,
+        };
+        let plan = Plan::new(asked)?;
+        let (stop, failed) = (AtomicBool::new(stop), AtomicBool::new(false));
+        let nodes: Vec<Box<dyn Mesh>> = vec![Box::new(Made(waits)), Box::new(Made(waits)), Box::new(last)];
+        thread::scope(|scope| {
+            let cluster = Cluster::start(scope, By::Link, nodes, Halt { stop: &stop, failed: &failed });
+            cluster.turn(&plan, Turn { by: By::Link, exchange: Exchange::AllReduce, nodes: 3 })
+        })
+    }
+
+    #[test]
+    fn the_failure_of_one_node_ends_all_and_is_the_one_that_is_told() {
+        let began = Instant::now();
+        let found = turn(Made(|_, _, _| Err(SpeedupError::Closed("made up"))), false);
+        assert!(matches!(found, Err(SpeedupError::Closed("made up"))), "{found:?}");
+        let found = turn(Made(|_, _, _| panic!("made up")), false);
+        assert!(matches!(found, Err(SpeedupError::Panicked)), "{found:?}");
+        let found = turn(
+            Made(|peers, _, on| {
+                peers.iter().for_each(|_| on(&[9, 9, 9, 9]));
+                Ok(())
+            }),
+            false,
+        );
+        assert!(matches!(found, Err(SpeedupError::Changed { by: "link", node: 3, step: 0 })), "{found:?}");
+        assert!(began.elapsed() < crate::speedup::mesh::LONG, "nobody waits for a node that is gone");
+    }
+
+    #[test]
+    fn nodes_end_when_the_user_wants_no_more() {
+        let found = turn(Made(waits), true);
+        assert!(matches!(found, Err(SpeedupError::Stopped)), "{found:?}");
+    }
+}
