@@ -130,3 +130,16 @@ fn an_epoll_of_others_holds_the_descriptor() {
     }
     assert_eq!(wait(50), None, "what was taken in does not wake again");
 }
+
+#[test]
+fn an_interface_that_goes_down_wakes_and_is_told() {
+    for (tag, ring) in [("linkfd", false), ("linkfg", true)] {
+        let Some((_bed, [left, _right])) = Bed::pair(tag) else { return };
+        let mut a = node(&left, ring);
+        assert!(a.arm().unwrap());
+        left.link_set("down");
+        assert!(is_readable(&mut a, MISSED_MS));
+        let told = a.turn().unwrap_err();
+        assert!(told.to_string().contains("down"), "{told}");
+    }
+}
