@@ -37,8 +37,10 @@ fn sleep_and_turn(engine: &mut Engine<Raw>) {
 }
 
 fn accepted(engine: &mut Engine<Raw>) -> Handle {
+    let began = Instant::now();
     loop {
         sleep_and_turn(engine);
+        assert!(began.elapsed() < WAIT_TIMEOUT, "nobody connects");
         if let Some(peer) = engine.accept(PORT) {
             return peer;
         }
