@@ -8,6 +8,7 @@ SHELL := /bin/bash
 CARGO := PATH="$(HOME)/.cargo/bin:$$PATH" cargo
 ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
+SOCKETS := $(dir $(BIN))libevenkeel_sockets.so
 NOTICES := $(dir $(BIN))THIRD-PARTY-NOTICES
 # The C interface of link: programs are linked to the name with the interface's version (crates/faces/link-c/build.rs).
 LIBRARY := $(dir $(BIN))libevenkeel_link.so
@@ -23,8 +24,8 @@ EXAMPLES = $(DESTDIR)$(PREFIX)/share/evenkeel/link-c
 demo: build ## Flood a lab, spread the load, capture it; writes a page with the charts.
 	$(ROOT_DO) $(BIN) demo
 
-build: setup ## The release binary, and the library of link for C.
-	$(CARGO) build --release --locked -p evenkeel -p link-c
+build: setup ## The release binary, and the libraries of link.
+	$(CARGO) build --release --locked -p evenkeel -p link-c -p link-sockets
 	@PATH="$(HOME)/.cargo/bin:$$PATH" tools/notices > $(NOTICES)
 
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
@@ -37,8 +38,9 @@ fuzz: ## The shield's parser and file of rules, the frames and nodes of link, SE
 	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
-install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(LIBRARY)),$(wildcard $(NOTICES))),,build) ## Binary, library and header for C, man pages, completions, Wireshark's dissector and licences under PREFIX.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(LIBRARY)),$(wildcard $(SOCKETS)),$(wildcard $(NOTICES))),,build) ## Binary, libraries, header for C, man pages, completions, Wireshark's dissector and licences under PREFIX.
 	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
+	install -D -m 644 $(SOCKETS) "$(DESTDIR)$(PREFIX)/lib/evenkeel/$(notdir $(SOCKETS))"
 	install -D -m 644 -t "$(DOC)" $(NOTICES) LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$(DISSECTORS)" share/wireshark/evenkeel-link.lua
 	install -D -m 755 $(LIBRARY) "$(DESTDIR)$(LIBDIR)/libevenkeel_link.so.0"
@@ -57,14 +59,14 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(LIBRARY)),$(wil
 	$(BIN) completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
 
 uninstall: ## Takes away what install put there.
-	rm -f "$(DESTDIR)$(PREFIX)/bin/evenkeel" "$(DESTDIR)$(PREFIX)"/share/man/man1/evenkeel*.1 \
+	rm -f "$(DESTDIR)$(PREFIX)/bin/evenkeel" "$(DESTDIR)$(PREFIX)/lib/evenkeel/$(notdir $(SOCKETS))" "$(DESTDIR)$(PREFIX)"/share/man/man1/evenkeel*.1 \
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)"/libevenkeel_link.so "$(DESTDIR)$(LIBDIR)"/libevenkeel_link.so.0 "$(DESTDIR)$(LIBDIR)/pkgconfig/evenkeel-link.pc" \
 	  "$(DESTDIR)$(PREFIX)/include/evenkeel_link.h"
 	rm -rf "$(DOC)" "$(DISSECTORS)" "$(EXAMPLES)"
-	rmdir "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
+	rmdir "$(DESTDIR)$(PREFIX)/lib/evenkeel" "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
 
 bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
 	tools/setup bench

@@ -76,6 +76,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "link nodes" => Run("link nodes lo"),
         "link ping" => Run("link ping ek-none"),
         "link copy" => Run("link copy FOLDER/rules.toml ek-none:x"),
+        "link speedup" => Run("link speedup --nodes 1,2,3 --step 1ms --repeats 3 --count 1"),
         "link stop" => Run("link stop"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),

@@ -1,7 +1,7 @@
 //! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs, io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
@@ -27,8 +27,15 @@ use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
 use sys::owner::trusted_folder;
 use transport::{NodeCounts, VERSION};
+use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, pings::Pings, ports::Ports};
+use crate::{
+    Engine, LinkError, Raw, Wire,
+    engine::SLOTS,
+    pings::Pings,
+    ports::Ports,
+    sockets::{Known, Listening},
+};
 
 /// Programs of a group have to come to a socket in it, which /run/evenkeel does not allow: that is root's alone.
 const RUN: &str = "/run/evenkeel-link";
@@ -89,6 +96,21 @@ impl Paths {
         self.0.join("control")
     }
 
+    /// Where the sides of TCP programs ask.
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.0.join("sockets")
+    }
+
+    /// The prefixes whose connections link carries.
+    pub(crate) fn cluster(&self) -> PathBuf {
+        self.0.join("cluster")
+    }
+
+    /// The TCP sockets that listen for them.
+    pub(crate) fn listening(&self) -> PathBuf {
+        self.0.join("listening")
+    }
+
     /// Where programs ask for ports.
     pub(crate) fn claims(&self) -> PathBuf {
         self.0.join("claims")
@@ -117,7 +139,8 @@ impl Paths {
     fn clear_dead(&self) {
         let entries = fs::read_dir(RUN).into_iter().flatten().flatten().map(|entry| Self(entry.path()));
         let is_old = |paths: &Self| {
-            let made = fs::metadata(paths.0.join("lock")).and_then(|lock| lock.modified());
+            let made = |file: PathBuf| fs::metadata(file).and_then(|file| file.modified());
+            let made = made(paths.0.join("lock")).or_else(|_| made(paths.listening()));
             made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT))
         };
         for paths in entries.filter(|paths| paths != self && is_old(paths)) {
@@ -136,7 +159,12 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for file in ["control", "claims", "lock"] {
+        let mut files = vec!["control", "claims", "sockets", "cluster", "lock"];
+        // Programs that listen go on, and the next broker has to know them.
+        if !Listening::read(self.paths.listening()).is_held() {
+            files.push("listening");
+        }
+        for file in files {
             // What is not there any more need not go.
             let _ = fs::remove_file(self.paths.0.join(file));
         }
@@ -214,6 +242,7 @@ pub struct Broker {
     /// What was told of already.
     told: BTreeSet<String>,
     pings: Pings,
+    known: Known,
 }
 
 impl Broker {
@@ -241,7 +270,13 @@ impl Broker {
             began,
             told: BTreeSet::new(),
             pings: Pings::default(),
+            known: Known::default(),
         })
+    }
+
+    /// What it shares with the carrier of the sockets of programs ([`crate::sockets::Sockets`]).
+    pub fn known(&self) -> Known {
+        self.known.clone()
     }
 
     /// How frames come to programs, in words.
@@ -269,6 +304,7 @@ impl Broker {
             self.pings.turn(&mut self.engine);
             // However many frames come.
             if known.is_none_or(|at| at.elapsed() >= TURN) {
+                self.known.lock().nodes = names(&self.engine);
                 self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
                 known = Some(Instant::now());
             }
@@ -325,6 +361,7 @@ impl Broker {
     }
 
     fn status(&self) -> LinkStatus {
+        let (connections, over_tcp) = self.known.told();
         LinkStatus {
             node: self.settings.name.clone(),
             interface: self.wire.interface.clone(),
@@ -334,6 +371,8 @@ impl Broker {
             carried: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
+            connections,
+            over_tcp,
             same_name: self.same_name(),
             other_versions: self
                 .engine
@@ -378,6 +417,11 @@ fn delivery(counts: LinkCounts) -> LinkDelivery {
 fn refused(counts: NodeCounts) -> LinkRefused {
     let NodeCounts { short, version, kind, checksum, unknown, refused, busy, .. } = counts;
     LinkRefused { short, version, kind, checksum, unknown, refused, busy }
+}
+
+fn names(engine: &Engine<Raw>) -> HashMap<Mac, String> {
+    let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
+    heard.map(|(&at, peer)| (at, peer.name.clone())).collect()
 }
 
 /// The nodes that said hello, by name; those alone that did within `within`.

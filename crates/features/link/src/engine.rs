@@ -101,6 +101,11 @@ impl<C: Carrier> Engine<C> {
         Ok(arrived)
     }
 
+    /// Nothing is under way and nothing is owed: until something arrives or is sent there is no reason for a turn.
+    pub fn is_quiet(&self) -> bool {
+        self.node.due().is_none()
+    }
+
     #[inline]
     fn emit(&mut self, now: Nanos) -> Result<(), LinkError> {
         while let Some((to, head, payload)) = self.node.poll(now) {

@@ -30,6 +30,10 @@ pub enum LinkError {
     Ended(Reason),
     #[error("no broker serves in this network namespace: start one with `evenkeel link serve INTERFACE`")]
     NoBroker,
+    #[error(
+        "no broker of this network namespace serves a cluster: start one with `evenkeel link serve INTERFACE --cluster PREFIX`"
+    )]
+    NoCluster,
     #[error("a broker serves in this network namespace already, as process {pid}: `evenkeel link stop` ends it")]
     Serves { pid: String },
     #[error("the broker refuses: {why}")]
@@ -52,6 +56,8 @@ pub enum LinkError {
     NoNode { name: String },
     #[error("two nodes are called {name}, at {addresses}: name one by its address")]
     TwoNodes { name: String, addresses: String },
+    #[error("cannot carry the cluster {prefix} on this interface: {why}")]
+    Cluster { prefix: String, why: String },
     #[error("all connections are in use")]
     Full,
     #[error("somebody listens on port {0} of this node already")]
@@ -67,9 +73,11 @@ impl Classified for LinkError {
             Self::Xdp(e) => e.class(),
             Self::NotEthernet { .. }
             | Self::Mtu { .. }
+            | Self::Cluster { .. }
             | Self::Full
             | Self::Listens(_)
             | Self::NoBroker
+            | Self::NoCluster
             | Self::NotTaken { .. }
             | Self::NoFolder { .. }
             | Self::Ended(_)

@@ -3,7 +3,9 @@
 //! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
 //! - [`bench`] measures them beside UDP, TCP and bare frames.
+//! - [`speedup`] measures what communication costs as nodes are added.
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
+//! - [`sockets`] carry the TCP connections of programs that know nothing of link.
 
 pub mod bench;
 pub mod broker;
@@ -15,6 +17,8 @@ mod error;
 mod pings;
 mod ports;
 mod raw;
+pub mod sockets;
+pub mod speedup;
 
 pub use self::{
     broker::{Paths, Receive},

@@ -22,6 +22,8 @@ use crate::{
 
 /// Ports that a program connects from.
 const BLOCK: u16 = 64;
+/// Blocks that the broker has for the sockets of programs, before all others.
+const OWN: u16 = 16;
 /// The first of them all.
 const FIRST: u16 = *transport::FREE_PORTS.start();
 /// Bytes of the ring that a program's frames wait in.
@@ -46,6 +48,8 @@ pub(crate) struct Ports {
 struct Taken {
     /// Blocks that nobody has, the one that was given back last at the end: what comes late for its old owner meets no new one.
     free: VecDeque<u16>,
+    /// Nobody has those of the broker.
+    is_own_free: bool,
     /// By the port listened on, the block of who listens.
     listening: BTreeMap<u16, u16>,
     programs: BTreeMap<u16, LinkProgram>,
@@ -54,7 +58,8 @@ struct Taken {
 impl Ports {
     pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>) -> Result<Self, LinkError> {
         let taken = Taken {
-            free: (0..=(u16::MAX - FIRST) / BLOCK).collect(),
+            free: (OWN..=(u16::MAX - FIRST) / BLOCK).collect(),
+            is_own_free: true,
             listening: BTreeMap::new(),
             programs: BTreeMap::new(),
         };
@@ -167,7 +172,8 @@ impl Ports {
 
     fn block(self: &Arc<Self>, pid: i32, uid: u32) -> Option<Block> {
         let mut taken = self.taken();
-        let at = taken.free.pop_front()?;
+        let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
+        let at = if is_own { 0 } else { taken.free.pop_front()? };
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let program = LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new() };
         taken.programs.insert(at, program);
@@ -228,7 +234,8 @@ impl Block {
     }
 
     fn range(&self) -> (u16, u16) {
-        (FIRST + self.at * BLOCK, FIRST + self.at * BLOCK + (BLOCK - 1))
+        let blocks = if self.at == 0 { OWN } else { 1 };
+        (FIRST + self.at * BLOCK, FIRST + (self.at + blocks) * BLOCK - 1)
     }
 }
 
@@ -247,7 +254,10 @@ impl Drop for Block {
             // Owner 0 tells the others that nobody is there any more.
             let _ = self.ports.owners.set(port, 0);
         }
-        taken.free.push_back(self.at);
+        match self.at {
+            0 => taken.is_own_free = true,
+            at => taken.free.push_back(at),
+        }
     }
 }
 

@@ -79,6 +79,23 @@ impl Lab {
         let b_end = ends.remove(1);
         Ok((ends.remove(0), b_end))
     }
+
+    /// Joins interfaces of `hub` by a bridge there, and sets it up. Each port comes with the address that lies behind it, for good: no frame to
+    /// one of them is flooded, the first neither.
+    ///
+    /// # Errors
+    /// There is a `bridge` already, a port is not in `hub`, or the kernel refuses.
+    pub fn bridge(&self, hub: &Namespace, bridge: &str, ports: &[(&VethEnd, Mac)]) -> Result<(), LabError> {
+        hub.run(|| -> Result<(), LabError> {
+            link::create_bridge(bridge)?;
+            link::silence(bridge)?;
+            for (port, _) in ports {
+                link::set_controller(&port.name, bridge)?;
+            }
+            link::set_up(bridge)?;
+            ports.iter().try_for_each(|(port, behind)| link::add_bridge_entry(&port.name, *behind))
+        })?
+    }
 }
 
 /// Sets an interface of the calling thread's namespace up or down.

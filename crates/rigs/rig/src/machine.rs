@@ -32,6 +32,12 @@ pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Threads that run or want to run, as a mean of a minute; 0 where it cannot be read.
+pub fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
+}
+
 /// The value behind `name :` or `name:` in a file of /proc.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name).map(|(_, v)| v.trim())

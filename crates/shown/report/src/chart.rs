@@ -47,6 +47,8 @@ pub(crate) enum Dash {
     Solid,
     Dashed,
     Dotted,
+    /// No line: marks alone.
+    None,
 }
 
 /// A mark at a point of a line. Marks tell lines apart where colours do not.
@@ -62,6 +64,8 @@ pub(crate) enum Mark {
     Plus,
     Star,
     Bar,
+    /// No mark: a line alone.
+    None,
 }
 
 /// The look of a line.

@@ -1,7 +1,7 @@
 //! Messages between nodes as text.
 
 use model::{
-    link::{LinkNode, LinkNodes, LinkPing, LinkStatus},
+    link::{LinkConnection, LinkNode, LinkNodes, LinkOverTcp, LinkPing, LinkStatus},
     units,
 };
 
@@ -20,6 +20,38 @@ pub fn link_nodes_text(nodes: &LinkNodes, look: Look) -> String {
 
 fn node_table(nodes: &[LinkNode], look: Look) -> String {
     look.table(&["NODE", "ADDRESS"], nodes.iter().map(|n| vec![n.name.clone(), n.address.clone()]))
+}
+
+/// The connections of programs that use TCP, and what went by TCP all the same.
+fn connections(status: &LinkStatus, look: Look) -> String {
+    let mut text = String::new();
+    if !status.connections.is_empty() {
+        let row = |c: &LinkConnection| {
+            let time = c.round_trip_ns.map_or("-".to_owned(), |ns| units::nanoseconds(ns as f64));
+            let bytes = units::bytes;
+            vec![
+                c.program.clone(),
+                c.local.clone(),
+                c.peer.clone(),
+                c.node.clone(),
+                c.carried.clone(),
+                bytes(c.sent_bytes),
+                bytes(c.received_bytes),
+                c.resent.to_string(),
+                time,
+            ]
+        };
+        let head =
+            ["CONNECTION OF", "FROM", "TO", "NODE", "CARRIED BY", ">SENT", ">RECEIVED", ">RESENT", ">ROUND TRIP"];
+        text += "\n";
+        text += &look.table(&head, status.connections.iter().map(row));
+    }
+    if !status.over_tcp.is_empty() {
+        let row = |tcp: &LinkOverTcp| vec![tcp.peer.clone(), tcp.count.to_string(), tcp.why.clone()];
+        text += "\n";
+        text += &look.table(&["WENT BY TCP TO", ">TIMES", "BECAUSE"], status.over_tcp.iter().map(row));
+    }
+    text
 }
 
 /// A node, the others, its programs.
@@ -61,6 +93,7 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
             }),
         ),
     };
+    text += &connections(status, look);
     if let Some(d) = &status.delivery {
         let counts = [
             ("delivered", d.delivered),

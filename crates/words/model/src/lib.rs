@@ -33,6 +33,7 @@ pub mod shield;
 pub mod shield_event;
 mod shield_totals;
 pub mod sources;
+pub mod speedup;
 pub mod stations;
 pub mod sweep;
 pub mod top;

@@ -35,6 +35,40 @@ pub struct LinkProgram {
     pub listens: Vec<u16>,
 }
 
+/// A TCP connection of a program that link carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkConnection {
+    /// The program, with its process.
+    pub program: String,
+    /// Its own address.
+    pub local: String,
+    /// The address at the other end.
+    pub peer: String,
+    /// The node there.
+    pub node: String,
+    /// What moves its bytes on this node.
+    pub carried: String,
+    /// Bytes that the program sent.
+    pub sent_bytes: u64,
+    /// Bytes that came for it.
+    pub received_bytes: u64,
+    /// Frames that were sent again.
+    pub resent: u64,
+    /// The smoothed round trip in nanoseconds; none: nothing has been acknowledged yet.
+    pub round_trip_ns: Option<u64>,
+}
+
+/// Connections to an address of the cluster that went by TCP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkOverTcp {
+    /// The address.
+    pub peer: String,
+    /// The reason.
+    pub why: String,
+    /// Their number.
+    pub count: u64,
+}
+
 /// A node that speaks another version of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkOtherVersion {
@@ -112,6 +146,12 @@ pub struct LinkStatus {
     pub nodes: Vec<LinkNode>,
     /// The programs that have ports.
     pub programs: Vec<LinkProgram>,
+    /// The connections of programs that use TCP.
+    #[serde(default)]
+    pub connections: Vec<LinkConnection>,
+    /// What went by TCP to the cluster all the same.
+    #[serde(default)]
+    pub over_tcp: Vec<LinkOverTcp>,
     /// Addresses of nodes of the same name.
     pub same_name: Vec<String>,
     /// Nodes that speak another version of the protocol.

@@ -193,7 +193,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
             let port = self.next_port;
             let last = port == *self.settings.ports.end();
             self.next_port = if last { *self.settings.ports.start() } else { port + 1 };
-            (!self.by_ports.contains_key(&(peer, port, peer_port))).then_some(port)
+            // One that only rests is known by its number, and leaves its ports to others.
+            let used = self.by_ports.get(&(peer, port, peer_port)).and_then(|&handle| self.connection(handle));
+            used.is_none_or(|c| matches!(c.state(), State::Resting | State::Failed(_))).then_some(port)
         })?;
         let settings = self.ends(port, peer_port, stream)?;
         Some(self.add(now, peer, (0, 0), Connection::open(now, settings)))

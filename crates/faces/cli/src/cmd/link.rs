@@ -3,7 +3,9 @@
 mod bench;
 mod copy;
 mod ping;
+mod run;
 mod serve;
+mod speedup;
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +39,9 @@ enum Action {
     Nodes(NodesArgs),
     Ping(ping::PingArgs),
     Copy(copy::CopyArgs),
+    Run(run::RunArgs),
     Bench(bench::BenchArgs),
+    Speedup(speedup::SpeedupArgs),
     Stop(StopArgs),
 }
 
@@ -79,16 +83,18 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
         Action::Bench(args) => return bench::run(args),
+        Action::Speedup(args) => return speedup::run(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Copy(args) => copy::run(args),
+        Action::Run(args) => run::run(args),
         Action::Nodes(args) => known(args),
         Action::Status(args) => status(args),
         Action::Stop(args) => stop(args),
     };
     match done {
-        Err(LinkError::NoBroker) => {
-            note(LinkError::NoBroker);
+        Err(error @ (LinkError::NoBroker | LinkError::NoCluster)) => {
+            note(error);
             Ok(Outcome::No)
         }
         other => other?,

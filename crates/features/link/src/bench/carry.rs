@@ -1,9 +1,6 @@
 //! Does the steps, round by round: in each every row has its turn.
 
-use std::{
-    fs,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{
     link_bench::{LinkBench, PingRound, Pings, Receive, Transfer},
@@ -43,7 +40,7 @@ pub fn carry_out(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkBench>, BenchError> {
-    let (when, load_average) = (rig::machine::now(), load_average());
+    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
     let mut figures: Vec<Figures> = plan.steps.iter().map(|_| Figures::None).collect();
     let mut left_out: Vec<LeftOut> = Vec::new();
     let mut bed: Option<Bed> = None;
@@ -170,12 +167,6 @@ fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
             .find(|t| t.conditions == row.conditions)
             .and_then(|tcp| median(&sorted(row.rounds_s.iter().zip(&tcp.rounds_s).map(|(a, b)| b / a))));
     }
-}
-
-/// The load of a minute; 0 where it cannot be read.
-fn load_average() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
 }
 
 fn notes(plan: &Plan) -> Vec<String> {

@@ -184,6 +184,14 @@ pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
     Ok(all.into_values().collect())
 }
 
+/// True while a TCP socket of that inode listens in the caller's network namespace.
+///
+/// # Errors
+/// The kernel does not list them (sock_diag; CONFIG_INET_DIAG).
+pub fn is_listening(inode: u64) -> io::Result<bool> {
+    Ok(listeners()?.iter().any(|socket| u64::from(socket.inode) == inode))
+}
+
 /// The sockets that text files alone tell of: UDP and raw.
 pub(super) fn read_files(root: &Root) -> Sockets {
     let files = [

@@ -147,6 +147,7 @@ impl Canvas {
             Dash::Solid => "",
             Dash::Dashed => " stroke-dasharray=\"7 4\"",
             Dash::Dotted => " stroke-dasharray=\"2 3\"",
+            Dash::None => return,
         };
         let attributes = format!(
             " points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\"{dash}",
@@ -170,6 +171,9 @@ impl Canvas {
 
     /// The marks of a line, each with its tool tip.
     pub(crate) fn marks(&mut self, look: Look, marks: impl IntoIterator<Item = ((f64, f64), String)>) {
+        if look.mark == Mark::None {
+            return;
+        }
         let fill = if look.mark == Mark::Open { "var(--page)" } else { look.colour };
         let width = if matches!(look.mark, Mark::Cross | Mark::Plus | Mark::Bar) { " stroke-width=\"2\"" } else { "" };
         let _ = write!(self.body, "<g fill=\"{fill}\" stroke=\"{}\"{width}>", look.colour);
@@ -193,6 +197,7 @@ impl Canvas {
                 Mark::Cross => ("path", cross(&[[(-1.0, -1.0), (1.0, 1.0)], [(-1.0, 1.0), (1.0, -1.0)]])),
                 Mark::Plus => ("path", cross(&[[(-1.1, 0.0), (1.1, 0.0)], [(0.0, -1.1), (0.0, 1.1)]])),
                 Mark::Bar => ("path", cross(&[[(-1.4, 0.0), (1.4, 0.0)]])),
+                Mark::None => continue,
             };
             self.shape(element, &attributes, &tip);
         }

@@ -29,7 +29,7 @@ pub(super) struct NodesArgs {
     /// Examine these machines over ssh and compare them.
     ///
     /// Each is host, user@host or ssh://user@host:port.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["root", "fix", "dry_run"])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["root", "fix", "dry_run"])]
     nodes: Vec<String>,
     /// The same, with one machine in each line of a file; # begins a comment.
     #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with_all = ["root", "fix", "dry_run"])]

@@ -9,10 +9,12 @@ use std::{
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 use link::{
     Paths, Receive,
     broker::{Broker, BrokerSettings},
     copy::Receives,
+    sockets::Sockets,
 };
 use nix::unistd::{Group, gethostname};
 use serve::{Signals, control::Listener};
@@ -34,6 +36,9 @@ pub(super) struct ServeArgs {
     /// Name of this node [default: the host's].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Prefix of addresses whose TCP connections are carried over link, where both programs have it (`evenkeel link run`). May be given several times.
+    #[arg(long, value_name = "PREFIX")]
+    cluster: Vec<IpNet>,
     /// Folder below which files of other nodes are written.
     ///
     /// Any node on this Ethernet can then write there: nothing proves who it is.
@@ -99,6 +104,10 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let mut broker = Broker::start(settings.clone(), &held)?;
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&Paths::here().control(), to)?;
+    let sockets = match args.cluster.as_slice() {
+        [] => None,
+        prefixes => Some(Sockets::start(prefixes, broker.known())?),
+    };
     let receives = args.receive.as_deref().map(Receives::start).transpose()?;
     note(format_args!(
         "{}: node {} serves; frames come to programs by {}{}",
@@ -124,9 +133,17 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
             }
         })
     });
+    let stop = Arc::clone(&signals.stop);
+    let sockets = sockets.map(|mut sockets| {
+        thread::Builder::new().name("ek-sockets".into()).spawn(move || {
+            if let Err(error) = sockets.run(&stop) {
+                note(format_args!("connections of programs are carried no longer: {error}"));
+            }
+        })
+    });
     let ran = broker.run(&requests, &signals.stop, tell);
     signals.stop.store(true, Ordering::Relaxed);
-    if let Some(Ok(thread)) = copies {
+    for thread in [copies, sockets].into_iter().flatten().flatten() {
         // It says itself what went wrong.
         let _ = thread.join();
     }

@@ -1,0 +1,65 @@
+//! `link run`: a program whose TCP connections to the cluster go over link.
+
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::anyhow;
+use clap::Args;
+use link::{LinkError, sockets::Asker};
+
+use crate::failure::{Failure, Outcome};
+
+/// The library that the program is started with.
+const LIBRARY: &str = "libevenkeel_sockets.so";
+/// The variable of ld.so(8) that names it.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Run a program whose TCP connections to the cluster go over link.
+///
+///     evenkeel link run -- redis-server
+///     evenkeel link run -- psql -h 10.0.0.7
+///
+/// The broker of this node must serve a cluster (`evenkeel link serve eth0 --cluster 10.0.0.0/24`), and the program at the other end must be started
+/// so, too. Other connections stay with TCP. `evenkeel link status` shows what carries each.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Program and its arguments.
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// Becomes the program.
+pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError> {
+    if !Asker::here().has_cluster() {
+        return Err(LinkError::NoCluster);
+    }
+    Ok(start(&args.program))
+}
+
+fn start(words: &[OsString]) -> Result<Outcome, Failure> {
+    let library = library()?;
+    let [program, arguments @ ..] = words else { return Err(Failure::usage(anyhow!("name a program"))) };
+    let mut preload = library.into_os_string();
+    if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let error = Command::new(program).args(arguments).env(PRELOAD, preload).exec();
+    Err(Failure::lacking(anyhow!("cannot run {}: {error}", Path::new(program).display())))
+}
+
+/// Where the library is: beside the binary's folder as `make install` puts it, or beside the binary as it is built.
+fn library() -> Result<PathBuf, Failure> {
+    let binary = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let folder = binary.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join("../lib/evenkeel").join(LIBRARY), folder.join(LIBRARY)];
+    places.iter().find(|place| place.exists()).cloned().ok_or_else(|| {
+        let places = places.each_ref().map(|place| place.display().to_string());
+        Failure::lacking(anyhow!("{LIBRARY} is neither at {}: install it with `make install`", places.join(" nor at ")))
+    })
+}

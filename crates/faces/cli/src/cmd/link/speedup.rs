@@ -1,0 +1,149 @@
+//! `link speedup`: what communication costs as nodes are added.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use host::{Host, Root};
+use link::speedup::{Asked, By, NODES_MAX, Plan, carry_out};
+use model::{
+    schema::Document,
+    speedup::{Exchange, SCHEMA},
+};
+use report::Look;
+use rig::progress::duration_words;
+use sys::privilege;
+
+use crate::{
+    failure::{Failure, Outcome, note},
+    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    numbers::{number, words},
+    time::within,
+};
+
+/// Numbers of nodes, rounds and steps of `--quick`, and otherwise.
+const QUICK: (&[u32], u32, u32) = (&[1, 2, 4, 8], 5, 5);
+const USUAL: (&[u32], u32, u32) = (&[1, 2, 3, 4, 5, 6, 7, 8], 20, 10);
+/// The longest message: the room of a connection is 256 frames.
+const BYTES_MAX: u32 = 262_144;
+
+const EXCHANGES: [(&str, &str, &[Exchange]); 3] = [
+    ("all-reduce", "Each node sends its values to each other one, and adds up all", &[Exchange::AllReduce]),
+    ("neighbour", "The nodes are a ring, and each sends its values to both sides", &[Exchange::Neighbour]),
+    ("both", "One after the other", &[Exchange::AllReduce, Exchange::Neighbour]),
+];
+const CARRIERS: [(&str, &str, &[By]); 3] = [
+    ("link", "Messages of link", &[By::Link]),
+    ("tcp", "TCP connections", &[By::Tcp]),
+    ("both", "In turns", &[By::Link, By::Tcp]),
+];
+
+/// Measure what communication costs as nodes are added.
+///
+///     evenkeel link speedup --html page.html
+///     evenkeel link speedup --quick
+///     evenkeel link speedup --nodes 1,2,4,8 --exchange all-reduce --size 65536
+///
+/// It fits a and n of S(N) = N / ((1 - a) + a N + n N^3) to the times of steps of 1 to 8 nodes, and shows how many nodes are best. The nodes are network namespaces of this machine,
+/// which it makes and removes: they share its CPUs, so computing is emulated by waiting. Run it on a machine that serves nobody.
+#[derive(Debug, Args)]
+pub(super) struct SpeedupArgs {
+    /// A first look: 1, 2, 4, 8 nodes, 5 rounds.
+    #[arg(long, help_heading = "Measurements")]
+    quick: bool,
+    /// Three or more numbers of nodes [default: 1 to 8].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number::<u32>("numbers of nodes", "1,2,4,8", 1..=NODES_MAX), help_heading = "Measurements")]
+    nodes: Vec<u32>,
+    /// Computing of a step on one node.
+    ///
+    /// 1ms to 1s. It is a wait; what can be divided of it is divided by the number of nodes.
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = within("1ms", "1s"), help_heading = "Measurements")]
+    step: Duration,
+    /// Share that is not divided.
+    ///
+    /// From 0 to below 1, such as 5% or 0.05.
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share, help_heading = "Measurements")]
+    serial: f64,
+    /// Exchange after each step.
+    #[arg(long, value_name = "EXCHANGE", default_value = "both", value_parser = words(&EXCHANGES), help_heading = "Measurements")]
+    exchange: &'static [Exchange],
+    /// Carrier of the messages.
+    #[arg(long, value_name = "CARRIER", default_value = "both", value_parser = words(&CARRIERS), help_heading = "Measurements")]
+    carrier: &'static [By],
+    /// Bytes that one node sends another.
+    ///
+    /// 1 to 262144, in each step to each node that it exchanges with.
+    #[arg(long, value_name = "BYTES", default_value = "8192", value_parser = number::<u32>("a number of bytes", "8192", 1..=BYTES_MAX), help_heading = "Measurements")]
+    size: u32,
+    /// Rounds, 3 to 1000 [default: 20].
+    ///
+    /// The intervals come from what differs between them.
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rounds", "20", 3..=1000), help_heading = "Measurements")]
+    repeats: Option<u32>,
+    /// Steps of a turn, 1 to 1000 [default: 10].
+    ///
+    /// In each round every number of nodes, exchange and carrier has a turn.
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of steps", "10", 1..=1000), help_heading = "Measurements")]
+    count: Option<u32>,
+    /// Write a page with the charts.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+    /// Print JSON (schema evenkeel.link.speedup/1) instead of text.
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// A share of a step that leaves something to divide.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    let share = number.trim().parse::<f64>().ok().map(|share| share * scale).filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| "write a share from 0 to below 1, such as 5% or 0.05".to_owned())
+}
+
+/// Measures, and shows.
+pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
+    let (nodes, rounds, steps) = if args.quick { QUICK } else { USUAL };
+    let plan = Plan::new(Asked {
+        nodes: if args.nodes.is_empty() { nodes.to_vec() } else { args.nodes.clone() },
+        step: args.step,
+        serial_share: args.serial,
+        exchanges: args.exchange.to_vec(),
+        carriers: args.carrier.to_vec(),
+        bytes: args.size,
+        rounds: args.repeats.unwrap_or(rounds),
+        steps: args.count.unwrap_or(steps),
+    })?;
+    privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
+    let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
+    // One round more warms up; starts, exchanges and what is still under way take about a quarter more.
+    let about = 1.25 * plan.waits_s() * f64::from(plan.asked.rounds + 1);
+    note(format_args!(
+        "evenkeel: {} rounds of {} turns, about {}",
+        plan.asked.rounds,
+        plan.turns.len(),
+        duration_words(about)
+    ));
+    let machine = rig::machine::describe(&Host::read(&Root::live())?);
+    let Some(found) = long_run(|stop, bar| carry_out(&plan, machine, stop, bar))? else {
+        drop(page);
+        return interrupted("measurement");
+    };
+    let text = match args.json {
+        true => json_text(&Document::new("link.speedup", SCHEMA, &found))?,
+        false => report::speedup_text(&found, Look::of_stdout()),
+    };
+    put_out(&text, page, || report::speedup_page(&found))?;
+    Ok(if found.series.iter().any(|series| series.fitting.law.is_some()) { Outcome::Fine } else { Outcome::No })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn a_share_leaves_something_to_divide() {
+        assert_eq!((share("5%"), share("0"), share("0.25")), (Ok(0.05), Ok(0.0), Ok(0.25)));
+        for wrong in ["1", "100%", "-0.1", "x", "NaN", "inf", ""] {
+            assert!(share(wrong).is_err_and(|said| said.contains("0.05")), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Programs that know nothing of link, under `evenkeel link run`: their TCP connections between two nodes, and what goes wrong.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use testbed::{Bed, End, Running, ended, json, refused, said, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/programs.py");
+
+/// The cluster, the node that connects and the one that listens.
+const PREFIX: &str = "10.77.0.0/24";
+const OWN: &str = "10.77.0.1";
+const PEER: &str = "10.77.0.2";
+
+/// Two nodes with brokers of one cluster.
+struct Cluster<'a> {
+    bed: &'a Bed,
+    ends: &'a [End; 2],
+    brokers: [Option<Running>; 2],
+}
+
+impl<'a> Cluster<'a> {
+    fn start(bed: &'a Bed, ends: &'a [End; 2]) -> Self {
+        // Cargo builds it with the workspace, and not with this crate alone.
+        let library = Path::new(EVENKEEL).with_file_name("libevenkeel_sockets.so");
+        assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
+        ends[0].address(&format!("{OWN}/24"));
+        ends[1].address(&format!("{PEER}/24"));
+        let mut cluster = Self { bed, ends, brokers: [None, None] };
+        cluster.serve(0);
+        cluster.serve(1);
+        for (from, name) in [(0, "right"), (1, "left")] {
+            wait("the nodes see each other", || cluster.status(from)["nodes"][0]["name"] == name);
+        }
+        cluster
+    }
+
+    fn serve(&mut self, at: usize) {
+        let (end, name) = (&self.ends[at], ["left", "right"][at]);
+        let mut command = Command::new(EVENKEEL);
+        command.args(["link", "serve", end.interface(), "--name", name, "--cluster", PREFIX]);
+        let log = self.log(name);
+        self.brokers[at] = Some(end.run(|| Running::logged(&mut command, &log)));
+        wait("the broker serves", || self.link(at, &["status"]).status.success());
+    }
+
+    fn log(&self, of: &str) -> PathBuf {
+        self.bed.path(&format!("{of}.log"))
+    }
+
+    fn link(&self, at: usize, args: &[&str]) -> Output {
+        self.ends[at].run(|| Command::new(EVENKEEL).arg("link").args(args).output().unwrap())
+    }
+
+    fn status(&self, at: usize) -> Value {
+        json(&self.link(at, &["status", "--json"]))
+    }
+
+    /// Starts a program under `link run`.
+    fn run(&self, at: usize, words: &[&str], log: &str) -> Running {
+        let mut command = Command::new(EVENKEEL);
+        command.args(["link", "run", "--"]).args(words);
+        self.spoken(at, &mut command, log)
+    }
+
+    /// Starts a program whose output and errors go to a log.
+    fn spoken(&self, at: usize, command: &mut Command, log: &str) -> Running {
+        let file = fs::File::create(self.log(log)).unwrap();
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        self.ends[at].run(|| Running::start(command))
+    }
+
+    /// Runs one to its end.
+    fn result(&self, at: usize, words: &[&str]) -> Output {
+        self.ends[at].run(|| Command::new(EVENKEEL).args(["link", "run", "--"]).args(words).output().unwrap())
+    }
+
+    /// The server of the script, once it listens.
+    fn server(&self, address: &str, log: &str) -> Running {
+        let server = self.run(1, &["python3", "-u", PROGRAMS, "serve", address], log);
+        wait("the server listens", || fs::read_to_string(self.log(log)).is_ok_and(|text| text.contains("ready")));
+        server
+    }
+}
+
+#[test]
+fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
+    let Some((bed, ends)) = Bed::pair("lkrun") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = cluster.server("0.0.0.0", "server");
+    let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
+    assert!(used.status.success(), "{}{}", said(&used), fs::read_to_string(cluster.log("server")).unwrap());
+    // What nobody listens for went by TCP, which refuses it, and nothing else did.
+    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let rows = over_tcp.as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{over_tcp}");
+    assert_eq!((&rows[0]["peer"], &rows[0]["count"]), (&format!("{PEER}:7009").into(), &1.into()));
+
+    let _iperf = cluster.run(1, &["iperf3", "-s", "-p", "7100", "--forceflush"], "iperf");
+    wait("iperf3 listens", || fs::read_to_string(cluster.log("iperf")).is_ok_and(|text| text.contains("listening")));
+    let sent = cluster.result(0, &["iperf3", "-c", PEER, "-p", "7100", "-n", "50M", "-J"]);
+    let sent = json(&sent);
+    let bytes = |way: &str| sent["end"][way]["bytes"].as_u64().unwrap_or(0);
+    assert!(bytes("sum_sent") >= 50 << 20, "{sent}");
+    // iperf3 ends before what is still on its way has been counted.
+    assert!(bytes("sum_received") * 10 >= bytes("sum_sent") * 9, "{sent}");
+    assert_eq!(cluster.status(0)["over_tcp"], over_tcp);
+}
+
+#[test]
+fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
+    let Some((bed, ends)) = Bed::pair("lkwhy") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = cluster.server(PEER, "server");
+    let hold =
+        "import socket,sys,time; s=socket.create_connection((sys.argv[1],7003)); s.sendall(b'12345'); time.sleep(100)";
+    let _holder = cluster.run(0, &["python3", "-c", hold, PEER], "holder");
+    wait("the connection is shown", || cluster.status(0)["connections"][0]["sent_bytes"] == 5);
+    let one = cluster.status(0)["connections"][0].clone();
+    assert_eq!((&one["node"], &one["carried"]), (&"right".into(), &"the broker".into()));
+    assert_eq!(one["peer"], format!("{PEER}:7003"));
+    assert!(one["local"].as_str().unwrap().starts_with(&format!("{OWN}:")), "{one}");
+    assert!(one["program"].as_str().unwrap().starts_with("python3["), "{one}");
+    wait("the other node shows it", || cluster.status(1)["connections"][0]["received_bytes"] == 5);
+    assert_eq!(cluster.status(1)["connections"][0]["peer"], one["local"]);
+    assert!(said(&cluster.link(0, &["status"])).contains("the broker"));
+
+    // A server that was not started under link.
+    let plain = format!("import socket; s=socket.create_server(('{PEER}',7200)); c,_=s.accept(); c.sendall(b'by tcp')");
+    let mut python = Command::new("python3");
+    let _plain = cluster.spoken(1, python.args(["-c", &plain]), "plain");
+    let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],int(sys.argv[2]))).recv(10).decode())";
+    wait("the plain server answers", || {
+        said(&cluster.result(0, &["python3", "-c", ask, PEER, "7200"])).contains("by tcp")
+    });
+    let over_tcp = cluster.status(0)["over_tcp"][0].clone();
+    assert!(over_tcp["why"].as_str().unwrap().contains("no program with link listens on port 7200"), "{over_tcp}");
+
+    // Without link a client of TCP gets to a server under it.
+    let words = ["-c", "import socket,sys; s=socket.create_connection((sys.argv[1],7001)); print(s.recv(100))", PEER];
+    let plain = ends[0].run(|| Command::new("python3").args(words).output().unwrap());
+    assert!(said(&plain).contains(OWN), "{}", said(&plain));
+}
+
+#[test]
+fn a_broker_that_is_gone_is_an_error_and_the_next_one_knows_who_listens() {
+    let Some((bed, ends)) = Bed::pair("lkgone") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    let _server = cluster.server("0.0.0.0", "server");
+    let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
+    let asked = |cluster: &Cluster<'_>| cluster.result(0, &["python3", "-c", ask, PEER]);
+    assert!(said(&asked(&cluster)).contains(PEER), "{}", said(&asked(&cluster)));
+
+    // A program whose broker is killed: its connection breaks, and a new one is an error that says so.
+    let hold = "
+import socket, sys
+s = socket.create_connection((sys.argv[1], 7003))
+print('open', flush=True)
+for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7001))):
+    try:
+        print('no error:', what(), flush=True)
+    except OSError as error:
+        print(type(error).__name__, error.errno, flush=True)
+";
+    let _holder = cluster.run(0, &["python3", "-c", hold, PEER], "holder");
+    let holder = cluster.log("holder");
+    wait("the program is connected", || fs::read_to_string(&holder).is_ok_and(|text| text.contains("open")));
+    cluster.brokers[0].take().unwrap().stop(Signal::SIGKILL);
+    wait("the program hears of it", || fs::read_to_string(&holder).is_ok_and(|text| text.lines().count() == 3));
+    assert_eq!(fs::read_to_string(&holder).unwrap(), "open\nConnectionResetError 104\nOSError 100\n");
+    refused(&asked(&cluster), 1, &["--cluster"]);
+    cluster.serve(0);
+
+    // The broker of the server, ended and killed.
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        cluster.brokers[1].take().unwrap().stop(signal);
+        cluster.serve(1);
+        wait("the nodes see each other", || cluster.status(0)["nodes"][0]["name"] == "right");
+        wait("and so connect over link", || {
+            let before = cluster.status(0)["over_tcp"].clone();
+            said(&asked(&cluster)).contains(PEER) && cluster.status(0)["over_tcp"] == before
+        });
+    }
+}
+
+#[test]
+fn a_cluster_that_is_not_behind_the_interface_is_refused() {
+    let Some((bed, ends)) = Bed::pair("lkbad") else { return };
+    let serve = |prefix: &str| {
+        let args = ["link", "serve", ends[0].interface(), "--cluster", prefix];
+        ends[0].run(|| Command::new(EVENKEEL).args(args).output().unwrap())
+    };
+    refused(&serve("203.0.113.0/24"), 3, &["203.0.113.0/24", ends[0].interface()]);
+    refused(&serve("0.0.0.0/0"), 3, &["0.0.0.0/0", "127.0.0.1"]);
+    refused(&serve("10.0.0.0/33"), 2, &["10.0.0.0/33"]);
+    let alone = ends[0].run(|| Command::new(EVENKEEL).args(["link", "run", "--", "true"]).output().unwrap());
+    refused(&alone, 1, &["--cluster"]);
+    let cluster = Cluster::start(&bed, &ends);
+    refused(&cluster.result(0, &["no-such-program"]), 3, &["no-such-program"]);
+    ended(&cluster.result(0, &["true"]), 0);
+    assert_eq!(cluster.result(0, &["sh", "-c", "exit 7"]).status.code(), Some(7));
+}

@@ -1,0 +1,206 @@
+//! The calls that make connections.
+
+use std::{
+    ffi::c_int,
+    mem,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    ptr,
+};
+
+use libc::{
+    AF_INET, AF_INET6, EISCONN, F_GETFD, F_GETFL, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC, O_NONBLOCK, SO_DOMAIN,
+    SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, c_void, msghdr, sockaddr,
+    socklen_t, timeval,
+};
+use link::sockets::{Asker, Way};
+
+use crate::{
+    address, epoll,
+    real::{Errno, fail, real},
+};
+
+/// connect(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: `to` and `len` are the caller's, who promises what connect(2) asks for.
+    let address = unsafe { address::read(to, len) };
+    if let Some(address) = address.filter(|_| fd >= 0) {
+        // SAFETY: the caller's descriptor, which is open for the time of this call unless the program has an error of its own.
+        let tcp = unsafe { BorrowedFd::borrow_raw(fd) };
+        if address::names(fd).is_some() {
+            return fail(EISCONN);
+        }
+        let asker = Asker::here();
+        if is_tcp(fd) && asker.is_of_cluster(address) {
+            // SAFETY: F_GETFL takes nothing.
+            let is_patient = unsafe { libc::fcntl(fd, F_GETFL) } & O_NONBLOCK == 0;
+            match asker.connect(tcp, address, is_patient) {
+                Ok(Way::Link(end)) => return replace(fd, &end),
+                Ok(Way::Tcp) => {}
+                Err(error) => return fail(error.raw_os_error().unwrap_or(libc::ENETDOWN)),
+            }
+        }
+    }
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().connect)(fd, to, len) }
+}
+
+/// listen(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    let done = unsafe { (real().listen)(fd, backlog) };
+    if done == 0 && is_tcp(fd) {
+        let _errno = Errno::keep();
+        // SAFETY: it listens, so it is open.
+        let tcp = unsafe { BorrowedFd::borrow_raw(fd) };
+        // Without a broker that serves a cluster nobody comes over link.
+        let _ = Asker::here().listens(tcp);
+    }
+    done
+}
+
+/// accept(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    let taken = unsafe { (real().accept)(fd, from, len) };
+    if taken >= 0 {
+        // SAFETY: as above.
+        unsafe { swap(taken, 0, from, len) };
+    }
+    taken
+}
+
+/// accept4(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    let taken = unsafe { (real().accept4)(fd, from, len, flags) };
+    if taken >= 0 {
+        // SAFETY: as above.
+        unsafe { swap(taken, flags, from, len) };
+    }
+    taken
+}
+
+/// Puts an end in the place of a connection that was accepted, if the broker made it.
+///
+/// # Safety
+/// `from` and `len` as accept(2) wants them.
+unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut socklen_t) {
+    let _errno = Errno::keep();
+    if !is_from_here(taken) {
+        return;
+    }
+    // SAFETY: accept(2) has just given it.
+    let tcp = unsafe { BorrowedFd::borrow_raw(taken) };
+    let Ok(Way::Link(end)) = Asker::here().accepted(tcp) else { return };
+    let peer = address::names(end.as_raw_fd()).map(|(_, peer)| peer);
+    if replace(taken, &end) == 0 {
+        if flags & SOCK_NONBLOCK != 0 {
+            // SAFETY: the descriptor is this function's.
+            unsafe { libc::fcntl(taken, F_SETFL, libc::fcntl(taken, F_GETFL) | O_NONBLOCK) };
+        }
+        if let Some(peer) = peer {
+            // SAFETY: by the caller.
+            unsafe { address::write(peer, from, len) };
+        }
+    }
+}
+
+/// sendto(2). TCP heeds no address on a socket that is connected, while a Unix socket refuses it.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    what: *const c_void,
+    bytes: usize,
+    flags: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> isize {
+    let is_end = !to.is_null() && address::names(fd).is_some();
+    let (to, len) = if is_end { (ptr::null(), 0) } else { (to, len) };
+    // SAFETY: the caller's arguments, as they came or without the address.
+    unsafe { (real().sendto)(fd, what, bytes, flags, to, len) }
+}
+
+/// sendmsg(2), as [`sendto`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: the caller's message, which sendmsg(2) reads too.
+    if !message.is_null() && unsafe { !(*message).msg_name.is_null() } && address::names(fd).is_some() {
+        // SAFETY: as above; the copy has the same pointers.
+        let mut without = unsafe { *message };
+        (without.msg_name, without.msg_namelen) = (ptr::null_mut(), 0);
+        // SAFETY: it is alive, and what it points to is the caller's.
+        return unsafe { (real().sendmsg)(fd, &raw const without, flags) };
+    }
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().sendmsg)(fd, message, flags) }
+}
+
+/// The broker connects from the address that it connects to: does this connection come from there?
+fn is_from_here(fd: c_int) -> bool {
+    let (own, peer) = (address::of(real().getsockname, fd), address::of(real().getpeername, fd));
+    own.zip(peer).is_some_and(|(own, peer)| own.ip() == peer.ip())
+}
+
+/// A number that getsockopt(2) tells of a socket.
+pub(crate) fn option(fd: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut len = mem::size_of_val(&value) as socklen_t;
+    // SAFETY: the place is as long as `len` says.
+    let done = unsafe { (real().getsockopt)(fd, SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len) };
+    (done == 0).then_some(value)
+}
+
+/// A stream socket of TCP. Nothing of errno changes.
+fn is_tcp(fd: c_int) -> bool {
+    let _errno = Errno::keep();
+    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
+        && option(fd, SO_TYPE) == Some(SOCK_STREAM)
+        && option(fd, SO_PROTOCOL) == Some(IPPROTO_TCP)
+}
+
+/// Puts an end in the place of a socket, with what was set on that: whether it waits, how long, whether exec closes it, who watches it.
+fn replace(fd: c_int, end: &OwnedFd) -> c_int {
+    let new = end.as_raw_fd();
+    // SAFETY: both descriptors are open; the option's place is as long as is said.
+    let done = unsafe {
+        libc::fcntl(new, F_SETFL, libc::fcntl(fd, F_GETFL));
+        for name in [SO_RCVTIMEO, SO_SNDTIMEO] {
+            let mut time: timeval = mem::zeroed();
+            let mut len = mem::size_of_val(&time) as socklen_t;
+            let at = (&raw mut time).cast::<c_void>();
+            if (real().getsockopt)(fd, SOL_SOCKET, name, at, &raw mut len) == 0 {
+                (real().setsockopt)(new, SOL_SOCKET, name, ptr::from_ref(&time).cast(), len);
+            }
+        }
+        let is_closed_by_exec = libc::fcntl(fd, F_GETFD) & FD_CLOEXEC != 0;
+        libc::dup3(new, fd, if is_closed_by_exec { O_CLOEXEC } else { 0 })
+    };
+    if done < 0 {
+        return -1;
+    }
+    epoll::add_again(fd);
+    0
+}

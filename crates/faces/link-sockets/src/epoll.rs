@@ -1,0 +1,72 @@
+//! What watches a socket before it is connected: replacing the socket takes it out of the epoll instance, and it has to be put in again.
+
+use std::{
+    collections::BTreeMap,
+    ffi::c_int,
+    sync::{Mutex, PoisonError},
+};
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
+
+use crate::{
+    calls::option,
+    real::{Errno, real},
+};
+
+/// By socket and epoll instance, what is watched. Only stream sockets that are not connected stand here, as they alone can be replaced.
+static WATCHED: Mutex<BTreeMap<(c_int, c_int), (u32, u64)>> = Mutex::new(BTreeMap::new());
+
+/// epoll_ctl(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(instance: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    let done = unsafe { (real().epoll_ctl)(instance, what, fd, event) };
+    if done == 0 {
+        let _errno = Errno::keep();
+        match what {
+            EPOLL_CTL_ADD | EPOLL_CTL_MOD if !event.is_null() && may_be_connected(fd) => {
+                // SAFETY: epoll_ctl(2) has just read it.
+                let event = unsafe { *event };
+                watched().insert((fd, instance), (event.events, event.u64));
+            }
+            EPOLL_CTL_DEL | EPOLL_CTL_ADD => drop(watched().remove(&(fd, instance))),
+            _ => {}
+        }
+    }
+    done
+}
+
+fn watched() -> std::sync::MutexGuard<'static, BTreeMap<(c_int, c_int), (u32, u64)>> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A socket of TCP that has no peer yet and does not listen.
+fn may_be_connected(fd: c_int) -> bool {
+    if !matches!(option(fd, libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6)) {
+        return false;
+    }
+    if option(fd, libc::SO_TYPE) != Some(libc::SOCK_STREAM) || option(fd, libc::SO_ACCEPTCONN) != Some(0) {
+        return false;
+    }
+    // SAFETY: all zeros are a storage; the call writes at most its length.
+    unsafe {
+        let mut storage: libc::sockaddr_storage = std::mem::zeroed();
+        let mut len = std::mem::size_of_val(&storage) as libc::socklen_t;
+        (real().getpeername)(fd, (&raw mut storage).cast(), &raw mut len) != 0
+    }
+}
+
+/// Has a descriptor watched as before.
+pub(crate) fn add_again(fd: c_int) {
+    let mut watched = watched();
+    let of_fd: Vec<_> = watched.range((fd, c_int::MIN)..=(fd, c_int::MAX)).map(|(&at, &event)| (at, event)).collect();
+    for ((fd, instance), (events, u64)) in of_fd {
+        watched.remove(&(fd, instance));
+        let mut event = epoll_event { events, u64 };
+        // SAFETY: the event is alive. An instance that is closed by now refuses, which is as it should be.
+        unsafe { (real().epoll_ctl)(instance, EPOLL_CTL_ADD, fd, &raw mut event) };
+    }
+}

@@ -1,0 +1,106 @@
+//! The functions of the C library that stand behind those of this one.
+
+use std::{
+    ffi::{CStr, c_int, c_void},
+    mem,
+    sync::OnceLock,
+};
+
+use libc::{epoll_event, iovec, msghdr, sockaddr, socklen_t};
+
+use crate::address::Name;
+
+type Connect = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
+type Listen = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type Accept = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
+type Accept4 = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
+type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
+type SetOption = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
+type SendTo = unsafe extern "C" fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize;
+type SendMsg = unsafe extern "C" fn(c_int, *const msghdr, c_int) -> isize;
+type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+type ReadV = unsafe extern "C" fn(c_int, *const iovec, c_int) -> isize;
+type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
+type RecvFrom = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize;
+type RecvMsg = unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> isize;
+type EpollCtl = unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
+
+/// All of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Real {
+    pub(crate) connect: Connect,
+    pub(crate) listen: Listen,
+    pub(crate) accept: Accept,
+    pub(crate) accept4: Accept4,
+    pub(crate) getsockname: Name,
+    pub(crate) getpeername: Name,
+    pub(crate) getsockopt: GetOption,
+    pub(crate) setsockopt: SetOption,
+    pub(crate) sendto: SendTo,
+    pub(crate) sendmsg: SendMsg,
+    pub(crate) read: Read,
+    pub(crate) readv: ReadV,
+    pub(crate) recv: Recv,
+    pub(crate) recvfrom: RecvFrom,
+    pub(crate) recvmsg: RecvMsg,
+    pub(crate) epoll_ctl: EpollCtl,
+}
+
+/// The next definition of a function behind this library's. A C library without one of these is none: the program is ended.
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string; RTLD_NEXT asks for the definition behind the caller's.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        std::process::abort();
+    }
+    found
+}
+
+/// The functions of the C library.
+pub(crate) fn real() -> &'static Real {
+    static REAL: OnceLock<Real> = OnceLock::new();
+    // SAFETY: each is the function of that name in the C library, whose type socket(7), epoll_ctl(2) and its headers give.
+    REAL.get_or_init(|| unsafe {
+        Real {
+            connect: mem::transmute::<*mut c_void, Connect>(next(c"connect")),
+            listen: mem::transmute::<*mut c_void, Listen>(next(c"listen")),
+            accept: mem::transmute::<*mut c_void, Accept>(next(c"accept")),
+            accept4: mem::transmute::<*mut c_void, Accept4>(next(c"accept4")),
+            getsockname: mem::transmute::<*mut c_void, Name>(next(c"getsockname")),
+            getpeername: mem::transmute::<*mut c_void, Name>(next(c"getpeername")),
+            getsockopt: mem::transmute::<*mut c_void, GetOption>(next(c"getsockopt")),
+            setsockopt: mem::transmute::<*mut c_void, SetOption>(next(c"setsockopt")),
+            sendto: mem::transmute::<*mut c_void, SendTo>(next(c"sendto")),
+            sendmsg: mem::transmute::<*mut c_void, SendMsg>(next(c"sendmsg")),
+            read: mem::transmute::<*mut c_void, Read>(next(c"read")),
+            readv: mem::transmute::<*mut c_void, ReadV>(next(c"readv")),
+            recv: mem::transmute::<*mut c_void, Recv>(next(c"recv")),
+            recvfrom: mem::transmute::<*mut c_void, RecvFrom>(next(c"recvfrom")),
+            recvmsg: mem::transmute::<*mut c_void, RecvMsg>(next(c"recvmsg")),
+            epoll_ctl: mem::transmute::<*mut c_void, EpollCtl>(next(c"epoll_ctl")),
+        }
+    })
+}
+
+/// Sets errno and says that a call failed.
+pub(crate) fn fail(error: c_int) -> c_int {
+    // SAFETY: errno is this thread's own.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// errno as it was, whatever is called in between.
+pub(crate) struct Errno(c_int);
+
+impl Errno {
+    pub(crate) fn keep() -> Self {
+        // SAFETY: errno is this thread's own.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        fail(self.0);
+    }
+}

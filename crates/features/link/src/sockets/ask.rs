@@ -1,0 +1,150 @@
+//! What the side of a program asks the broker: a question is a connection of its own, so that nothing has to be kept over fork and exec.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::{Paths, claim::Talk};
+
+/// A question, with the TCP socket that it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Question {
+    /// To connect it, within a time.
+    Connect { to: SocketAddr, is_patient: bool },
+    /// It listens, and what it accepts can be swapped.
+    Listens,
+    /// It was accepted.
+    Accepted,
+    /// Not a socket but an end: how it does.
+    Figures,
+    /// An end whose other one is closed: whether all had arrived.
+    Ended,
+}
+
+/// The answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// The end of a pair that goes in the place of the socket comes with this.
+    End,
+    /// The socket stays as it is.
+    Tcp,
+    /// How an end does.
+    Figures(Figures),
+    /// The connection broke: an error number.
+    Broke(i32),
+}
+
+/// How a connection does, as TCP_INFO has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Frames that were sent again.
+    pub resent: u64,
+    /// The smoothed round trip; zero: nothing has been acknowledged yet.
+    pub round_trip: Duration,
+    /// Bytes of a whole frame.
+    pub frame_bytes: u16,
+}
+
+/// What is to become of a TCP socket.
+#[derive(Debug)]
+pub enum Way {
+    /// This end of a pair goes in its place; it is connected.
+    Link(OwnedFd),
+    /// It stays, and the kernel carries it.
+    Tcp,
+}
+
+/// Who asks the broker of one network namespace.
+#[derive(Debug)]
+pub struct Asker {
+    paths: Paths,
+}
+
+impl Asker {
+    /// Of this network namespace.
+    pub fn here() -> Self {
+        Self { paths: Paths::here() }
+    }
+
+    /// Does a broker serve a cluster here?
+    pub fn has_cluster(&self) -> bool {
+        Talk::connect(&self.paths.sockets()).is_ok()
+    }
+
+    /// Is the address one of the cluster that this node's broker serves? Never, where no broker serves one.
+    pub fn is_of_cluster(&self, to: SocketAddr) -> bool {
+        let prefixes = std::fs::read_to_string(self.paths.cluster()).unwrap_or_default();
+        let address = to.ip().to_canonical();
+        prefixes.lines().filter_map(|line| line.parse::<IpNet>().ok()).any(|prefix| prefix.contains(&address))
+    }
+
+    /// Connects a TCP socket that is about to be connected. One that does not wait is answered within a fifth of a second.
+    ///
+    /// # Errors
+    /// The broker is gone (ENETDOWN).
+    pub fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr, is_patient: bool) -> io::Result<Way> {
+        let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+        self.ask(&Question::Connect { to, is_patient }, tcp)
+    }
+
+    /// Says that a TCP socket listens.
+    ///
+    /// # Errors
+    /// No broker serves a cluster here.
+    pub fn listens(&self, tcp: BorrowedFd<'_>) -> io::Result<()> {
+        self.ask(&Question::Listens, tcp).map(drop)
+    }
+
+    /// What a connection that was accepted is.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Way> {
+        self.ask(&Question::Accepted, tcp)
+    }
+
+    /// How the connection of an end does.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn figures(&self, end: BorrowedFd<'_>) -> io::Result<Figures> {
+        match self.put(&Question::Figures, end)? {
+            (Reply::Figures(figures), _) => Ok(figures),
+            _ => Err(gone()),
+        }
+    }
+
+    /// Did the other node end the connection of an end, of which nothing more comes, as both should? Otherwise the error that TCP would tell.
+    pub fn ended(&self, end: BorrowedFd<'_>) -> Result<(), i32> {
+        match self.put(&Question::Ended, end) {
+            Ok((Reply::Broke(error), _)) => Err(error),
+            Ok(_) => Ok(()),
+            // The broker went, and the connection with it.
+            Err(_) => Err(nix::libc::ECONNRESET),
+        }
+    }
+
+    fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {
+        match self.put(question, tcp)? {
+            (Reply::End, mut fds) => fds.pop().map(Way::Link).ok_or_else(gone),
+            _ => Ok(Way::Tcp),
+        }
+    }
+
+    fn put(&self, question: &Question, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let talk = Talk::connect(&self.paths.sockets()).map_err(|_| gone())?;
+        talk.say(question, &[fd.as_raw_fd()])?;
+        talk.hear()?.ok_or_else(gone)
+    }
+}
+
+/// What a broker that is not there is told as.
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(nix::libc::ENETDOWN)
+}

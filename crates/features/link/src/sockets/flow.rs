@@ -1,0 +1,179 @@
+//! One connection: bytes between an end of a pair and a stream of link.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, Shutdown, recv, send, shutdown},
+};
+use transport::{Handle, SendError};
+
+use crate::{Engine, LinkError, Raw};
+
+/// Bytes that one system call moves at the most, and that wait here.
+pub(super) const PIECE: usize = 1 << 17;
+
+/// The two ways of a connection that is open.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) stream: Handle,
+    pub(super) end: OwnedFd,
+    /// The addresses that the program's end has.
+    pub(super) names: (SocketAddr, SocketAddr),
+    /// From the other node, for the program.
+    incoming: Waiting,
+    /// From the program, for the other node.
+    outgoing: Waiting,
+    /// The end may be readable, may be writable.
+    pub(super) is_readable: bool,
+    pub(super) is_writable: bool,
+    /// The program sends nothing more; the other node has been told; the program was told of the other node's end.
+    program_ended: bool,
+    is_closed: bool,
+    is_shut: bool,
+    /// Bytes from the program, and to it.
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+/// Bytes that could not go on at once.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.at = 0;
+    }
+}
+
+/// What became of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It goes on.
+    More,
+    /// Both ways have ended.
+    Done,
+}
+
+impl Flow {
+    /// `early` came before the pair was there.
+    pub(super) fn new(stream: Handle, end: OwnedFd, names: (SocketAddr, SocketAddr), early: Vec<u8>) -> Self {
+        Self {
+            stream,
+            end,
+            names,
+            received: early.len() as u64,
+            incoming: Waiting { bytes: early, at: 0 },
+            outgoing: Waiting::default(),
+            is_readable: true,
+            is_writable: true,
+            program_ended: false,
+            is_closed: false,
+            is_shut: false,
+            sent: 0,
+        }
+    }
+
+    /// Moves what can be moved now; `piece` is room for [`PIECE`] bytes.
+    ///
+    /// # Errors
+    /// The connection has ended otherwise than by both closing; the program's end is gone (EPIPE, ECONNRESET).
+    pub(super) fn turn(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<Next, LinkError> {
+        self.collect(engine, piece)?;
+        self.deliver(engine, piece)?;
+        Ok(if self.is_closed && self.is_shut { Next::Done } else { Next::More })
+    }
+
+    fn deliver(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+        while self.is_writable && !self.is_shut {
+            if self.incoming.is_empty() {
+                let read = engine.read_into(self.stream, piece)?;
+                if read == 0 {
+                    if engine.is_at_end(self.stream) {
+                        self.is_shut = true;
+                        // The program may have closed it already.
+                        let _ = shutdown(self.end.as_raw_fd(), Shutdown::Write);
+                    }
+                    return Ok(());
+                }
+                self.received += read as u64;
+                let sent = self.pass_on(&piece[..read])?;
+                self.incoming.clear();
+                self.incoming.bytes.extend_from_slice(&piece[sent..read]);
+            } else {
+                let waiting = std::mem::take(&mut self.incoming);
+                let sent = self.pass_on(waiting.left());
+                self.incoming = waiting;
+                self.incoming.at += sent?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As many as the program's end takes now.
+    fn pass_on(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
+        loop {
+            return match send(self.end.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+                Ok(sent) => Ok(sent),
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => {
+                    self.is_writable = false;
+                    Ok(0)
+                }
+                Err(error) => Err(gone(error)),
+            };
+        }
+    }
+
+    fn collect(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+        while !self.is_closed {
+            if !self.outgoing.is_empty() {
+                match engine.write(self.stream, self.outgoing.left())? {
+                    0 => return Ok(()),
+                    written => self.outgoing.at += written,
+                }
+            } else if self.program_ended {
+                match engine.close(self.stream) {
+                    Err(SendError::Full) => {}
+                    _ => self.is_closed = true,
+                }
+                return Ok(());
+            } else if self.is_readable {
+                match recv(self.end.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
+                    Ok(0) => self.program_ended = true,
+                    Ok(read) => {
+                        self.sent += read as u64;
+                        let written = engine.write(self.stream, &piece[..read])?;
+                        self.outgoing.clear();
+                        self.outgoing.bytes.extend_from_slice(&piece[written..read]);
+                    }
+                    Err(Errno::EAGAIN) => self.is_readable = false,
+                    Err(Errno::EINTR) => {}
+                    Err(error) => return Err(gone(error)),
+                }
+            } else {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gone(error: Errno) -> LinkError {
+    LinkError::System { operation: "pass bytes to a program", source: error.into() }
+}

@@ -1,0 +1,212 @@
+//! What the broker knows: the nodes, where addresses of the cluster are, who listens.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    os::fd::{AsFd, AsRawFd},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use host::{
+    netlink::{Netlink, route},
+    stack::is_listening,
+};
+use ipnet::IpNet;
+use model::link::{LinkConnection, LinkOverTcp};
+use nix::sys::stat::fstat;
+use wire::Mac;
+
+use crate::{LinkError, Wire};
+
+/// Ways by TCP that are told of at the most.
+const TCP_MAX: usize = 64;
+/// The port that a node is asked for by, where its Ethernet address is not known: discard.
+const DISCARD: u16 = 9;
+
+/// What the broker and the carrier of sockets know together.
+#[derive(Debug, Clone, Default)]
+pub struct Known(Arc<Mutex<Shared>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The names of the nodes that answer.
+    pub(crate) nodes: HashMap<Mac, String>,
+    /// Connections, by their number.
+    pub(crate) connections: BTreeMap<u64, LinkConnection>,
+    /// What went by TCP, and how often.
+    pub(crate) over_tcp: BTreeMap<(SocketAddr, String), u64>,
+}
+
+impl Known {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `link status` shows.
+    pub(crate) fn told(&self) -> (Vec<LinkConnection>, Vec<LinkOverTcp>) {
+        let shared = self.lock();
+        (shared.connections.values().cloned().collect(), shared.over_tcp())
+    }
+}
+
+impl Shared {
+    pub(super) fn went_by_tcp(&mut self, to: SocketAddr, why: &str) {
+        if self.over_tcp.len() >= TCP_MAX {
+            self.over_tcp.pop_first();
+        }
+        *self.over_tcp.entry((to, why.to_owned())).or_default() += 1;
+    }
+
+    fn over_tcp(&self) -> Vec<LinkOverTcp> {
+        let one = |((peer, why), &count): (&(SocketAddr, String), &u64)| LinkOverTcp {
+            peer: peer.to_string(),
+            why: why.clone(),
+            count,
+        };
+        self.over_tcp.iter().map(one).collect()
+    }
+}
+
+/// Where the addresses of a cluster are: on one interface.
+#[derive(Debug)]
+pub(super) struct Places {
+    prefixes: Vec<(IpNet, IpAddr)>,
+    ifindex: u32,
+    route: Netlink,
+}
+
+impl Places {
+    /// Addresses of `prefixes` behind an interface, which has one in each.
+    ///
+    /// # Errors
+    /// It has none in one of them, or another interface has; the kernel tells no addresses.
+    pub(super) fn new(prefixes: &[IpNet], wire: &Wire) -> Result<Self, LinkError> {
+        let failed = |source| LinkError::System { operation: "ask the kernel for addresses", source };
+        let mut route = Netlink::route().map_err(failed)?;
+        let addresses = route::addresses(&mut route).map_err(failed)?;
+        let of = |prefix: &IpNet| {
+            let cluster = |why: String| LinkError::Cluster { prefix: prefix.to_string(), why };
+            let mut within = addresses.iter().filter(|a| prefix.contains(&a.prefix.address));
+            if let Some(other) = within.clone().find(|a| a.ifindex != wire.index) {
+                return Err(cluster(format!(
+                    "{} is in it, the address of another interface (number {})",
+                    other.prefix.address, other.ifindex
+                )));
+            }
+            match within.next() {
+                Some(own) => Ok((*prefix, own.prefix.address)),
+                None => Err(cluster(format!("{} has no address in it", wire.interface))),
+            }
+        };
+        let prefixes = prefixes.iter().map(of).collect::<Result<_, _>>()?;
+        Ok(Self { prefixes, ifindex: wire.index, route })
+    }
+
+    /// This node's address in the prefix of another one.
+    pub(super) fn own(&self, to: IpAddr) -> Option<IpAddr> {
+        self.prefixes.iter().find(|(prefix, _)| prefix.contains(&to)).map(|&(_, own)| own)
+    }
+
+    /// The Ethernet address behind which an address is, by the kernel's table of neighbours; none: it does not know it.
+    pub(super) fn find(&mut self, address: IpAddr) -> Option<Mac> {
+        let ifindex = self.ifindex;
+        let all = route::neighbours(&mut self.route).ok()?;
+        let found = all.into_iter().find(|n| n.ifindex == ifindex && n.address == address && n.is_usable())?;
+        Some(Mac(*found.lladdr.first_chunk()?))
+    }
+
+    /// Has the kernel ask for it, by a datagram that nobody waits for.
+    pub(super) fn provoke(&self, address: IpAddr) {
+        let any = SocketAddr::new(self.own(address).unwrap_or(address), 0);
+        // Without an answer it is found nowhere, which is said then.
+        let _ = UdpSocket::bind(any).and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.send_to(&[], (address, DISCARD))
+        });
+    }
+}
+
+/// The sockets that listen and whose connections can be swapped. They are known by their inodes, and stand in a file: a broker that starts again
+/// knows them.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    file: PathBuf,
+    /// Port and inode.
+    sockets: BTreeMap<u64, u16>,
+}
+
+impl Listening {
+    /// What the file says.
+    pub(crate) fn read(file: PathBuf) -> Self {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let one =
+            |line: &str| line.split_once(' ').and_then(|(inode, port)| Some((inode.parse().ok()?, port.parse().ok()?)));
+        Self { file, sockets: text.lines().filter_map(one).collect() }
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, socket: &impl AsFd, port: u16) -> io::Result<()> {
+        let inode = fstat(socket.as_fd())?.st_ino;
+        if self.sockets.insert(inode, port).is_none() {
+            self.sockets.retain(|&inode, _| is_listening(inode).unwrap_or(true));
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// Does one listen on a port still?
+    pub(super) fn has(&mut self, port: u16) -> bool {
+        let mut of_port = self.sockets.iter().filter(|&(_, &other)| other == port);
+        of_port.any(|(&inode, _)| is_listening(inode).unwrap_or(false))
+    }
+
+    /// Does a process of this machine hold one of them, in whatever network namespace?
+    pub(crate) fn is_held(&self) -> bool {
+        let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_one = |fd: PathBuf| {
+            let to = fs::read_link(fd).ok()?;
+            let inode = to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+            self.sockets.contains_key(&inode).then_some(())
+        };
+        !self.sockets.is_empty()
+            && entries(PathBuf::from("/proc")).any(|process| entries(process.join("fd")).any(|fd| is_one(fd).is_some()))
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let lines: String = self.sockets.iter().map(|(inode, port)| format!("{inode} {port}\n")).collect();
+        fs::write(&self.file, lines)
+    }
+}
+
+/// The address of a socket, canonical, and whether it is one of IPv6.
+pub(super) fn local(tcp: &impl AsFd) -> Option<(SocketAddr, bool)> {
+    use nix::sys::socket::{SockaddrStorage, getsockname};
+    shown(&getsockname::<SockaddrStorage>(tcp.as_fd().as_raw_fd()).ok()?)
+}
+
+/// The address of the other end of a socket, as [`local`].
+pub(super) fn peer(tcp: &impl AsFd) -> Option<(SocketAddr, bool)> {
+    use nix::sys::socket::{SockaddrStorage, getpeername};
+    shown(&getpeername::<SockaddrStorage>(tcp.as_fd().as_raw_fd()).ok()?)
+}
+
+fn shown(address: &nix::sys::socket::SockaddrStorage) -> Option<(SocketAddr, bool)> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
+    let v6 = || address.as_sockaddr_in6().map(|v6| canonical(SocketAddr::new(v6.ip().into(), v6.port())));
+    v4.map(|v4| (v4, false)).or_else(|| v6().map(|v6| (v6, true)))
+}
+
+/// An address as a socket of IPv6 has it, or as it is.
+pub(super) fn as_of(is_v6: bool, address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(v4) if is_v6 => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
+        _ => address,
+    }
+}
+
+/// An address of IPv4 in IPv6 as one of IPv4.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,49 @@
+//! A namespace for each node, and a bridge in one more that joins them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use lab::{Lab, Namespace, VethEnd};
+
+use super::SpeedupError;
+
+const PREFIX_LEN: u8 = 24;
+
+/// A node's namespace and its interface.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) space: Namespace,
+    pub(super) link: VethEnd,
+    pub(super) address: Ipv4Addr,
+}
+
+/// Nodes on a bridge. They go when it is dropped.
+#[derive(Debug)]
+pub(super) struct Bed {
+    pub(super) places: Vec<Place>,
+    _hub: Namespace,
+}
+
+impl Bed {
+    /// So many nodes of a lab of that name.
+    pub(super) fn new(tag: &str, nodes: u32) -> Result<Self, SpeedupError> {
+        let lab = Lab::new(tag)?;
+        let hub = lab.namespace("hub")?;
+        let (mut places, mut ports) = (Vec::new(), Vec::new());
+        for node in 0..nodes {
+            let space = lab.namespace(&format!("n{node}"))?;
+            let names = [lab.interface(&format!("n{node}")), lab.interface(&format!("h{node}"))];
+            let (link, port) = lab.veth((&space, &names[0]), (&hub, &names[1]), 1)?;
+            places.push(Place { space, link, address: Ipv4Addr::new(198, 18, 0, node as u8 + 1) });
+            ports.push(port);
+        }
+        let behind: Vec<_> = ports.iter().zip(&places).map(|(port, place)| (port, place.link.mac)).collect();
+        lab.bridge(&hub, &lab.interface("hb"), &behind)?;
+        for place in &places {
+            place.space.add_address(&place.link.name, IpAddr::V4(place.address), PREFIX_LEN)?;
+            for other in places.iter().filter(|other| other.address != place.address) {
+                place.space.add_neighbour(&place.link.name, IpAddr::V4(other.address), other.link.mac)?;
+            }
+        }
+        Ok(Self { places, _hub: hub })
+    }
+}

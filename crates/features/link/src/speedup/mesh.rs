@@ -1,0 +1,50 @@
+//! A node that is joined to each other one.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use super::SpeedupError;
+
+/// Nobody waits longer for a message.
+pub(super) const LONG: Duration = Duration::from_secs(10);
+/// A node that sleeps looks up so often.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// What ends all nodes before their time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Halt<'a> {
+    /// The user wants no more.
+    pub(super) stop: &'a AtomicBool,
+    /// A node failed; the others would wait for it in vain.
+    pub(super) failed: &'a AtomicBool,
+}
+
+impl Halt<'_> {
+    /// Goes on, unless somebody has ended all, or this wait lasts too long.
+    pub(super) fn look(&self, since: Instant, who: &'static str) -> Result<(), SpeedupError> {
+        if self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
+            return Err(SpeedupError::Stopped);
+        }
+        if since.elapsed() < LONG { Ok(()) } else { Err(SpeedupError::Silent(who)) }
+    }
+}
+
+/// A node of a carrier. It sleeps while it waits: there are more nodes than CPUs.
+pub(super) trait Mesh: Send {
+    /// Waits until a moment. What the carrier needs meanwhile is done, as the kernel does it for TCP.
+    fn pause(&mut self, until: Instant) -> Result<(), SpeedupError>;
+
+    /// Sends `ours` to each of `peers`, and hands over one message of as many bytes from each, in the order in which they come.
+    fn exchange(
+        &mut self,
+        peers: &[usize],
+        ours: &[u8],
+        halt: Halt<'_>,
+        on: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SpeedupError>;
+
+    /// Serves the others until `of` nodes have said in `quiet` that all they sent has arrived.
+    fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), SpeedupError>;
+}

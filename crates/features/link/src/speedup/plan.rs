@@ -1,0 +1,177 @@
+//! Which numbers of nodes, exchanges and carriers are measured, and in which order: pure.
+
+use std::{fmt, time::Duration};
+
+use model::speedup::Exchange;
+
+use super::SpeedupError;
+
+/// The most nodes.
+pub const NODES_MAX: u32 = 8;
+/// Unknowns of the model.
+const UNKNOWNS: usize = 3;
+
+/// What carries values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum By {
+    /// The native interface, by rings out of the XDP hook.
+    Link,
+    /// TCP connections without Nagle's delay.
+    Tcp,
+}
+
+impl By {
+    /// Its name in a run.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// Its name as people write it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Tcp => "TCP",
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Numbers of nodes.
+    pub nodes: Vec<u32>,
+    /// Computing of a step on one node.
+    pub step: Duration,
+    /// The share of it that is not divided, from 0 to 1.
+    pub serial_share: f64,
+    /// What nodes say to each other.
+    pub exchanges: Vec<Exchange>,
+    /// What carries it.
+    pub carriers: Vec<By>,
+    /// Bytes that a node sends to each that it exchanges with.
+    pub bytes: u32,
+    /// Rounds.
+    pub rounds: u32,
+    /// Steps of a turn.
+    pub steps: u32,
+}
+
+/// A number of nodes that do so many steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Turn {
+    /// What carries.
+    pub by: By,
+    /// What they say to each other.
+    pub exchange: Exchange,
+    /// How many they are.
+    pub nodes: u32,
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = if self.nodes == 1 { "node" } else { "nodes" };
+        write!(f, "{}, {}, {} {nodes}", self.exchange.words(), self.by.name(), self.nodes)
+    }
+}
+
+/// The turns of a round.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What was asked for, the numbers of nodes in their order.
+    pub asked: Asked,
+    /// In their order. The carriers alternate, so that what else the machine does meets both.
+    pub turns: Vec<Turn>,
+}
+
+impl Plan {
+    /// Plans a run.
+    ///
+    /// # Errors
+    /// A number of nodes is not from 1 to [`NODES_MAX`] or comes twice, or there are fewer than 3.
+    pub fn new(mut asked: Asked) -> Result<Self, SpeedupError> {
+        asked.nodes.sort_unstable();
+        if let Some(&wrong) = asked.nodes.iter().find(|nodes| !(1..=NODES_MAX).contains(*nodes)) {
+            return Err(SpeedupError::Nodes(wrong));
+        }
+        if let Some(same) = asked.nodes.windows(2).find(|two| two[0] == two[1]) {
+            return Err(SpeedupError::Twice(same[0]));
+        }
+        if asked.nodes.len() < UNKNOWNS {
+            return Err(SpeedupError::Few(asked.nodes.len()));
+        }
+        let mut turns = Vec::new();
+        for &exchange in &asked.exchanges {
+            for &nodes in &asked.nodes {
+                turns.extend(asked.carriers.iter().map(|&by| Turn { by, exchange, nodes }));
+            }
+        }
+        Ok(Self { asked, turns })
+    }
+
+    /// The largest number of nodes.
+    pub(super) fn most(&self) -> u32 {
+        self.asked.nodes.last().copied().unwrap_or(0)
+    }
+
+    /// The wait that stands for computing a step on so many nodes.
+    pub(super) fn computing(&self, nodes: u32) -> Duration {
+        let serial = self.asked.serial_share;
+        self.asked.step.mul_f64(serial + (1.0 - serial) / f64::from(nodes))
+    }
+
+    /// Seconds that the waits of a round take.
+    pub fn waits_s(&self) -> f64 {
+        let of = |turn: &Turn| self.computing(turn.nodes).as_secs_f64();
+        f64::from(self.asked.steps) * self.turns.iter().map(of).sum::<f64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn asked(nodes: &[u32]) -> Asked {
+        Asked {
+            nodes: nodes.to_vec(),
+            step: Duration::from_millis(20),
+            serial_share: 0.1,
+            exchanges: vec![Exchange::AllReduce, Exchange::Neighbour],
+            carriers: vec![By::Link, By::Tcp],
+            bytes: 8,
+            rounds: 1,
+            steps: 10,
+        }
+    }
+
+    #[test]
+    fn numbers_of_nodes_that_cannot_be_made_or_fitted_are_refused() {
+        assert!(matches!(Plan::new(asked(&[1, 2, 9])), Err(SpeedupError::Nodes(9))));
+        assert!(matches!(Plan::new(asked(&[0, 2, 4])), Err(SpeedupError::Nodes(0))));
+        assert!(matches!(Plan::new(asked(&[1, 8])), Err(SpeedupError::Few(2))));
+        assert!(matches!(Plan::new(asked(&[4, 2, 1, 4])), Err(SpeedupError::Twice(4))));
+    }
+
+    #[test]
+    fn each_turn_comes_once_and_carriers_stand_beside_each_other() {
+        let plan = Plan::new(asked(&[8, 1, 4])).unwrap();
+        assert_eq!((plan.asked.nodes.as_slice(), plan.most()), ([1, 4, 8].as_slice(), 8));
+        let all: HashSet<Turn> = plan.turns.iter().copied().collect();
+        assert_eq!((all.len(), plan.turns.len()), (12, 12));
+        for two in plan.turns.chunks(2) {
+            assert_eq!((two[0].exchange, two[0].nodes), (two[1].exchange, two[1].nodes));
+            assert_ne!(two[0].by, two[1].by);
+        }
+    }
+
+    #[test]
+    fn what_is_not_divided_stays_with_each_node() {
+        let plan = Plan::new(asked(&[1, 2, 4])).unwrap();
+        assert_eq!([1, 2, 4].map(|nodes| plan.computing(nodes).as_micros()), [20_000, 11_000, 6500]);
+        assert!((plan.waits_s() - 4.0 * 10.0 * 0.0375).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,156 @@
+//! The nodes of TCP, each with a connection to each other one.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::fd::AsFd,
+    sync::atomic::AtomicU32,
+    thread,
+    time::Instant,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sys::time::TimeSpec,
+};
+
+use super::{
+    SpeedupError,
+    bed::Bed,
+    mesh::{Halt, LOOK, Mesh},
+};
+
+const WHO: &str = "TCP";
+
+/// A node of TCP.
+pub(super) struct Tcp {
+    /// To each node; none to itself.
+    streams: Vec<Option<TcpStream>>,
+    place: Vec<u8>,
+}
+
+/// How far a message is each way.
+struct Way {
+    peer: usize,
+    sent: usize,
+    come: Vec<u8>,
+}
+
+/// All nodes of a bed, joined, for messages of so many bytes.
+pub(super) fn nodes(bed: &Bed, bytes: u32) -> Result<Vec<Tcp>, SpeedupError> {
+    let system = SpeedupError::system;
+    let count = bed.places.len();
+    let empty = || Tcp { streams: (0..count).map(|_| None).collect(), place: vec![0; bytes as usize] };
+    let mut nodes: Vec<Tcp> = bed.places.iter().map(|_| empty()).collect();
+    for (to, place) in bed.places.iter().enumerate() {
+        let listener = place.space.run(|| TcpListener::bind((place.address, 0)))?.map_err(system("listen"))?;
+        let address = listener.local_addr().map_err(system("read an address"))?;
+        for from in 0..to {
+            let ours = bed.places[from].space.run(|| TcpStream::connect(address))?.map_err(system("connect"))?;
+            let (theirs, _) = listener.accept().map_err(system("accept a connection"))?;
+            for end in [&ours, &theirs] {
+                end.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
+                end.set_nonblocking(true).map_err(system("set a socket"))?;
+            }
+            nodes[from].streams[to] = Some(ours);
+            nodes[to].streams[from] = Some(theirs);
+        }
+    }
+    Ok(nodes)
+}
+
+/// What a call did; none: it would have to wait.
+fn some(done: io::Result<usize>) -> Result<Option<usize>, SpeedupError> {
+    match done {
+        Ok(0) => Err(SpeedupError::Closed(WHO)),
+        Ok(count) => Ok(Some(count)),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        Err(source) => Err(SpeedupError::System { operation: "exchange bytes over TCP", source }),
+    }
+}
+
+impl Tcp {
+    fn stream(&self, peer: usize) -> Result<&TcpStream, SpeedupError> {
+        self.streams.get(peer).and_then(Option::as_ref).ok_or(SpeedupError::Closed(WHO))
+    }
+
+    /// Sends and reads what can be; true if anything was.
+    fn push(&mut self, way: &mut Way, ours: &[u8]) -> Result<bool, SpeedupError> {
+        let mut stream = self.streams.get(way.peer).and_then(Option::as_ref).ok_or(SpeedupError::Closed(WHO))?;
+        let mut did = false;
+        while way.sent < ours.len()
+            && let Some(count) = some(stream.write(&ours[way.sent..]))?
+        {
+            way.sent += count;
+            did = true;
+        }
+        while way.come.len() < ours.len() {
+            // No byte of the next message: a neighbour may be a step ahead.
+            let left = &mut self.place[..ours.len() - way.come.len()];
+            let Some(count) = some(stream.read(left))? else { break };
+            way.come.extend_from_slice(&left[..count]);
+            did = true;
+        }
+        Ok(did)
+    }
+}
+
+impl Mesh for Tcp {
+    fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
+        thread::sleep(until.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        peers: &[usize],
+        ours: &[u8],
+        halt: Halt<'_>,
+        on: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SpeedupError> {
+        let began = Instant::now();
+        let way = |&peer: &usize| Way { peer, sent: 0, come: Vec::with_capacity(ours.len()) };
+        let mut ways: Vec<Way> = peers.iter().map(way).collect();
+        loop {
+            let mut did = false;
+            for way in &mut ways {
+                let before = way.come.len();
+                did |= self.push(way, ours)?;
+                if before < ours.len() && way.come.len() == ours.len() {
+                    on(&way.come);
+                }
+            }
+            ways.retain(|way| way.sent < ours.len() || way.come.len() < ours.len());
+            if ways.is_empty() {
+                return Ok(());
+            }
+            if !did {
+                self.sleep(&ways, ours.len())?;
+                halt.look(began, WHO)?;
+            }
+        }
+    }
+
+    fn settle(&mut self, _: &AtomicU32, _: u32, _: Halt<'_>) -> Result<(), SpeedupError> {
+        // The kernel does.
+        Ok(())
+    }
+}
+
+impl Tcp {
+    /// Sleeps until one of these can go on.
+    fn sleep(&self, ways: &[Way], bytes: usize) -> Result<(), SpeedupError> {
+        let mut waits = Vec::with_capacity(ways.len());
+        for way in ways {
+            let mut what = PollFlags::empty();
+            what.set(PollFlags::POLLIN, way.come.len() < bytes);
+            what.set(PollFlags::POLLOUT, way.sent < bytes);
+            waits.push(PollFd::new(self.stream(way.peer)?.as_fd(), what));
+        }
+        match ppoll(&mut waits, Some(TimeSpec::from_duration(LOOK)), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(SpeedupError::System { operation: "wait for TCP connections", source: e.into() }),
+        }
+    }
+}

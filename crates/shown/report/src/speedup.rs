@@ -1,0 +1,157 @@
+//! What communication costs as nodes are added, as text.
+
+use model::{
+    speedup::{Exchange, Interval, LinkSpeedup, Point, Series},
+    units,
+};
+
+use crate::{conditions, table::Look};
+
+/// How the figures came to be: over all of them.
+pub(crate) const EMULATED: &str =
+    "Nodes are namespaces of this machine: computing is emulated by waiting, and exchanges share its CPUs.";
+/// The columns of the points.
+pub(crate) const POINTS: [&str; 8] =
+    ["OVER", ">NODES", ">STEP", ">EXCHANGE", ">OF TCP", ">SPEED-UP", ">MODEL", ">RESIDUAL"];
+/// Unknowns of the model: as many points lie on it, whatever they are.
+const UNKNOWNS: usize = 3;
+const NONE: &str = "\u{2013}";
+
+/// A run as text.
+pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
+    let mut text = look.paragraph(EMULATED);
+    for exchange in exchanges(run) {
+        let of = of(run, exchange);
+        text.push('\n');
+        text += &look.paragraph(&format!("{}:", title(exchange, run.bytes)));
+        let rows = of.iter().flat_map(|series| series.points.iter().map(|point| cells(series, point).to_vec()));
+        text += &look.table(&POINTS, rows);
+        text.push('\n');
+        text += &look.paragraph(&format!("Its model, {FORMULA}, with 95 % intervals:"));
+        let heads: Vec<String> = of.iter().map(|series| format!(">{}", carrier(&series.by).to_uppercase())).collect();
+        let heads: Vec<&str> = [""].into_iter().chain(heads.iter().map(String::as_str)).collect();
+        text += &look.table(&heads, model_rows(&of));
+        for remark in of.iter().filter_map(|series| remark(series)) {
+            text.push('\n');
+            text += &look.paragraph(&remark);
+        }
+    }
+    text.push('\n');
+    text + &conditions::paragraphs(&conditions_of(run), look)
+}
+
+/// The series of an exchange.
+pub(crate) fn of(run: &LinkSpeedup, exchange: Exchange) -> Vec<&Series> {
+    run.series.iter().filter(|series| series.exchange == exchange).collect()
+}
+
+/// The law.
+pub(crate) const FORMULA: &str = "S(N) = N / ((1 - a) + a N + n N\u{b3})";
+
+/// The exchanges of a run, each once.
+pub(crate) fn exchanges(run: &LinkSpeedup) -> Vec<Exchange> {
+    let mut all: Vec<Exchange> = run.series.iter().map(|series| series.exchange).collect();
+    all.dedup();
+    all
+}
+
+/// An exchange as a heading.
+pub(crate) fn title(exchange: Exchange, bytes: u32) -> String {
+    let unit = if bytes == 1 { "byte" } else { "bytes" };
+    let bytes = units::grouped(u64::from(bytes));
+    match exchange {
+        Exchange::AllReduce => format!("All-reduce, {bytes} {unit} from each node to each other one"),
+        Exchange::Neighbour => format!("Nearest neighbours, {bytes} {unit} to both sides in a ring"),
+    }
+}
+
+/// The carrier as people write it.
+pub(crate) fn carrier(by: &str) -> &str {
+    if by == "tcp" { "TCP" } else { by }
+}
+
+/// The cells of a number of nodes.
+pub(crate) fn cells(series: &Series, point: &Point) -> [String; 8] {
+    [
+        carrier(&series.by).to_owned(),
+        point.nodes.to_string(),
+        units::nanoseconds(1e9 * point.seconds),
+        if point.nodes == 1 { NONE.to_owned() } else { units::nanoseconds(1e9 * point.exchange_s) },
+        point.exchange_over_tcp.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")),
+        format!("{:.2}", point.speedup),
+        format!("{:.2}", point.speedup * point.seconds / point.fitted_s),
+        format!("{:+.1} %", 100.0 * point.residual),
+    ]
+}
+
+/// The rows of a model: what, then the value of each carrier with its interval.
+pub(crate) fn model_rows(of: &[&Series]) -> Vec<Vec<String>> {
+    let row = |what: &str, value: &dyn Fn(&Series) -> Option<String>| {
+        let values = of.iter().map(|series| value(series).unwrap_or_else(|| "no fit".to_owned()));
+        [what.to_owned()].into_iter().chain(values).collect()
+    };
+    let bound = |value: Option<f64>, digits: usize| value.map_or("no bound".to_owned(), |v| format!("{v:.digits$}"));
+    let open = |series: &Series, value: Option<f64>, of: Interval<Option<f64>>, digits: usize| {
+        let whole = || format!("{} ({} to {})", bound(value, digits), bound(of.low, digits), bound(of.high, digits));
+        series.fitting.law.map(|_| whole())
+    };
+    vec![
+        row("a, not divided", &|series| {
+            let (law, between) = (series.fitting.law?, series.fitting.estimate.a);
+            Some(format!("{:.3} ({:.3} to {:.3})", law.a, between.low, between.high))
+        }),
+        row("n, network", &|series| {
+            let (law, between) = (series.fitting.law?, series.fitting.estimate.n);
+            Some(format!("{:.1e} ({:.1e} to {:.1e})", law.n, between.low, between.high))
+        }),
+        row("best N", &|series| open(series, series.fitting.best_nodes, series.fitting.estimate.best_nodes, 1)),
+        row("greatest S", &|series| open(series, series.fitting.greatest, series.fitting.estimate.greatest, 2)),
+    ]
+}
+
+/// What a reader must know of a model: that there is none, or that it extends beyond what was measured, or that n may be 0.
+pub(crate) fn remark(series: &Series) -> Option<String> {
+    let who = format!("{} over {}", series.exchange.words(), carrier(&series.by));
+    let fitting = &series.fitting;
+    if let Some(misfit) = &fitting.misfit {
+        let residuals = series.points.iter().map(|p| format!("N = {} {:+.1} %", p.nodes, 100.0 * p.residual));
+        let residuals = residuals.collect::<Vec<_>>().join(", ");
+        let n = fitting.estimate.n;
+        return Some(format!("{who}: {misfit}. n is {:.1e} to {:.1e} (95 %). Residuals: {residuals}.", n.low, n.high));
+    }
+    if series.points.len() <= UNKNOWNS {
+        return Some(format!(
+            "{who}: three numbers of nodes give the three unknowns exactly, so residuals of 0 do not say that the model fits. Measure more."
+        ));
+    }
+    let most = series.points.iter().map(|point| f64::from(point.nodes)).fold(0.0, f64::max);
+    if fitting.estimate.n.low <= 0.0 {
+        return Some(format!("{who}: n cannot be told from 0, so there may be no best number of nodes."));
+    }
+    let best = fitting.best_nodes.filter(|&best| best > most)?;
+    Some(format!(
+        "{who}: the best number, {best:.1}, is beyond the {most:.0} nodes that were measured; the model alone says it."
+    ))
+}
+
+/// What a reader needs to judge the figures.
+pub(crate) fn conditions_of(run: &LinkSpeedup) -> conditions::Conditions {
+    let serial = units::percent(run.serial_share);
+    let mut all = vec![
+        conditions::machine(&run.machine),
+        (
+            "Work",
+            format!("{} a step on one node, of which {serial} is not divided", units::nanoseconds(1e9 * run.step_s)),
+        ),
+        (
+            "Rounds",
+            format!(
+                "{} of {} steps; a figure is the median of the rounds, and a ratio that of the rounds' ratios",
+                run.rounds, run.steps
+            ),
+        ),
+        ("Load average at the beginning", format!("{:.2}", run.load_average)),
+    ];
+    all.extend(run.notes.iter().map(|note| ("Note", note.clone())));
+    all
+}

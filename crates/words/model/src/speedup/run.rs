@@ -1,0 +1,137 @@
+//! What `evenkeel link speedup` measured.
+
+use serde::{Deserialize, Serialize};
+
+use super::Law;
+use crate::machine::Machine;
+
+/// The version of the schema `evenkeel.link.speedup/<version>`.
+pub const SCHEMA: u32 = 1;
+
+/// What nodes say to each other in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exchange {
+    /// Each node sends its values to each other one, and adds up all.
+    AllReduce,
+    /// The nodes are a ring, and each sends its values to both neighbours.
+    Neighbour,
+}
+
+impl Exchange {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::Neighbour => "nearest neighbours",
+        }
+    }
+}
+
+/// The 95 % interval of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval<T> {
+    /// Its lower end.
+    pub low: T,
+    /// Its upper end.
+    pub high: T,
+}
+
+/// 95 % intervals by a bootstrap over the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Of a.
+    pub a: Interval<f64>,
+    /// Of n. It may reach below 0: then n cannot be told from 0.
+    pub n: Interval<f64>,
+    /// Of the best number of nodes; none: no bound.
+    pub best_nodes: Interval<Option<f64>>,
+    /// Of the greatest speed-up; none: no bound.
+    pub greatest: Interval<Option<f64>>,
+    /// Times that the rounds were drawn.
+    pub draws: u32,
+    /// Those of them that the model fits.
+    pub fit: u32,
+}
+
+/// What the fit found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fitting {
+    /// p: what the nodes divide, in seconds.
+    pub divided_s: f64,
+    /// s: what they do not, in seconds.
+    pub serial_s: f64,
+    /// q: communication over N², in seconds.
+    pub square_s: f64,
+    /// a and n; none: the model does not fit.
+    pub law: Option<Law>,
+    /// Why it does not.
+    pub misfit: Option<String>,
+    /// N_opt; none: each node helps, or the model does not fit.
+    pub best_nodes: Option<f64>,
+    /// S_max; none: no bound, or the model does not fit.
+    pub greatest: Option<f64>,
+    /// 95 % intervals.
+    pub estimate: Estimate,
+}
+
+/// The steps of a number of nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// N.
+    pub nodes: u32,
+    /// Seconds of a step, each round.
+    pub rounds_s: Vec<f64>,
+    /// The median of the rounds.
+    pub seconds: f64,
+    /// What of a step is not the wait that stands for computing, as seconds, each round.
+    pub exchange_rounds_s: Vec<f64>,
+    /// The median of the rounds.
+    pub exchange_s: f64,
+    /// That over TCP's, the median of the rounds' ratios; none for TCP, for one node, and without TCP.
+    pub exchange_over_tcp: Option<f64>,
+    /// (p + s) of the fit over the seconds: the measured S(N).
+    pub speedup: f64,
+    /// Seconds by the fit.
+    pub fitted_s: f64,
+    /// The measured seconds minus those by the fit, over these.
+    pub residual: f64,
+}
+
+/// A carrier and an exchange over all numbers of nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What carried: `link` or `tcp`.
+    pub by: String,
+    /// What nodes said to each other.
+    pub exchange: Exchange,
+    /// Each number of nodes.
+    pub points: Vec<Point>,
+    /// The model.
+    pub fitting: Fitting,
+}
+
+/// One run of `evenkeel link speedup`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkSpeedup {
+    /// Its beginning (RFC 3339, UTC).
+    pub when: String,
+    /// The machine on which it ran.
+    pub machine: Machine,
+    /// Threads that ran or wanted to run when it began, as a mean of a minute; others' work lengthens times.
+    pub load_average: f64,
+    /// Rounds; in each every number of nodes, exchange and carrier has its turn.
+    pub rounds: u32,
+    /// Steps of a turn; its time is their mean.
+    pub steps: u32,
+    /// Seconds that computing a step on one node stands for.
+    pub step_s: f64,
+    /// The share of it that was not divided.
+    pub serial_share: f64,
+    /// Bytes that a node sends to each that it exchanges with.
+    pub bytes: u32,
+    /// What was measured.
+    pub series: Vec<Series>,
+    /// On the origin of the figures.
+    pub notes: Vec<String>,
+}
