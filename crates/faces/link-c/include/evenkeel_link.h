@@ -23,6 +23,7 @@
  * - A handle is for one thread at a time. Several threads open a handle each, or take turns. Nothing of it may be used in a signal handler, or in a child
  *   after fork(2).
  * - A handle stays in the network namespace in which it was opened.
+ * - -ENOTRECOVERABLE: evenkeel itself erred; close the handle and open another.
  * - NULL for a handle, a result or a name is refused with -EINVAL; a handle that was closed is not recognised.
  */
 #ifndef EVENKEEL_LINK_H

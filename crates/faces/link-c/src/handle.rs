@@ -97,3 +97,18 @@ pub(crate) unsafe extern "C" fn ek_link_error(link: *const Link) -> *const c_cha
         None => WHY.with_borrow(|why| why.as_ptr()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_a_call_and_says_so() {
+        assert_eq!(call_alone(|| panic!("as a test wants it")), -(libc::ENOTRECOVERABLE as isize));
+        // SAFETY: NULL is no handle; the text is this thread's, and stays until its next call fails.
+        let why = unsafe { CStr::from_ptr(ek_link_error(std::ptr::null())) };
+        assert!(why.to_str().is_ok_and(|why| why.contains("open another")));
+        // SAFETY: NULL is no handle.
+        assert_eq!(unsafe { call(std::ptr::null_mut(), |_| Ok(1)) }, -(libc::EINVAL as isize));
+    }
+}

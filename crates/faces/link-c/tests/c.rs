@@ -49,7 +49,7 @@ impl<'a> Built<'a> {
         self.bed.path(Path::new(source).file_name().unwrap().to_str().unwrap())
     }
 
-    fn command(&self, line: &str) -> Command {
+    fn of(&self, line: &str) -> Command {
         let mut words = line.split(' ');
         let mut command = Command::new(self.path(words.next().unwrap()));
         command.args(words).env("LD_LIBRARY_PATH", self.bed.path(""));
@@ -57,7 +57,7 @@ impl<'a> Built<'a> {
     }
 
     fn start(&self, end: &End, line: &str) -> Running {
-        end.run(|| Running::piped(&mut self.command(line)))
+        end.run(|| Running::piped(&mut self.of(line)))
     }
 }
 
@@ -122,10 +122,10 @@ fn there_and_back(tag: &str, by_sockets: bool) {
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (file, copy) = (bed.file("file", &bytes), bed.path("copy"));
     let stdout = fs::File::create(&copy).unwrap();
-    let get = right.run(|| Running::start(built.command("pipe get 2000").stdout(stdout).stderr(Stdio::piped())));
+    let get = right.run(|| Running::start(built.of("pipe get 2000").stdout(stdout).stderr(Stdio::piped())));
     b.has_listener(2000);
     let stdin = fs::File::open(&file).unwrap();
-    let put = left.run(|| Running::start(built.command("pipe put B 2000").stdin(stdin).stderr(Stdio::piped())));
+    let put = left.run(|| Running::start(built.of("pipe put B 2000").stdin(stdin).stderr(Stdio::piped())));
     tells(get, put, "");
     assert!(fs::read(&copy).unwrap() == bytes, "{} bytes arrived", log(&copy).len());
 }
@@ -149,7 +149,7 @@ fn wrong_arguments_and_what_goes_away_are_named() {
     let b = Serves::start(&right, "B", false);
     let server = built.start(&right, "pingpong server 2000");
     b.has_listener(2000);
-    let mut command = built.command("wrong broker");
+    let mut command = built.of("wrong broker");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut wrong = left.run(|| Running::start(&mut command));
     let mut asks = BufReader::new(wrong.child().stdout.take().unwrap()).lines().map_while(Result::ok);

@@ -128,6 +128,11 @@ impl Claim {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 return Err(LinkError::NoBroker);
             }
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                let why =
+                    "its programs are root's, or of the group that `evenkeel link serve --group` names".to_owned();
+                return Err(LinkError::Refused { why, source });
+            }
             talk => talk.map_err(failed("ask the broker for ports"))?,
         };
         let claim = Self { talk };

@@ -37,8 +37,10 @@ fn sleep_and_turn(engine: &mut Engine<Raw>) {
 }
 
 fn accepted(engine: &mut Engine<Raw>) -> Handle {
+    let began = Instant::now();
     loop {
         sleep_and_turn(engine);
+        assert!(began.elapsed() < WAIT_TIMEOUT, "nobody connects");
         if let Some(peer) = engine.accept(PORT) {
             return peer;
         }
@@ -129,4 +131,17 @@ fn an_epoll_of_others_holds_the_descriptor() {
         a.turn().unwrap();
     }
     assert_eq!(wait(50), None, "what was taken in does not wake again");
+}
+
+#[test]
+fn an_interface_that_goes_down_wakes_and_is_told() {
+    for (tag, ring) in [("linkfd", false), ("linkfg", true)] {
+        let Some((_bed, [left, _right])) = Bed::pair(tag) else { return };
+        let mut a = node(&left, ring);
+        assert!(a.arm().unwrap());
+        left.link_set("down");
+        assert!(is_readable(&mut a, MISSED_MS));
+        let told = a.turn().unwrap_err();
+        assert!(told.to_string().contains("down"), "{told}");
+    }
 }
