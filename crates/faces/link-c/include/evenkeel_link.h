@@ -131,7 +131,7 @@ int ek_link_peer(struct ek_link *link, ek_link_conn connection, char *address);
 
 /*
  * Says that nothing follows from this end; what was sent before still arrives, and what the other end sends is still received. -EAGAIN: no room for that
- * word; turn, and close again. -ENOTCONN. 2 s after both ends have closed, what was not received is lost.
+ * word; turn, and close again. -ENOTCONN.
  */
 int ek_link_close_connection(struct ek_link *link, ek_link_conn connection);
 

@@ -211,9 +211,11 @@ impl Connection {
         self.sender.smoothed()
     }
 
-    /// True if the number can be used again, and nothing of it has to be kept.
+    /// True if the number can be used again, and nothing of it has to be kept. What both ends closed is kept until all has been read, or
+    /// [`Connection::abort`].
     pub fn is_over(&self, now: Nanos) -> bool {
         match self.state {
+            State::Resting if self.receiver.as_ref().is_some_and(Receiver::has_unread) => false,
             State::Resting | State::Failed(_) => {
                 self.reset.is_none() && self.rests_until.is_none_or(|until| now >= until)
             }
@@ -295,8 +297,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends it at once; the other end is told why.
+    /// Ends it at once; the other end is told why. What has not been read is dropped.
     pub fn abort(&mut self, now: Nanos, reason: Reason) {
+        if self.state == State::Resting
+            && let Some(receiver) = &mut self.receiver
+        {
+            receiver.consume_all(&mut self.pool, now);
+        }
         if matches!(self.state, State::Opening | State::Open) {
             let answers = self.receiver.as_ref().map(Receiver::acknowledged);
             self.fail(now, reason, answers);

@@ -149,9 +149,19 @@ impl Receiver {
         }
     }
 
+    /// What is there is dropped, as if it had been read.
+    pub(crate) fn consume_all(&mut self, pool: &mut Pool, now: Nanos) {
+        self.consume(pool, now, self.next.since(self.read).max(0).cast_unsigned());
+    }
+
     /// Nothing of it is read any longer.
     pub(crate) fn stop(&mut self, pool: &mut Pool) {
         self.slots.empty(pool);
+    }
+
+    /// Something that the other end sent waits to be read; that nothing follows does not count.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.peek().is_some_and(|(flags, _)| !flags.has(Flags::FIN))
     }
 
     /// All has been read, and nothing follows.

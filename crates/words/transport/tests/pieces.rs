@@ -1,6 +1,6 @@
 //! A stream is read in pieces of any size, whatever its frames.
 
-use transport::{Connection, HEADER_BYTES, Header, Offer, Serial, Settings, State};
+use transport::{Connection, HEADER_BYTES, Header, Offer, Reason, Serial, Settings, State};
 
 const PAYLOAD: u16 = 100;
 
@@ -73,4 +73,33 @@ fn the_rest_of_a_piece_is_the_next_one() {
     carry(0, &mut b, &mut a);
     carry(0, &mut a, &mut b);
     assert_eq!(b.bytes(0), b"ghi");
+}
+
+#[test]
+fn what_both_closed_stays_until_it_has_been_read_or_is_given_up() {
+    let long = 60_000_000_000;
+    for gives_up in [false, true] {
+        let (mut a, mut b) = joined();
+        a.write(0, &[5; 250]).unwrap();
+        a.close(0).unwrap();
+        b.close(0).unwrap();
+        for now in 0..4 {
+            carry(now, &mut a, &mut b);
+            carry(now, &mut b, &mut a);
+        }
+        assert_eq!((a.state(), b.state()), (State::Resting, State::Resting));
+        for end in [&mut a, &mut b] {
+            end.on_time(long);
+        }
+        assert!(a.is_over(long), "nothing came for it");
+        assert!(!b.is_over(long));
+        if gives_up {
+            b.abort(long, Reason::Aborted);
+            assert!(b.poll(long).is_none(), "the other end is done, and hears nothing");
+        } else {
+            let mut place = [0; 1000];
+            assert_eq!(b.read(long, &mut place), 250);
+        }
+        assert!(b.is_over(long));
+    }
 }

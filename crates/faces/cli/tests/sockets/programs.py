@@ -2,7 +2,8 @@
 
 import asyncio, ctypes, hashlib, os, select, signal, socket, struct, subprocess, sys, tempfile, time
 
-ECHO, DIGEST, MUTE, ENDS, NOBODY = 7001, 7002, 7003, 7004, 7009
+ECHO, DIGEST, MUTE, ENDS, FULL, NOBODY = 7001, 7002, 7003, 7004, 7005, 7009
+MUCH = 5_000_000
 
 
 def child():
@@ -33,6 +34,12 @@ def serve(address):
     digest = socket.create_server((address, DIGEST))
     mute = socket.create_server((address, MUTE))
     ends = socket.create_server((address, ENDS))
+    full = socket.create_server((address, FULL))
+    if child() == 0:
+        while True:
+            connection, _ = full.accept()
+            connection.sendall(bytes(MUCH))
+            connection.close()
     kept = []
     print("ready", flush=True)
     while True:
@@ -216,6 +223,23 @@ def fills(own, peer):
         assert sent < 1 << 28
 
 
+def late(own, peer):
+    """What both ends have closed is still read, however late."""
+    connection = connected(peer, FULL)
+    connection.shutdown(socket.SHUT_WR)
+    read = 0
+    while data := connection.recv(65536):
+        read += len(data)
+        if MUCH - read < 500_000 and read % 3 == 0:
+            time.sleep(0.01)
+        if read > MUCH - 200_000:
+            time.sleep(2.5)
+            break
+    while data := connection.recv(65536):
+        read += len(data)
+    assert read == MUCH, read
+
+
 def reset(own, peer):
     """The other end closes without reading: an error, not the end of a stream."""
     connection = connected(peer, ENDS)
@@ -292,7 +316,7 @@ def killed(own, peer):
 
 
 CASES = [
-    names, processes, options, fork, dup, run, passed, edge, sendfile, timeouts, fills, reset, mapped, bound, messages, loop,
+    names, processes, options, fork, dup, run, passed, edge, sendfile, timeouts, fills, late, reset, mapped, bound, messages, loop,
     refused, killed,
 ]
 
