@@ -334,6 +334,11 @@ impl<C: Carrier> Engine<C> {
         self.node.peers()
     }
 
+    /// The next connection that a frame, or time, has changed since it was last named here. The first call begins it.
+    pub fn news(&mut self) -> Option<Handle> {
+        self.node.news()
+    }
+
     /// The time since a moment of this engine, such as [`Peer::heard`].
     pub fn since(&self, moment: Nanos) -> Duration {
         Duration::from_nanos(self.now().saturating_sub(moment))

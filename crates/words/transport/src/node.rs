@@ -97,6 +97,8 @@ struct Entry<P> {
     armed: Option<Nanos>,
     /// It stands among those that may have something to send.
     is_ready: bool,
+    /// It stands among those that have news.
+    has_news: bool,
 }
 
 /// A node. `P` is the address of another one.
@@ -111,6 +113,8 @@ pub struct Node<P> {
     /// By peer, own port and its port.
     by_ports: HashMap<(P, u16, u16), Handle>,
     ready: VecDeque<u32>,
+    /// Connections that a frame or time has changed; none: nobody asks for them.
+    news: Option<VecDeque<Handle>>,
     /// One for each connection at the most.
     timers: BTreeSet<(Nanos, u32)>,
     pool: Pool,
@@ -137,6 +141,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             offers: HashMap::new(),
             by_ports: HashMap::new(),
             ready: VecDeque::new(),
+            news: None,
             timers: BTreeSet::new(),
             pool: Pool::default(),
             answers: VecDeque::new(),
@@ -228,9 +233,28 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
         let handle = Handle(connection.settings().number);
         self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
-        self.entries[at as usize] = Some(Entry { peer, connection, offered, armed: None, is_ready: false });
+        self.entries[at as usize] =
+            Some(Entry { peer, connection, offered, armed: None, is_ready: false, has_news: false });
         self.touched(now, at);
         handle
+    }
+
+    /// The next connection that a frame, or time, has changed since it was last named here; each stands there once. The first call begins it.
+    pub fn news(&mut self) -> Option<Handle> {
+        let handle = self.news.get_or_insert_default().pop_front()?;
+        if let Some(entry) = self.at(handle.0).and_then(|at| self.entries[at as usize].as_mut()) {
+            entry.has_news = false;
+        }
+        Some(handle)
+    }
+
+    fn tell(&mut self, at: u32) {
+        if let (Some(news), Some(entry)) = (&mut self.news, &mut self.entries[at as usize])
+            && !entry.has_news
+        {
+            entry.has_news = true;
+            news.push_back(Handle(entry.connection.settings().number));
+        }
     }
 
     fn at(&self, number: u32) -> Option<u32> {
@@ -339,6 +363,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             (Kind::Hello, _) => self.on_hello(now, peer, &header, payload),
             (_, Some(at)) => {
                 self.work(at, |connection| connection.on_frame(now, &header, payload));
+                self.tell(at);
                 self.touched(now, at);
             }
             (Kind::Probe, None) if header.connection == 0 && header.to_port == 0 => {
@@ -406,6 +431,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
                 continue;
             }
             self.work(at, |connection| connection.on_time(now));
+            self.tell(at);
             self.touched(now, at);
         }
     }

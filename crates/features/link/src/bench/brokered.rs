@@ -66,7 +66,8 @@ impl Serves {
         };
         let system = BenchError::system("start a broker");
         // A thread is in the namespace of the one that starts it.
-        let thread = place.space.run(|| thread::Builder::new().name("ek-broker".into()).spawn(serves))?.map_err(system)?;
+        let thread =
+            place.space.run(|| thread::Builder::new().name("ek-broker".into()).spawn(serves))?.map_err(system)?;
         let serves = Self { stop, thread: Some(thread) };
         is_ready.recv().map_err(|_| BenchError::Silent("a broker"))??;
         Ok(serves)

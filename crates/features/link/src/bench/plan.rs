@@ -39,8 +39,7 @@ pub enum Way {
 
 impl Way {
     /// All, as they are shown.
-    pub const ALL: [Self; 6] =
-        [Self::Link, Self::LinkSockets, Self::Packet, Self::Udp, Self::Tcp, Self::Broker];
+    pub const ALL: [Self; 6] = [Self::Link, Self::LinkSockets, Self::Packet, Self::Udp, Self::Tcp, Self::Broker];
 
     /// Its name in a run.
     pub fn key(self) -> &'static str {

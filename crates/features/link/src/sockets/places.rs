@@ -6,7 +6,11 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::{AsFd, AsRawFd},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use host::{
@@ -20,6 +24,8 @@ use wire::Mac;
 
 use crate::{LinkError, Wire};
 
+/// The connections are told within this time, or as they were.
+const TOLD: Duration = Duration::from_millis(200);
 /// Ways by TCP that are told of at the most.
 const TCP_MAX: usize = 64;
 /// The port that a node is asked for by, where its Ethernet address is not known: discard.
@@ -27,12 +33,22 @@ const DISCARD: u16 = 9;
 
 /// What the broker and the carrier of sockets know together.
 #[derive(Debug, Clone, Default)]
-pub struct Known(Arc<Mutex<Shared>>);
+pub struct Known(Arc<Board>);
+
+#[derive(Debug, Default)]
+struct Board {
+    shared: Mutex<Shared>,
+    /// Somebody waits for the connections.
+    is_asked: AtomicBool,
+    told: Condvar,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// The names of the nodes that answer.
     pub(crate) nodes: HashMap<Mac, String>,
+    /// Somebody carries sockets.
+    pub(crate) is_carried: bool,
     /// Connections, by their number.
     pub(crate) connections: BTreeMap<u64, LinkConnection>,
     /// What went by TCP, and how often.
@@ -41,12 +57,29 @@ pub(crate) struct Shared {
 
 impl Known {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `link status` shows.
+    /// True once after each question for the connections.
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.is_asked.load(Ordering::Relaxed)
+    }
+
+    /// The answer to it.
+    pub(super) fn tell(&self, connections: BTreeMap<u64, LinkConnection>) {
+        self.lock().connections = connections;
+        self.0.is_asked.store(false, Ordering::Relaxed);
+        self.0.told.notify_all();
+    }
+
+    /// What `link status` shows; the carrier is asked for its connections, if there is one.
     pub(crate) fn told(&self) -> (Vec<LinkConnection>, Vec<LinkOverTcp>) {
-        let shared = self.lock();
+        let mut shared = self.lock();
+        if shared.is_carried {
+            self.0.is_asked.store(true, Ordering::Relaxed);
+            let waits = |_: &mut Shared| self.0.is_asked.load(Ordering::Relaxed);
+            shared = self.0.told.wait_timeout_while(shared, TOLD, waits).unwrap_or_else(PoisonError::into_inner).0;
+        }
         (shared.connections.values().cloned().collect(), shared.over_tcp())
     }
 }

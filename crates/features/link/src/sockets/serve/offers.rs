@@ -1,0 +1,126 @@
+//! Connections that other nodes have for programs of this one.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, socket, sockopt::SocketError,
+    },
+};
+use transport::{Handle, State};
+use wire::Mac;
+
+use super::{Sockets, Stage, Who, program};
+use crate::{
+    claim::Talk,
+    sockets::{
+        ask::Reply,
+        flow::Flow,
+        places::{as_of, local, peer},
+        questions::{Head, LINE_MAX, Taken, line, take_line},
+    },
+};
+
+impl Sockets {
+    /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not of this broker.
+    pub(super) fn on_accepted(&mut self, talk: &Talk, tcp: &OwnedFd) -> Option<()> {
+        let (from, is_v6) = peer(tcp)?;
+        let id = *self.queued.get(&from)?;
+        let Some(Stage::Offered { who, .. }) = self.all.get(&id) else { return None };
+        if local(tcp)?.0 != who.local {
+            return None;
+        }
+        let names = (as_of(is_v6, who.local), as_of(is_v6, who.peer));
+        let (ours, theirs) = self.pair(names).ok()?;
+        talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
+        self.queued.remove(&from);
+        if let Some(Stage::Offered { stream, mut who, .. }) = self.all.remove(&id) {
+            who.program = program(talk);
+            self.open(id, who, Flow::new(stream, ours, names, Vec::new()), None);
+        }
+        Some(())
+    }
+
+    /// The first line of a stream: which listener it is for.
+    pub(super) fn on_head(&mut self, id: u64, stream: Handle, node: Mac, mut bytes: Vec<u8>) -> Option<Stage> {
+        if !self.read_line(stream, &mut bytes) {
+            return None;
+        }
+        let Some(head) = take_line(&mut bytes) else {
+            if bytes.len() < LINE_MAX && !self.engine.is_at_end(stream) {
+                return Some(Stage::Named { stream, node, bytes });
+            }
+            self.abort(stream);
+            return None;
+        };
+        let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is none".to_owned());
+        let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
+        match offered.and_then(|Head { from, to }| self.offer(to).map(|tcp| (from, to, tcp))) {
+            Ok((from, to, tcp)) => {
+                self.busy.insert(id);
+                // Without it the connection is looked at once in a while alone.
+                let _ = self.watch(tcp.as_fd(), id);
+                let who = Who { local: to, peer: from, node: name, program: String::new() };
+                Some(Stage::Offered { stream, who, tcp, is_answered: false })
+            }
+            Err(why) => {
+                let _ = self.engine.write(stream, &line(&Taken::No(why)));
+                let _ = self.engine.close(stream);
+                None
+            }
+        }
+    }
+
+    /// Connects to the listener, as a client of TCP.
+    pub(super) fn offer(&mut self, to: SocketAddr) -> Result<OwnedFd, String> {
+        if self.places.own(to.ip()) != Some(to.ip()) {
+            return Err(format!("{to} is not of that node"));
+        }
+        if !self.listening.has(to.port()) {
+            return Err(format!("no program with link listens on port {} there", to.port()));
+        }
+        let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let refused = |error: Errno| format!("{to} refuses: {error}");
+        let tcp = socket(family, SockType::Stream, flags, None).map_err(refused)?;
+        bind(tcp.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to.ip(), 0))).map_err(refused)?;
+        match connect(tcp.as_raw_fd(), &SockaddrStorage::from(to)) {
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok(tcp),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Says that it waits for accept(2) once it does, and looks whether both ends are there still.
+    pub(super) fn on_offer(
+        &mut self,
+        id: u64,
+        stream: Handle,
+        who: Who,
+        tcp: OwnedFd,
+        is_answered: bool,
+    ) -> Option<Stage> {
+        let from = local(&tcp).map(|(from, _)| from)?;
+        let failed = getsockopt(&tcp, SocketError).ok().filter(|&error| error != 0);
+        let is_there = matches!(self.engine.state(stream), Some(State::Opening | State::Open));
+        if let (Some(error), false) = (failed, is_answered) {
+            let _ = self.engine.write(stream, &line(&Taken::No(format!("{}", Errno::from_raw(error)))));
+            let _ = self.engine.close(stream);
+            return None;
+        }
+        if failed.is_some() || !is_there {
+            self.queued.remove(&from);
+            self.abort(stream);
+            return None;
+        }
+        let is_connected = peer(&tcp).is_some();
+        if is_connected && !is_answered {
+            self.queued.insert(from, id);
+            let _ = self.engine.write(stream, &line(&Taken::Yes));
+        }
+        Some(Stage::Offered { stream, who, tcp, is_answered: is_answered || is_connected })
+    }
+}

@@ -1,0 +1,161 @@
+//! Programs that want to be connected.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use nix::sys::socket::{SockaddrStorage, bind};
+use transport::{Handle, Reason, State};
+
+use super::{PORT, Sockets, Stage, Who, program};
+use crate::{
+    claim::Talk,
+    sockets::{
+        ask::Reply,
+        flow::Flow,
+        places::{as_of, local},
+        questions::{Head, LINE_MAX, Taken, line, take_line},
+    },
+};
+
+/// How often the kernel's neighbours are looked at while an address is looked for, and how long.
+pub(super) const LOOK: Duration = Duration::from_millis(1);
+const LOOKED: Duration = Duration::from_millis(100);
+
+/// A program's wish to be connected.
+#[derive(Debug)]
+pub(super) struct Connects {
+    pub(super) talk: Talk,
+    pub(super) tcp: OwnedFd,
+    pub(super) to: SocketAddr,
+    pub(super) asked: Instant,
+    pub(super) until: Instant,
+    pub(super) looked: Option<Instant>,
+    /// The stream, the node, and whether the first line has been said.
+    pub(super) stream: Option<(Handle, String, bool)>,
+    /// The answer so far, and what follows it.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What becomes of such a wish.
+enum Wish {
+    Waits,
+    ByTcp(String),
+    Granted,
+}
+
+impl Sockets {
+    pub(super) fn on_wish(&mut self, id: u64, mut wish: Box<Connects>, now: Instant) -> Option<Stage> {
+        let granted = match self.advance(id, &mut wish, now) {
+            Wish::Waits if now < wish.until => return Some(Stage::Connects(wish)),
+            Wish::Waits => Wish::ByTcp(format!("no answer within {} ms", now.duration_since(wish.asked).as_millis())),
+            other => other,
+        };
+        if let Wish::ByTcp(why) = granted {
+            if let Some((stream, ..)) = wish.stream {
+                self.abort(stream);
+            }
+            self.known.lock().went_by_tcp(wish.to, &why);
+            // It may have gone.
+            let _ = wish.talk.say(&Reply::Tcp, &[]);
+            return None;
+        }
+        self.all.remove(&id)
+    }
+
+    /// One step of a wish; where it is granted the connection stands among all.
+    fn advance(&mut self, id: u64, wish: &mut Connects, now: Instant) -> Wish {
+        let Some((stream, node, has_said)) = &mut wish.stream else { return self.find(id, wish, now) };
+        let stream = *stream;
+        match self.engine.state(stream) {
+            Some(State::Opening) => return Wish::Waits,
+            Some(State::Failed(Reason::Refused)) => {
+                return Wish::ByTcp(format!("{node} serves no cluster: start its broker with --cluster"));
+            }
+            Some(State::Failed(reason)) => return Wish::ByTcp(format!("{node}: {reason}")),
+            None => return Wish::ByTcp(format!("{node} ended the connection")),
+            Some(_) => {}
+        }
+        let node = node.clone();
+        if !*has_said {
+            *has_said = true;
+            let Some(from) = self.bound(wish) else { return Wish::ByTcp("no port of this node is free".to_owned()) };
+            // The first bytes of a stream always find room.
+            let _ = self.engine.write(stream, &line(&Head { from, to: wish.to }));
+            return Wish::Waits;
+        }
+        if !self.read_line(stream, &mut wish.bytes) {
+            return Wish::ByTcp(format!("{node} ended the connection"));
+        }
+        let Some(answer) = take_line(&mut wish.bytes) else {
+            return match self.engine.is_at_end(stream) || wish.bytes.len() >= LINE_MAX {
+                true => Wish::ByTcp(format!("{node} answers something else; is it of another version?")),
+                false => Wish::Waits,
+            };
+        };
+        match serde_json::from_slice(&answer) {
+            Ok(Taken::Yes) => self.grant(id, wish, stream, node).unwrap_or_else(|| Wish::ByTcp("no memory".to_owned())),
+            Ok(Taken::No(why)) => Wish::ByTcp(why),
+            Err(_) => Wish::ByTcp(format!("{node} answers something else; is it of another version?")),
+        }
+    }
+
+    /// Looks for the node, and offers it a stream.
+    fn find(&mut self, id: u64, wish: &mut Connects, now: Instant) -> Wish {
+        match wish.looked {
+            Some(last) if now.duration_since(last) < LOOK => return Wish::Waits,
+            _ => wish.looked = Some(now),
+        }
+        let to = wish.to.ip();
+        if self.places.own(to) == Some(to) {
+            return Wish::ByTcp("it is this node".to_owned());
+        }
+        let Some(node) = self.places.find(to) else {
+            self.places.provoke(to);
+            return match now.duration_since(wish.asked) > LOOKED {
+                true => Wish::ByTcp(format!("{to} does not answer on this Ethernet")),
+                false => Wish::Waits,
+            };
+        };
+        let Some(name) = self.known.lock().nodes.get(&node).cloned() else {
+            return Wish::ByTcp(format!("{to} is at {node}, which is no node of link"));
+        };
+        match self.engine.connect(node, PORT, true) {
+            Ok(stream) => {
+                self.streams.insert(stream, id);
+                wish.stream = Some((stream, name, false));
+                Wish::Waits
+            }
+            Err(error) => Wish::ByTcp(error.to_string()),
+        }
+    }
+
+    /// The address that a wish's socket has, bound to a free port if it was not yet.
+    fn bound(&self, wish: &Connects) -> Option<SocketAddr> {
+        let own = self.places.own(wish.to.ip())?;
+        let (mut at, is_v6) = local(&wish.tcp)?;
+        if at.port() == 0 {
+            let any = as_of(is_v6, SocketAddr::new(own, 0));
+            bind(wish.tcp.as_raw_fd(), &SockaddrStorage::from(any)).ok()?;
+            at = local(&wish.tcp)?.0;
+        }
+        Some(SocketAddr::new(if at.ip().is_unspecified() { own } else { at.ip() }, at.port()))
+    }
+
+    fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
+        let from = self.bound(wish)?;
+        let is_v6 = local(&wish.tcp)?.1;
+        let names = (as_of(is_v6, from), as_of(is_v6, wish.to));
+        let (ours, theirs) = self.pair(names).ok()?;
+        let who = Who { local: from, peer: wish.to, node, program: program(&wish.talk) };
+        let holds = wish.tcp.try_clone().ok();
+        self.open(id, who, Flow::new(stream, ours, names, std::mem::take(&mut wish.bytes)), holds);
+        if wish.talk.say(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
+            // It has gone: its end is closed here, which ends the connection.
+            drop(theirs);
+        }
+        Some(Wish::Granted)
+    }
+}
