@@ -4,6 +4,7 @@
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
 //! - [`bench`] measures them beside UDP, TCP and bare frames.
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
+//! - Programs that know nothing of it are [supervised](supervise): their TCP connections become others.
 
 pub mod bench;
 pub mod broker;
@@ -15,6 +16,7 @@ mod error;
 mod pings;
 mod ports;
 mod raw;
+pub mod supervise;
 
 pub use self::{
     broker::{Paths, Receive},

@@ -68,6 +68,17 @@ pub fn process_of(thread: Pid) -> io::Result<Pid> {
     process.map(Pid::from_raw).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
+/// How many descriptors a process may have (the soft limit RLIMIT_NOFILE).
+///
+/// # Errors
+/// EPERM for a process of another user; ESRCH when it is gone.
+pub fn descriptor_limit(process: Pid) -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: prlimit(2) writes the limit, and sets none.
+    let result = unsafe { libc::prlimit(process.as_raw(), libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut limit) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(limit.rlim_cur) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +102,8 @@ mod tests {
         let mut byte = [0];
         File::from(copy).read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"x");
+        let ours = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap().0;
+        assert_eq!(descriptor_limit(tid).unwrap(), ours);
         let none = PidFd::of_thread(tid).unwrap().descriptor(1 << 20).map_err(|e| e.raw_os_error());
         assert_eq!(none.map(drop), Err(Some(libc::EBADF)));
         drop(writer);
