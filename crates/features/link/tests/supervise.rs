@@ -37,8 +37,12 @@ fn as_supervisor() {
 
 fn supervised(words: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    // The shell becomes this program again, which so knows its own number in the environment.
-    command.args(["-c", "EK_SUPERVISOR=$$ exec \"$0\" --exact as_supervisor --nocapture --test-threads=1"]);
+    // The shell becomes this program again, which so knows its own number in the environment. Its threads all block the signal that is forwarded, which else
+    // would end the one that runs tests.
+    command.args([
+        "-c",
+        "EK_SUPERVISOR=$$ exec env --block-signal=TERM \"$0\" --exact as_supervisor --nocapture --test-threads=1",
+    ]);
     command.arg(std::env::current_exe().unwrap()).env(WORDS, words.join("\n")).stdin(Stdio::null());
     command
 }

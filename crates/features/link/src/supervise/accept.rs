@@ -109,7 +109,12 @@ fn write_peer(caller: &Caller<'_>, place: Place, peer: SocketAddr, v6: bool) -> 
 /// Whether the program has all the descriptors that it may have. A kernel before 6.2 does not tell, and then the connection is lost instead.
 fn is_full(caller: &Caller<'_>) -> bool {
     let Ok(limit) = pidfd::descriptor_limit(caller.thread()) else { return false };
-    fs::metadata(format!("/proc/{}/fd", caller.thread())).is_ok_and(|folder| folder.size() >= limit)
+    let folder = format!("/proc/{}/fd", caller.thread());
+    // The size is how many there are, and those from before the limit was lowered may be beyond it.
+    let may_be = fs::metadata(&folder).is_ok_and(|folder| folder.size() >= limit);
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u64>().ok();
+    may_be
+        && fs::read_dir(&folder).is_ok_and(|all| all.filter_map(number).filter(|n| *n < limit).count() as u64 >= limit)
 }
 
 /// An accept that waits for a connection.

@@ -16,12 +16,12 @@ use link::supervise::Sockets;
 use nix::sys::socket::{UnixAddr, bind, getsockname};
 
 #[derive(Default)]
-pub struct Halves {
+pub(crate) struct Halves {
     listening: Mutex<HashSet<u16>>,
     /// By the local address of the connection that announces them.
     coming: Mutex<HashMap<SocketAddr, (OwnedFd, TcpStream)>>,
-    pub connected: AtomicUsize,
-    pub accepted: AtomicUsize,
+    pub(crate) connected: AtomicUsize,
+    pub(crate) accepted: AtomicUsize,
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {
