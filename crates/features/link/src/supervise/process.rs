@@ -47,13 +47,19 @@ pub fn run(program: &OsStr, args: &[OsString], sockets: &dyn Sockets) -> Result<
     signals.add(Signal::SIGCHLD);
     FORWARDED.into_iter().for_each(|signal| signals.add(signal));
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(nix_failed)?;
-    let result = run_blocked(program, args, sockets, &signals);
+    let result = run_blocked(program, args, sockets, &signals, before);
     let restored = before.thread_set_mask().map_err(nix_failed);
     result.and_then(|code| restored.map(|()| code))
 }
 
 /// With the signals blocked, so that they come by a descriptor.
-fn run_blocked(program: &OsStr, args: &[OsString], sockets: &dyn Sockets, signals: &SigSet) -> Result<i32, LinkError> {
+fn run_blocked(
+    program: &OsStr,
+    args: &[OsString],
+    sockets: &dyn Sockets,
+    signals: &SigSet,
+    of_program: SigSet,
+) -> Result<i32, LinkError> {
     let failed = |source| LinkError::System { operation: "supervise a program", source };
     let nix_failed = |errno: Errno| failed(errno.into());
     let told = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(nix_failed)?;
@@ -62,7 +68,7 @@ fn run_blocked(program: &OsStr, args: &[OsString], sockets: &dyn Sockets, signal
     let mut command = Command::new(program);
     command.args(args);
     let filter = filter().map_err(|error| failed(io::Error::other(error)))?;
-    let (child, listener) = start(command, filter)
+    let (child, listener) = start(command, filter, of_program)
         .map_err(|source| LinkError::NotStarted { program: program.display().to_string(), source })?;
     // A descriptor is moved under the number that the program has for it, which may be any that it may have.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(nix_failed)?;

@@ -17,7 +17,10 @@ use libc::{
 };
 use nix::{
     cmsg_space,
-    sys::socket::{AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair},
+    sys::{
+        signal::SigSet,
+        socket::{AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair},
+    },
 };
 
 use super::{filter::Filter, listener::Listener};
@@ -37,10 +40,11 @@ pub enum StartError {
 }
 
 /// Starts a program whose calls ask the listener, and whose children's do. It and they get no privilege by exec any more (PR_SET_NO_NEW_PRIVS).
+/// It blocks the signals of `mask`, whatever the caller blocks.
 ///
 /// # Errors
 /// The kernel lacks what this takes, the caller is behind such a filter itself, or the program cannot be started.
-pub fn start(mut command: Command, filter: Filter) -> Result<(Child, Listener), StartError> {
+pub fn start(mut command: Command, filter: Filter, mask: SigSet) -> Result<(Child, Listener), StartError> {
     sizes().map_err(StartError::Filter)?;
     let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
     let (ours, theirs) = pair.map_err(|errno| StartError::Filter(errno.into()))?;
@@ -51,6 +55,7 @@ pub fn start(mut command: Command, filter: Filter) -> Result<(Child, Listener), 
         // It is no sandbox, and so needs no protection against speculation, which costs on older kernels.
         let flags =
             SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+        mask.thread_set_mask()?;
         // SAFETY: prctl(2) takes numbers; seccomp(2) reads the program, which is alive and as long as said.
         let listener = unsafe {
             if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
@@ -142,7 +147,7 @@ mod tests {
         let mut python = Command::new("python3");
         let said = "import socket as s; u = s.socket(s.AF_UNIX); u.bind(''); u.listen(5); print(u.getsockname() != b''); u.close()";
         python.args(["-c", said]).stdout(std::process::Stdio::piped());
-        let (child, listener) = start(python, filter).unwrap();
+        let (child, listener) = start(python, filter, SigSet::empty()).unwrap();
         let mut heard = Vec::new();
         while let Some(notification) = listener.receive().unwrap() {
             assert!(listener.is_valid(notification.id));
@@ -158,7 +163,7 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_told_from_a_filter_that_is_refused() {
         let filter = Filter::new(&[]).unwrap();
-        match start(Command::new("/nowhere/ek-program"), filter) {
+        match start(Command::new("/nowhere/ek-program"), filter, SigSet::empty()) {
             Err(StartError::Program(error)) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
             other => panic!("{other:?}"),
         }
