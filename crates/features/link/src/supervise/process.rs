@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     process::Command,
     thread,
 };
@@ -74,10 +74,10 @@ fn run_blocked(
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(nix_failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(nix_failed)?;
     let child = Pid::from_raw(child.id().cast_signed());
-    let supervisor = Supervisor::new(&listener, sockets);
+    let supervisor = Supervisor::new(&listener, sockets).map_err(failed)?;
     thread::scope(|scope| {
         let serves = scope.spawn(|| supervisor.serve(scope));
-        let code = wait(child, &told, &listener);
+        let code = wait(child, &told, &listener, supervisor.failed());
         let served = serves.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
         served.and(code)
     })
@@ -85,18 +85,22 @@ fn run_blocked(
 }
 
 /// Forwards signals and waits for children until the last is gone; the exit code of the first.
-fn wait(child: Pid, told: &SignalFd, listener: &Listener) -> io::Result<i32> {
+fn wait(child: Pid, told: &SignalFd, listener: &Listener, failed: BorrowedFd<'_>) -> io::Result<i32> {
     let mut code = None;
     loop {
         let mut fds = [
             PollFd::new(told.as_fd(), PollFlags::POLLIN),
             // Nothing but its end (POLLHUP).
             PollFd::new(listener.as_fd(), PollFlags::empty()),
+            PollFd::new(failed, PollFlags::POLLIN),
         ];
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
             other => other?,
         };
+        if fds[2].any() == Some(true) {
+            return Err(io::Error::other("its system calls cannot be answered any longer"));
+        }
         let is_over = fds[1].any() == Some(true);
         while let Some(signal) = told.read_signal()? {
             // A terminal has told the program, too.

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -9,6 +10,7 @@ use std::{
     thread::{Builder, Scope},
 };
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use sys::seccomp_notify::{Answer, Call, Filter, FilterError, Listener, Notification, Rule};
 
 use super::{
@@ -51,16 +53,38 @@ pub(super) struct Supervisor<'a> {
     idle: AtomicUsize,
     taking: Taking,
     epolls: Epolls,
+    /// Readable when a thread has given up.
+    failed: EventFd,
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(listener: &'a Listener, sockets: &'a dyn Sockets) -> Self {
-        let (taking, epolls) = (Taking::default(), Epolls::default());
-        Self { listener, sockets, hears: Mutex::new(()), idle: AtomicUsize::new(0), taking, epolls }
+    pub(super) fn new(listener: &'a Listener, sockets: &'a dyn Sockets) -> io::Result<Self> {
+        Ok(Self {
+            listener,
+            sockets,
+            hears: Mutex::default(),
+            idle: AtomicUsize::default(),
+            taking: Taking::default(),
+            epolls: Epolls::default(),
+            failed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+        })
+    }
+
+    /// Readable when calls can be heard no longer.
+    pub(super) fn failed(&self) -> BorrowedFd<'_> {
+        self.failed.as_fd()
     }
 
     /// Answers calls until the last process of the program is gone; with as many threads as there are calls that wait.
     pub(super) fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> io::Result<()> {
+        let result = self.serve_all(scope);
+        if result.is_err() {
+            self.failed.write(1)?;
+        }
+        result
+    }
+
+    fn serve_all<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> io::Result<()> {
         loop {
             self.idle.fetch_add(1, Ordering::Relaxed);
             let mut hears = Some(self.hears.lock().unwrap_or_else(PoisonError::into_inner));
@@ -98,7 +122,7 @@ impl<'a> Supervisor<'a> {
         let answer = match done {
             Ok(Done::Value(value)) => Answer::Value(value),
             Ok(Done::Descriptor { fd, close_on_exec }) => {
-                match self.listener.answer_descriptor(id, std::os::fd::AsFd::as_fd(&fd), close_on_exec) {
+                match self.listener.answer_descriptor(id, fd.as_fd(), close_on_exec) {
                     Ok(_) => return Ok(()),
                     Err(error) => Answer::Error(error.raw_os_error().unwrap_or(nix::libc::EIO)),
                 }
