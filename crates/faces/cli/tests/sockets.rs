@@ -149,6 +149,27 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
 }
 
 #[test]
+fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
+    let Some((bed, ends)) = Bed::pair("lkstat") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = cluster.server("0.0.0.0", "server");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/greeted.c");
+    let program = bed.path("greeted").display().to_string();
+    ended(&Command::new("cc").args(["-static", "-Wall", "-Werror", "-o", &program, source]).output().unwrap(), 0);
+    let greeted = cluster.result(0, &[&program, PEER, "7001"]);
+    assert!(
+        said(&greeted).contains(&format!("peer {PEER}:7001 says ('{PEER}', 7001) ('{OWN}', ")),
+        "{}",
+        said(&greeted)
+    );
+    // The other way round: a supervised server, whose own library of C is not asked.
+    let words = ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER];
+    let used = ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
+    assert!(said(&used).contains("names: ok"), "{}", said(&used));
+    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]), "{}", said(&used));
+}
+
+#[test]
 fn a_broker_that_is_gone_is_an_error_and_the_next_one_knows_who_listens() {
     let Some((bed, ends)) = Bed::pair("lkgone") else { return };
     let mut cluster = Cluster::start(&bed, &ends);

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use model::{Classified, ErrorClass};
-use sys::{packet::PacketError, packet_tx::PacketTxError};
+use sys::{packet::PacketError, packet_tx::PacketTxError, seccomp_notify::StartError};
 use transport::{Reason, SendError};
 
 /// Something that could not be done.
@@ -62,6 +62,8 @@ pub enum LinkError {
     Full,
     #[error("somebody listens on port {0} of this node already")]
     Listens(u16),
+    #[error("cannot start {program}: {source}")]
+    NotStarted { program: String, source: StartError },
 }
 
 impl Classified for LinkError {
@@ -84,6 +86,7 @@ impl Classified for LinkError {
             | Self::NoNode { .. }
             | Self::TwoNodes { .. }
             | Self::Serves { .. }
+            | Self::NotStarted { .. }
             | Self::Refused { .. } => ErrorClass::Lacking,
             Self::Receive(e) => e.os_error().map_or(ErrorClass::Internal, of_system),
             Self::System { source, .. } => of_system(source),

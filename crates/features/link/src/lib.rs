@@ -6,6 +6,7 @@
 //! - [`speedup`] measures what communication costs as nodes are added.
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
 //! - [`sockets`] carry the TCP connections of programs that know nothing of link.
+//! - Programs that know nothing of it are [supervised](supervise): their TCP connections become others.
 
 pub mod bench;
 pub mod broker;
@@ -19,6 +20,7 @@ mod ports;
 mod raw;
 pub mod sockets;
 pub mod speedup;
+pub mod supervise;
 
 pub use self::{
     broker::{Paths, Receive},

@@ -11,6 +11,7 @@ mod ask;
 mod flow;
 mod names;
 mod places;
+mod program;
 mod questions;
 mod serve;
 
@@ -19,5 +20,6 @@ pub use self::{
     ask::{Asker, Figures, Way},
     names::{names, parse as parse_name},
     places::Known,
+    program::{By, by},
     serve::Sockets,
 };

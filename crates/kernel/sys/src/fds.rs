@@ -12,6 +12,16 @@ pub fn received(messages: impl Iterator<Item = Vec<RawFd>>) -> Vec<OwnedFd> {
     messages.flatten().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect()
 }
 
+/// Has a socket listen, with any backlog that another program gives: the kernel takes a negative one for the longest that it allows.
+///
+/// # Errors
+/// As listen(2).
+pub fn listen(socket: &impl AsFd, backlog: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is alive; the call takes numbers.
+    let result = unsafe { libc::listen(socket.as_fd().as_raw_fd(), backlog) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Accepts the next connection of a listening socket.
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 //! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`xsk`] (AF_XDP), [`tun`].
 //! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`bpf_ring`] (the reader of a BPF ring
 //!   buffer), [`affinity`], [`busy_poll`], [`interrupt`].
+//! * Other programs: [`seccomp_notify`] (their system calls, answered), [`pidfd`] and [`socket_kind`] (their
+//!   descriptors), [`epoll_move`] (what they watch).
 //! * The process: [`privilege`] (rights checked, and given up for good), [`owner`] (who can change a file), [`program`] (where root's programs are
 //!   looked for).
 //!
@@ -29,6 +31,7 @@ pub mod affinity;
 pub mod bpf_program;
 pub mod bpf_ring;
 pub mod busy_poll;
+pub mod epoll_move;
 pub mod ethtool;
 pub mod fds;
 pub mod interrupt;
@@ -41,7 +44,10 @@ pub mod packet;
 pub mod packet_batch;
 pub mod packet_tx;
 pub mod perf;
+pub mod pidfd;
 pub mod privilege;
 pub mod program;
+pub mod seccomp_notify;
+pub mod socket_kind;
 pub mod tun;
 pub mod xsk;

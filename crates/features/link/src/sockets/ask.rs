@@ -8,9 +8,14 @@ use std::{
 };
 
 use ipnet::IpNet;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::{Deserialize, Serialize};
 
-use crate::{Paths, claim::Talk};
+use super::{
+    names::names,
+    places::{local, peer},
+};
+use crate::{Paths, claim::Talk, supervise};
 
 /// A question, with the TCP socket that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +146,39 @@ impl Asker {
         let talk = Talk::connect(&self.paths.sockets()).map_err(|_| gone())?;
         talk.say(question, &[fd.as_raw_fd()])?;
         talk.hear()?.ok_or_else(gone)
+    }
+}
+
+/// What a supervised program asks.
+impl supervise::Sockets for Asker {
+    fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr) -> io::Result<Option<OwnedFd>> {
+        if !self.is_of_cluster(to) {
+            return Ok(None);
+        }
+        let is_patient = !OFlag::from_bits_retain(fcntl(tcp, FcntlArg::F_GETFL)?).contains(OFlag::O_NONBLOCK);
+        match Self::connect(self, tcp, to, is_patient)? {
+            Way::Link(end) => Ok(Some(end)),
+            Way::Tcp => Ok(None),
+        }
+    }
+
+    fn listens(&self, tcp: BorrowedFd<'_>) {
+        // Without a broker that serves a cluster nobody comes over link.
+        let _ = Self::listens(self, tcp);
+    }
+
+    fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+        // The broker connects from the address that it connects to.
+        let is_from_here = local(&tcp).zip(peer(&tcp)).is_some_and(|((own, _), (peer, _))| own.ip() == peer.ip());
+        match is_from_here.then(|| Self::accepted(self, tcp)) {
+            Some(Ok(Way::Link(end))) => Ok(names(&end).map(|(_, peer)| (end, peer))),
+            // A connection that is no broker's, or whose broker has gone, is what it is.
+            _ => Ok(None),
+        }
+    }
+
+    fn names(&self, end: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
+        names(&end)
     }
 }
 

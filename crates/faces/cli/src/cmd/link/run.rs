@@ -2,15 +2,19 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::anyhow;
-use clap::Args;
-use link::{LinkError, sockets::Asker};
+use clap::{Args, ValueEnum};
+use link::{
+    LinkError,
+    sockets::{self, Asker},
+    supervise,
+};
 
 use crate::failure::{Failure, Outcome};
 
@@ -28,9 +32,23 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// so, too. Other connections stay with TCP. `evenkeel link status` shows what carries each.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
+    /// Way to reach the calls of the program.
+    #[arg(long, value_name = "WAY", value_enum, default_value = "auto")]
+    by: By,
     /// Program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
+}
+
+/// How the calls of the program are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// By a library where the dynamic linker loads the program, else by a supervisor.
+    Auto,
+    /// By a library that is loaded before that of C (LD_PRELOAD).
+    Library,
+    /// By a process that answers its system calls (seccomp): for static programs, and those in Go.
+    Supervisor,
 }
 
 /// Becomes the program.
@@ -38,19 +56,40 @@ pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError>
     if !Asker::here().has_cluster() {
         return Err(LinkError::NoCluster);
     }
-    Ok(start(&args.program))
+    let [program, arguments @ ..] = args.program.as_slice() else {
+        return Ok(Err(Failure::usage(anyhow!("name a program"))));
+    };
+    let by = match args.by {
+        By::Library => sockets::By::Library,
+        By::Supervisor => sockets::By::Supervisor,
+        By::Auto => match sockets::by(program) {
+            Ok(by) => by,
+            Err(error) => return Ok(Err(cannot(program, &error))),
+        },
+    };
+    match by {
+        sockets::By::Library => Ok(start(program, arguments)),
+        sockets::By::Supervisor => {
+            let code = supervise::run(program, arguments, &Asker::here())?;
+            // What the program said is what this one says.
+            std::process::exit(code);
+        }
+    }
 }
 
-fn start(words: &[OsString]) -> Result<Outcome, Failure> {
+fn cannot(program: &OsStr, error: &std::io::Error) -> Failure {
+    Failure::lacking(anyhow!("cannot run {}: {error}", Path::new(program).display()))
+}
+
+fn start(program: &OsStr, arguments: &[OsString]) -> Result<Outcome, Failure> {
     let library = library()?;
-    let [program, arguments @ ..] = words else { return Err(Failure::usage(anyhow!("name a program"))) };
     let mut preload = library.into_os_string();
     if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
     }
     let error = Command::new(program).args(arguments).env(PRELOAD, preload).exec();
-    Err(Failure::lacking(anyhow!("cannot run {}: {error}", Path::new(program).display())))
+    Err(cannot(program, &error))
 }
 
 /// Where the library is: beside the binary's folder as `make install` puts it, or beside the binary as it is built.

@@ -1,0 +1,95 @@
+//! How the calls of a program are reached.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, BufRead, BufReader},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use object::{Object, ObjectSection, read::ReadCache};
+
+/// Interpreters of interpreters that are followed.
+const DEPTH: u32 = 4;
+/// Bytes of the first line of a script that are looked at.
+const LINE_MAX: u64 = 256;
+
+/// How the calls of a program are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The dynamic linker loads a library before that of C.
+    Library,
+    /// A process answers its system calls: it makes them without the library of C (static, Go), or one cannot tell.
+    Supervisor,
+}
+
+/// The way for a program, which is looked for as exec does.
+///
+/// # Errors
+/// There is none of that name, or it cannot be read.
+pub fn by(program: &OsStr) -> io::Result<By> {
+    let mut path = find(program)?;
+    for _ in 0..DEPTH {
+        match interpreter(&path)? {
+            None => return Ok(of(&path)),
+            Some(next) => path = next,
+        }
+    }
+    Ok(By::Supervisor)
+}
+
+fn find(program: &OsStr) -> io::Result<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Ok(program.into());
+    }
+    let places = env::var_os("PATH").unwrap_or_default();
+    let mut found = env::split_paths(&places).map(|folder| folder.join(program)).filter(|path| path.is_file());
+    found.next().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The program that reads a script; none: it is no script.
+fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut line = Vec::new();
+    io::Read::take(BufReader::new(File::open(path)?), LINE_MAX).read_until(b'\n', &mut line)?;
+    let Some(line) = line.strip_prefix(b"#!") else { return Ok(None) };
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map(OsStr::from_bytes);
+    let first = words.next().unwrap_or_default();
+    if Path::new(first).file_name() != Some(OsStr::new("env")) {
+        return Ok(Some(first.into()));
+    }
+    let is_word = |word: &&OsStr| !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=');
+    words.find(is_word).map(|word| find(&OsString::from(word))).transpose()
+}
+
+fn of(path: &Path) -> By {
+    let Ok(file) = File::open(path) else { return By::Supervisor };
+    let cache = ReadCache::new(file);
+    let Ok(elf) = object::File::parse(&cache) else { return By::Supervisor };
+    // Go makes its system calls by itself, also where a program is linked to the library of C.
+    let has = |name: &str| elf.sections().any(|section| section.name() == Ok(name));
+    if has(".interp") && !has(".go.buildinfo") { By::Library } else { By::Supervisor }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_what_reads_them_and_the_linked_are_reached_by_the_library() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.into_os_string()
+        };
+        assert_eq!(by(OsStr::new("sh")).unwrap(), By::Library);
+        assert_eq!(by(&file("a", "#!/bin/sh -e\nexit\n")).unwrap(), By::Library);
+        assert_eq!(by(&file("b", "#!/usr/bin/env -S X=1 sh\n")).unwrap(), By::Library);
+        assert_eq!(by(&file("c", "no program")).unwrap(), By::Supervisor);
+        let itself = folder.path().join("d");
+        assert_eq!(by(&file("d", &format!("#!{}\n", itself.display()))).unwrap(), By::Supervisor);
+        assert_eq!(by(OsStr::new("no-such-program")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

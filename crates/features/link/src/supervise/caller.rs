@@ -1,0 +1,188 @@
+//! A thread that waits for the answer to a call: its descriptors and its memory.
+
+use std::{
+    fs, io,
+    io::{IoSlice, IoSliceMut},
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::{
+        socket::{getsockopt, setsockopt, sockopt},
+        uio::{RemoteIoVec, process_vm_readv, process_vm_writev},
+    },
+    unistd::Pid,
+};
+use sys::{
+    pidfd::PidFd,
+    seccomp_notify::{Listener, Notification},
+};
+
+/// A call that we have done.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// It returns this.
+    Value(i64),
+    /// It returns the number that the program gets for this descriptor.
+    Descriptor { fd: OwnedFd, close_on_exec: bool },
+}
+
+/// A call that we have not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The kernel does it.
+    Leave,
+    /// It fails with this error number.
+    Fails(i32),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Fails(errno as i32)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Fails(error.raw_os_error().unwrap_or(Errno::EIO as i32))
+    }
+}
+
+/// The thread, and what it called.
+#[derive(Debug)]
+pub(super) struct Caller<'a> {
+    listener: &'a Listener,
+    notification: Notification,
+    process: PidFd,
+}
+
+impl<'a> Caller<'a> {
+    /// What we cannot look into is left to the kernel: a process that has died, or that we may not trace.
+    pub(super) fn of(listener: &'a Listener, notification: Notification) -> Result<Self, Stop> {
+        let process = PidFd::of_thread(notification.thread).map_err(|_| Stop::Leave)?;
+        let caller = Self { listener, notification, process };
+        // While it waits its number is its own, and so the handle is that of its process.
+        if caller.waits() { Ok(caller) } else { Err(Stop::Leave) }
+    }
+
+    pub(super) fn thread(&self) -> Pid {
+        self.notification.thread
+    }
+
+    pub(super) fn process(&self) -> &PidFd {
+        &self.process
+    }
+
+    /// Whether it still waits, and has not died.
+    pub(super) fn waits(&self) -> bool {
+        self.listener.is_valid(self.notification.id)
+    }
+
+    /// An argument that is a number.
+    pub(super) fn number(&self, at: usize) -> i32 {
+        self.notification.args[at] as i32
+    }
+
+    /// An argument that is a pointer; none: it is null.
+    pub(super) fn pointer(&self, at: usize) -> Option<usize> {
+        Some(self.notification.args[at] as usize).filter(|at| *at != 0)
+    }
+
+    /// A copy of the descriptor that is the first argument.
+    pub(super) fn descriptor(&self) -> Result<OwnedFd, Stop> {
+        self.process.descriptor(self.number(0)).map_err(|_| Stop::Leave)
+    }
+
+    /// Whether the descriptor that is the first argument is closed by exec: that belongs to the number, and so is not in our copy.
+    pub(super) fn closes_on_exec(&self) -> bool {
+        let told = fs::read_to_string(format!("/proc/{}/fdinfo/{}", self.thread(), self.number(0))).unwrap_or_default();
+        let flags = told.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+        flags.is_some_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_CLOEXEC))
+    }
+
+    /// Puts a descriptor in the place of the first argument.
+    pub(super) fn replace(&self, by: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
+        self.listener.replace(self.notification.id, self.number(0), by, close_on_exec)
+    }
+
+    /// Reads its memory.
+    pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Errno> {
+        let (base, len) = (at, into.len());
+        match process_vm_readv(self.thread(), &mut [IoSliceMut::new(into)], &[RemoteIoVec { base, len }])? {
+            read if read == len => Ok(()),
+            _ => Err(Errno::EFAULT),
+        }
+    }
+
+    /// Writes to its memory: only while it waits, as then nobody else uses what its call points to.
+    pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        if !self.waits() {
+            return Err(Errno::ESRCH);
+        }
+        let (base, len) = (at, bytes.len());
+        match process_vm_writev(self.thread(), &[IoSlice::new(bytes)], &[RemoteIoVec { base, len }])? {
+            written if written == len => Ok(()),
+            _ => Err(Errno::EFAULT),
+        }
+    }
+
+    /// The place for a result of any length, and where its length is read and written: two pointers.
+    pub(super) fn place(&self, at: usize, length_at: usize) -> Result<Place, Errno> {
+        let (Some(at), Some(length_at)) = (self.pointer(at), self.pointer(length_at)) else {
+            return Err(Errno::EFAULT);
+        };
+        let mut length = [0; 4];
+        self.read(length_at, &mut length)?;
+        let room = usize::try_from(i32::from_ne_bytes(length)).map_err(|_| Errno::EINVAL)?;
+        Ok(Place { at, length_at, room })
+    }
+
+    /// Writes as much of an address as there is room for, and its whole length, as the kernel does.
+    pub(super) fn fill(&self, place: Place, bytes: &[u8]) -> Result<(), Errno> {
+        self.write(place.at, &bytes[..bytes.len().min(place.room)])?;
+        self.write(place.length_at, &(bytes.len() as u32).to_ne_bytes())
+    }
+
+    /// Writes as much of an option as there is room for, and how much that is, as the kernel does.
+    pub(super) fn fill_option(&self, place: Place, value: i32) -> Result<(), Errno> {
+        let bytes = value.to_ne_bytes();
+        let bytes = &bytes[..bytes.len().min(place.room)];
+        self.write(place.at, bytes)?;
+        self.write(place.length_at, &(bytes.len() as u32).to_ne_bytes())
+    }
+}
+
+/// Where a result goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    at: usize,
+    length_at: usize,
+    room: usize,
+}
+
+/// Sets or clears O_NONBLOCK.
+pub(super) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> Result<(), Errno> {
+    let flags = flags_of(fd)?;
+    let wanted = if on { flags | OFlag::O_NONBLOCK } else { flags - OFlag::O_NONBLOCK };
+    if wanted != flags {
+        fcntl(fd, FcntlArg::F_SETFL(wanted))?;
+    }
+    Ok(())
+}
+
+/// Whether O_NONBLOCK is set.
+pub(super) fn is_nonblocking(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(flags_of(fd)?.contains(OFlag::O_NONBLOCK))
+}
+
+fn flags_of(fd: BorrowedFd<'_>) -> Result<OFlag, Errno> {
+    Ok(OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?))
+}
+
+/// Gives an end the time-outs of the socket that it replaces (SO_RCVTIMEO, SO_SNDTIMEO).
+pub(super) fn copy_timeouts(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    setsockopt(to, sockopt::ReceiveTimeout, &getsockopt(from, sockopt::ReceiveTimeout)?)?;
+    setsockopt(to, sockopt::SendTimeout, &getsockopt(from, sockopt::SendTimeout)?)
+}

@@ -1,0 +1,69 @@
+//! Names and options of an end: what TCP would have answered, and AF_UNIX does not know.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use nix::{errno::Errno, libc};
+use sys::{
+    seccomp_notify::{Call, Rule, SocketOption},
+    socket_kind::SocketKind,
+};
+
+use super::{
+    Sockets, address,
+    caller::{Caller, Done, Stop},
+};
+
+/// What TCP_MAXSEG says: the payload of a TCP segment with time stamps in a frame of 1500 bytes.
+const SEGMENT_BYTES: i32 = 1448;
+
+/// The options that are answered here; all others are as AF_UNIX has them, and go past.
+pub(super) fn rules() -> [Rule; 2] {
+    let all = |level| SocketOption { level, names: Vec::new() };
+    let of_protocols = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].map(all);
+    let kind = SocketOption { level: libc::SOL_SOCKET, names: vec![libc::SO_DOMAIN, libc::SO_PROTOCOL] };
+    let get = [&of_protocols[..], &[kind]].concat();
+    [Rule { call: Call::Getsockopt, options: get }, Rule { call: Call::Setsockopt, options: of_protocols.to_vec() }]
+}
+
+/// The descriptor of the call if it is an end, and its addresses.
+fn end(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<(OwnedFd, SocketAddr, SocketAddr), Stop> {
+    let ours = caller.descriptor()?;
+    if !SocketKind::of(&ours).map_err(|_| Stop::Leave)?.is_unix_stream() {
+        return Err(Stop::Leave);
+    }
+    let (local, peer) = sockets.names(ours.as_fd()).ok_or(Stop::Leave)?;
+    Ok((ours, local, peer))
+}
+
+/// getsockname(fd, address, length) and getpeername.
+pub(super) fn name(caller: &Caller<'_>, sockets: &dyn Sockets, of_peer: bool) -> Result<Done, Stop> {
+    let (_end, local, peer) = end(caller, sockets)?;
+    let name = if of_peer { peer } else { local };
+    caller.fill(caller.place(1, 2)?, &address::encode(name))?;
+    Ok(Done::Value(0))
+}
+
+/// getsockopt(fd, level, name, value, length)
+pub(super) fn get(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done, Stop> {
+    let (_end, local, _) = end(caller, sockets)?;
+    let value = match (caller.number(1), caller.number(2)) {
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) if local.is_ipv4() => libc::AF_INET,
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET6,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => 1,
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => SEGMENT_BYTES,
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS | libc::IPV6_V6ONLY) => 0,
+        _ => return Err(Errno::ENOPROTOOPT.into()),
+    };
+    caller.fill_option(caller.place(3, 4)?, value)?;
+    Ok(Done::Value(0))
+}
+
+/// setsockopt(fd, level, name, value, length): there is nothing to set.
+pub(super) fn set(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done, Stop> {
+    end(caller, sockets)?;
+    Ok(Done::Value(0))
+}
