@@ -10,6 +10,7 @@
 mod ask;
 mod flow;
 mod names;
+mod options;
 mod places;
 mod program;
 mod questions;
@@ -19,6 +20,7 @@ pub(crate) use self::places::Listening;
 pub use self::{
     ask::{Asker, Figures, Way},
     names::{names, parse as parse_name},
+    options::{is_of_tcp, option},
     places::Known,
     program::{By, by},
     serve::Sockets,

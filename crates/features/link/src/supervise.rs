@@ -27,7 +27,7 @@
 //! - A connect that does not block is done when it returns: with 0, not EINPROGRESS. Until then signals with handlers wait.
 //! - A descriptor that was duplicated, or given to another process, before it was connected: only the number that connect was called with is replaced.
 //! - What a process watches with its own epoll instances is watched on; io_uring goes past us, and so do MSG_FASTOPEN and 32-bit programs.
-//! - Of IPPROTO_TCP only TCP_NODELAY and TCP_MAXSEG can be read; what is set at the levels of TCP and IP has no effect.
+//! - Of IPPROTO_TCP only TCP_NODELAY, TCP_MAXSEG and TCP_INFO can be read; what is set at the levels of TCP and IP has no effect.
 //! - A program that is killed while it is given a connection takes it along, as one that is killed right behind its accept.
 //! - The program and its children gain no privileges by exec: sudo and ping of a user do not work. While this process lives no second one can supervise
 //!   them, and when it is killed the calls above fail with ENOSYS.
@@ -50,6 +50,7 @@ use std::{
 };
 
 pub use self::process::run;
+use crate::sockets::Figures;
 
 /// Decides which connections of a program are taken, and makes what takes their place.
 ///
@@ -76,4 +77,9 @@ pub trait Sockets: Send + Sync {
 
     /// Local and peer address of an end; none: the descriptor is none.
     fn names(&self, end: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)>;
+
+    /// What TCP_INFO says of an end; none: nothing.
+    fn figures(&self, _end: BorrowedFd<'_>) -> Option<Figures> {
+        None
+    }
 }

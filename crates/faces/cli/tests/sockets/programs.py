@@ -1,4 +1,4 @@
-"""What programs do with TCP sockets: `programs.py serve ADDRESS` and `programs.py use ADDRESS PEER`. It knows nothing of link."""
+"""What programs do with TCP sockets: `programs.py serve ADDRESS` and `programs.py use ADDRESS PEER [LEFT OUT]`. It knows nothing of link."""
 
 import asyncio, ctypes, hashlib, os, select, signal, socket, struct, subprocess, sys, tempfile, time
 
@@ -325,6 +325,8 @@ if sys.argv[1] == "serve":
     serve(sys.argv[2])
 else:
     for case in CASES:
+        if case.__name__ in sys.argv[4:]:
+            continue
         try:
             case(*sys.argv[2:4])
         except BaseException as error:

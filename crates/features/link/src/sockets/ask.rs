@@ -180,6 +180,10 @@ impl supervise::Sockets for Asker {
     fn names(&self, end: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
         names(&end)
     }
+
+    fn figures(&self, end: BorrowedFd<'_>) -> Option<Figures> {
+        Self::figures(self, end).ok()
+    }
 }
 
 /// What a broker that is not there is told as.

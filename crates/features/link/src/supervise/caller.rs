@@ -146,8 +146,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Writes as much of an option as there is room for, and how much that is, as the kernel does.
-    pub(super) fn fill_option(&self, place: Place, value: i32) -> Result<(), Errno> {
-        let bytes = value.to_ne_bytes();
+    pub(super) fn fill_option(&self, place: Place, bytes: &[u8]) -> Result<(), Errno> {
         let bytes = &bytes[..bytes.len().min(place.room)];
         self.write(place.at, bytes)?;
         self.write(place.length_at, &(bytes.len() as u32).to_ne_bytes())

@@ -15,9 +15,7 @@ use super::{
     Sockets, address,
     caller::{Caller, Done, Stop},
 };
-
-/// What TCP_MAXSEG says: the payload of a TCP segment with time stamps in a frame of 1500 bytes.
-const SEGMENT_BYTES: i32 = 1448;
+use crate::sockets::option;
 
 /// The options that are answered here; all others are as AF_UNIX has them, and go past.
 pub(super) fn rules() -> [Rule; 2] {
@@ -48,17 +46,10 @@ pub(super) fn name(caller: &Caller<'_>, sockets: &dyn Sockets, of_peer: bool) ->
 
 /// getsockopt(fd, level, name, value, length)
 pub(super) fn get(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done, Stop> {
-    let (_end, local, _) = end(caller, sockets)?;
-    let value = match (caller.number(1), caller.number(2)) {
-        (libc::SOL_SOCKET, libc::SO_DOMAIN) if local.is_ipv4() => libc::AF_INET,
-        (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET6,
-        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => 1,
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => SEGMENT_BYTES,
-        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS | libc::IPV6_V6ONLY) => 0,
-        _ => return Err(Errno::ENOPROTOOPT.into()),
-    };
-    caller.fill_option(caller.place(3, 4)?, value)?;
+    let (end, local, _) = end(caller, sockets)?;
+    let figures = || sockets.figures(end.as_fd());
+    let value = option(caller.number(1), caller.number(2), local.is_ipv6(), figures).ok_or(Errno::ENOPROTOOPT)?;
+    caller.fill_option(caller.place(3, 4)?, &value)?;
     Ok(Done::Value(0))
 }
 

@@ -1,0 +1,78 @@
+//! What an end says of options that TCP has and AF_UNIX has not.
+
+use std::mem::offset_of;
+
+use nix::libc::{
+    AF_INET, AF_INET6, IP_OPTIONS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SOL_SOCKET, TCP_INFO,
+    TCP_MAXSEG, TCP_NODELAY, tcp_info,
+};
+
+use super::Figures;
+
+/// Bytes of a segment: what TCP has, with time stamps, in a frame of 1500 bytes.
+const SEGMENT_BYTES: i32 = 1448;
+/// The state of an open connection (net/tcp_states.h).
+const TCP_ESTABLISHED: u8 = 1;
+
+/// Is this one of those options? All others are as AF_UNIX has them.
+pub fn is_of_tcp(level: i32, name: i32) -> bool {
+    matches!(level, IPPROTO_TCP | IPPROTO_IP | IPPROTO_IPV6)
+        || level == SOL_SOCKET && matches!(name, SO_DOMAIN | SO_PROTOCOL)
+}
+
+/// The value of such an option as getsockopt(2) gives it, of an end with IPv6 addresses or not; none: it has no such option (ENOPROTOOPT).
+///
+/// What is set of them has nothing to work on, and is taken as it is.
+pub fn option(level: i32, name: i32, is_v6: bool, figures: impl FnOnce() -> Option<Figures>) -> Option<Vec<u8>> {
+    let number = match (level, name) {
+        (SOL_SOCKET, SO_DOMAIN) if is_v6 => AF_INET6,
+        (SOL_SOCKET, SO_DOMAIN) => AF_INET,
+        (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
+        // Small writes leave at once.
+        (IPPROTO_TCP, TCP_NODELAY) => 1,
+        (IPPROTO_TCP, TCP_MAXSEG) => SEGMENT_BYTES,
+        (IPPROTO_TCP, TCP_INFO) => return Some(info(figures()?)),
+        (IPPROTO_IP, IP_OPTIONS) => return Some(Vec::new()),
+        // Nothing of IP is set, for which zero stands.
+        (IPPROTO_IP | IPPROTO_IPV6, _) => 0,
+        _ => return None,
+    };
+    Some(number.to_ne_bytes().to_vec())
+}
+
+/// What TCP_INFO says. What link does not have stays zero.
+fn info(figures: Figures) -> Vec<u8> {
+    let mut info = vec![0; size_of::<tcp_info>()];
+    let mut put = |at: usize, value: u64| {
+        let value = u32::try_from(value).unwrap_or(u32::MAX);
+        info[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    };
+    put(offset_of!(tcp_info, tcpi_snd_mss), figures.frame_bytes.into());
+    put(offset_of!(tcp_info, tcpi_rcv_mss), figures.frame_bytes.into());
+    put(offset_of!(tcp_info, tcpi_rtt), figures.round_trip.as_micros() as u64);
+    put(offset_of!(tcp_info, tcpi_total_retrans), figures.resent);
+    info[offset_of!(tcp_info, tcpi_state)] = TCP_ESTABLISHED;
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_end_answers_as_a_socket_of_tcp() {
+        let value = |level, name| option(level, name, false, || None);
+        assert_eq!(value(SOL_SOCKET, SO_DOMAIN), Some(AF_INET.to_ne_bytes().to_vec()));
+        assert_eq!(option(SOL_SOCKET, SO_DOMAIN, true, || None), Some(AF_INET6.to_ne_bytes().to_vec()));
+        assert_eq!(value(IPPROTO_IP, IP_OPTIONS), Some(Vec::new()));
+        assert_eq!(value(IPPROTO_TCP, TCP_INFO), None);
+        assert!(is_of_tcp(SOL_SOCKET, SO_PROTOCOL) && !is_of_tcp(SOL_SOCKET, nix::libc::SO_ERROR));
+        let figures = Figures { resent: 3, round_trip: Duration::from_micros(70), frame_bytes: 1468 };
+        let info = option(IPPROTO_TCP, TCP_INFO, false, || Some(figures)).unwrap();
+        // The layout that programs know: state, then at 16 the segment, at 68 the round trip, at 100 the segments sent again.
+        let number = |at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
+        assert_eq!((info[0], number(16), number(68), number(100)), (1, 1468, 70, 3));
+    }
+}
