@@ -162,8 +162,9 @@ fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
         "{}",
         said(&greeted)
     );
-    // All that the library answers, the supervisor does too: but that a connection broke, which is known where it is read.
-    let words = ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER, "reset"];
+    // All that the library answers, the supervisor does too, but for calls that read and write, which go past it.
+    let words =
+        ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER, "reset", "addressed"];
     let used = ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
     ended(&used, 0);
     assert_eq!(cluster.status(0)["over_tcp"].as_array().map(Vec::len), Some(1), "{}", said(&used));

@@ -77,6 +77,8 @@ fn json_of(verb: &str) -> Option<Json> {
         "link ping" => Run("link ping ek-none"),
         "link copy" => Run("link copy FOLDER/rules.toml ek-none:x"),
         "link speedup" => Run("link speedup --nodes 1,2,3 --step 1ms --repeats 3 --count 1"),
+        // It becomes the program, which has flags of its own.
+        "link run" => Run("link run"),
         "link stop" => Run("link stop"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),

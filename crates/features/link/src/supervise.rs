@@ -31,6 +31,7 @@
 //! - A program that is killed while it is given a connection takes it along, as one that is killed right behind its accept.
 //! - The program and its children gain no privileges by exec: sudo and ping of a user do not work. While this process lives no second one can supervise
 //!   them, and when it is killed the calls above fail with ENOSYS.
+//! - A connection that broke looks like one that ended, and a send with an address on a connection fails with EISCONN: reads and writes go past us.
 //! - A process that may not be traced by us (another user's, or one that forbids it) keeps TCP.
 
 mod accept;

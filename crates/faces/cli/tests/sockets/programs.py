@@ -275,9 +275,18 @@ def messages(own, peer):
     assert connection.recv(9, socket.MSG_PEEK | socket.MSG_WAITALL) == b"in pieces"
     parts = [bytearray(3), bytearray(6)]
     assert connection.recvmsg_into(parts)[0] == 9 and bytes(parts[1]) == b"pieces"
-    connection.sendto(b"to", (peer, ECHO))
+    connection.send(b"to")
     data, sender = connection.recvfrom(10)
     assert data == b"to" and sender is None or sender == ("", 0), (data, sender)
+
+
+def addressed(own, peer):
+    """TCP heeds no address on a socket that is connected."""
+    connection = connected(peer)
+    greeting(connection)
+    connection.sendto(b"to", (peer, ECHO))
+    connection.sendmsg([b"wards"], [], 0, (peer, ECHO))
+    assert connection.recv(7, socket.MSG_WAITALL) == b"towards"
 
 
 def loop(own, peer):
@@ -316,7 +325,7 @@ def killed(own, peer):
 
 
 CASES = [
-    names, processes, options, fork, dup, run, passed, edge, sendfile, timeouts, fills, late, reset, mapped, bound, messages, loop,
+    names, processes, options, fork, dup, run, passed, edge, sendfile, timeouts, fills, late, reset, mapped, bound, messages, addressed, loop,
     refused, killed,
 ]
 
