@@ -15,7 +15,7 @@ use std::{
 
 use host::{
     netlink::{Netlink, route},
-    stack::is_listening,
+    stack::listening,
 };
 use ipnet::IpNet;
 use model::link::{LinkConnection, LinkOverTcp};
@@ -183,16 +183,18 @@ impl Listening {
     pub(super) fn add(&mut self, socket: &impl AsFd, port: u16) -> io::Result<()> {
         let inode = fstat(socket.as_fd())?.st_ino;
         if self.sockets.insert(inode, port).is_none() {
-            self.sockets.retain(|&inode, _| is_listening(inode).unwrap_or(true));
+            if let Ok(there) = listening() {
+                self.sockets.retain(|inode, _| there.contains(inode));
+            }
             self.write()?;
         }
         Ok(())
     }
 
     /// Does one listen on a port still?
-    pub(super) fn has(&mut self, port: u16) -> bool {
-        let mut of_port = self.sockets.iter().filter(|&(_, &other)| other == port);
-        of_port.any(|(&inode, _)| is_listening(inode).unwrap_or(false))
+    pub(super) fn has(&self, port: u16) -> bool {
+        let mut of_port = self.sockets.iter().filter(|&(_, &other)| other == port).peekable();
+        of_port.peek().is_some() && listening().is_ok_and(|there| of_port.any(|(inode, _)| there.contains(inode)))
     }
 
     /// Does a process of this machine hold one of them, in whatever network namespace?

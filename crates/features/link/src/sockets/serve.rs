@@ -18,6 +18,7 @@ use nix::{
     errno::Errno,
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        resource::{Resource, getrlimit, setrlimit},
         socket::{AddressFamily, SockFlag, SockType, getsockopt, socketpair, sockopt::PeerCredentials},
     },
 };
@@ -51,6 +52,9 @@ const QUESTIONS: u64 = 0;
 /// The number of the engine.
 const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
+/// Programs of one user that may ask at once, and how long each may say nothing.
+const ASKING_MAX: usize = 1024;
+const ASKED: Duration = Duration::from_secs(2);
 /// Broken connections that are remembered until their programs ask.
 const BROKE_MAX: usize = 4096;
 
@@ -92,7 +96,7 @@ struct Who {
 #[derive(Debug)]
 enum Stage {
     /// A program has come, and not asked yet.
-    Asks(Talk),
+    Asks { talk: Talk, uid: u32, since: Instant },
     /// It wants to be connected.
     Connects(Box<Connects>),
     /// Another node has a connection for us, and has not said which.
@@ -111,13 +115,17 @@ impl Sockets {
     pub fn start(prefixes: &[IpNet], known: Known) -> Result<Self, LinkError> {
         let failed = |source| LinkError::System { operation: "serve the sockets of programs", source };
         let paths = Paths::here();
+        // A connection has two descriptors here. With fewer there are fewer connections.
+        let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
         let (claim, mut engine) = Claim::take()?;
         let places = Places::new(prefixes, engine.carrier().wire())?;
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
         let questions = listener(&paths.sockets()).map_err(failed)?;
-        epoll.add(&questions, EpollEvent::new(EpollFlags::EPOLLIN, QUESTIONS)).map_err(|e| failed(e.into()))?;
+        epoll
+            .add(&questions, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, QUESTIONS))
+            .map_err(|e| failed(e.into()))?;
         let frames = EpollEvent::new(EpollFlags::EPOLLIN, FRAMES);
         epoll.add(engine.descriptor()?, frames).map_err(|e| failed(e.into()))?;
         let lines: String = prefixes.iter().map(|prefix| format!("{prefix}\n")).collect();
@@ -189,18 +197,12 @@ impl Sockets {
 
     fn on_event(&mut self, id: u64, what: EpollFlags) {
         if id == QUESTIONS {
-            while let Ok(fd) = sys::fds::accept(&self.questions) {
-                let id = self.draw();
-                if no_wait(&fd).is_ok() && self.watch(fd.as_fd(), id).is_ok() {
-                    self.all.insert(id, Stage::Asks(Talk::new(fd)));
-                }
-            }
-            return;
+            return self.on_programs();
         }
         match self.all.get_mut(&id) {
             // Frames: the next turn takes them.
             None if id == FRAMES => {}
-            Some(Stage::Asks(_)) => self.on_question(id),
+            Some(Stage::Asks { .. }) => self.on_question(id),
             Some(Stage::Offered { .. }) => drop(self.busy.insert(id)),
             Some(Stage::Open { flow, .. }) => {
                 flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
@@ -211,11 +213,31 @@ impl Sockets {
         }
     }
 
+    /// Programs have come to ask. One user cannot hold up the others: so many of a user wait at the most, and none for long with nothing said.
+    fn on_programs(&mut self) {
+        while let Ok(fd) = sys::fds::accept(&self.questions) {
+            let Ok(who) = getsockopt(&fd, PeerCredentials) else { continue };
+            let (uid, since) = (who.uid(), Instant::now());
+            let is_one = |stage: &&Stage| match stage {
+                Stage::Asks { uid: other, .. } => *other == uid,
+                Stage::Connects(wish) => wish.uid == uid,
+                _ => false,
+            };
+            let id = self.draw();
+            if self.all.values().filter(is_one).count() < ASKING_MAX
+                && no_wait(&fd).is_ok()
+                && self.watch(fd.as_fd(), id).is_ok()
+            {
+                self.all.insert(id, Stage::Asks { talk: Talk::new(fd), uid, since });
+            }
+        }
+    }
+
     fn on_question(&mut self, id: u64) {
-        let Some(Stage::Asks(talk)) = self.all.remove(&id) else { return };
+        let Some(Stage::Asks { talk, uid, since }) = self.all.remove(&id) else { return };
         let (question, mut fds) = match talk.hear::<Question>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.all.insert(id, Stage::Asks(talk));
+                self.all.insert(id, Stage::Asks { talk, uid, since });
                 return;
             }
             Ok(Some(heard)) => heard,
@@ -247,7 +269,7 @@ impl Sockets {
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };
-                let wish = Connects { talk, tcp, to, asked, until, looked: None, stream: None, bytes: Vec::new() };
+                let wish = Connects { talk, uid, tcp, to, asked, until, looked: None, stream: None, bytes: Vec::new() };
                 self.wishes.insert(id);
                 self.all.insert(id, Stage::Connects(Box::new(wish)));
             }
@@ -321,6 +343,7 @@ impl Sockets {
         if now.duration_since(self.looked) >= LOOKED_AT {
             self.looked = now;
             self.busy.extend(self.all.keys().copied());
+            self.on_programs();
         }
         self.busy.extend(self.wishes.iter().copied());
         for id in std::mem::take(&mut self.busy) {
@@ -338,7 +361,8 @@ impl Sockets {
                 Stage::Connects(wish) => self.on_wish(id, wish, now),
                 Stage::Named { stream, node, bytes } => self.on_head(id, stream, node, bytes),
                 Stage::Offered { stream, who, tcp, is_answered } => self.on_offer(id, stream, who, tcp, is_answered),
-                asks @ Stage::Asks(_) => Some(asks),
+                Stage::Asks { since, .. } if now.duration_since(since) > ASKED => None,
+                asks @ Stage::Asks { .. } => Some(asks),
             };
             if !matches!(after, Some(Stage::Connects(_))) {
                 self.wishes.remove(&id);

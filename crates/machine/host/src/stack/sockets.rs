@@ -2,7 +2,7 @@
 //! where that is refused.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
@@ -184,12 +184,12 @@ pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
     Ok(all.into_values().collect())
 }
 
-/// True while a TCP socket of that inode listens in the caller's network namespace.
+/// The inodes of the TCP sockets that listen in the caller's network namespace.
 ///
 /// # Errors
 /// The kernel does not list them (sock_diag; CONFIG_INET_DIAG).
-pub fn is_listening(inode: u64) -> io::Result<bool> {
-    Ok(listeners()?.iter().any(|socket| u64::from(socket.inode) == inode))
+pub fn listening() -> io::Result<BTreeSet<u64>> {
+    Ok(listeners()?.iter().map(|socket| u64::from(socket.inode)).collect())
 }
 
 /// The sockets that text files alone tell of: UDP and raw.

@@ -36,7 +36,7 @@ pub(super) struct ServeArgs {
     /// Name of this node [default: the host's].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Prefix of addresses whose TCP connections are carried over link, where both programs have it (`evenkeel link run`). May be given several times.
+    /// Prefix of addresses to which programs under `evenkeel link run` connect over link instead of TCP. May be given several times.
     #[arg(long, value_name = "PREFIX")]
     cluster: Vec<IpNet>,
     /// Folder below which files of other nodes are written.

@@ -28,6 +28,8 @@ const LOOKED: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Connects {
     pub(super) talk: Talk,
+    /// Who asks.
+    pub(super) uid: u32,
     pub(super) tcp: OwnedFd,
     pub(super) to: SocketAddr,
     pub(super) asked: Instant,
@@ -109,8 +111,10 @@ impl Sockets {
             _ => wish.looked = Some(now),
         }
         let to = wish.to.ip();
-        if self.places.own(to) == Some(to) {
-            return Wish::ByTcp("it is this node".to_owned());
+        match self.places.own(to) {
+            None => return Wish::ByTcp("it is not of the cluster".to_owned()),
+            Some(own) if own == to => return Wish::ByTcp("it is this node".to_owned()),
+            Some(_) => {}
         }
         let Some(node) = self.places.find(to) else {
             self.places.provoke(to);
