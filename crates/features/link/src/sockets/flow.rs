@@ -3,13 +3,14 @@
 use std::{
     net::SocketAddr,
     os::fd::{AsRawFd, OwnedFd},
+    time::Instant,
 };
 
 use nix::{
     errno::Errno,
     sys::socket::{MsgFlags, Shutdown, recv, send, shutdown},
 };
-use transport::{Handle, SendError};
+use transport::{Handle, SendError, State};
 
 use crate::{Engine, LinkError, Raw};
 
@@ -30,6 +31,8 @@ pub(super) struct Flow {
     /// The end may be readable, may be writable.
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
+    /// Since when no process holds the program's end.
+    pub(super) gone: Option<Instant>,
     /// The program sends nothing more; the other node has been told; the program was told of the other node's end.
     program_ended: bool,
     is_closed: bool,
@@ -82,6 +85,7 @@ impl Flow {
             outgoing: Waiting::default(),
             is_readable: true,
             is_writable: true,
+            gone: None,
             program_ended: false,
             is_closed: false,
             is_shut: false,
@@ -96,7 +100,12 @@ impl Flow {
     pub(super) fn turn(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<Next, LinkError> {
         self.collect(engine, piece)?;
         self.deliver(engine, piece)?;
-        Ok(if self.is_closed && self.is_shut { Next::Done } else { Next::More })
+        match engine.state(self.stream) {
+            // Also where neither way had anything to move.
+            Some(State::Failed(reason)) => Err(LinkError::Ended(reason)),
+            _ if self.is_closed && self.is_shut => Ok(Next::Done),
+            _ => Ok(Next::More),
+        }
     }
 
     fn deliver(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {

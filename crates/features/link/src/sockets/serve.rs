@@ -54,6 +54,8 @@ const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
 /// Programs of one user that may ask at once, and how long each may say nothing.
 const ASKING_MAX: usize = 1024;
+/// A connection whose program is gone waits so long for the other end to close, as TCP's do (tcp_fin_timeout).
+const ORPHAN: Duration = Duration::from_secs(60);
 const ASKED: Duration = Duration::from_secs(2);
 /// Broken connections that are remembered until their programs ask.
 const BROKE_MAX: usize = 4096;
@@ -207,6 +209,9 @@ impl Sockets {
             Some(Stage::Open { flow, .. }) => {
                 flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
                 flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
+                if what.contains(EpollFlags::EPOLLHUP) {
+                    flow.gone.get_or_insert_with(Instant::now);
+                }
                 self.busy.insert(id);
             }
             _ => {}
@@ -350,6 +355,10 @@ impl Sockets {
             let Some(stage) = self.all.remove(&id) else { continue };
             let after = match stage {
                 Stage::Open { mut flow, who, _holds } => match flow.turn(&mut self.engine, &mut self.piece) {
+                    Ok(Next::More) if flow.gone.is_some_and(|at| now.duration_since(at) > ORPHAN) => {
+                        self.abort(flow.stream);
+                        None
+                    }
                     Ok(Next::More) => Some(Stage::Open { flow, who, _holds }),
                     Ok(Next::Done) => None,
                     Err(error) => {
