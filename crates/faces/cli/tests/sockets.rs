@@ -96,11 +96,12 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
     let _server = cluster.server("0.0.0.0", "server");
     let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
     assert!(used.status.success(), "{}{}", said(&used), fs::read_to_string(cluster.log("server")).unwrap());
-    // What nobody listens for went by TCP, which refuses it, and nothing else did.
+    // What nobody listens for, and what is bound to an address out of the cluster, went by TCP, which refuses it, and nothing else did.
     let over_tcp = cluster.status(0)["over_tcp"].clone();
-    let rows = over_tcp.as_array().unwrap();
-    assert_eq!(rows.len(), 1, "{over_tcp}");
-    assert_eq!((&rows[0]["peer"], &rows[0]["count"]), (&format!("{PEER}:7009").into(), &1.into()));
+    let rows: Vec<_> =
+        over_tcp.as_array().unwrap().iter().map(|row| (row["peer"].as_str(), row["count"].as_u64())).collect();
+    let ports = [7001, 7009].map(|port| format!("{PEER}:{port}"));
+    assert_eq!(rows, ports.each_ref().map(|peer| (Some(peer.as_str()), Some(1))), "{over_tcp}");
 
     let _iperf = cluster.run(1, &["iperf3", "-s", "-p", "7100", "--forceflush"], "iperf");
     wait("iperf3 listens", || fs::read_to_string(cluster.log("iperf")).is_ok_and(|text| text.contains("listening")));
@@ -167,7 +168,7 @@ fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
         ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER, "reset", "addressed"];
     let used = ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
     ended(&used, 0);
-    assert_eq!(cluster.status(0)["over_tcp"].as_array().map(Vec::len), Some(1), "{}", said(&used));
+    assert_eq!(cluster.status(0)["over_tcp"].as_array().map(Vec::len), Some(2), "{}", said(&used));
 }
 
 #[test]
@@ -209,6 +210,39 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
             said(&asked(&cluster)).contains(PEER) && cluster.status(0)["over_tcp"] == before
         });
     }
+}
+
+#[test]
+fn what_any_user_may_send_the_broker_costs_it_nothing() {
+    let Some((bed, ends)) = Bed::pair("lkask") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = cluster.server("0.0.0.0", "server");
+    let pid = cluster.brokers[0].as_ref().unwrap().pid();
+    let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let before = descriptors();
+    let flood = "
+import os, socket
+os.setuid(65534)
+path = f'/run/evenkeel-link/{os.stat(\"/proc/self/ns/net\").st_ino}/sockets'
+one = socket.socket()
+for words in (b'\"Listens\"', b'\"Accepted\"', b'\"Figures\"', b'\"Ended\"', b'{}', b'\\xff' * 3000):
+    for count in (1, 5, 200):
+        for _ in range(5):
+            ask = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ask.connect(path)
+            socket.send_fds(ask, [words], [one.fileno()] * count)
+            ask.close()
+# Some say nothing, and go on saying nothing.
+held = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)]
+[ask.connect(path) for ask in held]
+print('asked')
+";
+    let flooded = ends[0].run(|| Command::new("python3").args(["-c", flood]).output().unwrap());
+    assert!(said(&flooded).contains("asked"), "{}", said(&flooded));
+    wait("all descriptors are given back", || descriptors() <= before);
+    let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
+    assert!(said(&cluster.result(0, &["python3", "-c", ask, PEER])).contains(OWN));
+    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
 }
 
 #[test]

@@ -419,9 +419,14 @@ fn refused(counts: NodeCounts) -> LinkRefused {
     LinkRefused { short, version, kind, checksum, unknown, refused, busy }
 }
 
+/// A name as it is shown: any node can send one with line ends and blanks, which would look like other rows.
+fn one_line(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() || c.is_whitespace() { '?' } else { c }).collect()
+}
+
 fn names(engine: &Engine<Raw>) -> HashMap<Mac, String> {
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
-    heard.map(|(&at, peer)| (at, peer.name.clone())).collect()
+    heard.map(|(&at, peer)| (at, one_line(&peer.name))).collect()
 }
 
 /// The nodes that said hello, by name; those alone that did within `within`.
@@ -429,7 +434,7 @@ pub fn nodes(engine: &Engine<Raw>, within: Option<Duration>) -> Vec<LinkNode> {
     let is_shown = |heard: Duration| within.is_none_or(|within| heard <= within);
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && is_shown(engine.since(peer.heard)));
     let node = |(address, peer): (&wire::Mac, &transport::Peer)| LinkNode {
-        name: peer.name.clone(),
+        name: one_line(&peer.name),
         address: address.to_string(),
         epoch: peer.epoch,
     };

@@ -6,6 +6,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
+    time::Duration,
 };
 
 use bpf::LinkRing;
@@ -13,9 +14,13 @@ use model::link::LinkNode;
 use nix::{
     cmsg_space,
     errno::Errno,
-    sys::socket::{
-        AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg,
-        sendmsg, socket,
+    sys::{
+        socket::{
+            AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
+            recvmsg, sendmsg, setsockopt, socket,
+            sockopt::{ReceiveTimeout, SendTimeout},
+        },
+        time::{TimeVal, TimeValLike},
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -25,6 +30,8 @@ use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS};
 
 /// Bytes of the longest message: a page of [`Told::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
+/// Descriptors of a message: the kernel's own limit (SCM_MAX_FD). With less room some would come without being told of, and stay open.
+const DESCRIPTORS_MAX: usize = 253;
 
 /// What a program asks the broker for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +76,16 @@ impl Talk {
         Ok(Self(fd))
     }
 
+    /// The same; whatever waits, waits so long at the most.
+    pub(crate) fn connect_within(path: &Path, time: Duration) -> io::Result<Self> {
+        let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        let time = TimeVal::microseconds(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
+        setsockopt(&fd, SendTimeout, &time)?;
+        setsockopt(&fd, ReceiveTimeout, &time)?;
+        connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(Self(fd))
+    }
+
     /// Sends a message, and descriptors with it.
     pub(crate) fn say(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
@@ -81,7 +98,7 @@ impl Talk {
     /// Waits for the next message, and the descriptors that came with it; none: the other end is gone.
     pub(crate) fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut text = [0; MESSAGE_MAX];
-        let mut space = cmsg_space!([i32; 4]);
+        let mut space = cmsg_space!([i32; DESCRIPTORS_MAX]);
         let mut places = [IoSliceMut::new(&mut text)];
         let heard = loop {
             match recvmsg::<()>(self.0.as_raw_fd(), &mut places, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {

@@ -39,6 +39,14 @@ impl SocketKind {
     }
 }
 
+/// The network namespace of a socket, as a number that no other one has: SO_NETNS_COOKIE, since Linux 5.14.
+///
+/// # Errors
+/// ENOTSOCK for what is none.
+pub fn network_namespace(fd: &impl AsFd) -> io::Result<u64> {
+    option(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0)
+}
+
 /// Whether a TCP socket is as it was made: neither connected, nor connecting, nor listening.
 ///
 /// # Errors
@@ -53,6 +61,7 @@ pub fn is_fresh_tcp(fd: &impl AsFd) -> io::Result<bool> {
 /// A number of socket options can be read as.
 trait Number: Copy {}
 impl Number for i32 {}
+impl Number for u64 {}
 impl Number for u8 {}
 
 fn option<T: Number>(fd: &impl AsFd, level: i32, name: i32, mut value: T) -> io::Result<T> {

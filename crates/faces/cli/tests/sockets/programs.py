@@ -268,6 +268,27 @@ def bound(own, peer):
     assert f"('{own}', 4321)" in greeting(connection)
 
 
+def foreign(own, peer):
+    """Nobody connects from an address that is not this node's: TCP refuses it, and so does link."""
+    connection = socket.socket()
+    connection.bind(("127.0.0.1", 0))
+    try:
+        connection.connect((peer, ECHO))
+    except OSError:
+        return
+    raise AssertionError(greeting(connection))
+
+
+def deaf(own, peer):
+    """Who reads no more still writes."""
+    connection = connected(peer)
+    greeting(connection)
+    connection.shutdown(socket.SHUT_RD)
+    for _ in range(3):
+        connection.sendall(b"it comes back and is dropped")
+        time.sleep(0.05)
+
+
 def messages(own, peer):
     connection = connected(peer)
     greeting(connection)
@@ -325,7 +346,7 @@ def killed(own, peer):
 
 
 CASES = [
-    names, processes, options, fork, dup, run, passed, edge, sendfile, timeouts, fills, late, reset, mapped, bound, messages, addressed, loop,
+    names, processes, options, fork, dup, run, passed, edge, sendfile, timeouts, fills, late, reset, mapped, bound, foreign, deaf, messages, addressed, loop,
     refused, killed,
 ]
 

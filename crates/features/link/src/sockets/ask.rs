@@ -17,6 +17,10 @@ use super::{
 };
 use crate::{Paths, claim::Talk, supervise};
 
+/// A broker that has not answered within this time is asked no longer: longer than it takes itself for those that wait, and for others.
+const PATIENT: Duration = Duration::from_secs(12);
+const IMPATIENT: Duration = Duration::from_millis(500);
+
 /// A question, with the TCP socket that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Question {
@@ -136,16 +140,23 @@ impl Asker {
     }
 
     fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {
-        match self.put(question, tcp)? {
-            (Reply::End, mut fds) => fds.pop().map(Way::Link).ok_or_else(gone),
-            _ => Ok(Way::Tcp),
+        match self.put(question, tcp) {
+            Ok((Reply::End, mut fds)) => fds.pop().map(Way::Link).ok_or_else(gone),
+            Ok(_) => Ok(Way::Tcp),
+            // It serves, and has no time: the kernel has.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Way::Tcp),
+            Err(error) => Err(error),
         }
     }
 
     fn put(&self, question: &Question, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        let talk = Talk::connect(&self.paths.sockets()).map_err(|_| gone())?;
+        let time = match question {
+            Question::Connect { is_patient: true, .. } => PATIENT,
+            _ => IMPATIENT,
+        };
+        let talk = Talk::connect_within(&self.paths.sockets(), time).map_err(silent_or_gone)?;
         talk.say(question, &[fd.as_raw_fd()])?;
-        talk.hear()?.ok_or_else(gone)
+        talk.hear().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 }
 
@@ -184,6 +195,10 @@ impl supervise::Sockets for Asker {
     fn figures(&self, end: BorrowedFd<'_>) -> Option<Figures> {
         Self::figures(self, end).ok()
     }
+}
+
+fn silent_or_gone(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { error } else { gone() }
 }
 
 /// What a broker that is not there is told as.

@@ -33,6 +33,8 @@ pub(super) struct Flow {
     pub(super) is_writable: bool,
     /// Since when no process holds the program's end.
     pub(super) gone: Option<Instant>,
+    /// The program reads nothing more.
+    is_deaf: bool,
     /// The program sends nothing more; the other node has been told; the program was told of the other node's end.
     program_ended: bool,
     is_closed: bool,
@@ -86,6 +88,7 @@ impl Flow {
             is_readable: true,
             is_writable: true,
             gone: None,
+            is_deaf: false,
             program_ended: false,
             is_closed: false,
             is_shut: false,
@@ -121,6 +124,12 @@ impl Flow {
                     return Ok(());
                 }
                 self.received += read as u64;
+                if self.is_deaf {
+                    match self.gone {
+                        None => continue,
+                        Some(_) => return Err(gone(Errno::EPIPE)),
+                    }
+                }
                 let sent = self.pass_on(&piece[..read])?;
                 self.incoming.clear();
                 self.incoming.bytes.extend_from_slice(&piece[sent..read]);
@@ -143,6 +152,11 @@ impl Flow {
                 Err(Errno::EAGAIN) => {
                     self.is_writable = false;
                     Ok(0)
+                }
+                // It has said that it reads no more (SHUT_RD), and may still write: what comes is dropped, as TCP does.
+                Err(Errno::EPIPE) if self.gone.is_none() => {
+                    self.is_deaf = true;
+                    Ok(bytes.len())
                 }
                 Err(error) => Err(gone(error)),
             };

@@ -10,7 +10,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use host::{
@@ -26,6 +26,8 @@ use crate::{LinkError, Wire};
 
 /// The connections are told within this time, or as they were.
 const TOLD: Duration = Duration::from_millis(200);
+/// The kernel's table of neighbours is read so often at the most.
+const FRESH: Duration = Duration::from_millis(1);
 /// Ways by TCP that are told of at the most.
 const TCP_MAX: usize = 64;
 /// The port that a node is asked for by, where its Ethernet address is not known: discard.
@@ -108,6 +110,8 @@ pub(super) struct Places {
     prefixes: Vec<(IpNet, IpAddr)>,
     ifindex: u32,
     route: Netlink,
+    /// The neighbours, and when they were read.
+    neighbours: Option<(Instant, HashMap<IpAddr, Mac>)>,
 }
 
 impl Places {
@@ -134,7 +138,20 @@ impl Places {
             }
         };
         let prefixes = prefixes.iter().map(of).collect::<Result<_, _>>()?;
-        Ok(Self { prefixes, ifindex: wire.index, route })
+        Ok(Self { prefixes, ifindex: wire.index, route, neighbours: None })
+    }
+
+    /// Is an address one that a node of the cluster may have, and which it has that is at `node`?
+    pub(super) fn is_at(&mut self, address: IpAddr, node: Mac) -> bool {
+        if self.own(address).is_none_or(|own| own == address) {
+            return false;
+        }
+        let found = self.find(address);
+        if found.is_none() {
+            // It is known the next time; this one goes by TCP.
+            self.provoke(address);
+        }
+        found == Some(node)
     }
 
     /// This node's address in the prefix of another one.
@@ -144,10 +161,14 @@ impl Places {
 
     /// The Ethernet address behind which an address is, by the kernel's table of neighbours; none: it does not know it.
     pub(super) fn find(&mut self, address: IpAddr) -> Option<Mac> {
-        let ifindex = self.ifindex;
-        let all = route::neighbours(&mut self.route).ok()?;
-        let found = all.into_iter().find(|n| n.ifindex == ifindex && n.address == address && n.is_usable())?;
-        Some(Mac(*found.lladdr.first_chunk()?))
+        let is_new = |(at, _): &(Instant, HashMap<IpAddr, Mac>)| at.elapsed() < FRESH;
+        if !self.neighbours.as_ref().is_some_and(is_new) {
+            let all = route::neighbours(&mut self.route).ok()?;
+            let here = all.into_iter().filter(|n| n.ifindex == self.ifindex && n.is_usable());
+            let known = here.filter_map(|n| Some((n.address, Mac(*n.lladdr.first_chunk()?)))).collect();
+            self.neighbours = Some((Instant::now(), known));
+        }
+        self.neighbours.as_ref()?.1.get(&address).copied()
     }
 
     /// Has the kernel ask for it, by a datagram that nobody waits for.
@@ -184,17 +205,29 @@ impl Listening {
         let inode = fstat(socket.as_fd())?.st_ino;
         if self.sockets.insert(inode, port).is_none() {
             if let Ok(there) = listening() {
-                self.sockets.retain(|inode, _| there.contains(inode));
+                self.sockets.retain(|inode, _| there.contains_key(inode));
             }
             self.write()?;
         }
         Ok(())
     }
 
-    /// Does one listen on a port still?
-    pub(super) fn has(&self, port: u16) -> bool {
-        let mut of_port = self.sockets.iter().filter(|&(_, &other)| other == port).peekable();
-        of_port.peek().is_some() && listening().is_ok_and(|there| of_port.any(|(inode, _)| there.contains(inode)))
+    /// Do all listeners that a connection to an address can reach belong here? Those that name it go before those of any address.
+    pub(super) fn has(&self, to: SocketAddr) -> bool {
+        if !self.sockets.values().any(|&port| port == to.port()) {
+            return false;
+        }
+        let there: Vec<(u64, IpAddr)> = listening()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(_, at)| at.port() == to.port())
+            .map(|(inode, at)| (inode, at.ip().to_canonical()))
+            .collect();
+        let all_ours = |is_meant: &dyn Fn(IpAddr) -> bool| {
+            let mut meant = there.iter().filter(|(_, ip)| is_meant(*ip)).peekable();
+            meant.peek().is_some().then(|| meant.all(|(inode, _)| self.sockets.contains_key(inode)))
+        };
+        all_ours(&|ip| ip == to.ip()).or_else(|| all_ours(&|ip| ip.is_unspecified())).unwrap_or(false)
     }
 
     /// Does a process of this machine hold one of them, in whatever network namespace?

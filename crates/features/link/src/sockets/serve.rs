@@ -22,6 +22,7 @@ use nix::{
         socket::{AddressFamily, SockFlag, SockType, getsockopt, socketpair, sockopt::PeerCredentials},
     },
 };
+use sys::socket_kind::network_namespace;
 use transport::{Handle, Reason};
 use wire::Mac;
 
@@ -52,6 +53,8 @@ const QUESTIONS: u64 = 0;
 /// The number of the engine.
 const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
+/// Names that are tried for an end.
+const NAMES: u32 = 64;
 /// Programs of one user that may ask at once, and how long each may say nothing.
 const ASKING_MAX: usize = 1024;
 /// A connection whose program is gone waits so long for the other end to close, as TCP's do (tcp_fin_timeout).
@@ -67,6 +70,8 @@ pub struct Sockets {
     engine: Engine<Raw>,
     epoll: Epoll,
     questions: OwnedFd,
+    /// The network namespace, as its sockets have it.
+    namespace: u64,
     places: Places,
     listening: Listening,
     known: Known,
@@ -137,6 +142,7 @@ impl Sockets {
             _claim: claim,
             engine,
             epoll,
+            namespace: network_namespace(&questions).map_err(failed)?,
             questions,
             places,
             listening: Listening::read(paths.listening()),
@@ -249,7 +255,12 @@ impl Sockets {
             // Gone, or none of ours.
             _ => return,
         };
-        let Some(tcp) = fds.pop() else { return };
+        // A socket of another network namespace could have any address.
+        let is_ours = |fd: &OwnedFd| network_namespace(fd).is_ok_and(|of| of == self.namespace);
+        let Some(tcp) = fds.pop().filter(is_ours) else {
+            let _ = talk.say(&Reply::Tcp, &[]);
+            return;
+        };
         match question {
             Question::Listens => {
                 if let Some((at, _)) = local(&tcp) {
@@ -296,10 +307,16 @@ impl Sockets {
     }
 
     fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd), Errno> {
-        let number = self.draw();
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
-        name(&theirs, local, peer, number)?;
-        Ok((ours, theirs))
+        for _ in 0..NAMES {
+            let number = self.draw();
+            match name(&theirs, local, peer, number) {
+                // Somebody else has that name.
+                Err(Errno::EADDRINUSE) => {}
+                done => return done.map(|()| (ours, theirs)),
+            }
+        }
+        Err(Errno::EADDRINUSE)
     }
 
     fn open(&mut self, id: u64, who: Who, flow: Flow, holds: Option<OwnedFd>) {

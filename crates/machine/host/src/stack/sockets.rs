@@ -2,7 +2,7 @@
 //! where that is refused.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
@@ -184,12 +184,12 @@ pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
     Ok(all.into_values().collect())
 }
 
-/// The inodes of the TCP sockets that listen in the caller's network namespace.
+/// The TCP sockets that listen in the caller's network namespace: their addresses, by inode.
 ///
 /// # Errors
 /// The kernel does not list them (sock_diag; CONFIG_INET_DIAG).
-pub fn listening() -> io::Result<BTreeSet<u64>> {
-    Ok(listeners()?.iter().map(|socket| u64::from(socket.inode)).collect())
+pub fn listening() -> io::Result<BTreeMap<u64, SocketAddr>> {
+    Ok(listeners()?.iter().filter_map(|socket| Some((u64::from(socket.inode), socket.local?))).collect())
 }
 
 /// The sockets that text files alone tell of: UDP and raw.

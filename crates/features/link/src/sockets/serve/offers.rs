@@ -8,7 +8,8 @@ use std::{
 use nix::{
     errno::Errno,
     sys::socket::{
-        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, socket, sockopt::SocketError,
+        AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, recv, socket,
+        sockopt::SocketError,
     },
 };
 use transport::{Handle, State};
@@ -24,6 +25,8 @@ use crate::{
         questions::{Head, LINE_MAX, Taken, line, take_line},
     },
 };
+
+const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
 impl Sockets {
     /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not of this broker.
@@ -59,7 +62,11 @@ impl Sockets {
         };
         let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is none".to_owned());
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
-        match offered.and_then(|Head { from, to }| self.offer(to).map(|tcp| (from, to, tcp))) {
+        let offered = offered.and_then(|Head { from, to }| match self.places.is_at(from.ip(), node) {
+            true => self.offer(to).map(|tcp| (from, to, tcp)),
+            false => Err(format!("{} is not known there as an address of this node", from.ip())),
+        });
+        match offered {
             Ok((from, to, tcp)) => {
                 self.busy.insert(id);
                 // Without it the connection is looked at once in a while alone.
@@ -80,7 +87,7 @@ impl Sockets {
         if self.places.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
         }
-        if !self.listening.has(to.port()) {
+        if !self.listening.has(to) {
             return Err(format!("no program with link listens on port {} there", to.port()));
         }
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -111,7 +118,9 @@ impl Sockets {
             let _ = self.engine.close(stream);
             return None;
         }
-        if failed.is_some() || !is_there {
+        // Where a program without link took it, that may close it or say something.
+        let is_taken = is_answered && !matches!(recv(tcp.as_raw_fd(), &mut [0], PEEK), Err(Errno::EAGAIN));
+        if failed.is_some() || !is_there || is_taken {
             self.queued.remove(&from);
             self.abort(stream);
             return None;

@@ -83,7 +83,11 @@ impl Sockets {
         let node = node.clone();
         if !*has_said {
             *has_said = true;
-            let Some(from) = self.bound(wish) else { return Wish::ByTcp("no port of this node is free".to_owned()) };
+            let Some(from) = self.bound(wish) else {
+                return Wish::ByTcp(
+                    "its socket is bound to an address out of the cluster, or no port is free".to_owned(),
+                );
+            };
             // The first bytes of a stream always find room.
             let _ = self.engine.write(stream, &line(&Head { from, to: wish.to }));
             return Wish::Waits;
@@ -145,7 +149,8 @@ impl Sockets {
             bind(wish.tcp.as_raw_fd(), &SockaddrStorage::from(any)).ok()?;
             at = local(&wish.tcp)?.0;
         }
-        Some(SocketAddr::new(if at.ip().is_unspecified() { own } else { at.ip() }, at.port()))
+        // No program speaks for an address that is not this node's in the cluster.
+        (at.ip().is_unspecified() || at.ip() == own).then(|| SocketAddr::new(own, at.port()))
     }
 
     fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
