@@ -144,8 +144,11 @@ impl Paths {
             made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT))
         };
         for paths in entries.filter(|paths| paths != self && is_old(paths)) {
+            let lock = paths.0.join("lock");
+            // One that ended has left its list of listeners alone, without a lock.
+            let lock = if lock.exists() { serve::lock_left(&lock) } else { serve::lock(&lock).ok() };
             // It removes the files when it is dropped.
-            drop(serve::lock_left(&paths.0.join("lock")).map(|lock| Held { paths, _lock: lock }));
+            drop(lock.map(|lock| Held { paths, _lock: lock }));
         }
     }
 }
