@@ -56,6 +56,7 @@ struct StatusArgs {
 /// Show the nodes that answer.
 ///
 ///     evenkeel link nodes
+///
 ///     evenkeel link nodes eth0
 #[derive(Debug, Args)]
 struct NodesArgs {

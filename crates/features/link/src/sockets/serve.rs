@@ -57,9 +57,9 @@ const EVENTS: usize = 64;
 const NAMES: u32 = 64;
 /// Programs of one user that may ask at once, and how long each may say nothing.
 const ASKING_MAX: usize = 1024;
+const ASKED: Duration = Duration::from_secs(2);
 /// A connection whose program is gone waits so long for the other end to close, as TCP's do (tcp_fin_timeout).
 const ORPHAN: Duration = Duration::from_secs(60);
-const ASKED: Duration = Duration::from_secs(2);
 /// Broken connections that are remembered until their programs ask.
 const BROKE_MAX: usize = 4096;
 

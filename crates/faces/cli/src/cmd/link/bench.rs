@@ -23,6 +23,7 @@ const USUAL: (u32, u32, u64) = (3, 2000, 900);
 /// Measure messages and transfers over link beside TCP, UDP and bare frames.
 ///
 ///     evenkeel link bench --html page.html
+///
 ///     evenkeel link bench --quick
 ///
 /// It makes two nodes in network namespaces with a wire between them, and removes them. No broker and no other program is touched, but two CPUs are

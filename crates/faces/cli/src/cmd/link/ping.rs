@@ -24,6 +24,7 @@ use crate::{
 /// Send probes to a node, and show how long they take there and back.
 ///
 ///     evenkeel link ping db1
+///
 ///     evenkeel link ping db1 -c 1000 -i 1ms -q
 #[derive(Debug, Args)]
 pub(super) struct PingArgs {

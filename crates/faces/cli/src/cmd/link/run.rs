@@ -26,6 +26,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Run a program whose TCP connections to the cluster go over link.
 ///
 ///     evenkeel link run -- redis-server
+///
 ///     evenkeel link run -- psql -h 10.0.0.7
 ///
 /// The broker of this node must serve a cluster (`evenkeel link serve eth0 --cluster 10.0.0.0/24`), and the program at the other end must be started
@@ -36,7 +37,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "WAY", value_enum, default_value = "auto")]
     by: By,
     /// Program and its arguments.
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
 }
 

@@ -25,6 +25,7 @@ use crate::failure::{Failure, Outcome, note, print_json};
 /// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
 ///
 ///     evenkeel link serve eth0
+///
 ///     evenkeel link serve eth0.7 --name db1 --receive /srv/incoming
 ///
 /// Frames of the programs pass the broker by. When it ends, their connections go on.

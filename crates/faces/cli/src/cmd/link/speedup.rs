@@ -40,7 +40,9 @@ const CARRIERS: [(&str, &str, &[By]); 3] = [
 /// Measure what communication costs as nodes are added.
 ///
 ///     evenkeel link speedup --html page.html
+///
 ///     evenkeel link speedup --quick
+///
 ///     evenkeel link speedup --nodes 1,2,4,8 --exchange all-reduce --size 65536
 ///
 /// It fits a and n of S(N) = N / ((1 - a) + a N + n N^3) to the times of steps of 1 to 8 nodes, and shows how many nodes are best. The nodes are network namespaces of this machine,
