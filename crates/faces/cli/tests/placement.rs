@@ -170,7 +170,7 @@ fn machine() -> impl Strategy<Value = Machine> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(12000))]
 
     #[test]
     fn on_machines_of_any_kind(machine in machine()) {
@@ -195,4 +195,34 @@ proptest! {
             prop_assert_eq!(nic.cpus.len(), usable.len().min(nic.queues as usize), "{}", nic);
         }
     }
+}
+
+/// Cores of which one thread may do packet work come twice before the two threads of a whole core: a port that has a queue for
+/// each CPU still gets each CPU once.
+#[test]
+fn a_port_is_wide_where_cores_are_halved() {
+    let card = |nic: u32, queues: u32| Card {
+        driver: "ixgbe",
+        up: true,
+        node: None,
+        rx: queues,
+        tx: queues,
+        vectors: vectors(0, nic, queues).1,
+        affinities: vec![((0..8).collect(), CpuSet::single(0))],
+        managed: Vec::new(),
+        xps: None,
+        rps: Vec::new(),
+        threads: None,
+    };
+    let machine = Machine {
+        cpus: vec![(0, 1024); 8],
+        threads: 2,
+        offline: CpuSet::single(3),
+        isolated: [2, 4].into_iter().collect(),
+        distances: vec![vec![10]],
+        cards: vec![card(0, 1), card(1, 5)],
+    };
+    let planned = plan(&Host::read(&Root::from_tree(machine.tree())).unwrap(), &Options::default()).unwrap();
+    let widths: Vec<usize> = planned.nics.iter().map(|nic| nic.cpus.len()).collect();
+    assert_eq!(widths, [1, 5]);
 }

@@ -28,13 +28,17 @@ impl<'a> Queues<'a> {
         let nic = layout.nic;
         let homes = layout.homes();
         // Several interrupts of one queue count once.
-        let now: BTreeMap<u32, u32> =
-            place::receive_irqs(nic).filter_map(|(queue, irq)| Some((queue, place::goes_to(&ev.host, irq)?))).collect();
+        let now: BTreeMap<u32, (u32, bool)> = place::receive_irqs(nic)
+            .filter_map(|(queue, irq)| Some((queue, (place::goes_to(&ev.host, irq)?, is_kept(ev, irq)))))
+            .collect();
+        // What the kernel keeps stays, though the transmit interrupt of that queue may go elsewhere.
+        let then =
+            |queue: &u32, (now, is_kept): (u32, bool)| if is_kept { Some(now) } else { homes.get(queue).copied() };
         Self {
             nic,
             wanted: layout.wanted(&ev.host),
             threads: placement::threads(nic, &homes),
-            now_and_then: now.iter().filter_map(|(queue, &cpu)| Some((cpu, *homes.get(queue)?))).collect(),
+            now_and_then: now.iter().filter_map(|(queue, &seen)| Some((seen.0, then(queue, seen)?))).collect(),
             near: place::near(&ev.host, nic).len(),
             receive: place::receive_queues(nic),
         }
@@ -99,6 +103,10 @@ impl<'a> Queues<'a> {
         }
         outcome
     }
+}
+
+fn is_kept(ev: &Evidence, irq: u32) -> bool {
+    ev.host.irq(irq).is_some_and(|irq| irq.managed)
 }
 
 fn count(cpus: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {

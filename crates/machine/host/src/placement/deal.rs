@@ -48,7 +48,7 @@ impl Cores<'_> {
 
     /// Exchanges CPUs of one node between NICs: how many queues each CPU has, and how many CPUs of the node each NIC, stays. The
     /// places of the node make one long row, round after round; each NIC gets the piece behind the one before it, in which no CPU
-    /// comes twice unless it is longer than the node.
+    /// comes twice unless it is longer than the node. The last round may lack CPUs: those that are in it stand first in each.
     fn widen(&self, wants: &[Want], dealt: &mut [Vec<Placement>]) {
         let mut rows: BTreeMap<u32, Vec<Placement>> = BTreeMap::new();
         for placement in dealt.iter().flatten() {
@@ -60,7 +60,7 @@ impl Cores<'_> {
                 row.sort_by_key(|p| {
                     let cpu = self.cpu(p.cpu);
                     let order = cpu.map(|c| (Reverse(c.capacity), !self.is_first(c), c.siblings.first()));
-                    (p.shared_with, order, p.cpu)
+                    (p.shared_with, Reverse(self.load[&p.cpu]), order, p.cpu)
                 });
                 (node, row.into())
             })
