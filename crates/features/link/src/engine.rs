@@ -122,6 +122,14 @@ impl<C: Carrier> Engine<C> {
         if self.node.listen(port, stream, room) { Ok(()) } else { Err(LinkError::Listens(port)) }
     }
 
+    /// Listens for streams on a port that no other program has, and that needs nobody's leave.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub(crate) fn listen_free(&mut self, room: usize) -> Result<u16, LinkError> {
+        self.node.listen_free(true, room).ok_or(LinkError::Full)
+    }
+
     /// Listens there no longer.
     pub fn stop_listening(&mut self, port: u16) {
         let now = self.now();

@@ -8,6 +8,7 @@
 //! what accept(2) gives for an end of a pair. So backlogs, several processes that accept, and clients from elsewhere work as they do.
 
 mod ask;
+pub mod direct;
 mod flow;
 mod names;
 mod options;

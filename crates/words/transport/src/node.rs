@@ -180,6 +180,17 @@ impl<P: Copy + Eq + Hash> Node<P> {
         true
     }
 
+    /// Listens on one of the ports that it gives to whoever asks for none, and gives that no more; none: there is but one left, or somebody listens there.
+    pub fn listen_free(&mut self, stream: bool, room: usize) -> Option<u16> {
+        let (first, last) = (*self.settings.ports.start(), *self.settings.ports.end());
+        if first == last || !self.listen(first, stream, room) {
+            return None;
+        }
+        self.settings.ports = first + 1..=last;
+        self.next_port = self.next_port.max(first + 1);
+        Some(first)
+    }
+
     /// Listens no longer; what waited to be accepted is reset.
     pub fn stop_listening(&mut self, now: Nanos, port: u16) {
         for handle in self.listeners.remove(&port).into_iter().flat_map(|l| l.waiting) {

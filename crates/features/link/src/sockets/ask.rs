@@ -3,7 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -34,6 +34,38 @@ pub(super) enum Question {
     Figures,
     /// An end whose other one is closed: whether all had arrived.
     Ended,
+    /// An end whose program would carry it itself: the other end's program may connect there.
+    Offer(Offer),
+    /// An end: whether the program of the other one has offered that.
+    IsOffered,
+    /// An end that its program carries from now on.
+    Take,
+    /// The pair's other descriptor, after that: the bytes that its program's end has got.
+    Delivered,
+    /// The same: nothing more comes by the broker.
+    Moved,
+    /// The same: another process carries it on.
+    CarriedOn,
+    /// The same: what has been done so far.
+    Did(Did),
+}
+
+/// Where a program takes a connection that it carries itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// Its port of link.
+    pub(super) port: u16,
+    /// What the other one says first. Nobody else knows it.
+    pub(super) token: u64,
+}
+
+/// What a program that carries a connection itself has done for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Did {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) resent: u64,
+    pub(super) round_trip: Option<Duration>,
 }
 
 /// The answer to it.
@@ -47,6 +79,14 @@ pub(super) enum Reply {
     Figures(Figures),
     /// The connection broke: an error number.
     Broke(i32),
+    /// Done.
+    Done,
+    /// The other end's program takes it there.
+    Offered { node: String, offer: Offer },
+    /// The descriptor that the broker has comes with this: the program carries it from now on, and so many bytes of it are the broker's still.
+    Taken { sent: u64 },
+    /// Bytes that the program's end has got by the broker.
+    Delivered(u64),
 }
 
 /// How a connection does, as TCP_INFO has it.
@@ -137,6 +177,13 @@ impl Asker {
             // The broker went, and the connection with it.
             Err(_) => Err(nix::libc::ECONNRESET),
         }
+    }
+
+    /// Asks something of an end, whose answer is another one than [`Way`].
+    pub(super) fn about(&self, end: RawFd, question: &Question) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let talk = Talk::connect_within(&self.paths.sockets(), IMPATIENT).map_err(silent_or_gone)?;
+        talk.say(question, &[end])?;
+        talk.hear().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 
     fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {

@@ -39,6 +39,10 @@ pub(super) struct Flow {
     program_ended: bool,
     is_closed: bool,
     is_shut: bool,
+    /// What the program sends from now on goes another way.
+    is_taken: bool,
+    /// Nothing comes for it by this stream any more.
+    is_moved: bool,
     /// Bytes from the program, and to it.
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -92,8 +96,56 @@ impl Flow {
             program_ended: false,
             is_closed: false,
             is_shut: false,
+            is_taken: false,
+            is_moved: false,
             sent: 0,
         }
+    }
+
+    /// Takes nothing more from the program's end: what it sends from now on goes another way. The bytes that were taken so far.
+    pub(super) fn take(&mut self) -> u64 {
+        self.is_taken = true;
+        self.sent
+    }
+
+    /// Is it taken?
+    pub(super) fn is_taken(&self) -> bool {
+        self.is_taken
+    }
+
+    /// Ends a flow that is taken once what it has is away: nothing comes for the program by it any more.
+    pub(super) fn moved(&mut self) {
+        self.is_moved = true;
+    }
+
+    /// Bytes that the program's end has got.
+    pub(super) fn delivered(&self) -> u64 {
+        self.received - self.incoming.left().len() as u64
+    }
+
+    /// Bytes that came before those of the stream.
+    pub(super) fn put_first(&mut self, bytes: &[u8]) {
+        self.received += bytes.len() as u64;
+        self.incoming.bytes.extend_from_slice(bytes);
+    }
+
+    /// Copies bytes that wait for the program's end into `to`; how many.
+    pub(super) fn read_waiting(&mut self, to: &mut [u8]) -> usize {
+        let left = self.incoming.left();
+        let count = left.len().min(to.len());
+        to[..count].copy_from_slice(&left[..count]);
+        self.incoming.at += count;
+        count
+    }
+
+    /// Nothing waits here for the program's end.
+    pub(super) fn has_passed_all(&self) -> bool {
+        self.incoming.is_empty()
+    }
+
+    /// Nothing of the program waits here for room in the stream, and more may follow.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.outgoing.is_empty() && !self.program_ended
     }
 
     /// Moves what can be moved now; `piece` is room for [`PIECE`] bytes.
@@ -111,15 +163,21 @@ impl Flow {
         }
     }
 
-    fn deliver(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+    /// Moves what came into the program's end.
+    ///
+    /// # Errors
+    /// As [`Flow::turn`].
+    pub(super) fn deliver(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
         while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
                 let read = engine.read_into(self.stream, piece)?;
                 if read == 0 {
                     if engine.is_at_end(self.stream) {
                         self.is_shut = true;
-                        // The program may have closed it already.
-                        let _ = shutdown(self.end.as_raw_fd(), Shutdown::Write);
+                        if !self.is_taken {
+                            // The program may have closed it already.
+                            let _ = shutdown(self.end.as_raw_fd(), Shutdown::Write);
+                        }
                     }
                     return Ok(());
                 }
@@ -163,20 +221,24 @@ impl Flow {
         }
     }
 
-    fn collect(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+    /// Moves what the program sent into the stream.
+    ///
+    /// # Errors
+    /// As [`Flow::turn`].
+    pub(super) fn collect(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
         while !self.is_closed {
             if !self.outgoing.is_empty() {
                 match engine.write(self.stream, self.outgoing.left())? {
                     0 => return Ok(()),
                     written => self.outgoing.at += written,
                 }
-            } else if self.program_ended {
+            } else if self.program_ended || self.is_moved {
                 match engine.close(self.stream) {
                     Err(SendError::Full) => {}
                     _ => self.is_closed = true,
                 }
                 return Ok(());
-            } else if self.is_readable {
+            } else if self.is_readable && !self.is_taken {
                 match recv(self.end.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
                     Ok(0) => self.program_ended = true,
                     Ok(read) => {

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, RawFd},
 };
 
 use nix::{
@@ -21,7 +21,12 @@ pub(super) fn name(end: &impl AsFd, local: SocketAddr, peer: SocketAddr, number:
 
 /// The local address and the peer's that an end stands for; none: it is an ordinary descriptor.
 pub fn names(end: &impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
-    let name = getsockname::<UnixAddr>(end.as_fd().as_raw_fd()).ok()?;
+    of(end.as_fd().as_raw_fd())
+}
+
+/// The same of a descriptor's number.
+pub(super) fn of(end: RawFd) -> Option<(SocketAddr, SocketAddr)> {
+    let name = getsockname::<UnixAddr>(end).ok()?;
     parse(name.as_abstract()?)
 }
 

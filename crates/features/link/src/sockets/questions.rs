@@ -16,6 +16,8 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::ask::Offer;
+
 /// Bytes of such a line at the most.
 pub(super) const LINE_MAX: usize = 512;
 /// Programs that may wait to be heard.
@@ -28,6 +30,9 @@ pub(super) struct Head {
     pub(super) from: SocketAddr,
     /// The address that it connects to.
     pub(super) to: SocketAddr,
+    /// The connection is there, and the program that connected would carry it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) offer: Option<Offer>,
 }
 
 /// What the other one answers.

@@ -1,5 +1,6 @@
 //! What carries the sockets of programs: one loop over the questions, the ends and the streams.
 
+mod direct;
 mod offers;
 mod wishes;
 
@@ -7,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -19,14 +20,20 @@ use nix::{
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         resource::{Resource, getrlimit, setrlimit},
-        socket::{AddressFamily, SockFlag, SockType, getsockopt, socketpair, sockopt::PeerCredentials},
+        socket::{
+            AddressFamily, Shutdown, SockFlag, SockType, getsockopt, shutdown, socketpair, sockopt::PeerCredentials,
+        },
+        stat::fstat,
     },
 };
 use sys::socket_kind::network_namespace;
 use transport::{Handle, Reason};
 use wire::Mac;
 
-use self::wishes::{Connects, LOOK};
+use self::{
+    direct::Direct,
+    wishes::{Connects, LOOK},
+};
 use super::{
     ask::{Figures, Question, Reply},
     flow::{Flow, Next, PIECE},
@@ -82,6 +89,8 @@ pub struct Sockets {
     broke: VecDeque<((SocketAddr, SocketAddr), Errno)>,
     /// Whose stream it is.
     streams: HashMap<Handle, u64>,
+    /// By the inodes of both descriptors of a pair, whose they are.
+    ends: HashMap<u64, u64>,
     /// Those that something happened to, and those that time happens to.
     busy: BTreeSet<u64>,
     wishes: BTreeSet<u64>,
@@ -110,8 +119,12 @@ enum Stage {
     Named { stream: Handle, node: Mac, bytes: Vec<u8> },
     /// The listener of this node is connected to.
     Offered { stream: Handle, who: Who, tcp: OwnedFd, is_answered: bool },
+    /// Another node's broker is to hear one line.
+    Tells { stream: Handle, line: Vec<u8> },
     /// It carries bytes. The TCP socket that was connected holds its port.
-    Open { flow: Box<Flow>, who: Who, _holds: Option<OwnedFd> },
+    Open { flow: Box<Flow>, who: Who, direct: Direct, holds: Option<OwnedFd> },
+    /// Its program carries the bytes. The descriptor that the program has, too, tells when nobody holds the end any more.
+    Direct { end: OwnedFd, names: (SocketAddr, SocketAddr), who: Who, direct: Direct, holds: Option<OwnedFd> },
 }
 
 impl Sockets {
@@ -152,6 +165,7 @@ impl Sockets {
             broke: VecDeque::new(),
             drawn: FRAMES,
             streams: HashMap::new(),
+            ends: HashMap::new(),
             busy: BTreeSet::new(),
             wishes: BTreeSet::new(),
             looked: Instant::now(),
@@ -220,6 +234,10 @@ impl Sockets {
                 }
                 self.busy.insert(id);
             }
+            Some(Stage::Direct { direct, .. }) => {
+                direct.is_gone |= what.contains(EpollFlags::EPOLLHUP);
+                self.busy.insert(id);
+            }
             _ => {}
         }
     }
@@ -282,6 +300,13 @@ impl Sockets {
                 let broke = names(&tcp).and_then(|ends| self.broke.iter().find(|(of, _)| *of == ends));
                 let _ = talk.say(&broke.map_or(Reply::Tcp, |&(_, error)| Reply::Broke(error as i32)), &[]);
             }
+            Question::Offer(_)
+            | Question::IsOffered
+            | Question::Take
+            | Question::Delivered
+            | Question::Moved
+            | Question::CarriedOn
+            | Question::Did(_) => self.on_direct(&talk, &tcp, question),
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };
@@ -306,28 +331,31 @@ impl Sockets {
         })
     }
 
-    fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd), Errno> {
+    /// The two descriptors of a pair, and the inode of the second, which has these addresses as its name.
+    fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd, u64), Errno> {
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
         for _ in 0..NAMES {
             let number = self.draw();
             match name(&theirs, local, peer, number) {
                 // Somebody else has that name.
                 Err(Errno::EADDRINUSE) => {}
-                done => return done.map(|()| (ours, theirs)),
+                done => return done.and_then(|()| Ok(fstat(&theirs)?.st_ino)).map(|inode| (ours, theirs, inode)),
             }
         }
         Err(Errno::EADDRINUSE)
     }
 
-    fn open(&mut self, id: u64, who: Who, flow: Flow, holds: Option<OwnedFd>) {
+    fn open(&mut self, id: u64, who: Who, flow: Flow, inode: u64, holds: Option<OwnedFd>) {
         // Of the same addresses an earlier one may have broken.
         self.broke.retain(|(names, _)| *names != flow.names);
         if self.watch(flow.end.as_fd(), id).is_err() {
             return self.abort(flow.stream);
         }
         self.busy.insert(id);
+        let direct = Direct::new([Some(inode), fstat(&flow.end).ok().map(|of| of.st_ino)]);
+        self.ends.extend(direct.inodes.iter().flatten().map(|&inode| (inode, id)));
         let flow = Box::new(flow);
-        self.all.insert(id, Stage::Open { flow, who, _holds: holds });
+        self.all.insert(id, Stage::Open { flow, who, direct, holds });
     }
 
     fn abort(&mut self, stream: Handle) {
@@ -371,19 +399,9 @@ impl Sockets {
         for id in std::mem::take(&mut self.busy) {
             let Some(stage) = self.all.remove(&id) else { continue };
             let after = match stage {
-                Stage::Open { mut flow, who, _holds } => match flow.turn(&mut self.engine, &mut self.piece) {
-                    Ok(Next::More) if flow.gone.is_some_and(|at| now.duration_since(at) > ORPHAN) => {
-                        self.abort(flow.stream);
-                        None
-                    }
-                    Ok(Next::More) => Some(Stage::Open { flow, who, _holds }),
-                    Ok(Next::Done) => None,
-                    Err(error) => {
-                        self.abort(flow.stream);
-                        self.on_broken(&flow, &error);
-                        None
-                    }
-                },
+                Stage::Open { flow, who, direct, holds } => self.carry(flow, who, direct, holds, now),
+                Stage::Direct { end, names, who, direct, holds } => self.watched(end, names, who, direct, holds),
+                Stage::Tells { stream, line } => self.on_tells(stream, line),
                 Stage::Connects(wish) => self.on_wish(id, wish, now),
                 Stage::Named { stream, node, bytes } => self.on_head(id, stream, node, bytes),
                 Stage::Offered { stream, who, tcp, is_answered } => self.on_offer(id, stream, who, tcp, is_answered),
@@ -395,7 +413,10 @@ impl Sockets {
             }
             match after {
                 Some(after) => drop(self.all.insert(id, after)),
-                None => self.streams.retain(|_, of| *of != id),
+                None => {
+                    self.streams.retain(|_, of| *of != id);
+                    self.ends.retain(|_, of| *of != id);
+                }
             }
         }
         if self.known.is_asked() {
@@ -403,8 +424,41 @@ impl Sockets {
         }
     }
 
+    /// Moves the bytes of a connection; what becomes of it.
+    fn carry(
+        &mut self,
+        mut flow: Box<Flow>,
+        who: Who,
+        direct: Direct,
+        holds: Option<OwnedFd>,
+        now: Instant,
+    ) -> Option<Stage> {
+        match flow.turn(&mut self.engine, &mut self.piece) {
+            Ok(Next::More) if flow.gone.is_some_and(|at| now.duration_since(at) > ORPHAN) => {
+                self.abort(flow.stream);
+                None
+            }
+            Ok(Next::More) if direct.has_lost_owner() => {
+                self.abort(flow.stream);
+                self.on_broken(flow.names, &LinkError::Ended(Reason::Aborted));
+                let _ = shutdown(flow.end.as_raw_fd(), Shutdown::Both);
+                None
+            }
+            Ok(Next::More) => Some(Stage::Open { flow, who, direct, holds }),
+            Ok(Next::Done) if flow.is_taken() => {
+                Some(Stage::Direct { names: flow.names, end: flow.end, who, direct, holds })
+            }
+            Ok(Next::Done) => None,
+            Err(error) => {
+                self.abort(flow.stream);
+                self.on_broken(flow.names, &error);
+                None
+            }
+        }
+    }
+
     /// The program hears of it when it asks, once its end says that nothing follows.
-    fn on_broken(&mut self, flow: &Flow, error: &LinkError) {
+    fn on_broken(&mut self, names: (SocketAddr, SocketAddr), error: &LinkError) {
         if self.broke.len() >= BROKE_MAX {
             self.broke.pop_front();
         }
@@ -412,13 +466,14 @@ impl Sockets {
             LinkError::Ended(Reason::TimedOut) => Errno::ETIMEDOUT,
             _ => Errno::ECONNRESET,
         };
-        self.broke.push_back((flow.names, error));
+        self.broke.push_back((names, error));
     }
 
     /// What `link status` shows.
     fn show(&self) {
         let one = |(&id, stage): (&u64, &Stage)| match stage {
             Stage::Open { flow, who, .. } => Some((id, self.shown(flow, who))),
+            Stage::Direct { who, direct, .. } => Some((id, direct.shown(who))),
             _ => None,
         };
         self.known.tell(self.all.iter().filter_map(one).collect());

@@ -38,12 +38,12 @@ impl Sockets {
             return None;
         }
         let names = (as_of(is_v6, who.local), as_of(is_v6, who.peer));
-        let (ours, theirs) = self.pair(names).ok()?;
+        let (ours, theirs, inode) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.queued.remove(&from);
         if let Some(Stage::Offered { stream, mut who, .. }) = self.all.remove(&id) {
             who.program = program(talk);
-            self.open(id, who, Flow::new(stream, ours, names, Vec::new()), None);
+            self.open(id, who, Flow::new(stream, ours, names, Vec::new()), inode, None);
         }
         Some(())
     }
@@ -61,8 +61,13 @@ impl Sockets {
             return None;
         };
         let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is none".to_owned());
+        if let Ok(Head { from, to, offer: Some(offer) }) = offered {
+            self.on_direct_offer((to, from), node, offer);
+            let _ = self.engine.close(stream);
+            return None;
+        }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
-        let offered = offered.and_then(|Head { from, to }| match self.places.is_at(from.ip(), node) {
+        let offered = offered.and_then(|Head { from, to, .. }| match self.places.is_at(from.ip(), node) {
             true => self.offer(to).map(|tcp| (from, to, tcp)),
             false => Err(format!("{} is not known there as an address of this node", from.ip())),
         });

@@ -89,7 +89,7 @@ impl Sockets {
                 );
             };
             // The first bytes of a stream always find room.
-            let _ = self.engine.write(stream, &line(&Head { from, to: wish.to }));
+            let _ = self.engine.write(stream, &line(&Head { from, to: wish.to, offer: None }));
             return Wish::Waits;
         }
         if !self.read_line(stream, &mut wish.bytes) {
@@ -157,10 +157,10 @@ impl Sockets {
         let from = self.bound(wish)?;
         let is_v6 = local(&wish.tcp)?.1;
         let names = (as_of(is_v6, from), as_of(is_v6, wish.to));
-        let (ours, theirs) = self.pair(names).ok()?;
+        let (ours, theirs, inode) = self.pair(names).ok()?;
         let who = Who { local: from, peer: wish.to, node, program: program(&wish.talk) };
         let holds = wish.tcp.try_clone().ok();
-        self.open(id, who, Flow::new(stream, ours, names, std::mem::take(&mut wish.bytes)), holds);
+        self.open(id, who, Flow::new(stream, ours, names, std::mem::take(&mut wish.bytes)), inode, holds);
         if wish.talk.say(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // It has gone: its end is closed here, which ends the connection.
             drop(theirs);

@@ -1,0 +1,188 @@
+//! Connections that the programs of both ends carry themselves: the brokers bring them together, deliver what they have still, and watch.
+//!
+//! The program that connected offers a port of its own; its broker tells the other one, whose program asks for it. Each then takes its connection:
+//! its broker says how many bytes it has taken from the program by then, delivers those, and moves no more.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use model::link::LinkConnection;
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        epoll::{EpollEvent, EpollFlags},
+        socket::{Shutdown, getsockopt, shutdown, sockopt::PeerCredentials},
+        stat::fstat,
+    },
+    unistd::Pid,
+};
+use sys::pidfd::PidFd;
+use transport::Reason;
+use wire::Mac;
+
+use super::{PORT, Sockets, Stage, Who};
+use crate::{
+    LinkError,
+    claim::Talk,
+    sockets::{
+        ask::{Did, Offer, Question, Reply},
+        questions::{Head, line},
+    },
+};
+
+/// What is known of a connection that its program carries, or would.
+#[derive(Debug)]
+pub(super) struct Direct {
+    /// Of both descriptors of the pair, the program's first.
+    pub(super) inodes: [Option<u64>; 2],
+    /// Nobody holds the program's end any more.
+    pub(super) is_gone: bool,
+    /// Where the other end's program takes it.
+    offered: Option<Offer>,
+    /// The process that carries it.
+    owner: Option<PidFd>,
+    did: Did,
+}
+
+impl Direct {
+    pub(super) fn new(inodes: [Option<u64>; 2]) -> Self {
+        Self { inodes, is_gone: false, offered: None, owner: None, did: Did::default() }
+    }
+
+    /// The process that carried it has ended.
+    pub(super) fn has_lost_owner(&self) -> bool {
+        let has_ended = |owner: &PidFd| {
+            let mut waits = [PollFd::new(owner.as_fd(), PollFlags::POLLIN)];
+            poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        };
+        self.owner.as_ref().is_some_and(has_ended)
+    }
+
+    /// What `link status` shows.
+    pub(super) fn shown(&self, who: &Who) -> LinkConnection {
+        LinkConnection {
+            program: who.program.clone(),
+            local: who.local.to_string(),
+            peer: who.peer.to_string(),
+            node: who.node.clone(),
+            carried: "the program".to_owned(),
+            sent_bytes: self.did.sent,
+            received_bytes: self.did.received,
+            resent: self.did.resent,
+            round_trip_ns: self.did.round_trip.map(|time| time.as_nanos() as u64),
+        }
+    }
+}
+
+impl Sockets {
+    /// A program asks of a connection that it carries itself, or would.
+    pub(super) fn on_direct(&mut self, talk: &Talk, fd: &OwnedFd, question: Question) {
+        let reply = self.answer(talk, fd, question);
+        let (reply, end) = reply.unwrap_or((Reply::Tcp, None));
+        // It may have gone.
+        let _ = talk.say(&reply, &end.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>());
+    }
+
+    /// None: there is no such connection.
+    fn answer(&mut self, talk: &Talk, fd: &OwnedFd, question: Question) -> Option<(Reply, Option<OwnedFd>)> {
+        let id = *self.ends.get(&fstat(fd).ok()?.st_ino)?;
+        if let Question::Take | Question::CarriedOn = question {
+            let owner = getsockopt(talk, PeerCredentials).ok()?.pid();
+            let owner = PidFd::of_thread(Pid::from_raw(owner)).ok()?;
+            self.epoll.add(&owner, EpollEvent::new(EpollFlags::EPOLLIN, id)).ok()?;
+            match self.all.get_mut(&id)? {
+                Stage::Open { direct, .. } | Stage::Direct { direct, .. } => direct.owner = Some(owner),
+                _ => return None,
+            }
+        }
+        self.busy.insert(id);
+        let stage = self.all.get_mut(&id)?;
+        if let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }, Question::Did(did)) =
+            (&mut *stage, &question)
+        {
+            direct.did = *did;
+            return Some((Reply::Done, None));
+        }
+        let Stage::Open { flow, who, direct, .. } = stage else {
+            return matches!(question, Question::CarriedOn).then_some((Reply::Done, None));
+        };
+        let reply = match question {
+            Question::Offer(offer) => {
+                let (stream, from, to) = (flow.stream, who.local, who.peer);
+                self.pass_on(stream, &Head { from, to, offer: Some(offer) })?;
+                Reply::Done
+            }
+            Question::IsOffered => {
+                Reply::Offered { node: self.engine.peer_of(flow.stream)?.to_string(), offer: direct.offered? }
+            }
+            Question::Take => return Some((Reply::Taken { sent: flow.take() }, Some(flow.end.try_clone().ok()?))),
+            Question::Delivered => Reply::Delivered(flow.delivered()),
+            Question::Moved => {
+                flow.moved();
+                Reply::Done
+            }
+            _ => Reply::Done,
+        };
+        Some((reply, None))
+    }
+
+    /// Tells the other node's broker of an offer, by a stream that has nothing but its first line.
+    fn pass_on(&mut self, beside: transport::Handle, head: &Head) -> Option<()> {
+        let stream = self.engine.connect(self.engine.peer_of(beside)?, PORT, true).ok()?;
+        let id = self.draw();
+        self.streams.insert(stream, id);
+        self.all.insert(id, Stage::Tells { stream, line: line(head) });
+        self.busy.insert(id);
+        Some(())
+    }
+
+    /// Says the one line of such a stream once it is open; none: it is done.
+    pub(super) fn on_tells(&mut self, stream: transport::Handle, line: Vec<u8>) -> Option<Stage> {
+        match self.engine.state(stream) {
+            Some(transport::State::Opening) => return Some(Stage::Tells { stream, line }),
+            Some(transport::State::Open) => {
+                // The first bytes of a stream always find room.
+                let _ = self.engine.write(stream, &line);
+                let _ = self.engine.close(stream);
+            }
+            // The program's offer is not taken, and all goes on as it is.
+            _ => {}
+        }
+        None
+    }
+
+    /// The program at the other end of `names`, on `node`, would carry the connection itself.
+    pub(super) fn on_direct_offer(&mut self, names: (SocketAddr, SocketAddr), node: Mac, offer: Offer) {
+        for stage in self.all.values_mut() {
+            if let Stage::Open { flow, who, direct, .. } = stage
+                && (who.local, who.peer) == names
+                && self.engine.peer_of(flow.stream) == Some(node)
+            {
+                direct.offered = Some(offer);
+            }
+        }
+    }
+
+    /// A connection that its program carries; none: it has ended.
+    pub(super) fn watched(
+        &mut self,
+        end: OwnedFd,
+        names: (SocketAddr, SocketAddr),
+        who: Who,
+        direct: Direct,
+        holds: Option<OwnedFd>,
+    ) -> Option<Stage> {
+        if direct.is_gone {
+            return None;
+        }
+        if direct.has_lost_owner() {
+            self.on_broken(names, &LinkError::Ended(Reason::Aborted));
+            // Others may hold the program's end.
+            let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
+            return None;
+        }
+        Some(Stage::Direct { end, names, who, direct, holds })
+    }
+}
