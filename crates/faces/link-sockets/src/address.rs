@@ -12,7 +12,10 @@ use libc::{
     socklen_t,
 };
 
-use crate::real::{Errno, real};
+use crate::{
+    real::{Errno, real},
+    state::is_busy,
+};
 
 /// An address of IPv4 or IPv6.
 ///
@@ -62,6 +65,10 @@ pub(crate) fn of(name: Name, fd: c_int) -> Option<SocketAddr> {
 
 /// The addresses that an end of a pair stands for; none: it is another descriptor. Nothing of errno changes.
 pub(crate) fn names(fd: c_int) -> Option<(SocketAddr, SocketAddr)> {
+    // The library wants the end's own name.
+    if is_busy() {
+        return None;
+    }
     let _errno = Errno::keep();
     let (storage, len) = ask(real().getsockname, fd)?;
     if i32::from(storage.ss_family) != AF_UNIX {

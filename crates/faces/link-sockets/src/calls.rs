@@ -9,7 +9,7 @@ use std::{
 
 use libc::{
     AF_INET, AF_INET6, EISCONN, F_GETFD, F_GETFL, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC, O_NONBLOCK, SO_DOMAIN,
-    SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, c_void, msghdr, sockaddr,
+    SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, c_void, sockaddr,
     socklen_t, timeval,
 };
 use link::sockets::{Asker, Way};
@@ -17,6 +17,7 @@ use link::sockets::{Asker, Way};
 use crate::{
     address, epoll,
     real::{Errno, fail, real},
+    table::{self, What},
 };
 
 /// connect(2).
@@ -36,9 +37,9 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
         let asker = Asker::here();
         if is_tcp(fd) && asker.is_of_cluster(address) {
             // SAFETY: F_GETFL takes nothing.
-            let is_patient = unsafe { libc::fcntl(fd, F_GETFL) } & O_NONBLOCK == 0;
+            let is_patient = unsafe { (real().fcntl)(fd, F_GETFL) } & O_NONBLOCK == 0;
             match asker.connect(tcp, address, is_patient) {
-                Ok(Way::Link(end)) => return replace(fd, &end),
+                Ok(Way::Link(end)) => return replace(fd, &end, false),
                 Ok(Way::Tcp) => {}
                 Err(error) => return fail(error.raw_os_error().unwrap_or(libc::ENETDOWN)),
             }
@@ -102,6 +103,8 @@ pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut sockl
 /// `from` and `len` as accept(2) wants them.
 unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut socklen_t) {
     let _errno = Errno::keep();
+    // The number may have been another connection's.
+    table::set(taken, What::Other);
     if !is_from_here(taken) {
         return;
     }
@@ -109,53 +112,16 @@ unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut sockle
     let tcp = unsafe { BorrowedFd::borrow_raw(taken) };
     let Ok(Way::Link(end)) = Asker::here().accepted(tcp) else { return };
     let peer = address::names(end.as_raw_fd()).map(|(_, peer)| peer);
-    if replace(taken, &end) == 0 {
+    if replace(taken, &end, true) == 0 {
         if flags & SOCK_NONBLOCK != 0 {
             // SAFETY: the descriptor is this function's.
-            unsafe { libc::fcntl(taken, F_SETFL, libc::fcntl(taken, F_GETFL) | O_NONBLOCK) };
+            unsafe { (real().fcntl)(taken, F_SETFL, (real().fcntl)(taken, F_GETFL) | O_NONBLOCK) };
         }
         if let Some(peer) = peer {
             // SAFETY: by the caller.
             unsafe { address::write(peer, from, len) };
         }
     }
-}
-
-/// sendto(2). TCP heeds no address on a socket that is connected, while a Unix socket refuses it.
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
-    fd: c_int,
-    what: *const c_void,
-    bytes: usize,
-    flags: c_int,
-    to: *const sockaddr,
-    len: socklen_t,
-) -> isize {
-    let is_end = !to.is_null() && address::names(fd).is_some();
-    let (to, len) = if is_end { (ptr::null(), 0) } else { (to, len) };
-    // SAFETY: the caller's arguments, as they came or without the address.
-    unsafe { (real().sendto)(fd, what, bytes, flags, to, len) }
-}
-
-/// sendmsg(2), as [`sendto`].
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    // SAFETY: the caller's message, which sendmsg(2) reads too.
-    if !message.is_null() && unsafe { !(*message).msg_name.is_null() } && address::names(fd).is_some() {
-        // SAFETY: as above; the copy has the same pointers.
-        let mut without = unsafe { *message };
-        (without.msg_name, without.msg_namelen) = (ptr::null_mut(), 0);
-        // SAFETY: it is alive, and what it points to is the caller's.
-        return unsafe { (real().sendmsg)(fd, &raw const without, flags) };
-    }
-    // SAFETY: the caller's arguments, as they came.
-    unsafe { (real().sendmsg)(fd, message, flags) }
 }
 
 /// The broker connects from the address that it connects to: does this connection come from there?
@@ -182,11 +148,11 @@ fn is_tcp(fd: c_int) -> bool {
 }
 
 /// Puts an end in the place of a socket, with what was set on that: whether it waits, how long, whether exec closes it, who watches it.
-fn replace(fd: c_int, end: &OwnedFd) -> c_int {
+fn replace(fd: c_int, end: &OwnedFd, is_accepted: bool) -> c_int {
     let new = end.as_raw_fd();
     // SAFETY: both descriptors are open; the option's place is as long as is said.
     let done = unsafe {
-        libc::fcntl(new, F_SETFL, libc::fcntl(fd, F_GETFL));
+        (real().fcntl)(new, F_SETFL, (real().fcntl)(fd, F_GETFL));
         for name in [SO_RCVTIMEO, SO_SNDTIMEO] {
             let mut time: timeval = mem::zeroed();
             let mut len = mem::size_of_val(&time) as socklen_t;
@@ -195,12 +161,13 @@ fn replace(fd: c_int, end: &OwnedFd) -> c_int {
                 (real().setsockopt)(new, SOL_SOCKET, name, ptr::from_ref(&time).cast(), len);
             }
         }
-        let is_closed_by_exec = libc::fcntl(fd, F_GETFD) & FD_CLOEXEC != 0;
-        libc::dup3(new, fd, if is_closed_by_exec { O_CLOEXEC } else { 0 })
+        let is_closed_by_exec = (real().fcntl)(fd, F_GETFD) & FD_CLOEXEC != 0;
+        (real().dup3)(new, fd, if is_closed_by_exec { O_CLOEXEC } else { 0 })
     };
     if done < 0 {
         return -1;
     }
     epoll::add_again(fd);
+    table::set(fd, What::Brokered { is_accepted, calls: 0 });
     0
 }

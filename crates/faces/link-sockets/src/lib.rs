@@ -1,9 +1,11 @@
 //! Takes the place of some functions of the C library in a program that `evenkeel link run` starts (LD_PRELOAD), so that its TCP connections to
 //! addresses of the cluster go over link.
 //!
-//! It decides once, when a connection is made: then the program's TCP socket is replaced, under the same number, by an end of a pair of Unix
-//! sockets that the broker of this node serves. It keeps nothing about connections in its own memory. What an end stands for is in its name, so
-//! fork, dup, exec and passing descriptors on need nothing from it.
+//! When a connection is made, the program's TCP socket is replaced, under the same number, by an end of a pair of Unix sockets that the broker of this
+//! node serves. What an end stands for is in its name, so fork, dup, exec and passing descriptors on need nothing from here.
+//!
+//! A connection for which calls go on coming is then carried by the program itself ([`link::sockets::direct`]), past both brokers, as long as the
+//! program at the other end does the same. Its descriptor stays the end of the pair, and stays true for calls that are not seen here.
 
 #![allow(unsafe_code, reason = "it stands between a program and the C library: each of its functions is called by C")]
 
@@ -11,7 +13,24 @@ mod address;
 mod answers;
 mod calls;
 mod epoll;
+mod fast;
+mod files;
+mod helper;
+mod leave;
+mod polls;
 mod reads;
 mod real;
+mod state;
+mod table;
+mod writes;
 
-pub use self::{answers::*, calls::*, epoll::epoll_ctl, reads::*};
+pub use self::{
+    answers::*,
+    calls::*,
+    epoll::epoll_ctl,
+    files::*,
+    leave::{_Exit, _exit, execv, execve, execvp, execvpe, fexecve},
+    polls::*,
+    reads::*,
+    writes::*,
+};

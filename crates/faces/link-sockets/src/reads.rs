@@ -1,9 +1,10 @@
-//! The calls that read. A pair of Unix sockets can say that nothing follows, and not that a connection broke: where the end of a stream is read, the
-//! broker is asked which it was, so that a file that came in part is not taken for a whole one.
+//! The calls that read. A pair of Unix sockets can say that nothing follows, and not that a connection broke: where the end of a stream is read, it is
+//! asked which it was, so that a file that came in part is not taken for a whole one.
 
 use std::{
     ffi::{c_int, c_void},
     os::fd::BorrowedFd,
+    slice,
 };
 
 use libc::{iovec, msghdr, sockaddr, socklen_t};
@@ -11,6 +12,7 @@ use link::sockets::Asker;
 
 use crate::{
     address,
+    fast::{self, Read, aside},
     real::{Errno, fail, real},
 };
 
@@ -18,6 +20,9 @@ use crate::{
 fn said(fd: c_int, read: isize, asked: usize) -> isize {
     if read != 0 || asked == 0 || address::names(fd).is_none() {
         return read;
+    }
+    if let Some(error) = fast::ended(fd) {
+        return fail(error) as isize;
     }
     let errno = Errno::keep();
     // SAFETY: the caller's descriptor, which has just said its name.
@@ -30,6 +35,18 @@ fn said(fd: c_int, read: isize, asked: usize) -> isize {
     }
 }
 
+/// Reads into one place, where the connection is carried here, and by the kernel's call otherwise.
+///
+/// # Safety
+/// `to` is writable for `bytes`, or the kernel's call answers for it.
+unsafe fn one(fd: c_int, to: *mut c_void, bytes: usize, flags: c_int, kernel: impl FnOnce() -> isize) -> isize {
+    // SAFETY: by the caller.
+    match unsafe { fast::read(fd, &[iovec { iov_base: to, iov_len: bytes }], flags) } {
+        Read::Done(read) => read,
+        Read::Kernel => said(fd, aside(fd, kernel), bytes),
+    }
+}
+
 /// read(2).
 ///
 /// # Safety
@@ -37,7 +54,18 @@ fn said(fd: c_int, read: isize, asked: usize) -> isize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, bytes: usize) -> isize {
     // SAFETY: the caller's arguments, as they came.
-    said(fd, unsafe { (real().read)(fd, to, bytes) }, bytes)
+    unsafe { one(fd, to, bytes, 0, || (real().read)(fd, to, bytes)) }
+}
+
+/// read(2), as programs call it that the compiler has look at lengths.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize) -> isize {
+    checked(bytes, room);
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { read(fd, to, bytes) }
 }
 
 /// readv(2).
@@ -46,8 +74,8 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, bytes: usize) -> isize
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> isize {
-    // SAFETY: the caller's arguments, as they came.
-    said(fd, unsafe { (real().readv)(fd, to, count) }, 1)
+    // SAFETY: the caller's places, which readv(2) reads too.
+    unsafe { many(fd, to, usize::try_from(count).unwrap_or(0), 0, || (real().readv)(fd, to, count)) }
 }
 
 /// recv(2).
@@ -57,7 +85,18 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> isi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
     // SAFETY: the caller's arguments, as they came.
-    said(fd, unsafe { (real().recv)(fd, to, bytes, flags) }, bytes)
+    unsafe { one(fd, to, bytes, flags, || (real().recv)(fd, to, bytes, flags)) }
+}
+
+/// recv(2), as [`__read_chk`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize, flags: c_int) -> isize {
+    checked(bytes, room);
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { recv(fd, to, bytes, flags) }
 }
 
 /// recvfrom(2).
@@ -73,8 +112,33 @@ pub unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
+    // SAFETY: the caller's arguments, as they came; a pair says no address, and neither does TCP.
+    unsafe {
+        let read = one(fd, to, bytes, flags, || (real().recvfrom)(fd, to, bytes, flags, from, len));
+        if read >= 0 && !len.is_null() && fast::is_carried(fd) {
+            *len = 0;
+        }
+        read
+    }
+}
+
+/// recvfrom(2), as [`__read_chk`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+) -> isize {
+    checked(bytes, room);
     // SAFETY: the caller's arguments, as they came.
-    said(fd, unsafe { (real().recvfrom)(fd, to, bytes, flags, from, len) }, bytes)
+    unsafe { recvfrom(fd, to, bytes, flags, from, len) }
 }
 
 /// recvmsg(2).
@@ -83,6 +147,42 @@ pub unsafe extern "C" fn recvfrom(
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    // SAFETY: the caller's arguments, as they came.
-    said(fd, unsafe { (real().recvmsg)(fd, message, flags) }, 1)
+    if message.is_null() || !fast::is_known(fd) {
+        // SAFETY: the caller's arguments, as they came.
+        return said(fd, unsafe { (real().recvmsg)(fd, message, flags) }, 1);
+    }
+    // SAFETY: the caller's message, which recvmsg(2) reads and writes too.
+    unsafe {
+        let (to, count) = ((*message).msg_iov, (*message).msg_iovlen as usize);
+        let mut is_kernels = false;
+        let read = many(fd, to, count, flags, || {
+            is_kernels = true;
+            (real().recvmsg)(fd, message, flags)
+        });
+        if !is_kernels && read >= 0 {
+            ((*message).msg_namelen, (*message).msg_controllen, (*message).msg_flags) = (0, 0, 0);
+        }
+        read
+    }
+}
+
+/// Reads into many places, as [`one`].
+///
+/// # Safety
+/// `to` points to `count` places, each writable for its length, or the kernel's call answers for it.
+unsafe fn many(fd: c_int, to: *const iovec, count: usize, flags: c_int, kernel: impl FnOnce() -> isize) -> isize {
+    if fast::is_known(fd) && !to.is_null() && count > 0 && count <= libc::UIO_MAXIOV as usize {
+        // SAFETY: by the caller.
+        if let Read::Done(read) = unsafe { fast::read(fd, slice::from_raw_parts(to, count), flags) } {
+            return read;
+        }
+    }
+    said(fd, aside(fd, kernel), 1)
+}
+
+/// What such a call promises: no more bytes than there is room for.
+fn checked(bytes: usize, room: usize) {
+    if bytes > room {
+        std::process::abort();
+    }
 }

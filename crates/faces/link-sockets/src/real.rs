@@ -1,12 +1,14 @@
 //! The functions of the C library that stand behind those of this one.
 
 use std::{
-    ffi::{CStr, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     mem,
     sync::OnceLock,
 };
 
-use libc::{epoll_event, iovec, msghdr, sockaddr, socklen_t};
+use libc::{
+    FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+};
 
 use crate::address::Name;
 
@@ -24,6 +26,25 @@ type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
 type RecvFrom = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize;
 type RecvMsg = unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> isize;
 type EpollCtl = unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
+type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
+type Poll = unsafe extern "C" fn(*mut pollfd, nfds_t, c_int) -> c_int;
+type Ppoll = unsafe extern "C" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;
+type Select = unsafe extern "C" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
+type Pselect =
+    unsafe extern "C" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int;
+type EpollWait = unsafe extern "C" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int;
+type EpollPwait = unsafe extern "C" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int;
+type OfOne = unsafe extern "C" fn(c_int) -> c_int;
+type OfTwo = unsafe extern "C" fn(c_int, c_int) -> c_int;
+type OfThree = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+type Fclose = unsafe extern "C" fn(*mut FILE) -> c_int;
+type Fdopen = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
+type Exec = unsafe extern "C" fn(*const c_char, *const *const c_char) -> c_int;
+type ExecIn = unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+type Fexecve = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
+type Exit = unsafe extern "C" fn(c_int) -> !;
 
 /// All of them.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +65,29 @@ pub(crate) struct Real {
     pub(crate) recvfrom: RecvFrom,
     pub(crate) recvmsg: RecvMsg,
     pub(crate) epoll_ctl: EpollCtl,
+    pub(crate) write: Write,
+    pub(crate) writev: ReadV,
+    pub(crate) send: Send,
+    pub(crate) poll: Poll,
+    pub(crate) ppoll: Ppoll,
+    pub(crate) select: Select,
+    pub(crate) pselect: Pselect,
+    pub(crate) epoll_wait: EpollWait,
+    pub(crate) epoll_pwait: EpollPwait,
+    pub(crate) close: OfOne,
+    pub(crate) dup: OfOne,
+    pub(crate) dup2: OfTwo,
+    pub(crate) dup3: OfThree,
+    pub(crate) shutdown: OfTwo,
+    pub(crate) fcntl: Fcntl,
+    pub(crate) fclose: Fclose,
+    pub(crate) fdopen: Fdopen,
+    pub(crate) execv: Exec,
+    pub(crate) execvp: Exec,
+    pub(crate) execve: ExecIn,
+    pub(crate) execvpe: ExecIn,
+    pub(crate) fexecve: Fexecve,
+    pub(crate) exit_now: Exit,
 }
 
 /// The next definition of a function behind this library's. A C library without one of these is none: the program is ended.
@@ -78,6 +122,29 @@ pub(crate) fn real() -> &'static Real {
             recvfrom: mem::transmute::<*mut c_void, RecvFrom>(next(c"recvfrom")),
             recvmsg: mem::transmute::<*mut c_void, RecvMsg>(next(c"recvmsg")),
             epoll_ctl: mem::transmute::<*mut c_void, EpollCtl>(next(c"epoll_ctl")),
+            write: mem::transmute::<*mut c_void, Write>(next(c"write")),
+            writev: mem::transmute::<*mut c_void, ReadV>(next(c"writev")),
+            send: mem::transmute::<*mut c_void, Send>(next(c"send")),
+            poll: mem::transmute::<*mut c_void, Poll>(next(c"poll")),
+            ppoll: mem::transmute::<*mut c_void, Ppoll>(next(c"ppoll")),
+            select: mem::transmute::<*mut c_void, Select>(next(c"select")),
+            pselect: mem::transmute::<*mut c_void, Pselect>(next(c"pselect")),
+            epoll_wait: mem::transmute::<*mut c_void, EpollWait>(next(c"epoll_wait")),
+            epoll_pwait: mem::transmute::<*mut c_void, EpollPwait>(next(c"epoll_pwait")),
+            close: mem::transmute::<*mut c_void, OfOne>(next(c"close")),
+            dup: mem::transmute::<*mut c_void, OfOne>(next(c"dup")),
+            dup2: mem::transmute::<*mut c_void, OfTwo>(next(c"dup2")),
+            dup3: mem::transmute::<*mut c_void, OfThree>(next(c"dup3")),
+            shutdown: mem::transmute::<*mut c_void, OfTwo>(next(c"shutdown")),
+            fcntl: mem::transmute::<*mut c_void, Fcntl>(next(c"fcntl")),
+            fclose: mem::transmute::<*mut c_void, Fclose>(next(c"fclose")),
+            fdopen: mem::transmute::<*mut c_void, Fdopen>(next(c"fdopen")),
+            execv: mem::transmute::<*mut c_void, Exec>(next(c"execv")),
+            execvp: mem::transmute::<*mut c_void, Exec>(next(c"execvp")),
+            execve: mem::transmute::<*mut c_void, ExecIn>(next(c"execve")),
+            execvpe: mem::transmute::<*mut c_void, ExecIn>(next(c"execvpe")),
+            fexecve: mem::transmute::<*mut c_void, Fexecve>(next(c"fexecve")),
+            exit_now: mem::transmute::<*mut c_void, Exit>(next(c"_exit")),
         }
     })
 }

@@ -167,6 +167,11 @@ impl Claim {
         Ok((claim, engine))
     }
 
+    /// The descriptor by which its broker knows that it is there.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.talk.as_fd()
+    }
+
     /// Has frames for a port come here.
     ///
     /// # Errors

@@ -280,6 +280,13 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).is_none_or(Connection::is_at_end)
     }
 
+    /// A read of this stream has something to say: bytes, the end, or that it broke.
+    pub fn is_readable(&mut self, handle: Handle) -> bool {
+        let now = self.now();
+        let has_bytes = self.node.with(now, handle, |connection| !connection.bytes(now).is_empty());
+        has_bytes.unwrap_or(true) || self.is_at_end(handle) || self.still_open(handle).is_err()
+    }
+
     /// Says that nothing follows; what the other end sends is still read.
     ///
     /// # Errors

@@ -235,7 +235,9 @@ impl Block {
 
     fn range(&self) -> (u16, u16) {
         let blocks = if self.at == 0 { OWN } else { 1 };
-        (FIRST + self.at * BLOCK, FIRST + (self.at + blocks) * BLOCK - 1)
+        let first = FIRST + self.at * BLOCK;
+        // The last block ends with the last port there is.
+        (first, first + (blocks * BLOCK - 1))
     }
 }
 

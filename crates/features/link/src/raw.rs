@@ -1,7 +1,7 @@
 //! The protocol as the payload of Ethernet frames, by AF_PACKET.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -173,6 +173,13 @@ impl Raw {
     /// Frames come by a ring out of the XDP hook, as long as its program is there.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// The descriptors that it has open.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.socket.as_fd().as_raw_fd(), self.out.as_fd().as_raw_fd()];
+        all.extend(self.ring.iter().flat_map(|ring| ring.descriptors().map(|fd| fd.as_raw_fd())));
+        all
     }
 
     /// The interface.

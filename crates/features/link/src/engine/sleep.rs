@@ -1,7 +1,7 @@
 //! How an engine waits, and how a loop of others waits for it.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,7 @@ use nix::{
 use transport::Nanos;
 
 use super::Engine;
-use crate::{Carrier, LinkError};
+use crate::{Carrier, LinkError, Raw};
 
 /// How long a connection without anything to do sleeps at most.
 const IDLE: Duration = Duration::from_millis(500);
@@ -122,6 +122,15 @@ impl<C: Carrier> Engine<C> {
             self.carrier.awake();
         }
         Ok(self.asleep)
+    }
+}
+
+impl Engine<Raw> {
+    /// The descriptors that it has open: for who must not close them with others.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.carrier.descriptors();
+        all.extend(self.sleep.iter().flat_map(|sleep| [sleep.epoll.0.as_raw_fd(), sleep.timer.as_fd().as_raw_fd()]));
+        all
     }
 }
 

@@ -20,6 +20,8 @@ use crate::{Paths, claim::Talk, supervise};
 /// A broker that has not answered within this time is asked no longer: longer than it takes itself for those that wait, and for others.
 const PATIENT: Duration = Duration::from_secs(12);
 const IMPATIENT: Duration = Duration::from_millis(500);
+/// What is only told holds nobody up.
+const BRIEF: Duration = Duration::from_millis(5);
 
 /// A question, with the TCP socket that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,14 +40,14 @@ pub(super) enum Question {
     Offer(Offer),
     /// An end: whether the program of the other one has offered that.
     IsOffered,
-    /// An end that its program carries from now on.
+    /// An end that its program carries from now on, for as long as somebody holds the other end of the pipe that comes with it.
     Take,
     /// The pair's other descriptor, after that: the bytes that its program's end has got.
     Delivered,
+    /// The same: it has not come to that, and the broker carries it as before.
+    Returned,
     /// The same: nothing more comes by the broker.
     Moved,
-    /// The same: another process carries it on.
-    CarriedOn,
     /// The same: what has been done so far.
     Did(Did),
 }
@@ -179,11 +181,16 @@ impl Asker {
         }
     }
 
-    /// Asks something of an end, whose answer is another one than [`Way`].
-    pub(super) fn about(&self, end: RawFd, question: &Question) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    /// Asks something of an end, the last of `fds`, whose answer is another one than [`Way`].
+    pub(super) fn about(&self, fds: &[RawFd], question: &Question) -> io::Result<(Reply, Vec<OwnedFd>)> {
         let talk = Talk::connect_within(&self.paths.sockets(), IMPATIENT).map_err(silent_or_gone)?;
-        talk.say(question, &[end])?;
+        talk.say(question, fds)?;
         talk.hear().map_err(silent_or_gone)?.ok_or_else(gone)
+    }
+
+    /// Says something of an end, and waits for no answer.
+    pub(super) fn tell(&self, end: RawFd, what: &Question) -> io::Result<()> {
+        Talk::connect_within(&self.paths.sockets(), BRIEF)?.say(what, &[end])
     }
 
     fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {

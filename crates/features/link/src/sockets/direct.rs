@@ -9,17 +9,18 @@ mod join;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::{Duration, Instant},
 };
 
 use nix::{
     errno::Errno,
+    fcntl::OFlag,
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         socket::{MsgFlags, Shutdown, recv, shutdown},
     },
+    unistd::pipe2,
 };
 use transport::{Handle, Reason};
 
@@ -58,11 +59,13 @@ pub enum Step {
 /// The connections that this program carries itself.
 #[derive(Debug)]
 pub struct Direct {
-    _claim: Claim,
+    claim: Claim,
     engine: Engine<Raw>,
     /// Where the programs of other nodes connect.
     port: u16,
     asker: Asker,
+    /// The broker has the first one, and sees that the second is closed when no process has this any more.
+    life: (OwnedFd, OwnedFd),
     all: BTreeMap<Id, One>,
     by_stream: HashMap<Handle, Id>,
     /// Streams that came and have not said for which connection.
@@ -74,13 +77,13 @@ pub struct Direct {
     told: Instant,
     /// Callers that sleep without saying for which connection.
     sleepers: u32,
+    /// All callers that sleep.
+    waited: u32,
 }
 
 /// One connection.
 #[derive(Debug)]
 struct One {
-    /// The descriptor of the program that became it.
-    fd: RawFd,
     stage: Stage,
     /// Callers that sleep until something comes for it.
     waits: u32,
@@ -118,10 +121,12 @@ impl Direct {
         engine.descriptor()?;
         let failed = |e: Errno| LinkError::System { operation: "make an epoll descriptor", source: e.into() };
         Ok(Self {
-            _claim: claim,
+            claim,
             engine,
             port,
             asker: Asker::here(),
+            life: pipe2(OFlag::O_CLOEXEC)
+                .map_err(|e| LinkError::System { operation: "make a pipe", source: e.into() })?,
             all: BTreeMap::new(),
             by_stream: HashMap::new(),
             strangers: Vec::new(),
@@ -130,6 +135,7 @@ impl Direct {
             piece: vec![0; PIECE],
             told: Instant::now(),
             sleepers: 0,
+            waited: 0,
         })
     }
 
@@ -166,6 +172,7 @@ impl Direct {
 
     /// A call sleeps for this connection (true), or does no more.
     pub fn sleeps(&mut self, id: Id, does: bool) {
+        self.waited = if does { self.waited + 1 } else { self.waited.saturating_sub(1) };
         if let Some(one) = self.all.get_mut(&id) {
             one.waits = if does { one.waits + 1 } else { one.waits.saturating_sub(1) };
         }
@@ -173,7 +180,13 @@ impl Direct {
 
     /// The same for any of them.
     pub fn sleeps_for_any(&mut self, does: bool) {
+        self.waited = if does { self.waited + 1 } else { self.waited.saturating_sub(1) };
         self.sleepers = if does { self.sleepers + 1 } else { self.sleepers.saturating_sub(1) };
+    }
+
+    /// So many calls sleep.
+    pub fn waited(&self) -> u32 {
+        self.waited
     }
 
     /// Somebody has to look at frames as they come: a call sleeps in the kernel, or a connection is joined, or nobody else reads it.
@@ -197,10 +210,8 @@ impl Direct {
             self.meet();
         }
         while let Some(stream) = self.engine.news() {
-            if let Some(&id) = self.by_stream.get(&stream)
-                && Some(id) != but
-            {
-                self.on_news(id);
+            if let Some(&id) = self.by_stream.get(&stream) {
+                self.on_news(id, Some(id) == but);
             }
         }
         // What was written while passing on.
@@ -210,13 +221,13 @@ impl Direct {
         }
     }
 
-    fn on_news(&mut self, id: Id) {
+    fn on_news(&mut self, id: Id, is_read: bool) {
         let Some(one) = self.all.get_mut(&id) else { return };
         match &mut one.stage {
             Stage::Joins(_) => self.join(id),
             Stage::Over => {}
             Stage::Open { flow, .. } => {
-                let is_wanted = one.waits > 0 || one.is_orphan || self.sleepers > 0;
+                let is_wanted = !is_read && (one.waits > 0 || one.is_orphan || self.sleepers > 0);
                 let is_full = !flow.has_sent_all();
                 if is_wanted {
                     self.pass(id);
@@ -236,7 +247,14 @@ impl Direct {
         let Stage::Open { flow, has_passed } = &mut one.stage else { return };
         *has_passed = true;
         one.unread = None;
-        match flow.turn(&mut self.engine, &mut self.piece) {
+        let was_full = !flow.is_writable;
+        let next = flow.turn(&mut self.engine, &mut self.piece);
+        if was_full == flow.is_writable {
+            let mut event = EpollEvent::new(watched(!flow.is_writable), id.into());
+            // It is watched since it was taken.
+            let _ = self.pairs.modify(&flow.end, &mut event);
+        }
+        match next {
             Ok(Next::More) => {}
             Ok(Next::Done) => self.end(id),
             Err(error) => self.broke(id, &error),
@@ -267,15 +285,28 @@ impl Direct {
         ids.into_iter().for_each(|id| self.pass(id));
     }
 
-    /// Reads for the program, whose descriptor it is.
-    pub fn read(&mut self, id: Id, to: &mut [u8]) -> Step {
+    /// [`Direct::read`] has something to say.
+    pub fn is_readable(&mut self, id: Id) -> bool {
+        match self.all.get(&id) {
+            Some(One { stage: Stage::Open { flow, .. }, .. }) => {
+                !flow.has_passed_all() || self.engine.is_readable(flow.stream)
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads for the program by its descriptor `fd`.
+    pub fn read(&mut self, id: Id, fd: RawFd, to: &mut [u8]) -> Step {
         let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
+        if one.is_orphan {
+            return Step::Kernel;
+        }
         if let Some(error) = one.broke {
             return Step::Broke(error as i32);
         }
         let Stage::Open { flow, has_passed } = &mut one.stage else { return Step::Kernel };
         if *has_passed {
-            match recv(one.fd, to, MsgFlags::MSG_DONTWAIT) {
+            match recv(fd, to, MsgFlags::MSG_DONTWAIT) {
                 Err(Errno::EAGAIN) => *has_passed = false,
                 Ok(0) => return Step::Done(0),
                 Ok(read) => return Step::Done(read),
@@ -292,7 +323,10 @@ impl Direct {
                 self.pass(id);
                 Step::Done(0)
             }
-            Ok(0) => Step::Waits,
+            Ok(0) => {
+                one.unread = None;
+                Step::Waits
+            }
             Ok(read) => {
                 flow.received += read as u64;
                 // What it left is looked at again.
@@ -310,7 +344,7 @@ impl Direct {
     pub fn write(&mut self, id: Id, bytes: &[u8]) -> Step {
         let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
         let Stage::Open { flow, .. } = &mut one.stage else { return Step::Kernel };
-        if one.broke.is_some() {
+        if one.broke.is_some() || one.is_orphan {
             return Step::Kernel;
         }
         // What was written by another way goes first.
@@ -371,7 +405,7 @@ impl Direct {
         }
     }
 
-    /// No descriptor of this process is known for it any more. Others may hold it; where nobody does the other end is told.
+    /// No call that is known comes for it any more. Others may hold its descriptor; where nobody does the other end is told.
     pub fn closed(&mut self, id: Id) {
         let Some(one) = self.all.get_mut(&id) else { return };
         one.is_orphan = true;
@@ -381,15 +415,28 @@ impl Direct {
                 self.pass(id);
                 self.turn(None);
             }
-            Stage::Joins(_) | Stage::Over => {
-                self.end(id);
-            }
+            // The descriptor's number may be another's from now on.
+            Stage::Joins(joins) if joins.flow.is_none() => self.give_up(id),
+            Stage::Joins(_) => {}
+            Stage::Over => self.end(id),
         }
     }
 
     /// Why a connection that says nothing more has ended, if not as both should.
     pub fn ended(&self, id: Id) -> Option<i32> {
         Some(self.all.get(&id)?.broke? as i32)
+    }
+
+    /// Connections whose descriptor nobody holds any more, whichever call closed it.
+    pub fn gone(&self) -> impl Iterator<Item = Id> + '_ {
+        let is_gone = |one: &One| matches!(&one.stage, Stage::Open { flow, .. } if flow.gone.is_some());
+        self.all.iter().filter(move |(_, one)| is_gone(one)).map(|(&id, _)| id)
+    }
+
+    /// No call that is known comes for any of them any more: as [`Direct::closed`].
+    pub fn closed_all(&mut self) {
+        let ids: Vec<Id> = self.all.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.closed(id));
     }
 
     /// True once the program carries it.
@@ -450,33 +497,46 @@ impl Direct {
         if did != one.did {
             one.did = did;
             // It is shown, no more.
-            let _ = self.asker.about(flow.end.as_raw_fd(), &Question::Did(did));
+            let _ = self.asker.tell(flow.end.as_raw_fd(), &Question::Did(did));
         }
     }
 
-    /// Another process carries them all on: this one's copy of everything is to be forgotten then.
-    ///
-    /// # Errors
-    /// The broker is gone.
-    pub fn carry_on(&self) -> io::Result<()> {
-        for one in self.all.values() {
-            if let Stage::Open { flow, .. } = &one.stage {
-                self.asker.about(flow.end.as_raw_fd(), &Question::CarriedOn)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The descriptors that are this program's own, of which it knows nothing.
-    pub fn pair_descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.all.values().filter_map(|one| match &one.stage {
+    /// The descriptors that this has open, of which the program knows nothing.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.engine.descriptors();
+        all.extend([
+            self.claim.as_fd().as_raw_fd(),
+            self.pairs.0.as_raw_fd(),
+            self.life.0.as_raw_fd(),
+            self.life.1.as_raw_fd(),
+        ]);
+        all.extend(self.all.values().filter_map(|one| match &one.stage {
             Stage::Open { flow, .. } => Some(flow.end.as_raw_fd()),
             _ => None,
-        })
+        }));
+        all
+    }
+
+    /// Within this time [`Direct::join_all`], [`Direct::pass_stale`] or [`Direct::tell_all`] has something to do; none: not before something happens.
+    pub fn due(&self) -> Option<Duration> {
+        let is_soon = |one: &One| one.unread.is_some() || matches!(one.stage, Stage::Joins(_));
+        if self.all.values().any(is_soon) {
+            return Some(STALE);
+        }
+        let is_untold = |one: &One| match &one.stage {
+            Stage::Open { flow, .. } => (flow.sent, flow.received) != (one.did.sent, one.did.received),
+            _ => false,
+        };
+        self.all.values().any(is_untold).then_some(TOLD)
     }
 
     fn watch(&self, end: &OwnedFd, id: Id) -> Result<(), Errno> {
-        let both = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        self.pairs.add(end, EpollEvent::new(both, id.into()))
+        self.pairs.add(end, EpollEvent::new(watched(false), id.into()))
     }
+}
+
+/// What wakes for a pair. That there is room only where it is waited for: each read of the program makes some.
+fn watched(is_full: bool) -> EpollFlags {
+    let always = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
+    if is_full { always | EpollFlags::EPOLLOUT } else { always }
 }

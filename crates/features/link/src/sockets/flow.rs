@@ -108,6 +108,11 @@ impl Flow {
         self.sent
     }
 
+    /// Takes again what the program sends: no other way has been used.
+    pub(super) fn give_back(&mut self) {
+        (self.is_taken, self.is_readable) = (self.is_moved, true);
+    }
+
     /// Is it taken?
     pub(super) fn is_taken(&self) -> bool {
         self.is_taken

@@ -305,8 +305,8 @@ impl Sockets {
             | Question::Take
             | Question::Delivered
             | Question::Moved
-            | Question::CarriedOn
-            | Question::Did(_) => self.on_direct(&talk, &tcp, question),
+            | Question::Returned
+            | Question::Did(_) => self.on_direct(&talk, &tcp, fds.pop(), question),
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };

@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How far they are.
 #[derive(Debug)]
 pub(super) struct Joining {
+    /// The program's descriptor, until the connection is taken.
+    fd: RawFd,
     since: Instant,
     looked: Instant,
     /// This program accepted the connection, and says the token.
@@ -39,7 +41,7 @@ pub(super) struct Joining {
     /// What came of the other one's line.
     bytes: Vec<u8>,
     /// After the connection was taken from the broker.
-    flow: Option<Box<Flow>>,
+    pub(super) flow: Option<Box<Flow>>,
     /// Bytes that come by the brokers.
     before: Option<u64>,
 }
@@ -51,7 +53,7 @@ impl Direct {
         getrandom::fill(&mut drawn).ok()?;
         let token = u64::from_ne_bytes(drawn);
         let offer = Offer { port: self.port, token };
-        match self.asker.about(fd, &Question::Offer(offer)) {
+        match self.asker.about(&[fd], &Question::Offer(offer)) {
             Ok((Reply::Done, _)) => Some(self.add(fd, token, None)),
             _ => None,
         }
@@ -59,7 +61,9 @@ impl Direct {
 
     /// Joins the program that made a connection which this one accepted, if it has offered that; none: not yet.
     pub fn seek(&mut self, fd: RawFd) -> Option<Id> {
-        let Ok((Reply::Offered { node, offer }, _)) = self.asker.about(fd, &Question::IsOffered) else { return None };
+        let Ok((Reply::Offered { node, offer }, _)) = self.asker.about(&[fd], &Question::IsOffered) else {
+            return None;
+        };
         let node: Mac = node.parse().ok()?;
         let stream = self.engine.connect(node, offer.port, true).ok()?;
         let id = self.add(fd, offer.token, Some(stream));
@@ -72,6 +76,7 @@ impl Direct {
         self.next += 1;
         let now = Instant::now();
         let joining = Joining {
+            fd,
             since: now,
             looked: now,
             asks: stream.is_some(),
@@ -83,7 +88,6 @@ impl Direct {
             before: None,
         };
         let one = One {
-            fd,
             stage: Stage::Joins(joining),
             waits: 0,
             is_orphan: false,
@@ -142,9 +146,8 @@ impl Direct {
 
     pub(super) fn join(&mut self, id: Id) {
         let Some(one) = self.all.get_mut(&id) else { return };
-        let fd = one.fd;
         let Stage::Joins(mut joins) = std::mem::replace(&mut one.stage, Stage::Over) else { return };
-        match self.step(id, fd, &mut joins) {
+        match self.step(id, &mut joins) {
             Some(true) => {
                 if let (Some(one), Some(flow)) = (self.all.get_mut(&id), joins.flow.take()) {
                     one.stage = Stage::Open { flow, has_passed: true };
@@ -162,7 +165,7 @@ impl Direct {
     }
 
     /// True: the program carries it; none: it does not come to that.
-    fn step(&mut self, id: Id, fd: RawFd, joins: &mut Joining) -> Option<bool> {
+    fn step(&mut self, id: Id, joins: &mut Joining) -> Option<bool> {
         let Some(stream) = joins.stream else { return (joins.since.elapsed() < PATIENCE).then_some(false) };
         match self.engine.state(stream)? {
             State::Opening => return (joins.since.elapsed() < PATIENCE).then_some(false),
@@ -183,7 +186,7 @@ impl Direct {
             }
         }
         if joins.flow.is_none() && (!joins.asks || joins.before.is_some()) {
-            joins.flow = Some(self.take(id, fd, stream)?);
+            joins.flow = Some(self.take(id, joins.fd, stream)?);
         }
         let (Some(flow), Some(before)) = (&mut joins.flow, joins.before) else {
             return (joins.since.elapsed() < PATIENCE).then_some(false);
@@ -192,21 +195,25 @@ impl Direct {
             return Some(false);
         }
         joins.looked = Instant::now();
-        match self.asker.about(flow.end.as_raw_fd(), &Question::Delivered) {
+        match self.asker.about(&[flow.end.as_raw_fd()], &Question::Delivered) {
             Ok((Reply::Delivered(so_far), _)) if so_far < before => return Some(false),
             Ok((Reply::Delivered(_), _)) => {}
             _ => return None,
         }
         flow.put_first(&std::mem::take(&mut joins.bytes));
         // Its answer matters to nobody: what it had is delivered.
-        let _ = self.asker.about(flow.end.as_raw_fd(), &Question::Moved);
+        let _ = self.asker.about(&[flow.end.as_raw_fd()], &Question::Moved);
         Some(true)
     }
 
     /// Takes a connection from the broker, and tells the other program how many bytes it is to expect from there.
     fn take(&mut self, id: Id, fd: RawFd, stream: Handle) -> Option<Box<Flow>> {
         let names = names::of(fd)?;
-        let (Reply::Taken { sent }, mut fds) = self.asker.about(fd, &Question::Take).ok()? else { return None };
+        let (Reply::Taken { sent }, mut fds) =
+            self.asker.about(&[self.life.0.as_raw_fd(), fd], &Question::Take).ok()?
+        else {
+            return None;
+        };
         let ours = fds.pop()?;
         self.watch(&ours, id).ok()?;
         self.engine.write(stream, &line(&sent)).ok()?;
@@ -220,6 +227,16 @@ impl Direct {
             self.by_stream.remove(&stream);
         }
         let Some(one) = self.all.get_mut(&id) else { return };
+        if let (Some(flow), false, None) = (&joins.flow, joins.asks, joins.before) {
+            // The other one has not taken it, so nothing came or went but by the brokers.
+            let returned = self.asker.about(&[flow.end.as_raw_fd()], &Question::Returned);
+            if returned.is_ok() {
+                if one.is_orphan {
+                    self.all.remove(&id);
+                }
+                return;
+            }
+        }
         if let Some(flow) = joins.flow {
             one.stage = Stage::Open { flow, has_passed: true };
             self.broke(id, &crate::LinkError::Ended(transport::Reason::Aborted));

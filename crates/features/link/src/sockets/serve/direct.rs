@@ -10,15 +10,14 @@ use std::{
 
 use model::link::LinkConnection;
 use nix::{
+    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         epoll::{EpollEvent, EpollFlags},
-        socket::{Shutdown, getsockopt, shutdown, sockopt::PeerCredentials},
+        socket::{Shutdown, shutdown},
         stat::fstat,
     },
-    unistd::Pid,
 };
-use sys::pidfd::PidFd;
 use transport::Reason;
 use wire::Mac;
 
@@ -41,8 +40,8 @@ pub(super) struct Direct {
     pub(super) is_gone: bool,
     /// Where the other end's program takes it.
     offered: Option<Offer>,
-    /// The process that carries it.
-    owner: Option<PidFd>,
+    /// A pipe whose other end those have who carry it.
+    owner: Option<OwnedFd>,
     did: Did,
 }
 
@@ -51,9 +50,9 @@ impl Direct {
         Self { inodes, is_gone: false, offered: None, owner: None, did: Did::default() }
     }
 
-    /// The process that carried it has ended.
+    /// Those who carried it have ended.
     pub(super) fn has_lost_owner(&self) -> bool {
-        let has_ended = |owner: &PidFd| {
+        let has_ended = |owner: &OwnedFd| {
             let mut waits = [PollFd::new(owner.as_fd(), PollFlags::POLLIN)];
             poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
@@ -78,22 +77,32 @@ impl Direct {
 
 impl Sockets {
     /// A program asks of a connection that it carries itself, or would.
-    pub(super) fn on_direct(&mut self, talk: &Talk, fd: &OwnedFd, question: Question) {
-        let reply = self.answer(talk, fd, question);
+    pub(super) fn on_direct(&mut self, talk: &Talk, fd: &OwnedFd, life: Option<OwnedFd>, question: Question) {
+        let reply = self.answer(fd, life, question);
         let (reply, end) = reply.unwrap_or((Reply::Tcp, None));
         // It may have gone.
         let _ = talk.say(&reply, &end.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>());
     }
 
     /// None: there is no such connection.
-    fn answer(&mut self, talk: &Talk, fd: &OwnedFd, question: Question) -> Option<(Reply, Option<OwnedFd>)> {
+    fn answer(&mut self, fd: &OwnedFd, life: Option<OwnedFd>, question: Question) -> Option<(Reply, Option<OwnedFd>)> {
         let id = *self.ends.get(&fstat(fd).ok()?.st_ino)?;
-        if let Question::Take | Question::CarriedOn = question {
-            let owner = getsockopt(talk, PeerCredentials).ok()?.pid();
-            let owner = PidFd::of_thread(Pid::from_raw(owner)).ok()?;
-            self.epoll.add(&owner, EpollEvent::new(EpollFlags::EPOLLIN, id)).ok()?;
+        if let (Question::Take, Some(Stage::Open { flow, .. })) = (&question, self.all.get(&id))
+            && flow.is_taken()
+        {
+            // By another process that has it, too.
+            return None;
+        }
+        if let Question::Take = question {
+            let life = life?;
+            let mut event = EpollEvent::new(EpollFlags::EPOLLIN, id);
+            match self.epoll.add(&life, event) {
+                // The number was that of the same program's pipe for a connection that has ended.
+                Err(Errno::EEXIST) => self.epoll.modify(&life, &mut event).ok()?,
+                added => added.ok()?,
+            }
             match self.all.get_mut(&id)? {
-                Stage::Open { direct, .. } | Stage::Direct { direct, .. } => direct.owner = Some(owner),
+                Stage::Open { direct, .. } => direct.owner = Some(life),
                 _ => return None,
             }
         }
@@ -106,7 +115,11 @@ impl Sockets {
             return Some((Reply::Done, None));
         }
         let Stage::Open { flow, who, direct, .. } = stage else {
-            return matches!(question, Question::CarriedOn).then_some((Reply::Done, None));
+            // All that came by the brokers has been delivered.
+            return match question {
+                Question::Delivered => Some((Reply::Delivered(u64::MAX), None)),
+                _ => None,
+            };
         };
         let reply = match question {
             Question::Offer(offer) => {
@@ -119,6 +132,10 @@ impl Sockets {
             }
             Question::Take => return Some((Reply::Taken { sent: flow.take() }, Some(flow.end.try_clone().ok()?))),
             Question::Delivered => Reply::Delivered(flow.delivered()),
+            Question::Returned => {
+                flow.give_back();
+                Reply::Done
+            }
             Question::Moved => {
                 flow.moved();
                 Reply::Done

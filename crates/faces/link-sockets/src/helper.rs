@@ -1,0 +1,101 @@
+//! A thread of this library's own, for what no call of the program is there to do: acknowledgements while it computes, what a child or a call that is
+//! not known writes into a pair, connections that come over from the broker.
+
+use std::{
+    ffi::c_int,
+    io,
+    os::fd::AsRawFd,
+    ptr, thread,
+    time::{Duration, Instant},
+};
+
+use libc::{POLLIN, SIG_SETMASK, pollfd, timespec};
+
+use crate::{
+    real::real,
+    state::{self, Mode, State},
+    table::{self, What},
+};
+
+/// Calls of the program that came within this time take what comes themselves.
+const TICK: Duration = Duration::from_millis(1);
+/// A call that has slept for so long needs nobody beside it.
+const LONG: Duration = Duration::from_millis(20);
+const STACK_BYTES: usize = 256 << 10;
+
+/// Starts it. It gets none of the program's signals.
+pub(crate) fn start() -> io::Result<()> {
+    // SAFETY: all zeros are a set; the calls write sets, and the old one is put back.
+    unsafe {
+        let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(SIG_SETMASK, &raw const all, &raw mut old);
+        let started = thread::Builder::new().name("evenkeel-link".to_owned()).stack_size(STACK_BYTES).spawn(run);
+        libc::pthread_sigmask(SIG_SETMASK, &raw const old, ptr::null_mut());
+        started.map(drop)
+    }
+}
+
+fn run() {
+    state::stay_out();
+    loop {
+        let (descriptors, time) = {
+            let mut state = state::lock();
+            let Some(looked) = look(&mut state) else { return };
+            looked
+        };
+        sleep(descriptors, time);
+    }
+}
+
+/// Does what there is to do; the descriptors to wait for, and how long. None: the process carries nothing any more.
+fn look(state: &mut State) -> Option<([c_int; 3], Option<Duration>)> {
+    let now = Instant::now();
+    let (is_watched, since) = (state.watchers > 0, state.since);
+    let is_called = state.last.is_some_and(|last| now.duration_since(last) < TICK);
+    let direct = state.direct()?;
+    direct.on_pairs();
+    direct.join_all();
+    let is_mine = !is_watched && (!is_called || direct.is_waited_for());
+    if is_mine {
+        direct.turn(None);
+    }
+    direct.pass_stale(now);
+    direct.tell_all(now);
+    let gone: Vec<_> = direct.gone().collect();
+    if !gone.is_empty() {
+        let mut fds = Vec::new();
+        table::each_carried(|fd, id| fds.extend(gone.contains(&id).then_some(fd)));
+        fds.into_iter().for_each(|fd| table::set(fd, What::Other));
+    }
+    let due = direct.due();
+    let pairs = direct.pairs().as_raw_fd();
+    let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
+    let (mode, engine, time) = if is_mine {
+        match direct.arm() {
+            Ok(true) => (Mode::Watch, engine, due),
+            // There is something already, or nothing will come any more.
+            _ => (Mode::Tick, -1, Some(TICK / 10)),
+        }
+    } else if is_watched && since.is_some_and(|since| now.duration_since(since) > LONG) {
+        (Mode::Deep, -1, due)
+    } else {
+        (Mode::Tick, -1, Some(TICK))
+    };
+    state::set_mode(mode);
+    Some(([state::kick_fd(), pairs, engine], time))
+}
+
+fn sleep(descriptors: [c_int; 3], time: Option<Duration>) {
+    let mut polls = descriptors.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+    let time = time.map(|time| timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos().into() });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the array and the time are alive; the eight bytes are read from the eventfd that is ready.
+    unsafe {
+        (real().ppoll)(polls.as_mut_ptr(), polls.len() as libc::nfds_t, time, ptr::null());
+        if polls[0].revents != 0 {
+            let mut count = 0_u64;
+            (real().read)(descriptors[0], (&raw mut count).cast(), 8);
+        }
+    }
+}

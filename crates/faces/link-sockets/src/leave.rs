@@ -1,0 +1,175 @@
+//! The calls by which a program ends or becomes another one. What it has written is still on its way, and its descriptors may be others' too: a process of
+//! this library's own carries its connections to their end.
+
+use std::{
+    ffi::{c_char, c_int},
+    os::fd::AsRawFd,
+    ptr,
+    time::Duration,
+};
+
+use libc::{O_RDWR, POLLIN, SIG_DFL, SIG_IGN, SIGKILL, SIGSTOP, pollfd, timespec};
+
+use crate::{real::real, state::Locked, table};
+
+/// A connection that has ended on both sides is over within this time; what is not goes on.
+const ASLEEP: Duration = Duration::from_millis(500);
+
+type Strings = *const *const c_char;
+
+/// execve(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    leave_behind();
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().execve)(path, arguments, environment) }
+}
+
+/// execv(3).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    leave_behind();
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().execv)(path, arguments) }
+}
+
+/// execvp(3).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    leave_behind();
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().execvp)(file, arguments) }
+}
+
+/// execvpe(3).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    leave_behind();
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().execvpe)(file, arguments, environment) }
+}
+
+/// fexecve(3).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    leave_behind();
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { (real().fexecve)(fd, arguments, environment) }
+}
+
+/// _exit(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(code: c_int) -> ! {
+    leave_behind();
+    // SAFETY: the caller's argument, as it came.
+    unsafe { (real().exit_now)(code) }
+}
+
+/// _Exit(3).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
+    // SAFETY: the caller's argument, as it came.
+    unsafe { _exit(code) }
+}
+
+/// What exit(3) calls last.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = leave_behind;
+
+/// Has a process carry on what is carried here. Nothing is carried here after that.
+extern "C" fn leave_behind() {
+    if !table::has_begun() {
+        return;
+    }
+    let Some(mut locked) = Locked::take() else { return };
+    if !locked.is_own() || locked.direct().is_none_or(|direct| !direct.has_any()) {
+        return;
+    }
+    // SAFETY: this thread holds the lock, so that the functions of this library at a fork do nothing; the child calls what a child may.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            // Its parent ends at once, so that the program has no child that it knows nothing of.
+            if libc::fork() == 0 {
+                carry_on(&mut locked);
+            }
+            (real().exit_now)(0);
+        }
+        if child > 0 {
+            libc::waitpid(child, ptr::null_mut(), 0);
+        }
+    }
+    locked.forget();
+}
+
+/// Carries what is left to its end, as a process of which nobody waits for anything.
+///
+/// # Safety
+/// In a child that has no other thread.
+unsafe fn carry_on(locked: &mut Locked) {
+    // SAFETY: the descriptors that are closed are the program's, which is none here; actions are all zeros but for what is set.
+    unsafe {
+        libc::setsid();
+        for signal in 1..=64 {
+            if signal != SIGKILL && signal != SIGSTOP {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = if signal == libc::SIGTERM { SIG_DFL } else { SIG_IGN };
+                libc::sigaction(signal, &raw const action, ptr::null_mut());
+            }
+        }
+        let kept = locked.direct().map(|direct| direct.descriptors()).unwrap_or_default();
+        let mut open: Vec<c_int> = std::fs::read_dir("/proc/self/fd")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect();
+        open.retain(|fd| !kept.contains(fd));
+        for fd in open {
+            (real().close)(fd);
+        }
+        let null = libc::open(c"/dev/null".as_ptr(), O_RDWR);
+        for fd in 0..3 {
+            if null >= 0 && null != fd && !kept.contains(&fd) {
+                (real().dup2)(null, fd);
+            }
+        }
+    }
+    let Some(direct) = locked.direct() else { return };
+    direct.closed_all();
+    while direct.has_any() || !direct.is_quiet() {
+        direct.on_pairs();
+        direct.join_all();
+        direct.turn(None);
+        if !matches!(direct.arm(), Ok(true)) {
+            continue;
+        }
+        let pairs = direct.pairs().as_raw_fd();
+        let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
+        let mut polls = [pairs, engine].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+        let time = timespec { tv_sec: 0, tv_nsec: ASLEEP.subsec_nanos().into() };
+        // SAFETY: the array and the time are alive.
+        unsafe { (real().ppoll)(polls.as_mut_ptr(), 2, &raw const time, ptr::null()) };
+    }
+}

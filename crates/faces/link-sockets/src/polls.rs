@@ -1,0 +1,342 @@
+//! The calls that wait for many descriptors.
+//!
+//! poll(2) and select(2) name theirs, so what came is seen without a look at the pairs. An epoll instance does not: what came is passed into the pairs
+//! first, and the kernel tells.
+
+use std::{
+    ffi::c_int,
+    ptr, slice,
+    time::{Duration, Instant},
+};
+
+use libc::{
+    EINTR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec,
+    timeval,
+};
+
+use crate::{
+    real::{fail, real},
+    state::{Locked, Woke},
+    table::{self, What},
+};
+
+/// poll(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(polls: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+    let until = within_milliseconds(milliseconds);
+    // SAFETY: the caller's descriptors, which poll(2) reads and writes too.
+    match unsafe { watch(polls, count, until, ptr::null()) } {
+        Some(ready) => ready,
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { (real().poll)(polls, count, milliseconds) },
+    }
+}
+
+/// poll(2), as programs call it that the compiler has look at lengths.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(polls: *mut pollfd, count: nfds_t, milliseconds: c_int, room: usize) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        std::process::abort();
+    }
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { poll(polls, count, milliseconds) }
+}
+
+/// ppoll(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    polls: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's time and descriptors, which ppoll(2) reads and writes too.
+    match unsafe { watch(polls, count, within(time), mask) } {
+        Some(ready) => ready,
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { (real().ppoll)(polls, count, time, mask) },
+    }
+}
+
+/// Waits as ppoll(2) does; none: its own call is right.
+///
+/// # Safety
+/// `polls` points to `count` of them.
+unsafe fn watch(polls: *mut pollfd, count: nfds_t, until: Option<Instant>, mask: *const sigset_t) -> Option<c_int> {
+    if !table::has_carried() || polls.is_null() || count == 0 {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let polls = unsafe { slice::from_raw_parts_mut(polls, count as usize) };
+    if !polls.iter().any(|one| is_carried(one.fd)) {
+        return None;
+    }
+    wait(polls, until, mask, |polls, locked| {
+        // SAFETY: the descriptors are alive for the time of the call.
+        let ready = unsafe { (real().poll)(polls.as_mut_ptr(), polls.len() as nfds_t, 0) };
+        if ready < 0 {
+            return ready;
+        }
+        polls.iter_mut().fold(ready, |ready, one| {
+            let wanted = one.events & (POLLIN | POLLRDNORM);
+            if wanted == 0 || one.revents & wanted == wanted || !has_more(locked, one.fd) {
+                return ready;
+            }
+            let was_none = one.revents == 0;
+            one.revents |= wanted;
+            ready + c_int::from(was_none)
+        })
+    })
+}
+
+fn is_carried(fd: c_int) -> bool {
+    matches!(table::get(fd), What::Carried(_))
+}
+
+/// Is something to be read of a connection that its pair does not know of?
+fn has_more(locked: &mut Locked, fd: c_int) -> bool {
+    match table::get(fd) {
+        What::Carried(id) => locked.direct().is_some_and(|direct| direct.is_readable(id)),
+        _ => false,
+    }
+}
+
+/// Looks, and sleeps until one of `polls` is ready or a frame came, in turns. None: the kernel's call is right.
+fn wait(
+    polls: &mut [pollfd],
+    until: Option<Instant>,
+    mask: *const sigset_t,
+    mut look: impl FnMut(&mut [pollfd], &mut Locked) -> c_int,
+) -> Option<c_int> {
+    let mut locked = Locked::take()?;
+    loop {
+        locked.turn(None);
+        let ready = look(polls, &mut locked);
+        if ready != 0 {
+            return Some(ready);
+        }
+        if let Some(direct) = locked.direct() {
+            direct.sleeps_for_any(true);
+        }
+        let watches = locked.is_first();
+        let woke = locked.sleep_until(polls, watches, until, mask);
+        if let Some(direct) = locked.direct() {
+            direct.sleeps_for_any(false);
+        }
+        match woke {
+            Woke::Look => {}
+            Woke::Late => {
+                locked.turn(None);
+                return Some(look(polls, &mut locked));
+            }
+            Woke::Signal => return Some(fail(EINTR)),
+        }
+    }
+}
+
+/// select(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    most: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    others: *mut fd_set,
+    time: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's time, which select(2) reads and writes too.
+    let until = unsafe { time.as_ref() }.map(|time| {
+        let micros = Duration::from_micros(time.tv_usec.try_into().unwrap_or(0));
+        Instant::now() + Duration::from_secs(time.tv_sec.try_into().unwrap_or(0)) + micros
+    });
+    // SAFETY: the caller's sets, which select(2) reads and writes too.
+    let Some(ready) = (unsafe { watch_sets(most, [reads, writes, others], until, ptr::null()) }) else {
+        // SAFETY: the caller's arguments, as they came.
+        return unsafe { (real().select)(most, reads, writes, others, time) };
+    };
+    if let Some(until) = until {
+        let left = until.saturating_duration_since(Instant::now());
+        // SAFETY: it is not null, as there is a time.
+        unsafe { *time = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() } };
+    }
+    ready
+}
+
+/// pselect(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    most: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    others: *mut fd_set,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's time and sets, which pselect(2) reads and writes too.
+    match unsafe { watch_sets(most, [reads, writes, others], within(time), mask) } {
+        Some(ready) => ready,
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { (real().pselect)(most, reads, writes, others, time, mask) },
+    }
+}
+
+/// Waits as pselect(2) does; none: its own call is right.
+///
+/// # Safety
+/// Each set is null or has `most` bits.
+unsafe fn watch_sets(
+    most: c_int,
+    sets: [*mut fd_set; 3],
+    until: Option<Instant>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    const EVENTS: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
+    if !table::has_carried() {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let is_in = |set: *mut fd_set, fd| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
+    let events = |fd| (0..3).filter(|&at| is_in(sets[at], fd)).map(|at| EVENTS[at]).sum::<i16>();
+    let all = (0..most).map(|fd| pollfd { fd, events: events(fd), revents: 0 });
+    let mut polls: Vec<pollfd> = all.filter(|one| one.events != 0).collect();
+    if !polls.iter().any(|one| is_carried(one.fd)) {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let ready = unsafe { watch(polls.as_mut_ptr(), polls.len() as nfds_t, until, mask)? };
+    if ready < 0 {
+        return Some(ready);
+    }
+    if polls.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+        return Some(fail(libc::EBADF));
+    }
+    let mut count = 0;
+    for one in polls {
+        let is_over = one.revents & (POLLHUP | libc::POLLERR) != 0;
+        for (at, set) in sets.into_iter().enumerate() {
+            if one.events & EVENTS[at] == 0 {
+                continue;
+            }
+            if one.revents & EVENTS[at] != 0 || is_over && at < 2 {
+                count += 1;
+            } else {
+                // SAFETY: it was in the set, so the set is there and long enough.
+                unsafe { libc::FD_CLR(one.fd, set) };
+            }
+        }
+    }
+    Some(count)
+}
+
+/// epoll_wait(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    milliseconds: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    match unsafe { watch_instance(instance, events, room, within_milliseconds(milliseconds), ptr::null()) } {
+        Some(ready) => ready,
+        // SAFETY: as above.
+        None => unsafe { (real().epoll_wait)(instance, events, room, milliseconds) },
+    }
+}
+
+/// epoll_pwait(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    milliseconds: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    match unsafe { watch_instance(instance, events, room, within_milliseconds(milliseconds), mask) } {
+        Some(ready) => ready,
+        // SAFETY: as above.
+        None => unsafe { (real().epoll_pwait)(instance, events, room, milliseconds, mask) },
+    }
+}
+
+/// epoll_pwait2(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    match unsafe { watch_instance(instance, events, room, within(time), mask) } {
+        Some(ready) => ready,
+        // SAFETY: as above; the size of the kernel's set of signals is 8 bytes.
+        None => unsafe { libc::syscall(libc::SYS_epoll_pwait2, instance, events, room, time, mask, 8_usize) as c_int },
+    }
+}
+
+/// Waits as epoll_pwait(2) does; none: its own call is right.
+///
+/// # Safety
+/// `events` has room for `room`, or the kernel's call answers for it.
+unsafe fn watch_instance(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    until: Option<Instant>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    if !table::has_carried() {
+        return None;
+    }
+    let mut polls = [pollfd { fd: instance, events: POLLIN, revents: 0 }];
+    wait(&mut polls, until, mask, |_, locked| {
+        if let Some(direct) = locked.direct() {
+            direct.pass_unread();
+        }
+        // SAFETY: by the caller.
+        unsafe { (real().epoll_wait)(instance, events, room, 0) }
+    })
+}
+
+/// When a time in milliseconds is over; none: never.
+fn within_milliseconds(time: c_int) -> Option<Instant> {
+    Some(Instant::now() + Duration::from_millis(u64::try_from(time).ok()?))
+}
+
+/// The same of a time; null: never.
+///
+/// # Safety
+/// `time` is null or points to one.
+unsafe fn within(time: *const timespec) -> Option<Instant> {
+    // SAFETY: by the caller.
+    let time = unsafe { time.as_ref()? };
+    let nanos = Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0));
+    Some(Instant::now() + Duration::from_secs(time.tv_sec.try_into().unwrap_or(0)) + nanos)
+}
