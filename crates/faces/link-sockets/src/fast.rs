@@ -58,7 +58,14 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
                     return Read::Done(got as isize);
                 }
             }
-            Step::Waits if is_impatient(fd, flags) => return done(got, EAGAIN),
+            Step::Waits if is_impatient(fd, flags) => {
+                // Something may have come while the kernel was asked.
+                locked.turn(Some(id));
+                if !locked.direct().is_some_and(|direct| direct.has_something(id)) {
+                    return done(got, EAGAIN);
+                }
+            }
+            Step::Waits if locked.spin(id) => {}
             Step::Waits => {
                 let until = *until.get_or_insert_with(|| patience(fd, SO_RCVTIMEO));
                 match locked.sleep(id, fd, true, until) {

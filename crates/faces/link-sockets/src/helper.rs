@@ -17,7 +17,7 @@ use crate::{
     table::{self, What},
 };
 
-/// Calls of the program that came within this time take what comes themselves.
+/// While calls of the program come within this time, they take what comes themselves.
 const TICK: Duration = Duration::from_millis(1);
 /// A call that has slept for so long needs nobody beside it.
 const LONG: Duration = Duration::from_millis(20);
@@ -38,10 +38,11 @@ pub(crate) fn start() -> io::Result<()> {
 
 fn run() {
     state::stay_out();
+    let mut turns = 0;
     loop {
         let (descriptors, time) = {
             let mut state = state::lock();
-            let Some(looked) = look(&mut state) else { return };
+            let Some(looked) = look(&mut state, &mut turns) else { return };
             looked
         };
         sleep(descriptors, time);
@@ -49,10 +50,10 @@ fn run() {
 }
 
 /// Does what there is to do; the descriptors to wait for, and how long. None: the process carries nothing any more.
-fn look(state: &mut State) -> Option<([c_int; 3], Option<Duration>)> {
+fn look(state: &mut State, turns: &mut u64) -> Option<([c_int; 3], Option<Duration>)> {
     let now = Instant::now();
     let (is_watched, since) = (state.watchers > 0, state.since);
-    let is_called = state.last.is_some_and(|last| now.duration_since(last) < TICK);
+    let is_called = std::mem::replace(turns, state.turns) != state.turns;
     let direct = state.direct()?;
     direct.on_pairs();
     direct.join_all();

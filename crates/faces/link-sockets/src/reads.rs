@@ -153,7 +153,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     }
     // SAFETY: the caller's message, which recvmsg(2) reads and writes too.
     unsafe {
-        let (to, count) = ((*message).msg_iov, (*message).msg_iovlen as usize);
+        let (to, count) = ((*message).msg_iov, (*message).msg_iovlen);
         let mut is_kernels = false;
         let read = many(fd, to, count, flags, || {
             is_kernels = true;

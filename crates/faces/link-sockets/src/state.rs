@@ -25,6 +25,12 @@ use crate::{
 const AFTER: u32 = 16;
 /// The number of calls, instead of [`AFTER`]; 0: the broker carries all.
 const AFTER_NAME: &str = "EVENKEEL_LINK_AFTER";
+/// A call that waits looks for so long before it sleeps, where that has paid: what going to sleep and waking up costs.
+const SPIN: Duration = Duration::from_micros(20);
+/// The time in microseconds, instead of [`SPIN`].
+const SPIN_NAME: &str = "EVENKEEL_LINK_SPIN";
+/// Looks between two looks at the clock.
+const SPINS: u32 = 4;
 /// A program that accepted a connection asks at every power of two of this, and at every so many calls, whether the other one offers it.
 const ASKS: u32 = 1024;
 
@@ -55,7 +61,8 @@ static STATE: Mutex<State> = Mutex::new(State {
     is_refused: false,
     watchers: 0,
     since: None,
-    last: None,
+    turns: 0,
+    spins: Spins::NEW,
     has_turned: false,
     pid: 0,
 });
@@ -75,12 +82,40 @@ pub(crate) struct State {
     pub(crate) watchers: u32,
     /// When the first of them went to sleep.
     pub(crate) since: Option<Instant>,
-    /// The last time that a call of the program took what came.
-    pub(crate) last: Option<Instant>,
+    /// Calls of the program that took what came.
+    pub(crate) turns: u64,
+    /// A call that found nothing lately looked on for a while, and something came.
+    spins: Spins,
     /// Frames were taken since they were last made to wake who sleeps.
     has_turned: bool,
     /// The process that has it: a child of vfork(2) sees the memory of its parent.
     pid: u32,
+}
+
+/// Whether calls that wait look for a while before they sleep: as long as that has paid lately.
+#[derive(Debug, Clone, Copy)]
+struct Spins {
+    /// So many have not paid since the last that did.
+    vain: u32,
+    /// Sleeps to come before the next one is tried.
+    rest: u32,
+}
+
+impl Spins {
+    const NEW: Self = Self { vain: 0, rest: 0 };
+    /// Sleeps between two tries at the most.
+    const REST: u32 = 256;
+
+    /// May the next one look for a while?
+    fn may(&mut self) -> bool {
+        self.rest = self.rest.saturating_sub(1);
+        self.rest == 0
+    }
+
+    fn paid(&mut self, did: bool) {
+        self.vain = if did { 0 } else { (self.vain + 1).min(16) };
+        self.rest = if did { 0 } else { (1 << self.vain).min(Self::REST) };
+    }
 }
 
 /// Why a sleep ended.
@@ -136,6 +171,32 @@ impl Locked {
     /// Forgets all that is carried here: another process does. Nothing of it is undone.
     pub(crate) fn forget(&mut self) {
         self.state().forget();
+    }
+
+    /// Looks on for a while, before a call sleeps, where that has paid lately. True: something came.
+    pub(crate) fn spin(&mut self, id: Id) -> bool {
+        let time = spin_time();
+        if time.is_zero() || self.state().watchers > 0 || !self.state().spins.may() {
+            return false;
+        }
+        let began = Instant::now();
+        let mut came = false;
+        while !came && began.elapsed() < time {
+            for _ in 0..SPINS {
+                // Other threads may want it.
+                self.unlock();
+                std::hint::spin_loop();
+                BUSY.set(true);
+                self.guard = Some(lock());
+                self.turn(Some(id));
+                came = self.direct().is_none_or(|direct| direct.has_something(id));
+                if came {
+                    break;
+                }
+            }
+        }
+        self.state().spins.paid(came);
+        came
     }
 
     /// Sleeps for a connection until there may be something to read (`reads`) or room to write, or one of `others` is ready.
@@ -321,7 +382,8 @@ impl State {
     fn turn(&mut self, but: Option<Id>) {
         if let Some(direct) = &mut self.direct {
             direct.turn(but);
-            (self.last, self.has_turned) = (Some(Instant::now()), true);
+            self.turns += 1;
+            self.has_turned = true;
         }
     }
 
@@ -363,7 +425,7 @@ impl State {
         }
         std::mem::forget(direct);
         set_mode(Mode::None);
-        (self.watchers, self.since, self.last, self.pid) = (0, None, None, 0);
+        (self.watchers, self.since, self.pid) = (0, None, 0);
     }
 }
 
@@ -394,12 +456,21 @@ fn after() -> Option<u32> {
     (after > 0).then_some(after)
 }
 
+/// How long a call that waits looks before it sleeps.
+fn spin_time() -> Duration {
+    static TIME: OnceLock<Duration> = OnceLock::new();
+    *TIME.get_or_init(|| {
+        let micros = std::env::var(SPIN_NAME).ok().and_then(|text| text.parse().ok());
+        micros.map_or(SPIN, Duration::from_micros)
+    })
+}
+
 fn counted(fd: c_int, is_accepted: bool, calls: u32) {
     let Some(after) = after() else { return table::set(fd, What::Other) };
     table::set(fd, What::Brokered { is_accepted, calls });
     let is_time = match is_accepted {
         false => calls == after,
-        true => calls >= after && (calls.is_power_of_two() || calls % ASKS == 0),
+        true => calls >= after && (calls.is_power_of_two() || calls.is_multiple_of(ASKS)),
     };
     if !is_time {
         return;

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn sendto(
     to: *const sockaddr,
     len: socklen_t,
 ) -> isize {
-    let is_end = !to.is_null() && address::names(fd).is_some();
+    let is_end = !to.is_null() && (fast::is_known(fd) || address::names(fd).is_some());
     let (to, len) = if is_end { (ptr::null(), 0) } else { (to, len) };
     // SAFETY: the caller's arguments, as they came or without the address.
     unsafe { one(fd, what, bytes, flags, || (real().sendto)(fd, what, bytes, flags, to, len)) }
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     unsafe {
         let mut one = *message;
         if one.msg_controllen == 0
-            && let Some(written) = many(fd, one.msg_iov, one.msg_iovlen as usize, flags)
+            && let Some(written) = many(fd, one.msg_iov, one.msg_iovlen, flags)
         {
             return written;
         }

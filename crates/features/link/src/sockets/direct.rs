@@ -295,6 +295,11 @@ impl Direct {
         }
     }
 
+    /// Something came for it since the last read.
+    pub fn has_something(&self, id: Id) -> bool {
+        self.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
+    }
+
     /// Reads for the program by its descriptor `fd`.
     pub fn read(&mut self, id: Id, fd: RawFd, to: &mut [u8]) -> Step {
         let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };

@@ -306,7 +306,7 @@ impl Sockets {
             | Question::Delivered
             | Question::Moved
             | Question::Returned
-            | Question::Did(_) => self.on_direct(&talk, &tcp, fds.pop(), question),
+            | Question::Did(_) => self.on_direct(&talk, &tcp, fds.pop(), &question),
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };

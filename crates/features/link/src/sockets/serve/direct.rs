@@ -77,7 +77,7 @@ impl Direct {
 
 impl Sockets {
     /// A program asks of a connection that it carries itself, or would.
-    pub(super) fn on_direct(&mut self, talk: &Talk, fd: &OwnedFd, life: Option<OwnedFd>, question: Question) {
+    pub(super) fn on_direct(&mut self, talk: &Talk, fd: &OwnedFd, life: Option<OwnedFd>, question: &Question) {
         let reply = self.answer(fd, life, question);
         let (reply, end) = reply.unwrap_or((Reply::Tcp, None));
         // It may have gone.
@@ -85,9 +85,9 @@ impl Sockets {
     }
 
     /// None: there is no such connection.
-    fn answer(&mut self, fd: &OwnedFd, life: Option<OwnedFd>, question: Question) -> Option<(Reply, Option<OwnedFd>)> {
+    fn answer(&mut self, fd: &OwnedFd, life: Option<OwnedFd>, question: &Question) -> Option<(Reply, Option<OwnedFd>)> {
         let id = *self.ends.get(&fstat(fd).ok()?.st_ino)?;
-        if let (Question::Take, Some(Stage::Open { flow, .. })) = (&question, self.all.get(&id))
+        if let (Question::Take, Some(Stage::Open { flow, .. })) = (question, self.all.get(&id))
             && flow.is_taken()
         {
             // By another process that has it, too.
@@ -108,8 +108,7 @@ impl Sockets {
         }
         self.busy.insert(id);
         let stage = self.all.get_mut(&id)?;
-        if let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }, Question::Did(did)) =
-            (&mut *stage, &question)
+        if let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }, Question::Did(did)) = (&mut *stage, question)
         {
             direct.did = *did;
             return Some((Reply::Done, None));
@@ -124,16 +123,20 @@ impl Sockets {
         let reply = match question {
             Question::Offer(offer) => {
                 let (stream, from, to) = (flow.stream, who.local, who.peer);
-                self.pass_on(stream, &Head { from, to, offer: Some(offer) })?;
+                self.pass_on(stream, &Head { from, to, offer: Some(*offer) })?;
                 Reply::Done
             }
             Question::IsOffered => {
                 Reply::Offered { node: self.engine.peer_of(flow.stream)?.to_string(), offer: direct.offered? }
             }
-            Question::Take => return Some((Reply::Taken { sent: flow.take() }, Some(flow.end.try_clone().ok()?))),
+            Question::Take => {
+                let end = flow.end.try_clone().ok()?;
+                return Some((Reply::Taken { sent: flow.take() }, Some(end)));
+            }
             Question::Delivered => Reply::Delivered(flow.delivered()),
             Question::Returned => {
                 flow.give_back();
+                direct.owner = None;
                 Reply::Done
             }
             Question::Moved => {
