@@ -111,6 +111,10 @@ impl Flow {
     /// Takes again what the program sends: no other way has been used.
     pub(super) fn give_back(&mut self) {
         (self.is_taken, self.is_readable) = (self.is_moved, true);
+        if self.is_shut {
+            // The other node had ended meanwhile.
+            let _ = shutdown(self.end.as_raw_fd(), Shutdown::Write);
+        }
     }
 
     /// Is it taken?

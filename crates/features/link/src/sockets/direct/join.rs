@@ -230,7 +230,7 @@ impl Direct {
         if let (Some(flow), false, None) = (&joins.flow, joins.asks, joins.before) {
             // The other one has not taken it, so nothing came or went but by the brokers.
             let returned = self.asker.about(&[flow.end.as_raw_fd()], &Question::Returned);
-            if returned.is_ok() {
+            if matches!(returned, Ok((Reply::Done, _))) {
                 if one.is_orphan {
                     self.all.remove(&id);
                 }

@@ -113,12 +113,21 @@ impl Sockets {
             direct.did = *did;
             return Some((Reply::Done, None));
         }
-        let Stage::Open { flow, who, direct, .. } = stage else {
-            // All that came by the brokers has been delivered.
-            return match question {
-                Question::Delivered => Some((Reply::Delivered(u64::MAX), None)),
-                _ => None,
-            };
+        let (flow, who, direct) = match stage {
+            Stage::Open { flow, who, direct, .. } => (flow, who, direct),
+            // Both ways of the brokers had ended by then, so all that came is delivered.
+            Stage::Direct { end, direct, .. } => {
+                return match question {
+                    Question::Delivered => Some((Reply::Delivered(u64::MAX), None)),
+                    Question::Returned => {
+                        let _ = shutdown(end.as_raw_fd(), Shutdown::Write);
+                        direct.is_gone = true;
+                        Some((Reply::Done, None))
+                    }
+                    _ => None,
+                };
+            }
+            _ => return None,
         };
         let reply = match question {
             Question::Offer(offer) => {
