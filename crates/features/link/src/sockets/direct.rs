@@ -390,13 +390,24 @@ impl Direct {
         for event in &events[..count] {
             let (id, what) = (event.data() as Id, event.events());
             let Some(one) = self.all.get_mut(&id) else { continue };
-            let Stage::Open { flow, .. } = &mut one.stage else { continue };
+            let (flow, is_open) = match &mut one.stage {
+                Stage::Open { flow, .. } => (flow, true),
+                Stage::Joins(joins) => match &mut joins.flow {
+                    Some(flow) => (flow, false),
+                    None => continue,
+                },
+                Stage::Over => continue,
+            };
             flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
             let was_full = !flow.is_writable;
             flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
             if what.contains(EpollFlags::EPOLLHUP) {
                 flow.gone.get_or_insert_with(Instant::now);
                 one.is_orphan = true;
+            }
+            if !is_open {
+                self.join(id);
+                continue;
             }
             if was_full || one.is_orphan {
                 self.pass(id);

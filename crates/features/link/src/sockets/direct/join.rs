@@ -191,6 +191,8 @@ impl Direct {
         let (Some(flow), Some(before)) = (&mut joins.flow, joins.before) else {
             return (joins.since.elapsed() < PATIENCE).then_some(false);
         };
+        // The other one has taken it, too. What the program writes goes on, or it might never come to read what the broker delivers.
+        flow.collect(&mut self.engine, &mut self.piece).ok()?;
         if joins.looked.elapsed() < LOOK {
             return Some(false);
         }
