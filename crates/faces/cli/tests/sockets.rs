@@ -1,93 +1,16 @@
 //! Programs that know nothing of link, under `evenkeel link run`: their TCP connections between two nodes, and what goes wrong.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::{fs, process::Command};
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
-use testbed::{Bed, End, Running, ended, json, refused, said, wait};
+use testbed::{Bed, ended, json, refused, said, wait};
 
-const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
-const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/programs.py");
+#[path = "sockets/carried.rs"]
+mod carried;
+#[path = "sockets/cluster.rs"]
+mod cluster;
 
-/// The cluster, the node that connects and the one that listens.
-const PREFIX: &str = "10.77.0.0/24";
-const OWN: &str = "10.77.0.1";
-const PEER: &str = "10.77.0.2";
-
-/// Two nodes with brokers of one cluster.
-struct Cluster<'a> {
-    bed: &'a Bed,
-    ends: &'a [End; 2],
-    brokers: [Option<Running>; 2],
-}
-
-impl<'a> Cluster<'a> {
-    fn start(bed: &'a Bed, ends: &'a [End; 2]) -> Self {
-        // Cargo builds it with the workspace, and not with this crate alone.
-        let library = Path::new(EVENKEEL).with_file_name("libevenkeel_sockets.so");
-        assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
-        ends[0].address(&format!("{OWN}/24"));
-        ends[1].address(&format!("{PEER}/24"));
-        let mut cluster = Self { bed, ends, brokers: [None, None] };
-        cluster.serve(0);
-        cluster.serve(1);
-        for (from, name) in [(0, "right"), (1, "left")] {
-            wait("the nodes see each other", || cluster.status(from)["nodes"][0]["name"] == name);
-        }
-        cluster
-    }
-
-    fn serve(&mut self, at: usize) {
-        let (end, name) = (&self.ends[at], ["left", "right"][at]);
-        let mut command = Command::new(EVENKEEL);
-        command.args(["link", "serve", end.interface(), "--name", name, "--cluster", PREFIX]);
-        let log = self.log(name);
-        self.brokers[at] = Some(end.run(|| Running::logged(&mut command, &log)));
-        wait("the broker serves", || self.link(at, &["status"]).status.success());
-    }
-
-    fn log(&self, of: &str) -> PathBuf {
-        self.bed.path(&format!("{of}.log"))
-    }
-
-    fn link(&self, at: usize, args: &[&str]) -> Output {
-        self.ends[at].run(|| Command::new(EVENKEEL).arg("link").args(args).output().unwrap())
-    }
-
-    fn status(&self, at: usize) -> Value {
-        json(&self.link(at, &["status", "--json"]))
-    }
-
-    /// Starts a program under `link run`.
-    fn run(&self, at: usize, words: &[&str], log: &str) -> Running {
-        let mut command = Command::new(EVENKEEL);
-        command.args(["link", "run", "--"]).args(words);
-        self.spoken(at, &mut command, log)
-    }
-
-    /// Starts a program whose output and errors go to a log.
-    fn spoken(&self, at: usize, command: &mut Command, log: &str) -> Running {
-        let file = fs::File::create(self.log(log)).unwrap();
-        command.stdout(file.try_clone().unwrap()).stderr(file);
-        self.ends[at].run(|| Running::start(command))
-    }
-
-    /// Runs one to its end.
-    fn result(&self, at: usize, words: &[&str]) -> Output {
-        self.ends[at].run(|| Command::new(EVENKEEL).args(["link", "run", "--"]).args(words).output().unwrap())
-    }
-
-    /// The server of the script, once it listens.
-    fn server(&self, address: &str, log: &str) -> Running {
-        let server = self.run(1, &["python3", "-u", PROGRAMS, "serve", address], log);
-        wait("the server listens", || fs::read_to_string(self.log(log)).is_ok_and(|text| text.contains("ready")));
-        server
-    }
-}
+use cluster::{Cluster, EVENKEEL, OWN, PEER, PROGRAMS};
 
 #[test]
 fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {

@@ -104,7 +104,7 @@ extern "C" fn leave_behind() {
         return;
     }
     let Some(mut locked) = Locked::take() else { return };
-    if !locked.is_own() || locked.direct().is_none_or(|direct| !direct.has_any()) {
+    if !locked.is_own() || locked.direct().is_none_or(|direct| !direct.has_any() && direct.is_quiet()) {
         return;
     }
     // SAFETY: this thread holds the lock, so that the functions of this library at a fork do nothing; the child calls what a child may.

@@ -217,6 +217,9 @@ impl Locked {
         };
         if let Some(direct) = self.direct() {
             direct.sleeps(id, false);
+            if others[0].revents != 0 {
+                direct.has_passed(id);
+            }
         }
         woke
     }
@@ -316,6 +319,7 @@ fn doze(
         // SAFETY: errno is this thread's own.
         return Err(unsafe { *libc::__errno_location() });
     }
+    others.copy_from_slice(&all[1..]);
     Ok(ready)
 }
 

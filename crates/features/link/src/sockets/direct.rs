@@ -295,6 +295,13 @@ impl Direct {
         }
     }
 
+    /// Its descriptor has something to say.
+    pub fn has_passed(&mut self, id: Id) {
+        if let Some(One { stage: Stage::Open { has_passed, .. }, .. }) = self.all.get_mut(&id) {
+            *has_passed = true;
+        }
+    }
+
     /// Something came for it since the last read.
     pub fn has_something(&self, id: Id) -> bool {
         self.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
@@ -313,7 +320,9 @@ impl Direct {
         if *has_passed {
             match recv(fd, to, MsgFlags::MSG_DONTWAIT) {
                 Err(Errno::EAGAIN) => *has_passed = false,
-                Ok(0) => return Step::Done(0),
+                Ok(0) if flow.is_shut() => return Step::Done(0),
+                // The broker ended it: it says why.
+                Ok(0) => return Step::Kernel,
                 Ok(read) => return Step::Done(read),
                 // The descriptor is another one by now.
                 Err(_) => return Step::Kernel,

@@ -117,6 +117,11 @@ impl Flow {
         }
     }
 
+    /// Was the program told that nothing follows?
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_shut
+    }
+
     /// Is it taken?
     pub(super) fn is_taken(&self) -> bool {
         self.is_taken

@@ -30,9 +30,18 @@ pub(super) struct Head {
     pub(super) from: SocketAddr,
     /// The address that it connects to.
     pub(super) to: SocketAddr,
-    /// The connection is there, and the program that connected would carry it itself.
+    /// The connection is there, and this is told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) offer: Option<Offer>,
+    pub(super) about: Option<About>,
+}
+
+/// What a broker tells the other one of a connection that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum About {
+    /// The program that connected would carry it itself.
+    Offer(Offer),
+    /// The program that carried it itself has ended without closing it.
+    Broke,
 }
 
 /// What the other one answers.

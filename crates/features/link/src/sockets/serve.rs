@@ -234,10 +234,7 @@ impl Sockets {
                 }
                 self.busy.insert(id);
             }
-            Some(Stage::Direct { direct, .. }) => {
-                direct.is_gone |= what.contains(EpollFlags::EPOLLHUP);
-                self.busy.insert(id);
-            }
+            Some(Stage::Direct { .. }) => drop(self.busy.insert(id)),
             _ => {}
         }
     }
@@ -352,7 +349,8 @@ impl Sockets {
             return self.abort(flow.stream);
         }
         self.busy.insert(id);
-        let direct = Direct::new([Some(inode), fstat(&flow.end).ok().map(|of| of.st_ino)]);
+        let inodes = [Some(inode), fstat(&flow.end).ok().map(|of| of.st_ino)];
+        let direct = Direct::new(inodes, self.engine.peer_of(flow.stream));
         self.ends.extend(direct.inodes.iter().flatten().map(|&inode| (inode, id)));
         let flow = Box::new(flow);
         self.all.insert(id, Stage::Open { flow, who, direct, holds });

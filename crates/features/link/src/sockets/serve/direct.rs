@@ -27,7 +27,7 @@ use crate::{
     claim::Talk,
     sockets::{
         ask::{Did, Offer, Question, Reply},
-        questions::{Head, line},
+        questions::{About, Head, line},
     },
 };
 
@@ -36,8 +36,10 @@ use crate::{
 pub(super) struct Direct {
     /// Of both descriptors of the pair, the program's first.
     pub(super) inodes: [Option<u64>; 2],
-    /// Nobody holds the program's end any more.
+    /// It has ended.
     pub(super) is_gone: bool,
+    /// The node of the other end.
+    node: Option<Mac>,
     /// Where the other end's program takes it.
     offered: Option<Offer>,
     /// A pipe whose other end those have who carry it.
@@ -46,8 +48,8 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(inodes: [Option<u64>; 2]) -> Self {
-        Self { inodes, is_gone: false, offered: None, owner: None, did: Did::default() }
+    pub(super) fn new(inodes: [Option<u64>; 2], node: Option<Mac>) -> Self {
+        Self { inodes, is_gone: false, node, offered: None, owner: None, did: Did::default() }
     }
 
     /// Those who carried it have ended.
@@ -131,13 +133,11 @@ impl Sockets {
         };
         let reply = match question {
             Question::Offer(offer) => {
-                let (stream, from, to) = (flow.stream, who.local, who.peer);
-                self.pass_on(stream, &Head { from, to, offer: Some(*offer) })?;
+                let (node, names) = (direct.node?, (who.local, who.peer));
+                self.tell(node, names, About::Offer(*offer))?;
                 Reply::Done
             }
-            Question::IsOffered => {
-                Reply::Offered { node: self.engine.peer_of(flow.stream)?.to_string(), offer: direct.offered? }
-            }
+            Question::IsOffered => Reply::Offered { node: direct.node?.to_string(), offer: direct.offered? },
             Question::Take => {
                 let end = flow.end.try_clone().ok()?;
                 return Some((Reply::Taken { sent: flow.take() }, Some(end)));
@@ -157,12 +157,13 @@ impl Sockets {
         Some((reply, None))
     }
 
-    /// Tells the other node's broker of an offer, by a stream that has nothing but its first line.
-    fn pass_on(&mut self, beside: transport::Handle, head: &Head) -> Option<()> {
-        let stream = self.engine.connect(self.engine.peer_of(beside)?, PORT, true).ok()?;
+    /// Tells the other node's broker something of a connection, by a stream that has nothing but its first line.
+    fn tell(&mut self, node: Mac, (from, to): (SocketAddr, SocketAddr), about: About) -> Option<()> {
+        let stream = self.engine.connect(node, PORT, true).ok()?;
         let id = self.draw();
         self.streams.insert(stream, id);
-        self.all.insert(id, Stage::Tells { stream, line: line(head) });
+        let head = Head { from, to, about: Some(about) };
+        self.all.insert(id, Stage::Tells { stream, line: line(&head) });
         self.busy.insert(id);
         Some(())
     }
@@ -182,15 +183,28 @@ impl Sockets {
         None
     }
 
-    /// The program at the other end of `names`, on `node`, would carry the connection itself.
-    pub(super) fn on_direct_offer(&mut self, names: (SocketAddr, SocketAddr), node: Mac, offer: Offer) {
-        for stage in self.all.values_mut() {
-            if let Stage::Open { flow, who, direct, .. } = stage
-                && (who.local, who.peer) == names
-                && self.engine.peer_of(flow.stream) == Some(node)
-            {
-                direct.offered = Some(offer);
+    /// The broker of `node` tells something of the connection that has these addresses here.
+    pub(super) fn on_told(&mut self, names: (SocketAddr, SocketAddr), node: Mac, about: About) {
+        let mut broke = None;
+        for (&id, stage) in &mut self.all {
+            let (Stage::Open { who, direct, .. } | Stage::Direct { who, direct, .. }) = stage else { continue };
+            if (who.local, who.peer) != names || direct.node != Some(node) {
+                continue;
             }
+            match (about, stage) {
+                (About::Offer(offer), Stage::Open { direct, .. }) => direct.offered = Some(offer),
+                (About::Broke, Stage::Direct { end, names, direct, .. }) => {
+                    // Its program, which has the same descriptor, hears of it by that.
+                    let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
+                    direct.is_gone = true;
+                    broke = Some((id, *names));
+                }
+                _ => {}
+            }
+        }
+        if let Some((id, names)) = broke {
+            self.busy.insert(id);
+            self.on_broken(names, &LinkError::Ended(Reason::Aborted));
         }
     }
 
@@ -208,8 +222,16 @@ impl Sockets {
         }
         if direct.has_lost_owner() {
             self.on_broken(names, &LinkError::Ended(Reason::Aborted));
+            if let Some(node) = direct.node {
+                self.tell(node, (who.local, who.peer), About::Broke);
+            }
             // Others may hold the program's end.
             let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
+            return None;
+        }
+        // Closed by all who had it. Who is killed closes it, too, so this comes last.
+        let mut waits = [PollFd::new(end.as_fd(), PollFlags::empty())];
+        if poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
             return None;
         }
         Some(Stage::Direct { end, names, who, direct, holds })

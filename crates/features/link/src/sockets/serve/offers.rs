@@ -61,8 +61,8 @@ impl Sockets {
             return None;
         };
         let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is none".to_owned());
-        if let Ok(Head { from, to, offer: Some(offer) }) = offered {
-            self.on_direct_offer((to, from), node, offer);
+        if let Ok(Head { from, to, about: Some(about) }) = offered {
+            self.on_told((to, from), node, about);
             let _ = self.engine.close(stream);
             return None;
         }

@@ -89,7 +89,7 @@ impl Sockets {
                 );
             };
             // The first bytes of a stream always find room.
-            let _ = self.engine.write(stream, &line(&Head { from, to: wish.to, offer: None }));
+            let _ = self.engine.write(stream, &line(&Head { from, to: wish.to, about: None }));
             return Wish::Waits;
         }
         if !self.read_line(stream, &mut wish.bytes) {

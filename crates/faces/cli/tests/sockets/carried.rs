@@ -1,0 +1,158 @@
+//! Connections that the programs carry themselves, past the brokers.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use testbed::{Bed, Running, ended, said, wait};
+
+use crate::cluster::{Cluster, OWN, PEER, PROGRAMS};
+
+const ECHOES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/echoes.py");
+
+/// Answers each line, and says at the end how many bytes came.
+const SERVER: &str = "
+import socket, sys
+listener = socket.create_server((sys.argv[1], 7500))
+print('ready', flush=True)
+while True:
+    connection, _ = listener.accept()
+    came = 0
+    try:
+        while data := connection.recv(65536):
+            came += len(data)
+            if data.endswith(b'\\n') and len(data) < 100:
+                connection.sendall(data)
+        print('end', came, flush=True)
+    except OSError as error:
+        print(type(error).__name__, came, flush=True)
+    connection.close()
+";
+
+/// What a client begins with: as many lines as it takes until the program carries the connection.
+const CLIENT: &str = "
+import os, socket, sys, time
+connection = socket.create_connection((sys.argv[1], 7500))
+def line(text):
+    connection.sendall(text + b'\\n')
+    assert connection.recv(100) == text + b'\\n'
+for number in range(400):
+    line(b'%d' % number)
+    if number % 20 == 0: time.sleep(0.002)
+print('carried', flush=True)
+";
+
+/// Bytes of those lines: 400 numbers, each with the end of its line.
+const LINES_BYTES: usize = 10 * 2 + 90 * 3 + 300 * 4;
+
+/// The server, once it listens.
+fn server(cluster: &Cluster<'_>, at: usize) -> Running {
+    let server = cluster.run(at, &["python3", "-u", "-c", SERVER, [OWN, PEER][at]], "lines");
+    wait("the server listens", || log(cluster, "lines").contains("ready"));
+    server
+}
+
+fn log(cluster: &Cluster<'_>, of: &str) -> String {
+    fs::read_to_string(cluster.log(of)).unwrap_or_default()
+}
+
+/// Starts a client that does `then` after the program carries its connection.
+fn client(cluster: &Cluster<'_>, then: &str, name: &str) -> Running {
+    let client = cluster.run(0, &["python3", "-u", "-c", &format!("{CLIENT}{then}"), PEER], name);
+    wait("the client has said its lines", || log(cluster, name).contains("carried"));
+    client
+}
+
+fn carrier(cluster: &Cluster<'_>, at: usize) -> String {
+    cluster.status(at)["connections"][0]["carried"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn programs_that_carry_their_connections_use_sockets_in_every_way() {
+    let Some((bed, ends)) = Bed::pair("lkcar") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    cluster.after = Some(1);
+    let _server = cluster.server("0.0.0.0", "server");
+    let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
+    assert!(used.status.success(), "{}{}", said(&used), log(&cluster, "server"));
+}
+
+#[test]
+fn what_was_sent_comes_back_whenever_a_connection_is_taken_over() {
+    let Some((bed, ends)) = Bed::pair("lksum") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    for after in [1, 2, 16] {
+        cluster.after = Some(after);
+        let name = format!("echoes{after}");
+        let server = cluster.run(1, &["python3", "-u", ECHOES, "serve", PEER], &name);
+        wait("the server listens", || log(&cluster, &name).contains("ready"));
+        for seed in 0..4 {
+            let used = cluster.result(0, &["python3", ECHOES, "use", PEER, &seed.to_string()]);
+            assert!(used.status.success(), "after {after}: {}{}", said(&used), log(&cluster, &name));
+        }
+        server.stop(Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn a_connection_goes_on_without_the_brokers_that_brought_the_programs_together() {
+    let Some((bed, ends)) = Bed::pair("lkalone") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster, 1);
+    let then = "
+while not os.path.exists(sys.argv[0] + 'x'):
+    line(b'more')
+    time.sleep(0.01)
+    print('.', end='', flush=True)
+";
+    let _client = client(&cluster, then, "client");
+    wait("both programs carry it", || [0, 1].into_iter().all(|at| carrier(&cluster, at) == "the program"));
+    let one = || cluster.status(0)["connections"][0]["sent_bytes"].as_u64().unwrap_or(0);
+    let before = one();
+    wait("status goes on counting", || one() > before);
+    for at in [0, 1] {
+        cluster.brokers[at].take().unwrap().stop(Signal::SIGKILL);
+    }
+    let before = log(&cluster, "client").len();
+    wait("lines go on", || log(&cluster, "client").len() > before + 50);
+}
+
+#[test]
+fn a_program_that_ends_leaves_nothing_unsaid_and_one_that_is_killed_is_noticed() {
+    let Some((bed, ends)) = Bed::pair("lkend") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster, 1);
+    let last = |count: usize, after: &str| {
+        let is_there = |text: String| text.ends_with('\n') && text.lines().count() == count;
+        wait(&format!("the server has seen the end after {after}"), || is_there(log(&cluster, "lines")));
+        log(&cluster, "lines").lines().last().unwrap_or_default().to_owned()
+    };
+    // What is on its way when a program ends, or becomes another one, arrives.
+    let much = 3_000_000;
+    let leaves = [
+        format!("connection.sendall(bytes({much}) + b'x'); os._exit(0)"),
+        format!("connection.sendall(bytes({much}) + b'x'); sys.exit(0)"),
+        format!("connection.sendall(bytes({much})); connection.close()"),
+        format!(
+            "connection.sendall(bytes({much}));os.set_inheritable(connection.fileno(), True)
+os.execvp('sh', ['sh', '-c', 'sleep 0.2; printf x >&%d' % connection.fileno()])"
+        ),
+        format!(
+            "child = os.fork()
+if child == 0:
+    connection.sendall(bytes({much}) + b'x'); os._exit(0)
+connection.close(); os.waitpid(child, 0)"
+        ),
+    ];
+    for (count, (then, more)) in leaves.into_iter().zip([1, 1, 0, 1, 1]).enumerate() {
+        let client = client(&cluster, &then, &format!("leaves{count}"));
+        assert_eq!(last(count + 2, &then), format!("end {}", LINES_BYTES + much + more), "{then}");
+        drop(client);
+    }
+    // One that is killed cannot end its connections: the other end reads an error, not an end.
+    let killed = client(&cluster, "time.sleep(100)", "killed");
+    wait("the program carries it", || carrier(&cluster, 0) == "the program");
+    killed.stop(Signal::SIGKILL);
+    assert_eq!(last(7, "a kill"), format!("ConnectionResetError {LINES_BYTES}"));
+    wait("nothing of it is left", || cluster.status(1)["connections"] == serde_json::json!([]));
+    ended(&cluster.result(0, &["true"]), 0);
+}

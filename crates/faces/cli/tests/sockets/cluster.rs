@@ -1,0 +1,96 @@
+//! Two nodes with brokers of one cluster, and programs under `evenkeel link run`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use testbed::{Bed, End, Running, json, wait};
+
+pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+pub(crate) const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/programs.py");
+
+/// The cluster, the node that connects and the one that listens.
+pub(crate) const PREFIX: &str = "10.77.0.0/24";
+pub(crate) const OWN: &str = "10.77.0.1";
+pub(crate) const PEER: &str = "10.77.0.2";
+
+/// Two nodes with brokers of one cluster.
+pub(crate) struct Cluster<'a> {
+    bed: &'a Bed,
+    ends: &'a [End; 2],
+    pub(crate) brokers: [Option<Running>; 2],
+    /// Calls after which a program takes a connection over; none: as it is.
+    pub(crate) after: Option<u32>,
+}
+
+impl<'a> Cluster<'a> {
+    pub(crate) fn start(bed: &'a Bed, ends: &'a [End; 2]) -> Self {
+        // Cargo builds it with the workspace, and not with this crate alone.
+        let library = Path::new(EVENKEEL).with_file_name("libevenkeel_sockets.so");
+        assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
+        ends[0].address(&format!("{OWN}/24"));
+        ends[1].address(&format!("{PEER}/24"));
+        let mut cluster = Self { bed, ends, brokers: [None, None], after: None };
+        cluster.serve(0);
+        cluster.serve(1);
+        for (from, name) in [(0, "right"), (1, "left")] {
+            wait("the nodes see each other", || cluster.status(from)["nodes"][0]["name"] == name);
+        }
+        cluster
+    }
+
+    pub(crate) fn serve(&mut self, at: usize) {
+        let (end, name) = (&self.ends[at], ["left", "right"][at]);
+        let mut command = Command::new(EVENKEEL);
+        command.args(["link", "serve", end.interface(), "--name", name, "--cluster", PREFIX]);
+        let log = self.log(name);
+        self.brokers[at] = Some(end.run(|| Running::logged(&mut command, &log)));
+        wait("the broker serves", || self.link(at, &["status"]).status.success());
+    }
+
+    pub(crate) fn log(&self, of: &str) -> PathBuf {
+        self.bed.path(&format!("{of}.log"))
+    }
+
+    pub(crate) fn link(&self, at: usize, args: &[&str]) -> Output {
+        self.ends[at].run(|| Command::new(EVENKEEL).arg("link").args(args).output().unwrap())
+    }
+
+    pub(crate) fn status(&self, at: usize) -> Value {
+        json(&self.link(at, &["status", "--json"]))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(EVENKEEL);
+        command.args(["link", "run", "--"]).args(words);
+        command.envs(self.after.map(|after| ("EVENKEEL_LINK_AFTER", after.to_string())));
+        command
+    }
+
+    /// Starts a program under `link run`.
+    pub(crate) fn run(&self, at: usize, words: &[&str], log: &str) -> Running {
+        self.spoken(at, &mut self.command(words), log)
+    }
+
+    /// Starts a program whose output and errors go to a log.
+    pub(crate) fn spoken(&self, at: usize, command: &mut Command, log: &str) -> Running {
+        let file = fs::File::create(self.log(log)).unwrap();
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        self.ends[at].run(|| Running::start(command))
+    }
+
+    /// Runs one to its end.
+    pub(crate) fn result(&self, at: usize, words: &[&str]) -> Output {
+        self.ends[at].run(|| self.command(words).output().unwrap())
+    }
+
+    /// The server of the script, once it listens.
+    pub(crate) fn server(&self, address: &str, log: &str) -> Running {
+        let server = self.run(1, &["python3", "-u", PROGRAMS, "serve", address], log);
+        wait("the server listens", || fs::read_to_string(self.log(log)).is_ok_and(|text| text.contains("ready")));
+        server
+    }
+}
