@@ -1,8 +1,9 @@
 //! The connections that this program carries itself, behind one lock.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     ffi::c_int,
+    mem::ManuallyDrop,
     os::fd::AsRawFd,
     process, ptr,
     sync::{
@@ -70,8 +71,8 @@ static STATE: Mutex<State> = Mutex::new(State {
 thread_local! {
     /// This thread holds the lock, or is the helper: a call that comes meanwhile, out of a signal's handler or from the library itself, is the kernel's.
     static BUSY: Cell<bool> = const { Cell::new(false) };
-    /// The lock, while this thread forks.
-    static FORKS: RefCell<Option<MutexGuard<'static, State>>> = const { RefCell::new(None) };
+    /// The lock, while this thread forks. Nothing is to be dropped, so that it can be asked at the very end of a thread, too.
+    static FORKS: Cell<Option<ManuallyDrop<MutexGuard<'static, State>>>> = const { Cell::new(None) };
 }
 
 pub(crate) struct State {
@@ -514,24 +515,22 @@ fn at_forks() {
 
 extern "C" fn before_fork() {
     if !BUSY.replace(true) {
-        FORKS.with_borrow_mut(|held| *held = Some(lock()));
+        FORKS.set(Some(ManuallyDrop::new(lock())));
     }
 }
 
 extern "C" fn after_fork() {
-    FORKS.with_borrow_mut(|held| {
-        if held.take().is_some() {
-            BUSY.set(false);
-        }
-    });
+    if let Some(held) = FORKS.take() {
+        drop(ManuallyDrop::into_inner(held));
+        BUSY.set(false);
+    }
 }
 
 extern "C" fn in_child() {
-    FORKS.with_borrow_mut(|held| {
-        if let Some(mut state) = held.take() {
-            state.forget();
-            drop(state);
-            BUSY.set(false);
-        }
-    });
+    if let Some(held) = FORKS.take() {
+        let mut state = ManuallyDrop::into_inner(held);
+        state.forget();
+        drop(state);
+        BUSY.set(false);
+    }
 }

@@ -6,6 +6,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use anyhow::anyhow;
@@ -16,12 +17,18 @@ use link::{
     supervise,
 };
 
-use crate::failure::{Failure, Outcome};
+use crate::{
+    failure::{Failure, Outcome},
+    time::time,
+};
 
 /// The library that the program is started with.
 const LIBRARY: &str = "libevenkeel_sockets.so";
 /// The variable of ld.so(8) that names it.
 const PRELOAD: &str = "LD_PRELOAD";
+/// The variables that the library reads: calls after which the program carries a connection (0: never), and microseconds that a call looks on.
+const CALLS: &str = "EVENKEEL_LINK_AFTER";
+const SPIN: &str = "EVENKEEL_LINK_SPIN";
 
 /// Run a program whose TCP connections to the cluster go over link.
 ///
@@ -31,11 +38,20 @@ const PRELOAD: &str = "LD_PRELOAD";
 ///
 /// The broker of this node must serve a cluster (`evenkeel link serve eth0 --cluster 10.0.0.0/24`), and the program at the other end must be started
 /// so, too. Other connections stay with TCP. `evenkeel link status` shows what carries each.
+///
+/// The brokers carry a connection first. Once 16 calls have come for it, the two programs carry it themselves, which is faster: where both are started
+/// through the library, and may have ports of link (root, or the broker's --group).
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// Way to reach the calls of the program.
     #[arg(long, value_name = "WAY", value_enum, default_value = "auto")]
     by: By,
+    /// Who carries a connection that calls go on coming for.
+    #[arg(long, value_name = "WHO", value_enum, default_value = "program")]
+    carry: Carry,
+    /// Time that a call which waits looks before it sleeps, as long as that pays; 0s: never [default: 20us].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    spin: Option<Duration>,
     /// Program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
@@ -50,6 +66,15 @@ enum By {
     Library,
     /// By a process that answers its system calls (seccomp): for static programs, and those in Go.
     Supervisor,
+}
+
+/// Who carries the connections of a program that is reached by the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Carry {
+    /// The program itself, where both programs can.
+    Program,
+    /// The brokers of both nodes.
+    Broker,
 }
 
 /// Becomes the program.
@@ -69,7 +94,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError>
         },
     };
     match by {
-        sockets::By::Library => Ok(start(program, arguments)),
+        sockets::By::Library => Ok(start(program, arguments, args)),
         sockets::By::Supervisor => {
             let code = supervise::run(program, arguments, &Asker::here())?;
             // What the program said is what this one says.
@@ -82,14 +107,22 @@ fn cannot(program: &OsStr, error: &std::io::Error) -> Failure {
     Failure::lacking(anyhow!("cannot run {}: {error}", Path::new(program).display()))
 }
 
-fn start(program: &OsStr, arguments: &[OsString]) -> Result<Outcome, Failure> {
+fn start(program: &OsStr, arguments: &[OsString], args: &RunArgs) -> Result<Outcome, Failure> {
     let library = library()?;
     let mut preload = library.into_os_string();
     if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
     }
-    let error = Command::new(program).args(arguments).env(PRELOAD, preload).exec();
+    let mut command = Command::new(program);
+    command.args(arguments).env(PRELOAD, preload);
+    if args.carry == Carry::Broker {
+        command.env(CALLS, "0");
+    }
+    if let Some(time) = args.spin {
+        command.env(SPIN, time.as_micros().to_string());
+    }
+    let error = command.exec();
     Err(cannot(program, &error))
 }
 
