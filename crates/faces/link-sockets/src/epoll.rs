@@ -1,4 +1,5 @@
-//! What watches a socket before it is connected: replacing the socket takes it out of the epoll instance, and it has to be put in again.
+//! What watches a socket. Before it is connected: replacing the socket takes it out of the epoll instance, and it has to be put in again. After that:
+//! what comes for a connection that is carried here is told without a way through its pair.
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +11,11 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 
 use crate::{
     calls::option,
+    fast::is_known,
     real::{Errno, real},
 };
 
-/// By socket and epoll instance, what is watched. Only stream sockets that are not connected stand here, as they alone can be replaced.
+/// By socket and epoll instance, what is watched: of stream sockets that are not connected, as they alone can be replaced, and of ends.
 static WATCHED: Mutex<BTreeMap<(c_int, c_int), (u32, u64)>> = Mutex::new(BTreeMap::new());
 
 /// epoll_ctl(2).
@@ -27,7 +29,7 @@ pub unsafe extern "C" fn epoll_ctl(instance: c_int, what: c_int, fd: c_int, even
     if done == 0 {
         let _errno = Errno::keep();
         match what {
-            EPOLL_CTL_ADD | EPOLL_CTL_MOD if !event.is_null() && may_be_connected(fd) => {
+            EPOLL_CTL_ADD | EPOLL_CTL_MOD if !event.is_null() && (is_known(fd) || may_be_connected(fd)) => {
                 // SAFETY: epoll_ctl(2) has just read it.
                 let event = unsafe { *event };
                 watched().insert((fd, instance), (event.events, event.u64));
@@ -59,12 +61,26 @@ fn may_be_connected(fd: c_int) -> bool {
     }
 }
 
+/// What an instance watches of a descriptor.
+pub(crate) fn of(fd: c_int, instance: c_int) -> Option<(u32, u64)> {
+    watched().get(&(fd, instance)).copied()
+}
+
+/// Does any instance that is known watch a descriptor?
+pub(crate) fn is_watched(fd: c_int) -> bool {
+    watched().range((fd, c_int::MIN)..=(fd, c_int::MAX)).next().is_some()
+}
+
+/// Forgets a descriptor that is closed.
+pub(crate) fn forget(fd: c_int) {
+    watched().retain(|&(other, _), _| other != fd);
+}
+
 /// Has a descriptor watched as before.
 pub(crate) fn add_again(fd: c_int) {
-    let mut watched = watched();
+    let watched = watched();
     let of_fd: Vec<_> = watched.range((fd, c_int::MIN)..=(fd, c_int::MAX)).map(|(&at, &event)| (at, event)).collect();
     for ((fd, instance), (events, u64)) in of_fd {
-        watched.remove(&(fd, instance));
         let mut event = epoll_event { events, u64 };
         // SAFETY: the event is alive. An instance that is closed by now refuses, which is as it should be.
         unsafe { (real().epoll_ctl)(instance, EPOLL_CTL_ADD, fd, &raw mut event) };

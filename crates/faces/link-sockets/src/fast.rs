@@ -65,7 +65,7 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
                     return done(got, EAGAIN);
                 }
             }
-            Step::Waits if locked.spin(id) => {}
+            Step::Waits if locked.spin(Some(id)) => {}
             Step::Waits => {
                 let until = *until.get_or_insert_with(|| patience(fd, SO_RCVTIMEO));
                 match locked.sleep(id, fd, true, until) {

@@ -17,6 +17,7 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let What::Carried(id) = table::get(fd) else {
         if table::get(fd) != What::Other {
             table::set(fd, What::Other);
+            crate::epoll::forget(fd);
         }
         return close();
     };
@@ -26,6 +27,8 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
         return close();
     }
     table::set(fd, What::Other);
+    locked.unknow(fd, id);
+    crate::epoll::forget(fd);
     let done = close();
     let _errno = Errno::keep();
     leave(&mut locked, id);
@@ -96,6 +99,7 @@ fn give_back(fd: c_int) {
     let What::Carried(id) = what else { return };
     let _errno = Errno::keep();
     if let Some(mut locked) = Locked::take() {
+        locked.unknow(fd, id);
         leave(&mut locked, id);
     }
 }
@@ -157,6 +161,11 @@ fn copied(fd: c_int, copy: c_int) -> c_int {
         let what = table::get(fd);
         if table::get(copy) != what {
             table::set(copy, what);
+        }
+        if let What::Carried(id) = what
+            && let Some(mut locked) = Locked::take()
+        {
+            locked.know(copy, id);
         }
     }
     copy

@@ -1,7 +1,7 @@
 //! The calls that wait for many descriptors.
 //!
-//! poll(2) and select(2) name theirs, so what came is seen without a look at the pairs. An epoll instance does not: what came is passed into the pairs
-//! first, and the kernel tells.
+//! poll(2) and select(2) name theirs, and what an epoll instance watches is known from epoll_ctl(2): what came is told without a way through the pairs.
+//! Where an instance watches in another way (once, by another process's call), it is passed into the pairs first, and the kernel tells.
 
 use std::{
     ffi::c_int,
@@ -10,11 +10,12 @@ use std::{
 };
 
 use libc::{
-    EINTR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec,
-    timeval,
+    EINTR, EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLRDNORM, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, epoll_event,
+    fd_set, nfds_t, pollfd, sigset_t, timespec, timeval,
 };
 
 use crate::{
+    epoll,
     real::{fail, real},
     state::{Locked, Woke},
     table::{self, What},
@@ -123,6 +124,9 @@ fn wait(
         let ready = look(polls, &mut locked);
         if ready != 0 {
             return Some(ready);
+        }
+        if until.is_none_or(|until| Instant::now() < until) && locked.spin(None) {
+            continue;
         }
         if let Some(direct) = locked.direct() {
             direct.sleeps_for_any(true);
@@ -317,11 +321,44 @@ unsafe fn watch_instance(
     }
     let mut polls = [pollfd { fd: instance, events: POLLIN, revents: 0 }];
     wait(&mut polls, until, mask, |_, locked| {
-        if let Some(direct) = locked.direct() {
-            direct.pass_unread();
-        }
         // SAFETY: by the caller.
-        unsafe { (real().epoll_wait)(instance, events, room, 0) }
+        let ready = unsafe { (real().epoll_wait)(instance, events, room, 0) };
+        let Ok(mut count) = usize::try_from(ready) else { return ready };
+        // SAFETY: there is room, as the kernel has not refused it.
+        let told = unsafe { slice::from_raw_parts_mut(events, usize::try_from(room).unwrap_or(0)) };
+        let mut is_passed = false;
+        locked.tidings(|fd, is_fresh| {
+            let Some((wanted, data)) = epoll::of(fd, instance) else {
+                // It may be watched in a way that is not known: the kernel tells.
+                let passes = !epoll::is_watched(fd);
+                is_passed |= passes;
+                return passes;
+            };
+            let reads = wanted & (EPOLLIN | EPOLLRDNORM).cast_unsigned();
+            if reads == 0 {
+                return false;
+            }
+            if wanted & EPOLLONESHOT.cast_unsigned() != 0 {
+                is_passed = true;
+                return true;
+            }
+            if wanted & EPOLLET.cast_unsigned() != 0 && !is_fresh {
+                return false;
+            }
+            let kernels = count.min(usize::try_from(ready).unwrap_or(0));
+            if let Some(one) = told[..kernels].iter_mut().find(|one| ({ one.u64 }) == data) {
+                one.events |= reads;
+            } else if count < told.len() {
+                told[count] = epoll_event { events: reads, u64: data };
+                count += 1;
+            }
+            false
+        });
+        if is_passed && count == 0 {
+            // SAFETY: by the caller.
+            return unsafe { (real().epoll_wait)(instance, events, room, 0) };
+        }
+        count as c_int
     })
 }
 

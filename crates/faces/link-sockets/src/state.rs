@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     ffi::c_int,
     mem::ManuallyDrop,
     os::fd::AsRawFd,
@@ -60,6 +61,7 @@ static KICK: AtomicI32 = AtomicI32::new(-1);
 static STATE: Mutex<State> = Mutex::new(State {
     direct: None,
     is_refused: false,
+    descriptors: BTreeMap::new(),
     watchers: 0,
     since: None,
     turns: 0,
@@ -79,6 +81,8 @@ pub(crate) struct State {
     direct: Option<Direct>,
     /// There was no broker to ask, or it said no.
     is_refused: bool,
+    /// The descriptors of each connection.
+    descriptors: BTreeMap<Id, Vec<c_int>>,
     /// Calls that sleep until a frame comes.
     pub(crate) watchers: u32,
     /// When the first of them went to sleep.
@@ -163,6 +167,38 @@ impl Locked {
         self.state().turn(but);
     }
 
+    /// A descriptor is one of a connection.
+    pub(crate) fn know(&mut self, fd: c_int, id: Id) {
+        let fds = self.state().descriptors.entry(id).or_default();
+        if !fds.contains(&fd) {
+            fds.push(fd);
+        }
+    }
+
+    /// A descriptor is none of a connection any more.
+    pub(crate) fn unknow(&mut self, fd: c_int, id: Id) {
+        let all = &mut self.state().descriptors;
+        if let Some(fds) = all.get_mut(&id) {
+            fds.retain(|&other| other != fd);
+            if fds.is_empty() {
+                all.remove(&id);
+            }
+        }
+    }
+
+    /// Calls `each` with a descriptor of each connection that has something to read, and whether that is new. Those for which it is true are passed into
+    /// their pairs.
+    pub(crate) fn tidings(&mut self, mut each: impl FnMut(c_int, bool) -> bool) {
+        let State { direct: Some(direct), descriptors, .. } = self.state() else { return };
+        direct.tidings(|id, is_fresh| {
+            let mut passes = false;
+            for &fd in descriptors.get(&id).map_or(&[][..], Vec::as_slice) {
+                passes |= each(fd, is_fresh);
+            }
+            passes
+        });
+    }
+
     /// Is this process the one that has it, and not a child that sees its memory for a while?
     pub(crate) fn is_own(&mut self) -> bool {
         let pid = self.state().pid;
@@ -175,7 +211,7 @@ impl Locked {
     }
 
     /// Looks on for a while, before a call sleeps, where that has paid lately. True: something came.
-    pub(crate) fn spin(&mut self, id: Id) -> bool {
+    pub(crate) fn spin(&mut self, id: Option<Id>) -> bool {
         let time = spin_time();
         if time.is_zero() || self.state().watchers > 0 || !self.state().spins.may() {
             return false;
@@ -189,8 +225,8 @@ impl Locked {
                 std::hint::spin_loop();
                 BUSY.set(true);
                 self.guard = Some(lock());
-                self.turn(Some(id));
-                came = self.direct().is_none_or(|direct| direct.has_something(id));
+                self.turn(id);
+                came = self.direct().is_none_or(|direct| id.map_or(direct.has_news(), |id| direct.has_something(id)));
                 if came {
                     break;
                 }
@@ -430,6 +466,7 @@ impl State {
         }
         std::mem::forget(direct);
         set_mode(Mode::None);
+        self.descriptors.clear();
         (self.watchers, self.since, self.pid) = (0, None, 0);
     }
 }
@@ -487,6 +524,7 @@ fn counted(fd: c_int, is_accepted: bool, calls: u32) {
     let id = if is_accepted { direct.seek(fd) } else { direct.offer(fd) };
     if let Some(id) = id {
         table::set(fd, What::Carried(id));
+        locked.know(fd, id);
         wake_helper();
     }
 }

@@ -70,6 +70,8 @@ pub struct Direct {
     by_stream: HashMap<Handle, Id>,
     /// Streams that came and have not said for which connection.
     strangers: Vec<(Handle, Vec<u8>)>,
+    /// Those that have something unread, and others.
+    unread: Vec<Id>,
     /// What happens to the pairs.
     pairs: Epoll,
     next: Id,
@@ -91,6 +93,8 @@ struct One {
     is_orphan: bool,
     /// Bytes are there that nobody has read, since then.
     unread: Option<Instant>,
+    /// Something came since that was last told ([`Direct::tidings`]).
+    is_fresh: bool,
     broke: Option<Errno>,
     did: Did,
 }
@@ -130,6 +134,7 @@ impl Direct {
             all: BTreeMap::new(),
             by_stream: HashMap::new(),
             strangers: Vec::new(),
+            unread: Vec::new(),
             pairs: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?,
             next: 0,
             piece: vec![0; PIECE],
@@ -232,7 +237,11 @@ impl Direct {
                 if is_wanted {
                     self.pass(id);
                 } else {
-                    one.unread.get_or_insert_with(Instant::now);
+                    one.is_fresh = true;
+                    if one.unread.is_none() {
+                        one.unread = Some(Instant::now());
+                        self.unread.push(id);
+                    }
                     if is_full {
                         self.collect(id);
                     }
@@ -280,9 +289,48 @@ impl Direct {
     }
 
     fn pass_those(&mut self, is_one: impl Fn(Instant) -> bool) {
-        let ids: Vec<Id> =
-            self.all.iter().filter(|(_, one)| one.unread.is_some_and(&is_one)).map(|(&id, _)| id).collect();
-        ids.into_iter().for_each(|id| self.pass(id));
+        let mut ids = std::mem::take(&mut self.unread);
+        ids.retain(|&id| match self.all.get(&id).and_then(|one| one.unread) {
+            Some(since) if is_one(since) => {
+                self.pass(id);
+                false
+            }
+            unread => unread.is_some(),
+        });
+        // What came meanwhile.
+        ids.append(&mut self.unread);
+        self.unread = ids;
+    }
+
+    /// Calls `each` with the connections that have something to read, and whether that is new since the last call of this. Those for which it is true
+    /// are passed into their pairs.
+    pub fn tidings(&mut self, mut each: impl FnMut(Id, bool) -> bool) {
+        let mut ids = std::mem::take(&mut self.unread);
+        ids.retain(|&id| {
+            if self.all.get(&id).is_none_or(|one| one.unread.is_none()) {
+                return false;
+            }
+            if !self.is_readable(id) {
+                // An acknowledgement, no more.
+                if let Some(one) = self.all.get_mut(&id) {
+                    (one.unread, one.is_fresh) = (None, false);
+                }
+                return false;
+            }
+            let is_fresh = self.all.get_mut(&id).is_some_and(|one| std::mem::take(&mut one.is_fresh));
+            let is_passed = each(id, is_fresh);
+            if is_passed {
+                self.pass(id);
+            }
+            !is_passed
+        });
+        ids.append(&mut self.unread);
+        self.unread = ids;
+    }
+
+    /// Something came for any of them since it was looked.
+    pub fn has_news(&self) -> bool {
+        !self.unread.is_empty()
     }
 
     /// [`Direct::read`] has something to say.
@@ -344,7 +392,11 @@ impl Direct {
             Ok(read) => {
                 flow.received += read as u64;
                 // What it left is looked at again.
+                let was_known = one.unread.is_some();
                 one.unread = (read == to.len()).then(Instant::now);
+                if one.unread.is_some() && !was_known {
+                    self.unread.push(id);
+                }
                 Step::Done(read)
             }
             Err(error) => {

@@ -92,6 +92,7 @@ impl Direct {
             waits: 0,
             is_orphan: false,
             unread: None,
+            is_fresh: false,
             broke: None,
             did: Did::default(),
         };
