@@ -48,9 +48,18 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
     let mut until = None;
     let done = |got: usize, error| if got > 0 { Read::Done(got as isize) } else { Read::Done(fail(error) as isize) };
     loop {
-        locked.turn(Some(id));
+        // What is there already needs no look at what came.
+        if locked.is_behind() {
+            locked.turn(Some(id));
+        }
         // SAFETY: by the caller.
-        match unsafe { step(&mut locked, id, fd, to, got) } {
+        let mut read = unsafe { step(&mut locked, id, fd, to, got) };
+        if read == Step::Waits {
+            locked.turn(Some(id));
+            // SAFETY: as above.
+            read = unsafe { step(&mut locked, id, fd, to, got) };
+        }
+        match read {
             Step::Done(0) => return Read::Done(got as isize),
             Step::Done(read) => {
                 got += read;
@@ -158,7 +167,9 @@ pub(crate) unsafe fn write(fd: c_int, from: &[iovec], flags: c_int) -> Option<is
     let mut until = None;
     let mut gathered = Vec::new();
     // Room comes with acknowledgements, which a program that only writes never takes otherwise.
-    locked.turn(None);
+    if locked.is_behind() {
+        locked.turn(None);
+    }
     loop {
         // SAFETY: by the caller.
         let piece = unsafe { piece(from, put, &mut gathered) };

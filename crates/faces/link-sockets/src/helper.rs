@@ -19,6 +19,10 @@ use crate::{
 
 /// While calls of the program come within this time, they take what comes themselves.
 const TICK: Duration = Duration::from_millis(1);
+/// What the program has not read after this time is passed into the pair, where calls that are not known find it.
+const STALE: Duration = Duration::from_millis(1);
+/// The same while calls that are known go on: what they have not come to yet is theirs.
+const BUSY_STALE: Duration = Duration::from_millis(5);
 /// A call that has slept for so long needs nobody beside it.
 const LONG: Duration = Duration::from_millis(20);
 const STACK_BYTES: usize = 256 << 10;
@@ -61,7 +65,7 @@ fn look(state: &mut State, turns: &mut u64) -> Option<([c_int; 3], Option<Durati
     if is_mine {
         direct.turn(None);
     }
-    direct.pass_stale(now);
+    direct.pass_stale(now, if is_called { BUSY_STALE } else { STALE });
     direct.tell_all(now);
     let gone: Vec<_> = direct.gone().collect();
     if !gone.is_empty() {

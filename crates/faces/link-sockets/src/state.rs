@@ -39,6 +39,9 @@ const ASKS: u32 = 1024;
 /// So often a call takes what comes meanwhile before it lets others sleep.
 const ARMS: u32 = 16;
 
+/// So many calls do what they do before one takes what came, and has acknowledgements leave.
+const BEHIND: u32 = 8;
+
 /// What the helper's thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -65,6 +68,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     watchers: 0,
     since: None,
     turns: 0,
+    behind: 0,
     spins: Spins::NEW,
     has_turned: false,
     pid: 0,
@@ -89,6 +93,8 @@ pub(crate) struct State {
     pub(crate) since: Option<Instant>,
     /// Calls of the program that took what came.
     pub(crate) turns: u64,
+    /// Calls since then that did not.
+    behind: u32,
     /// A call that found nothing lately looked on for a while, and something came.
     spins: Spins,
     /// Frames were taken since they were last made to wake who sleeps.
@@ -160,6 +166,13 @@ impl Locked {
     /// Nobody else sleeps until a frame comes.
     pub(crate) fn is_first(&mut self) -> bool {
         self.state().watchers == 0
+    }
+
+    /// Counts a call that has not taken what came; true: it is time to.
+    pub(crate) fn is_behind(&mut self) -> bool {
+        let state = self.state();
+        state.behind += 1;
+        state.behind >= BEHIND
     }
 
     /// Takes what came, for all but one connection.
@@ -423,8 +436,7 @@ impl State {
     fn turn(&mut self, but: Option<Id>) {
         if let Some(direct) = &mut self.direct {
             direct.turn(but);
-            self.turns += 1;
-            self.has_turned = true;
+            (self.turns, self.behind, self.has_turned) = (self.turns + 1, 0, true);
         }
     }
 

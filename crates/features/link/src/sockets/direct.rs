@@ -1,7 +1,7 @@
 //! TCP connections that a program carries itself: an engine of its own in its process, past which the brokers see nothing.
 //!
 //! The program's descriptor stays the end of a pair, and stays true: what the program does not read here by [`Direct::read`] is passed into the pair
-//! within [`STALE`], and what it writes there is taken out again. So a call that knows nothing of this (io_uring, stdio, a child process) works, slower.
+//! after a while ([`Direct::pass_stale`]), and what it writes there is taken out again. So a call that knows nothing of this (io_uring, stdio, a child process) works, slower.
 //!
 //! Whoever calls, holds a lock. Nothing here waits.
 
@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{Claim, Engine, LinkError, Raw};
 
-/// What the program has not read after this time is passed into the pair, where calls that are not known find it.
-pub const STALE: Duration = Duration::from_millis(1);
+/// What is to be looked at soon, is looked at within this time.
+const SOON: Duration = Duration::from_millis(1);
 /// How often the broker is told what a connection has done, at the most.
 const TOLD: Duration = Duration::from_secs(1);
 /// Connections that may come before they are known.
@@ -284,8 +284,8 @@ impl Direct {
     }
 
     /// The same for those that have waited too long for a call that is known.
-    pub fn pass_stale(&mut self, now: Instant) {
-        self.pass_those(|since| now.duration_since(since) >= STALE);
+    pub fn pass_stale(&mut self, now: Instant, after: Duration) {
+        self.pass_those(|since| now.duration_since(since) >= after);
     }
 
     fn pass_those(&mut self, is_one: impl Fn(Instant) -> bool) {
@@ -598,7 +598,7 @@ impl Direct {
     pub fn due(&self) -> Option<Duration> {
         let is_soon = |one: &One| one.unread.is_some() || matches!(one.stage, Stage::Joins(_));
         if self.all.values().any(is_soon) {
-            return Some(STALE);
+            return Some(SOON);
         }
         let is_untold = |one: &One| match &one.stage {
             Stage::Open { flow, .. } => (flow.sent, flow.received) != (one.did.sent, one.did.received),
