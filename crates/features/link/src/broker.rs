@@ -212,8 +212,6 @@ pub struct BrokerSettings {
     /// The name of this node.
     pub name: String,
     /// The group whose programs may have ports; none: root's alone.
-    ///
-    /// They can send any frame on that interface.
     pub group: Option<u32>,
     /// How frames of programs come.
     pub xdp: Receive,
@@ -256,7 +254,7 @@ impl Broker {
     pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
         let wire = Wire::of(&settings.interface)?;
         let (port, carried) = attach(&settings)?;
-        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port)?);
+        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port, settings.group.is_some())?);
         let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
         let engine = Engine::with_ports(Raw::with(wire.clone(), socket, out), &settings.name, SLOTS, 0..=0)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -374,6 +372,7 @@ impl Broker {
             carried: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
+            forged: self.ports.forged(),
             connections,
             over_tcp,
             same_name: self.same_name(),

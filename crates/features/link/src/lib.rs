@@ -15,6 +15,7 @@ mod claim;
 pub mod copy;
 mod engine;
 mod error;
+mod guard;
 mod pings;
 mod ports;
 mod raw;

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use bpf::{LinkCounts, LinkPort, LinkRing, PortOwners};
+use bpf::{GUARDED, LinkCounts, LinkPort, LinkRing, PortOwners};
 use model::link::{LinkNode, LinkProgram};
 use nix::{
     errno::Errno,
@@ -18,6 +18,7 @@ use nix::{
 use crate::{
     LinkError, Wire,
     claim::{Ask, MESSAGE_MAX, Talk, Told},
+    guard::Guard,
 };
 
 /// Ports that a program connects from.
@@ -39,6 +40,8 @@ pub(crate) struct Ports {
     node: String,
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
+    /// What stands between the programs of other users than root and the wire; none: they get no ports.
+    guard: Option<Guard>,
     taken: Mutex<Taken>,
     /// The other nodes, by address.
     nodes: Mutex<Vec<LinkNode>>,
@@ -50,21 +53,28 @@ struct Taken {
     free: VecDeque<u16>,
     /// Nobody has those of the broker.
     is_own_free: bool,
+    /// Programs that had ports so far: each is another owner, since an old one may have kept its sockets.
+    owners: u32,
     /// By the port listened on, the block of who listens.
     listening: BTreeMap<u16, u16>,
     programs: BTreeMap<u16, LinkProgram>,
 }
 
 impl Ports {
-    pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>) -> Result<Self, LinkError> {
+    /// With `others`, programs of other users than root get ports, too.
+    pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>, others: bool) -> Result<Self, LinkError> {
         let taken = Taken {
             free: (OWN..=(u16::MAX - FIRST) / BLOCK).collect(),
             is_own_free: true,
+            owners: 0,
             listening: BTreeMap::new(),
             programs: BTreeMap::new(),
         };
+        let owners = PortOwners::new()?;
+        let guard = others.then(|| Guard::start(&owners, &wire)).transpose()?;
         Ok(Self {
-            owners: PortOwners::new()?,
+            owners,
+            guard,
             wire,
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
@@ -85,6 +95,11 @@ impl Ports {
     /// What the program in the XDP hook has done so far; none: there is none.
     pub(crate) fn counts(&self) -> Result<Option<LinkCounts>, LinkError> {
         Ok(self.xdp().map(|port| port.counts()).transpose()?)
+    }
+
+    /// Frames of programs of other users that were not let out, as they were in the name of others; none: those have no ports.
+    pub(crate) fn forged(&self) -> Option<u64> {
+        self.guard.as_ref().and_then(|guard| guard.refused().ok())
     }
 
     /// True unless another tool took that program off.
@@ -131,13 +146,23 @@ impl Ports {
         let mut block = None;
         while let Some((ask, _)) = talk.hear::<Ask>().map_err(failed)? {
             let answer = match (&block, ask) {
+                (None, Ask::Ports) if who.uid() != 0 && self.guard.is_none() => {
+                    Told::Refused(Errno::EACCES as i32, "only root's programs may have ports of this broker".to_owned())
+                }
                 (None, Ask::Ports) => match self.block(who.pid(), who.uid()) {
                     None => Told::Refused(Errno::EADDRNOTAVAIL as i32, "all ports of this node are taken".to_owned()),
                     Some(taken) => {
                         let taken = block.insert(taken);
-                        let owner = taken.owner();
+                        let owner = taken.owner;
                         let filter = self.owners.filter(owner)?;
-                        let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;
+                        let (receives, sends) = match &self.guard {
+                            Some(guard) if owner & GUARDED != 0 => {
+                                let (receives, sends, cookies) = guard.sockets(filter.as_fd(), owner)?;
+                                taken.cookies = cookies;
+                                (receives, sends)
+                            }
+                            _ => self.wire.sockets(Some(filter.as_fd()))?,
+                        };
                         let (first, last) = taken.range();
                         for port in first..=last {
                             self.owners.set(port, owner)?;
@@ -175,9 +200,13 @@ impl Ports {
         let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
         let at = if is_own { 0 } else { taken.free.pop_front()? };
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let program = LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new() };
+        let guarded = uid != 0;
+        let program =
+            LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new(), guarded };
         taken.programs.insert(at, program);
-        Some(Block { at, ports: Arc::clone(self), ring: None })
+        taken.owners = (taken.owners + 1) % GUARDED;
+        let owner = taken.owners.max(1) | if guarded { GUARDED } else { 0 };
+        Some(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new() })
     }
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
@@ -191,7 +220,7 @@ impl Ports {
             }
             Some(_) => Told::Refused(Errno::EADDRINUSE as i32, format!("somebody listens on port {port} already")),
             None => {
-                self.owners.set(port, block.owner())?;
+                self.owners.set(port, block.owner)?;
                 if let (Some(mut xdp), Some(ring)) = (self.xdp(), &block.ring) {
                     xdp.join(port, ring)?;
                 }
@@ -223,16 +252,16 @@ impl Ports {
 /// The ports that one program connects from.
 struct Block {
     at: u16,
+    /// In whose name its ports are.
+    owner: u32,
     ports: Arc<Ports>,
     /// What the program reads: it is entered for ports that it listens on, too.
     ring: Option<LinkRing>,
+    /// Its guarded sockets.
+    cookies: Vec<u64>,
 }
 
 impl Block {
-    fn owner(&self) -> u32 {
-        u32::from(self.at) + 1
-    }
-
     fn range(&self) -> (u16, u16) {
         let blocks = if self.at == 0 { OWN } else { 1 };
         (FIRST + self.at * BLOCK, FIRST + (self.at + blocks) * BLOCK - 1)
@@ -241,6 +270,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if let Some(guard) = &self.ports.guard {
+            guard.expel(&self.cookies);
+        }
         let mut taken = self.ports.taken();
         let program = taken.programs.remove(&self.at);
         let (first, last) = self.range();

@@ -92,7 +92,10 @@ impl Wire {
             socket.lock_filter()?;
         }
         socket.bind_for(self.index, ETHERTYPE)?;
-        Ok((socket, PacketBatch::open(self.index, self.frame_max(), BUFFER as usize)?))
+        let sends = PacketBatch::open(self.index, self.frame_max(), BUFFER as usize)?;
+        // It receives nothing, but whoever has it could bind it.
+        filter.map_or(Ok(()), |filter| sends.lock_filter(filter))?;
+        Ok((socket, sends))
     }
 }
 
