@@ -303,6 +303,9 @@ impl Broker {
             }
             self.engine.wait(Duration::ZERO, TURN)?;
             self.pings.turn(&mut self.engine);
+            for ends in self.ports.left() {
+                self.engine.ask_for(&ends)?;
+            }
             // However many frames come.
             if known.is_none_or(|at| at.elapsed() >= TURN) {
                 self.known.lock().nodes = names(&self.engine);
@@ -452,6 +455,7 @@ impl Drop for Broker {
             // It only listens.
             let _ = thread.join();
         }
+        self.ports.close();
     }
 }
 

@@ -26,7 +26,7 @@ use nix::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS};
+use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, table::Table};
 
 /// Bytes of the longest message: a page of [`Told::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
@@ -51,7 +51,8 @@ pub(crate) enum Ask {
 pub(crate) enum Told {
     /// The ports, and what carries the frames.
     ///
-    /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket.
+    /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket. The last one is of the table of open
+    /// connections.
     Ports { first: u16, last: u16, wire: Wire, node: String, ring: bool },
     /// Done.
     Done,
@@ -157,13 +158,15 @@ impl Claim {
         let Told::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
         let mut fds = fds.into_iter();
         let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };
-        let ring = match (ring, fds.next(), fds.next()) {
-            (true, Some(ring), Some(word)) => {
+        let ring = match ring {
+            true => {
+                let (Some(ring), Some(word)) = (fds.next(), fds.next()) else { return Err(strange()) };
                 Some(LinkRing::of([ring, word]).map_err(failed("map the ring of this program"))?)
             }
-            _ => None,
+            false => None,
         };
-        let engine = Engine::with_ports(Raw::of(wire, receives, sends, ring), &node, SLOTS, first..=last)?;
+        let table = fds.next().map(Table::of);
+        let engine = Engine::with_ports(Raw::of(wire, receives, sends, ring, table), &node, SLOTS, first..=last)?;
         Ok((claim, engine))
     }
 

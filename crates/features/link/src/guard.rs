@@ -58,6 +58,11 @@ impl Guard {
         cookies.iter().for_each(|&cookie| self.programs.expel(cookie));
     }
 
+    /// Takes the door away: what is inside is told that its interface is gone.
+    pub(crate) fn close(&self) {
+        self.cell.close();
+    }
+
     /// Frames that were not let out.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod raw;
 pub mod sockets;
 pub mod speedup;
 pub mod supervise;
+mod table;
 
 pub use self::{
     broker::{Paths, Receive},

@@ -14,11 +14,14 @@ use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt::PeerCredentials},
 };
+use transport::Ends;
+use wire::Mac;
 
 use crate::{
     LinkError, Wire,
     claim::{Ask, MESSAGE_MAX, Talk, Told},
     guard::Guard,
+    table::Table,
 };
 
 /// Ports that a program connects from.
@@ -43,6 +46,8 @@ pub(crate) struct Ports {
     /// What stands between the programs of other users than root and the wire; none: they get no ports.
     guard: Option<Guard>,
     taken: Mutex<Taken>,
+    /// Connections that programs left open that are gone: their other ends are to be told.
+    left: Mutex<Vec<Ends<Mac>>>,
     /// The other nodes, by address.
     nodes: Mutex<Vec<LinkNode>>,
 }
@@ -79,6 +84,7 @@ impl Ports {
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
             taken: Mutex::new(taken),
+            left: Mutex::default(),
             nodes: Mutex::default(),
         })
     }
@@ -100,6 +106,16 @@ impl Ports {
     /// Frames of programs of other users that were not let out, as they were in the name of others; none: those have no ports.
     pub(crate) fn forged(&self) -> Option<u64> {
         self.guard.as_ref().and_then(|guard| guard.refused().ok())
+    }
+
+    /// The connections that programs left open which have ended since the last call.
+    pub(crate) fn left(&self) -> Vec<Ends<Mac>> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Programs of other users send and receive no longer.
+    pub(crate) fn close(&self) {
+        self.guard.iter().for_each(Guard::close);
     }
 
     /// True unless another tool took that program off.
@@ -175,10 +191,13 @@ impl Ports {
                             node: self.node.clone(),
                             ring: taken.ring.is_some(),
                         };
+                        let table = Table::new().map_err(failed)?;
                         let sockets = [receives.as_fd(), sends.as_fd()];
                         let rings = taken.ring.as_ref().map(LinkRing::descriptors);
-                        let fds = sockets.into_iter().chain(rings.into_iter().flatten()).map(|fd| fd.as_raw_fd());
+                        let fds = sockets.into_iter().chain(rings.into_iter().flatten()).chain([table.as_fd()]);
+                        let fds = fds.map(|fd| fd.as_raw_fd());
                         talk.say(&told, &fds.collect::<Vec<_>>()).map_err(failed)?;
+                        taken.table = Some(table);
                         continue;
                     }
                 },
@@ -206,7 +225,7 @@ impl Ports {
         taken.programs.insert(at, program);
         taken.owners = (taken.owners + 1) % GUARDED;
         let owner = taken.owners.max(1) | if guarded { GUARDED } else { 0 };
-        Some(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new() })
+        Some(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
     }
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
@@ -259,6 +278,8 @@ struct Block {
     ring: Option<LinkRing>,
     /// Its guarded sockets.
     cookies: Vec<u64>,
+    /// Its open connections, as it says.
+    table: Option<Table>,
 }
 
 impl Block {
@@ -281,6 +302,10 @@ impl Drop for Block {
             xdp.remove(first..=last);
             listened.iter().for_each(|&port| xdp.remove(port..=port));
         }
+        let left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
+        // It could have written anything.
+        let left = left.into_iter().filter(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
+        let left: Vec<_> = left.collect();
         for port in (first..=last).chain(listened) {
             taken.listening.remove(&port);
             // Owner 0 tells the others that nobody is there any more.
@@ -290,6 +315,9 @@ impl Drop for Block {
             0 => taken.is_own_free = true,
             at => taken.free.push_back(at),
         }
+        drop(taken);
+        // Not before the answers come to the broker.
+        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
     }
 }
 

@@ -58,6 +58,12 @@ impl Cell {
         self.here.run(|| link::wait_until_ready(&self.door))?
     }
 
+    /// Takes both ends away.
+    pub fn close(&self) {
+        // They go with the last socket inside at the latest.
+        let _ = self.here.run(|| link::remove(&self.door));
+    }
+
     /// The end in this network namespace.
     pub fn door(&self) -> &str {
         &self.door
@@ -79,7 +85,6 @@ impl Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        // It goes with the last socket inside at the latest.
-        let _ = self.here.run(|| link::remove(&self.door));
+        self.close();
     }
 }
