@@ -112,7 +112,7 @@ impl Paths {
     }
 
     /// Where programs ask for ports.
-    pub(crate) fn claims(&self) -> PathBuf {
+    pub fn claims(&self) -> PathBuf {
         self.0.join("claims")
     }
 
@@ -278,6 +278,11 @@ impl Broker {
     /// What it shares with the carrier of the sockets of programs ([`crate::sockets::Sockets`]).
     pub fn known(&self) -> Known {
         self.known.clone()
+    }
+
+    /// Frames of programs of other users than root that were not let out, as they were in the name of others; none: those have no ports.
+    pub fn forged(&self) -> Option<u64> {
+        self.ports.forged()
     }
 
     /// How frames come to programs, in words.

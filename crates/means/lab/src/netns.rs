@@ -135,7 +135,11 @@ impl NamespaceHandle {
         unshare(CloneFlags::CLONE_NEWNS).map_err(&failed)?;
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(&failed)?;
-        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).map_err(&failed)
+        match mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none) {
+            // The namespace's own is there already.
+            Err(Errno::EBUSY) => Ok(()),
+            done => done.map_err(&failed),
+        }
     }
 }
 
