@@ -4,6 +4,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
+    iter,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
     time::Duration,
@@ -14,6 +15,7 @@ use model::link::LinkNode;
 use nix::{
     cmsg_space,
     errno::Errno,
+    fcntl::{FcntlArg, fcntl},
     sys::{
         socket::{
             AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
@@ -87,6 +89,16 @@ impl Talk {
         Ok(Self(fd))
     }
 
+    /// The same with a number behind all of `fds`.
+    ///
+    /// The kernel lets go of what a killed program had open from the last number on, and takes tens of milliseconds for a packet socket: so the broker
+    /// is told before that.
+    fn behind(self, fds: &[OwnedFd]) -> io::Result<Self> {
+        let least = fds.iter().map(AsRawFd::as_raw_fd).max().unwrap_or(0) + 1;
+        let number = fcntl(&self.0, FcntlArg::F_DUPFD_CLOEXEC(least))?;
+        Ok(Self(sys::fds::received(iter::once(vec![number])).remove(0)))
+    }
+
     /// Sends a message, and descriptors with it.
     pub(crate) fn say(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
@@ -153,8 +165,9 @@ impl Claim {
             }
             talk => talk.map_err(failed("ask the broker for ports"))?,
         };
-        let claim = Self { talk };
+        let mut claim = Self { talk };
         let (told, fds) = claim.ask(&Ask::Ports)?;
+        claim.talk = claim.talk.behind(&fds).map_err(failed("talk to the broker"))?;
         let Told::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
         let mut fds = fds.into_iter();
         let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };

@@ -8,8 +8,8 @@ use std::{
 };
 
 use transport::{
-    Connection, Counts, Echo, Ends, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion, Peer,
-    Reason, SendError, State,
+    Connection, Counts, Echo, Ends, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion,
+    Peer, Reason, SendError, State,
 };
 
 use self::sleep::Sleep;

@@ -118,9 +118,10 @@ impl Ports {
         self.guard.iter().for_each(Guard::close);
     }
 
-    /// True unless another tool took that program off.
+    /// True unless another tool took that program off, or it is being worked on, which takes tens of milliseconds: whoever asks does not wait.
     pub(crate) fn is_alive(&self) -> bool {
-        self.xdp().is_none_or(|port| port.seat().is_alive())
+        let Some(port) = &self.xdp else { return true };
+        port.try_lock().map_or(true, |port| port.seat().is_alive())
     }
 
     /// Tells programs of these nodes from now on.
@@ -298,26 +299,24 @@ impl Drop for Block {
         let program = taken.programs.remove(&self.at);
         let (first, last) = self.range();
         let listened = program.into_iter().flat_map(|program| program.listens).collect::<Vec<_>>();
-        if let Some(mut xdp) = self.ports.xdp() {
-            xdp.remove(first..=last);
-            listened.iter().for_each(|&port| xdp.remove(port..=port));
-        }
-        let left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
-        // It could have written anything.
-        let left = left.into_iter().filter(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
-        let left: Vec<_> = left.collect();
-        for port in (first..=last).chain(listened) {
+        self.ring.iter().for_each(LinkRing::close);
+        for port in (first..=last).chain(listened.iter().copied()) {
             taken.listening.remove(&port);
             // Owner 0 tells the others that nobody is there any more.
             let _ = self.ports.owners.set(port, 0);
+        }
+        // The answers of the other ends come to the broker from here on. The program could have written anything.
+        let mut left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
+        left.retain(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
+        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        if let Some(mut xdp) = self.ports.xdp() {
+            xdp.remove(first..=last);
+            listened.iter().for_each(|&port| xdp.remove(port..=port));
         }
         match self.at {
             0 => taken.is_own_free = true,
             at => taken.free.push_back(at),
         }
-        drop(taken);
-        // Not before the answers come to the broker.
-        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
     }
 }
 

@@ -166,7 +166,17 @@ impl Raw {
         let mut head = [0; ETHERNET_BYTES];
         head[6..12].copy_from_slice(&wire.address.0);
         head[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Self { socket, batch: Batch::new(BATCH, frame_max), out, head, wire, ring: None, looks: 0, table: None, program: None }
+        Self {
+            socket,
+            batch: Batch::new(BATCH, frame_max),
+            out,
+            head,
+            wire,
+            ring: None,
+            looks: 0,
+            table: None,
+            program: None,
+        }
     }
 
     /// The same on sockets that another process opened, and with a ring and a table that it made.

@@ -95,9 +95,7 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
     };
     if let Some(n @ 1..) = status.forged {
         let frames = if n == 1 { "1 frame".to_owned() } else { format!("{n} frames") };
-        text += &look.paragraph(&format!(
-            "{frames} of guarded programs were in the name of others, and were dropped."
-        ));
+        text += &look.paragraph(&format!("{frames} of guarded programs were in the name of others, and were dropped."));
     }
     text += &connections(status, look);
     if let Some(d) = &status.delivery {

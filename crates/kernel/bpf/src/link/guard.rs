@@ -70,9 +70,10 @@ impl LinkGuard {
                 source: to_io(&e),
             })?;
         let brings = PROGRAM.descriptor(skel.progs.link_guard_in.as_fd())?;
-        let link = create_link(brings.as_fd(), wire_index.cast_signed(), libbpf_sys::BPF_TCX_INGRESS, 0).map_err(
-            |errno| XdpError::system(wire, "bring frames to programs of other users by a program at tc", errno),
-        )?;
+        let link =
+            create_link(brings.as_fd(), wire_index.cast_signed(), libbpf_sys::BPF_TCX_INGRESS, 0).map_err(|errno| {
+                XdpError::system(wire, "bring frames to programs of other users by a program at tc", errno)
+            })?;
         let counts = PROGRAM.map(&skel.maps.guard_refused)?;
         Ok(Self { sockets: PROGRAM.map(&skel.maps.guarded_sockets)?, counts, _brings: link })
     }

@@ -4,8 +4,8 @@ use std::hash::Hash;
 
 use super::{EMPTY, Node};
 use crate::{
-    BadFrame, Echo, Ends, Flags, HEADER_BYTES, Header, Kind, Namesakes, Nanos, OtherVersion, Reason, Serial, header::NOTICE,
-    version,
+    BadFrame, Echo, Ends, Flags, HEADER_BYTES, Header, Kind, Namesakes, Nanos, OtherVersion, Reason, Serial,
+    header::NOTICE, version,
 };
 
 /// Answers that wait to be sent at the most: whoever floods with strange frames gets no memory for it.
@@ -79,7 +79,11 @@ impl<P: Copy + Eq + Hash> Node<P> {
         let &Ends { peer, port, peer_port, peer_number, epoch } = ends;
         let kind = Kind::Probe;
         let flags = Flags::ASK;
-        self.answer(peer, Header { kind, flags, from_port: port, to_port: peer_port, connection: peer_number, epoch, ..EMPTY }, &[]);
+        self.answer(
+            peer,
+            Header { kind, flags, from_port: port, to_port: peer_port, connection: peer_number, epoch, ..EMPTY },
+            &[],
+        );
     }
 
     /// Answers to probes since the last call, each once.
