@@ -112,7 +112,7 @@ impl Paths {
     }
 
     /// Where programs ask for ports.
-    pub(crate) fn claims(&self) -> PathBuf {
+    pub fn claims(&self) -> PathBuf {
         self.0.join("claims")
     }
 
@@ -212,8 +212,6 @@ pub struct BrokerSettings {
     /// The name of this node.
     pub name: String,
     /// The group whose programs may have ports; none: root's alone.
-    ///
-    /// They can send any frame on that interface.
     pub group: Option<u32>,
     /// How frames of programs come.
     pub xdp: Receive,
@@ -256,7 +254,7 @@ impl Broker {
     pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
         let wire = Wire::of(&settings.interface)?;
         let (port, carried) = attach(&settings)?;
-        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port)?);
+        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port, settings.group.is_some())?);
         let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
         let engine = Engine::with_ports(Raw::with(wire.clone(), socket, out), &settings.name, SLOTS, 0..=0)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -282,6 +280,11 @@ impl Broker {
         self.known.clone()
     }
 
+    /// Frames of programs of other users than root that were not let out, as they were in the name of others; none: those have no ports.
+    pub fn forged(&self) -> Option<u64> {
+        self.ports.forged()
+    }
+
     /// How frames come to programs, in words.
     pub fn carried(&self) -> &str {
         &self.carried
@@ -305,6 +308,9 @@ impl Broker {
             }
             self.engine.wait(Duration::ZERO, TURN)?;
             self.pings.turn(&mut self.engine);
+            for ends in self.ports.left() {
+                self.engine.ask_for(&ends)?;
+            }
             // However many frames come.
             if known.is_none_or(|at| at.elapsed() >= TURN) {
                 self.known.lock().nodes = names(&self.engine);
@@ -374,6 +380,7 @@ impl Broker {
             carried: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
+            forged: self.ports.forged(),
             connections,
             over_tcp,
             same_name: self.same_name(),
@@ -453,6 +460,7 @@ impl Drop for Broker {
             // It only listens.
             let _ = thread.join();
         }
+        self.ports.close();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, hash::Hash, time::Duration};
 
 use nix::sys::epoll::Epoll;
-use transport::HEADER_BYTES;
+use transport::{Ends, HEADER_BYTES};
 
 use crate::LinkError;
 
@@ -54,4 +54,10 @@ pub trait Carrier {
 
     /// Says that its user is awake: a frame wakes nobody.
     fn awake(&mut self);
+
+    /// The place of a connection, below 65,535, now has this one, or none.
+    fn opened(&mut self, _at: u32, _ends: Option<Ends<Self::Address>>) {}
+
+    /// All connections are ended.
+    fn ended(&mut self) {}
 }

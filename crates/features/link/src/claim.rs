@@ -4,6 +4,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
+    iter,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
     time::Duration,
@@ -14,6 +15,7 @@ use model::link::LinkNode;
 use nix::{
     cmsg_space,
     errno::Errno,
+    fcntl::{FcntlArg, fcntl},
     sys::{
         socket::{
             AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
@@ -26,7 +28,7 @@ use nix::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS};
+use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, table::Table};
 
 /// Bytes of the longest message: a page of [`Told::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
@@ -51,7 +53,8 @@ pub(crate) enum Ask {
 pub(crate) enum Told {
     /// The ports, and what carries the frames.
     ///
-    /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket.
+    /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket. The last one is of the table of open
+    /// connections.
     Ports { first: u16, last: u16, wire: Wire, node: String, ring: bool },
     /// Done.
     Done,
@@ -84,6 +87,16 @@ impl Talk {
         setsockopt(&fd, ReceiveTimeout, &time)?;
         connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
         Ok(Self(fd))
+    }
+
+    /// The same with a number behind all of `fds`.
+    ///
+    /// The kernel lets go of what a killed program had open from the last number on, and takes tens of milliseconds for a packet socket: so the broker
+    /// is told before that.
+    fn behind(self, fds: &[OwnedFd]) -> io::Result<Self> {
+        let least = fds.iter().map(AsRawFd::as_raw_fd).max().unwrap_or(0) + 1;
+        let number = fcntl(&self.0, FcntlArg::F_DUPFD_CLOEXEC(least))?;
+        Ok(Self(sys::fds::received(iter::once(vec![number])).remove(0)))
     }
 
     /// Sends a message, and descriptors with it.
@@ -152,18 +165,21 @@ impl Claim {
             }
             talk => talk.map_err(failed("ask the broker for ports"))?,
         };
-        let claim = Self { talk };
+        let mut claim = Self { talk };
         let (told, fds) = claim.ask(&Ask::Ports)?;
+        claim.talk = claim.talk.behind(&fds).map_err(failed("talk to the broker"))?;
         let Told::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
         let mut fds = fds.into_iter();
         let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };
-        let ring = match (ring, fds.next(), fds.next()) {
-            (true, Some(ring), Some(word)) => {
+        let ring = match ring {
+            true => {
+                let (Some(ring), Some(word)) = (fds.next(), fds.next()) else { return Err(strange()) };
                 Some(LinkRing::of([ring, word]).map_err(failed("map the ring of this program"))?)
             }
-            _ => None,
+            false => None,
         };
-        let engine = Engine::with_ports(Raw::of(wire, receives, sends, ring), &node, SLOTS, first..=last)?;
+        let table = fds.next().map(Table::of);
+        let engine = Engine::with_ports(Raw::of(wire, receives, sends, ring, table), &node, SLOTS, first..=last)?;
         Ok((claim, engine))
     }
 

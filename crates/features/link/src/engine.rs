@@ -8,8 +8,8 @@ use std::{
 };
 
 use transport::{
-    Connection, Counts, Echo, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion, Peer,
-    Reason, SendError, State,
+    Connection, Counts, Echo, Ends, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion,
+    Peer, Reason, SendError, State,
 };
 
 use self::sleep::Sleep;
@@ -66,7 +66,10 @@ impl<C: Carrier> Engine<C> {
             seed: u64::from_ne_bytes(seed),
             ports,
         };
-        Ok(Self { node: Node::new(settings), carrier, began: Instant::now(), sleep: None, asleep: false })
+        let mut node = Node::new(settings);
+        // From the first connection on.
+        node.opened();
+        Ok(Self { node, carrier, began: Instant::now(), sleep: None, asleep: false })
     }
 
     /// What carries its frames.
@@ -108,6 +111,9 @@ impl<C: Carrier> Engine<C> {
 
     #[inline]
     fn emit(&mut self, now: Nanos) -> Result<(), LinkError> {
+        while let Some((at, ends)) = self.node.opened() {
+            self.carrier.opened(at, ends);
+        }
         while let Some((to, head, payload)) = self.node.poll(now) {
             self.carrier.send(to, &head, payload)?;
         }
@@ -329,6 +335,13 @@ impl<C: Carrier> Engine<C> {
         Ok(now)
     }
 
+    /// Has the other end of a connection told that its own end, which is not of this node, is dead.
+    pub(crate) fn ask_for(&mut self, ends: &Ends<C::Address>) -> Result<(), LinkError> {
+        self.node.ask_for(ends);
+        let now = self.now();
+        self.emit(now)
+    }
+
     /// Answers to probes since the last call, each once.
     pub fn echoes(&mut self) -> impl Iterator<Item = Echo<C::Address>> {
         self.node.echoes()
@@ -381,5 +394,6 @@ impl<C: Carrier> Drop for Engine<C> {
         }
         // Without the interface nobody can be told.
         let _ = self.emit(now);
+        self.carrier.ended();
     }
 }

@@ -44,6 +44,8 @@ pub enum LinkError {
     Program(#[from] bpf::ProgramError),
     #[error(transparent)]
     Xdp(#[from] bpf::XdpError),
+    #[error(transparent)]
+    Guard(#[from] lab::LabError),
     #[error("cannot receive files below {}: {source}", path.display())]
     NoFolder { path: PathBuf, source: io::Error },
     #[error("the file became shorter while it was read: {left} bytes are missing")]
@@ -73,6 +75,7 @@ impl Classified for LinkError {
             Self::Serve(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Xdp(e) => e.class(),
+            Self::Guard(e) => e.class(),
             Self::NotEthernet { .. }
             | Self::Mtu { .. }
             | Self::Cluster { .. }

@@ -15,12 +15,14 @@ mod claim;
 pub mod copy;
 mod engine;
 mod error;
+mod guard;
 mod pings;
 mod ports;
 mod raw;
 pub mod sockets;
 pub mod speedup;
 pub mod supervise;
+mod table;
 
 pub use self::{
     broker::{Paths, Receive},

@@ -8,16 +8,20 @@ use std::{
     thread,
 };
 
-use bpf::{LinkCounts, LinkPort, LinkRing, PortOwners};
+use bpf::{GUARDED, LinkCounts, LinkPort, LinkRing, PortOwners};
 use model::link::{LinkNode, LinkProgram};
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt::PeerCredentials},
 };
+use transport::Ends;
+use wire::Mac;
 
 use crate::{
     LinkError, Wire,
     claim::{Ask, MESSAGE_MAX, Talk, Told},
+    guard::Guard,
+    table::Table,
 };
 
 /// Ports that a program connects from.
@@ -39,7 +43,11 @@ pub(crate) struct Ports {
     node: String,
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
+    /// What stands between the programs of other users than root and the wire; none: they get no ports.
+    guard: Option<Guard>,
     taken: Mutex<Taken>,
+    /// Connections that programs left open that are gone: their other ends are to be told.
+    left: Mutex<Vec<Ends<Mac>>>,
     /// The other nodes, by address.
     nodes: Mutex<Vec<LinkNode>>,
 }
@@ -50,25 +58,33 @@ struct Taken {
     free: VecDeque<u16>,
     /// Nobody has those of the broker.
     is_own_free: bool,
+    /// Programs that had ports so far: each is another owner, since an old one may have kept its sockets.
+    owners: u32,
     /// By the port listened on, the block of who listens.
     listening: BTreeMap<u16, u16>,
     programs: BTreeMap<u16, LinkProgram>,
 }
 
 impl Ports {
-    pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>) -> Result<Self, LinkError> {
+    /// With `others`, programs of other users than root get ports, too.
+    pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>, others: bool) -> Result<Self, LinkError> {
         let taken = Taken {
             free: (OWN..=(u16::MAX - FIRST) / BLOCK).collect(),
             is_own_free: true,
+            owners: 0,
             listening: BTreeMap::new(),
             programs: BTreeMap::new(),
         };
+        let owners = PortOwners::new()?;
+        let guard = others.then(|| Guard::start(&owners, &wire)).transpose()?;
         Ok(Self {
-            owners: PortOwners::new()?,
+            owners,
+            guard,
             wire,
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
             taken: Mutex::new(taken),
+            left: Mutex::default(),
             nodes: Mutex::default(),
         })
     }
@@ -87,9 +103,25 @@ impl Ports {
         Ok(self.xdp().map(|port| port.counts()).transpose()?)
     }
 
-    /// True unless another tool took that program off.
+    /// Frames of programs of other users that were not let out, as they were in the name of others; none: those have no ports.
+    pub(crate) fn forged(&self) -> Option<u64> {
+        self.guard.as_ref().and_then(|guard| guard.refused().ok())
+    }
+
+    /// The connections that programs left open which have ended since the last call.
+    pub(crate) fn left(&self) -> Vec<Ends<Mac>> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Programs of other users send and receive no longer.
+    pub(crate) fn close(&self) {
+        self.guard.iter().for_each(Guard::close);
+    }
+
+    /// True unless another tool took that program off, or it is being worked on, which takes tens of milliseconds: whoever asks does not wait.
     pub(crate) fn is_alive(&self) -> bool {
-        self.xdp().is_none_or(|port| port.seat().is_alive())
+        let Some(port) = &self.xdp else { return true };
+        port.try_lock().map_or(true, |port| port.seat().is_alive())
     }
 
     /// Tells programs of these nodes from now on.
@@ -131,13 +163,23 @@ impl Ports {
         let mut block = None;
         while let Some((ask, _)) = talk.hear::<Ask>().map_err(failed)? {
             let answer = match (&block, ask) {
+                (None, Ask::Ports) if who.uid() != 0 && self.guard.is_none() => {
+                    Told::Refused(Errno::EACCES as i32, "only root's programs may have ports of this broker".to_owned())
+                }
                 (None, Ask::Ports) => match self.block(who.pid(), who.uid()) {
                     None => Told::Refused(Errno::EADDRNOTAVAIL as i32, "all ports of this node are taken".to_owned()),
                     Some(taken) => {
                         let taken = block.insert(taken);
-                        let owner = taken.owner();
+                        let owner = taken.owner;
                         let filter = self.owners.filter(owner)?;
-                        let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;
+                        let (receives, sends) = match &self.guard {
+                            Some(guard) if owner & GUARDED != 0 => {
+                                let (receives, sends, cookies) = guard.sockets(filter.as_fd(), owner)?;
+                                taken.cookies = cookies;
+                                (receives, sends)
+                            }
+                            _ => self.wire.sockets(Some(filter.as_fd()))?,
+                        };
                         let (first, last) = taken.range();
                         for port in first..=last {
                             self.owners.set(port, owner)?;
@@ -150,10 +192,13 @@ impl Ports {
                             node: self.node.clone(),
                             ring: taken.ring.is_some(),
                         };
+                        let table = Table::new().map_err(failed)?;
                         let sockets = [receives.as_fd(), sends.as_fd()];
                         let rings = taken.ring.as_ref().map(LinkRing::descriptors);
-                        let fds = sockets.into_iter().chain(rings.into_iter().flatten()).map(|fd| fd.as_raw_fd());
+                        let fds = sockets.into_iter().chain(rings.into_iter().flatten()).chain([table.as_fd()]);
+                        let fds = fds.map(|fd| fd.as_raw_fd());
                         talk.say(&told, &fds.collect::<Vec<_>>()).map_err(failed)?;
+                        taken.table = Some(table);
                         continue;
                     }
                 },
@@ -175,9 +220,13 @@ impl Ports {
         let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
         let at = if is_own { 0 } else { taken.free.pop_front()? };
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let program = LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new() };
+        let guarded = uid != 0;
+        let program =
+            LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new(), guarded };
         taken.programs.insert(at, program);
-        Some(Block { at, ports: Arc::clone(self), ring: None })
+        taken.owners = (taken.owners + 1) % GUARDED;
+        let owner = taken.owners.max(1) | if guarded { GUARDED } else { 0 };
+        Some(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
     }
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
@@ -191,7 +240,7 @@ impl Ports {
             }
             Some(_) => Told::Refused(Errno::EADDRINUSE as i32, format!("somebody listens on port {port} already")),
             None => {
-                self.owners.set(port, block.owner())?;
+                self.owners.set(port, block.owner)?;
                 if let (Some(mut xdp), Some(ring)) = (self.xdp(), &block.ring) {
                     xdp.join(port, ring)?;
                 }
@@ -223,16 +272,18 @@ impl Ports {
 /// The ports that one program connects from.
 struct Block {
     at: u16,
+    /// In whose name its ports are.
+    owner: u32,
     ports: Arc<Ports>,
     /// What the program reads: it is entered for ports that it listens on, too.
     ring: Option<LinkRing>,
+    /// Its guarded sockets.
+    cookies: Vec<u64>,
+    /// Its open connections, as it says.
+    table: Option<Table>,
 }
 
 impl Block {
-    fn owner(&self) -> u32 {
-        u32::from(self.at) + 1
-    }
-
     fn range(&self) -> (u16, u16) {
         let blocks = if self.at == 0 { OWN } else { 1 };
         let first = FIRST + self.at * BLOCK;
@@ -243,18 +294,26 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if let Some(guard) = &self.ports.guard {
+            guard.expel(&self.cookies);
+        }
         let mut taken = self.ports.taken();
         let program = taken.programs.remove(&self.at);
         let (first, last) = self.range();
         let listened = program.into_iter().flat_map(|program| program.listens).collect::<Vec<_>>();
-        if let Some(mut xdp) = self.ports.xdp() {
-            xdp.remove(first..=last);
-            listened.iter().for_each(|&port| xdp.remove(port..=port));
-        }
-        for port in (first..=last).chain(listened) {
+        self.ring.iter().for_each(LinkRing::close);
+        for port in (first..=last).chain(listened.iter().copied()) {
             taken.listening.remove(&port);
             // Owner 0 tells the others that nobody is there any more.
             let _ = self.ports.owners.set(port, 0);
+        }
+        // The answers of the other ends come to the broker from here on. The program could have written anything.
+        let mut left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
+        left.retain(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
+        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        if let Some(mut xdp) = self.ports.xdp() {
+            xdp.remove(first..=last);
+            listened.iter().for_each(|&port| xdp.remove(port..=port));
         }
         match self.at {
             0 => taken.is_own_free = true,

@@ -23,10 +23,10 @@ use sys::{
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
-use transport::HEADER_BYTES;
+use transport::{Ends, HEADER_BYTES};
 use wire::Mac;
 
-use crate::{Carrier, ETHERTYPE, LinkError};
+use crate::{Carrier, ETHERTYPE, LinkError, table::Table};
 
 const ETHERNET_BYTES: usize = 14;
 /// Frames that one system call reads.
@@ -92,7 +92,10 @@ impl Wire {
             socket.lock_filter()?;
         }
         socket.bind_for(self.index, ETHERTYPE)?;
-        Ok((socket, PacketBatch::open(self.index, self.frame_max(), BUFFER as usize)?))
+        let sends = PacketBatch::open(self.index, self.frame_max(), BUFFER as usize)?;
+        // It receives nothing, but whoever has it could bind it.
+        filter.map_or(Ok(()), |filter| sends.lock_filter(filter))?;
+        Ok((socket, sends))
     }
 }
 
@@ -123,6 +126,8 @@ pub struct Raw {
     ring: Option<LinkRing>,
     /// Looks at an empty ring since the last look at the socket.
     looks: u32,
+    /// Where the broker reads the open connections.
+    table: Option<Table>,
     /// That program, where this is its only user.
     program: Option<LinkPort>,
 }
@@ -161,13 +166,29 @@ impl Raw {
         let mut head = [0; ETHERNET_BYTES];
         head[6..12].copy_from_slice(&wire.address.0);
         head[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        Self { socket, batch: Batch::new(BATCH, frame_max), out, head, wire, ring: None, looks: 0, program: None }
+        Self {
+            socket,
+            batch: Batch::new(BATCH, frame_max),
+            out,
+            head,
+            wire,
+            ring: None,
+            looks: 0,
+            table: None,
+            program: None,
+        }
     }
 
-    /// The same on sockets that another process opened, and with a ring that it made.
-    pub(crate) fn of(wire: Wire, receives: OwnedFd, sends: OwnedFd, ring: Option<LinkRing>) -> Self {
+    /// The same on sockets that another process opened, and with a ring and a table that it made.
+    pub(crate) fn of(
+        wire: Wire,
+        receives: OwnedFd,
+        sends: OwnedFd,
+        ring: Option<LinkRing>,
+        table: Option<Table>,
+    ) -> Self {
         let out = PacketBatch::of(sends, wire.frame_max());
-        Self { ring, ..Self::with(wire, receives.into(), out) }
+        Self { ring, table, ..Self::with(wire, receives.into(), out) }
     }
 
     /// Frames come by a ring out of the XDP hook, as long as its program is there.
@@ -281,6 +302,18 @@ impl Carrier for Raw {
     fn awake(&mut self) {
         if let Some(ring) = &self.ring {
             ring.awake();
+        }
+    }
+
+    fn opened(&mut self, at: u32, ends: Option<Ends<Mac>>) {
+        if let Some(table) = &self.table {
+            table.set(at, ends);
+        }
+    }
+
+    fn ended(&mut self) {
+        if let Some(table) = &self.table {
+            table.clear();
         }
     }
 }

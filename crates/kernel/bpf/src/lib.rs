@@ -55,6 +55,7 @@ pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use messages::{
     barrier::{BarrierDone, LinkBarrier},
     counts::{BarrierCounts, LinkCounts},
+    guard::{GUARDED, LinkGuard},
     port::{LinkAnswers, LinkPort, LinkSettings},
     ring::LinkRing,
 };

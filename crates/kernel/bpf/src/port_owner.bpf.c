@@ -2,6 +2,10 @@
 /* Which of the packet sockets of a node gets a frame of messages between nodes (docs/link-protocol.md): the owner of the port it is for. */
 #include "lib/common.h"
 
+#include <linux/if_packet.h>
+
+#define LINK_ETHERTYPE 0x88B5
+
 /* Where the port of the receiving application is, behind an Ethernet header. */
 #define TO_PORT (14 + 6)
 
@@ -23,6 +27,9 @@ int port_owner(struct __sk_buff *skb)
 	__u32 key;
 	__u32 *found;
 
+	/* Whoever has the socket may bind it to all that comes or leaves: that is not for it. */
+	if (skb->protocol != bpf_htons(LINK_ETHERTYPE) || skb->pkt_type == PACKET_OUTGOING || skb->pkt_type == PACKET_OTHERHOST)
+		return 0;
 	/* A frame too short for a port is for who counts such. */
 	if (bpf_skb_load_bytes(skb, TO_PORT, &port, sizeof(port)))
 		return owner ? 0 : skb->len;

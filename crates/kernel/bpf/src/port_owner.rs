@@ -32,6 +32,10 @@ impl PortOwners {
         Ok(Self { map: PROGRAM.map(&skel.maps.port_owners)?, filter: PROGRAM.descriptor(&skel.progs.port_owner)? })
     }
 
+    pub(crate) fn map(&self) -> &MapHandle {
+        &self.map
+    }
+
     /// The filter of owner 0 (SO_ATTACH_BPF).
     pub fn rest(&self) -> impl AsFd {
         self.filter.as_fd()

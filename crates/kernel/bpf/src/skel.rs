@@ -31,6 +31,7 @@ skeleton!(chain_none, "/chain_none.skel.rs");
 skeleton!(drops, "/drops.skel.rs");
 skeleton!(flood_end, "/flood_end.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
+skeleton!(guard, "/guard.skel.rs");
 skeleton!(link, "/link.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(port_owner, "/port_owner.skel.rs");

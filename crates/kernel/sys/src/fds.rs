@@ -12,6 +12,26 @@ pub fn received(messages: impl Iterator<Item = Vec<RawFd>>) -> Vec<OwnedFd> {
     messages.flatten().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect()
 }
 
+/// The kernel's number of a socket (SO_COOKIE), which no other has as long as the kernel runs.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn socket_cookie(socket: &impl AsFd) -> io::Result<u64> {
+    let mut cookie = 0u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `cookie`, which is as long and outlives the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
+}
+
 /// Has a socket listen, with any backlog that another program gives: the kernel takes a negative one for the longest that it allows.
 ///
 /// # Errors

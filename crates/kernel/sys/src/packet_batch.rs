@@ -50,6 +50,15 @@ impl PacketBatch {
         Ok(Self::of(fd, frame_max))
     }
 
+    /// Gives its socket a filter of what it receives, which nobody changes any more, whoever has the socket: it could be bound to all that arrives.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn lock_filter(&self, program: BorrowedFd<'_>) -> Result<(), PacketTxError> {
+        set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, "SO_ATTACH_BPF", &program.as_raw_fd())?;
+        set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, "SO_LOCK_FILTER", &1i32)
+    }
+
     /// A sender on a socket that another process opened by [`PacketBatch::open`].
     pub fn of(fd: OwnedFd, frame_max: usize) -> Self {
         Self { fd, bytes: vec![0; BATCH * frame_max].into(), frame_max, lens: Vec::with_capacity(BATCH) }

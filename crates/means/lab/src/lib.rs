@@ -4,6 +4,7 @@
 //! that a process which died without cleaning up is recognised, and its leftovers removed, by the next one.
 
 pub mod boxes;
+mod cell;
 mod error;
 mod lend;
 mod link;
@@ -12,9 +13,10 @@ mod netns;
 mod owner;
 mod rtnl;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, os::fd::AsFd};
 
 pub use boxes::{BoxKind, BoxSpec, TestBox};
+pub use cell::Cell;
 pub use error::LabError;
 pub use lend::{LentAddress, resolve};
 pub use link::VethEnd;
@@ -64,7 +66,7 @@ impl Lab {
         (b, b_name): (&Namespace, &str),
         queues: u32,
     ) -> Result<(VethEnd, VethEnd), LabError> {
-        a.run(|| link::create_veth(a_name, b_name, b, queues))??;
+        a.run(|| link::create_veth(a_name, b_name, b.file().as_fd(), queues))??;
         let mut ends = Vec::with_capacity(2);
         for (ns, name) in [(a, a_name), (b, b_name)] {
             ends.push(ns.run(|| -> Result<VethEnd, LabError> {

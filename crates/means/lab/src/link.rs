@@ -3,7 +3,7 @@
 use std::{
     fmt, fs, io,
     net::{IpAddr, Ipv6Addr},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, BorrowedFd},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -20,7 +20,7 @@ use netlink_packet_route::{
 use sys::ethtool::Ethtool;
 use wire::Mac;
 
-use crate::{LabError, Namespace, rtnl};
+use crate::{LabError, rtnl};
 
 /// The kernel's time to see that a link is there.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl fmt::Display for Network {
 }
 
 /// One end of a veth pair, as its namespace sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VethEnd {
     /// The interface's name.
     pub name: String,
@@ -68,7 +68,7 @@ pub(crate) fn index_of(name: &str) -> Result<u32, LabError> {
 }
 
 /// Makes a veth pair, one end here and the other in `peer_ns`.
-pub(crate) fn create_veth(name: &str, peer: &str, peer_ns: &Namespace, queues: u32) -> Result<(), LabError> {
+pub(crate) fn create_veth(name: &str, peer: &str, peer_ns: BorrowedFd<'_>, queues: u32) -> Result<(), LabError> {
     let end = |name: &str| {
         let mut message = LinkMessage::default();
         message.attributes = vec![
@@ -79,7 +79,7 @@ pub(crate) fn create_veth(name: &str, peer: &str, peer_ns: &Namespace, queues: u
         message
     };
     let mut there = end(peer);
-    there.attributes.push(LinkAttribute::NetNsFd(peer_ns.file().as_raw_fd()));
+    there.attributes.push(LinkAttribute::NetNsFd(peer_ns.as_raw_fd()));
     let mut here = end(name);
     here.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
@@ -127,6 +127,12 @@ pub(crate) fn set_mtu(name: &str, mtu: u32) -> Result<(), LabError> {
     message.header.index = index_of(name)?;
     message.attributes = vec![LinkAttribute::Mtu(mtu)];
     rtnl::request(&RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set the MTU of the interface", name))
+}
+
+pub(crate) fn remove(name: &str) -> Result<(), LabError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index_of(name)?;
+    rtnl::request(&RouteNetlinkMessage::DelLink(message), 0).map_err(failed("remove the interface", name))
 }
 
 pub(crate) fn set_down(name: &str) -> Result<(), LabError> {

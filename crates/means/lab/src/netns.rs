@@ -105,6 +105,27 @@ impl NamespaceHandle {
             .unwrap_or_else(|_| Err(LabError::Panicked(self.name.clone())))
     }
 
+    /// The calling thread's own; `name` is for messages.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub(crate) fn own(name: &str) -> Result<Self, LabError> {
+        let failed = |source| LabError::Namespace { what: "open", name: name.to_owned(), source };
+        Ok(Self { name: name.to_owned(), file: Arc::new(File::open("/proc/thread-self/ns/net").map_err(failed)?) })
+    }
+
+    /// A new one without a name, which goes with its last handle, process and socket; `name` is for messages.
+    ///
+    /// # Errors
+    /// CAP_SYS_ADMIN lacks.
+    pub(crate) fn nameless(name: &str) -> Result<Self, LabError> {
+        let make = || {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(failed("create", name))?;
+            Self::own(name)
+        };
+        thread::scope(|s| s.spawn(make).join()).unwrap_or_else(|_| Err(LabError::Panicked(name.to_owned())))
+    }
+
     /// Moves the calling thread into the namespace for the rest of its life, with the namespace's own /sys.
     ///
     /// Only for a thread that does nothing else afterwards.
@@ -114,7 +135,11 @@ impl NamespaceHandle {
         unshare(CloneFlags::CLONE_NEWNS).map_err(&failed)?;
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(&failed)?;
-        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).map_err(&failed)
+        match mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none) {
+            // The namespace's own is there already.
+            Err(Errno::EBUSY) => Ok(()),
+            done => done.map_err(&failed),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages between nodes as text.
 
 use model::{
-    link::{LinkConnection, LinkNode, LinkNodes, LinkOverTcp, LinkPing, LinkStatus},
+    link::{LinkConnection, LinkNode, LinkNodes, LinkOverTcp, LinkPing, LinkProgram, LinkStatus},
     units,
 };
 
@@ -86,13 +86,17 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
     text += &match status.programs.as_slice() {
         [] => look.paragraph("No program has ports."),
         programs => look.table(
-            &["PROGRAM", ">PID", ">USER", "LISTENS ON"],
+            &["PROGRAM", ">PID", ">USER", "SENDS", "LISTENS ON"],
             programs.iter().map(|p| {
                 let ports = p.listens.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-                vec![p.name.clone(), p.pid.to_string(), p.uid.to_string(), ports]
+                vec![p.name.clone(), p.pid.to_string(), p.uid.to_string(), way(p).to_owned(), ports]
             }),
         ),
     };
+    if let Some(n @ 1..) = status.forged {
+        let frames = if n == 1 { "1 frame".to_owned() } else { format!("{n} frames") };
+        text += &look.paragraph(&format!("{frames} of guarded programs were in the name of others, and were dropped."));
+    }
     text += &connections(status, look);
     if let Some(d) = &status.delivery {
         let counts = [
@@ -128,6 +132,11 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
         );
     }
     text
+}
+
+/// The way of a program's frames to the wire.
+fn way(program: &LinkProgram) -> &'static str {
+    if program.guarded { "guarded" } else { "directly" }
 }
 
 /// What came of probes, as ping(8) says it.

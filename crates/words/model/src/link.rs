@@ -33,6 +33,9 @@ pub struct LinkProgram {
     pub uid: u32,
     /// The ports that it listens on.
     pub listens: Vec<u16>,
+    /// Each of its frames is looked at, and sent only if it is in the name of its own ports. Root's programs send past that.
+    #[serde(default)]
+    pub guarded: bool,
 }
 
 /// A TCP connection of a program that link carries.
@@ -146,6 +149,9 @@ pub struct LinkStatus {
     pub nodes: Vec<LinkNode>,
     /// The programs that have ports.
     pub programs: Vec<LinkProgram>,
+    /// Frames that programs of other users than root wanted to send in the name of others, and that were dropped; none: only root's have ports.
+    #[serde(default)]
+    pub forged: Option<u64>,
     /// The connections of programs that use TCP.
     #[serde(default)]
     pub connections: Vec<LinkConnection>,

@@ -201,6 +201,11 @@ impl Connection {
         &self.settings
     }
 
+    /// The other end's number of the connection; 0 as long as it is not known.
+    pub fn peer_number(&self) -> u32 {
+        self.peer_number
+    }
+
     /// What it has done.
     pub fn counts(&self) -> Counts {
         Counts { resent: self.sender.resent, echoes: self.sender.echoes, ..self.counts }

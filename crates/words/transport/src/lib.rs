@@ -23,7 +23,7 @@ pub use self::{
     connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
     echo::Echo,
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
-    node::{FREE_PORTS, Handle, Node, NodeCounts, NodeSettings},
+    node::{Ends, FREE_PORTS, Handle, Node, NodeCounts, NodeSettings},
     peers::{Namesakes, Peer},
     serial::Serial,
     version::OtherVersion,

@@ -80,6 +80,21 @@ pub struct NodeCounts {
     pub namesakes: u64,
 }
 
+/// What another one has to know of an open connection to ask its peer about it ([`Node::ask_for`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends<P> {
+    /// The other node.
+    pub peer: P,
+    /// The port at this end.
+    pub port: u16,
+    /// The port at the other end.
+    pub peer_port: u16,
+    /// The other end's number of the connection.
+    pub peer_number: u32,
+    /// The epoch of this end.
+    pub epoch: u32,
+}
+
 #[derive(Debug)]
 struct Listener {
     stream: bool,
@@ -115,6 +130,8 @@ pub struct Node<P> {
     ready: VecDeque<u32>,
     /// Connections that a frame or time has changed; none: nobody asks for them.
     news: Option<VecDeque<Handle>>,
+    /// Places of connections that opened or are no more; none: nobody asks for them.
+    opened: Option<VecDeque<u32>>,
     /// One for each connection at the most.
     timers: BTreeSet<(Nanos, u32)>,
     pool: Pool,
@@ -142,6 +159,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             by_ports: HashMap::new(),
             ready: VecDeque::new(),
             news: None,
+            opened: None,
             timers: BTreeSet::new(),
             pool: Pool::default(),
             answers: VecDeque::new(),
@@ -246,6 +264,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
         self.entries[at as usize] =
             Some(Entry { peer, connection, offered, armed: None, is_ready: false, has_news: false });
+        if offered != (0, 0) {
+            self.has_opened(at);
+        }
         self.touched(now, at);
         handle
     }
@@ -257,6 +278,25 @@ impl<P: Copy + Eq + Hash> Node<P> {
             entry.has_news = false;
         }
         Some(handle)
+    }
+
+    /// The next place of a connection, below 65,535, at which one opened since it was last named here, or is no more. The first call begins it.
+    #[inline]
+    pub fn opened(&mut self) -> Option<(u32, Option<Ends<P>>)> {
+        let at = self.opened.get_or_insert_default().pop_front()?;
+        let entry = self.entries.get(at as usize).and_then(Option::as_ref);
+        let entry = entry.filter(|entry| entry.connection.peer_number() != 0);
+        let ends = entry.map(|entry| {
+            let &Settings { port, peer_port, epoch, .. } = entry.connection.settings();
+            Ends { peer: entry.peer, port, peer_port, peer_number: entry.connection.peer_number(), epoch }
+        });
+        Some((at, ends))
+    }
+
+    fn has_opened(&mut self, at: u32) {
+        if let Some(opened) = &mut self.opened {
+            opened.push_back(at);
+        }
     }
 
     fn tell(&mut self, at: u32) {
@@ -342,6 +382,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             self.by_ports.remove(&(entry.peer, port, peer_port));
         }
         self.free.push(at);
+        self.has_opened(at);
     }
 
     /// A frame arrived from `peer`.
@@ -374,6 +415,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
             (Kind::Hello, _) => self.on_hello(now, peer, &header, payload),
             (_, Some(at)) => {
                 self.work(at, |connection| connection.on_frame(now, &header, payload));
+                if header.kind == Kind::OpenAck {
+                    self.has_opened(at);
+                }
                 self.tell(at);
                 self.touched(now, at);
             }

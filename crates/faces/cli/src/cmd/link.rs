@@ -132,7 +132,7 @@ fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, LinkError> {
     broker::end()?;
     Ok(match args.json {
         true => print_json("link.stop", serde_json::json!({ "done": "stopped" })),
-        false => print("The broker has ended. Programs keep their connections, and get no new ones.\n"),
+        false => print("The broker has ended. Root's programs keep their connections, and get no new ones.\n"),
     }
     .map(|()| Outcome::Fine))
 }

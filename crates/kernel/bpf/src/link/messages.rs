@@ -6,5 +6,6 @@
 pub(crate) mod barrier;
 pub(crate) mod counts;
 mod endpoints;
+pub(crate) mod guard;
 pub(crate) mod port;
 pub(crate) mod ring;

@@ -67,6 +67,12 @@ impl LinkRing {
         self.word.word(offset_of!(link_word, full)).load(Ordering::Relaxed)
     }
 
+    /// Has what comes for it go up to the stack from now on, without waiting as [`crate::LinkPort::remove`] does, which is to follow. Its reader
+    /// could take that back.
+    pub fn close(&self) {
+        self.word.half_word(offset_of!(link_word, nobody)).store(1, Ordering::SeqCst);
+    }
+
     /// Hands each frame that is there to `each`, with the address that it came from and the number of its VLAN, and returns how many there were. The
     /// frame is header and payload, without Ethernet's padding. No system call, whether there is something or not.
     #[inline]

@@ -4,8 +4,8 @@ use std::hash::Hash;
 
 use super::{EMPTY, Node};
 use crate::{
-    BadFrame, Echo, Flags, HEADER_BYTES, Header, Kind, Namesakes, Nanos, OtherVersion, Reason, Serial, header::NOTICE,
-    version,
+    BadFrame, Echo, Ends, Flags, HEADER_BYTES, Header, Kind, Namesakes, Nanos, OtherVersion, Reason, Serial,
+    header::NOTICE, version,
 };
 
 /// Answers that wait to be sent at the most: whoever floods with strange frames gets no memory for it.
@@ -72,6 +72,18 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.echoes.asked(peer, sequence);
         let header = Header { epoch: self.settings.epoch, kind: Kind::Probe, sequence: Serial(sequence), ..EMPTY };
         self.answer(peer, header, payload);
+    }
+
+    /// Asks the other end of a connection whose own end is dead for an acknowledgement. It is answered with *unknown*, by which the other end is told.
+    pub fn ask_for(&mut self, ends: &Ends<P>) {
+        let &Ends { peer, port, peer_port, peer_number, epoch } = ends;
+        let kind = Kind::Probe;
+        let flags = Flags::ASK;
+        self.answer(
+            peer,
+            Header { kind, flags, from_port: port, to_port: peer_port, connection: peer_number, epoch, ..EMPTY },
+            &[],
+        );
     }
 
     /// Answers to probes since the last call, each once.

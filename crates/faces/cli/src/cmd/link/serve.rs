@@ -28,7 +28,7 @@ use crate::failure::{Failure, Outcome, note, print_json};
 ///
 ///     evenkeel link serve eth0.7 --name db1 --receive /srv/incoming
 ///
-/// Frames of the programs pass the broker by. When it ends, their connections go on.
+/// Frames of the programs pass the broker by. When it ends, connections of root's programs go on.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Interface to the other nodes. For one VLAN name its interface, such as eth0.7.
@@ -47,7 +47,7 @@ pub(super) struct ServeArgs {
     receive: Option<PathBuf>,
     /// Group whose programs may have ports [default: root alone].
     ///
-    /// A program with ports can send any frame on this interface.
+    /// Programs of other users than root send only in the name of their own ports: their frames are guarded. Needs Linux 6.6.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// Way of frames to programs: rings out of the XDP hook in that mode, or packet sockets (off).
@@ -87,6 +87,9 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
         "a broker for messages between nodes",
         &[Capability::CAP_NET_RAW, Capability::CAP_NET_ADMIN, Capability::CAP_BPF],
     )?;
+    if args.group.is_some() {
+        privilege::require("a guard for programs of other users (`--group`)", &[Capability::CAP_SYS_ADMIN])?;
+    }
     let name = match &args.name {
         Some(name) => name.clone(),
         None => gethostname()
@@ -151,7 +154,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     drop(listener);
     drop(broker);
     drop(held);
-    note("the broker has ended; connections of programs go on");
+    note("the broker has ended; connections of root's programs go on");
     ran?;
     Ok(Outcome::Fine)
 }

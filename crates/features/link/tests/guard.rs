@@ -1,0 +1,234 @@
+//! Programs of other users than root: their messages pass, and what they try against each other does not. What the other ends of a killed one hear.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use link::{
+    Claim, ETHERTYPE, Engine, Handle, Paths, Raw, Reason, Receive, State, Wire,
+    broker::{Broker, BrokerSettings},
+};
+use nix::sys::signal::Signal;
+use sys::packet::{Batch, PacketSocket};
+use testbed::{Bed, End, Running};
+
+/// Of the programs: their group, and two users.
+const GROUP: u32 = 65_531;
+const USERS: [u32; 2] = [65_532, 65_533];
+const PORT: u16 = 2000;
+const SPIN: Duration = Duration::from_micros(50);
+const STEP: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_secs(20);
+/// So soon the other end of a killed program has heard of it.
+const SOON: Duration = Duration::from_millis(100);
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+
+/// A broker on a thread of its own, as long as `work` takes. What it says of refused forgeries when that is over.
+fn served<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Option<u64>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (interface, stops) = (end.interface().to_owned(), Arc::clone(&stop));
+    let (ready, is_ready) = mpsc::channel();
+    let serves = move || {
+        let held = Paths::here().lock().unwrap();
+        let settings = BrokerSettings { interface, name: "left".to_owned(), group: Some(GROUP), xdp };
+        let mut broker = Broker::start(settings, &held).unwrap();
+        let (_to, requests) = mpsc::channel();
+        ready.send(()).unwrap();
+        broker.run(&requests, &stops, drop).unwrap();
+        broker.forged()
+    };
+    let broker = end.run(|| thread::spawn(serves));
+    is_ready.recv().expect("the broker serves");
+    let done = work();
+    stop.store(true, Ordering::Relaxed);
+    (done, broker.join().unwrap())
+}
+
+/// A program of that user that answers each message with the same one.
+fn echo(end: &End, user: u32) -> Running {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "is_a_program", "--ignored", "--nocapture"]).env("EK_TEST_ECHOES", "1");
+    command.uid(user).gid(if user == 0 { 0 } else { GROUP });
+    command.stdout(Stdio::piped()).stdin(Stdio::null());
+    let mut running = end.run(|| Running::start(&mut command));
+    let told = BufReader::new(running.child().stdout.take().unwrap());
+    assert!(told.lines().map_while(Result::ok).any(|line| line.contains("listens")), "the program listens");
+    running
+}
+
+/// Not a test: the process of [`echo`].
+#[test]
+#[ignore = "other tests start it"]
+fn is_a_program() {
+    if env::var_os("EK_TEST_ECHOES").is_none() {
+        return;
+    }
+    let (claim, mut engine) = Claim::take().unwrap();
+    claim.listen(PORT).unwrap();
+    engine.listen(PORT, false, 8).unwrap();
+    println!("listens");
+    let (mut peers, mut place): (Vec<Handle>, _) = (Vec::new(), [0; 4096]);
+    loop {
+        engine.wait(SPIN, STEP).unwrap();
+        peers.extend(engine.accept(PORT));
+        for &peer in &peers {
+            while let Ok(Some(len)) = engine.receive(peer, &mut place) {
+                engine.send(peer, &place[..len]).unwrap();
+            }
+        }
+    }
+}
+
+fn joined(engine: &mut Engine<Raw>, to: &End) -> Handle {
+    let address = to.run(|| Wire::of(to.interface()).unwrap().address);
+    let ours = engine.connect(address, PORT, false).unwrap();
+    let began = Instant::now();
+    while engine.state(ours) == Some(State::Opening) {
+        engine.wait(SPIN, STEP).unwrap();
+        assert!(began.elapsed() < LONG, "nobody answers");
+    }
+    assert_eq!(engine.state(ours), Some(State::Open));
+    ours
+}
+
+fn there_and_back(engine: &mut Engine<Raw>, ours: Handle, text: &[u8]) {
+    engine.send(ours, text).unwrap();
+    let (began, mut place) = (Instant::now(), [0; 4096]);
+    loop {
+        engine.wait(SPIN, STEP).unwrap();
+        if let Some(len) = engine.receive(ours, &mut place).unwrap() {
+            return assert_eq!(&place[..len], text);
+        }
+        assert!(began.elapsed() < LONG, "no answer: {:?}", engine.counts(ours));
+    }
+}
+
+/// All frames of an interface, until `stop`.
+fn watch(end: &End, stop: &Arc<AtomicBool>) -> thread::JoinHandle<Vec<Vec<u8>>> {
+    let stop = Arc::clone(stop);
+    let socket = end.run(|| {
+        let socket = PacketSocket::open().unwrap();
+        socket.set_receive_buffer(64 << 20).unwrap();
+        socket.set_ignore_outgoing().unwrap();
+        socket.bind(Wire::of(end.interface()).unwrap().index).unwrap();
+        socket
+    });
+    thread::spawn(move || {
+        let (mut batch, mut frames) = (Batch::new(64, 2048), Vec::new());
+        while !stop.load(Ordering::Relaxed) {
+            let count = batch.receive(&socket).unwrap();
+            frames.extend(batch.packets(count).map(|packet| packet.data.to_vec()));
+            thread::sleep(Duration::from_micros(200));
+        }
+        frames
+    })
+}
+
+fn has(frame: &[u8], text: &str) -> bool {
+    frame.windows(text.len()).any(|at| at == text.as_bytes())
+}
+
+fn neither_reads_nor_forges(tag: &str, xdp: Receive) {
+    let Some((bed, [left, right])) = Bed::pair(tag) else { return };
+    let address = |end: &End| end.run(|| Wire::of(end.interface()).unwrap().address);
+    let stop = Arc::new(AtomicBool::new(false));
+    let frames = watch(&right, &stop);
+    let ((first, last, mut read), forged) = served(&left, xdp, || {
+        let _victim = echo(&left, USERS[0]);
+        let mut engine = right.run(|| Engine::new(Raw::open(right.interface()).unwrap(), "right").unwrap());
+        let ours = joined(&mut engine, &left);
+        there_and_back(&mut engine, ours, b"SECRET before");
+        let script = bed.file("forger.py", include_str!("guard/forger.py"));
+        let mut command = Command::new("python3");
+        // It comes as a text: the folder is root's.
+        command.args(["-c", &std::fs::read_to_string(script).unwrap()]);
+        command.arg(left.run(|| Paths::here().claims()));
+        command.args([address(&left).to_string(), address(&right).to_string(), PORT.to_string()]);
+        command.uid(USERS[1]).gid(GROUP).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut forger = left.run(|| Running::start(&mut command));
+        let mut lines = BufReader::new(forger.child().stdout.take().unwrap()).lines().map_while(Result::ok);
+        let ready = lines.next().expect("it has ports");
+        let ports: Vec<u16> = ready.split(' ').skip(1).map(|port| port.parse().unwrap()).collect();
+        assert_eq!(lines.next().as_deref(), Some("tried"));
+        for at in 0..100 {
+            there_and_back(&mut engine, ours, format!("SECRET {at}").as_bytes());
+        }
+        writeln!(forger.child().stdin.take().unwrap()).unwrap();
+        let read: Vec<String> = lines.collect();
+        assert!(forger.end().success());
+        // The victim's connection has not suffered.
+        there_and_back(&mut engine, ours, b"SECRET after");
+        (ports[0], ports[1], read)
+    });
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(read.pop().as_deref(), Some("done"));
+    assert_eq!(read, Vec::<String>::new(), "it read what is not its own");
+    let frames = frames.join().unwrap();
+    let port = |frame: &[u8]| u16::from_be_bytes([frame[ETHERNET + 4], frame[ETHERNET + 5]]);
+    let honest = frames.iter().filter(|frame| has(frame, "HONEST")).count();
+    assert_eq!(honest, 2, "its own frames leave, from either socket");
+    assert!(frames.iter().any(|frame| has(frame, "SECRET 99")), "the watcher sees");
+    for frame in &frames {
+        assert!(!has(frame, "FORGED"), "{}", String::from_utf8_lossy(frame));
+        if has(frame, "MIXED") {
+            assert!((first..=last).contains(&port(frame)), "{frame:02x?}");
+            assert_eq!(frame[ETHERNET - 2..ETHERNET], ETHERTYPE.to_be_bytes());
+        }
+    }
+    assert!(frames.iter().any(|frame| has(frame, "MIXED")), "a ring's frames in its own name leave");
+    assert!(forged.is_some_and(|n| n > 20), "{forged:?} are counted");
+    eprintln!("{tag}: {} frames seen, {forged:?} refused", frames.len());
+    let doors = left.output("ip -o link");
+    assert!(!doors.contains("ek-link"), "nothing is left: {doors}");
+}
+
+#[test]
+fn programs_neither_read_nor_forge_what_is_anothers_by_sockets() {
+    neither_reads_nor_forges("linkgs", Receive::Sockets);
+}
+
+#[test]
+fn programs_neither_read_nor_forge_what_is_anothers_by_rings() {
+    neither_reads_nor_forges("linkgr", Receive::Auto);
+}
+
+#[test]
+fn the_other_ends_of_a_killed_program_hear_of_it_at_once() {
+    let Some((_bed, [left, right])) = Bed::pair("linkgk") else { return };
+    for (user, xdp) in [(0, Receive::Auto), (USERS[0], Receive::Auto), (USERS[0], Receive::Sockets)] {
+        served(&left, xdp, || {
+            let program = echo(&left, user);
+            let mut engine = right.run(|| Engine::new(Raw::open(right.interface()).unwrap(), "right").unwrap());
+            let [used, idle] = [0, 1].map(|_| joined(&mut engine, &left));
+            there_and_back(&mut engine, used, b"a message");
+            // Nothing is under way any more.
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(300) {
+                engine.wait(Duration::ZERO, STEP).unwrap();
+            }
+            program.signal(Signal::SIGKILL);
+            let killed = Instant::now();
+            let is_open = |engine: &Engine<Raw>| [used, idle].iter().any(|&c| engine.state(c) == Some(State::Open));
+            while is_open(&engine) {
+                engine.wait(Duration::ZERO, Duration::from_millis(1)).unwrap();
+                assert!(killed.elapsed() < LONG, "it never hears of it");
+            }
+            let took = killed.elapsed();
+            eprintln!("user {user}, {xdp:?}: told {took:?} after SIGKILL");
+            assert!(took < SOON, "{took:?}");
+            assert_eq!(engine.state(used), Some(State::Failed(Reason::Unknown)));
+            assert_eq!(engine.state(idle), Some(State::Failed(Reason::Unknown)));
+        });
+    }
+}

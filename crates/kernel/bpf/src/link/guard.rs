@@ -1,0 +1,104 @@
+//! What stands between the packet sockets of programs that are not trusted and the interface that carries messages.
+
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_INGRESS, TcHookBuilder, libbpf_sys};
+
+use crate::{
+    PortOwners,
+    link::{XdpError, create_link, interface_index},
+    program::{Program, ProgramError, TCX, kernel_has, to_io},
+    skel::guard::GuardSkelBuilder,
+};
+
+const PROGRAM: Program = Program("guard");
+
+/// The owners ([`PortOwners`]) whose sockets are guarded have this bit.
+pub const GUARDED: u32 = 1 << 31;
+
+/// Programs that let a socket send only frames in the name of its owner's ports, and bring it what comes for them.
+///
+/// The one that lets out stays as long as the pair of interfaces, whatever becomes of this process: nothing gets past it. The one that brings in goes
+/// when this is dropped.
+#[derive(Debug)]
+pub struct LinkGuard {
+    sockets: MapHandle,
+    counts: MapHandle,
+    _brings: OwnedFd,
+}
+
+impl LinkGuard {
+    /// Between `door`, the near end of a pair of interfaces whose far end is the sockets' only one, and `wire`, whose address is `address`.
+    ///
+    /// # Errors
+    /// [`ProgramError::Kernel`] below 6.6, which has no tcx; the kernel refuses.
+    pub fn attach(owners: &PortOwners, wire: &str, address: [u8; 6], door: &str) -> Result<Self, XdpError> {
+        if !kernel_has(TCX) {
+            return Err(ProgramError::Kernel {
+                feature: "`--group`",
+                function: TCX,
+                since: "6.6",
+                instead: "leave it out: root's programs alone have ports then",
+            }
+            .into());
+        }
+        let (wire_index, door_index) = (interface_index(wire)?, interface_index(door)?.cast_signed());
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<GuardSkelBuilder>(&mut object)?;
+        open.maps.port_owners.reuse_fd(owners.map().as_fd()).map_err(|e| PROGRAM.refused(e))?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            let [a, b, c, d, e, f] = address;
+            knobs.wire = wire_index;
+            knobs.door = door_index.cast_unsigned();
+            knobs.address = [[a, b], [c, d], [e, f]].map(u16::from_ne_bytes);
+        }
+        let skel = PROGRAM.load(open)?;
+        TcHookBuilder::new(skel.progs.link_guard_out.as_fd())
+            .ifindex(door_index)
+            .replace(true)
+            .handle(1)
+            .priority(1)
+            .hook(TC_INGRESS)
+            .create()
+            .and_then(|mut hook| hook.attach())
+            .map_err(|e| XdpError::System {
+                interface: door.to_owned(),
+                operation: "guard programs of other users by a program at tc",
+                source: to_io(&e),
+            })?;
+        let brings = PROGRAM.descriptor(skel.progs.link_guard_in.as_fd())?;
+        let link =
+            create_link(brings.as_fd(), wire_index.cast_signed(), libbpf_sys::BPF_TCX_INGRESS, 0).map_err(|errno| {
+                XdpError::system(wire, "bring frames to programs of other users by a program at tc", errno)
+            })?;
+        let counts = PROGRAM.map(&skel.maps.guard_refused)?;
+        Ok(Self { sockets: PROGRAM.map(&skel.maps.guarded_sockets)?, counts, _brings: link })
+    }
+
+    /// Lets a socket, which this number of the kernel (SO_COOKIE) names, send in the name of an owner's ports.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn admit(&self, cookie: u64, owner: u32) -> Result<(), ProgramError> {
+        let done = self.sockets.update(&cookie.to_ne_bytes(), &owner.to_ne_bytes(), MapFlags::ANY);
+        done.map_err(|e| PROGRAM.failed("let a socket send", to_io(&e)))
+    }
+
+    /// Lets it send no longer.
+    pub fn expel(&self, cookie: u64) {
+        // One that is not there sends nothing.
+        let _ = self.sockets.delete(&cookie.to_ne_bytes());
+    }
+
+    /// Frames that were not let out.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn refused(&self) -> Result<u64, ProgramError> {
+        let values = PROGRAM.per_cpu(&self.counts, "read the count of refused frames")?;
+        Ok(values.iter().filter_map(|v| v.first_chunk().copied()).map(u64::from_ne_bytes).sum())
+    }
+}

@@ -1,0 +1,90 @@
+//! A network namespace with one way out: sockets in it reach nothing but what stands at its door.
+
+use std::os::fd::AsFd;
+
+use crate::{LabError, NamespaceHandle, VethEnd, link};
+
+/// What a packet socket might ask of the interface that it is on (PACKET_VNET_HDR), to be done behind its door: a sum at any place of a frame.
+const SUMS: &str = "tx-checksum-ip-generic";
+/// The interface inside.
+const INSIDE: &str = "inside";
+
+/// A namespace without a name, and a pair of interfaces between it and this one. It goes with its last socket; the pair goes with it, or when this is
+/// dropped.
+#[derive(Debug)]
+pub struct Cell {
+    here: NamespaceHandle,
+    space: NamespaceHandle,
+    door: String,
+    inside: VethEnd,
+}
+
+impl Cell {
+    /// One whose door into this network namespace has that name. A door of that name that was left is removed. Frames have at most `mtu` bytes of
+    /// payload. What comes to the door has all its sums: none is made behind it. The kernel itself says nothing on either interface. Both are down until
+    /// [`Cell::open`].
+    ///
+    /// # Errors
+    /// CAP_SYS_ADMIN or CAP_NET_ADMIN lacks; the kernel refuses.
+    pub fn new(door: &str, mtu: u32) -> Result<Self, LabError> {
+        let here = NamespaceHandle::own("of this program")?;
+        let space = NamespaceHandle::nameless("for programs of other users")?;
+        here.run(|| {
+            if link::index_of(door).is_ok() {
+                link::remove(door)?;
+            }
+            link::create_veth(door, INSIDE, space.file().as_fd(), 1)?;
+            link::silence(door)?;
+            link::set_mtu(door, mtu)
+        })??;
+        let mut cell = Self { here, space, door: door.to_owned(), inside: VethEnd::default() };
+        cell.inside = cell.space.run(|| {
+            link::silence(INSIDE)?;
+            link::set_mtu(INSIDE, mtu)?;
+            link::set_feature(INSIDE, SUMS, false)?;
+            link::describe(INSIDE)
+        })??;
+        Ok(cell)
+    }
+
+    /// Sets both ends up: what stands at the door has to stand there before.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn open(&self) -> Result<(), LabError> {
+        self.here.run(|| link::set_up(&self.door))??;
+        self.space.run(|| link::set_up(INSIDE))??;
+        self.space.run(|| link::wait_until_ready(INSIDE))??;
+        self.here.run(|| link::wait_until_ready(&self.door))?
+    }
+
+    /// Takes both ends away.
+    pub fn close(&self) {
+        // They go with the last socket inside at the latest.
+        let _ = self.here.run(|| link::remove(&self.door));
+    }
+
+    /// The end in this network namespace.
+    pub fn door(&self) -> &str {
+        &self.door
+    }
+
+    /// The end inside.
+    pub fn inside(&self) -> &VethEnd {
+        &self.inside
+    }
+
+    /// Runs `work` inside, as [`NamespaceHandle::run`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        self.space.run(work)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
