@@ -60,6 +60,13 @@ fn nodes_see_each_other_and_copy_a_file() {
     wait("beta sees alpha", || b.sees() == ["alpha"]);
     assert_eq!(b.status()["programs"][0]["listens"], serde_json::json!([1]));
 
+    let check = a.ask(&["check", "--json"]);
+    ended(&check, 0);
+    assert_eq!(
+        (&json(&check)["nodes"][0]["name"], &json(&check)["nodes"][0]["passes"]),
+        (&"beta".into(), &1500.into())
+    );
+
     let ping = a.ask(&["ping", "beta", "-c", "3", "-i", "10ms", "--json"]);
     ended(&ping, 0);
     assert_eq!((&json(&ping)["sent"], json(&ping)["round_trips_ns"].as_array().unwrap().len()), (&3.into(), 3));
@@ -118,7 +125,47 @@ fn two_nodes_of_one_name_are_told() {
         wait("the other is told", || node.status()["same_name"].as_array().is_some_and(|all| all.len() == 1));
         wait("it says so", || log(&node.log).contains("--name"));
         assert!(said(&node.ask(&["status"])).contains("has the name same too"));
+        let check = node.ask(&["check", "--json"]);
+        ended(&check, 1);
+        let what = json(&check)["problems"][0]["what"].as_str().unwrap().to_owned();
+        for end in [&left, &right] {
+            assert!(what.contains(&mac(end)), "{what}");
+        }
     }
+}
+
+/// The address of an end, as the kernel has it.
+fn mac(end: &End) -> String {
+    let shown = end.run(|| Command::new("ip").args(["-j", "link", "show", end.interface()]).output().unwrap());
+    json(&shown)[0]["address"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_is_wrong_between_nodes_is_found() {
+    let Some((bed, [left, right])) = Bed::pair("linkck") else { return };
+    right.link_set("mtu 1400");
+    let a = Node::start(&bed, &left, "alpha", &[]);
+    let problem = |check: &Output| json(check)["problems"][0].clone();
+    let alone = a.ask(&["check", "--json"]);
+    ended(&alone, 1);
+    let what = problem(&alone)["what"].as_str().unwrap().to_owned();
+    assert!(what.contains("switch or cloud drops EtherType 0x88B5"), "{what}");
+
+    let b = Node::start(&bed, &right, "beta", &[]);
+    wait("alpha sees beta", || a.sees() == ["beta"]);
+    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let check = a.ask(&["check", "--json"]);
+    ended(&check, 1);
+    let found = json(&check);
+    let passes = found["nodes"][0]["passes"].as_u64().unwrap();
+    assert_eq!((&found["problems"][0]["node"], &found["mtu"]), (&"beta".into(), &1500.into()));
+    // A veth lets a VLAN tag more pass than its MTU.
+    assert!((1400..=1404).contains(&passes), "{passes}");
+    let check = b.ask(&["check"]);
+    ended(&check, 0);
+    assert!(said(&check).contains("The other node answers"), "{}", said(&check));
+    refused(&a.ask(&["check", "-oProxyCommand=x"]), 2, &["-o"]);
+    refused(&a.ask(&["check", "a;reboot"]), 2, &["a;reboot"]);
 }
 
 #[test]

@@ -75,6 +75,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "link" | "link status" => Run("link status"),
         "link nodes" => Run("link nodes lo"),
         "link ping" => Run("link ping ek-none"),
+        "link check" => Run("link check"),
         "link copy" => Run("link copy FOLDER/rules.toml ek-none:x"),
         "link speedup" => Run("link speedup --nodes 1,2,3 --step 1ms --repeats 3 --count 1"),
         // It becomes the program, which has flags of its own.

@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod broker;
 mod carrier;
+pub mod check;
 mod claim;
 pub mod copy;
 mod engine;

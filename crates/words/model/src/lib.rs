@@ -17,6 +17,7 @@ pub mod input;
 pub mod ledger;
 pub mod link;
 pub mod link_bench;
+pub mod link_check;
 pub mod load;
 mod machine;
 mod prefix_counts;

@@ -1,6 +1,7 @@
 //! `evenkeel link`: messages between nodes over plain Ethernet.
 
 mod bench;
+mod check;
 mod copy;
 mod ping;
 mod run;
@@ -38,6 +39,7 @@ enum Action {
     Status(StatusArgs),
     Nodes(NodesArgs),
     Ping(ping::PingArgs),
+    Check(check::CheckArgs),
     Copy(copy::CopyArgs),
     Run(run::RunArgs),
     Bench(bench::BenchArgs),
@@ -87,6 +89,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
         Action::Speedup(args) => return speedup::run(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
+        Action::Check(args) => check::run(args),
         Action::Copy(args) => copy::run(args),
         Action::Run(args) => run::run(args),
         Action::Nodes(args) => known(args),

@@ -1,0 +1,176 @@
+//! What link can see of all nodes: who answers, how long a frame passes, whose name is whose, who speaks which version.
+
+use std::collections::BTreeMap;
+
+use model::{
+    link::LinkStatus,
+    link_check::{LinkCheck, LinkChecked, LinkProblem},
+};
+use transport::{HEADER_BYTES, VERSION};
+
+use crate::{ETHERTYPE, LinkError};
+
+/// A probe may be lost: so many are sent before a length counts as one that does not pass.
+const TRIES: u32 = 3;
+
+/// Judges what the broker knows, and what becomes of probes: `probe` sends one with so many bytes behind its header to an address, and says whether
+/// it came back.
+///
+/// # Errors
+/// Those of `probe`.
+pub fn check(
+    status: &LinkStatus,
+    mut probe: impl FnMut(&str, u16) -> Result<bool, LinkError>,
+) -> Result<LinkCheck, LinkError> {
+    let header = HEADER_BYTES as u32;
+    let mtu = header + u32::from(status.payload_max);
+    let (mut nodes, mut problems) = (Vec::new(), namesakes(status));
+    for other in &status.nodes {
+        let most = longest(status.payload_max, |bytes| {
+            for _ in 0..TRIES {
+                if probe(&other.address, bytes)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        let passes = most.map(|bytes| header + u32::from(bytes));
+        match passes {
+            None => problems.push(problem(
+                &other.name,
+                format!("{} said its name, and answers no probe: it has just ended, hangs, or frames are lost", other.address),
+                "run `evenkeel link status` there".to_owned(),
+            )),
+            Some(passes) if passes < mtu => problems.push(problem(
+                &other.name,
+                format!("frames of more than {passes} bytes do not pass, and the MTU of {} is {mtu}", status.interface),
+                format!(
+                    "give {} there, this one, and the switch between them one MTU: `ip link set dev INTERFACE mtu {mtu}` there, or {passes} here",
+                    other.address
+                ),
+            )),
+            Some(_) => {}
+        }
+        nodes.push(LinkChecked { name: other.name.clone(), address: other.address.clone(), passes });
+    }
+    problems.extend(status.other_versions.iter().map(|other| {
+        problem(
+            &other.address,
+            format!("it speaks version {} of the protocol, and this node {VERSION}", other.version),
+            "install one version of evenkeel on all nodes".to_owned(),
+        )
+    }));
+    if status.nodes.is_empty() && problems.is_empty() {
+        problems.push(silent(&status.node, "no other node answers"));
+    }
+    Ok(LinkCheck {
+        node: status.node.clone(),
+        interface: status.interface.clone(),
+        mtu,
+        nodes,
+        problems,
+        machines: None,
+    })
+}
+
+/// Names machines that were reached in another way, and that link does not see. `machines` has each with its host name, which a broker takes
+/// unless it is told another: while there are as many nodes as machines, nobody is missed.
+pub fn missed(check: &LinkCheck, machines: &[(String, String)]) -> Vec<LinkProblem> {
+    if machines.len() <= check.nodes.len() + 1 {
+        return Vec::new();
+    }
+    let seen = |host: &str| check.node == host || check.nodes.iter().any(|node| node.name == host);
+    let unseen = machines.iter().filter(|(_, host)| !seen(host));
+    unseen
+        .map(|(machine, host)| silent(machine, &format!("ssh reaches it, and no node {host} answers over link")))
+        .collect()
+}
+
+fn silent(node: &str, what: &str) -> LinkProblem {
+    problem(
+        node,
+        format!("{what}: no broker serves there, or switch or cloud drops EtherType {ETHERTYPE:#06X}")
+            .replace("0X", "0x"),
+        format!(
+            "run `evenkeel link serve INTERFACE` there; if one serves, look whether its frames arrive: `tcpdump -i INTERFACE ether proto {ETHERTYPE:#06x}`"
+        ),
+    )
+}
+
+fn problem(node: &str, what: String, fix: String) -> LinkProblem {
+    LinkProblem { node: node.to_owned(), what, fix }
+}
+
+/// Names that several nodes have, with the addresses of all.
+fn namesakes(status: &LinkStatus) -> Vec<LinkProblem> {
+    let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    names.entry(&status.node).or_default().push(&status.address);
+    let alike = status.same_name.iter().map(|address| (status.node.as_str(), address.as_str()));
+    for (name, address) in status.nodes.iter().map(|n| (n.name.as_str(), n.address.as_str())).chain(alike) {
+        let all = names.entry(name).or_default();
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    let several = names.into_iter().filter(|(_, all)| all.len() > 1);
+    several
+        .map(|(name, all)| {
+            problem(
+                name,
+                format!("{} nodes have this name: {}", all.len(), all.join(" and ")),
+                "start one of them with another: `evenkeel link serve INTERFACE --name NAME`".to_owned(),
+            )
+        })
+        .collect()
+}
+
+/// The most bytes that pass; none: not even none at all.
+fn longest(most: u16, mut passes: impl FnMut(u16) -> Result<bool, LinkError>) -> Result<Option<u16>, LinkError> {
+    if passes(most)? {
+        return Ok(Some(most));
+    }
+    if !passes(0)? {
+        return Ok(None);
+    }
+    let (mut good, mut bad) = (0, most);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        match passes(middle)? {
+            true => good = middle,
+            false => bad = middle,
+        }
+    }
+    Ok(Some(good))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_frame_is_found() {
+        for limit in [0, 1, 63, 64, 1367, 1467, 1468] {
+            assert_eq!(longest(1468, |bytes| Ok(bytes <= limit)).unwrap(), Some(limit));
+        }
+        assert_eq!(longest(1468, |_| Ok(false)).unwrap(), None);
+    }
+
+    #[test]
+    fn machines_that_link_does_not_see_are_named() {
+        let nodes = ["b", "c"].map(|n| LinkChecked { name: n.into(), address: String::new(), passes: None });
+        let check = LinkCheck {
+            node: "a".into(),
+            interface: "eth0".into(),
+            mtu: 1500,
+            nodes: nodes.into(),
+            problems: vec![],
+            machines: None,
+        };
+        let machines = |all: &[&str]| all.iter().map(|m| (format!("root@{m}"), (*m).to_owned())).collect::<Vec<_>>();
+        assert_eq!(missed(&check, &machines(&["a", "b", "x"])), [], "x is perhaps named c by --name");
+        let found = missed(&check, &machines(&["a", "b", "c", "d"]));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].node, "root@d");
+        assert!(found[0].what.contains("switch or cloud drops EtherType 0x88B5"), "{}", found[0].what);
+    }
+}

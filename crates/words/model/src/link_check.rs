@@ -1,0 +1,45 @@
+//! What is wrong with a cluster whose nodes exchange messages.
+
+use serde::{Deserialize, Serialize};
+
+use crate::doctor_nodes::Nodes;
+
+/// What one node sees of the cluster (schema `evenkeel.link.check/1`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkCheck {
+    /// The node that looked.
+    pub node: String,
+    /// Its interface to the others.
+    pub interface: String,
+    /// Bytes of the longest frame there, without the Ethernet header: its MTU.
+    pub mtu: u32,
+    /// The others.
+    pub nodes: Vec<LinkChecked>,
+    /// What is wrong, and what to do.
+    pub problems: Vec<LinkProblem>,
+    /// The answers of the machines that were asked over ssh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machines: Option<Nodes>,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkChecked {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// Bytes of the longest frame that went there and back, without the Ethernet header; none: no probe came back.
+    pub passes: Option<u32>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkProblem {
+    /// The node, or the machine, that it is about.
+    pub node: String,
+    /// What it is.
+    pub what: String,
+    /// What to do.
+    pub fix: String,
+}
