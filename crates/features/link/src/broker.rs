@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fs, io,
+    net::SocketAddr,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, PermissionsExt, chown},
@@ -27,10 +28,9 @@ use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
 use sys::owner::trusted_folder;
 use transport::{NodeCounts, VERSION};
-use wire::Mac;
 
 use crate::{
-    Engine, LinkError, Raw, Wire,
+    Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire,
     engine::SLOTS,
     pings::Pings,
     ports::Ports,
@@ -215,8 +215,10 @@ pub struct BrokerSettings {
     ///
     /// They can send any frame on that interface.
     pub group: Option<u32>,
-    /// How frames of programs come.
+    /// How frames of programs come over plain Ethernet.
     pub xdp: Receive,
+    /// Behind UDP instead; none: over plain Ethernet.
+    pub udp: Option<UdpSettings>,
 }
 
 /// How frames come to the programs of a node.
@@ -237,7 +239,7 @@ pub struct Broker {
     settings: BrokerSettings,
     carried: String,
     wire: Wire,
-    engine: Engine<Raw>,
+    engine: Engine<Either>,
     ports: Arc<Ports>,
     stop: Arc<AtomicBool>,
     claims: Option<JoinHandle<()>>,
@@ -254,11 +256,11 @@ impl Broker {
     /// # Errors
     /// CAP_NET_RAW or CAP_BPF lacks; the interface carries no messages.
     pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
-        let wire = Wire::of(&settings.interface)?;
-        let (port, carried) = attach(&settings)?;
-        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port)?);
-        let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
-        let engine = Engine::with_ports(Raw::with(wire.clone(), socket, out), &settings.name, SLOTS, 0..=0)?;
+        let (wire, carried, ports, carrier) = match &settings.udp {
+            None => over_ethernet(&settings)?,
+            Some(udp) => behind_udp(&settings, udp)?,
+        };
+        let engine = Engine::with_ports(carrier, &settings.name, SLOTS, 0..=0)?;
         let stop = Arc::new(AtomicBool::new(false));
         let claims = listen_for_claims(&held.paths.claims(), settings.group, &ports, &stop)?;
         let began = Instant::now();
@@ -368,7 +370,7 @@ impl Broker {
         LinkStatus {
             node: self.settings.name.clone(),
             interface: self.wire.interface.clone(),
-            address: self.wire.address.to_string(),
+            address: self.wire.node().to_string(),
             payload_max: self.wire.payload_max,
             seconds: self.began.elapsed().as_secs_f64(),
             carried: self.carried.clone(),
@@ -386,6 +388,28 @@ impl Broker {
             refused: refused(self.engine.node_counts()),
         }
     }
+}
+
+type Begun = (Wire, String, Arc<Ports>, Either);
+
+fn over_ethernet(settings: &BrokerSettings) -> Result<Begun, LinkError> {
+    let wire = Wire::of(&settings.interface)?;
+    let (port, carried) = attach(settings)?;
+    let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port)?);
+    let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
+    let raw = Raw::with(wire.clone(), socket, out);
+    Ok((wire, carried, ports, raw.into()))
+}
+
+fn behind_udp(settings: &BrokerSettings, udp: &UdpSettings) -> Result<Begun, LinkError> {
+    let (wire, all) = Wire::of_udp(&settings.interface, udp)?;
+    let ports = Arc::new(Ports::new(wire.clone(), &settings.name, None)?);
+    let own = ports.udp_socket(0)?.ok_or_else(|| LinkError::NoIp { interface: settings.interface.clone() })?;
+    let group = all.map(|at| wire.udp_socket(at)).transpose()?;
+    let peers = udp.peers.iter().map(|&ip| SocketAddr::new(ip, UDP_PORT));
+    let everyone = all.into_iter().chain(peers).collect();
+    let carrier = Udp::of(wire.clone(), own, group, everyone).into();
+    Ok((wire, format!("UDP sockets (port {UDP_PORT})"), ports, carrier))
 }
 
 /// The program that fills rings, and in words how frames come.
@@ -427,16 +451,16 @@ fn one_line(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c.is_whitespace() { '?' } else { c }).collect()
 }
 
-fn names(engine: &Engine<Raw>) -> HashMap<Mac, String> {
+fn names(engine: &Engine<Either>) -> HashMap<Address, String> {
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
     heard.map(|(&at, peer)| (at, one_line(&peer.name))).collect()
 }
 
 /// The nodes that said hello, by name; those alone that did within `within`.
-pub fn nodes(engine: &Engine<Raw>, within: Option<Duration>) -> Vec<LinkNode> {
+pub fn nodes(engine: &Engine<Either>, within: Option<Duration>) -> Vec<LinkNode> {
     let is_shown = |heard: Duration| within.is_none_or(|within| heard <= within);
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && is_shown(engine.since(peer.heard)));
-    let node = |(address, peer): (&wire::Mac, &transport::Peer)| LinkNode {
+    let node = |(address, peer): (&Address, &transport::Peer)| LinkNode {
         name: one_line(&peer.name),
         address: address.to_string(),
         epoch: peer.epoch,

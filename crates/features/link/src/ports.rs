@@ -8,12 +8,14 @@ use std::{
     thread,
 };
 
-use bpf::{LinkCounts, LinkPort, LinkRing, PortOwners};
+use bpf::{LinkCounts, LinkPort, LinkRing, PortOwners, PortSockets};
 use model::link::{LinkNode, LinkProgram};
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt::PeerCredentials},
 };
+
+use sys::datagram;
 
 use crate::{
     LinkError, Wire,
@@ -36,6 +38,8 @@ const PRIVILEGED: u16 = 1024;
 pub(crate) struct Ports {
     owners: PortOwners,
     wire: Wire,
+    /// The sockets of programs, where they are behind UDP.
+    udp: Option<PortSockets>,
     node: String,
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
@@ -63,8 +67,11 @@ impl Ports {
             listening: BTreeMap::new(),
             programs: BTreeMap::new(),
         };
+        let owners = PortOwners::new()?;
+        let udp = wire.udp.is_some().then(|| owners.sockets()).transpose()?;
         Ok(Self {
-            owners: PortOwners::new()?,
+            owners,
+            udp,
             wire,
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
@@ -76,6 +83,31 @@ impl Ports {
     /// What passes the frames that are for nobody else.
     pub(crate) fn rest(&self) -> impl AsFd {
         self.owners.rest()
+    }
+
+    /// The broker's own socket behind UDP, of owner 0; none: frames go over plain Ethernet.
+    pub(crate) fn udp_socket(&self, owner: u32) -> Result<Option<OwnedFd>, LinkError> {
+        let (Some(at), Some(sockets)) = (self.wire.udp, &self.udp) else { return Ok(None) };
+        let failed = |source| LinkError::System { operation: "share the port of UDP", source };
+        let socket = self.wire.udp_socket(at)?;
+        datagram::choose_by(&socket, sockets.program()).map_err(failed)?;
+        datagram::lock(&socket).map_err(failed)?;
+        sockets.set(owner, &socket)?;
+        Ok(Some(socket))
+    }
+
+    /// What a program receives by, and what it sends by.
+    fn sockets(&self, owner: u32) -> Result<[OwnedFd; 2], LinkError> {
+        if let Some(socket) = self.udp_socket(owner)? {
+            let twice = socket.try_clone();
+            return Ok([twice.map_err(|source| LinkError::System { operation: "duplicate a socket", source })?, socket]);
+        }
+        let filter = self.owners.filter(owner)?;
+        let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;
+        let owned = |fd: io::Result<OwnedFd>| {
+            fd.map_err(|source| LinkError::System { operation: "duplicate a socket", source })
+        };
+        Ok([owned(receives.as_fd().try_clone_to_owned())?, owned(sends.as_fd().try_clone_to_owned())?])
     }
 
     fn xdp(&self) -> Option<MutexGuard<'_, LinkPort>> {
@@ -136,8 +168,7 @@ impl Ports {
                     Some(taken) => {
                         let taken = block.insert(taken);
                         let owner = taken.owner();
-                        let filter = self.owners.filter(owner)?;
-                        let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;
+                        let [receives, sends] = self.sockets(owner)?;
                         let (first, last) = taken.range();
                         for port in first..=last {
                             self.owners.set(port, owner)?;
@@ -255,6 +286,9 @@ impl Drop for Block {
             taken.listening.remove(&port);
             // Owner 0 tells the others that nobody is there any more.
             let _ = self.ports.owners.set(port, 0);
+        }
+        if let Some(udp) = &self.ports.udp {
+            udp.remove(self.owner());
         }
         match self.at {
             0 => taken.is_own_free = true,
