@@ -134,6 +134,11 @@ impl Places {
                     other.prefix.address, other.ifindex
                 )));
             }
+            match wire.udp.map(|at| at.ip()) {
+                Some(own) if prefix.contains(&own) => return Ok((*prefix, own)),
+                Some(own) => return Err(cluster(format!("this node's address behind UDP is {own}"))),
+                None => {}
+            }
             match within.next() {
                 Some(own) => Ok((*prefix, own.prefix.address)),
                 None => Err(cluster(format!("{} has no address in it", wire.interface))),
