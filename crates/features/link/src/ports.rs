@@ -100,7 +100,10 @@ impl Ports {
     fn sockets(&self, owner: u32) -> Result<[OwnedFd; 2], LinkError> {
         if let Some(socket) = self.udp_socket(owner)? {
             let twice = socket.try_clone();
-            return Ok([twice.map_err(|source| LinkError::System { operation: "duplicate a socket", source })?, socket]);
+            return Ok([
+                twice.map_err(|source| LinkError::System { operation: "duplicate a socket", source })?,
+                socket,
+            ]);
         }
         let filter = self.owners.filter(owner)?;
         let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;

@@ -63,9 +63,7 @@ impl Wire {
     /// There is none of that name, it carries no Ethernet, or its frames are too short.
     pub fn of(interface: &str) -> Result<Self, LinkError> {
         match Self::of_any(interface)? {
-            wire if wire.address == Mac::default() => {
-                Err(LinkError::NotEthernet { interface: interface.to_owned() })
-            }
+            wire if wire.address == Mac::default() => Err(LinkError::NotEthernet { interface: interface.to_owned() }),
             wire => Ok(wire),
         }
     }

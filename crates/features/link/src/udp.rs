@@ -136,11 +136,12 @@ impl Carrier for Udp {
     #[inline]
     fn receive(&mut self, mut on: impl FnMut(SocketAddr, &[u8], bool)) -> Result<usize, LinkError> {
         let mut count = 0;
+        let here = self.wire.udp;
         for from in [Some(&mut self.own), self.group.as_mut()].into_iter().flatten() {
             count += from
                 .receive(|from, frame, congested| {
-                    // Any user may send from another port.
-                    if from.port() == UDP_PORT {
+                    // Any user may send from another port; and what all hear comes back.
+                    if from.port() == UDP_PORT && Some(from) != here {
                         on(from, frame, congested);
                     }
                 })

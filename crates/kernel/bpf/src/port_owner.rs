@@ -70,7 +70,10 @@ impl PortOwners {
         let mut open = REUSE.open::<PortReuseSkelBuilder>(&mut object)?;
         open.maps.port_owners.reuse_fd(self.map.as_fd()).map_err(|e| REUSE.refused(e))?;
         let skel = REUSE.load(open)?;
-        Ok(PortSockets { map: REUSE.map(&skel.maps.owner_sockets)?, program: REUSE.descriptor(&skel.progs.port_reuse)? })
+        Ok(PortSockets {
+            map: REUSE.map(&skel.maps.owner_sockets)?,
+            program: REUSE.descriptor(&skel.progs.port_reuse)?,
+        })
     }
 }
 

@@ -212,7 +212,11 @@ impl Datagrams {
         for n in 0..count {
             let len = (messages[n].msg_len as usize).min(self.longest);
             if let Some(from) = from_kernel(&names[n]) {
-                on(from, &self.into[n * self.longest..][..len], is_marked(&control[n], messages[n].msg_hdr.msg_controllen));
+                on(
+                    from,
+                    &self.into[n * self.longest..][..len],
+                    is_marked(&control[n], messages[n].msg_hdr.msg_controllen),
+                );
             }
         }
         Ok(count)
@@ -276,7 +280,6 @@ fn from_kernel(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 fn set<T: Copy>(fd: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     let len = mem::size_of::<T>() as libc::socklen_t;
     // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
-    let code =
-        unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, ptr::from_ref(value).cast(), len) };
+    let code = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, ptr::from_ref(value).cast(), len) };
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

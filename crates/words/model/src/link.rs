@@ -172,8 +172,7 @@ impl LinkStatus {
     pub fn find(&self, node: &str) -> Result<&str, Vec<String>> {
         let ip: Option<IpAddr> = node.parse().ok();
         let is_at = |address: &str| ip.is_some() && address.parse::<SocketAddr>().ok().map(|at| at.ip()) == ip;
-        let is_meant =
-            |n: &&LinkNode| n.name == node || n.address.eq_ignore_ascii_case(node) || is_at(&n.address);
+        let is_meant = |n: &&LinkNode| n.name == node || n.address.eq_ignore_ascii_case(node) || is_at(&n.address);
         match self.nodes.iter().filter(is_meant).collect::<Vec<_>>().as_slice() {
             [one] => Ok(&one.address),
             several => Err(several.iter().map(|n| n.address.clone()).collect()),

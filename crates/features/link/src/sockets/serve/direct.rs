@@ -22,8 +22,7 @@ use transport::Reason;
 
 use super::{PORT, Sockets, Stage, Who};
 use crate::{
-    Address,
-    LinkError,
+    Address, LinkError,
     claim::Talk,
     sockets::{
         ask::{Did, Offer, Question, Reply},
