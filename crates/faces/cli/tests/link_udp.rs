@@ -20,13 +20,9 @@ struct Node<'a> {
 
 impl<'a> Node<'a> {
     fn start(bed: &Bed, end: &'a End, name: &str, more: &[&str]) -> Self {
-        Self::start_over(bed, end, name, &[&["--over", "udp"], more].concat())
-    }
-
-    fn start_over(bed: &Bed, end: &'a End, name: &str, more: &[&str]) -> Self {
         let log = bed.path(&format!("{name}.log"));
         let mut command = Command::new(EVENKEEL);
-        command.args(["link", "serve", end.interface(), "--name", name]).args(more);
+        command.args(["link", "serve", end.interface(), "--name", name, "--over", "udp"]).args(more);
         let broker = end.run(|| Running::logged(&mut command, &log));
         let node = Self { end, _broker: broker, _log: log };
         wait(&format!("{name} serves"), || node.ask(&["status"]).status.success());
@@ -124,59 +120,4 @@ fn wrong_wishes_are_named() {
     refused(&ask(&["--over", "udp", "--xdp-mode", "native"]), 2, &["--xdp-mode"]);
     refused(&ask(&["--over", "udp", "--peer", "10.9.0.2", "--peer", "fd09::2"]), 2, &["one family"]);
     refused(&ask(&["--over", "udp", "--peer", "10.9.0.2"]), 3, &[left.interface(), "no IP address"]);
-}
-
-/// An unmodified program's TCP connection between addresses of a cluster goes over link.
-fn unmodified(tag: &str, addresses: [&str; 2], cluster: &str, udp: bool) {
-    let Some((bed, [left, right])) = Bed::pair(tag) else { return };
-    left.address(addresses[0]);
-    right.address(addresses[1]);
-    let more = if udp { &["--over", "udp", "--cluster", cluster][..] } else { &["--cluster", cluster] };
-    let a = Node::start_over(&bed, &left, "alpha", more);
-    let b = Node::start_over(&bed, &right, "beta", more);
-    wait("one sees the other", || a.sees() == ["beta"] && b.sees() == ["alpha"]);
-    let at = addresses[1].split('/').next().unwrap();
-    let family = if at.contains(':') { "socket.AF_INET6" } else { "socket.AF_INET" };
-    let server = format!(
-        "import socket\ns = socket.create_server(({at:?}, 7000), family={family})\nprint('up', flush=True)\nc, who = s.accept()\n\
-         data = b''\nwhile len(data) < 300000:\n    data += c.recv(65536)\nc.sendall(str(len(data)).encode()); c.recv(1)\n"
-    );
-    let client = format!(
-        "import socket, subprocess, sys\nc = socket.create_connection(({at:?}, 7000))\nc.sendall(b'x' * 300000)\n\
-         print(c.recv(100).decode(), c.getpeername()[0])\nprint(subprocess.run([{EVENKEEL:?}, 'link', 'status', '--json'], \
-         capture_output=True, text=True).stdout)\n"
-    );
-    let run = |end: &End, script: &str| {
-        let mut command = Command::new(EVENKEEL);
-        command.args(["link", "run", "--carry", "broker", "--", "python3", "-c", script]);
-        (end.clone(), command)
-    };
-    let (end, mut command) = run(&right, &server);
-    let log = bed.path("server.log");
-    let _server = end.run(|| Running::logged(&mut command, &log));
-    wait("the server listens", || testbed::log(&log).contains("up"));
-    let (end, mut command) = run(&left, &client);
-    let output = end.run(|| command.output().unwrap());
-    ended(&output, 0);
-    let said = String::from_utf8(output.stdout).unwrap();
-    let (first, status) = said.split_once('\n').unwrap();
-    assert_eq!(first, format!("300000 {at}"));
-    let status: Value = serde_json::from_str(status).unwrap();
-    assert_eq!(status["connections"][0]["node"], "beta", "{status}");
-    assert_eq!(status["over_tcp"], serde_json::json!([]));
-}
-
-#[test]
-fn unmodified_programs_connect_behind_udp() {
-    unmodified("lnkus4", ["10.9.0.1/24", "10.9.0.2/24"], "10.9.0.0/24", true);
-}
-
-#[test]
-fn unmodified_programs_connect_behind_udp_by_ipv6() {
-    unmodified("lnkus6", ["fd09::1/64", "fd09::2/64"], "fd09::/64", true);
-}
-
-#[test]
-fn unmodified_programs_connect_by_ipv6_over_ethernet() {
-    unmodified("lnkue6", ["fd09::1/64", "fd09::2/64"], "fd09::/64", false);
 }
