@@ -7,14 +7,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use link::{Claim, Engine, Raw};
+use link::{Claim, Either, Engine};
 
 use crate::errno::Failed;
 
 /// `struct ek_link`: the ports and the connections of one program.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) engine: Engine<Raw>,
+    pub(crate) engine: Engine<Either>,
     pub(crate) claim: Claim,
     /// The ports that it listens on, and whether for streams.
     pub(crate) listens: Vec<u16>,
@@ -41,7 +41,7 @@ const BROKEN: Failed = Failed::new(
 const NO_HANDLE: Failed = Failed::wrong(c"the handle is NULL");
 
 impl Link {
-    pub(crate) fn new(claim: Claim, engine: Engine<Raw>) -> Self {
+    pub(crate) fn new(claim: Claim, engine: Engine<Either>) -> Self {
         Self { engine, claim, listens: Vec::new(), why: Cow::Borrowed(c""), broken: false }
     }
 }

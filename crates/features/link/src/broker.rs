@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fs, io,
+    net::SocketAddr,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, PermissionsExt, chown},
@@ -26,11 +27,10 @@ use nix::{
 use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
 use sys::owner::trusted_folder;
-use transport::{NodeCounts, VERSION};
-use wire::Mac;
+use transport::{Ends, NodeCounts, VERSION};
 
 use crate::{
-    Engine, LinkError, Raw, Wire,
+    Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire,
     engine::SLOTS,
     pings::Pings,
     ports::Ports,
@@ -213,8 +213,10 @@ pub struct BrokerSettings {
     pub name: String,
     /// The group whose programs may have ports; none: root's alone.
     pub group: Option<u32>,
-    /// How frames of programs come.
+    /// How frames of programs come over plain Ethernet.
     pub xdp: Receive,
+    /// Behind UDP instead; none: over plain Ethernet.
+    pub udp: Option<UdpSettings>,
 }
 
 /// How frames come to the programs of a node.
@@ -235,7 +237,7 @@ pub struct Broker {
     settings: BrokerSettings,
     carried: String,
     wire: Wire,
-    engine: Engine<Raw>,
+    engine: Engine<Either>,
     ports: Arc<Ports>,
     stop: Arc<AtomicBool>,
     claims: Option<JoinHandle<()>>,
@@ -252,11 +254,11 @@ impl Broker {
     /// # Errors
     /// CAP_NET_RAW or CAP_BPF lacks; the interface carries no messages.
     pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
-        let wire = Wire::of(&settings.interface)?;
-        let (port, carried) = attach(&settings)?;
-        let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port, settings.group.is_some())?);
-        let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
-        let engine = Engine::with_ports(Raw::with(wire.clone(), socket, out), &settings.name, SLOTS, 0..=0)?;
+        let (wire, carried, ports, carrier) = match &settings.udp {
+            None => over_ethernet(&settings)?,
+            Some(udp) => behind_udp(&settings, udp)?,
+        };
+        let engine = Engine::with_ports(carrier, &settings.name, SLOTS, 0..=0)?;
         let stop = Arc::new(AtomicBool::new(false));
         let claims = listen_for_claims(&held.paths.claims(), settings.group, &ports, &stop)?;
         let began = Instant::now();
@@ -308,8 +310,8 @@ impl Broker {
             }
             self.engine.wait(Duration::ZERO, TURN)?;
             self.pings.turn(&mut self.engine);
-            for ends in self.ports.left() {
-                self.engine.ask_for(&ends)?;
+            for Ends { peer, port, peer_port, peer_number, epoch } in self.ports.left() {
+                self.engine.ask_for(&Ends { peer: peer.into(), port, peer_port, peer_number, epoch })?;
             }
             // However many frames come.
             if known.is_none_or(|at| at.elapsed() >= TURN) {
@@ -374,7 +376,7 @@ impl Broker {
         LinkStatus {
             node: self.settings.name.clone(),
             interface: self.wire.interface.clone(),
-            address: self.wire.address.to_string(),
+            address: self.wire.node().to_string(),
             payload_max: self.wire.payload_max,
             seconds: self.began.elapsed().as_secs_f64(),
             carried: self.carried.clone(),
@@ -393,6 +395,28 @@ impl Broker {
             refused: refused(self.engine.node_counts()),
         }
     }
+}
+
+type Begun = (Wire, String, Arc<Ports>, Either);
+
+fn over_ethernet(settings: &BrokerSettings) -> Result<Begun, LinkError> {
+    let wire = Wire::of(&settings.interface)?;
+    let (port, carried) = attach(settings)?;
+    let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port, settings.group.is_some())?);
+    let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
+    let raw = Raw::with(wire.clone(), socket, out);
+    Ok((wire, carried, ports, raw.into()))
+}
+
+fn behind_udp(settings: &BrokerSettings, udp: &UdpSettings) -> Result<Begun, LinkError> {
+    let (wire, all) = Wire::of_udp(&settings.interface, udp)?;
+    let ports = Arc::new(Ports::new(wire.clone(), &settings.name, None, false)?);
+    let own = ports.udp_socket(0)?.ok_or_else(|| LinkError::NoIp { interface: settings.interface.clone() })?;
+    let group = all.map(|at| wire.udp_socket(at)).transpose()?;
+    let peers = udp.peers.iter().map(|&ip| SocketAddr::new(ip, UDP_PORT));
+    let everyone = all.into_iter().chain(peers).collect();
+    let carrier = Udp::of(wire.clone(), own, group, everyone).into();
+    Ok((wire, format!("UDP sockets (port {UDP_PORT})"), ports, carrier))
 }
 
 /// The program that fills rings, and in words how frames come.
@@ -434,16 +458,16 @@ fn one_line(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c.is_whitespace() { '?' } else { c }).collect()
 }
 
-fn names(engine: &Engine<Raw>) -> HashMap<Mac, String> {
+fn names(engine: &Engine<Either>) -> HashMap<Address, String> {
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
     heard.map(|(&at, peer)| (at, one_line(&peer.name))).collect()
 }
 
 /// The nodes that said hello, by name; those alone that did within `within`.
-pub fn nodes(engine: &Engine<Raw>, within: Option<Duration>) -> Vec<LinkNode> {
+pub fn nodes(engine: &Engine<Either>, within: Option<Duration>) -> Vec<LinkNode> {
     let is_shown = |heard: Duration| within.is_none_or(|within| heard <= within);
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && is_shown(engine.since(peer.heard)));
-    let node = |(address, peer): (&wire::Mac, &transport::Peer)| LinkNode {
+    let node = |(address, peer): (&Address, &transport::Peer)| LinkNode {
         name: one_line(&peer.name),
         address: address.to_string(),
         epoch: peer.epoch,

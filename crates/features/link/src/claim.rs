@@ -26,9 +26,8 @@ use nix::{
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, Wire, engine::SLOTS, table::Table};
+use crate::{Address, Either, Engine, LinkError, Raw, Udp, Wire, engine::SLOTS, table::Table};
 
 /// Bytes of the longest message: a page of [`Told::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
@@ -149,11 +148,11 @@ impl Claim {
     ///
     /// # Errors
     /// No broker serves here, or it refuses.
-    pub fn take() -> Result<(Self, Engine<Raw>), LinkError> {
+    pub fn take() -> Result<(Self, Engine<Either>), LinkError> {
         Self::take_at(&crate::Paths::here())
     }
 
-    pub(crate) fn take_at(paths: &crate::Paths) -> Result<(Self, Engine<Raw>), LinkError> {
+    pub(crate) fn take_at(paths: &crate::Paths) -> Result<(Self, Engine<Either>), LinkError> {
         let talk = match Talk::connect(&paths.claims()) {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 return Err(LinkError::NoBroker);
@@ -179,7 +178,11 @@ impl Claim {
             false => None,
         };
         let table = fds.next().map(Table::of);
-        let engine = Engine::with_ports(Raw::of(wire, receives, sends, ring, table), &node, SLOTS, first..=last)?;
+        let carrier: Either = match wire.udp {
+            Some(_) => Udp::of(wire, receives, None, Vec::new()).into(),
+            None => Raw::of(wire, receives, sends, ring, table).into(),
+        };
+        let engine = Engine::with_ports(carrier, &node, SLOTS, first..=last)?;
         Ok((claim, engine))
     }
 
@@ -226,7 +229,7 @@ impl Claim {
     ///
     /// # Errors
     /// [`LinkError::NoNode`], [`LinkError::TwoNodes`]; the broker is gone.
-    pub fn find(&self, node: &str) -> Result<Mac, LinkError> {
+    pub fn find(&self, node: &str) -> Result<Address, LinkError> {
         if let Ok(address) = node.parse() {
             return Ok(address);
         }

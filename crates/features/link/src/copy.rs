@@ -13,9 +13,8 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use transport::{Handle, Reason, State};
-use wire::Mac;
 
-use crate::{Claim, Engine, LinkError, Raw};
+use crate::{Address, Claim, Either, Engine, LinkError};
 
 /// The port that files come to.
 pub const PORT: u16 = 1;
@@ -62,7 +61,7 @@ pub struct Copied {
 /// # Errors
 /// The file cannot be read or changes meanwhile; the node takes no files, or refuses this one; it goes away.
 pub fn send(
-    to: Mac,
+    to: Address,
     mut file: impl Read,
     bytes: u64,
     path: &str,
@@ -116,7 +115,7 @@ pub fn send(
 
 /// The way out, which hears whether the other end has had enough.
 struct Out<'a> {
-    engine: &'a mut Engine<Raw>,
+    engine: &'a mut Engine<Either>,
     stream: Handle,
     reply: &'a mut Vec<u8>,
 }
@@ -142,7 +141,7 @@ impl Out<'_> {
 }
 
 /// Closes, and turns until the other end has closed too.
-fn linger(engine: &mut Engine<Raw>, stream: Handle) -> Result<(), LinkError> {
+fn linger(engine: &mut Engine<Either>, stream: Handle) -> Result<(), LinkError> {
     let began = Instant::now();
     while engine.close(stream).is_err() || engine.state(stream) == Some(State::Open) {
         if began.elapsed() > LINGER {
@@ -166,7 +165,7 @@ fn hex(bytes: &[u8]) -> String {
 pub struct Receives {
     folder: PathBuf,
     _claim: Claim,
-    engine: Engine<Raw>,
+    engine: Engine<Either>,
     files: HashMap<Handle, File>,
 }
 
@@ -226,7 +225,7 @@ impl Receives {
 
 /// Takes what came of one file; false: it is done.
 fn turn(
-    engine: &mut Engine<Raw>,
+    engine: &mut Engine<Either>,
     stream: Handle,
     file: &mut File,
     folder: &Path,

@@ -14,6 +14,12 @@ pub enum LinkError {
     NoInterface(#[from] host::interface::NoInterface),
     #[error("{interface} has no Ethernet address: messages between nodes need an Ethernet interface, or a VLAN on one")]
     NotEthernet { interface: String },
+    #[error(
+        "{interface} has no IP address of the family of the peers: give it one by `ip address add`, or leave out --over udp"
+    )]
+    NoIp { interface: String },
+    #[error("the UDP port of {at} is taken: `ss -ulpn` shows by whom")]
+    UdpTaken { at: std::net::SocketAddr },
     #[error("{interface} has an MTU of {mtu}: a frame of a message needs at least {least}")]
     Mtu { interface: String, mtu: u32, least: u32 },
     #[error("cannot {operation}: {source}")]
@@ -78,6 +84,8 @@ impl Classified for LinkError {
             Self::Guard(e) => e.class(),
             Self::NotEthernet { .. }
             | Self::Mtu { .. }
+            | Self::NoIp { .. }
+            | Self::UdpTaken { .. }
             | Self::Cluster { .. }
             | Self::Full
             | Self::Listens(_)

@@ -1,6 +1,6 @@
 //! Messages between nodes over plain Ethernet: what carries the protocol of docs/link-protocol.md, and one node of it.
 //!
-//! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET.
+//! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET, [`Udp`] behind UDP; [`Either`] is what the broker chose.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
 //! - [`bench`] measures them beside UDP, TCP and bare frames.
 //! - [`speedup`] measures what communication costs as nodes are added.
@@ -8,12 +8,14 @@
 //! - [`sockets`] carry the TCP connections of programs that know nothing of link.
 //! - Programs that know nothing of it are [supervised](supervise): their TCP connections become others.
 
+mod address;
 pub mod bench;
 pub mod broker;
 mod carrier;
 pub mod check;
 mod claim;
 pub mod copy;
+mod either;
 mod engine;
 mod error;
 mod guard;
@@ -24,14 +26,18 @@ pub mod sockets;
 pub mod speedup;
 pub mod supervise;
 mod table;
+mod udp;
 
 pub use self::{
+    address::{Address, NoAddress, UDP_PORT},
     broker::{Paths, Receive},
     carrier::Carrier,
     claim::Claim,
+    either::Either,
     engine::Engine,
     error::LinkError,
     raw::{Raw, Wire},
+    udp::{Udp, UdpSettings},
 };
 pub use transport::{Counts, Handle, NodeCounts, Peer, Reason, SendError, State};
 

@@ -3,9 +3,8 @@
 use std::{sync::mpsc::Sender, time::Duration};
 
 use transport::Nanos;
-use wire::Mac;
 
-use crate::{Engine, LinkError, Raw, broker::Answer};
+use crate::{Address, Either, Engine, LinkError, broker::Answer};
 
 /// Those that wait for their answers.
 #[derive(Debug, Default)]
@@ -16,7 +15,7 @@ pub(crate) struct Pings {
 
 #[derive(Debug)]
 struct Ping {
-    to: Mac,
+    to: Address,
     sequence: u32,
     sent: Nanos,
     timeout: Duration,
@@ -27,13 +26,13 @@ impl Pings {
     /// Sends one; why not, if it cannot.
     pub(crate) fn start(
         &mut self,
-        engine: &mut Engine<Raw>,
+        engine: &mut Engine<Either>,
         address: &str,
         bytes: u16,
         timeout: Duration,
         answer: &Sender<Answer>,
     ) -> Result<Option<String>, LinkError> {
-        let Ok(to) = address.parse::<Mac>() else { return Ok(Some(format!("{address} is no Ethernet address"))) };
+        let Ok(to) = address.parse::<Address>() else { return Ok(Some(format!("{address} is no address of a node"))) };
         let most = engine.carrier().wire().payload_max;
         if bytes > most {
             return Ok(Some(format!("{bytes} bytes are more than a frame has: {most}")));
@@ -45,7 +44,7 @@ impl Pings {
     }
 
     /// Gives out the answers that came, and gives up those that did not in time.
-    pub(crate) fn turn(&mut self, engine: &mut Engine<Raw>) {
+    pub(crate) fn turn(&mut self, engine: &mut Engine<Either>) {
         let echoes: Vec<_> = engine.echoes().collect();
         self.waiting.retain(|ping| {
             let came = echoes.iter().find(|echo| (echo.peer, echo.sequence) == (ping.to, ping.sequence));

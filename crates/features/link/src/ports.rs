@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use bpf::{GUARDED, LinkCounts, LinkPort, LinkRing, PortOwners};
+use bpf::{GUARDED, LinkCounts, LinkPort, LinkRing, PortOwners, PortSockets};
 use model::link::{LinkNode, LinkProgram};
 use nix::{
     errno::Errno,
@@ -16,6 +16,8 @@ use nix::{
 };
 use transport::Ends;
 use wire::Mac;
+
+use sys::datagram;
 
 use crate::{
     LinkError, Wire,
@@ -40,6 +42,8 @@ const PRIVILEGED: u16 = 1024;
 pub(crate) struct Ports {
     owners: PortOwners,
     wire: Wire,
+    /// The sockets of programs, where they are behind UDP.
+    udp: Option<PortSockets>,
     node: String,
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
@@ -76,10 +80,12 @@ impl Ports {
             programs: BTreeMap::new(),
         };
         let owners = PortOwners::new()?;
+        let udp = wire.udp.is_some().then(|| owners.sockets()).transpose()?;
         let guard = others.then(|| Guard::start(&owners, &wire)).transpose()?;
         Ok(Self {
             owners,
             guard,
+            udp,
             wire,
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
@@ -92,6 +98,38 @@ impl Ports {
     /// What passes the frames that are for nobody else.
     pub(crate) fn rest(&self) -> impl AsFd {
         self.owners.rest()
+    }
+
+    /// The broker's own socket behind UDP, of owner 0; none: frames go over plain Ethernet.
+    pub(crate) fn udp_socket(&self, owner: u32) -> Result<Option<OwnedFd>, LinkError> {
+        let (Some(at), Some(sockets)) = (self.wire.udp, &self.udp) else { return Ok(None) };
+        let failed = |source| LinkError::System { operation: "share the port of UDP", source };
+        let socket = self.wire.udp_socket(at)?;
+        datagram::choose_by(&socket, sockets.program()).map_err(failed)?;
+        datagram::lock(&socket).map_err(failed)?;
+        sockets.set(owner, &socket)?;
+        Ok(Some(socket))
+    }
+
+    /// What a program receives by, and what it sends by; and the numbers of those that are guarded.
+    fn sockets(&self, owner: u32) -> Result<([OwnedFd; 2], Vec<u64>), LinkError> {
+        let owned = |fd: io::Result<OwnedFd>| {
+            fd.map_err(|source| LinkError::System { operation: "duplicate a socket", source })
+        };
+        if let Some(socket) = self.udp_socket(owner)? {
+            return Ok(([owned(socket.try_clone())?, socket], Vec::new()));
+        }
+        let filter = self.owners.filter(owner)?;
+        let (receives, sends, cookies) = match &self.guard {
+            Some(guard) if owner & GUARDED != 0 => guard.sockets(filter.as_fd(), owner)?,
+            _ => {
+                let (receives, sends) = self.wire.sockets(Some(filter.as_fd()))?;
+                (receives, sends, Vec::new())
+            }
+        };
+        let fds = [receives.as_fd(), sends.as_fd()].map(|fd| owned(fd.try_clone_to_owned()));
+        let [receives, sends] = fds;
+        Ok(([receives?, sends?], cookies))
     }
 
     fn xdp(&self) -> Option<MutexGuard<'_, LinkPort>> {
@@ -171,15 +209,8 @@ impl Ports {
                     Some(taken) => {
                         let taken = block.insert(taken);
                         let owner = taken.owner;
-                        let filter = self.owners.filter(owner)?;
-                        let (receives, sends) = match &self.guard {
-                            Some(guard) if owner & GUARDED != 0 => {
-                                let (receives, sends, cookies) = guard.sockets(filter.as_fd(), owner)?;
-                                taken.cookies = cookies;
-                                (receives, sends)
-                            }
-                            _ => self.wire.sockets(Some(filter.as_fd()))?,
-                        };
+                        let ([receives, sends], cookies) = self.sockets(owner)?;
+                        taken.cookies = cookies;
                         let (first, last) = taken.range();
                         for port in first..=last {
                             self.owners.set(port, owner)?;
@@ -220,12 +251,16 @@ impl Ports {
         let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
         let at = if is_own { 0 } else { taken.free.pop_front()? };
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let guarded = uid != 0;
+        let guarded = uid != 0 && self.udp.is_none();
         let program =
             LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new(), guarded };
         taken.programs.insert(at, program);
         taken.owners = (taken.owners + 1) % GUARDED;
-        let owner = taken.owners.max(1) | if guarded { GUARDED } else { 0 };
+        // Behind UDP it is a place of a map.
+        let owner = match &self.udp {
+            Some(_) => u32::from(at) + 1,
+            None => taken.owners.max(1) | if guarded { GUARDED } else { 0 },
+        };
         Some(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
     }
 
@@ -314,6 +349,9 @@ impl Drop for Block {
         if let Some(mut xdp) = self.ports.xdp() {
             xdp.remove(first..=last);
             listened.iter().for_each(|&port| xdp.remove(port..=port));
+        }
+        if let Some(udp) = &self.ports.udp {
+            udp.remove(self.owner);
         }
         match self.at {
             0 => taken.is_own_free = true,

@@ -1,6 +1,7 @@
 //! The protocol as the payload of Ethernet frames, by AF_PACKET.
 
 use std::{
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
@@ -26,7 +27,7 @@ use sys::{
 use transport::{Ends, HEADER_BYTES};
 use wire::Mac;
 
-use crate::{Carrier, ETHERTYPE, LinkError, table::Table};
+use crate::{Address, Carrier, ETHERTYPE, LinkError, table::Table};
 
 const ETHERNET_BYTES: usize = 14;
 /// Frames that one system call reads.
@@ -50,6 +51,9 @@ pub struct Wire {
     pub address: Mac,
     /// Bytes of the longest payload of a frame behind its headers.
     pub payload_max: u16,
+    /// This node's address behind UDP; none: frames go over plain Ethernet.
+    #[serde(default)]
+    pub udp: Option<SocketAddr>,
 }
 
 impl Wire {
@@ -58,21 +62,31 @@ impl Wire {
     /// # Errors
     /// There is none of that name, it carries no Ethernet, or its frames are too short.
     pub fn of(interface: &str) -> Result<Self, LinkError> {
+        match Self::of_any(interface)? {
+            wire if wire.address == Mac::default() => Err(LinkError::NotEthernet { interface: interface.to_owned() }),
+            wire => Ok(wire),
+        }
+    }
+
+    /// The same; one that is no Ethernet has the address 0.
+    pub(crate) fn of_any(interface: &str) -> Result<Self, LinkError> {
         let system = |operation| move |source| LinkError::System { operation, source };
         let mut route = Netlink::route().map_err(system("ask the kernel for its interfaces"))?;
         let index = index(interface)?;
         let mut all = links(&mut route).map_err(system("read the interfaces"))?;
         let link = all.remove(&index).unwrap_or_default();
-        let address: Mac = match link.address.parse() {
-            Ok(mac) if mac != Mac::default() => mac,
-            _ => return Err(LinkError::NotEthernet { interface: interface.to_owned() }),
-        };
+        let address: Mac = link.address.parse().unwrap_or_default();
         let least = HEADER_BYTES as u32 + PAYLOAD_MIN;
         if link.mtu < least {
             return Err(LinkError::Mtu { interface: interface.to_owned(), mtu: link.mtu, least });
         }
         let payload_max = u16::try_from(link.mtu - HEADER_BYTES as u32).unwrap_or(u16::MAX);
-        Ok(Self { interface: interface.to_owned(), index, address, payload_max })
+        Ok(Self { interface: interface.to_owned(), index, address, payload_max, udp: None })
+    }
+
+    /// The address of this node on its carrier.
+    pub fn node(&self) -> Address {
+        self.udp.map_or(Address::Ethernet(self.address), Address::Udp)
     }
 
     fn frame_max(&self) -> usize {
@@ -320,7 +334,7 @@ impl Carrier for Raw {
 
 /// What ended a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Woken {
+pub(crate) enum Woken {
     /// Frames, or time.
     Frames,
     Signal,
@@ -329,7 +343,7 @@ enum Woken {
 }
 
 /// Sleeps until one is readable. Timers of link are due within microseconds, which poll(2) cannot wait for.
-fn sleep(waits: &mut [PollFd<'_>], at_most: Duration) -> Result<Woken, LinkError> {
+pub(crate) fn sleep(waits: &mut [PollFd<'_>], at_most: Duration) -> Result<Woken, LinkError> {
     match ppoll(waits, Some(TimeSpec::from_duration(at_most)), None) {
         Err(Errno::EINTR) => return Ok(Woken::Signal),
         done => done.map_err(|e| LinkError::System { operation: "wait for frames", source: e.into() })?,

@@ -41,7 +41,7 @@ fn served<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Option<u6
     let (ready, is_ready) = mpsc::channel();
     let serves = move || {
         let held = Paths::here().lock().unwrap();
-        let settings = BrokerSettings { interface, name: "left".to_owned(), group: Some(GROUP), xdp };
+        let settings = BrokerSettings { interface, name: "left".to_owned(), group: Some(GROUP), xdp, udp: None };
         let mut broker = Broker::start(settings, &held).unwrap();
         let (_to, requests) = mpsc::channel();
         ready.send(()).unwrap();

@@ -59,7 +59,7 @@ pub use messages::{
     port::{LinkAnswers, LinkPort, LinkSettings},
     ring::LinkRing,
 };
-pub use port_owner::PortOwners;
+pub use port_owner::{PortOwners, PortSockets};
 pub use program::ProgramError;
 pub use route::{
     cpus::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},

@@ -2,17 +2,18 @@
 
 use std::{
     mem::MaybeUninit,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::{
     program::{Program, ProgramError, to_io},
-    skel::port_owner::PortOwnerSkelBuilder,
+    skel::{port_owner::PortOwnerSkelBuilder, port_reuse::PortReuseSkelBuilder},
 };
 
 const PROGRAM: Program = Program("port_owner");
+const REUSE: Program = Program("port_reuse");
 
 /// Who owns each port of a node. Owner 0 has all that nobody else has.
 #[derive(Debug)]
@@ -62,5 +63,50 @@ impl PortOwners {
     pub fn set(&self, port: u16, owner: u32) -> Result<(), ProgramError> {
         let done = self.map.update(&u32::from(port).to_ne_bytes(), &owner.to_ne_bytes(), MapFlags::ANY);
         done.map_err(|e| PROGRAM.failed("give a port to its owner", to_io(&e)))
+    }
+
+    /// The same for UDP sockets that share a port of UDP.
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub fn sockets(&self) -> Result<PortSockets, ProgramError> {
+        let mut object = MaybeUninit::uninit();
+        let mut open = REUSE.open::<PortReuseSkelBuilder>(&mut object)?;
+        open.maps.port_owners.reuse_fd(self.map.as_fd()).map_err(|e| REUSE.refused(e))?;
+        let skel = REUSE.load(open)?;
+        Ok(PortSockets {
+            map: REUSE.map(&skel.maps.owner_sockets)?,
+            program: REUSE.descriptor(&skel.progs.port_reuse)?,
+        })
+    }
+}
+
+/// The UDP sockets of the owners of a node's ports, and the program by which each gets its own datagrams.
+#[derive(Debug)]
+pub struct PortSockets {
+    map: MapHandle,
+    program: OwnedFd,
+}
+
+impl PortSockets {
+    /// That program (SO_ATTACH_REUSEPORT_EBPF).
+    pub fn program(&self) -> impl AsFd {
+        self.program.as_fd()
+    }
+
+    /// Gives an owner a socket, which is bound and shares its port. It leaves when it is closed.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set(&self, owner: u32, socket: impl AsFd) -> Result<(), ProgramError> {
+        let socket = u64::from(socket.as_fd().as_raw_fd().cast_unsigned());
+        let done = self.map.update(&owner.to_ne_bytes(), &socket.to_ne_bytes(), MapFlags::ANY);
+        done.map_err(|e| REUSE.failed("give a socket to its owner", to_io(&e)))
+    }
+
+    /// Takes it away; what comes for that owner is dropped.
+    pub fn remove(&self, owner: u32) {
+        // It may have been closed already.
+        let _ = self.map.delete(&owner.to_ne_bytes());
     }
 }

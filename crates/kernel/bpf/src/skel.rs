@@ -35,6 +35,7 @@ skeleton!(guard, "/guard.skel.rs");
 skeleton!(link, "/link.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(port_owner, "/port_owner.skel.rs");
+skeleton!(port_reuse, "/port_reuse.skel.rs");
 skeleton!(profile, "/profile.skel.rs");
 skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(route, "/route.skel.rs");

@@ -1,6 +1,6 @@
 //! Every system call that Rust has no safe wrapper for, each with its proof, and what guards the process itself.
 //!
-//! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`xsk`] (AF_XDP), [`tun`].
+//! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`datagram`] (UDP), [`xsk`] (AF_XDP), [`tun`].
 //! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`bpf_ring`] (the reader of a BPF ring
 //!   buffer), [`affinity`], [`busy_poll`], [`interrupt`].
 //! * Other programs: [`seccomp_notify`] (their system calls, answered), [`pidfd`] and [`socket_kind`] (their
@@ -31,6 +31,7 @@ pub mod affinity;
 pub mod bpf_program;
 pub mod bpf_ring;
 pub mod busy_poll;
+pub mod datagram;
 pub mod epoll_move;
 pub mod ethtool;
 pub mod fds;

@@ -1,5 +1,7 @@
 //! Messages between nodes: what there is to say of a node and its connections.
 
+use std::net::{IpAddr, SocketAddr};
+
 use serde::{Deserialize, Serialize};
 
 /// A node that answered.
@@ -137,7 +139,7 @@ pub struct LinkStatus {
     pub node: String,
     /// The interface to the others.
     pub interface: String,
-    /// Its Ethernet address.
+    /// Its Ethernet address, or its address and the port of UDP.
     pub address: String,
     /// Bytes of the longest payload of a frame.
     pub payload_max: u16,
@@ -174,7 +176,9 @@ impl LinkStatus {
     /// # Errors
     /// The addresses of several nodes of that name; none: there is no such node.
     pub fn find(&self, node: &str) -> Result<&str, Vec<String>> {
-        let is_meant = |n: &&LinkNode| n.name == node || n.address.eq_ignore_ascii_case(node);
+        let ip: Option<IpAddr> = node.parse().ok();
+        let is_at = |address: &str| ip.is_some() && address.parse::<SocketAddr>().ok().map(|at| at.ip()) == ip;
+        let is_meant = |n: &&LinkNode| n.name == node || n.address.eq_ignore_ascii_case(node) || is_at(&n.address);
         match self.nodes.iter().filter(is_meant).collect::<Vec<_>>().as_slice() {
             [one] => Ok(&one.address),
             several => Err(several.iter().map(|n| n.address.clone()).collect()),

@@ -88,7 +88,8 @@ fn is_a_broker() {
     let Ok(serves) = env::var(SERVES) else { return };
     let [interface, name, by_sockets] = serves.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let xdp = if by_sockets == "true" { Receive::Sockets } else { Receive::Auto };
-    let settings = BrokerSettings { interface: interface.to_owned(), name: name.to_owned(), group: None, xdp };
+    let settings =
+        BrokerSettings { interface: interface.to_owned(), name: name.to_owned(), group: None, xdp, udp: None };
     let held = Paths::here().lock().unwrap();
     let mut broker = Broker::start(settings, &held).unwrap();
     let (to, requests) = mpsc::channel();

@@ -44,7 +44,8 @@ impl Serves {
         let (interface, stops) = (place.link.name.clone(), Arc::clone(&stop));
         let (ready, is_ready) = mpsc::channel::<Result<(), LinkError>>();
         let serves = move || {
-            let settings = BrokerSettings { interface, name: name.to_owned(), group: None, xdp: Frames::Auto };
+            let settings =
+                BrokerSettings { interface, name: name.to_owned(), group: None, xdp: Frames::Auto, udp: None };
             let started = Paths::here().lock().and_then(|held| {
                 let broker = Broker::start(settings, &held)?;
                 let sockets = Sockets::start(&[cluster], broker.known())?;

@@ -16,7 +16,7 @@ use nix::{
 use transport::Nanos;
 
 use super::Engine;
-use crate::{Carrier, LinkError, Raw};
+use crate::{Carrier, Either, LinkError};
 
 /// How long a connection without anything to do sleeps at most.
 const IDLE: Duration = Duration::from_millis(500);
@@ -125,7 +125,7 @@ impl<C: Carrier> Engine<C> {
     }
 }
 
-impl Engine<Raw> {
+impl Engine<Either> {
     /// The descriptors that it has open: for who must not close them with others.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.carrier.descriptors();

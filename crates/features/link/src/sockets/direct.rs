@@ -29,7 +29,7 @@ use super::{
     ask::{Asker, Did, Question},
     flow::{Flow, Next, PIECE},
 };
-use crate::{Claim, Engine, LinkError, Raw};
+use crate::{Claim, Either, Engine, LinkError};
 
 /// What is to be looked at soon, is looked at within this time.
 const SOON: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Direct {
     claim: Claim,
-    engine: Engine<Raw>,
+    engine: Engine<Either>,
     /// Where the programs of other nodes connect.
     port: u16,
     asker: Asker,

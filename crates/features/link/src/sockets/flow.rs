@@ -12,7 +12,7 @@ use nix::{
 };
 use transport::{Handle, SendError, State};
 
-use crate::{Engine, LinkError, Raw};
+use crate::{Either, Engine, LinkError};
 
 /// Bytes that one system call moves at the most, and that wait here.
 pub(super) const PIECE: usize = 1 << 17;
@@ -166,7 +166,7 @@ impl Flow {
     ///
     /// # Errors
     /// The connection has ended otherwise than by both closing; the program's end is gone (EPIPE, ECONNRESET).
-    pub(super) fn turn(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<Next, LinkError> {
+    pub(super) fn turn(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<Next, LinkError> {
         self.collect(engine, piece)?;
         self.deliver(engine, piece)?;
         match engine.state(self.stream) {
@@ -181,7 +181,7 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::turn`].
-    pub(super) fn deliver(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+    pub(super) fn deliver(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<(), LinkError> {
         while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
                 let read = engine.read_into(self.stream, piece)?;
@@ -239,7 +239,7 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::turn`].
-    pub(super) fn collect(&mut self, engine: &mut Engine<Raw>, piece: &mut [u8]) -> Result<(), LinkError> {
+    pub(super) fn collect(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<(), LinkError> {
         while !self.is_closed {
             if !self.outgoing.is_empty() {
                 match engine.write(self.stream, self.outgoing.left())? {

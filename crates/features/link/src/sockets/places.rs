@@ -22,7 +22,7 @@ use model::link::{LinkConnection, LinkOverTcp};
 use nix::sys::stat::fstat;
 use wire::Mac;
 
-use crate::{LinkError, Wire};
+use crate::{Address, LinkError, UDP_PORT, Wire};
 
 /// The connections are told within this time, or as they were.
 const TOLD: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ struct Board {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// The names of the nodes that answer.
-    pub(crate) nodes: HashMap<Mac, String>,
+    pub(crate) nodes: HashMap<Address, String>,
     /// Somebody carries sockets.
     pub(crate) is_carried: bool,
     /// Connections, by their number.
@@ -112,6 +112,8 @@ pub(super) struct Places {
     route: Netlink,
     /// The neighbours, and when they were read.
     neighbours: Option<(Instant, HashMap<IpAddr, Mac>)>,
+    /// Nodes are behind UDP, each at its own address.
+    is_udp: bool,
 }
 
 impl Places {
@@ -132,17 +134,22 @@ impl Places {
                     other.prefix.address, other.ifindex
                 )));
             }
+            match wire.udp.map(|at| at.ip()) {
+                Some(own) if prefix.contains(&own) => return Ok((*prefix, own)),
+                Some(own) => return Err(cluster(format!("this node's address behind UDP is {own}"))),
+                None => {}
+            }
             match within.next() {
                 Some(own) => Ok((*prefix, own.prefix.address)),
                 None => Err(cluster(format!("{} has no address in it", wire.interface))),
             }
         };
         let prefixes = prefixes.iter().map(of).collect::<Result<_, _>>()?;
-        Ok(Self { prefixes, ifindex: wire.index, route, neighbours: None })
+        Ok(Self { prefixes, ifindex: wire.index, route, neighbours: None, is_udp: wire.udp.is_some() })
     }
 
     /// Is an address one that a node of the cluster may have, and which it has that is at `node`?
-    pub(super) fn is_at(&mut self, address: IpAddr, node: Mac) -> bool {
+    pub(super) fn is_at(&mut self, address: IpAddr, node: Address) -> bool {
         if self.own(address).is_none_or(|own| own == address) {
             return false;
         }
@@ -159,8 +166,11 @@ impl Places {
         self.prefixes.iter().find(|(prefix, _)| prefix.contains(&to)).map(|&(_, own)| own)
     }
 
-    /// The Ethernet address behind which an address is, by the kernel's table of neighbours; none: it does not know it.
-    pub(super) fn find(&mut self, address: IpAddr) -> Option<Mac> {
+    /// The node at which an address is; on plain Ethernet by the kernel's table of neighbours; none: it does not know it.
+    pub(super) fn find(&mut self, address: IpAddr) -> Option<Address> {
+        if self.is_udp {
+            return Some(Address::Udp(SocketAddr::new(address, UDP_PORT)));
+        }
         let is_new = |(at, _): &(Instant, HashMap<IpAddr, Mac>)| at.elapsed() < FRESH;
         if !self.neighbours.as_ref().is_some_and(is_new) {
             let all = route::neighbours(&mut self.route).ok()?;
@@ -168,7 +178,7 @@ impl Places {
             let known = here.filter_map(|n| Some((n.address, Mac(*n.lladdr.first_chunk()?)))).collect();
             self.neighbours = Some((Instant::now(), known));
         }
-        self.neighbours.as_ref()?.1.get(&address).copied()
+        self.neighbours.as_ref()?.1.get(&address).map(|&mac| Address::Ethernet(mac))
     }
 
     /// Has the kernel ask for it, by a datagram that nobody waits for.

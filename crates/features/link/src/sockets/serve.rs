@@ -28,7 +28,6 @@ use nix::{
 };
 use sys::socket_kind::network_namespace;
 use transport::{Handle, Reason};
-use wire::Mac;
 
 use self::{
     direct::Direct,
@@ -41,7 +40,7 @@ use super::{
     places::{Known, Listening, Places, canonical, local},
     questions::{LINE_MAX, listener, no_wait},
 };
-use crate::{Claim, Engine, LinkError, Paths, Raw, claim::Talk};
+use crate::{Address, Claim, Either, Engine, LinkError, Paths, claim::Talk};
 
 /// The port of link that brokers take connections of programs on.
 const PORT: u16 = 2;
@@ -74,7 +73,7 @@ const BROKE_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Sockets {
     _claim: Claim,
-    engine: Engine<Raw>,
+    engine: Engine<Either>,
     epoll: Epoll,
     questions: OwnedFd,
     /// The network namespace, as its sockets have it.
@@ -116,7 +115,7 @@ enum Stage {
     /// It wants to be connected.
     Connects(Box<Connects>),
     /// Another node has a connection for us, and has not said which.
-    Named { stream: Handle, node: Mac, bytes: Vec<u8> },
+    Named { stream: Handle, node: Address, bytes: Vec<u8> },
     /// The listener of this node is connected to.
     Offered { stream: Handle, who: Who, tcp: OwnedFd, is_answered: bool },
     /// Another node's broker is to hear one line.

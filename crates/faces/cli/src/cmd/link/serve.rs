@@ -1,6 +1,7 @@
 //! `link serve`: the broker of a node.
 
 use std::{
+    net::IpAddr,
     path::PathBuf,
     sync::{Arc, atomic::Ordering, mpsc},
     thread,
@@ -11,7 +12,7 @@ use bpf::XdpMode;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use link::{
-    Paths, Receive,
+    Paths, Receive, UdpSettings,
     broker::{Broker, BrokerSettings},
     copy::Receives,
     sockets::Sockets,
@@ -37,6 +38,14 @@ pub(super) struct ServeArgs {
     /// Name of this node [default: the host's].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// What carries the frames. All nodes have to use the same.
+    #[arg(long, value_name = "CARRIER", value_enum, default_value = "ethernet")]
+    over: Over,
+    /// IP address of a node that no broadcast reaches, with --over udp. May be given several times.
+    ///
+    /// Name at least one end of each pair of nodes that a router parts.
+    #[arg(long, value_name = "ADDRESS")]
+    peer: Vec<IpAddr>,
     /// Prefix of addresses to which programs under `evenkeel link run` connect over link instead of TCP. May be given several times.
     #[arg(long, value_name = "PREFIX")]
     cluster: Vec<IpNet>,
@@ -56,6 +65,15 @@ pub(super) struct ServeArgs {
     /// Print what happens as JSON (schema evenkeel.link.event/1), one document per line.
     #[arg(long)]
     json: bool,
+}
+
+/// What carries frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Over {
+    /// Plain Ethernet, EtherType 0x88B5.
+    Ethernet,
+    /// UDP, port 885: where a network drops unknown EtherTypes, or routes.
+    Udp,
 }
 
 /// How frames come to programs.
@@ -101,10 +119,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     if name.is_empty() || name.len() > 255 || name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':') {
         return Err(Failure::usage(anyhow!("--name takes 1 to 255 bytes without blanks and colons, not {name:?}")));
     }
+    let udp = udp(args)?;
     let group = args.group.as_deref().map(group).transpose()?;
     let held = Paths::here().lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    let settings = BrokerSettings { interface: args.interface.clone(), name, group, xdp: args.xdp_mode.into() };
+    let settings = BrokerSettings { interface: args.interface.clone(), name, group, xdp: args.xdp_mode.into(), udp };
     let mut broker = Broker::start(settings.clone(), &held)?;
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&Paths::here().control(), to)?;
@@ -157,6 +176,28 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     note("the broker has ended; connections of root's programs go on");
     ran?;
     Ok(Outcome::Fine)
+}
+
+/// What is asked for behind UDP; none: plain Ethernet.
+fn udp(args: &ServeArgs) -> Result<Option<UdpSettings>, Failure> {
+    if args.over == Over::Ethernet {
+        return match args.peer.first() {
+            Some(peer) => Err(Failure::usage(anyhow!("--peer {peer} needs --over udp: plain Ethernet asks all nodes"))),
+            None => Ok(None),
+        };
+    }
+    if matches!(args.xdp_mode, Mode::Native | Mode::Generic) {
+        return Err(Failure::usage(anyhow!("--over udp has no rings out of the XDP hook: leave out --xdp-mode")));
+    }
+    if args.group.is_some() {
+        let why = "--over udp has no guard, so that only root's programs may have ports: leave out --group";
+        return Err(Failure::usage(anyhow!(why)));
+    }
+    if let Some(pair) = args.peer.windows(2).find(|pair| pair[0].is_ipv4() != pair[1].is_ipv4()) {
+        let why = anyhow!("peers have addresses of one family, not {} and {}", pair[0], pair[1]);
+        return Err(Failure::usage(why));
+    }
+    Ok(Some(UdpSettings { peers: args.peer.clone(), near: args.cluster.clone() }))
 }
 
 fn group(name: &str) -> Result<u32, Failure> {

@@ -10,9 +10,9 @@ use std::{
 };
 
 use transport::State;
-use wire::Mac;
 
 use super::{Direct, Handle, Id, One, Stage};
+use crate::Address;
 use crate::sockets::{
     ask::{Did, Offer, Question, Reply},
     flow::Flow,
@@ -64,7 +64,7 @@ impl Direct {
         let Ok((Reply::Offered { node, offer }, _)) = self.asker.about(&[fd], &Question::IsOffered) else {
             return None;
         };
-        let node: Mac = node.parse().ok()?;
+        let node: Address = node.parse().ok()?;
         let stream = self.engine.connect(node, offer.port, true).ok()?;
         let id = self.add(fd, offer.token, Some(stream));
         self.by_stream.insert(stream, id);

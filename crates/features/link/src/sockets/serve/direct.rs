@@ -19,11 +19,10 @@ use nix::{
     },
 };
 use transport::Reason;
-use wire::Mac;
 
 use super::{PORT, Sockets, Stage, Who};
 use crate::{
-    LinkError,
+    Address, LinkError,
     claim::Talk,
     sockets::{
         ask::{Did, Offer, Question, Reply},
@@ -39,7 +38,7 @@ pub(super) struct Direct {
     /// It has ended.
     pub(super) is_gone: bool,
     /// The node of the other end.
-    node: Option<Mac>,
+    node: Option<Address>,
     /// Where the other end's program takes it.
     offered: Option<Offer>,
     /// A pipe whose other end those have who carry it.
@@ -48,7 +47,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(inodes: [Option<u64>; 2], node: Option<Mac>) -> Self {
+    pub(super) fn new(inodes: [Option<u64>; 2], node: Option<Address>) -> Self {
         Self { inodes, is_gone: false, node, offered: None, owner: None, did: Did::default() }
     }
 
@@ -158,7 +157,7 @@ impl Sockets {
     }
 
     /// Tells the other node's broker something of a connection, by a stream that has nothing but its first line.
-    fn tell(&mut self, node: Mac, (from, to): (SocketAddr, SocketAddr), about: About) -> Option<()> {
+    fn tell(&mut self, node: Address, (from, to): (SocketAddr, SocketAddr), about: About) -> Option<()> {
         let stream = self.engine.connect(node, PORT, true).ok()?;
         let id = self.draw();
         self.streams.insert(stream, id);
@@ -184,7 +183,7 @@ impl Sockets {
     }
 
     /// The broker of `node` tells something of the connection that has these addresses here.
-    pub(super) fn on_told(&mut self, names: (SocketAddr, SocketAddr), node: Mac, about: About) {
+    pub(super) fn on_told(&mut self, names: (SocketAddr, SocketAddr), node: Address, about: About) {
         let mut broke = None;
         for (&id, stage) in &mut self.all {
             let (Stage::Open { who, direct, .. } | Stage::Direct { who, direct, .. }) = stage else { continue };

@@ -13,10 +13,10 @@ use nix::{
     },
 };
 use transport::{Handle, State};
-use wire::Mac;
 
 use super::{Sockets, Stage, Who, program};
 use crate::{
+    Address,
     claim::Talk,
     sockets::{
         ask::Reply,
@@ -49,7 +49,7 @@ impl Sockets {
     }
 
     /// The first line of a stream: which listener it is for.
-    pub(super) fn on_head(&mut self, id: u64, stream: Handle, node: Mac, mut bytes: Vec<u8>) -> Option<Stage> {
+    pub(super) fn on_head(&mut self, id: u64, stream: Handle, node: Address, mut bytes: Vec<u8>) -> Option<Stage> {
         if !self.read_line(stream, &mut bytes) {
             return None;
         }
