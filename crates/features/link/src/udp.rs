@@ -20,6 +20,8 @@ use crate::{Carrier, LinkError, Wire, address::UDP_PORT, raw};
 
 /// Bytes of the kernel's memory for datagrams that wait.
 const BUFFER: u32 = 8 << 20;
+/// Rest after an error of a socket, which would be readable at once again.
+const FAILED: Duration = Duration::from_millis(1);
 const UDP_BYTES: u16 = 8;
 const IPV4_BYTES: u16 = 20;
 const IPV6_BYTES: u16 = 40;
@@ -171,7 +173,14 @@ impl Carrier for Udp {
             .flatten()
             .map(|from| nix::poll::PollFd::new(from.as_fd(), PollFlags::POLLIN))
             .collect();
-        raw::sleep(&mut waits, at_most).map(|woken| woken != raw::Woken::Signal)
+        match raw::sleep(&mut waits, at_most)? {
+            // A read says what it is; none does without an end.
+            raw::Woken::Failed => {
+                std::thread::sleep(at_most.min(FAILED));
+                Ok(true)
+            }
+            woken => Ok(woken != raw::Woken::Signal),
+        }
     }
 
     fn watch(&self, epoll: &Epoll) -> Result<(), LinkError> {

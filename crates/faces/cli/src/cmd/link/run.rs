@@ -46,7 +46,7 @@ pub(super) struct RunArgs {
     /// Way to reach the calls of the program.
     #[arg(long, value_name = "WAY", value_enum, default_value = "auto")]
     by: By,
-    /// Who carries a connection that calls go on coming for.
+    /// Carrier of a connection that calls go on coming for.
     #[arg(long, value_name = "WHO", value_enum, default_value = "program")]
     carry: Carry,
     /// Time that a call which waits looks before it sleeps, as long as that pays; 0s: never [default: 20us].

@@ -36,34 +36,41 @@ pub(super) struct ServeArgs {
     #[arg(value_name = "INTERFACE")]
     interface: String,
     /// Name of this node [default: the host's].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Node")]
     name: Option<String>,
-    /// What carries the frames. All nodes have to use the same.
-    #[arg(long, value_name = "CARRIER", value_enum, default_value = "ethernet")]
+    /// Carrier of the frames, the same on all nodes.
+    #[arg(long, value_name = "CARRIER", value_enum, default_value = "ethernet", help_heading = "Node")]
     over: Over,
     /// IP address of a node that no broadcast reaches, with --over udp. May be given several times.
     ///
-    /// Name at least one end of each pair of nodes that a router parts.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Name the other end on both of two nodes that a router parts.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Node", hide_short_help = true)]
     peer: Vec<IpAddr>,
-    /// Prefix of addresses to which programs under `evenkeel link run` connect over link instead of TCP. May be given several times.
-    #[arg(long, value_name = "PREFIX")]
+    /// Prefix that programs under `link run` reach over link. May be given several times.
+    #[arg(long, value_name = "PREFIX", help_heading = "Programs")]
     cluster: Vec<IpNet>,
     /// Folder below which files of other nodes are written.
     ///
     /// Any node on this Ethernet can then write there: nothing proves who it is.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Programs")]
     receive: Option<PathBuf>,
-    /// Group whose programs may have ports [default: root alone].
+    /// Group whose programs may have ports, too.
     ///
     /// Programs of other users than root send only in the name of their own ports: their frames are guarded. Needs Linux 6.6.
-    #[arg(long, value_name = "GROUP")]
+    #[arg(long, value_name = "GROUP", help_heading = "Programs")]
     group: Option<String>,
     /// Way of frames to programs: rings out of the XDP hook in that mode, or packet sockets (off).
-    #[arg(long, value_name = "MODE", value_enum, default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_enum,
+        default_value = "auto",
+        help_heading = "Node",
+        hide_short_help = true
+    )]
     xdp_mode: Mode,
     /// Print what happens as JSON (schema evenkeel.link.event/1), one document per line.
-    #[arg(long)]
+    #[arg(long, help_heading = "Node")]
     json: bool,
 }
 
