@@ -175,6 +175,11 @@ impl Direct {
         !self.all.is_empty()
     }
 
+    /// It has one connection.
+    pub fn has_one(&self) -> bool {
+        self.all.len() == 1
+    }
+
     /// A call sleeps for this connection (true), or does no more.
     pub fn sleeps(&mut self, id: Id, does: bool) {
         self.waited = if does { self.waited + 1 } else { self.waited.saturating_sub(1) };
