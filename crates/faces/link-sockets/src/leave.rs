@@ -5,7 +5,7 @@ use std::{
     ffi::{c_char, c_int},
     os::fd::AsRawFd,
     ptr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use libc::{O_RDWR, POLLIN, SIG_DFL, SIG_IGN, SIGKILL, SIGSTOP, pollfd, timespec};
@@ -14,6 +14,9 @@ use crate::{real::real, state::Locked, table};
 
 /// A connection that has ended on both sides is over within this time; what is not goes on.
 const ASLEEP: Duration = Duration::from_millis(500);
+
+/// A node that answers nothing for so long is dead.
+const DEAD: Duration = Duration::from_secs(10);
 
 type Strings = *const *const c_char;
 
@@ -158,11 +161,18 @@ unsafe fn carry_on(locked: &mut Locked) {
     }
     let Some(direct) = locked.direct() else { return };
     direct.closed_all();
+    let mut emptied = None;
     while direct.has_any() || !direct.is_quiet() {
+        // What is on its way still gets there within the time after which a node counts as dead, or never: the interface may be gone.
+        if direct.has_any() {
+            emptied = None;
+        } else if emptied.get_or_insert_with(Instant::now).elapsed() > DEAD {
+            return;
+        }
         direct.on_pairs();
         direct.join_all();
         direct.turn(None);
-        if !matches!(direct.arm(), Ok(true)) {
+        if matches!(direct.arm(), Ok(false)) {
             continue;
         }
         let pairs = direct.pairs().as_raw_fd();
