@@ -483,9 +483,14 @@ impl Connection {
     pub fn due(&self) -> Option<Nanos> {
         let ack = self.receiver.as_ref().and_then(Receiver::due);
         let (sender, dead) = match self.state {
-            State::Open => (self.sender.due(), self.sender.waits_since().map(|since| since + DEAD)),
+            State::Open => {
+                let sender = self.sender.due().filter(|_| !self.waits_for_answer());
+                (sender, self.sender.waits_since().map(|since| since + DEAD))
+            }
             State::Opening => (None, Some(self.opened_at + DEAD)),
-            State::Resting | State::Failed(_) => (None, self.rests_until),
+            State::Resting => (None, self.rests_until),
+            // It acknowledges nothing any more: a time that nothing is done at would be due for ever.
+            State::Failed(_) => return self.rests_until,
         };
         [self.offer_at, ack, sender, dead].into_iter().flatten().min()
     }

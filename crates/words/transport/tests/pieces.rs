@@ -103,3 +103,17 @@ fn what_both_closed_stays_until_it_has_been_read_or_is_given_up() {
         assert!(b.is_over(long));
     }
 }
+
+#[test]
+fn one_that_failed_while_it_owed_an_acknowledgement_is_not_due_before_its_rest_is_over() {
+    let (mut a, mut b) = joined();
+    a.write(0, b"owed").unwrap();
+    carry(0, &mut a, &mut b);
+    assert!(b.due().is_some_and(|at| at < 1_000_000), "the acknowledgement");
+    b.abort(0, Reason::Aborted);
+    while b.poll(1_000_000).is_some() {}
+    let due = b.due().expect("it is forgotten some time");
+    assert!(due > 1_000_000_000, "whoever waits for it would spin until then: {due}");
+    b.on_time(due);
+    assert_eq!(b.due(), None);
+}
