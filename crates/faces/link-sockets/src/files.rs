@@ -2,13 +2,13 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use libc::{EBADF, F_DUPFD, F_DUPFD_CLOEXEC, FILE, SHUT_WR};
+use libc::{EBADF, EBUSY, F_DUPFD, F_DUPFD_CLOEXEC, FILE, SHUT_WR};
 use link::sockets::direct::Id;
 
 use crate::{
     fast::aside,
     real::{Errno, fail, real},
-    state::{Locked, wake_helper},
+    state::{Locked, kick_fd, wake_helper},
     table::{self, What},
 };
 
@@ -53,7 +53,7 @@ fn is_ours(fd: c_int) -> bool {
         return false;
     }
     let Some(mut locked) = Locked::take() else { return false };
-    locked.is_own() && locked.direct().is_some_and(|direct| direct.descriptors().contains(&fd))
+    locked.is_own() && (fd == kick_fd() || locked.direct().is_some_and(|direct| direct.descriptors().contains(&fd)))
 }
 
 /// close(2).
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
             return range(first, last);
         }
         let all = locked.direct().map(|direct| direct.descriptors()).unwrap_or_default();
-        ours.extend(all.into_iter().chain([crate::state::kick_fd()]).filter_map(|fd| c_uint::try_from(fd).ok()));
+        ours.extend(all.into_iter().chain([kick_fd()]).filter_map(|fd| c_uint::try_from(fd).ok()));
     }
     let mut carried = Vec::new();
     table::each_carried(|fd, _| carried.push(fd));
@@ -203,6 +203,9 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 
 /// Copies a descriptor over another number, which is closed by that.
 fn over(fd: c_int, to: c_int, copy: impl Fn() -> c_int) -> c_int {
+    if fd != to && is_ours(to) {
+        return fail(EBUSY);
+    }
     if fd == to || table::get(fd) == What::Other && table::get(to) == What::Other {
         return copy();
     }

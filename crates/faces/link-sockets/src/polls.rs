@@ -134,7 +134,8 @@ fn wait(
             direct.sleeps_for_any(true);
         }
         let watches = locked.is_first();
-        let woke = locked.sleep_until(polls, watches, until, mask);
+        // No handler lets these calls go on, whatever it asked for (SA_RESTART).
+        let woke = locked.sleep_until(polls, watches, until, mask, || true);
         if let Some(direct) = locked.direct() {
             direct.sleeps_for_any(false);
         }

@@ -260,8 +260,8 @@ impl Locked {
         // Room comes by frames that another call may take.
         let soon = Instant::now() + Duration::from_millis(1);
         let is_short = !reads && !is_first && until.is_none_or(|until| soon < until);
-        let woke = match self.sleep_until(&mut others, watches, if is_short { Some(soon) } else { until }, ptr::null())
-        {
+        let until = if is_short { Some(soon) } else { until };
+        let woke = match self.sleep_until(&mut others, watches, until, ptr::null(), has_handler_that_ends_calls) {
             Woke::Late if is_short => Woke::Look,
             woke => woke,
         };
@@ -274,13 +274,14 @@ impl Locked {
         woke
     }
 
-    /// Sleeps until one of `others` is ready, as poll(2) has it, or, if it `watches`, a frame comes.
+    /// Sleeps until one of `others` is ready, as poll(2) has it, or, if it `watches`, a frame comes. `ends`: does a signal whose handler ran end the call?
     pub(crate) fn sleep_until(
         &mut self,
         others: &mut [pollfd],
         watches: bool,
         until: Option<Instant>,
         mask: *const libc::sigset_t,
+        ends: impl FnOnce() -> bool,
     ) -> Woke {
         let time = until.map(|until| until.saturating_duration_since(Instant::now()));
         if time.is_some_and(|time| time.is_zero()) {
@@ -313,7 +314,7 @@ impl Locked {
             }
         }
         match slept {
-            Err(EINTR) if has_handler_that_ends_calls() || !mask.is_null() => Woke::Signal,
+            Err(EINTR) if ends() => Woke::Signal,
             Ok(0) if until.is_some_and(|until| Instant::now() >= until) => Woke::Late,
             _ => Woke::Look,
         }

@@ -214,6 +214,7 @@ impl Raw {
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.socket.as_fd().as_raw_fd(), self.out.as_fd().as_raw_fd()];
         all.extend(self.ring.iter().flat_map(|ring| ring.descriptors().map(|fd| fd.as_raw_fd())));
+        all.extend(self.table.iter().map(|table| table.as_fd().as_raw_fd()));
         all
     }
 
