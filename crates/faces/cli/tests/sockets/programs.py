@@ -385,6 +385,11 @@ def signals(own, peer):
         for number in range(50):
             echoes(connection, b"%d" % number)
             time.sleep(0.002)
+        another = connected(peer)
+        greeting(another)
+        for number in range(50):
+            echoes(another, b"%d" % number)
+            time.sleep(0.002)
         assert [os.path.getsize(file.name) for file in files] == [0] * 20
 
 
