@@ -5,7 +5,9 @@
 //!
 //! Whoever calls, holds a lock. Nothing here waits.
 
+mod calls;
 mod join;
+mod pairs;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,8 +19,8 @@ use nix::{
     errno::Errno,
     fcntl::OFlag,
     sys::{
-        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
-        socket::{MsgFlags, Shutdown, recv, shutdown},
+        epoll::{Epoll, EpollCreateFlags},
+        socket::{MsgFlags, Shutdown, shutdown},
     },
     unistd::pipe2,
 };
@@ -27,7 +29,7 @@ use transport::{Handle, Reason};
 use self::join::Joining;
 use super::{
     ask::{Asker, Did, Question},
-    flow::{Flow, Next, PIECE},
+    flow::{Flow, PIECE},
 };
 use crate::{Claim, Either, Engine, LinkError};
 
@@ -231,262 +233,6 @@ impl Direct {
         }
     }
 
-    fn on_news(&mut self, id: Id, is_read: bool) {
-        let Some(one) = self.all.get_mut(&id) else { return };
-        match &mut one.stage {
-            Stage::Joins(_) => self.join(id),
-            Stage::Over => {}
-            Stage::Open { flow, .. } => {
-                let is_wanted = !is_read && (one.waits > 0 || one.is_orphan || self.sleepers > 0);
-                let is_full = !flow.has_sent_all();
-                if is_wanted {
-                    self.pass(id);
-                } else {
-                    one.is_fresh = true;
-                    if one.unread.is_none() {
-                        one.unread = Some(Instant::now());
-                        self.unread.push(id);
-                    }
-                    if is_full {
-                        self.collect(id);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Moves all that can be moved between the pair of a connection and its stream.
-    fn pass(&mut self, id: Id) {
-        let Some(one) = self.all.get_mut(&id) else { return };
-        let Stage::Open { flow, has_passed } = &mut one.stage else { return };
-        *has_passed = true;
-        one.unread = None;
-        let was_full = !flow.is_writable;
-        let next = flow.turn(&mut self.engine, &mut self.piece);
-        if was_full == flow.is_writable {
-            let mut event = EpollEvent::new(watched(!flow.is_writable), id.into());
-            // It is watched since it was taken.
-            let _ = self.pairs.modify(&flow.end, &mut event);
-        }
-        match next {
-            Ok(Next::More) => {}
-            Ok(Next::Done) => self.end(id),
-            Err(error) => self.broke(id, &error),
-        }
-    }
-
-    fn collect(&mut self, id: Id) {
-        let Some(one) = self.all.get_mut(&id) else { return };
-        let Stage::Open { flow, .. } = &mut one.stage else { return };
-        if let Err(error) = flow.collect(&mut self.engine, &mut self.piece) {
-            self.broke(id, &error);
-        }
-    }
-
-    /// Makes the descriptor of each connection, whose bytes are here unread, true: before a call of the kernel that looks at many.
-    pub fn pass_unread(&mut self) {
-        self.pass_those(|_| true);
-    }
-
-    /// The same for those that have waited too long for a call that is known.
-    pub fn pass_stale(&mut self, now: Instant, after: Duration) {
-        self.pass_those(|since| now.duration_since(since) >= after);
-    }
-
-    fn pass_those(&mut self, is_one: impl Fn(Instant) -> bool) {
-        let mut ids = std::mem::take(&mut self.unread);
-        ids.retain(|&id| match self.all.get(&id).and_then(|one| one.unread) {
-            Some(since) if is_one(since) => {
-                self.pass(id);
-                false
-            }
-            unread => unread.is_some(),
-        });
-        // What came meanwhile.
-        ids.append(&mut self.unread);
-        self.unread = ids;
-    }
-
-    /// Calls `each` with the connections that have something to read, and whether that is new since the last call of this. Those for which it is true
-    /// are passed into their pairs.
-    pub fn tidings(&mut self, mut each: impl FnMut(Id, bool) -> bool) {
-        let mut ids = std::mem::take(&mut self.unread);
-        ids.retain(|&id| {
-            if self.all.get(&id).is_none_or(|one| one.unread.is_none()) {
-                return false;
-            }
-            if !self.is_readable(id) {
-                // An acknowledgement, no more.
-                if let Some(one) = self.all.get_mut(&id) {
-                    (one.unread, one.is_fresh) = (None, false);
-                }
-                return false;
-            }
-            let is_fresh = self.all.get_mut(&id).is_some_and(|one| std::mem::take(&mut one.is_fresh));
-            let is_passed = each(id, is_fresh);
-            if is_passed {
-                self.pass(id);
-            }
-            !is_passed
-        });
-        ids.append(&mut self.unread);
-        self.unread = ids;
-    }
-
-    /// Something came for any of them since it was looked.
-    pub fn has_news(&self) -> bool {
-        !self.unread.is_empty()
-    }
-
-    /// [`Direct::read`] has something to say.
-    pub fn is_readable(&mut self, id: Id) -> bool {
-        match self.all.get(&id) {
-            Some(One { stage: Stage::Open { flow, .. }, .. }) => {
-                !flow.has_passed_all() || self.engine.is_readable(flow.stream)
-            }
-            _ => false,
-        }
-    }
-
-    /// Its descriptor has something to say.
-    pub fn has_passed(&mut self, id: Id) {
-        if let Some(One { stage: Stage::Open { has_passed, .. }, .. }) = self.all.get_mut(&id) {
-            *has_passed = true;
-        }
-    }
-
-    /// Something came for it since the last read.
-    pub fn has_something(&self, id: Id) -> bool {
-        self.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
-    }
-
-    /// Reads for the program by its descriptor `fd`.
-    pub fn read(&mut self, id: Id, fd: RawFd, to: &mut [u8]) -> Step {
-        let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
-        if one.is_orphan {
-            return Step::Kernel;
-        }
-        if let Some(error) = one.broke {
-            return Step::Broke(error as i32);
-        }
-        let Stage::Open { flow, has_passed } = &mut one.stage else { return Step::Kernel };
-        if *has_passed {
-            match recv(fd, to, MsgFlags::MSG_DONTWAIT) {
-                Err(Errno::EAGAIN) => *has_passed = false,
-                Ok(0) if flow.is_shut() => return Step::Done(0),
-                // The broker ended it: it says why.
-                Ok(0) => return Step::Kernel,
-                Ok(read) => return Step::Done(read),
-                // The descriptor is another one by now.
-                Err(_) => return Step::Kernel,
-            }
-        }
-        if !flow.has_passed_all() {
-            return Step::Done(flow.read_waiting(to));
-        }
-        match self.engine.read_into(flow.stream, to) {
-            Ok(0) if self.engine.is_at_end(flow.stream) => {
-                // The pair says so from now on.
-                self.pass(id);
-                Step::Done(0)
-            }
-            Ok(0) => {
-                one.unread = None;
-                Step::Waits
-            }
-            Ok(read) => {
-                flow.received += read as u64;
-                // What it left is looked at again.
-                let was_known = one.unread.is_some();
-                one.unread = (read == to.len()).then(Instant::now);
-                if one.unread.is_some() && !was_known {
-                    self.unread.push(id);
-                }
-                Step::Done(read)
-            }
-            Err(error) => {
-                self.broke(id, &error);
-                self.all.get(&id).and_then(|one| one.broke).map_or(Step::Kernel, |error| Step::Broke(error as i32))
-            }
-        }
-    }
-
-    /// Writes for the program as much as there is room for; it has left when this comes back.
-    pub fn write(&mut self, id: Id, bytes: &[u8]) -> Step {
-        let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
-        let Stage::Open { flow, .. } = &mut one.stage else { return Step::Kernel };
-        if one.broke.is_some() || one.is_orphan {
-            return Step::Kernel;
-        }
-        // What was written by another way goes first.
-        match recv(flow.end.as_raw_fd(), &mut [0], PEEK) {
-            Err(Errno::EAGAIN) if flow.has_sent_all() => {}
-            Ok(0) => return Step::Kernel,
-            _ => {
-                flow.is_readable = true;
-                if let Err(error) = flow.collect(&mut self.engine, &mut self.piece) {
-                    self.broke(id, &error);
-                    return Step::Kernel;
-                }
-                if flow.is_readable || !flow.has_sent_all() {
-                    return Step::Kernel;
-                }
-            }
-        }
-        match self.engine.write(flow.stream, bytes) {
-            Ok(0) if !bytes.is_empty() => Step::Waits,
-            Ok(written) => {
-                flow.sent += written as u64;
-                if let Err(error) = self.engine.flush() {
-                    self.broke(id, &error);
-                }
-                Step::Done(written)
-            }
-            Err(error) => {
-                self.broke(id, &error);
-                Step::Kernel
-            }
-        }
-    }
-
-    /// Something happened to pairs: what was written into them by other ways is taken, and what found no room passed on.
-    pub fn on_pairs(&mut self) {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let count = self.pairs.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        for event in &events[..count] {
-            let (id, what) = (event.data() as Id, event.events());
-            let Some(one) = self.all.get_mut(&id) else { continue };
-            let (flow, is_open) = match &mut one.stage {
-                Stage::Open { flow, .. } => (flow, true),
-                Stage::Joins(joins) => match &mut joins.flow {
-                    Some(flow) => (flow, false),
-                    None => continue,
-                },
-                Stage::Over => continue,
-            };
-            flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
-            let was_full = !flow.is_writable;
-            flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
-            if what.contains(EpollFlags::EPOLLHUP) {
-                flow.gone.get_or_insert_with(Instant::now);
-                one.is_orphan = true;
-            }
-            if !is_open {
-                self.join(id);
-                continue;
-            }
-            if was_full || one.is_orphan {
-                self.pass(id);
-            } else {
-                self.collect(id);
-            }
-        }
-        if let Err(error) = self.engine.flush() {
-            let ids: Vec<Id> = self.all.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.broke(id, &error));
-        }
-    }
-
     /// No call that is known comes for it any more. Others may hold its descriptor; where nobody does the other end is told.
     pub fn closed(&mut self, id: Id) {
         let Some(one) = self.all.get_mut(&id) else { return };
@@ -611,14 +357,4 @@ impl Direct {
         };
         self.all.values().any(is_untold).then_some(TOLD)
     }
-
-    fn watch(&self, end: &OwnedFd, id: Id) -> Result<(), Errno> {
-        self.pairs.add(end, EpollEvent::new(watched(false), id.into()))
-    }
-}
-
-/// What wakes for a pair. That there is room only where it is waited for: each read of the program makes some.
-fn watched(is_full: bool) -> EpollFlags {
-    let always = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-    if is_full { always | EpollFlags::EPOLLOUT } else { always }
 }
