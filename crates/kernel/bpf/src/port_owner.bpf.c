@@ -1,21 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Which of the packet sockets of a node gets a frame of messages between nodes (docs/link-protocol.md): the owner of the port it is for. */
-#include "lib/common.h"
+#include "link/owners.h"
 
 #include <linux/if_packet.h>
 
-#define LINK_ETHERTYPE 0x88B5
-
 /* Where the port of the receiving application is, behind an Ethernet header. */
 #define TO_PORT (14 + 6)
-
-/* By port, in the order of the wire: its owner, of whom 0 has what nobody else has. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, __u32);
-} port_owners SEC(".maps");
 
 /* Whose socket this is. */
 const volatile __u32 owner = 0;

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Which of the UDP sockets of a node gets a datagram of messages between nodes (docs/link-protocol.md): that of the owner of the port it is for. */
-#include "lib/common.h"
+#include "link/owners.h"
 
 /* Where the port of the receiving application is, behind a UDP header. */
 #define TO_PORT (8 + 6)
 /* Owners that a node may have: blocks of ports, and the broker. */
 #define OWNERS 1024
-
-/* By port, in the order of the wire: its owner, of whom 0 has what nobody else has. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, __u32);
-} port_owners SEC(".maps");
 
 /* By owner: its socket. */
 struct {

@@ -4,13 +4,12 @@
  * Those sockets live in a network namespace whose one interface is an end of a veth pair. What they send comes out of the other end, where
  * link_guard_out lets pass to the wire what its sender may send: the veth pair has no way round it, PACKET_QDISC_BYPASS neither. What comes for
  * them is sent in by link_guard_in. */
-#include "lib/common.h"
+#include "link/owners.h"
 
 #include <stdbool.h>
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
-#define LINK_ETHERTYPE 0x88B5
 /* An Ethernet header and that of a message. */
 #define HEADERS_BYTES (ETH_HLEN + 32)
 /* Halves of a word behind the start: the EtherType, and the ports. */
@@ -19,14 +18,6 @@
 #define TO_PORT_AT 10
 /* An owner whose sockets are those guarded. */
 #define GUARDED (1U << 31)
-
-/* As port_owner has it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, __u32);
-} port_owners SEC(".maps");
 
 /* By the kernel's cookie of a socket: its owner. */
 struct {
