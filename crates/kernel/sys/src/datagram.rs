@@ -7,6 +7,8 @@ use std::{
     ptr,
 };
 
+use crate::packet_batch::send_all;
+
 /// Datagrams of one system call.
 pub const BATCH: usize = 32;
 /// Room for one control message of a number, in words.
@@ -143,27 +145,10 @@ impl Datagrams {
             messages[n].msg_hdr.msg_iov = &raw mut places[n];
             messages[n].msg_hdr.msg_iovlen = 1;
         }
-        let (mut next, mut lost) = (0, 0);
-        while next < count {
-            let left = &mut messages[next..count];
-            // SAFETY: each header points to an address of the length that it states, and to an iovec of initialised bytes of `self.out` of at most
-            // `longest` (push). All outlive the call, which reads them and writes nothing but the headers' lengths.
-            let sent = unsafe {
-                libc::sendmmsg(self.fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT)
-            };
-            if sent > 0 {
-                next += sent.cast_unsigned() as usize;
-                continue;
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => return Ok(lost + count - next),
-                Some(libc::ENETDOWN | libc::ENODEV | libc::EBADF | libc::ENOTSOCK) => return Err(error),
-                _ => (next, lost) = (next + 1, lost + 1),
-            }
-        }
-        Ok(lost)
+        let is_alone = |error| !matches!(error, libc::ENETDOWN | libc::ENODEV | libc::EBADF | libc::ENOTSOCK);
+        // SAFETY: each header points to an address of the length that it states, and to an iovec of initialised bytes of `self.out` of at most
+        // `longest` (push). All outlive the call.
+        unsafe { send_all(self.fd.as_fd(), &mut messages[..count], is_alone) }
     }
 
     /// Hands over the datagrams that are there, up to [`BATCH`], without waiting: the sender, the bytes, and whether it met congestion. How many.

@@ -124,26 +124,42 @@ impl PacketBatch {
             message.msg_hdr.msg_iovlen = 1;
         }
         self.lens.clear();
-        let (mut next, mut lost) = (0, 0);
-        while next < count {
-            let left = &mut messages[next..count];
-            // SAFETY: each header points to an iovec of `places`, and that to initialised bytes of `self.bytes`: the place's length is at
-            // most `frame_max` (push). Both outlive the call, which reads those bytes and writes nothing but the headers' lengths.
-            let sent = unsafe {
-                libc::sendmmsg(self.fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT)
-            };
-            if sent > 0 {
-                next += sent.cast_unsigned() as usize;
-                continue;
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => return Ok(lost + count - next),
-                Some(libc::ENOBUFS | libc::EMSGSIZE) => (next, lost) = (next + 1, lost + 1),
-                _ => return Err(PacketTxError::Send(error)),
-            }
-        }
-        Ok(lost)
+        let is_alone = |error| matches!(error, libc::ENOBUFS | libc::EMSGSIZE);
+        // SAFETY: each header points to an iovec of `places`, and that to initialised bytes of `self.bytes`: the place's length is at most
+        // `frame_max` (push). Both outlive the call.
+        unsafe { send_all(self.fd.as_fd(), &mut messages[..count], is_alone) }.map_err(PacketTxError::Send)
     }
+}
+
+/// Sends messages, as far as the send buffer has room; how many were lost. One that fails with an error which `is_alone` is lost alone.
+///
+/// # Errors
+/// As sendmmsg(2), with any other error.
+///
+/// # Safety
+/// What each header points to is readable for the lengths that it states. The call writes nothing but the headers' lengths.
+#[inline]
+pub(crate) unsafe fn send_all(
+    fd: BorrowedFd<'_>,
+    messages: &mut [libc::mmsghdr],
+    is_alone: impl Fn(i32) -> bool,
+) -> io::Result<usize> {
+    let (mut next, mut lost) = (0, 0);
+    while next < messages.len() {
+        let left = &mut messages[next..];
+        // SAFETY: by the caller; the slice is as long as is said.
+        let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT) };
+        if sent > 0 {
+            next += sent.cast_unsigned() as usize;
+            continue;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN) => return Ok(lost + messages.len() - next),
+            Some(alone) if is_alone(alone) => (next, lost) = (next + 1, lost + 1),
+            _ => return Err(error),
+        }
+    }
+    Ok(lost)
 }
