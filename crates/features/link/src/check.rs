@@ -1,6 +1,6 @@
 //! What link can see of all nodes: who answers, how long a frame passes, whose name is whose, who speaks which version.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use model::{
     link::LinkStatus,
@@ -8,7 +8,7 @@ use model::{
 };
 use transport::{HEADER_BYTES, VERSION};
 
-use crate::{ETHERTYPE, LinkError};
+use crate::{Address, ETHERTYPE, LinkError, UDP_PORT};
 
 /// A probe may be lost: so many are sent before a length counts as one that does not pass.
 const TRIES: u32 = 3;
@@ -22,7 +22,7 @@ pub fn check(
     status: &LinkStatus,
     mut probe: impl FnMut(&str, u16) -> Result<bool, LinkError>,
 ) -> Result<LinkCheck, LinkError> {
-    let header = HEADER_BYTES as u32;
+    let header = HEADER_BYTES as u32 + behind(&status.address);
     let mtu = header + u32::from(status.payload_max);
     let (mut nodes, mut problems) = (Vec::new(), namesakes(status));
     for other in &status.nodes {
@@ -61,7 +61,7 @@ pub fn check(
         )
     }));
     if status.nodes.is_empty() && problems.is_empty() {
-        problems.push(silent(&status.node, "no other node answers"));
+        problems.push(silent(&status.node, "no other node answers", behind(&status.address) > 0));
     }
     Ok(LinkCheck {
         node: status.node.clone(),
@@ -79,20 +79,35 @@ pub fn missed(check: &LinkCheck, machines: &[(String, String)]) -> Vec<LinkProbl
     if machines.len() <= check.nodes.len() + 1 {
         return Vec::new();
     }
+    let is_udp = check.nodes.iter().any(|node| behind(&node.address) > 0);
     let seen = |host: &str| check.node == host || check.nodes.iter().any(|node| node.name == host);
     let unseen = machines.iter().filter(|(_, host)| !seen(host));
     unseen
-        .map(|(machine, host)| silent(machine, &format!("ssh reaches it, and no node {host} answers over link")))
+        .map(|(machine, host)| {
+            silent(machine, &format!("ssh reaches it, and no node {host} answers over link"), is_udp)
+        })
         .collect()
 }
 
-fn silent(node: &str, what: &str) -> LinkProblem {
+/// Bytes of the headers of IP and UDP before a frame, where nodes have such addresses.
+fn behind(address: &str) -> u32 {
+    match address.parse() {
+        Ok(Address::Udp(SocketAddr::V4(_))) => 28,
+        Ok(Address::Udp(SocketAddr::V6(_))) => 48,
+        _ => 0,
+    }
+}
+
+fn silent(node: &str, what: &str, is_udp: bool) -> LinkProblem {
+    let (dropped, seen) = match is_udp {
+        true => (format!("a firewall drops UDP port {UDP_PORT}"), format!("udp port {UDP_PORT}")),
+        false => ("switch or cloud drops EtherType 0x88B5".to_owned(), format!("ether proto {ETHERTYPE:#06x}")),
+    };
     problem(
         node,
-        format!("{what}: no broker serves there, or switch or cloud drops EtherType {ETHERTYPE:#06X}")
-            .replace("0X", "0x"),
+        format!("{what}: no broker serves there, or {dropped}"),
         format!(
-            "run `evenkeel link serve INTERFACE` there; if one serves, look whether its frames arrive: `tcpdump -i INTERFACE ether proto {ETHERTYPE:#06x}`"
+            "run `evenkeel link serve INTERFACE` there; if one serves, look whether its frames arrive: `tcpdump -i INTERFACE {seen}`"
         ),
     )
 }
@@ -153,6 +168,13 @@ mod tests {
             assert_eq!(longest(1468, |bytes| Ok(bytes <= limit)).unwrap(), Some(limit));
         }
         assert_eq!(longest(1468, |_| Ok(false)).unwrap(), None);
+    }
+
+    #[test]
+    fn behind_udp_the_mtu_has_its_headers_and_the_advice_its_port() {
+        assert_eq!(["10.0.0.1:885", "[fd00::1]:885", "02:00:00:00:00:01"].map(behind), [28, 48, 0]);
+        let silent = silent("a", "no other node answers", true);
+        assert!(silent.what.contains("UDP port 885") && silent.fix.contains("udp port 885"), "{silent:?}");
     }
 
     #[test]
