@@ -5,7 +5,10 @@
 //! bed     the two namespaces, as the conditions want them
 //! end     one end of each way: send, receive, write, read
 //! ping    messages there and back between two threads
+//! xdp     the ends of AF_XDP
 //! bulk    many bytes one way
+//! incast  many bytes of several nodes to one
+//! crowd   many connections
 //! carry   does the steps, round by round
 //! ```
 //!
@@ -15,11 +18,14 @@ mod bed;
 mod brokered;
 mod bulk;
 mod carry;
+mod crowd;
 mod end;
 mod error;
+mod incast;
 mod ping;
 mod plan;
 mod sockets;
+mod xdp;
 
 pub use carry::carry_out;
 pub use error::BenchError;

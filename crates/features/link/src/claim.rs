@@ -149,10 +149,16 @@ impl Claim {
     /// # Errors
     /// No broker serves here, or it refuses.
     pub fn take() -> Result<(Self, Engine<Either>), LinkError> {
-        Self::take_at(&crate::Paths::here())
+        Self::take_as(Raw::with_bursts)
     }
 
-    pub(crate) fn take_at(paths: &crate::Paths) -> Result<(Self, Engine<Either>), LinkError> {
+    /// The same for a program that is not written for link: it opens no further descriptor later.
+    pub(crate) fn take_plain() -> Result<(Self, Engine<Either>), LinkError> {
+        Self::take_as(|raw| raw)
+    }
+
+    fn take_as(finish: impl FnOnce(Raw) -> Raw) -> Result<(Self, Engine<Either>), LinkError> {
+        let paths = crate::Paths::here();
         let talk = match Talk::connect(&paths.claims()) {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 return Err(LinkError::NoBroker);
@@ -180,7 +186,7 @@ impl Claim {
         let table = fds.next().map(Table::of);
         let carrier: Either = match wire.udp {
             Some(_) => Udp::of(wire, receives, None, Vec::new()).into(),
-            None => Raw::of(wire, receives, sends, ring, table).into(),
+            None => finish(Raw::of(wire, receives, sends, ring, table)).into(),
         };
         let engine = Engine::with_ports(carrier, &node, SLOTS, first..=last)?;
         Ok((claim, engine))

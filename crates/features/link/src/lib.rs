@@ -10,7 +10,9 @@
 
 mod address;
 pub mod bench;
+mod bridged;
 pub mod broker;
+mod burst;
 mod carrier;
 pub mod check;
 mod claim;

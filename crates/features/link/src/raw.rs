@@ -27,7 +27,7 @@ use sys::{
 use transport::{Ends, HEADER_BYTES};
 use wire::Mac;
 
-use crate::{Address, Carrier, ETHERTYPE, LinkError, table::Table};
+use crate::{Address, Carrier, ETHERTYPE, LinkError, burst::Bursts, table::Table};
 
 const ETHERNET_BYTES: usize = 14;
 /// Frames that one system call reads.
@@ -140,6 +140,8 @@ pub struct Raw {
     ring: Option<LinkRing>,
     /// Looks at an empty ring since the last look at the socket.
     looks: u32,
+    /// What sends many frames at once; none: nobody allowed it.
+    bursts: Option<Bursts>,
     /// Where the broker reads the open connections.
     table: Option<Table>,
     /// That program, where this is its only user.
@@ -166,7 +168,12 @@ impl Raw {
         let mut program = LinkPort::attach(interface, mode, LinkSettings { checked: false })?;
         raw.ring = Some(program.endpoint(0..=u16::MAX, bytes)?);
         raw.program = Some(program);
-        Ok(raw)
+        Ok(raw.with_bursts())
+    }
+
+    /// Lets it load a program, once many frames are sent at once, that sends those faster. It keeps descriptors of it open.
+    pub(crate) fn with_bursts(self) -> Self {
+        Self { bursts: Some(Bursts::new()), ..self }
     }
 
     /// The mode of the program in the XDP hook, where this is its only user.
@@ -188,6 +195,7 @@ impl Raw {
             wire,
             ring: None,
             looks: 0,
+            bursts: None,
             table: None,
             program: None,
         }
@@ -264,7 +272,7 @@ impl Carrier for Raw {
     fn send(&mut self, to: Mac, head: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<(), LinkError> {
         self.head[..6].copy_from_slice(&to.0);
         if !self.out.push_parts([&self.head, head, payload]) {
-            self.out.flush()?;
+            self.flush()?;
             self.out.push_parts([&self.head, head, payload]);
         }
         Ok(())
@@ -272,6 +280,11 @@ impl Carrier for Raw {
 
     #[inline]
     fn flush(&mut self) -> Result<(), LinkError> {
+        if let Some(bursts) = &mut self.bursts
+            && bursts.send(&mut self.out, &self.wire.interface, self.wire.frame_max())
+        {
+            return Ok(());
+        }
         // What finds no room is sent again as if the network had lost it.
         self.out.flush()?;
         Ok(())

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! plan     which numbers of nodes, exchanges and carriers, in which order (pure)
-//! bed      a namespace for each node, and the bridge that joins them
 //! mesh     a node of either carrier: waits, exchanges values
 //! native   the nodes of link
 //! tcp      the nodes of TCP
@@ -14,7 +13,6 @@
 //! Namespaces of one machine stand for nodes, and share its CPUs: a step is computed by waiting. A further exchange is a variant of
 //! [`model::speedup::Exchange`] and its peers in `node`.
 
-mod bed;
 mod cluster;
 mod error;
 mod mesh;

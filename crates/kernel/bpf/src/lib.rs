@@ -54,8 +54,10 @@ pub use capture::{
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use messages::{
     barrier::{BarrierDone, LinkBarrier},
+    burst::LinkBurst,
     counts::{BarrierCounts, LinkCounts},
     guard::{GUARDED, LinkGuard},
+    loss::lossy_wire,
     port::{LinkAnswers, LinkPort, LinkSettings},
     ring::LinkRing,
 };

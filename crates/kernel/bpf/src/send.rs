@@ -5,5 +5,5 @@ pub mod bench_rx;
 pub mod bench_tx;
 pub(crate) mod flood_end;
 pub mod r#gen;
-mod live_run;
+pub(crate) mod live_run;
 pub(crate) mod verdict;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{LinkPort, LinkSettings, XdpMode};
+use bpf::{LinkBurst, LinkPort, LinkSettings, XdpMode};
 use libbpf_rs::{MapHandle, RingBufferBuilder, query::MapInfoIter};
 use link_bed::{ETHERTYPE, PORT, data, frame, payload};
 use nix::{
@@ -183,4 +183,58 @@ fn microseconds_there_and_back() {
             ports.iter_mut().for_each(|port| port.remove(PORT..=PORT));
         }
     }
+}
+
+/// What a frame costs its sender in bursts of several lengths: live frames beside sendmmsg(2), into a ring of the far end that another CPU reads.
+#[test]
+#[ignore = "a measurement"]
+fn nanoseconds_of_a_burst() {
+    const ROUNDS: usize = 2000;
+    let Some((_bed, ends)) = Bed::pair("lpb") else { return };
+    let [a, b] = &ends;
+    let mut port = b.run(|| LinkPort::attach(b.interface(), XdpMode::Native, LinkSettings::default()).unwrap());
+    let mut ring = port.endpoint(PORT..=PORT, 8 << 20).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut burst = a.run(|| LinkBurst::load(a.interface(), 1514).unwrap());
+    a.run(|| burst.hold().unwrap());
+    let mut batch = a.run(|| PacketBatch::open(a.link.index, 1514, 8 << 20).unwrap());
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            stay_on(1);
+            let mut all = 0usize;
+            while !stop.load(Ordering::Relaxed) {
+                all += ring.consume(|_, _, _| ());
+            }
+            all
+        });
+        stay_on(0);
+        let sent = frame(b.link.mac.0, &[], &data(&payload(1400)));
+        for frames in [1, 4, 16, 64, 256] {
+            for way in ["live", "sendmmsg"] {
+                let mut times = Vec::new();
+                for _ in 0..ROUNDS {
+                    let begin = Instant::now();
+                    for _ in 0..frames {
+                        match way {
+                            "live" => assert!(burst.push(&sent)),
+                            _ if batch.push(&sent) => {}
+                            _ => {
+                                batch.flush().unwrap();
+                                assert!(batch.push(&sent));
+                            }
+                        }
+                    }
+                    match way {
+                        "live" => drop(burst.send().unwrap()),
+                        _ => drop(batch.flush().unwrap()),
+                    }
+                    times.push(begin.elapsed().as_nanos() as f64 / f64::from(frames));
+                }
+                println!("{frames} frames, {way}: {:.0} ns each", median(times));
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        println!("{} of {} arrived", reader.join().unwrap(), 341 * 2 * ROUNDS);
+    });
 }

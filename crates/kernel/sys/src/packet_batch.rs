@@ -92,6 +92,15 @@ impl PacketBatch {
         true
     }
 
+    /// Hands over the frames that wait, in their order, until `each` says that it has no more room; those go another way. How many.
+    #[inline]
+    pub fn take(&mut self, mut each: impl FnMut(&[u8]) -> bool) -> usize {
+        let frames = self.bytes.chunks(self.frame_max).zip(&self.lens);
+        let count = frames.take_while(|&(place, &len)| each(&place[..len])).count();
+        self.lens.clear();
+        count
+    }
+
     /// Frames that wait.
     pub fn waiting(&self) -> usize {
         self.lens.len()

@@ -118,7 +118,7 @@ impl NamespaceHandle {
     ///
     /// # Errors
     /// CAP_SYS_ADMIN lacks.
-    pub(crate) fn nameless(name: &str) -> Result<Self, LabError> {
+    pub fn nameless(name: &str) -> Result<Self, LabError> {
         let make = || {
             unshare(CloneFlags::CLONE_NEWNET).map_err(failed("create", name))?;
             Self::own(name)

@@ -1,7 +1,7 @@
 //! Messages over link beside other ways, as text.
 
 use model::{
-    link_bench::{Conditions, LinkBench, Pings, Receive, Transfer},
+    link_bench::{Conditions, Crowd, Incast, LinkBench, Pings, Receive, Transfer},
     units,
 };
 
@@ -24,6 +24,17 @@ pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
     text += &look.paragraph("\nTransfers:");
     let transfers = run.transfers.iter().map(|t| transfer_cells(t).to_vec());
     text += &look.table(&["OVER", "LINK", ">BYTES", ">SECONDS", ">PER SECOND", ">OF TCP'S RATE"], transfers);
+    if !run.incasts.is_empty() {
+        text += &look.paragraph("\nSeveral nodes to one:");
+        let cells = run.incasts.iter().map(|i| incast_cells(i).to_vec());
+        text += &look.table(&["OVER", ">NODES", ">ARRIVES", ">OF ONE ALONE", ">LEAST SHARE"], cells);
+    }
+    if !run.crowds.is_empty() {
+        text += &look.paragraph("\nMany connections of one node:");
+        let heads =
+            ["OVER", ">CONNECTIONS", ">NODES", ">MEMORY OF AN END", ">ONCE USED", ">CPU IDLE", ">CPU OF A MESSAGE"];
+        text += &look.table(&heads, run.crowds.iter().map(|c| crowd_cells(c).to_vec()));
+    }
     for left in &run.left_out {
         text += &look.paragraph(&format!("\nLeft out, {}: {}.", left.what, left.why));
     }
@@ -66,6 +77,30 @@ pub(crate) fn transfer_cells(transfer: &Transfer) -> [String; 6] {
     ]
 }
 
+/// The cells of several nodes that send to one.
+pub(crate) fn incast_cells(incast: &Incast) -> [String; 5] {
+    [
+        name(&incast.by).to_owned(),
+        incast.senders.to_string(),
+        units::bits_per_second(incast.bits_per_second),
+        format!("{:.2}", incast.of_one),
+        format!("{:.2}", incast.least_share),
+    ]
+}
+
+/// The cells of many connections.
+pub(crate) fn crowd_cells(crowd: &Crowd) -> [String; 7] {
+    [
+        name(&crowd.by).to_owned(),
+        units::grouped(u64::from(crowd.connections)),
+        crowd.nodes.to_string(),
+        units::bytes(crowd.end_bytes as u64),
+        units::bytes(crowd.used_end_bytes as u64),
+        format!("{:.2} %", 100.0 * crowd.idle_cpu),
+        units::nanoseconds(crowd.message_cpu_ns),
+    ]
+}
+
 fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "\u{2013}".to_owned(), |ratio| format!("{ratio:.2}"))
 }
@@ -74,6 +109,7 @@ fn ratio(ratio: Option<f64>) -> String {
 pub(crate) fn name(by: &str) -> &str {
     match by {
         "packet" => "AF_PACKET",
+        "xdp" => "AF_XDP",
         "udp" => "UDP",
         "tcp" => "TCP",
         other => other,
@@ -84,7 +120,9 @@ pub(crate) fn name(by: &str) -> &str {
 pub(crate) fn link(conditions: &Conditions) -> String {
     let offloads = if conditions.offloads { "" } else { ", no offloads" };
     let rmem = conditions.tcp_rmem.map_or_else(String::new, |b| format!(", tcp_rmem {} kB", b / 1000));
-    format!("MTU {}{offloads}{rmem}", conditions.mtu)
+    let lost =
+        conditions.lost_per_million.map_or_else(String::new, |lost| format!(", {} % lost", f64::from(lost) / 1e4));
+    format!("MTU {}{offloads}{rmem}{lost}", conditions.mtu)
 }
 
 /// The name of a way and how it waits.

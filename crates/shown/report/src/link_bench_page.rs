@@ -27,6 +27,8 @@ struct Page<'a> {
     transfer: String,
     messages: [(&'static str, Vec<[String; 6]>); 2],
     transfers: Vec<[String; 6]>,
+    incasts: Vec<[String; 5]>,
+    crowds: Vec<[String; 7]>,
     published_title: &'static str,
     conditions: Vec<(&'static str, String)>,
 }
@@ -43,6 +45,8 @@ pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
         transfer: transfer(run),
         messages: [("Messages there and back", cells(false)), ("The same beside a transfer over TCP", cells(true))],
         transfers: run.transfers.iter().map(figures::transfer_cells).collect(),
+        incasts: run.incasts.iter().map(figures::incast_cells).collect(),
+        crowds: run.crowds.iter().map(figures::crowd_cells).collect(),
         published_title: crate::page::PUBLISHED,
         conditions: figures::of(run),
     };

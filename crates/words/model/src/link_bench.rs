@@ -39,12 +39,15 @@ pub struct Conditions {
     pub offloads: bool,
     /// The most bytes of a TCP receive buffer (the last of net.ipv4.tcp_rmem); none: as the kernel sets it.
     pub tcp_rmem: Option<u64>,
+    /// Frames of a million that a program between both ends drops; none: nothing stands between them.
+    #[serde(default)]
+    pub lost_per_million: Option<u32>,
 }
 
 /// Messages there and back, one after the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pings {
-    /// What carried them: `link`, `udp`, `tcp`, `packet`.
+    /// What carried them: `link`, `link-sockets`, `packet`, `xdp`, `udp`, `tcp`, `broker`.
     pub by: String,
     /// How both ends waited.
     pub receive: Receive,
@@ -94,6 +97,53 @@ pub struct Transfer {
     pub over_tcp: Option<f64>,
 }
 
+/// Bytes of several nodes to one, as many as can.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Incast {
+    /// What carried them: `link` or `tcp`.
+    pub by: String,
+    /// Nodes that sent at once, each by a connection of its own.
+    pub senders: u32,
+    /// Each round.
+    pub rounds: Vec<IncastRound>,
+    /// The median of the rounds, in bits per second that arrived.
+    pub bits_per_second: f64,
+    /// That over what one sender alone reached, round by round.
+    pub of_one: f64,
+    /// The smallest part that a connection had, over an equal one; of all rounds the least. 0: one was dead.
+    pub least_share: f64,
+}
+
+/// Bytes of several nodes to one, in one round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct IncastRound {
+    /// Bits per second of one sender alone.
+    pub alone_bits_per_second: f64,
+    /// Bits per second of all together.
+    pub bits_per_second: f64,
+    /// The smallest part that a connection had, over an equal one.
+    pub least_share: f64,
+}
+
+/// Many connections of one node to others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Crowd {
+    /// What carried them: `link`.
+    pub by: String,
+    /// Connections.
+    pub connections: u32,
+    /// Nodes that they go to.
+    pub nodes: u32,
+    /// Memory of an end of a connection in bytes: what the process had more once all were open.
+    pub end_bytes: f64,
+    /// The same once a message had gone there and back on each.
+    pub used_end_bytes: f64,
+    /// Processor time of all ends of all connections while nobody sends, in seconds per second.
+    pub idle_cpu: f64,
+    /// Processor time of both ends for a message of 64 bytes there and back, in nanoseconds.
+    pub message_cpu_ns: f64,
+}
+
 /// One run of `evenkeel link bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkBench {
@@ -111,6 +161,12 @@ pub struct LinkBench {
     pub pings: Vec<Pings>,
     /// Transfers.
     pub transfers: Vec<Transfer>,
+    /// Several nodes that send to one.
+    #[serde(default)]
+    pub incasts: Vec<Incast>,
+    /// Many connections.
+    #[serde(default)]
+    pub crowds: Vec<Crowd>,
     /// What this machine does not let be measured.
     pub left_out: Vec<LeftOut>,
     /// On the origin of the figures.

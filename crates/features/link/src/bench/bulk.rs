@@ -89,7 +89,7 @@ pub(super) fn transfer(bed: &Bed, way: Way, cpus: [u32; 2], bytes: u64) -> Resul
             Ok(ends) => between(ends, cpus, bytes),
             Err(_) => Err(BenchError::Silent("TCP")),
         },
-        Way::Packet | Way::Udp => Err(BenchError::Unreliable(way)),
+        Way::Packet | Way::Xdp | Way::Udp => Err(BenchError::Unreliable(way)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{
-    link_bench::{LinkBench, PingRound, Pings, Receive, Transfer},
+    link_bench::{Crowd, Incast, IncastRound, LinkBench, PingRound, Pings, Receive, Transfer},
     route_compare::LeftOut,
     run::Machine,
     sources,
@@ -18,16 +18,20 @@ use super::{
     BenchError,
     bed::Bed,
     bulk::{beside, transfer},
+    crowd::{Costs, crowd},
     end::pair,
+    incast::incast,
     ping::pings,
     plan::{Plan, Step, Way, What},
+    xdp,
 };
 
-/// The figures of a step.
-enum Figures {
-    Pings(Vec<PingRound>),
-    Transfer(Vec<f64>),
-    None,
+/// What a step found in one round.
+enum Measured {
+    Pings(PingRound),
+    Transfer(f64),
+    Incast(IncastRound),
+    Crowd(Costs),
 }
 
 /// Does what was planned; nothing if it was stopped.
@@ -41,7 +45,7 @@ pub fn carry_out(
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkBench>, BenchError> {
     let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
-    let mut figures: Vec<Figures> = plan.steps.iter().map(|_| Figures::None).collect();
+    let mut figures: Vec<Vec<Measured>> = plan.steps.iter().map(|_| Vec::new()).collect();
     let mut left_out: Vec<LeftOut> = Vec::new();
     let mut bed: Option<Bed> = None;
     let of = plan.steps.len() * plan.asked.rounds as usize;
@@ -52,16 +56,9 @@ pub fn carry_out(
             }
             let number = round * plan.steps.len() + i + 1;
             progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
-            let bed = match bed.take().filter(|bed| bed.conditions == step.conditions) {
-                Some(same) => bed.insert(same),
-                None => bed.insert(Bed::new(step.conditions)?),
-            };
-            match (measure(bed, plan, step)?, &mut figures[i]) {
-                (Ok(Measured::Pings(one)), Figures::Pings(all)) => all.push(one),
-                (Ok(Measured::Pings(one)), empty) => *empty = Figures::Pings(vec![one]),
-                (Ok(Measured::Transfer(one)), Figures::Transfer(all)) => all.push(one),
-                (Ok(Measured::Transfer(one)), empty) => *empty = Figures::Transfer(vec![one]),
-                (Err(why), _) => {
+            match measure(&mut bed, plan, step)? {
+                Ok(one) => figures[i].push(one),
+                Err(why) => {
                     let What::Pings { receive, .. } = step.what else { continue };
                     let left = LeftOut { what: format!("{} {}", step.way, receive.word()), why };
                     if !left_out.contains(&left) {
@@ -71,14 +68,25 @@ pub fn carry_out(
             }
         }
     }
-    let (mut all_pings, mut transfers) = (Vec::new(), Vec::new());
-    for (step, figures) in plan.steps.iter().zip(figures) {
-        match (figures, step.what) {
-            (Figures::Pings(rounds), What::Pings { receive, bytes, beside_transfer }) => {
+    let (mut all_pings, mut transfers, mut incasts, mut crowds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (step, figures) in plan.steps.iter().zip(&figures).filter(|(_, figures)| !figures.is_empty()) {
+        match step.what {
+            What::Pings { receive, bytes, beside_transfer } => {
+                let rounds = rounds(figures, |one| if let Measured::Pings(it) = one { Some(*it) } else { None });
                 all_pings.push(pings_of(step, rounds, receive, bytes, beside_transfer));
             }
-            (Figures::Transfer(rounds_s), _) => transfers.push(transfer_of(step, rounds_s, plan.asked.transfer_bytes)),
-            _ => {}
+            What::Transfer => {
+                let rounds = rounds(figures, |one| if let Measured::Transfer(it) = one { Some(*it) } else { None });
+                transfers.push(transfer_of(step, rounds, plan.asked.transfer_bytes));
+            }
+            What::Incast { senders } => {
+                let rounds = rounds(figures, |one| if let Measured::Incast(it) = one { Some(*it) } else { None });
+                incasts.push(incast_of(step, senders, rounds));
+            }
+            What::Crowd { connections, nodes } => {
+                let rounds = rounds(figures, |one| if let Measured::Crowd(it) = one { Some(*it) } else { None });
+                crowds.push(crowd_of(step, connections, nodes, &rounds));
+            }
         }
     }
     beside_tcp(&mut all_pings, &mut transfers);
@@ -94,29 +102,49 @@ pub fn carry_out(
         rounds: plan.asked.rounds,
         pings: all_pings,
         transfers,
+        incasts,
+        crowds,
         left_out,
         notes: notes(plan),
         sources: sources::cluster_figures(),
     }))
 }
 
-enum Measured {
-    Pings(PingRound),
-    Transfer(f64),
+/// The bed of a step: the one that is there, if it is such a one.
+fn laid<'a>(bed: &'a mut Option<Bed>, step: &Step, queues: u32) -> Result<&'a Bed, BenchError> {
+    if bed.as_ref().is_some_and(|bed| (bed.conditions, bed.queues) != (step.conditions, queues)) {
+        *bed = None;
+    }
+    match bed {
+        Some(bed) => Ok(bed),
+        none => Ok(none.insert(Bed::new(step.conditions, queues)?)),
+    }
 }
 
-/// What a step finds; or why this machine does not let it be measured.
-fn measure(bed: &Bed, plan: &Plan, step: &Step) -> Result<Result<Measured, String>, BenchError> {
+fn rounds<T>(figures: &[Measured], of: impl Fn(&Measured) -> Option<T>) -> Vec<T> {
+    figures.iter().filter_map(of).collect()
+}
+
+/// What a step finds; or why this machine does not let it be measured. A bed serves as long as its conditions are asked for.
+fn measure(bed: &mut Option<Bed>, plan: &Plan, step: &Step) -> Result<Result<Measured, String>, BenchError> {
     let (cpus, asked) = (plan.cpus, &plan.asked);
+    let queues = if step.way == Way::Xdp { xdp::QUEUES } else { 1 };
     Ok(match step.what {
-        What::Transfer => Ok(Measured::Transfer(transfer(bed, step.way, cpus, asked.transfer_bytes)?)),
-        What::Pings { receive, bytes, beside_transfer } => match pair(bed, step.way, receive)? {
-            Err(why) => Err(why),
-            Ok(ends) => {
-                let work = || pings(ends, cpus, bytes, asked.messages);
-                Ok(Measured::Pings(if beside_transfer { beside(bed, cpus, work)? } else { work()? }))
+        What::Incast { senders } => Ok(Measured::Incast(incast(step.way, senders, cpus)?)),
+        What::Crowd { connections, nodes } => Ok(Measured::Crowd(crowd(connections, nodes)?)),
+        What::Transfer => {
+            Ok(Measured::Transfer(transfer(laid(bed, step, queues)?, step.way, cpus, asked.transfer_bytes)?))
+        }
+        What::Pings { receive, bytes, beside_transfer } => {
+            let bed = laid(bed, step, queues)?;
+            match pair(bed, step.way, receive)? {
+                Err(why) => Err(why),
+                Ok(ends) => {
+                    let work = || pings(ends, cpus, bytes, asked.messages);
+                    Ok(Measured::Pings(if beside_transfer { beside(bed, cpus, work)? } else { work()? }))
+                }
             }
-        },
+        }
     })
 }
 
@@ -141,6 +169,30 @@ fn pings_of(step: &Step, rounds: Vec<PingRound>, receive: Receive, bytes: u32, b
 fn transfer_of(step: &Step, rounds_s: Vec<f64>, bytes: u64) -> Transfer {
     let seconds = middle(rounds_s.iter().copied());
     Transfer { by: step.way.key().into(), bytes, conditions: step.conditions, rounds_s, seconds, over_tcp: None }
+}
+
+fn incast_of(step: &Step, senders: u32, rounds: Vec<IncastRound>) -> Incast {
+    Incast {
+        by: step.way.key().into(),
+        senders,
+        bits_per_second: middle(rounds.iter().map(|r| r.bits_per_second)),
+        of_one: middle(rounds.iter().map(|r| r.bits_per_second / r.alone_bits_per_second)),
+        least_share: rounds.iter().map(|r| r.least_share).fold(f64::INFINITY, f64::min),
+        rounds,
+    }
+}
+
+fn crowd_of(step: &Step, connections: u32, nodes: u32, rounds: &[Costs]) -> Crowd {
+    let of = |figure: fn(&Costs) -> f64| middle(rounds.iter().map(figure));
+    Crowd {
+        by: step.way.key().into(),
+        connections,
+        nodes,
+        end_bytes: of(|costs| costs.end_bytes),
+        used_end_bytes: of(|costs| costs.used_end_bytes),
+        idle_cpu: of(|costs| costs.idle_cpu),
+        message_cpu_ns: of(|costs| costs.message_cpu_ns),
+    }
 }
 
 /// How TCP waits where a way waits like this: it has no polling of its own on a link without NAPI.
@@ -175,10 +227,13 @@ fn notes(plan: &Plan) -> Vec<String> {
             "Both ends are threads of one process in two namespaces that a veth pair joins; each has its CPU. {} messages there and back per round",
             plan.asked.messages
         ),
-        "AF_PACKET is without a protocol: it neither orders nor sends again, and cuts what is longer than a frame".into(),
+        "AF_PACKET and AF_XDP are without a protocol: they neither order nor send again, and cut what is longer than a frame. AF_XDP copies on a veth".into(),
         "link polls in its receive call; beside it stands TCP that is asked again and again without waiting".into(),
         "By the broker: the TCP sockets of two programs as `evenkeel link run` makes them; both brokers run on the same CPUs as the ends".into(),
         "Beside a transfer: TCP fills the same link meanwhile, its ends on the same two CPUs".into(),
+        "Where frames are lost, a program in a namespace between both ends drops them at random; 0 is the same way with none dropped".into(),
+        "Several nodes to one: namespaces on a bridge, 2 s; all senders on one CPU, the receiver on the other, all asleep while they have nothing to do".into(),
+        "Many connections: both ends are in this process; memory is its anonymous memory. Processor time is that of its threads, without the soft interrupts of others".into(),
         "A transfer ends when the other end has said that it has all. It goes over link by a stream that polls, over TCP by calls that sleep".into(),
     ]
 }

@@ -16,6 +16,7 @@ use super::{
     brokered::brokered,
     plan::Way,
     sockets::{Datagrams, tcp},
+    xdp,
 };
 use crate::{Engine, Handle, Raw, State};
 
@@ -26,7 +27,7 @@ pub(super) const STEP: Duration = Duration::from_millis(100);
 /// Spins of a loop between two looks at the clock.
 const SPINS: u32 = 1 << 12;
 /// The port that an end of link listens on.
-const PORT: u16 = 1100;
+pub(super) const PORT: u16 = 1100;
 /// The EtherType of bare frames: the second that IEEE 802 leaves to local experiments.
 const BARE: u16 = 0x88b6;
 const ETHERNET_BYTES: usize = 14;
@@ -78,6 +79,7 @@ pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<
             };
             [Box::new(end(0)?), Box::new(end(1)?)]
         }
+        Way::Xdp => xdp::pair(bed, receive)?.map(|end| Box::new(end) as Box<dyn End>),
         Way::Udp => match Datagrams::pair(bed, receive)? {
             Ok(ends) => ends.map(|end| Box::new(end) as Box<dyn End>),
             Err(why) => return Ok(Err(why)),
@@ -91,7 +93,7 @@ pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<
 }
 
 /// Bytes of the ring of each end, as programs get them of a broker.
-const RING_BYTES: usize = 4 << 20;
+pub(super) const RING_BYTES: usize = 4 << 20;
 
 /// An end of a connection of link.
 pub(super) struct Native {

@@ -16,6 +16,8 @@ pub enum BenchError {
     Lab(#[from] lab::LabError),
     #[error(transparent)]
     Link(#[from] LinkError),
+    #[error("AF_XDP: {0}")]
+    Xsk(sys::xsk::XskError),
     #[error("cannot {operation}: {source}")]
     System { operation: &'static str, source: io::Error },
     #[error("{0}: no message came for 10 s")]
@@ -42,7 +44,8 @@ impl Classified for BenchError {
             Self::Cpus(_) => ErrorClass::Lacking,
             Self::Lab(e) => e.class(),
             Self::Link(e) => e.class(),
-            Self::System { .. }
+            Self::Xsk(_)
+            | Self::System { .. }
             | Self::Silent(_)
             | Self::Short(_)
             | Self::Changed(_)

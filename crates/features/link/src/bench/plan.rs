@@ -14,11 +14,17 @@ const SIZES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
 /// Bytes of the messages that every receive call is tried with, as the source of the question did.
 const COMPARED: u32 = 5000;
 /// The link as the kernel makes it.
-pub(super) const PLAIN: Conditions = Conditions { mtu: 1500, offloads: true, tcp_rmem: None };
+pub(super) const PLAIN: Conditions = Conditions { mtu: 1500, offloads: true, tcp_rmem: None, lost_per_million: None };
 /// Bytes of the receive buffers that TCP is swept over.
 const RMEM: [u64; 3] = [10_000, 20_000, 100_000];
 /// The MTU of jumbo frames.
 const JUMBO: u32 = 9000;
+/// Frames of a million that a wire loses.
+const LOSSES: [u32; 3] = [0, 1_000, 10_000];
+/// Nodes that send to one at once.
+const SENDERS: u32 = 8;
+/// Connections, and the nodes that they go to.
+const CROWD: (u32, u32) = (1_000, 8);
 
 /// What carries messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +35,8 @@ pub enum Way {
     LinkSockets,
     /// Frames by AF_PACKET, without any protocol: those that are lost stay lost.
     Packet,
+    /// Frames by AF_XDP, without any protocol.
+    Xdp,
     /// Datagrams.
     Udp,
     /// A TCP connection without Nagle's delay.
@@ -39,7 +47,8 @@ pub enum Way {
 
 impl Way {
     /// All, as they are shown.
-    pub const ALL: [Self; 6] = [Self::Link, Self::LinkSockets, Self::Packet, Self::Udp, Self::Tcp, Self::Broker];
+    pub const ALL: [Self; 7] =
+        [Self::Link, Self::LinkSockets, Self::Packet, Self::Xdp, Self::Udp, Self::Tcp, Self::Broker];
 
     /// Its name in a run.
     pub fn key(self) -> &'static str {
@@ -47,6 +56,7 @@ impl Way {
             Self::Link => "link",
             Self::LinkSockets => "link-sockets",
             Self::Packet => "packet",
+            Self::Xdp => "xdp",
             Self::Udp => "udp",
             Self::Tcp => "tcp",
             Self::Broker => "broker",
@@ -56,7 +66,7 @@ impl Way {
     fn receives(self) -> &'static [Receive] {
         match self {
             Self::Link | Self::LinkSockets => &[Receive::Polling, Receive::Sleeping],
-            Self::Packet | Self::Broker => &[Receive::Spinning, Receive::Sleeping],
+            Self::Packet | Self::Xdp | Self::Broker => &[Receive::Spinning, Receive::Sleeping],
             Self::Udp | Self::Tcp => &[Receive::Spinning, Receive::Polling, Receive::Sleeping],
         }
     }
@@ -68,6 +78,7 @@ impl fmt::Display for Way {
             Self::Link => "link",
             Self::LinkSockets => "link, sockets",
             Self::Packet => "AF_PACKET",
+            Self::Xdp => "AF_XDP",
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
             Self::Broker => "link run, by the broker",
@@ -89,6 +100,18 @@ pub enum What {
     },
     /// Bytes one way.
     Transfer,
+    /// Bytes of so many nodes to one, and of one of them alone.
+    Incast {
+        /// Nodes that send.
+        senders: u32,
+    },
+    /// What so many connections of one node to others cost.
+    Crowd {
+        /// Connections.
+        connections: u32,
+        /// The other nodes.
+        nodes: u32,
+    },
 }
 
 /// A step of each round.
@@ -113,8 +136,11 @@ impl fmt::Display for Step {
             What::Transfer => {
                 let offloads = if conditions.offloads { "" } else { ", no offloads" };
                 write!(f, "transfer over {way}, MTU {}{offloads}", conditions.mtu)?;
+                conditions.lost_per_million.map_or(Ok(()), |lost| write!(f, ", {lost} of a million lost"))?;
                 conditions.tcp_rmem.map_or(Ok(()), |bytes| write!(f, ", tcp_rmem {bytes}"))
             }
+            What::Incast { senders } => write!(f, "{way}, {senders} nodes to one"),
+            What::Crowd { connections, nodes } => write!(f, "{way}, {connections} connections to {nodes} nodes"),
         }
     }
 }
@@ -181,6 +207,15 @@ impl Plan {
             conditions,
             what: What::Transfer,
         }));
+        let losses = if asked.quick { &LOSSES[2..] } else { &LOSSES[..] };
+        for &lost in losses {
+            let conditions = Conditions { lost_per_million: Some(lost), ..bare };
+            steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
+        }
+        let incast = What::Incast { senders: SENDERS };
+        steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions: PLAIN, what: incast }));
+        let (connections, nodes) = CROWD;
+        steps.push(Step { way: Way::Link, conditions: PLAIN, what: What::Crowd { connections, nodes } });
         Ok(Self { asked, cpus: [a, b], steps })
     }
 }

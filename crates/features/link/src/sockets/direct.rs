@@ -121,7 +121,7 @@ impl Direct {
     /// # Errors
     /// It refuses, or there is none.
     pub fn start() -> Result<Self, LinkError> {
-        let (claim, mut engine) = Claim::take()?;
+        let (claim, mut engine) = Claim::take_plain()?;
         let port = engine.listen_free(WAITING)?;
         // It has to be there before the first sleep.
         engine.descriptor()?;

@@ -136,7 +136,7 @@ impl Sockets {
         let paths = Paths::here();
         // A connection has two descriptors here. With fewer there are fewer connections.
         let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-        let (claim, mut engine) = Claim::take()?;
+        let (claim, mut engine) = Claim::take_plain()?;
         let places = Places::new(prefixes, engine.carrier().wire())?;
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;

@@ -9,10 +9,9 @@ use bpf::XdpMode;
 
 use super::{
     SpeedupError,
-    bed::Bed,
     mesh::{Halt, LONG, LOOK, Mesh},
 };
-use crate::{Engine, Handle, LinkError, Raw, SendError, State};
+use crate::{Engine, Handle, LinkError, Raw, SendError, State, bridged::Bridged};
 
 /// The port that nodes listen on.
 const PORT: u16 = 1200;
@@ -31,7 +30,7 @@ pub(super) struct Native {
 }
 
 /// All nodes of a bed, joined, for messages of so many bytes.
-pub(super) fn nodes(bed: &Bed, bytes: u32) -> Result<Vec<Native>, SpeedupError> {
+pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Native>, SpeedupError> {
     let mut nodes = Vec::new();
     for place in &bed.places {
         let name = place.link.name.as_str();

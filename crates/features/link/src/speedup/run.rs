@@ -17,13 +17,13 @@ use rig::{
 
 use super::{
     SpeedupError,
-    bed::Bed,
     cluster::{Cluster, Step},
     mesh::{Halt, Mesh},
     native,
     plan::{By, Plan, Turn},
     tcp,
 };
+use crate::bridged::Bridged;
 
 /// Does what was planned; nothing if it was stopped.
 ///
@@ -68,7 +68,7 @@ fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Resul
     let halt = Halt { stop, failed: &failed };
     let mut beds = Vec::new();
     for &by in &plan.asked.carriers {
-        beds.push((by, Bed::new(&format!("speedup{}", by.key()), plan.most())?));
+        beds.push((by, Bridged::new(&format!("speedup{}", by.key()), plan.most())?));
     }
     thread::scope(|scope| {
         let mut clusters = Vec::new();

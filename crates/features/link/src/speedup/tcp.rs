@@ -17,9 +17,9 @@ use nix::{
 
 use super::{
     SpeedupError,
-    bed::Bed,
     mesh::{Halt, LOOK, Mesh},
 };
+use crate::bridged::Bridged;
 
 const WHO: &str = "TCP";
 
@@ -38,7 +38,7 @@ struct Way {
 }
 
 /// All nodes of a bed, joined, for messages of so many bytes.
-pub(super) fn nodes(bed: &Bed, bytes: u32) -> Result<Vec<Tcp>, SpeedupError> {
+pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Tcp>, SpeedupError> {
     let system = SpeedupError::system;
     let count = bed.places.len();
     let empty = || Tcp { streams: (0..count).map(|_| None).collect(), place: vec![0; bytes as usize] };

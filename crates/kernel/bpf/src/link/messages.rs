@@ -4,8 +4,10 @@
 //! docs/link-protocol.md, [`barrier::LinkBarrier`] a second one.
 
 pub(crate) mod barrier;
+pub(crate) mod burst;
 pub(crate) mod counts;
 mod endpoints;
 pub(crate) mod guard;
+pub(crate) mod loss;
 pub(crate) mod port;
 pub(crate) mod ring;

@@ -2,30 +2,28 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lab::{Lab, Namespace, VethEnd};
-
-use super::SpeedupError;
+use lab::{Lab, LabError, Namespace, VethEnd};
 
 const PREFIX_LEN: u8 = 24;
 
 /// A node's namespace and its interface.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) space: Namespace,
-    pub(super) link: VethEnd,
-    pub(super) address: Ipv4Addr,
+pub(crate) struct Place {
+    pub(crate) space: Namespace,
+    pub(crate) link: VethEnd,
+    pub(crate) address: Ipv4Addr,
 }
 
 /// Nodes on a bridge. They go when it is dropped.
 #[derive(Debug)]
-pub(super) struct Bed {
-    pub(super) places: Vec<Place>,
+pub(crate) struct Bridged {
+    pub(crate) places: Vec<Place>,
     _hub: Namespace,
 }
 
-impl Bed {
+impl Bridged {
     /// So many nodes of a lab of that name.
-    pub(super) fn new(tag: &str, nodes: u32) -> Result<Self, SpeedupError> {
+    pub(crate) fn new(tag: &str, nodes: u32) -> Result<Self, LabError> {
         let lab = Lab::new(tag)?;
         let hub = lab.namespace("hub")?;
         let (mut places, mut ports) = (Vec::new(), Vec::new());

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Sends frames that user space wrote: run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once per frame, in their order. No socket buffer is
+ * made: a frame's bytes are copied into a page that the device gets. */
+#include "lib/common.h"
+
+/* Frames of a burst, a power of two, and bytes of each place: a word with the length before them, another word to align. */
+#define PLACES 256
+#define PLACE_BYTES 4096
+#define HEAD_BYTES 8
+#define FRAME_MAX 3072
+
+/* Bytes of the frame that each run gets. */
+const volatile __u32 burst_given = FRAME_MAX;
+
+/* The next place, set to 0 before a burst; frames that were none. */
+struct burst_state {
+	__u64 next;
+	__u64 dropped;
+};
+
+struct burst_state burst_state;
+
+__u8 burst_places[PLACES * PLACE_BYTES] SEC(".data.burst_places") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} burst_device SEC(".maps");
+
+SEC("xdp")
+int ek_burst(struct xdp_md *ctx)
+{
+	__u64 at = (burst_state.next++ & (PLACES - 1)) * PLACE_BYTES;
+	__u32 len = *(volatile __u32 *)(burst_places + at);
+
+	if (len < ETH_HLEN || len > FRAME_MAX || len > burst_given ||
+	    bpf_xdp_adjust_tail(ctx, (int)len - (int)burst_given) || bpf_xdp_store_bytes(ctx, 0, burst_places + at + HEAD_BYTES, len)) {
+		burst_state.dropped++;
+		return XDP_DROP;
+	}
+	return bpf_redirect_map(&burst_device, 0, 0);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
