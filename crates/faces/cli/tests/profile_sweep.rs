@@ -27,8 +27,11 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
     ];
     for (name, class) in boxes {
         let html = page.to_str().unwrap();
+        // Each search takes its time: one of the boxes is searched twice.
+        let repeats = if name == "router" { 2 } else { 1 };
+        let again = repeats.to_string();
         let output =
-            sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--repeats", "2", "--json", "--html", html]);
+            sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--repeats", &again, "--json", "--html", html]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
         let json = json(&output);
         assert_eq!((&json["schema"], &json["box"]), (&"evenkeel.sweep/1".into(), &name.into()));
@@ -49,7 +52,10 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
         let length = |setup: &serde_json::Value, key: &str| setup[key].as_array().unwrap().len();
         for setup in setups {
             // Two loads and the ceiling.
-            assert_eq!((length(setup, "steps"), length(setup, "ceilings_pps"), length(setup, "at_ceiling")), (3, 2, 2));
+            assert_eq!(
+                (length(setup, "steps"), length(setup, "ceilings_pps"), length(setup, "at_ceiling")),
+                (3, repeats, repeats)
+            );
             let ceiling = setup["ceiling_pps"].as_f64().unwrap();
             let is_ceiling = |s: &serde_json::Value| (s["wanted_pps"].as_f64().unwrap() / ceiling - 1.0).abs() < 0.05;
             assert!(setup["steps"].as_array().unwrap().iter().any(is_ceiling), "{name}: the table lacks {ceiling}");

@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 use testbed::{Bed, Running, ended, said, wait};
 
-use crate::cluster::{Cluster, OWN, PEER, PROGRAMS};
+use crate::cluster::{Cluster, Network, OWN, PEER, PROGRAMS};
 
 const ECHOES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/echoes.py");
 
@@ -82,14 +82,34 @@ fn what_was_sent_comes_back_whenever_a_connection_is_taken_over() {
     let mut cluster = Cluster::start(&bed, &ends);
     for after in [1, 2, 16] {
         cluster.after = Some(after);
-        let name = format!("echoes{after}");
-        let server = cluster.run(1, &["python3", "-u", ECHOES, "serve", PEER], &name);
-        wait("the server listens", || log(&cluster, &name).contains("ready"));
-        for seed in 0..4 {
-            let used = cluster.result(0, &["python3", ECHOES, "use", PEER, &seed.to_string()]);
-            assert!(used.status.success(), "after {after}: {}{}", said(&used), log(&cluster, &name));
-        }
-        server.stop(Signal::SIGKILL);
+        echo(&cluster, PEER, 4);
+    }
+}
+
+/// Echoes of so many seeds.
+fn echo(cluster: &Cluster<'_>, peer: &str, seeds: u32) {
+    let name = format!("echoes{}", cluster.after.unwrap_or_default());
+    let server = cluster.run(1, &["python3", "-u", ECHOES, "serve", peer], &name);
+    wait("the server listens", || log(cluster, &name).contains("ready"));
+    for seed in 0..seeds {
+        let used = cluster.result(0, &["python3", ECHOES, "use", peer, &seed.to_string()]);
+        assert!(used.status.success(), "after {:?}: {}{}", cluster.after, said(&used), log(cluster, &name));
+    }
+    server.stop(Signal::SIGKILL);
+    let by_tcp = cluster.status(0)["over_tcp"].clone();
+    assert_eq!(by_tcp, serde_json::json!([]), "all went over link");
+}
+
+#[test]
+fn the_same_by_ipv6_and_behind_udp() {
+    let six = Network { prefix: "fd77::/64", addresses: ["fd77::1/64", "fd77::2/64"], more: &[] };
+    let udp = Network { prefix: "10.77.0.0/24", addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &["--over", "udp"] };
+    let six_udp = Network { more: &["--over", "udp"], ..six };
+    for (tag, network, peer) in [("lksix", six, "fd77::2"), ("lkudp", udp, PEER), ("lkudp6", six_udp, "fd77::2")] {
+        let Some((bed, ends)) = Bed::pair(tag) else { return };
+        let mut cluster = Cluster::on(network, &bed, &ends);
+        cluster.after = Some(2);
+        echo(&cluster, peer, 2);
     }
 }
 

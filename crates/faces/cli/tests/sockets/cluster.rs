@@ -17,10 +17,22 @@ pub(crate) const PREFIX: &str = "10.77.0.0/24";
 pub(crate) const OWN: &str = "10.77.0.1";
 pub(crate) const PEER: &str = "10.77.0.2";
 
+/// What the nodes of a cluster have addresses of, and what their brokers are told more.
+#[derive(Clone, Copy)]
+pub(crate) struct Network {
+    pub(crate) prefix: &'static str,
+    /// The addresses of both, with the length of the prefix.
+    pub(crate) addresses: [&'static str; 2],
+    pub(crate) more: &'static [&'static str],
+}
+
+const PLAIN: Network = Network { prefix: PREFIX, addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &[] };
+
 /// Two nodes with brokers of one cluster.
 pub(crate) struct Cluster<'a> {
     bed: &'a Bed,
     ends: &'a [End; 2],
+    network: Network,
     pub(crate) brokers: [Option<Running>; 2],
     /// Calls after which a program takes a connection over; none: as it is.
     pub(crate) after: Option<u32>,
@@ -28,12 +40,15 @@ pub(crate) struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     pub(crate) fn start(bed: &'a Bed, ends: &'a [End; 2]) -> Self {
+        Self::on(PLAIN, bed, ends)
+    }
+
+    pub(crate) fn on(network: Network, bed: &'a Bed, ends: &'a [End; 2]) -> Self {
         // Cargo builds it with the workspace, and not with this crate alone.
         let library = Path::new(EVENKEEL).with_file_name("libevenkeel_sockets.so");
         assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
-        ends[0].address(&format!("{OWN}/24"));
-        ends[1].address(&format!("{PEER}/24"));
-        let mut cluster = Self { bed, ends, brokers: [None, None], after: None };
+        ends.iter().zip(network.addresses).for_each(|(end, address)| end.address(address));
+        let mut cluster = Self { bed, ends, network, brokers: [None, None], after: None };
         cluster.serve(0);
         cluster.serve(1);
         for (from, name) in [(0, "right"), (1, "left")] {
@@ -45,7 +60,8 @@ impl<'a> Cluster<'a> {
     pub(crate) fn serve(&mut self, at: usize) {
         let (end, name) = (&self.ends[at], ["left", "right"][at]);
         let mut command = Command::new(EVENKEEL);
-        command.args(["link", "serve", end.interface(), "--name", name, "--cluster", PREFIX]);
+        command.args(["link", "serve", end.interface(), "--name", name, "--cluster", self.network.prefix]);
+        command.args(self.network.more);
         let log = self.log(name);
         self.brokers[at] = Some(end.run(|| Running::logged(&mut command, &log)));
         wait("the broker serves", || self.link(at, &["status"]).status.success());

@@ -45,7 +45,8 @@ def looks(connection, kind):
 
 
 def serve(address):
-    listener = socket.create_server((address, PORT), backlog=100)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, PORT), family=family, backlog=100)
     print("ready", flush=True)
     number = 0
     while True:

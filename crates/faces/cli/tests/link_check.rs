@@ -1,0 +1,76 @@
+//! `evenkeel link check NODE`: what link sees, and what doctor finds over a real sshd.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use testbed::{Bed, End, Running, Sshd, ended, json, said, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+const OWN: &str = "10.77.6.1";
+const PEER: &str = "10.77.6.2";
+const PORT: u16 = 2222;
+
+fn broker(bed: &Bed, end: &End, name: &str) -> Running {
+    let mut command = Command::new(EVENKEEL);
+    command.args(["link", "serve", end.interface(), "--name", name]);
+    end.run(|| Running::logged(&mut command, &bed.path(&format!("{name}.log"))))
+}
+
+fn link(end: &End, args: &[&str]) -> Output {
+    end.run(|| Command::new(EVENKEEL).arg("link").args(args).output().unwrap())
+}
+
+#[test]
+fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
+    if !Sshd::can_run() {
+        return;
+    }
+    let Some((bed, [left, right])) = Bed::pair("lnkchk") else { return };
+    left.address(&format!("{OWN}/24"));
+    right.address(&format!("{PEER}/24"));
+    let folder = bed.path("");
+    Sshd::keys(&folder);
+    let _daemon = Sshd::start(&right, "right", PEER, PORT, &folder);
+    let check = |more: &[&str]| {
+        let options = [
+            format!("Port={PORT}"),
+            format!("IdentityFile={}", folder.join("user").display()),
+            format!("UserKnownHostsFile={}", folder.join("known").display()),
+            "StrictHostKeyChecking=accept-new".to_owned(),
+        ];
+        let mut args = vec!["check", "--program", EVENKEEL];
+        options.iter().for_each(|option| args.extend(["--ssh-option", option]));
+        args.extend(more);
+        link(&left, &args)
+    };
+    let peer = format!("root@{PEER}");
+
+    // Without a broker of this node there is nothing that link sees.
+    let output = check(&[&peer]);
+    ended(&output, 1);
+    assert!(said(&output).contains("link serve"), "{}", said(&output));
+
+    let _brokers = [broker(&bed, &left, "alpha"), broker(&bed, &right, "beta")];
+    wait("alpha sees beta", || {
+        let status = link(&left, &["status", "--json"]);
+        status.status.success() && json(&status)["nodes"][0]["name"] == "beta"
+    });
+    let output = check(&[&peer, "--json"]);
+    let found = json(&output);
+    assert_eq!(found["nodes"][0]["passes"], 1500, "{found}");
+    let machine = &found["machines"]["nodes"][0];
+    assert_eq!(
+        (&machine["node"], machine["report"]["kernel"].is_string()),
+        (&Value::from(peer.clone()), true),
+        "{found}"
+    );
+    assert_eq!(machine["report"]["role"], "cluster", "{found}");
+
+    // One that no sshd serves is named, and the rest is told.
+    let nobody = format!("root@{OWN}");
+    let output = check(&[&peer, &nobody]);
+    ended(&output, 3);
+    let text = said(&output);
+    assert!(text.contains(&nobody) && text.contains("1 of 2 machines gave no report"), "{text}");
+    assert!(text.contains("beta"), "{text}");
+}
