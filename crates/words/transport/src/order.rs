@@ -21,10 +21,6 @@ impl List {
         self.ends.map(|(first, _)| first)
     }
 
-    pub(crate) fn last(&self) -> Option<Serial> {
-        self.ends.map(|(_, last)| last)
-    }
-
     /// Behind all that are in it.
     pub(crate) fn push(&mut self, slots: &mut Slots, number: Serial) {
         self.ends = Some(match self.ends {
@@ -162,12 +158,12 @@ mod tests {
             list.remove(&mut slots, Serial(gone));
         }
         list.push(&mut slots, Serial(3));
-        assert_eq!((list.first(), list.last(), list.count()), (Some(Serial(1)), Some(Serial(3)), 3));
+        assert_eq!((list.first(), list.count()), (Some(Serial(1)), 3));
         let mut came = Vec::new();
         while let Some(first) = list.first() {
             list.remove(&mut slots, first);
             came.push(first.0);
         }
-        assert_eq!((came, list.last(), list.count()), (vec![1, 0, 3], None, 0));
+        assert_eq!((came, list.count()), (vec![1, 0, 3], 0));
     }
 }

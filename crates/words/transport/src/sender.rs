@@ -278,11 +278,12 @@ impl Sender {
             && !self.tail_asked
             && now >= self.last_sent + 2 * trip + 2 * ACK_DELAY
         {
-            // The last one may be all that is missing, and nothing that comes later would show it.
+            // What is missing may be the last that was sent, and nothing that comes later would show it. The first is sent again: it is missing, or all that
+            // was heard of it was lost. Of the last one an acknowledgement might be unable to tell.
             self.tail_asked = true;
             self.beyond = true;
-            if let Some(last) = self.under_way.last() {
-                self.give_up(last);
+            if self.slots.flight(self.base).is_some_and(|flight| flight.stage == Stage::UnderWay) {
+                self.give_up(self.base);
             }
         }
     }
@@ -317,6 +318,8 @@ impl Sender {
     }
 
     fn sends(&mut self, now: Nanos, number: Serial, again: bool) {
+        // No two at one moment: which of them was sent first tells what is lost.
+        let now = now.max(self.last_sent + 1);
         if let Some(flight) = self.slots.flight_mut(number) {
             *flight = Flight { sent: now, stage: Stage::UnderWay, again, ..*flight };
         }

@@ -105,6 +105,27 @@ fn the_last_frame_is_lost_and_sent_again_before_the_time_out() {
     }
 }
 
+/// More frames follow the lost one than an acknowledgement can name, all sent at one moment.
+#[test]
+fn one_frame_of_a_long_batch_is_lost_and_sent_again_at_once() {
+    for seed in seeds() {
+        let mut world = World::new(seed, Harm::default());
+        world.wants(0, 200);
+        world.run_until(|w| w.came[1].len() == 200);
+        let (begun, batch) = (world.now, SLOTS as usize);
+        let mut left = seed % u64::from(SLOTS - 1);
+        world.loses = Box::new(move |_, opened, header| {
+            let loses = opened && header.kind == Kind::Data && left == 0;
+            left = if opened && header.kind == Kind::Data { left.wrapping_sub(1) } else { left };
+            loses
+        });
+        world.to_send[0].extend((0..batch).map(|number| vec![number as u8; 10]));
+        world.run_until(|w| w.came[1].len() == 200 + batch);
+        assert!(world.now - begun < MS / 4, "seed {seed}: {} ns", world.now - begun);
+        assert_eq!(world.end(0).counts().resent, 1, "seed {seed}: {:?}", world.end(0).counts());
+    }
+}
+
 #[test]
 fn acknowledgements_alone_are_lost() {
     for seed in seeds() {
