@@ -12,6 +12,8 @@ const WORTH: u32 = 8;
 /// Sends bursts once there is reason to; none until then.
 #[derive(Debug)]
 pub(crate) struct Bursts {
+    /// Where the interface is.
+    here: Option<NamespaceHandle>,
     large: u32,
     burst: Option<LinkBurst>,
     /// This machine, or this program's privileges, do not let it.
@@ -19,8 +21,10 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
+    /// For an interface of the caller's network namespace.
     pub(crate) fn new() -> Self {
-        Self { large: 0, burst: None, is_refused: false }
+        let here = NamespaceHandle::own("of this program").ok();
+        Self { is_refused: here.is_none(), here, large: 0, burst: None }
     }
 
     /// Sends the frames that wait, and leaves none; false: they are for the socket.
@@ -35,7 +39,7 @@ impl Bursts {
         }
         let burst = match &mut self.burst {
             Some(burst) => burst,
-            empty => match load(interface, frame_max) {
+            empty => match self.here.take().and_then(|here| load(&here, interface, frame_max)) {
                 Some(loaded) => empty.insert(loaded),
                 None => {
                     self.is_refused = true;
@@ -52,8 +56,8 @@ impl Bursts {
 }
 
 /// The program, held where nobody meets it: the interface that the kernel wants for it is in a namespace without a name.
-fn load(interface: &str, frame_max: usize) -> Option<LinkBurst> {
-    let mut burst = LinkBurst::load(interface, frame_max).ok()?;
+fn load(here: &NamespaceHandle, interface: &str, frame_max: usize) -> Option<LinkBurst> {
+    let mut burst = here.run(|| LinkBurst::load(interface, frame_max)).ok()?.ok()?;
     let space = NamespaceHandle::nameless("to hold a program").ok()?;
     space.run(|| burst.hold()).ok()?.ok()?;
     Some(burst)

@@ -109,7 +109,7 @@ impl NamespaceHandle {
     ///
     /// # Errors
     /// /proc cannot be read.
-    pub(crate) fn own(name: &str) -> Result<Self, LabError> {
+    pub fn own(name: &str) -> Result<Self, LabError> {
         let failed = |source| LabError::Namespace { what: "open", name: name.to_owned(), source };
         Ok(Self { name: name.to_owned(), file: Arc::new(File::open("/proc/thread-self/ns/net").map_err(failed)?) })
     }

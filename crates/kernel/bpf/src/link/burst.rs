@@ -6,15 +6,14 @@ use std::{
     sync::atomic::{Ordering, fence},
 };
 
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{Link, MapCore, MapFlags};
 use sys::map_mmap::SharedMemory;
 
 use crate::{
     link::{XdpError, interface_index},
-    program::Program,
+    program::{Program, to_io},
     send::live_run::{Anchor, LIVE_FRAME_MAX, LiveRun, no_xmit},
     skel::burst::{BurstSkelBuilder, types::burst_state},
-    trace::xmit_drops::XmitDrops,
 };
 
 const PROGRAM: Program = Program("ek_burst");
@@ -33,7 +32,7 @@ pub struct LinkBurst {
     state: SharedMemory,
     waiting: usize,
     anchor: Option<Anchor>,
-    refused: XmitDrops,
+    _watches: [Link; 2],
 }
 
 impl LinkBurst {
@@ -45,7 +44,7 @@ impl LinkBurst {
     /// Sends frames of at most `frame_max` bytes on an interface of this network namespace. [`LinkBurst::hold`] has to come before the first burst.
     ///
     /// # Errors
-    /// The driver cannot send redirected frames, CAP_BPF or CAP_NET_ADMIN lacks, or the kernel is older than 5.18.
+    /// The driver cannot send redirected frames, CAP_BPF, CAP_NET_ADMIN or CAP_PERFMON lacks, or the kernel is older than 5.18.
     pub fn load(interface: &str, frame_max: usize) -> Result<Self, XdpError> {
         if frame_max > LIVE_FRAME_MAX {
             return Err(XdpError::setting(format!(
@@ -68,7 +67,12 @@ impl LinkBurst {
         let state = PROGRAM.memory(&skel.maps.bss, size_of::<burst_state>(), "map the counters")?;
         let program = PROGRAM.descriptor(skel.progs.ek_burst.as_fd())?;
         let run = LiveRun { name: PROGRAM, program, frame: vec![0; frame_max] };
-        Ok(Self { run, places, state, waiting: 0, anchor: None, refused: XmitDrops::attach(interface)? })
+        let failed = |e| PROGRAM.failed("hear of frames that the driver does not take", to_io(&e));
+        let watches = [
+            skel.progs.ek_burst_refused.attach().map_err(failed)?,
+            skel.progs.ek_burst_dropped.attach().map_err(failed)?,
+        ];
+        Ok(Self { run, places, state, waiting: 0, anchor: None, _watches: watches })
     }
 
     /// Makes a TAP device in the caller's network namespace, which goes with this, and attaches the program to it: each burst of a program that is
@@ -100,7 +104,7 @@ impl LinkBurst {
         self.waiting
     }
 
-    /// Sends what waits. What the device has no room for is lost: how many, with those that others sent at the same time.
+    /// Sends what waits. What the device has no room for is lost; how many were.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -110,10 +114,10 @@ impl LinkBurst {
             return Ok(0);
         }
         self.state.word(offset_of!(burst_state, next)).store(0, Ordering::Relaxed);
-        let before = self.refused.refused()?;
+        self.state.word(offset_of!(burst_state, dropped)).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         // Interrupts are served between the pieces: a veth keeps 256 frames for its other end.
         self.run.send(count as i32, (count as u32).min(PIECE))?;
-        Ok(usize::try_from(self.refused.refused()? - before).unwrap_or(usize::MAX))
+        Ok(self.state.word(offset_of!(burst_state, dropped)).load(Ordering::Relaxed) as usize)
     }
 }
