@@ -62,7 +62,7 @@ fn number(error: &LinkError) -> i32 {
     let of = |source: &std::io::Error| source.raw_os_error().unwrap_or(libc::EIO);
     match error {
         LinkError::NoBroker => libc::ENOENT,
-        LinkError::NoNode { .. } => libc::EHOSTUNREACH,
+        LinkError::NoNode { .. } | LinkError::ThisNode { .. } => libc::EHOSTUNREACH,
         LinkError::TwoNodes { .. } => libc::ENOTUNIQ,
         LinkError::Listens(_) => libc::EADDRINUSE,
         LinkError::Full => libc::EADDRNOTAVAIL,

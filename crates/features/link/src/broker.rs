@@ -432,7 +432,7 @@ fn attach(settings: &BrokerSettings) -> Result<(Option<LinkPort>, String), LinkE
         Receive::Xdp(mode) => mode,
     };
     // Whoever reads a ring looks at the checksums.
-    match LinkPort::attach(interface, mode, LinkSettings { checked: false }) {
+    match LinkPort::attach(interface, mode, LinkSettings { checked: false, answers_on_veth: false }) {
         Ok(port) => {
             let mode = port.mode();
             Ok((Some(port), format!("rings out of the XDP hook, {mode} mode")))

@@ -45,8 +45,9 @@ pub fn check(
                 &other.name,
                 format!("frames of more than {passes} bytes do not pass, and the MTU of {} is {mtu}", status.interface),
                 format!(
-                    "give {} there, this one, and the switch between them one MTU: `ip link set dev INTERFACE mtu {mtu}` there, or {passes} here",
-                    other.address
+                    "give {} there, this one, and the switch between them one MTU: `ip link set dev INTERFACE mtu {mtu}` there, or {} here (a device may let pass 4 bytes more than its MTU, for the tag of a VLAN)",
+                    other.address,
+                    passes - 4
                 ),
             )),
             Some(_) => {}

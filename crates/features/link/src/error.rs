@@ -62,6 +62,8 @@ pub enum LinkError {
     Differs { ours: String, theirs: String },
     #[error("no node {name} answers: `evenkeel link nodes` shows those that do")]
     NoNode { name: String },
+    #[error("{name} is this node: name another one, as `evenkeel link nodes` shows them")]
+    ThisNode { name: String },
     #[error("two nodes are called {name}, at {addresses}: name one by its address")]
     TwoNodes { name: String, addresses: String },
     #[error("cannot carry the cluster {prefix} on this interface: {why}")]
@@ -95,6 +97,7 @@ impl Classified for LinkError {
             | Self::NoFolder { .. }
             | Self::Ended(_)
             | Self::NoNode { .. }
+            | Self::ThisNode { .. }
             | Self::TwoNodes { .. }
             | Self::Serves { .. }
             | Self::NotStarted { .. }

@@ -165,7 +165,7 @@ impl Raw {
     /// As there; the driver runs no program in that mode, or another one sits there.
     pub fn open_ring(interface: &str, mode: XdpMode, bytes: usize) -> Result<Self, LinkError> {
         let mut raw = Self::open(interface)?;
-        let mut program = LinkPort::attach(interface, mode, LinkSettings { checked: false })?;
+        let mut program = LinkPort::attach(interface, mode, LinkSettings { checked: false, answers_on_veth: false })?;
         raw.ring = Some(program.endpoint(0..=u16::MAX, bytes)?);
         raw.program = Some(program);
         Ok(raw.with_bursts())

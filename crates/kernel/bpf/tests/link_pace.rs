@@ -76,7 +76,9 @@ fn nanoseconds_for_each_frame() {
     for checked in [true, false] {
         for len in [64, 1400] {
             let tap = Tap::create("eklink%d").unwrap();
-            let mut port = LinkPort::attach(tap.name(), XdpMode::Native, LinkSettings { checked }).unwrap();
+            let mut port =
+                LinkPort::attach(tap.name(), XdpMode::Native, LinkSettings { checked, ..LinkSettings::default() })
+                    .unwrap();
             let mac = sys::link::mac(tap.name()).unwrap().unwrap();
             let mut ring = port.endpoint(PORT..=PORT, TIMES as usize * 2048).unwrap();
             let sent = frame(mac, &[], &data(&payload(len)));

@@ -150,6 +150,9 @@ pub fn ask<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Resul
             Err(Failed { source, pid }) if is_silence(&source) => {
                 return Err(ServeError::Silent { path: path.to_owned(), pid });
             }
+            Err(Failed { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+                return Err(ServeError::NotRoot { path: path.to_owned() });
+            }
             Err(Failed { source, .. }) => {
                 return Err(ServeError::File { operation: "ask the process at", path: path.to_owned(), source });
             }

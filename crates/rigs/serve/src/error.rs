@@ -14,6 +14,8 @@ use model::{Classified, ErrorClass};
 pub enum ServeError {
     #[error("cannot {operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("only root may ask the process at {}: run as root", path.display())]
+    NotRoot { path: PathBuf },
     #[error("process {pid} holds {}", path.display())]
     Locked { path: PathBuf, pid: String },
     #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", who(*pid, path), number(*pid))]

@@ -116,6 +116,9 @@ fn asked() -> Result<LinkStatus, LinkError> {
 /// The address of a node that is named or whose address it is.
 fn address_of(status: &LinkStatus, node: &str) -> Result<String, LinkError> {
     let found = status.find(node).map_err(|found| match found.as_slice() {
+        [] if node == status.node || node.eq_ignore_ascii_case(&status.address) => {
+            LinkError::ThisNode { name: node.to_owned() }
+        }
         [] => LinkError::NoNode { name: node.to_owned() },
         several => LinkError::TwoNodes { name: node.to_owned(), addresses: several.join(", ") },
     })?;

@@ -102,6 +102,13 @@ def options(own, peer):
     assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL) == socket.IPPROTO_TCP
     assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_STREAM
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[0] == 1
+    greeting(connection)
+    for _ in range(40):
+        echoes(connection, b"until the programs carry it themselves")
+    time.sleep(0.2)
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[0] == 1
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 7200
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
     same = socket.socket(fileno=os.dup(connection.fileno()))
     assert same.family == socket.AF_INET and same.getpeername() == (peer, ECHO)
 

@@ -1,10 +1,12 @@
 //! What an end says of options that TCP has and AF_UNIX has not.
 
-use std::mem::offset_of;
+use std::{fs, mem::offset_of, time::Duration};
 
 use nix::libc::{
-    AF_INET, AF_INET6, IP_OPTIONS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SOL_SOCKET, TCP_INFO,
-    TCP_MAXSEG, TCP_NODELAY, tcp_info,
+    AF_INET, AF_INET6, IP_OPTIONS, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SOL_SOCKET,
+    TCP_CONGESTION, TCP_CORK, TCP_DEFER_ACCEPT, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_INFO, TCP_KEEPCNT,
+    TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SYNCNT,
+    TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, tcp_info,
 };
 
 use super::Figures;
@@ -31,7 +33,9 @@ pub fn option(level: i32, name: i32, is_v6: bool, figures: impl FnOnce() -> Opti
         // Small writes leave at once.
         (IPPROTO_TCP, TCP_NODELAY) => 1,
         (IPPROTO_TCP, TCP_MAXSEG) => SEGMENT_BYTES,
-        (IPPROTO_TCP, TCP_INFO) => return Some(info(figures()?)),
+        (IPPROTO_TCP, TCP_INFO) => return Some(info(figures())),
+        (IPPROTO_TCP, TCP_CONGESTION) => return Some(congestion()),
+        (IPPROTO_TCP, name) => usual(name)?,
         (IPPROTO_IP, IP_OPTIONS) => return Some(Vec::new()),
         // Nothing of IP is set, for which zero stands.
         (IPPROTO_IP | IPPROTO_IPV6, _) => 0,
@@ -40,8 +44,34 @@ pub fn option(level: i32, name: i32, is_v6: bool, figures: impl FnOnce() -> Opti
     Some(number.to_ne_bytes().to_vec())
 }
 
+/// What TCP says of an option that nobody has set, as Linux begins with it (tcp(7)).
+fn usual(name: i32) -> Option<i32> {
+    Some(match name {
+        TCP_KEEPIDLE => 7200,
+        TCP_KEEPINTVL => 75,
+        TCP_KEEPCNT => 9,
+        TCP_SYNCNT => 6,
+        TCP_LINGER2 => 60,
+        TCP_QUICKACK => 1,
+        TCP_CORK | TCP_DEFER_ACCEPT | TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_NOTSENT_LOWAT | TCP_USER_TIMEOUT
+        | TCP_WINDOW_CLAMP => 0,
+        _ => return None,
+    })
+}
+
+/// The name of the algorithm that TCP would have, in the 16 bytes of TCP_CA_NAME_MAX.
+fn congestion() -> Vec<u8> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    let mut name = text.trim().as_bytes().to_vec();
+    name.resize(16, 0);
+    name
+}
+
 /// What TCP_INFO says. What link does not have stays zero.
-fn info(figures: Figures) -> Vec<u8> {
+fn info(figures: Option<Figures>) -> Vec<u8> {
+    // Without a broker nobody tells.
+    let unknown = Figures { resent: 0, round_trip: Duration::ZERO, frame_bytes: SEGMENT_BYTES as u16 };
+    let figures = figures.unwrap_or(unknown);
     let mut info = vec![0; size_of::<tcp_info>()];
     let mut put = |at: usize, value: u64| {
         let value = u32::try_from(value).unwrap_or(u32::MAX);
@@ -57,8 +87,6 @@ fn info(figures: Figures) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -67,7 +95,10 @@ mod tests {
         assert_eq!(value(SOL_SOCKET, SO_DOMAIN), Some(AF_INET.to_ne_bytes().to_vec()));
         assert_eq!(option(SOL_SOCKET, SO_DOMAIN, true, || None), Some(AF_INET6.to_ne_bytes().to_vec()));
         assert_eq!(value(IPPROTO_IP, IP_OPTIONS), Some(Vec::new()));
-        assert_eq!(value(IPPROTO_TCP, TCP_INFO), None);
+        assert_eq!(value(IPPROTO_TCP, TCP_INFO).map(|info| info[0]), Some(TCP_ESTABLISHED), "whoever tells of it");
+        assert_eq!(value(IPPROTO_TCP, TCP_KEEPIDLE), Some(7200_i32.to_ne_bytes().to_vec()));
+        assert_eq!(value(IPPROTO_TCP, TCP_CONGESTION).map(|name| name.len()), Some(16));
+        assert_eq!(value(IPPROTO_TCP, 12345), None);
         assert!(is_of_tcp(SOL_SOCKET, SO_PROTOCOL) && !is_of_tcp(SOL_SOCKET, nix::libc::SO_ERROR));
         let figures = Figures { resent: 3, round_trip: Duration::from_micros(70), frame_bytes: 1468 };
         let info = option(IPPROTO_TCP, TCP_INFO, false, || Some(figures)).unwrap();

@@ -316,15 +316,15 @@ impl Sockets {
     fn figures(&self, end: &OwnedFd) -> Option<Figures> {
         let (local, peer) = names(end)?;
         let is_meant = |who: &Who| who.local == canonical(local) && who.peer == canonical(peer);
-        let stream = self.all.values().find_map(|stage| match stage {
-            Stage::Open { flow, who, .. } if is_meant(who) => Some(flow.stream),
+        let (resent, round_trip) = self.all.values().find_map(|stage| match stage {
+            Stage::Open { flow, who, .. } if is_meant(who) => {
+                Some((self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream)))
+            }
+            Stage::Direct { who, direct, .. } if is_meant(who) => Some(direct.figures()),
             _ => None,
         })?;
-        Some(Figures {
-            resent: self.engine.counts(stream)?.resent,
-            round_trip: self.engine.round_trip(stream).unwrap_or_default(),
-            frame_bytes: self.engine.carrier().wire().payload_max,
-        })
+        let round_trip = round_trip.unwrap_or_default();
+        Some(Figures { resent, round_trip, frame_bytes: self.engine.carrier().wire().payload_max })
     }
 
     /// The two descriptors of a pair, and the inode of the second, which has these addresses as its name.

@@ -87,6 +87,9 @@ struct link_frame {
  *    an endpoint in place of the frame goes by link_tell. For LINK_ANSWER it has changed the header.
  *      static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);
  */
+_Static_assert(sizeof(LINK_HEADER) >= 4 && sizeof(LINK_HEADER) <= 64 && sizeof(LINK_HEADER) % 4 == 0,
+	       "a header of 4 to 64 bytes, a multiple of 4");
+
 static __always_inline __u32 link_look(struct link_frame *f, const LINK_HEADER *h);
 static __always_inline __u32 link_endpoint(const LINK_HEADER *h);
 static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);

@@ -28,11 +28,14 @@ const ACT_BASIC: u64 = 1;
 pub struct LinkSettings {
     /// Checksums are looked at. Without, what a cable or a switch damages is delivered: only where who reads the ring looks himself.
     pub checked: bool,
+    /// Probes of the node are answered in the hook on a veth, too, where the answers are lost while the other end runs no XDP program
+    /// ([`LinkAnswers::IfPeerRunsXdp`]), as the ports of a bridge run none. Without, they go up to the stack there.
+    pub answers_on_veth: bool,
 }
 
 impl Default for LinkSettings {
     fn default() -> Self {
-        Self { checked: true }
+        Self { checked: true, answers_on_veth: true }
     }
 }
 
@@ -43,7 +46,7 @@ pub enum LinkAnswers {
     Sent,
     /// Only while the other end of the veth pair runs an XDP program, such as this one. GRO there is not enough: the answers would stay in its queue.
     IfPeerRunsXdp,
-    /// The driver cannot send what it has just received: probes go up to the stack.
+    /// The driver cannot send what it has just received, or its other end may not take it: probes go up to the stack.
     ByStack,
 }
 
@@ -69,13 +72,17 @@ impl LinkPort {
     pub fn attach(interface: &str, mode: XdpMode, settings: LinkSettings) -> Result<Self, XdpError> {
         let mac = mac_of(interface)?;
         let mut seat = Seat::take(interface, mode, &[Place::Link])?;
-        let answers = answers(interface, mode)?;
+        let answers = match answers(interface, mode)? {
+            LinkAnswers::IfPeerRunsXdp if !settings.answers_on_veth => LinkAnswers::ByStack,
+            answers => answers,
+        };
         let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<LinkSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
-            (knobs.link_checked, knobs.link_answers) = (settings.checked, answers != LinkAnswers::ByStack);
+            knobs.link_checked = settings.checked;
+            knobs.link_answers = answers != LinkAnswers::ByStack;
         }
         seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         let skel = PROGRAM.load(open)?;

@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    io::ErrorKind,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
@@ -104,7 +105,11 @@ pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError>
 }
 
 fn cannot(program: &OsStr, error: &std::io::Error) -> Failure {
-    Failure::lacking(anyhow!("cannot run {}: {error}", Path::new(program).display()))
+    let program = Path::new(program).display();
+    match error.kind() {
+        ErrorKind::NotFound => Failure::lacking(anyhow!("cannot run {program}: No such file or directory (in PATH)")),
+        _ => Failure::lacking(anyhow!("cannot run {program}: {error}")),
+    }
 }
 
 fn start(program: &OsStr, arguments: &[OsString], args: &RunArgs) -> Result<Outcome, Failure> {

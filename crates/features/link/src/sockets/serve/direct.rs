@@ -6,6 +6,7 @@
 use std::{
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Duration,
 };
 
 use model::link::LinkConnection;
@@ -58,6 +59,11 @@ impl Direct {
             poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
         self.owner.as_ref().is_some_and(has_ended)
+    }
+
+    /// Frames that were sent again, and the round trip, as its program said last.
+    pub(super) fn figures(&self) -> (u64, Option<Duration>) {
+        (self.did.resent, self.did.round_trip)
     }
 
     /// What `link status` shows.
