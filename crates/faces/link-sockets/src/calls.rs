@@ -105,6 +105,7 @@ unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut sockle
     let _errno = Errno::keep();
     // The number may have been another connection's.
     table::set(taken, What::Other);
+    epoll::forget(taken);
     if !is_from_here(taken) {
         return;
     }
@@ -150,6 +151,7 @@ fn is_tcp(fd: c_int) -> bool {
 /// Puts an end in the place of a socket, with what was set on that: whether it waits, how long, whether exec closes it, who watches it.
 fn replace(fd: c_int, end: &OwnedFd, is_accepted: bool) -> c_int {
     let new = end.as_raw_fd();
+    epoll::forget_stale(fd);
     // SAFETY: both descriptors are open; the option's place is as long as is said.
     let done = unsafe {
         (real().fcntl)(new, F_SETFL, (real().fcntl)(fd, F_GETFL));

@@ -71,9 +71,27 @@ pub(crate) fn is_watched(fd: c_int) -> bool {
     watched().range((fd, c_int::MIN)..=(fd, c_int::MAX)).next().is_some()
 }
 
-/// Forgets a descriptor that is closed.
+/// Forgets a descriptor that is closed, or new.
 pub(crate) fn forget(fd: c_int) {
-    watched().retain(|&(other, _), _| other != fd);
+    forget_if(fd, |_, _| true);
+}
+
+/// Forgets what is not watched any more: the number stood for something else, which was closed by a call that is not seen.
+pub(crate) fn forget_stale(fd: c_int) {
+    forget_if(fd, |instance, (events, u64)| {
+        let mut event = epoll_event { events, u64 };
+        // SAFETY: the event is alive, and the same as the instance has, if it has one.
+        unsafe { (real().epoll_ctl)(instance, EPOLL_CTL_MOD, fd, &raw mut event) != 0 }
+    });
+}
+
+fn forget_if(fd: c_int, is_over: impl Fn(c_int, (u32, u64)) -> bool) {
+    let mut watched = watched();
+    let of_fd = watched.range((fd, c_int::MIN)..=(fd, c_int::MAX));
+    let over: Vec<_> = of_fd.filter(|&(&(_, at), &event)| is_over(at, event)).map(|(&key, _)| key).collect();
+    for key in over {
+        watched.remove(&key);
+    }
 }
 
 /// Has a descriptor watched as before.

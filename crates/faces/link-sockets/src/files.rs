@@ -17,8 +17,9 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let What::Carried(id) = table::get(fd) else {
         if table::get(fd) != What::Other {
             table::set(fd, What::Other);
-            crate::epoll::forget(fd);
         }
+        // A connection that is left to the broker for good is Other, too.
+        crate::epoll::forget(fd);
         return close();
     };
     let Some(mut locked) = Locked::take() else { return close() };

@@ -111,6 +111,11 @@ impl Paths {
         self.0.join("listening")
     }
 
+    /// The block of ports that comes next.
+    pub(crate) fn next_block(&self) -> PathBuf {
+        self.0.join("next_block")
+    }
+
     /// Where programs ask for ports.
     pub fn claims(&self) -> PathBuf {
         self.0.join("claims")

@@ -96,6 +96,9 @@ pub fn send(
         left -= read as u64;
         sent(bytes - left);
     }
+    if bytes == 0 && file.read(&mut piece[..1]).map_err(failed)? > 0 {
+        return Err(LinkError::Unsized);
+    }
     let reply = loop {
         if let Some(end) = reply.iter().position(|&b| b == b'\n') {
             break serde_json::from_slice::<Reply>(&reply[..end]).map_err(|e| failed(e.into()))?;

@@ -56,6 +56,8 @@ pub enum LinkError {
     NoFolder { path: PathBuf, source: io::Error },
     #[error("the file became shorter while it was read: {left} bytes are missing")]
     Shrank { left: u64 },
+    #[error("the file has bytes, and its length is told as 0, as in /proc: copy it to a plain file first")]
+    Unsized,
     #[error("the other node takes no file: {why}")]
     NotTaken { why: String },
     #[error("the file arrived changed: its SHA-256 is {ours} here and {theirs} there")]
@@ -98,6 +100,7 @@ impl Classified for LinkError {
             | Self::Ended(_)
             | Self::NoNode { .. }
             | Self::ThisNode { .. }
+            | Self::Unsized
             | Self::TwoNodes { .. }
             | Self::Serves { .. }
             | Self::NotStarted { .. }

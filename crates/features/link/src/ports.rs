@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io,
+    fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
 };
@@ -20,7 +21,7 @@ use wire::Mac;
 use sys::datagram;
 
 use crate::{
-    LinkError, Wire,
+    LinkError, Paths, Wire,
     claim::{Ask, MESSAGE_MAX, Talk, Told},
     guard::Guard,
     table::Table,
@@ -60,6 +61,8 @@ pub(crate) struct Ports {
 struct Taken {
     /// Blocks that nobody has, the one that was given back last at the end: what comes late for its old owner meets no new one.
     free: VecDeque<u16>,
+    /// Where the next broker reads which block was to be next.
+    next_block: PathBuf,
     /// Nobody has those of the broker.
     is_own_free: bool,
     /// Programs that had ports so far: each is another owner, since an old one may have kept its sockets.
@@ -72,8 +75,14 @@ struct Taken {
 impl Ports {
     /// With `others`, programs of other users than root get ports, too.
     pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>, others: bool) -> Result<Self, LinkError> {
+        // Programs that outlived the last broker have ports of its, on which they go on: those come last.
+        let mut free: VecDeque<u16> = (OWN..=(u16::MAX - FIRST) / BLOCK).collect();
+        let next_block = Paths::here().next_block();
+        let next = fs::read_to_string(&next_block).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(OWN);
+        free.rotate_left(usize::from(next.saturating_sub(OWN)) % free.len());
         let taken = Taken {
-            free: (OWN..=(u16::MAX - FIRST) / BLOCK).collect(),
+            free,
+            next_block,
             is_own_free: true,
             owners: 0,
             listening: BTreeMap::new(),
@@ -250,6 +259,10 @@ impl Ports {
         let mut taken = self.taken();
         let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
         let at = if is_own { 0 } else { taken.free.pop_front()? };
+        if !is_own {
+            // Without it the next broker may give ports of a program that lives on.
+            let _ = fs::write(&taken.next_block, format!("{}\n", at + 1));
+        }
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let guarded = uid != 0 && self.udp.is_none();
         let program =

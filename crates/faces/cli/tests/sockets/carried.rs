@@ -113,6 +113,61 @@ fn the_same_by_ipv6_and_behind_udp() {
     }
 }
 
+/// A server that watches its connections by epoll, and lets them be forgotten by closing them.
+const WATCHES: &str = "
+import select, socket, sys
+listener = socket.create_server((sys.argv[1], 7600), backlog=100)
+listener.setblocking(False)
+epoll = select.epoll()
+epoll.register(listener, select.EPOLLIN)
+all = {}
+print('ready', flush=True)
+while True:
+    for fd, events in epoll.poll():
+        if fd == listener.fileno():
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            epoll.register(connection, select.EPOLLIN | select.EPOLLET | select.EPOLLRDHUP)
+            all[connection.fileno()] = connection
+            continue
+        try:
+            while data := all[fd].recv(4096):
+                all[fd].sendall(data)
+            all.pop(fd).close()
+        except BlockingIOError:
+            pass
+";
+
+/// Connections that are used often, and closed, round after round.
+const ROUNDS: &str = "
+import socket, sys
+for turn in range(4):
+    all = [socket.create_connection((sys.argv[1], 7600), timeout=10) for _ in range(20)]
+    for number in range(40):
+        for connection in all:
+            connection.sendall(b'%d' % number)
+            assert connection.recv(10) == b'%d' % number
+    for connection in all:
+        connection.close()
+";
+
+/// Whether the server may carry its connections, or is another user's and leaves them to the broker.
+#[test]
+fn numbers_that_come_again_are_watched_as_new_ones() {
+    let Some((bed, ends)) = Bed::pair("lkwatch") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    for (name, before) in [("root", &[][..]), ("nobody", &nobody)] {
+        let python = ["/usr/bin/python3", "-u", "-c", WATCHES, PEER];
+        let words: Vec<&str> = before.iter().chain(&python).copied().collect();
+        let server = cluster.run(1, &words, name);
+        wait("the server listens", || log(&cluster, name).contains("ready"));
+        let used = cluster.result(0, &["python3", "-c", ROUNDS, PEER]);
+        assert!(used.status.success(), "{name}: {}{}", said(&used), log(&cluster, name));
+        server.stop(Signal::SIGKILL);
+    }
+}
+
 #[test]
 fn a_connection_goes_on_without_the_brokers_that_brought_the_programs_together() {
     let Some((bed, ends)) = Bed::pair("lkalone") else { return };

@@ -252,7 +252,10 @@ impl supervise::Sockets for Asker {
 }
 
 fn silent_or_gone(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { error } else { gone() }
+    use nix::libc::{EMFILE, ENFILE, ENOMEM};
+    // What a socket of TCP would lack, too, is told as it is.
+    let is_ours = matches!(error.raw_os_error(), Some(EMFILE | ENFILE | ENOMEM));
+    if is_ours || error.kind() == io::ErrorKind::WouldBlock { error } else { gone() }
 }
 
 /// What a broker that is not there is told as.

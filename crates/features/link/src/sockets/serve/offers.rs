@@ -7,9 +7,11 @@ use std::{
 
 use nix::{
     errno::Errno,
+    libc::linger,
     sys::socket::{
-        AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, recv, socket,
-        sockopt::SocketError,
+        AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, recv, setsockopt,
+        socket,
+        sockopt::{IpBindAddressNoPort, Linger, SocketError},
     },
 };
 use transport::{Handle, State};
@@ -41,7 +43,9 @@ impl Sockets {
         let (ours, theirs, inode) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.queued.remove(&from);
-        if let Some(Stage::Offered { stream, mut who, .. }) = self.all.remove(&id) {
+        if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.all.remove(&id) {
+            // It has done its part, and leaves nothing that waits for a minute (TIME_WAIT): the next ones look through all of those for a port.
+            let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
             who.program = program(talk);
             self.open(id, who, Flow::new(stream, ours, names, Vec::new()), inode, None);
         }
@@ -99,6 +103,8 @@ impl Sockets {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let refused = |error: Errno| format!("{to} refuses: {error}");
         let tcp = socket(family, SockType::Stream, flags, None).map_err(refused)?;
+        // The kernel chooses the port when it knows both ends: by the address alone it looks through all that were in use for a minute, at each bind.
+        setsockopt(&tcp, IpBindAddressNoPort, &true).map_err(refused)?;
         bind(tcp.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to.ip(), 0))).map_err(refused)?;
         match connect(tcp.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => Ok(tcp),
