@@ -56,7 +56,12 @@ pub fn carry_out(
             }
             let number = round * plan.steps.len() + i + 1;
             progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
-            match measure(&mut bed, plan, step)? {
+            let measured = measure(&mut bed, plan, step)?;
+            if matches!(step.way, Way::Xdp | Way::Broker) {
+                // Some time after it has ended the kernel keeps the queue of an AF_XDP socket, and a thread of a broker its place in the XDP hook.
+                bed = None;
+            }
+            match measured {
                 Ok(one) => figures[i].push(one),
                 Err(why) => {
                     let What::Pings { receive, .. } = step.what else { continue };
@@ -112,9 +117,7 @@ pub fn carry_out(
 
 /// The bed of a step: the one that is there, if it is such a one.
 fn laid<'a>(bed: &'a mut Option<Bed>, step: &Step, queues: u32) -> Result<&'a Bed, BenchError> {
-    // The kernel lets go of an AF_XDP socket some time after it is closed, and keeps its queue until then.
-    let is_other = |bed: &Bed| step.way == Way::Xdp || (bed.conditions, bed.queues) != (step.conditions, queues);
-    if bed.as_ref().is_some_and(is_other) {
+    if bed.as_ref().is_some_and(|bed| (bed.conditions, bed.queues) != (step.conditions, queues)) {
         *bed = None;
     }
     match bed {
