@@ -112,6 +112,7 @@ pub(crate) fn name(by: &str) -> &str {
         "xdp" => "AF_XDP",
         "udp" => "UDP",
         "tcp" => "TCP",
+        "broker" => "link run, brokers",
         other => other,
     }
 }
