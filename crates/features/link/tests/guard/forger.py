@@ -82,7 +82,7 @@ def flip():
 
 flips = threading.Thread(target=flip)
 flips.start()
-for _ in range(5000):
+for _ in range(2000):
     place[8:12] = struct.pack("I", len(one))
     place[0:8] = struct.pack("Q", 1)
     tried(lambda: ring.send(b""))
