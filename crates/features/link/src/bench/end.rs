@@ -29,8 +29,8 @@ const SPINS: u32 = 1 << 12;
 /// The port that an end of link listens on.
 pub(super) const PORT: u16 = 1100;
 /// The EtherType of bare frames: the second that IEEE 802 leaves to local experiments.
-const BARE: u16 = 0x88b6;
-const ETHERNET_BYTES: usize = 14;
+pub(super) const BARE: u16 = 0x88b6;
+pub(super) const ETHERNET_BYTES: usize = 14;
 const FRAMES: usize = 64;
 const BUFFER: u32 = 8 << 20;
 

@@ -13,15 +13,12 @@ use wire::Mac;
 use super::{
     BenchError,
     bed::Bed,
-    end::{End, LONG, Patience, STEP},
+    end::{BARE, ETHERNET_BYTES, End, LONG, Patience, STEP},
 };
 use crate::LinkError;
 
 /// Queues of each interface: a socket that sends and one that receives cannot share a queue.
 pub(super) const QUEUES: u32 = 2;
-/// The EtherType of bare frames: the second that IEEE 802 leaves to local experiments.
-const BARE: u16 = 0x88b6;
-const ETHERNET_BYTES: usize = 14;
 const FRAMES: u32 = 1024;
 /// The kernel keeps 256 of them for itself.
 const FRAME_BYTES: u32 = 4096;
