@@ -38,8 +38,6 @@ pub struct LinkBurst {
 impl LinkBurst {
     /// Frames of a burst.
     pub const FRAMES: usize = 256;
-    /// Bytes of the longest frame.
-    pub const FRAME_MAX: usize = LIVE_FRAME_MAX;
 
     /// Sends frames of at most `frame_max` bytes on an interface of this network namespace. [`LinkBurst::hold`] has to come before the first burst.
     ///
