@@ -32,6 +32,11 @@ impl From<Outcome> for ExitCode {
     }
 }
 
+/// Nobody reads the standard output any more: the reader had enough of it.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the standard output any more")]
+struct Unread;
+
 /// A verb that could not do its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -62,7 +67,7 @@ impl Failure {
 
     /// Says on stderr what went wrong, in one paragraph, and gives the exit code. A closed pipe is not worth a word.
     pub(crate) fn report(self) -> ExitCode {
-        if self.is_broken_pipe() {
+        if self.is_unread() {
             return ExitCode::SUCCESS;
         }
         note(format_args!("evenkeel: {}", self.message()));
@@ -83,11 +88,9 @@ impl Failure {
         })
     }
 
-    pub(crate) fn is_broken_pipe(&self) -> bool {
-        self.error
-            .chain()
-            .filter_map(|e| e.downcast_ref::<std::io::Error>())
-            .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    /// Whether all that went wrong is that nobody reads the standard output any more.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.error.is::<Unread>()
     }
 }
 
@@ -104,7 +107,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// What the standard output did not take.
 pub(crate) fn cannot_write(error: io::Error) -> Failure {
-    Failure::lacking(anyhow::Error::from(error).context(CANNOT_WRITE))
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::lacking(Unread),
+        _ => Failure::lacking(anyhow::Error::from(error).context(CANNOT_WRITE)),
+    }
 }
 
 pub(crate) fn json<T: Serialize>(verb: &str, body: T) -> Result<String, Failure> {
@@ -119,7 +125,7 @@ pub(crate) fn print_json<T: Serialize>(verb: &str, body: T) -> Result<(), Failur
 /// Writes a whole answer that is a verdict, too: who has gone away no longer hears the words, and the exit code is as it was.
 pub(crate) fn print_verdict(text: &str, outcome: Outcome) -> Result<Outcome, Failure> {
     match print(text) {
-        Err(failure) if !failure.is_broken_pipe() => Err(failure),
+        Err(failure) if !failure.is_unread() => Err(failure),
         _ => Ok(outcome),
     }
 }
@@ -203,4 +209,19 @@ pub(crate) fn exit_usage(error: &clap::Error) -> ! {
         std::process::exit(error.exit_code());
     }
     error.exit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unread_answer_ends_in_silence() {
+        assert!(cannot_write(io::ErrorKind::BrokenPipe.into()).is_unread());
+        assert!(!cannot_write(io::ErrorKind::StorageFull.into()).is_unread());
+        // A connection of a measurement that broke is no answer that nobody wants.
+        let elsewhere =
+            anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("write to a connection");
+        assert!(!Failure::lacking(elsewhere).is_unread());
+    }
 }

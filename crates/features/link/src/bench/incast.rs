@@ -131,6 +131,8 @@ fn arrived(bed: &Bridged, way: Way, senders: u32, cpus: [u32; 2]) -> Result<Vec<
 fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> Result<Vec<f64>, BenchError> {
     let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
     let (stop, count) = (AtomicBool::new(false), sources.len());
+    // It is there until all senders have ended: one that still writes would find its connection gone.
+    let sink = &mut sink;
     thread::scope(|scope| {
         let stop = &stop;
         let sends: Vec<_> = sources

@@ -146,7 +146,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
         match print(&text) {
             Ok(()) => {}
             // Nobody watches the watch any more. A closed pipe is an ordinary end.
-            Err(failure) if failure.is_broken_pipe() => break,
+            Err(failure) if failure.is_unread() => break,
             Err(failure) if args.once => return Err(failure),
             Err(failure) => return Err(failure.after("The watch ends")),
         }
