@@ -99,7 +99,7 @@ pub fn names(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Str
         for line in text.as_ref().lines() {
             let line = line.split('#').next().unwrap_or_default();
             for name in line.split(|c: char| c == ',' || c.is_whitespace()).filter(|name| !name.is_empty()) {
-                if name.starts_with('-') || name.chars().any(|c| c.is_control() || "'\"`$;&|<>()\\".contains(c)) {
+                if !host::ssh::is_name(name) {
                     return Err(NodesError::BadName(name.to_owned()));
                 }
                 if seen.insert(name.to_owned()) {
@@ -152,7 +152,7 @@ fn ask_one(name: &str, options: &NodesOptions, copy: Option<&command::Copy>) -> 
 
 /// What an answer of ssh means.
 fn judge(answer: &run::Answer) -> Result<Report, NodesError> {
-    let said = last_words(&answer.stderr);
+    let said = host::ssh::last_words(&answer.stderr);
     match answer.code {
         0 | 1 if answer.stdout.trim_start().starts_with('{') => parse(&answer.stdout),
         255 => Err(NodesError::Refused(said)),
@@ -175,16 +175,6 @@ pub fn parse(text: &str) -> Result<Report, NodesError> {
         return Err(NodesError::WrongSchema(document.schema));
     }
     serde_json::from_value(document.body).map_err(garbled)
-}
-
-/// The last lines of what was said, as one line of a sensible length.
-fn last_words(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(2)..].join("; ");
-    match last.as_str() {
-        "" => "it said nothing".to_owned(),
-        said => said.chars().filter(|c| !c.is_control()).take(300).collect(),
-    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,13 @@
 //! incast  many bytes of several nodes to one
 //! crowd   many connections
 //! carry   does the steps, round by round
+//! between  the same between two machines
 //! ```
 //!
 //! A further way is a [`Way`], an end of its own and its places in [`Plan::new`].
 
 mod bed;
+mod between;
 mod brokered;
 mod bulk;
 mod carry;
@@ -27,6 +29,7 @@ mod plan;
 mod sockets;
 mod xdp;
 
+pub use between::{Between, answer, carry_out_between};
 pub use carry::carry_out;
 pub use error::BenchError;
 pub use plan::{Asked, Plan, Step, Way, What};

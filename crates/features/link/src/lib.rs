@@ -9,6 +9,7 @@
 //! - Programs that know nothing of it are [supervised](supervise): their TCP connections become others.
 
 mod address;
+pub mod apart;
 pub mod bench;
 mod bridged;
 pub mod broker;

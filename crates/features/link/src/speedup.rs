@@ -1,4 +1,4 @@
-//! What communication costs as nodes are added: steps of work on 1 to 8 namespaces of this machine, over link and over TCP.
+//! What communication costs as nodes are added: steps of work on 1 to 8 nodes, over link and over TCP.
 //!
 //! ```text
 //! plan     which numbers of nodes, exchanges and carriers, in which order (pure)
@@ -7,12 +7,14 @@
 //! tcp      the nodes of TCP
 //! node     the steps of one node
 //! cluster  the nodes of a carrier, each in a thread of its own
+//! between  nodes on machines of their own
 //! run      does the turns, round by round, and fits the model
 //! ```
 //!
-//! Namespaces of one machine stand for nodes, and share its CPUs: a step is computed by waiting. A further exchange is a variant of
+//! Nodes are machines, or namespaces of this one, which share its CPUs. Computing a step is a wait. A further exchange is a variant of
 //! [`model::speedup::Exchange`] and its peers in `node`.
 
+mod between;
 mod cluster;
 mod error;
 mod mesh;
@@ -22,6 +24,7 @@ mod plan;
 mod run;
 mod tcp;
 
+pub use between::answer_as_node;
 pub use error::SpeedupError;
 pub use plan::{Asked, By, NODES_MAX, Plan, Turn};
-pub use run::carry_out;
+pub use run::{carry_out, carry_out_between};

@@ -43,6 +43,7 @@ pub mod root;
 pub mod session;
 pub mod setting;
 pub mod snapshot;
+pub mod ssh;
 pub mod stack;
 pub mod symbols;
 

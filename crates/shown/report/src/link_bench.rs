@@ -143,6 +143,7 @@ pub(crate) fn of(run: &LinkBench) -> conditions::Conditions {
         ),
         ("Load average at the beginning", format!("{:.2}", run.load_average)),
     ];
+    all.extend(run.other.iter().map(|other| ("Other machine", conditions::machine(other).1)));
     all.extend(run.notes.iter().map(|note| ("Note", note.clone())));
     all
 }

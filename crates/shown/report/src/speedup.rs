@@ -8,8 +8,14 @@ use model::{
 use crate::{conditions, table::Look};
 
 /// How the figures came to be: over all of them.
-pub(crate) const EMULATED: &str =
-    "Nodes are namespaces of this machine: computing is emulated by waiting, and exchanges share its CPUs.";
+pub(crate) fn emulated(run: &LinkSpeedup) -> &'static str {
+    match run.nodes.as_slice() {
+        [] => "Nodes are namespaces of this machine: computing is emulated by waiting, and exchanges share its CPUs.",
+        _ => {
+            "Nodes are machines: computing is emulated by waiting, and what an exchange costs is their cost and that of the link."
+        }
+    }
+}
 /// The columns of the points.
 pub(crate) const POINTS: [&str; 8] =
     ["OVER", ">NODES", ">STEP", ">EXCHANGE", ">OF TCP", ">SPEED-UP", ">MODEL", ">RESIDUAL"];
@@ -19,7 +25,7 @@ const NONE: &str = "\u{2013}";
 
 /// A run as text.
 pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
-    let mut text = look.paragraph(EMULATED);
+    let mut text = look.paragraph(emulated(run));
     for exchange in exchanges(run) {
         let of = of(run, exchange);
         text.push('\n');

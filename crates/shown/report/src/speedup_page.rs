@@ -65,7 +65,7 @@ pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
     };
     let page = Page {
         run,
-        emulated: figures::EMULATED,
+        emulated: figures::emulated(run),
         formula: figures::FORMULA,
         exchanges: figures::exchanges(run).into_iter().map(shown).collect(),
         conditions: figures::conditions_of(run),

@@ -151,6 +151,9 @@ pub struct LinkBench {
     pub when: String,
     /// The machine on which it ran.
     pub machine: Machine,
+    /// The machine of the other end, where both ends are on machines of their own.
+    #[serde(default)]
+    pub other: Option<Machine>,
     /// Threads that ran or wanted to run when it began, as a mean of a minute; others' work lengthens times.
     pub load_average: f64,
     /// The work of each CPU.

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod copy;
+mod others;
 mod ping;
 mod run;
 mod serve;
@@ -43,7 +44,11 @@ enum Action {
     Copy(copy::CopyArgs),
     Run(run::RunArgs),
     Bench(bench::BenchArgs),
+    #[command(hide = true)]
+    BenchEnd(bench::EndArgs),
     Speedup(speedup::SpeedupArgs),
+    #[command(hide = true)]
+    SpeedupNode(speedup::NodeArgs),
     Stop(StopArgs),
 }
 
@@ -86,7 +91,9 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
         Action::Bench(args) => return bench::run(args),
+        Action::BenchEnd(args) => return bench::end(args),
         Action::Speedup(args) => return speedup::run(args),
+        Action::SpeedupNode(args) => return speedup::node(args),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Check(args) => check::run(args),

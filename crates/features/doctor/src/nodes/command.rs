@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use host::ssh::{quoted, script};
 use sha2::{Digest, Sha256};
 
 use super::{NodesError, NodesOptions};
@@ -31,7 +32,7 @@ pub(super) fn copy_failure(code: i32) -> Option<&'static str> {
 /// The program that is installed there.
 pub(super) fn installed(options: &NodesOptions) -> String {
     // The login shell may be any; sh is everywhere.
-    format!("exec sh -c {}", quoted(&format!("exec {} {}", quoted(&options.program), arguments(options))))
+    script(&format!("exec {} {}", quoted(&options.program), arguments(options)))
 }
 
 fn arguments(options: &NodesOptions) -> String {
@@ -41,11 +42,6 @@ fn arguments(options: &NodesOptions) -> String {
     }
     words.extend(options.only.iter().map(|check| quoted(&format!("--only={check}"))));
     words.join(" ")
-}
-
-/// One word for a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A program to run on machines that lack it.
@@ -69,7 +65,7 @@ impl Copy {
     /// Takes the program from its standard input, checks it, runs it, and takes it away again, whatever happens.
     pub(super) fn command(&self, options: &NodesOptions) -> String {
         let (sum, arguments) = (&self.sum, arguments(options));
-        let script = format!(
+        let run = format!(
             "umask 077\n\
              d=$(mktemp -d /tmp/evenkeel.XXXXXX) || exit {NO_FOLDER}\n\
              trap 'rm -rf \"$d\"' EXIT\n\
@@ -83,7 +79,7 @@ impl Copy {
              exit $?\n",
             architecture = std::env::consts::ARCH,
         );
-        format!("exec sh -c {}", quoted(&script))
+        script(&run)
     }
 }
 

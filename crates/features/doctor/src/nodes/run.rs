@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{NodesError, NodesOptions, last_words};
+use host::ssh::last_words;
+
+use super::{NodesError, NodesOptions};
 
 /// More than this is no report, in bytes.
 const MOST: u64 = 32 << 20;
@@ -32,14 +34,7 @@ pub(super) fn ssh(
     command: &str,
     input: Option<&[u8]>,
 ) -> Result<Answer, NodesError> {
-    let mut ssh = sys::program::command("ssh");
-    // The user's own come first: ssh takes the first value of each option.
-    for option in &options.ssh_options {
-        ssh.arg("-o").arg(option);
-    }
-    let wait = options.timeout.as_secs().clamp(1, 30);
-    ssh.args(["-o", "BatchMode=yes", "-o", &format!("ConnectTimeout={wait}"), "-T", "--", name, command]);
-    let mut child = ssh
+    let mut child = host::ssh::command(name, &options.ssh_options, options.timeout, command)
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -24,7 +24,7 @@ use super::{
 const PIECE: usize = 1 << 16;
 
 /// An end that takes and gives bytes.
-trait Stream: End {
+pub(super) trait Stream: End {
     /// Takes some of these bytes, or waits for a while; how many.
     fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError>;
 
@@ -100,15 +100,7 @@ fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64)
         let done = &done;
         let reads = scope.spawn(move || -> Result<(), BenchError> {
             pin(cpus[1])?;
-            let (mut place, mut left, mut last) = (vec![0; PIECE], bytes, Instant::now());
-            while left > 0 {
-                match there.take(&mut place)? as u64 {
-                    0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
-                    0 => {}
-                    count => (left, last) = (left.saturating_sub(count), Instant::now()),
-                }
-            }
-            while there.put(&[1])? == 0 {}
+            take_all(&mut there, bytes)?;
             while !done.load(Ordering::Acquire) {
                 there.serve()?;
                 thread::yield_now();
@@ -116,26 +108,7 @@ fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64)
             Ok(())
         });
         let writes = scope.spawn(move || -> Result<f64, BenchError> {
-            let write = || -> Result<f64, BenchError> {
-                pin(cpus[0])?;
-                let (piece, mut left) = (vec![0x5a; PIECE], bytes);
-                let (began, mut last) = (Instant::now(), Instant::now());
-                while left > 0 {
-                    match here.put(&piece[..left.min(PIECE as u64) as usize])? as u64 {
-                        0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
-                        0 => {}
-                        count => (left, last) = (left - count, Instant::now()),
-                    }
-                }
-                while here.take(&mut [0])? == 0 {
-                    if last.elapsed() > 2 * LONG {
-                        return Err(BenchError::Silent("transfer"));
-                    }
-                }
-                Ok(began.elapsed().as_secs_f64())
-            };
-            let mut write = write;
-            let seconds = write();
+            let seconds = pin(cpus[0]).and_then(|()| put_all(&mut here, bytes));
             done.store(true, Ordering::Release);
             seconds
         });
@@ -143,6 +116,48 @@ fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64)
         reads.join().map_err(|_| BenchError::Panicked("end that reads"))??;
         written
     })
+}
+
+/// Reads so many bytes, and says so by one.
+pub(super) fn take_all<S: Stream + ?Sized>(there: &mut S, bytes: u64) -> Result<(), BenchError> {
+    let (mut place, mut left, mut last) = (vec![0; PIECE], bytes, Instant::now());
+    while left > 0 {
+        match there.take(&mut place)? as u64 {
+            0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
+            0 => {}
+            count => (left, last) = (left.saturating_sub(count), Instant::now()),
+        }
+    }
+    while there.put(&[1])? == 0 {}
+    Ok(())
+}
+
+/// Writes so many bytes; the seconds until the other end has said that it has all.
+pub(super) fn put_all<S: Stream + ?Sized>(here: &mut S, bytes: u64) -> Result<f64, BenchError> {
+    let (piece, mut left) = (vec![0x5a; PIECE], bytes);
+    let (began, mut last) = (Instant::now(), Instant::now());
+    while left > 0 {
+        match here.put(&piece[..left.min(PIECE as u64) as usize])? as u64 {
+            0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
+            0 => {}
+            count => (left, last) = (left - count, Instant::now()),
+        }
+    }
+    while here.take(&mut [0])? == 0 {
+        if last.elapsed() > 2 * LONG {
+            return Err(BenchError::Silent("transfer"));
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Writes until it is to stop.
+pub(super) fn put_until<S: Stream + ?Sized>(here: &mut S, stop: &AtomicBool) -> Result<(), BenchError> {
+    let piece = vec![0x5a; PIECE];
+    while !stop.load(Ordering::Relaxed) {
+        here.put(&piece)?;
+    }
+    Ok(())
 }
 
 /// Does `work` while bytes cross the same link over TCP, as many as can, with both ends on the CPUs of its ends.
@@ -158,10 +173,7 @@ pub(super) fn beside<T>(
         let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
         let writes = scope.spawn(move || -> Result<(), BenchError> {
             pin(cpus[0])?;
-            let piece = vec![0x5a; PIECE];
-            while !stop.load(Ordering::Relaxed) {
-                here.put(&piece)?;
-            }
+            put_until(&mut here, stop)?;
             here.shutdown(Shutdown::Write).map_err(BenchError::system("end a TCP connection"))
         });
         let reads = scope.spawn(move || -> Result<(), BenchError> {

@@ -27,7 +27,8 @@ use super::{
 };
 
 /// What a step found in one round.
-enum Measured {
+#[derive(Debug, Clone)]
+pub(super) enum Measured {
     Pings(PingRound),
     Transfer(f64),
     Incast(IncastRound),
@@ -73,46 +74,52 @@ pub fn carry_out(
             }
         }
     }
-    let (mut all_pings, mut transfers, mut incasts, mut crowds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (step, figures) in plan.steps.iter().zip(&figures).filter(|(_, figures)| !figures.is_empty()) {
-        match step.what {
-            What::Pings { receive, bytes, beside_transfer } => {
-                let rounds = rounds(figures, |one| if let Measured::Pings(it) = one { Some(*it) } else { None });
-                all_pings.push(pings_of(step, rounds, receive, bytes, beside_transfer));
-            }
-            What::Transfer => {
-                let rounds = rounds(figures, |one| if let Measured::Transfer(it) = one { Some(*it) } else { None });
-                transfers.push(transfer_of(step, rounds, plan.asked.transfer_bytes));
-            }
-            What::Incast { senders } => {
-                let rounds = rounds(figures, |one| if let Measured::Incast(it) = one { Some(*it) } else { None });
-                incasts.push(incast_of(step, senders, rounds));
-            }
-            What::Crowd { connections, nodes } => {
-                let rounds = rounds(figures, |one| if let Measured::Crowd(it) = one { Some(*it) } else { None });
-                crowds.push(crowd_of(step, connections, nodes, &rounds));
-            }
-        }
-    }
-    beside_tcp(&mut all_pings, &mut transfers);
     let [a, b] = plan.cpus;
-    Ok(Some(LinkBench {
+    let mut run = LinkBench {
         when,
         machine,
+        other: None,
         load_average,
         cores: vec![
             cores::role(&[a], "the end that asks or sends"),
             cores::role(&[b], "the end that answers or receives"),
         ],
         rounds: plan.asked.rounds,
-        pings: all_pings,
-        transfers,
-        incasts,
-        crowds,
+        pings: Vec::new(),
+        transfers: Vec::new(),
+        incasts: Vec::new(),
+        crowds: Vec::new(),
         left_out,
         notes: notes(plan),
         sources: sources::cluster_figures(),
-    }))
+    };
+    add_rows(&mut run, plan, &figures);
+    beside_tcp(&mut run.pings, &mut run.transfers);
+    Ok(Some(run))
+}
+
+/// Adds the row of each step that found something: `figures` has what each found, round by round.
+pub(super) fn add_rows(run: &mut LinkBench, plan: &Plan, figures: &[Vec<Measured>]) {
+    for (step, figures) in plan.steps.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
+        match step.what {
+            What::Pings { receive, bytes, beside_transfer } => {
+                let rounds = rounds(figures, |one| if let Measured::Pings(it) = one { Some(*it) } else { None });
+                run.pings.push(pings_of(step, rounds, receive, bytes, beside_transfer));
+            }
+            What::Transfer => {
+                let rounds = rounds(figures, |one| if let Measured::Transfer(it) = one { Some(*it) } else { None });
+                run.transfers.push(transfer_of(step, rounds, plan.asked.transfer_bytes));
+            }
+            What::Incast { senders } => {
+                let rounds = rounds(figures, |one| if let Measured::Incast(it) = one { Some(*it) } else { None });
+                run.incasts.push(incast_of(step, senders, rounds));
+            }
+            What::Crowd { connections, nodes } => {
+                let rounds = rounds(figures, |one| if let Measured::Crowd(it) = one { Some(*it) } else { None });
+                run.crowds.push(crowd_of(step, connections, nodes, &rounds));
+            }
+        }
+    }
 }
 
 /// The bed of a step: the one that is there, if it is such a one.
@@ -206,7 +213,7 @@ fn as_tcp(receive: Receive) -> Receive {
 }
 
 /// Lays each row beside TCP of the same round.
-fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
+pub(super) fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
     let tcp: Vec<Pings> = pings.iter().filter(|p| p.by == Way::Tcp.key()).cloned().collect();
     for row in pings.iter_mut().filter(|p| p.by != Way::Tcp.key()) {
         let same = |p: &&Pings| {

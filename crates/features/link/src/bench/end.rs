@@ -75,7 +75,9 @@ pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<
         Way::Packet => {
             let end = |i: usize| {
                 let (here, there) = (&bed.places[i], &bed.places[1 - i]);
-                here.space.run(|| Frames::open(here.link.index, [there.link.mac, here.link.mac], bed, receive))?
+                here.space.run(|| {
+                    Frames::open(here.link.index, [there.link.mac, here.link.mac], bed.conditions.mtu, receive)
+                })?
             };
             [Box::new(end(0)?), Box::new(end(1)?)]
         }
@@ -120,12 +122,16 @@ pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Resul
         theirs = theirs.or_else(|| there.accept(PORT));
         patience.spin("link")?;
     }
-    let spin = if receive == Receive::Sleeping { Duration::ZERO } else { LONG };
     let theirs = theirs.ok_or(BenchError::Silent("link"))?;
-    Ok([Native { engine: here, handle: ours, spin }, Native { engine: there, handle: theirs, spin }])
+    Ok([Native::new(here, ours, receive), Native::new(there, theirs, receive)])
 }
 
 impl Native {
+    pub(super) fn new(engine: Engine<Raw>, handle: Handle, receive: Receive) -> Self {
+        let spin = if receive == Receive::Sleeping { Duration::ZERO } else { LONG };
+        Self { engine, handle, spin }
+    }
+
     /// Turns until a frame came.
     pub(super) fn wait(&mut self) -> Result<(), BenchError> {
         self.engine.wait(self.spin, STEP)?;
@@ -163,7 +169,7 @@ impl End for Native {
 }
 
 /// Bare frames: a message longer than one is cut into several.
-struct Frames {
+pub(super) struct Frames {
     socket: PacketSocket,
     batch: Batch,
     out: PacketBatch,
@@ -172,8 +178,8 @@ struct Frames {
 }
 
 impl Frames {
-    fn open(index: u32, [to, from]: [Mac; 2], bed: &Bed, receive: Receive) -> Result<Self, BenchError> {
-        let frame_max = ETHERNET_BYTES + bed.conditions.mtu as usize;
+    pub(super) fn open(index: u32, [to, from]: [Mac; 2], mtu: u32, receive: Receive) -> Result<Self, BenchError> {
+        let frame_max = ETHERNET_BYTES + mtu as usize;
         let socket = PacketSocket::open().map_err(crate::LinkError::from)?;
         let set = || {
             socket.set_receive_buffer(BUFFER)?;

@@ -4,7 +4,7 @@ use std::io;
 
 use model::{Classified, ErrorClass};
 
-use crate::LinkError;
+use crate::{LinkError, apart::ApartError};
 
 /// A measurement that could not be made.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -30,6 +30,8 @@ pub enum BenchError {
     Unreliable(super::Way),
     #[error("the {0} panicked")]
     Panicked(&'static str),
+    #[error(transparent)]
+    Apart(#[from] ApartError),
 }
 
 impl BenchError {
@@ -42,6 +44,7 @@ impl Classified for BenchError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Cpus(_) => ErrorClass::Lacking,
+            Self::Apart(e) => e.class(),
             Self::Lab(e) => e.class(),
             Self::Link(e) => e.class(),
             Self::Xsk(_)

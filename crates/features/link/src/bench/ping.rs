@@ -21,18 +21,14 @@ pub(super) fn pings(
     bytes: u32,
     count: u32,
 ) -> Result<PingRound, BenchError> {
-    let all = count + count / WARM_UP + 1;
+    let all = with_warm_up(count);
     let done = AtomicBool::new(false);
     let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
     let (times, echoed) = thread::scope(|scope| {
         let done = &done;
         let echo = scope.spawn(move || {
             pin(cpus[1])?;
-            let mut place = vec![0; bytes as usize];
-            for _ in 0..all {
-                there.receive(&mut place)?;
-                there.send(&place)?;
-            }
+            echo(&mut *there, bytes, all)?;
             while !done.load(Ordering::Acquire) {
                 there.serve()?;
                 thread::yield_now();
@@ -40,28 +36,43 @@ pub(super) fn pings(
             Ok(())
         });
         let ask = scope.spawn(move || {
-            let asked = ask(&mut *here, || pin(cpus[0]), bytes, all);
+            let asked = pin(cpus[0]).and_then(|()| ask(&mut *here, bytes, all));
             done.store(true, Ordering::Release);
             asked
         });
         (ask.join(), echo.join())
     });
     let echoed: Result<(), BenchError> = echoed.map_err(|_| BenchError::Panicked("end that answers"))?;
-    let mut times = times.map_err(|_| BenchError::Panicked("end that asks"))??;
+    let times = times.map_err(|_| BenchError::Panicked("end that asks"))??;
     echoed?;
-    let mut counted = times.split_off((all - count) as usize);
-    counted.sort_unstable();
-    let rank = |percent: usize| counted[(counted.len() * percent).div_ceil(100).max(1) - 1];
-    Ok(PingRound { samples: count, min_ns: counted[0], p50_ns: rank(50), p99_ns: rank(99) })
+    Ok(round(times, count))
 }
 
-fn ask(
-    end: &mut dyn End,
-    pin: impl Fn() -> Result<(), BenchError>,
-    bytes: u32,
-    count: u32,
-) -> Result<Vec<u64>, BenchError> {
-    pin()?;
+/// So many messages, and those that go before.
+pub(super) fn with_warm_up(count: u32) -> u32 {
+    count + count / WARM_UP + 1
+}
+
+/// Sends each of so many messages back.
+pub(super) fn echo(end: &mut dyn End, bytes: u32, count: u32) -> Result<(), BenchError> {
+    let mut place = vec![0; bytes as usize];
+    for _ in 0..count {
+        end.receive(&mut place)?;
+        end.send(&place)?;
+    }
+    Ok(())
+}
+
+/// What the last `count` of these times say.
+pub(super) fn round(mut times: Vec<u64>, count: u32) -> PingRound {
+    let mut counted = times.split_off(times.len() - count as usize);
+    counted.sort_unstable();
+    let rank = |percent: usize| counted[(counted.len() * percent).div_ceil(100).max(1) - 1];
+    PingRound { samples: count, min_ns: counted[0], p50_ns: rank(50), p99_ns: rank(99) }
+}
+
+/// Sends so many messages, each once the one before is back; how long each took, in nanoseconds.
+pub(super) fn ask(end: &mut dyn End, bytes: u32, count: u32) -> Result<Vec<u64>, BenchError> {
     let (mut place, mut times) = (vec![0; bytes as usize], Vec::with_capacity(count as usize));
     let mut message = vec![0x5a; bytes as usize];
     for i in 0..count {

@@ -7,12 +7,16 @@ use model::{
     link_bench::{Conditions, Receive},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::BenchError;
 
 /// Bytes of the messages that go there and back. The longest is one datagram of UDP.
 const SIZES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
 /// Bytes of the messages that every receive call is tried with, as the source of the question did.
 const COMPARED: u32 = 5000;
+/// The sizes of a first look.
+const QUICK_SIZES: [u32; 2] = [64, COMPARED];
 /// The link as the kernel makes it.
 pub(super) const PLAIN: Conditions = Conditions { mtu: 1500, offloads: true, tcp_rmem: None, lost_per_million: None };
 /// Bytes of the receive buffers that TCP is swept over.
@@ -27,7 +31,8 @@ const SENDERS: u32 = 8;
 const CROWD: (u32, u32) = (1_000, 8);
 
 /// What carries messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// The native interface, by rings out of the XDP hook.
     Link,
@@ -180,7 +185,7 @@ impl Plan {
         let cpus: Vec<u32> = asked.cpus.iter().collect();
         let &[a, b, ..] = cpus.as_slice() else { return Err(BenchError::Cpus(cpus.len())) };
         let mut steps = Vec::new();
-        let sizes = if asked.quick { &[64, COMPARED][..] } else { &SIZES[..] };
+        let sizes = if asked.quick { &QUICK_SIZES[..] } else { &SIZES[..] };
         for &bytes in sizes {
             for way in Way::ALL {
                 let receives = way.receives().iter();
@@ -217,6 +222,28 @@ impl Plan {
         let (connections, nodes) = CROWD;
         steps.push(Step { way: Way::Link, conditions: PLAIN, what: What::Crowd { connections, nodes } });
         Ok(Self { asked, cpus: [a, b], steps })
+    }
+
+    /// Plans a run between two machines whose link has this MTU and is measured as it is set. The CPU of the end of the other machine is its own matter.
+    ///
+    /// # Errors
+    /// There is no CPU.
+    pub fn between(asked: Asked, mtu: u32) -> Result<Self, BenchError> {
+        let cpu = asked.cpus.iter().next().ok_or(BenchError::Cpus(0))?;
+        let conditions = Conditions { mtu, ..PLAIN };
+        let mut steps = Vec::new();
+        for &bytes in if asked.quick { &QUICK_SIZES[..] } else { &SIZES[..] } {
+            for way in Way::ALL {
+                let pings = |&receive| What::Pings { receive, bytes, beside_transfer: false };
+                steps.extend(way.receives().iter().map(pings).map(|what| Step { way, conditions, what }));
+            }
+        }
+        for way in [Way::Link, Way::Udp, Way::Tcp] {
+            let what = What::Pings { receive: Receive::Sleeping, bytes: 64, beside_transfer: true };
+            steps.push(Step { way, conditions, what });
+        }
+        steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
+        Ok(Self { asked, cpus: [cpu, cpu], steps })
     }
 }
 

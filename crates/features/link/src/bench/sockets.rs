@@ -22,7 +22,7 @@ const BUSY_POLL_US: u32 = 1_000_000;
 pub(super) type Pair<E> = Result<[E; 2], String>;
 
 /// Asks for a way to wait once something has come by; why not, where there is nothing to poll.
-fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<String>, BenchError> {
+pub(super) fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<String>, BenchError> {
     if receive != Receive::Polling {
         return Ok(None);
     }
@@ -42,7 +42,20 @@ pub(super) struct Datagrams {
     socket: UdpSocket,
 }
 
+/// Sets a TCP connection up: without Nagle's delay, and with an end to every wait.
+pub(super) fn set_up(stream: &TcpStream) -> Result<(), BenchError> {
+    let system = BenchError::system;
+    stream.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
+    stream.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+    stream.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))
+}
+
 impl Datagrams {
+    /// The end of a connected socket.
+    pub(super) fn of(socket: UdpSocket) -> Self {
+        Self { socket }
+    }
+
     pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<Pair<Self>, BenchError> {
         let bind = |i: usize| bed.places[i].space.run(|| UdpSocket::bind((ADDRESSES[i], 0)));
         let system = BenchError::system;
@@ -100,11 +113,7 @@ pub(super) fn tcp(bed: &Bed, receive: Receive) -> Result<Pair<TcpStream>, BenchE
     let here = a.space.run(|| TcpStream::connect(to))?.map_err(system("connect"))?;
     let (there, _) = listener.accept().map_err(system("accept a connection"))?;
     let mut ends = [here, there];
-    for end in &ends {
-        end.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
-        end.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
-        end.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))?;
-    }
+    ends.iter().try_for_each(set_up)?;
     for [from, to] in [[0, 1], [1, 0]] {
         ends[from].write_all(&[0]).map_err(system("write"))?;
         ends[to].read_exact(&mut [0]).map_err(system("read"))?;

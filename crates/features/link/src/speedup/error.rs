@@ -5,7 +5,7 @@ use std::io;
 use model::{Classified, ErrorClass, speedup::FitError};
 
 use super::plan::NODES_MAX;
-use crate::LinkError;
+use crate::{LinkError, apart::ApartError};
 
 /// A measurement that could not be made.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -23,6 +23,14 @@ pub enum SpeedupError {
     Lab(#[from] lab::LabError),
     #[error(transparent)]
     Link(#[from] LinkError),
+    #[error(transparent)]
+    Apart(#[from] ApartError),
+    #[error(
+        "an interface of a node has no IPv4 address, which TCP needs: give it one, or measure link alone with --carrier link"
+    )]
+    NoAddress,
+    #[error("{0} nodes were named by --with and this machine, and {1} by --nodes: name as many machines")]
+    Machines(u32, u32),
     #[error(transparent)]
     Fit(#[from] FitError),
     #[error("cannot {operation}: {source}")]
@@ -48,7 +56,9 @@ impl SpeedupError {
 impl Classified for SpeedupError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Nodes(_) | Self::Few(_) | Self::Twice(_) => ErrorClass::Usage,
+            Self::Apart(e) => e.class(),
+            Self::NoAddress => ErrorClass::Lacking,
+            Self::Nodes(_) | Self::Few(_) | Self::Twice(_) | Self::Machines(..) => ErrorClass::Usage,
             Self::Lab(e) => e.class(),
             Self::Link(e) => e.class(),
             Self::Fit(_)

@@ -7,6 +7,8 @@ use std::{
 
 use bpf::XdpMode;
 
+use wire::Mac;
+
 use super::{
     SpeedupError,
     mesh::{Halt, LONG, LOOK, Mesh},
@@ -62,6 +64,43 @@ fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), SpeedupError
     nodes[from].handles[to] = Some(ours);
     nodes[to].handles[from] = theirs;
     Ok(())
+}
+
+/// A node on a machine of its own, before it is joined to the others.
+pub(super) struct Waiting(Native);
+
+/// Such a node, and the port that it listens on.
+pub(super) fn listen(interface: &str, name: &str, nodes: usize, bytes: u32) -> Result<(Waiting, u16), SpeedupError> {
+    let mut engine = Engine::new(Raw::open_ring(interface, XdpMode::Native, RING_BYTES)?, name)?;
+    engine.listen(PORT, false, nodes)?;
+    Ok((Waiting(Native { engine, handles: vec![None; nodes], place: vec![0; bytes as usize] }), PORT))
+}
+
+impl Waiting {
+    /// Connects to the nodes before this one, and waits for those behind it; all have their addresses here, in their order.
+    pub(super) fn join(self, me: usize, others: &[Mac], ports: &[u16]) -> Result<Native, SpeedupError> {
+        let Self(mut node) = self;
+        for to in 0..me {
+            node.handles[to] = Some(node.engine.connect(others[to], ports[to], false)?);
+        }
+        let began = Instant::now();
+        loop {
+            node.engine.wait(Duration::ZERO, LOOK)?;
+            while let Some(handle) = node.engine.accept(PORT) {
+                let from = node.engine.peer_of(handle);
+                if let Some(at) = others.iter().position(|other| Some(*other) == from) {
+                    node.handles[at] = Some(handle);
+                }
+            }
+            let is_open = |&to: &usize| node.handles[to].is_some_and(|h| node.engine.state(h) == Some(State::Open));
+            if (0..others.len()).filter(|&to| to != me).all(|to| is_open(&to)) {
+                return Ok(node);
+            }
+            if began.elapsed() > LONG {
+                return Err(SpeedupError::Silent(WHO));
+            }
+        }
+    }
 }
 
 impl Native {

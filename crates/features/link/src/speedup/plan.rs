@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use model::speedup::Exchange;
+use serde::{Deserialize, Serialize};
 
 use super::SpeedupError;
 
@@ -12,7 +13,7 @@ pub const NODES_MAX: u32 = 8;
 const UNKNOWNS: usize = 3;
 
 /// What carries values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum By {
     /// The native interface, by rings out of the XDP hook.
     Link,

@@ -17,13 +17,14 @@ use rig::{
 
 use super::{
     SpeedupError,
+    between::Machines,
     cluster::{Cluster, Step},
     mesh::{Halt, Mesh},
     native,
     plan::{By, Plan, Turn},
     tcp,
 };
-use crate::bridged::Bridged;
+use crate::{apart::Reach, bridged::Bridged};
 
 /// Does what was planned; nothing if it was stopped.
 ///
@@ -36,21 +37,62 @@ pub fn carry_out(
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkSpeedup>, SpeedupError> {
     let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
-    let cpus = machine.cpus;
-    let measured = match measure(plan, stop, progress) {
+    match measure(plan, stop, progress) {
+        Err(SpeedupError::Stopped) => Ok(None),
+        Err(other) => Err(other),
+        Ok(measured) => {
+            let notes = notes(plan, &lab(machine.cpus));
+            found(plan, (when, machine, load_average), Vec::new(), notes, &measured).map(Some)
+        }
+    }
+}
+
+/// The same on machines: this one at `interface`, and the others. Each is reached as `all` says, in their order, this one first.
+///
+/// # Errors
+/// A machine, or a carrier that should work there.
+pub fn carry_out_between(
+    plan: &Plan,
+    interface: &str,
+    all: Vec<Reach>,
+    machine: Machine,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Option<LinkSpeedup>, SpeedupError> {
+    if all.len() < plan.most() as usize {
+        return Err(SpeedupError::Machines(all.len() as u32, plan.most()));
+    }
+    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
+    let mut machines = Machines::start(interface, machine.clone(), all, plan)?;
+    let turn = |turn| if stop.load(Ordering::Relaxed) { Err(SpeedupError::Stopped) } else { machines.turn(plan, turn) };
+    let measured = match rounds(plan, progress, turn) {
         Err(SpeedupError::Stopped) => return Ok(None),
         other => other?,
     };
+    let nodes = machines.machines();
+    let notes = notes(plan, &apart(&nodes));
+    found(plan, (when, machine, load_average), nodes, notes, &measured).map(Some)
+}
+
+/// What the steps of each turn, round by round, say.
+fn found(
+    plan: &Plan,
+    (when, machine, load_average): (String, Machine, f64),
+    nodes: Vec<Machine>,
+    notes: Vec<String>,
+    measured: &[Vec<Step>],
+) -> Result<LinkSpeedup, SpeedupError> {
     let mut series = Vec::new();
     for &exchange in &plan.asked.exchanges {
         for &by in &plan.asked.carriers {
-            series.push(series_of(plan, by, exchange, &measured)?);
+            series.push(series_of(plan, by, exchange, measured)?);
         }
     }
     beside_tcp(&mut series);
-    Ok(Some(LinkSpeedup {
+    Ok(LinkSpeedup {
         when,
         machine,
+        nodes,
         load_average,
         rounds: plan.asked.rounds,
         steps: plan.asked.steps,
@@ -58,8 +100,8 @@ pub fn carry_out(
         serial_share: plan.asked.serial_share,
         bytes: plan.asked.bytes,
         series,
-        notes: notes(plan, cpus),
-    }))
+        notes,
+    })
 }
 
 /// The steps of each turn, round by round.
@@ -79,26 +121,35 @@ fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Resul
             };
             clusters.push(Cluster::start(scope, *by, nodes, halt));
         }
-        let mut measured = vec![Vec::new(); plan.turns.len()];
-        let of = plan.turns.len() * plan.asked.rounds as usize;
-        // What is first in a series meets caches and memory that nobody used yet.
-        for turn in &plan.turns {
-            do_turn(&clusters, plan, *turn, stop)?;
-        }
-        let began = Instant::now();
-        for round in 0..plan.asked.rounds as usize {
-            for (at, turn) in plan.turns.iter().enumerate() {
-                let done = round * plan.turns.len() + at;
-                if at == 0 {
-                    let left_s = (done > 0).then(|| began.elapsed().as_secs_f64() * (of - done) as f64 / done as f64);
-                    let name = format!("round {} of {}", round + 1, plan.asked.rounds);
-                    progress.begin(&progress::Step { name, number: done + 1, of, left_s });
-                }
-                measured[at].push(do_turn(&clusters, plan, *turn, stop)?);
-            }
-        }
-        Ok(measured)
+        rounds(plan, progress, |turn| do_turn(&clusters, plan, turn, stop))
     })
+}
+
+/// Does the turns of each round; the steps of each turn, round by round.
+fn rounds(
+    plan: &Plan,
+    progress: &mut dyn Progress,
+    mut turn: impl FnMut(Turn) -> Result<Step, SpeedupError>,
+) -> Result<Vec<Vec<Step>>, SpeedupError> {
+    let mut measured = vec![Vec::new(); plan.turns.len()];
+    let of = plan.turns.len() * plan.asked.rounds as usize;
+    // What is first in a series meets caches and memory that nobody used yet.
+    for &one in &plan.turns {
+        turn(one)?;
+    }
+    let began = Instant::now();
+    for round in 0..plan.asked.rounds as usize {
+        for (at, &one) in plan.turns.iter().enumerate() {
+            let done = round * plan.turns.len() + at;
+            if at == 0 {
+                let left_s = (done > 0).then(|| began.elapsed().as_secs_f64() * (of - done) as f64 / done as f64);
+                let name = format!("round {} of {}", round + 1, plan.asked.rounds);
+                progress.begin(&progress::Step { name, number: done + 1, of, left_s });
+            }
+            measured[at].push(turn(one)?);
+        }
+    }
+    Ok(measured)
 }
 
 fn boxed(nodes: Vec<impl Mesh + 'static>) -> Vec<Box<dyn Mesh>> {
@@ -174,20 +225,39 @@ fn beside_tcp(series: &mut [Series]) {
     }
 }
 
-fn notes(plan: &Plan, cpus: u32) -> Vec<String> {
-    let mut notes = vec![
+/// What the nodes of a lab are.
+fn lab(cpus: u32) -> [String; 2] {
+    [
         format!(
             "Nodes are network namespaces of this machine on one bridge, and share its {cpus} CPUs: computing is emulated by waiting, and what an exchange costs is cost of these \
              CPUs. Nodes on hardware of their own have other figures"
         ),
         "Each node is a thread that sleeps while it waits, for its computing and for the others: there can be more nodes than CPUs".into(),
+    ]
+}
+
+/// What nodes on machines of their own are.
+fn apart(nodes: &[Machine]) -> [String; 2] {
+    let names = |(at, node): (usize, &Machine)| {
+        format!("{} {} ({}, {} CPUs)", at + 1, node.hostname, node.cpu_model, node.cpus)
+    };
+    let all: Vec<String> = nodes.iter().enumerate().map(names).collect();
+    [
+        format!("Nodes are machines: {}. Computing is emulated by waiting", all.join("; ")),
+        "Each node is a process that sleeps while it waits. A turn begins with a message of each to each, so the clocks of the machines need not agree".into(),
+    ]
+}
+
+fn notes(plan: &Plan, nodes: &[String]) -> Vec<String> {
+    let mut notes = nodes.to_vec();
+    notes.extend([
         format!("A turn is {} steps; its time is that from the start of all nodes to the end of the last, over the steps", plan.asked.steps),
         "All-reduce: each node sends its values to each other one, N (N - 1) messages in all, and adds up those of all. Nearest neighbours: the nodes are a ring, and each sends to both sides. \
          Sums are checked in each step"
             .into(),
         "The model is T(N) = p/N + s + q N\u{b2} by least squares over the medians of the rounds, a = s/(p + s), n = q/(p + s); intervals are the 95 % percentiles of a bootstrap over the rounds".into(),
         "Speed-up is (p + s) of the fit over the time of a step: by the formula one node has 1/(1 + n)".into(),
-    ];
+    ]);
     if plan.asked.carriers.contains(&By::Link) {
         notes.push(
             "link: frames come by rings out of the XDP hook (native), MTU 1500; while a node computes, its engine takes what comes, as the kernel does for TCP".into(),

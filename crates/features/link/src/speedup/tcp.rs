@@ -2,11 +2,11 @@
 
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
     os::fd::AsFd,
     sync::atomic::AtomicU32,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -17,11 +17,13 @@ use nix::{
 
 use super::{
     SpeedupError,
-    mesh::{Halt, LOOK, Mesh},
+    mesh::{Halt, LONG, LOOK, Mesh},
 };
 use crate::bridged::Bridged;
 
 const WHO: &str = "TCP";
+/// Time between two looks for those that connect.
+const PIECE: Duration = Duration::from_millis(1);
 
 /// A node of TCP.
 pub(super) struct Tcp {
@@ -49,15 +51,60 @@ pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Tcp>, SpeedupError>
         for from in 0..to {
             let ours = bed.places[from].space.run(|| TcpStream::connect(address))?.map_err(system("connect"))?;
             let (theirs, _) = listener.accept().map_err(system("accept a connection"))?;
-            for end in [&ours, &theirs] {
-                end.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
-                end.set_nonblocking(true).map_err(system("set a socket"))?;
-            }
+            [&ours, &theirs].into_iter().try_for_each(set_up)?;
             nodes[from].streams[to] = Some(ours);
             nodes[to].streams[from] = Some(theirs);
         }
     }
     Ok(nodes)
+}
+
+/// A node on a machine of its own, before it is joined to the others.
+pub(super) struct Waiting {
+    node: Tcp,
+    listener: TcpListener,
+}
+
+/// Such a node, and the port that it listens on.
+pub(super) fn listen(address: Ipv4Addr, nodes: usize, bytes: u32) -> Result<(Waiting, u16), SpeedupError> {
+    let system = SpeedupError::system;
+    let listener = TcpListener::bind((address, 0)).map_err(system("listen"))?;
+    let port = listener.local_addr().map_err(system("read an address"))?.port();
+    let node = Tcp { streams: (0..nodes).map(|_| None).collect(), place: vec![0; bytes as usize] };
+    Ok((Waiting { node, listener }, port))
+}
+
+impl Waiting {
+    /// Connects to the nodes before this one, and waits for those behind it; all have their addresses here, in their order.
+    pub(super) fn join(self, me: usize, others: &[Ipv4Addr], ports: &[u16]) -> Result<Tcp, SpeedupError> {
+        let system = SpeedupError::system;
+        let Self { mut node, listener } = self;
+        for to in 0..me {
+            let stream = TcpStream::connect_timeout(&(others[to], ports[to]).into(), LONG);
+            node.streams[to] = Some(stream.map_err(system("connect"))?);
+        }
+        listener.set_nonblocking(true).map_err(system("set a socket"))?;
+        let began = Instant::now();
+        while node.streams.iter().filter(|stream| stream.is_some()).count() + 1 < others.len() {
+            match listener.accept() {
+                Ok((stream, from)) => {
+                    if let Some(at) = others.iter().position(|other| IpAddr::V4(*other) == from.ip()) {
+                        node.streams[at] = Some(stream);
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock && began.elapsed() < LONG => thread::sleep(PIECE),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(SpeedupError::Silent(WHO)),
+                Err(source) => return Err(SpeedupError::System { operation: "accept a connection", source }),
+            }
+        }
+        node.streams.iter().flatten().try_for_each(set_up)?;
+        Ok(node)
+    }
+}
+
+fn set_up(end: &TcpStream) -> Result<(), SpeedupError> {
+    end.set_nodelay(true).map_err(SpeedupError::system("set TCP_NODELAY"))?;
+    end.set_nonblocking(true).map_err(SpeedupError::system("set a socket"))
 }
 
 /// What a call did; none: it would have to wait.

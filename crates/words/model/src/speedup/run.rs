@@ -118,6 +118,9 @@ pub struct LinkSpeedup {
     pub when: String,
     /// The machine on which it ran.
     pub machine: Machine,
+    /// The machine of each node, where they are machines; empty: namespaces of that one stand for nodes.
+    #[serde(default)]
+    pub nodes: Vec<Machine>,
     /// Threads that ran or wanted to run when it began, as a mean of a minute; others' work lengthens times.
     pub load_average: f64,
     /// Rounds; in each every number of nodes, exchange and carrier has its turn.

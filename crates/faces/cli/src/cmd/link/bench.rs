@@ -1,15 +1,16 @@
 //! `link bench`: messages over link beside UDP, TCP and bare frames.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use clap::Args;
 use host::{Host, Root};
-use link::bench::{Asked, Plan, carry_out};
-use model::{CpuSet, link_bench::SCHEMA, schema::Document};
+use link::bench::{Asked, BenchError, Between, Plan, answer, carry_out, carry_out_between};
+use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
 use report::Look;
 use rig::cores;
 use sys::privilege;
 
+use super::others::OthersArgs;
 use crate::{
     failure::{Failure, Outcome, note},
     long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
@@ -26,10 +27,25 @@ const USUAL: (u32, u32, u64) = (3, 2000, 900);
 ///
 ///     evenkeel link bench --quick
 ///
-/// It makes two nodes in network namespaces with a wire between them, and removes them. No broker and no other program is touched, but two CPUs are
-/// busy: run it on a machine that serves nobody.
+///     evenkeel link bench eth1 --with root@n2
+///
+/// Without INTERFACE it makes two nodes in network namespaces with a wire between them, and removes them. With it, the other end runs on another machine,
+/// which ssh reaches, and frames cross the real link. No broker and no other program is touched, but two CPUs are busy: run it on machines that serve nobody.
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
+    /// This machine's interface, with --with.
+    #[arg(value_name = "INTERFACE", requires = "with")]
+    interface: Option<String>,
+    /// The other machine: host, user@host or ssh://user@host:port.
+    ///
+    /// evenkeel is installed there, of the same version, and runs as root.
+    #[arg(long, value_name = "NODE", requires = "interface", help_heading = "Other machines")]
+    with: Option<String>,
+    /// The CPU of its end [default: its first that is online, not isolated].
+    #[arg(long, value_name = "CPU", requires = "with", help_heading = "Other machines")]
+    peer_cpu: Option<u32>,
+    #[command(flatten)]
+    others: OthersArgs,
     /// A first look: 1 round, fewer sizes and links, 500 messages, 90 MB.
     #[arg(long, help_heading = "Measurements")]
     quick: bool,
@@ -57,19 +73,30 @@ pub(super) struct BenchArgs {
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let (rounds, messages, megabytes) = if args.quick { QUICK } else { USUAL };
-    let plan = Plan::new(Asked {
+    let asked = Asked {
         cpus: cores::usable(&host, args.cpus.as_ref())?,
         rounds: args.repeats.unwrap_or(rounds),
         messages: args.messages.unwrap_or(messages),
         transfer_bytes: args.megabytes.unwrap_or(megabytes) * 1_000_000,
         quick: args.quick,
-    })?;
-    privilege::require_root("link bench", &LAB_CAPABILITIES)?;
-    let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-    note(format_args!("evenkeel: {} rounds of {} steps", plan.asked.rounds, plan.steps.len()));
+    };
     let machine = rig::machine::describe(&host);
-    let Some(found) = long_run(|stop, bar| carry_out(&plan, machine, stop, bar))? else {
-        drop(page);
+    let found = match (&args.interface, &args.with) {
+        (Some(interface), Some(node)) => {
+            let between = between(args, interface, node, machine)?;
+            privilege::require_root("link bench", &LAB_CAPABILITIES)?;
+            let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
+            (page, long_run(|stop, bar| carry_out_between(between, |mtu| Plan::between(asked, mtu), stop, bar))?)
+        }
+        _ => {
+            let plan = Plan::new(asked)?;
+            privilege::require_root("link bench", &LAB_CAPABILITIES)?;
+            let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
+            note(format_args!("evenkeel: {} rounds of {} steps", plan.asked.rounds, plan.steps.len()));
+            (page, long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?)
+        }
+    };
+    let (page, Some(found)) = found else {
         return interrupted("measurement");
     };
     let text = match args.json {
@@ -77,5 +104,35 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         false => report::link_bench_text(&found, Look::of_stdout()),
     };
     put_out(&text, page, || report::link_bench_page(&found))?;
+    Ok(Outcome::Fine)
+}
+
+/// The run between two machines.
+fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> Result<Between, Failure> {
+    let cpu = args.peer_cpu.map(|cpu| format!("--cpu={cpu}"));
+    let words: Vec<&str> = ["link", "bench-end"].into_iter().chain(cpu.as_deref()).collect();
+    let other = args.others.reach(node, &words, interface).map_err(BenchError::from)?;
+    Ok(Between { interface: interface.to_owned(), machine, other })
+}
+
+/// The other end of a run between two machines: started there by ssh, and told what to do on its standard input.
+#[derive(Debug, Args)]
+pub(super) struct EndArgs {
+    /// Its interface.
+    #[arg(value_name = "INTERFACE")]
+    interface: String,
+    /// Its CPU.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<u32>,
+}
+
+/// Is that end, until its input ends.
+pub(super) fn end(args: &EndArgs) -> Result<Outcome, Failure> {
+    privilege::require_root("link bench", &LAB_CAPABILITIES)?;
+    let host = Host::read(&Root::live())?;
+    let wanted = args.cpu.map(|cpu| CpuSet::from_iter([cpu]));
+    let cpu = cores::usable(&host, wanted.as_ref())?.iter().next().ok_or(BenchError::Cpus(0))?;
+    let input = io::BufReader::new(io::stdin());
+    answer(&args.interface, rig::machine::describe(&host), cpu, input, io::stdout())?;
     Ok(Outcome::Fine)
 }

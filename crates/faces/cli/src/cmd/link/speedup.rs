@@ -1,10 +1,14 @@
 //! `link speedup`: what communication costs as nodes are added.
 
-use std::{path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
+use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
-use link::speedup::{Asked, By, NODES_MAX, Plan, carry_out};
+use link::{
+    apart::Reach,
+    speedup::{Asked, By, NODES_MAX, Plan, SpeedupError, answer_as_node, carry_out, carry_out_between},
+};
 use model::{
     schema::Document,
     speedup::{Exchange, SCHEMA},
@@ -13,6 +17,7 @@ use report::Look;
 use rig::progress::duration_words;
 use sys::privilege;
 
+use super::others::OthersArgs;
 use crate::{
     failure::{Failure, Outcome, note},
     long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
@@ -25,6 +30,9 @@ const QUICK: (&[u32], u32, u32) = (&[1, 2, 4, 8], 5, 5);
 const USUAL: (&[u32], u32, u32) = (&[1, 2, 3, 4, 5, 6, 7, 8], 20, 10);
 /// The longest message: the room of a connection is 256 frames.
 const BYTES_MAX: u32 = 262_144;
+
+/// The verb of a node.
+const VERB: [&str; 2] = ["link", "speedup-node"];
 
 const EXCHANGES: [(&str, &str, &[Exchange]); 3] = [
     ("all-reduce", "Each node sends its values to each other one, and adds up all", &[Exchange::AllReduce]),
@@ -45,10 +53,23 @@ const CARRIERS: [(&str, &str, &[By]); 3] = [
 ///
 ///     evenkeel link speedup --nodes 1,2,4,8 --exchange all-reduce --size 65536
 ///
-/// It fits a and n of S(N) = N / ((1 - a) + a N + n N^3) to the times of steps of 1 to 8 nodes, and shows how many nodes are best. The nodes are network namespaces of this machine,
-/// which it makes and removes: they share its CPUs, so computing is emulated by waiting. Run it on a machine that serves nobody.
+///     evenkeel link speedup eth1 --with root@n2,root@n3,root@n4
+///
+/// It fits a and n of S(N) = N / ((1 - a) + a N + n N^3) to the times of steps of 1 to 8 nodes, and shows how many nodes are best. Without INTERFACE the nodes are network namespaces
+/// of this machine, which it makes and removes, and which share its CPUs. With it they are this machine and those of --with. Computing is emulated by waiting. Run it on machines that
+/// serve nobody.
 #[derive(Debug, Args)]
 pub(super) struct SpeedupArgs {
+    /// This machine's interface, with --with.
+    #[arg(value_name = "INTERFACE", requires = "with")]
+    interface: Option<String>,
+    /// The other machines: host, user@host or ssh://user@host:port, with commas between.
+    ///
+    /// evenkeel is installed there, of the same version, and runs as root.
+    #[arg(long, value_name = "NODES", value_delimiter = ',', requires = "interface", help_heading = "Other machines")]
+    with: Vec<String>,
+    #[command(flatten)]
+    others: OthersArgs,
     /// A first look: 1, 2, 4, 8 nodes, 5 rounds.
     #[arg(long, help_heading = "Measurements")]
     quick: bool,
@@ -104,8 +125,13 @@ fn share(text: &str) -> Result<f64, String> {
 /// Measures, and shows.
 pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
     let (nodes, rounds, steps) = if args.quick { QUICK } else { USUAL };
+    let nodes = match (args.nodes.as_slice(), args.with.len() as u32) {
+        ([], 0) => nodes.to_vec(),
+        ([], others) => (1..=others + 1).collect(),
+        (asked, _) => asked.to_vec(),
+    };
     let plan = Plan::new(Asked {
-        nodes: if args.nodes.is_empty() { nodes.to_vec() } else { args.nodes.clone() },
+        nodes,
         step: args.step,
         serial_share: args.serial,
         exchanges: args.exchange.to_vec(),
@@ -114,6 +140,10 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         rounds: args.repeats.unwrap_or(rounds),
         steps: args.count.unwrap_or(steps),
     })?;
+    let all = match &args.interface {
+        Some(interface) => Some((interface, machines(args, interface)?)),
+        None => None,
+    };
     privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
     let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
     // One round more warms up; starts, exchanges and what is still under way take about a quarter more.
@@ -125,7 +155,11 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         duration_words(about)
     ));
     let machine = rig::machine::describe(&Host::read(&Root::live())?);
-    let Some(found) = long_run(|stop, bar| carry_out(&plan, machine, stop, bar))? else {
+    let found = match all {
+        Some((interface, all)) => long_run(|stop, bar| carry_out_between(&plan, interface, all, machine, stop, bar))?,
+        None => long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?,
+    };
+    let Some(found) = found else {
         drop(page);
         return interrupted("measurement");
     };
@@ -135,6 +169,32 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
     };
     put_out(&text, page, || report::speedup_page(&found))?;
     Ok(if found.series.iter().any(|series| series.fitting.law.is_some()) { Outcome::Fine } else { Outcome::No })
+}
+
+/// What reaches each machine: this one first, without ssh.
+fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
+    let mut all = vec![Reach::here(&program, &[VERB[0], VERB[1], "--", interface])];
+    for node in &args.with {
+        all.push(args.others.reach(node, &VERB, interface).map_err(SpeedupError::from)?);
+    }
+    Ok(all)
+}
+
+/// The node of a machine: started there by ssh, and told what to do on its standard input.
+#[derive(Debug, Args)]
+pub(super) struct NodeArgs {
+    /// Its interface.
+    #[arg(value_name = "INTERFACE")]
+    interface: String,
+}
+
+/// Is that node, until its input ends.
+pub(super) fn node(args: &NodeArgs) -> Result<Outcome, Failure> {
+    privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
+    let machine = rig::machine::describe(&Host::read(&Root::live())?);
+    answer_as_node(&args.interface, machine, io::BufReader::new(io::stdin()), io::stdout())?;
+    Ok(Outcome::Fine)
 }
 
 #[cfg(test)]

@@ -1,0 +1,44 @@
+//! What goes wrong between two machines.
+
+use std::io;
+
+use model::{Classified, ErrorClass};
+
+use crate::LinkError;
+
+/// Work with another machine that could not be done.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum ApartError {
+    #[error("`{0}` is no machine's name: write a host, user@host or ssh://user@host:port")]
+    Name(String),
+    #[error("cannot start ssh: {0}")]
+    Ssh(io::Error),
+    #[error("{node}: {said}")]
+    Gone { node: String, said: String },
+    #[error("{node} has evenkeel {theirs}, and this machine {ours}: install one version on both")]
+    Version { node: String, ours: String, theirs: String },
+    #[error("MTU {ours} on {interface} here and {theirs} on {node}: set one on both")]
+    Mtus { interface: String, node: String, ours: u32, theirs: u32 },
+    #[error("the process on the other machine and this one do not understand each other: {0}")]
+    Words(String),
+    #[error("{node}: {said}")]
+    Far { node: String, said: String },
+    #[error("cannot answer the other machine: {0}")]
+    Answer(io::Error),
+    #[error("cannot list the addresses of this machine: {0}")]
+    Addresses(io::Error),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+impl Classified for ApartError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Name(_) => ErrorClass::Usage,
+            Self::Ssh(_) | Self::Gone { .. } | Self::Version { .. } | Self::Mtus { .. } => ErrorClass::Lacking,
+            Self::Words(_) | Self::Far { .. } | Self::Answer(_) | Self::Addresses(_) => ErrorClass::Internal,
+            Self::Link(e) => e.class(),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Does the steps, round by round, with the far process.
+
+use std::{
+    net::{Shutdown, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use model::{
+    link_bench::{LinkBench, PingRound, Receive},
+    route_compare::LeftOut,
+    run::Machine,
+    sources,
+};
+use rig::{
+    cores,
+    progress::{self, Progress},
+};
+use sys::affinity::pin_current_thread;
+
+use super::{
+    super::{
+        BenchError, bulk,
+        carry::{Measured, add_rows, beside_tcp},
+        ping,
+        plan::{Plan, Step, Way, What},
+    },
+    single::{self, Kind, Single},
+    words::{Answer, Order},
+};
+use crate::apart::{ApartError, Facts, Near, Reach};
+
+type There = Near<Answer>;
+
+/// The two machines of a run.
+#[derive(Debug)]
+pub struct Between {
+    /// This machine's interface.
+    pub interface: String,
+    /// This machine.
+    pub machine: Machine,
+    /// The other one, and what starts `evenkeel link bench-end` there.
+    pub other: Reach,
+}
+
+/// Does what was planned between two machines; nothing if it was stopped. `plan` makes the steps for the MTU of the link, and has this end's CPU.
+///
+/// # Errors
+/// The other machine cannot be reached, or a way that should work here.
+pub fn carry_out_between(
+    between: Between,
+    plan: impl FnOnce(u32) -> Result<Plan, BenchError>,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Option<LinkBench>, BenchError> {
+    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
+    let Between { interface, machine, other } = between;
+    // The MTU is the interface's; the CPU is the plan's.
+    let mut ours = Facts::read(&interface, machine.clone(), 0)?;
+    let plan = plan(ours.mtu)?;
+    ours.cpu = plan.cpus[0];
+    let mut near = There::start(other)?;
+    let theirs = near.facts(&ours)?;
+    let (mut figures, mut left_out): (Vec<Vec<Measured>>, Vec<LeftOut>) =
+        (vec![Vec::new(); plan.steps.len()], Vec::new());
+    let of = plan.steps.len() * plan.asked.rounds as usize;
+    for round in 0..plan.asked.rounds as usize {
+        for (i, step) in plan.steps.iter().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let number = round * plan.steps.len() + i + 1;
+            progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
+            match measure(&mut near, &plan, step, [&ours, &theirs])? {
+                Ok(one) => figures[i].push(one),
+                Err(why) => {
+                    let what = match step.what {
+                        What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
+                        _ => format!("transfer over {}", step.way),
+                    };
+                    let left = LeftOut { what, why };
+                    if !left_out.contains(&left) {
+                        left_out.push(left);
+                    }
+                }
+            }
+        }
+    }
+    let mut run = LinkBench {
+        when,
+        machine,
+        other: Some(theirs.machine.clone()),
+        load_average,
+        cores: vec![
+            cores::role(&[ours.cpu], "the end that asks or sends"),
+            cores::role(&[theirs.cpu], &format!("on {}: the end that answers or receives", theirs.machine.hostname)),
+        ],
+        rounds: plan.asked.rounds,
+        pings: Vec::new(),
+        transfers: Vec::new(),
+        incasts: Vec::new(),
+        crowds: Vec::new(),
+        left_out,
+        notes: notes(&plan, [&ours, &theirs]),
+        sources: sources::cluster_figures(),
+    };
+    add_rows(&mut run, &plan, &figures);
+    beside_tcp(&mut run.pings, &mut run.transfers);
+    Ok(Some(run))
+}
+
+/// What a step finds; or why these machines do not let it be measured.
+fn measure(
+    near: &mut There,
+    plan: &Plan,
+    step: &Step,
+    both: [&Facts; 2],
+) -> Result<Result<Measured, String>, BenchError> {
+    let (receive, stream) = match step.what {
+        What::Pings { receive, .. } => (receive, false),
+        _ => (if step.way == Way::Tcp { Receive::Sleeping } else { Receive::Polling }, true),
+    };
+    let mut end = match open(near, Kind { way: step.way, receive, stream }, both)? {
+        Ok(end) => end,
+        Err(why) => {
+            close(near)?;
+            return Ok(Err(why));
+        }
+    };
+    let cpu = plan.cpus[0];
+    let measured = match (step.what, &mut end) {
+        (What::Pings { bytes, beside_transfer, .. }, end) => {
+            let count = plan.asked.messages;
+            let found = match beside_transfer {
+                false => pings(near, end, cpu, bytes, count),
+                true => beside(near, end, cpu, bytes, count, both[1]),
+            };
+            found.map(Measured::Pings)
+        }
+        (_, Single::Bytes(stream)) => {
+            let bytes = plan.asked.transfer_bytes;
+            near.order(&Order::Take { bytes })?;
+            on_cpu(cpu, || bulk::put_all(&mut **stream, bytes)).map(Measured::Transfer)
+        }
+        (_, Single::Messages(_)) => Err(BenchError::Unreliable(step.way)),
+    };
+    match (close(near), measured) {
+        // Lost on the way: bare frames and datagrams are not sent again.
+        (Err(why @ BenchError::Apart(ApartError::Far { .. })), _) | (Ok(()), Err(why @ BenchError::Silent(_)))
+            if matches!(step.way, Way::Packet | Way::Udp) =>
+        {
+            Ok(Err(why.to_string()))
+        }
+        // What failed there says more than what did not come here.
+        (closed, measured) => closed.and(measured).map(Ok),
+    }
+}
+
+fn misled(what: String) -> BenchError {
+    ApartError::Words(what).into()
+}
+
+/// Closes the end there; what failed there since it was opened.
+fn close(near: &mut There) -> Result<(), BenchError> {
+    near.order(&Order::Close)?;
+    match near.answer()? {
+        Answer::Done => Ok(()),
+        other => Err(misled(format!("{other:?} for a close"))),
+    }
+}
+
+fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single, String>, BenchError> {
+    let Kind { way, receive, stream } = kind;
+    near.order(&Order::Open { way, receive, stream, mac: both[0].mac.clone() })?;
+    let port = match near.answer()? {
+        Answer::Waits { port } => port,
+        Answer::LeftOut(why) => return Ok(Err(why)),
+        other => return Err(misled(format!("{other:?} for an end"))),
+    };
+    let here = single::meet(kind, both, port);
+    match (near.answer(), here) {
+        (Ok(Answer::Open), Ok(end)) => Ok(end),
+        (Ok(Answer::LeftOut(why)), Ok(_)) | (_, Ok(Err(why))) => Ok(Err(why)),
+        (Ok(other), Ok(_)) => Err(misled(format!("{other:?} for an end"))),
+        (Err(error), Ok(_)) => Err(error.into()),
+        (_, Err(error)) => Err(error),
+    }
+}
+
+fn pings(near: &mut There, end: &mut Single, cpu: u32, bytes: u32, count: u32) -> Result<PingRound, BenchError> {
+    let all = ping::with_warm_up(count);
+    near.order(&Order::Echo { bytes, count: all })?;
+    Ok(ping::round(on_cpu(cpu, || ping::ask(end.end(), bytes, all))?, count))
+}
+
+/// The same while bytes cross the same link over TCP, as many as can.
+fn beside(
+    near: &mut There,
+    end: &mut Single,
+    cpu: u32,
+    bytes: u32,
+    count: u32,
+    theirs: &Facts,
+) -> Result<PingRound, BenchError> {
+    let failed = BenchError::system;
+    near.order(&Order::Drain)?;
+    let (port, to) = match (near.answer()?, theirs.address) {
+        (Answer::Waits { port }, Some((to, _))) => (port, to),
+        (other, _) => return Err(misled(format!("{other:?} for a transfer beside"))),
+    };
+    let mut stream = TcpStream::connect((to, port)).map_err(failed("connect"))?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = &stop;
+        let writes = scope.spawn(move || {
+            pin_current_thread(cpu).map_err(failed("bind a thread to its CPU"))?;
+            bulk::put_until(&mut stream, stop)?;
+            stream.shutdown(Shutdown::Write).map_err(failed("end a TCP connection"))
+        });
+        let measured = pings(near, end, cpu, bytes, count);
+        stop.store(true, Ordering::Relaxed);
+        writes.join().map_err(|_| BenchError::Panicked("end that writes"))??;
+        measured
+    })
+}
+
+/// Does `work` on a CPU.
+fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> Result<T, BenchError> + Send) -> Result<T, BenchError> {
+    thread::scope(|scope| {
+        let done = scope.spawn(move || {
+            pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"))?;
+            work()
+        });
+        done.join().map_err(|_| BenchError::Panicked("end that asks"))?
+    })
+}
+
+fn notes(plan: &Plan, [ours, theirs]: [&Facts; 2]) -> Vec<String> {
+    let there = &theirs.machine;
+    vec![
+        format!(
+            "Between two machines: {} of {} and {} of {} ({}, {} CPUs, Linux {}), MTU {}, all else as it was set",
+            ours.interface, ours.machine.hostname, theirs.interface, there.hostname, there.cpu_model, there.cpus, there.kernel, ours.mtu
+        ),
+        format!("{} messages there and back per round; each end is a thread bound to its CPU", plan.asked.messages),
+        "AF_PACKET is without a protocol: it neither orders nor sends again, and cuts what is longer than a frame".into(),
+        "link gets its frames by a ring out of the XDP hook; link, sockets by packet sockets. TCP is without Nagle's delay".into(),
+        "Beside a transfer: TCP fills the same link meanwhile, its sender on the CPU of the end that asks".into(),
+        "A transfer ends when the other end has said that it has all. It goes over link by a stream that polls, over TCP by calls that sleep".into(),
+    ]
+}

@@ -1,0 +1,143 @@
+//! The process of a node.
+
+use std::{
+    io::{BufRead, Write},
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::run::Machine;
+
+use super::{
+    super::{
+        SpeedupError,
+        mesh::{Halt, Mesh},
+        native,
+        node::{Task, work},
+        plan::{By, Turn},
+        tcp,
+    },
+    words::{Answer, Order, Other},
+};
+use crate::apart::{ApartError, Facts, Orders, Reply};
+
+/// A node that listens, and is not joined yet.
+enum Waiting {
+    Link(native::Waiting),
+    Tcp(tcp::Waiting),
+}
+
+/// A node of a carrier.
+struct Node {
+    by: By,
+    me: usize,
+    waiting: Option<Waiting>,
+    mesh: Option<Box<dyn Mesh>>,
+}
+
+/// A node without an order looks so often whether another one needs it.
+const SERVE: Duration = Duration::from_millis(1);
+
+/// Is the node at `interface`: does what `input` says, and answers on `output`, until the input ends.
+///
+/// # Errors
+/// The interface, or the output.
+pub fn answer_as_node(
+    interface: &str,
+    machine: Machine,
+    input: impl BufRead + Send + 'static,
+    output: impl Write,
+) -> Result<(), SpeedupError> {
+    let ours = Facts::read(interface, machine, 0)?;
+    let mut orders = Orders::open(input, output, &ours)?;
+    let mut nodes: Vec<Node> = Vec::new();
+    let (never, all) = (AtomicBool::new(false), AtomicU32::new(1));
+    let halt = Halt { stop: &never, failed: &never };
+    while let Some(order) = orders.next() {
+        let reply = match obey(&ours, &mut nodes, order, halt) {
+            Ok(answer) => Reply::Answer(answer),
+            Err(error) => Reply::Failed(error.to_string()),
+        };
+        orders.say(&reply)?;
+        // Another one may still wait for the acknowledgement of what it sent last.
+        while !orders.has_next() {
+            for mesh in nodes.iter_mut().filter_map(|node| node.mesh.as_mut()) {
+                mesh.settle(&all, 1, halt)?;
+            }
+            thread::sleep(SERVE);
+        }
+    }
+    Ok(())
+}
+
+fn misled(what: &str) -> SpeedupError {
+    ApartError::Words(what.to_owned()).into()
+}
+
+fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, SpeedupError> {
+    match order {
+        Order::Listen { by, me, nodes: count, bytes } => {
+            let (waiting, port) = match by {
+                By::Link => {
+                    let (waiting, port) = native::listen(&ours.interface, &ours.machine.hostname, count, bytes)?;
+                    (Waiting::Link(waiting), port)
+                }
+                By::Tcp => {
+                    let (waiting, port) =
+                        tcp::listen(address(ours.address.map(|(address, _)| address))?, count, bytes)?;
+                    (Waiting::Tcp(waiting), port)
+                }
+            };
+            nodes.push(Node { by, me, waiting: Some(waiting), mesh: None });
+            Ok(Answer::Listens { port })
+        }
+        Order::Join { by, others, ports } => {
+            let node = of(nodes, by)?;
+            let mesh: Box<dyn Mesh> = match node.waiting.take().ok_or_else(|| misled("a node that waits for nobody"))? {
+                Waiting::Link(waiting) => {
+                    let macs = others.iter().map(|other| other.mac.parse().map_err(|_| misled("no address")));
+                    Box::new(waiting.join(node.me, &macs.collect::<Result<Vec<_>, _>>()?, &ports)?)
+                }
+                Waiting::Tcp(waiting) => {
+                    let all = others.iter().map(|other: &Other| address(other.address));
+                    Box::new(waiting.join(node.me, &all.collect::<Result<Vec<_>, _>>()?, &ports)?)
+                }
+            };
+            node.mesh = Some(mesh);
+            Ok(Answer::Joined)
+        }
+        Order::Turn { by, exchange, nodes: count, steps, bytes, computing_ns } => {
+            let node = of(nodes, by)?;
+            let mesh = node.mesh.as_mut().ok_or_else(|| misled("a turn before all have met"))?;
+            // All begin with what one has said to each: their clocks need not agree.
+            let all: Vec<usize> = (0..count as usize).filter(|&other| other != node.me).collect();
+            mesh.exchange(&all, &vec![0; bytes as usize], halt, &mut |_| {})?;
+            let start = Instant::now();
+            let task = Task {
+                turn: Turn { by, exchange, nodes: count },
+                steps,
+                bytes,
+                computing: Duration::from_nanos(computing_ns),
+                start,
+                // Each is served until the next order is here.
+                quiet: Arc::new(AtomicU32::new(count)),
+            };
+            let took = work(&mut **mesh, node.me as u32, &task, halt)?;
+            let seconds = took.end.duration_since(start).as_secs_f64();
+            Ok(Answer::Took { seconds, computed_s: took.computed.as_secs_f64() })
+        }
+    }
+}
+
+fn of(nodes: &mut [Node], by: By) -> Result<&mut Node, SpeedupError> {
+    nodes.iter_mut().find(|node| node.by == by).ok_or_else(|| misled("a carrier that nobody listens by"))
+}
+
+fn address(address: Option<Ipv4Addr>) -> Result<Ipv4Addr, SpeedupError> {
+    address.ok_or(SpeedupError::NoAddress)
+}
