@@ -28,7 +28,7 @@ use crate::apart::{ApartError, Facts, Orders, Reply};
 
 /// A node that listens, and is not joined yet.
 enum Waiting {
-    Link(native::Waiting),
+    Link(Box<native::Waiting>),
     Tcp(tcp::Waiting),
 }
 
@@ -85,7 +85,7 @@ fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Re
             let (waiting, port) = match by {
                 By::Link => {
                     let (waiting, port) = native::listen(&ours.interface, &ours.machine.hostname, count, bytes)?;
-                    (Waiting::Link(waiting), port)
+                    (Waiting::Link(Box::new(waiting)), port)
                 }
                 By::Tcp => {
                     let (waiting, port) =
