@@ -8,6 +8,7 @@
 //! dut       the box under test: a lab, or two ports to an outside one
 //! flood     clients beside a flood of spoofed SYNs: what a protection leaves of a service
 //! route_compare  the ways to forward of `route`, beside each other
+//! neighbour  what noisy neighbours cost a box, and what protects it
 //! run       a whole run: boxes, frames, tests, in order; resumable
 //! observer  the load, the work and the drops of a lab's box during a trial
 //! benches   the real boxes of a run, each with a tester at its ports and an observer
@@ -20,6 +21,7 @@ pub mod flood;
 pub mod frames;
 pub mod histogram;
 pub mod methods;
+pub mod neighbour;
 mod observer;
 pub mod order;
 mod others;

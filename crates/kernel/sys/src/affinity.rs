@@ -35,6 +35,20 @@ pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets the thread `tid` run before all that have no real-time priority (SCHED_FIFO with `priority` from 1), or with 0 like others again (SCHED_OTHER).
+///
+/// # Errors
+/// ESRCH when it is gone; EPERM without CAP_SYS_NICE, or where its control group has no real-time share.
+pub fn set_fifo(tid: u32, priority: i32) -> io::Result<()> {
+    let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_FIFO };
+    // SAFETY: all zeros are a valid sched_param.
+    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
+    param.sched_priority = priority;
+    // SAFETY: sched_setscheduler(2) reads the sched_param, which outlives the call.
+    let code = unsafe { libc::sched_setscheduler(tid.cast_signed(), policy, &raw const param) };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,14 @@ pub enum LabError {
     Link { what: &'static str, object: String, source: io::Error },
     #[error("cannot set {path} to {value}: {source}{}", hint(.source))]
     Setting { path: String, value: String, source: io::Error },
+    #[error(
+        "cannot {what} the control group {path}: {source} (it needs root, and a control group file system that is mounted writable)"
+    )]
+    Group { what: &'static str, path: String, source: io::Error },
+    #[error(
+        "this machine has no control group with the controller `{controller}`: mount one (cgroups(7)), or boot with systemd.unified_cgroup_hierarchy=1"
+    )]
+    NoGroups { controller: &'static str },
     #[error("cannot pin the NAPI threads of {interface}: {why}")]
     Napi { interface: String, why: String },
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Network namespaces, links and boxes under test, each gone when dropped.
+//! Network namespaces, links, boxes under test and control groups, each gone when dropped.
 //!
 //! A [`Lab`] owns namespaces whose names carry the process that made them (`ek-<pid>-<start time>-<lab>-<role>`), so
 //! that a process which died without cleaning up is recognised, and its leftovers removed, by the next one.
@@ -6,6 +6,7 @@
 pub mod boxes;
 mod cell;
 mod error;
+mod group;
 mod lend;
 mod link;
 mod napi;
@@ -18,6 +19,7 @@ use std::{net::IpAddr, os::fd::AsFd};
 pub use boxes::{BoxKind, BoxSpec, TestBox};
 pub use cell::Cell;
 pub use error::LabError;
+pub use group::{Group, Throttled, clear_dead_groups, dead_groups};
 pub use lend::{LentAddress, resolve};
 pub use link::VethEnd;
 pub use netns::{Namespace, NamespaceHandle};
@@ -39,6 +41,7 @@ impl Lab {
             return Err(LabError::BadTag(tag.to_owned()));
         }
         owner::clear_dead()?;
+        group::clear_dead_groups()?;
         Ok(Self { tag: tag.to_owned() })
     }
 

@@ -31,8 +31,7 @@ pub fn dead() -> Result<Vec<String>, LabError> {
         Err(source) => return Err(LabError::Namespace { what: "list", name: netns::FOLDER.into(), source }),
     };
     let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
-    let mut dead: Vec<String> =
-        names.filter(|name| owner(name).is_some_and(|(pid, started)| is_gone(pid, started))).collect();
+    let mut dead: Vec<String> = names.filter(|name| is_dead(name)).collect();
     dead.sort();
     Ok(dead)
 }
@@ -45,6 +44,11 @@ pub fn clear_dead() -> Result<Vec<String>, LabError> {
     let dead = dead()?;
     dead.iter().try_for_each(|name| netns::remove(name))?;
     Ok(dead)
+}
+
+/// True for a name of ours whose owner is no longer alive.
+pub(crate) fn is_dead(name: &str) -> bool {
+    owner(name).is_some_and(|(pid, started)| is_gone(pid, started))
 }
 
 /// The pid and start time in a name of ours.

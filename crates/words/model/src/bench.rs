@@ -5,6 +5,7 @@
 pub mod compare;
 mod frame;
 mod goal;
+pub mod neighbour;
 mod trial;
 
 pub use frame::{ETHERNET_BYTES, FrameSpec, LINE_BYTES};

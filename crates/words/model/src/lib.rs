@@ -20,6 +20,7 @@ pub mod link_bench;
 pub mod link_check;
 pub mod load;
 mod machine;
+pub mod paired;
 mod prefix_counts;
 pub mod profile;
 pub mod route;

@@ -2,6 +2,7 @@
 
 mod config;
 pub(crate) mod flood;
+mod neighbour;
 mod output;
 
 use std::{path::PathBuf, time::Duration};
@@ -9,6 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use ::bench::{
     BenchError,
     benches::{self, RealBenches},
+    neighbour::{Neighbour, Remedy, Spot},
     run::{self, Keep, RunFile, Test},
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -99,6 +101,36 @@ pub(crate) struct BenchArgs {
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]
     repeats: Option<u32>,
 
+    /// Noisy neighbours, and what they cost: cpu, io, memory, set, cache, traffic, with a dose or without, such as cpu,memory:512.
+    ///
+    /// Doses: cpu and set in CPUs (1, 2), io and cache in workers (1), memory in MB (1024), traffic in Mbit/s of 512-byte frames each way (100). 0: it is there
+    /// and does nothing. stress-ng makes the work, in a control group. See docs/bench-neighbour.md.
+    #[arg(long, value_name = "KIND[:DOSE]", value_delimiter = ',', conflicts_with_all = ["ports", "bridged", "test", "resume", "datagrams", "imix", "replay"], help_heading = "Neighbours")]
+    neighbour: Vec<Neighbour>,
+    /// Where they run: box, sibling, other [default: box].
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PLACES",
+        value_delimiter = ',',
+        requires = "neighbour",
+        help_heading = "Neighbours"
+    )]
+    neighbour_on: Vec<Spot>,
+    /// What protects the box: nice, cpuset, fifo, threaded-napi, quota [default: none].
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "REMEDIES",
+        value_delimiter = ',',
+        requires = "neighbour",
+        help_heading = "Neighbours"
+    )]
+    remedy: Vec<Remedy>,
+    /// The number from which the orders of the rounds are drawn [default: the time].
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "neighbour", help_heading = "Neighbours")]
+    seed: Option<u64>,
+
     /// CPUs, such as 2-5: the first sends, the next are the box's, the last receive [default: all online, not isolated].
     #[arg(long, value_name = "CPUS", help_heading = "The tester")]
     cpus: Option<CpuSet>,
@@ -142,6 +174,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         return flood::run(args);
     }
     let host = Host::read(&Root::live())?;
+    if !args.neighbour.is_empty() {
+        return neighbour::run(args, &host);
+    }
     let mut saved = match &args.resume {
         Some(path) => run::load(path)?,
         None => config::begin(args, &host)?,

@@ -17,6 +17,8 @@ use crate::failure::{Failure, Outcome, note, print, print_json};
 /// A run that was killed (kill -9) cannot. This removes those namespaces, with the interfaces in them. A namespace whose process still runs is
 /// left alone.
 ///
+/// A killed `bench --neighbour` leaves its control groups, with the processes in them, which are ended.
+///
 /// A killed `route run` leaves its lock in /run/evenkeel, and with --rules-stay names in /sys/fs/bpf, which stay when the interface goes. Those
 /// that nobody holds are removed; rules that still hold on an interface are not.
 #[derive(Debug, Args)]
@@ -34,25 +36,30 @@ struct Cleaned {
     /// They were only looked for.
     dry_run: bool,
     namespaces: Vec<String>,
+    /// Control groups of runs that were killed.
+    groups: Vec<PathBuf>,
     /// Folders of routers that were killed.
     routers: Vec<PathBuf>,
 }
 
 /// Removes dead labs, or lists them.
 pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
-    let (namespaces, routers) = if args.dry_run {
-        (lab::dead()?, leftovers::dead())
+    let (namespaces, groups, routers) = if args.dry_run {
+        (lab::dead()?, lab::dead_groups(), leftovers::dead())
     } else {
         privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
-        (lab::clear_dead()?, leftovers::clear(None)?)
+        (lab::clear_dead()?, lab::clear_dead_groups()?, leftovers::clear(None)?)
     };
     if args.json {
-        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, routers }).map(|()| Outcome::Fine);
+        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, groups, routers })
+            .map(|()| Outcome::Fine);
     }
-    let (delete, remove) = if args.dry_run { ("ip netns delete", "rm -r") } else { ("removed", "removed") };
+    let [delete, remove_group, remove] =
+        if args.dry_run { ["ip netns delete", "rmdir", "rm -r"] } else { ["removed"; 3] };
     let namespaces = namespaces.iter().map(|name| format!("{delete} {name}\n"));
     let routers = routers.iter().map(|folder| format!("{remove} {}\n", folder.display()));
-    let text: String = namespaces.chain(routers).collect();
+    let groups = groups.iter().map(|folder| format!("{remove_group} {}\n", folder.display()));
+    let text: String = namespaces.chain(groups).chain(routers).collect();
     let text = if text.is_empty() { "Nothing to clean.\n" } else { &text };
     print(text).map(|()| Outcome::Fine)
 }

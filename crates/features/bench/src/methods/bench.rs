@@ -73,7 +73,7 @@ pub enum Tried {
 
 impl Bench<'_> {
     /// An order for these frames, with sampled stamps and without probes.
-    pub(super) fn order(&self, purpose: impl Into<String>, load: Load, duration: Duration) -> Order {
+    pub(crate) fn order(&self, purpose: impl Into<String>, load: Load, duration: Duration) -> Order {
         Order {
             purpose: purpose.into(),
             frame: self.frame.clone(),
@@ -92,7 +92,7 @@ impl Bench<'_> {
     }
 
     /// The same with something done meanwhile.
-    pub(super) fn attempt_with(
+    pub(crate) fn attempt_with(
         &mut self,
         order: &Order,
         meanwhile: Option<Meanwhile<'_>>,

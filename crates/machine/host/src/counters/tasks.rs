@@ -13,6 +13,8 @@ pub struct TaskTime {
     pub process: String,
     /// Time that it has run so far, in nanoseconds.
     pub ran_ns: u64,
+    /// Time that it has waited so far for a CPU while it could have run, in nanoseconds.
+    pub waited_ns: u64,
     /// The CPU that it ran on last.
     pub cpu: u32,
     /// The process that started its own.
@@ -43,7 +45,8 @@ pub fn task_times(root: &Root) -> BTreeMap<u32, TaskTime> {
             let numbers = (ran(&schedstat), field(&stat, CPU), field(&stat, PARENT), field(&stat, FLAGS));
             let (Some(ran_ns), Some(cpu), Some(parent), Some(flags)) = numbers else { continue };
             let kernel = flags & KERNEL_THREAD != 0;
-            tasks.insert(tid, TaskTime { pid, process: process.clone(), ran_ns, cpu, parent, kernel });
+            let waited_ns = waited(&schedstat).unwrap_or(0);
+            tasks.insert(tid, TaskTime { pid, process: process.clone(), ran_ns, waited_ns, cpu, parent, kernel });
         }
     }
     tasks
@@ -72,6 +75,11 @@ fn ran(schedstat: &str) -> Option<u64> {
     schedstat.split_whitespace().next()?.parse().ok()
 }
 
+/// The second number.
+fn waited(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Fields of a stat file, counted from 1 (proc_pid_stat(5)).
 const PARENT: usize = 4;
 const FLAGS: usize = 9;
@@ -89,7 +97,7 @@ mod tests {
     use super::*;
 
     fn task(pid: u32, process: &str, ran_ns: u64, cpu: u32) -> TaskTime {
-        TaskTime { pid, process: process.to_owned(), ran_ns, cpu, parent: 1, kernel: false }
+        TaskTime { pid, process: process.to_owned(), ran_ns, waited_ns: 0, cpu, parent: 1, kernel: false }
     }
 
     #[test]

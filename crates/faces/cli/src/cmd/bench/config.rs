@@ -68,7 +68,7 @@ pub(super) fn settings(asked: &Request) -> Result<Settings, Failure> {
     Ok(Settings::of(asked)?)
 }
 
-fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<String>), Failure> {
+pub(super) fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<String>), Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
     let flows = args.flows.unwrap_or(1);

@@ -1,0 +1,152 @@
+//! `bench --neighbour`: what noisy neighbours cost a box, and what protects it.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use ::bench::{
+    BenchError, Cores,
+    benches::RealBenches,
+    neighbour::{self, Asked, Plan, Spot},
+    run::Request,
+};
+use anyhow::anyhow;
+use host::Host;
+use model::{CpuSet, bench::FrameSpec, bench::neighbour::SCHEMA, schema::Document};
+use report::Look;
+use rig::progress::duration_words;
+use sys::privilege;
+
+use super::{BenchArgs, config};
+use crate::{
+    failure::{Failure, Outcome, note, print},
+    long_run::{LAB_CAPABILITIES, OutFile, json_text, long_run, put_out},
+    signals::end_interrupted,
+};
+
+/// The name of its schema.
+const NAME: &str = "bench.neighbour";
+/// The frames, when none are named: where the cost per frame is most.
+const FRAME_BYTES: u32 = 64;
+/// Rounds and the length of a trial of each preset.
+const PRESETS: [(&str, u32, Duration); 4] = [
+    ("quick", 5, Duration::from_secs(1)),
+    ("study", 3, Duration::from_secs(600)),
+    ("rfc2544", 5, Duration::from_secs(60)),
+    ("mlr", 5, Duration::from_secs(10)),
+];
+/// The fewest rounds that give an interval.
+const ROUNDS_MIN: u32 = 2;
+/// Seconds of a trial besides its length, of the start of a neighbour, and of the search for the throughput and the tester's ceiling.
+const TRIAL_MORE_S: f64 = 0.6;
+const START_S: f64 = 0.7;
+const SEARCH_S: f64 = 40.0;
+
+/// Measures, and shows.
+pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
+    let (as_json, page) = args.output.for_flood().map_err(|option| {
+        Failure::usage(anyhow!("{option} is not for --neighbour: its results are text, --json, --html and --save"))
+    })?;
+    let (mut asked, _) = config::asked(args, host)?;
+    if args.sizes.is_none() {
+        asked.frames = vec![FrameSpec::Size { bytes: FRAME_BYTES }];
+    }
+    if asked.frames.len() > 1 {
+        return Err(Failure::usage(anyhow!("--neighbour measures frames of one size: name one with --sizes")));
+    }
+    if args.dut.is_empty() {
+        asked.boxes = ::bench::run::Boxes::Lab(vec!["router".into()]);
+    }
+    let preset = PRESETS.iter().find(|(name, ..)| *name == asked.preset);
+    let Some(&(_, rounds, trial)) = preset else {
+        // Names the presets.
+        config::settings(&asked)?;
+        return Err(Failure::usage(anyhow!("there is no preset `{}`", asked.preset)));
+    };
+    let (rounds, trial) = (args.repeats.unwrap_or(rounds), args.trial.unwrap_or(trial));
+    if rounds < ROUNDS_MIN {
+        return Err(Failure::usage(anyhow!(
+            "--repeats takes at least {ROUNDS_MIN} rounds here: one gives no interval"
+        )));
+    }
+    // Both belong to the rounds here, not to the search for the throughput.
+    (asked.repeats, asked.trial_s) = (None, None);
+    let settings = config::settings(&asked)?;
+    let plan = plan(args, host, &asked, rounds)?;
+    let seconds = seconds(&asked, &plan, trial);
+    if args.dry_run {
+        let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
+        let boxes = asked.boxes.modes().join(", ");
+        let conditions = plan.conditions();
+        return print(&format!(
+            "{boxes}: {rounds} rounds of {conditions} conditions, 3 trials of {} each, about {}.\n{left_out}",
+            duration_words(trial.as_secs_f64()),
+            duration_words(seconds)
+        ))
+        .map(|()| Outcome::Fine);
+    }
+    privilege::require_root("bench", &LAB_CAPABILITIES)?;
+    neighbour::check(&plan)?;
+    let page = OutFile::open(page, "page with the charts")?;
+    let saved = args.save.clone().unwrap_or_else(default_file);
+    let save = OutFile::open(Some(&saved), "run")?;
+    let mut run = neighbour::begun(host, &asked, &plan, trial)?;
+    note(format_args!(
+        "evenkeel: {rounds} rounds of {} conditions, about {}; load average {:.2}",
+        plan.conditions(),
+        duration_words(seconds),
+        run.load_average
+    ));
+    let result = long_run(|stop, bar| -> Result<_, Failure> {
+        let mut benches = RealBenches::new(&asked, &settings)?;
+        Ok(neighbour::measure((&asked, &settings, &plan, trial), &mut benches, &mut run, stop, bar))
+    })?;
+    let nothing = run.boxes.is_empty();
+    if !nothing {
+        let text = match as_json {
+            true => json_text(&Document::new(NAME, SCHEMA, &run))?,
+            false => report::neighbour_text(&run, Look::of_stdout()),
+        };
+        let printed = put_out(&text, page, || report::neighbour_page(&run));
+        if let Some(save) = save {
+            save.write(json_text(&Document::new(NAME, SCHEMA, &run))?)?;
+        }
+        printed?;
+    }
+    match result {
+        Ok(()) => Ok(Outcome::Fine),
+        Err(BenchError::Interrupted) => {
+            end_interrupted(if nothing { "Nothing was measured" } else { "The whole rounds are kept" })?;
+            Ok(Outcome::No)
+        }
+        Err(e) if nothing => Err(e.into()),
+        Err(e) => Err(Failure::from(e).after(&format!("The whole rounds are in {}", saved.display()))),
+    }
+}
+
+fn default_file() -> PathBuf {
+    PathBuf::from(format!("bench-neighbour-{}.json", rig::machine::now().replace([':', '-'], "")))
+}
+
+fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<Plan, Failure> {
+    let cores = Cores::split(&asked.cpus)?;
+    let of_box = |cpu: &&host::picture::Cpu| cores.of_box.contains(&cpu.id);
+    let siblings = host.cpus.iter().filter(of_box).flat_map(|cpu| cpu.siblings.iter().collect::<Vec<_>>());
+    let siblings: CpuSet = siblings.filter(|cpu| !cores.of_box.contains(cpu) && asked.cpus.contains(*cpu)).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let wanted = Asked {
+        neighbours: args.neighbour.clone(),
+        spots: if args.neighbour_on.is_empty() { vec![Spot::Box] } else { args.neighbour_on.clone() },
+        remedies: args.remedy.clone(),
+        rounds,
+        seed: args.seed.unwrap_or(now),
+    };
+    Ok(Plan::new(wanted, &cores, &asked.cpus, &siblings)?)
+}
+
+fn seconds(asked: &Request, plan: &Plan, trial: Duration) -> f64 {
+    let condition = 3.0 * (trial.as_secs_f64() + TRIAL_MORE_S) + START_S;
+    let boxes = asked.boxes.modes().len() as f64;
+    SEARCH_S + boxes * (SEARCH_S + condition * f64::from(plan.asked.rounds) * plan.conditions() as f64)
+}

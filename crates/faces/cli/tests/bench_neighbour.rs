@@ -1,0 +1,141 @@
+//! `evenkeel bench --neighbour`: a short run, what is refused, and what a killed run leaves.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use testbed::{Running, ended, json, privileged, refused, said, text, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+fn bench(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(EVENKEEL);
+    command.arg("bench").args(args).current_dir(folder);
+    command
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    bench(folder, args).output().unwrap()
+}
+
+/// Control groups whose name has this process number.
+fn groups(pid: u32) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mounts = mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")));
+    let mounts = mounts.filter_map(|line| line.split(' ').nth(1));
+    let entries = mounts.flat_map(|mount| fs::read_dir(mount).into_iter().flatten().flatten());
+    let ours = format!("ek-{pid}-");
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours)).map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn neighbours_are_measured_beside_the_quiet_box() {
+    if !privileged() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "--neighbour",
+        "cpu,cpu:0",
+        "--remedy",
+        "fifo",
+        "--repeats",
+        "2",
+        "--duration",
+        "200ms",
+        "--seed",
+        "7",
+        "--json",
+        "--html",
+        "page.html",
+        "--save",
+        "run.json",
+    ];
+    let ran = run(folder.path(), &args);
+    ended(&ran, 0);
+    let run = json(&ran);
+    assert_eq!(run["schema"], "evenkeel.bench.neighbour/1");
+    let boxed = &run["boxes"][0];
+    assert!(boxed["throughput_pps"].as_f64() > Some(10_000.0), "{boxed}");
+    assert_eq!(boxed["quiet"].as_array().unwrap().len(), 2);
+    let rows = boxed["rows"].as_array().unwrap();
+    let names: Vec<(Option<&str>, &str)> = rows
+        .iter()
+        .map(|row| (row["condition"]["neighbour"].as_str(), row["condition"]["remedy"].as_str().unwrap()))
+        .collect();
+    let with = |remedy| [(Some("cpu:1"), remedy), (Some("cpu:0"), remedy)];
+    let [[one, zero], [one_fifo, zero_fifo]] = [with("none"), with("fifo")];
+    assert_eq!(names, [(None, "none"), one, one_fifo, zero, zero_fifo]);
+    let had = |at: usize| -> f64 {
+        let readings: &Vec<Value> = rows[at]["readings"].as_array().unwrap();
+        readings.iter().map(|reading| reading["neighbour_cpus"].as_f64().unwrap()).sum::<f64>() / readings.len() as f64
+    };
+    assert!(
+        had(1) > 0.2 && had(3) < 0.01,
+        "a neighbour computes, and one without a dose does not: {} {}",
+        had(1),
+        had(3)
+    );
+    // What a box does is measured in every condition of its own core.
+    let costs = rows[1]["costs"].as_array().unwrap();
+    assert!(costs.iter().any(|cost| cost["measure"] == "waiting" && cost["difference"]["pairs"] == 2), "{costs:?}");
+    assert!(rows[2]["remedy"].as_array().unwrap().iter().any(|cost| cost["measure"] == "cpu"), "{}", rows[2]);
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("quiet again") && page.contains("</html>"));
+    let saved: Value = serde_json::from_slice(&fs::read(folder.path().join("run.json")).unwrap()).unwrap();
+    assert_eq!(saved, run);
+}
+
+#[test]
+fn what_cannot_be_is_named_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| run(folder.path(), args);
+    refused(&run(&["--neighbour", "disk"]), 2, &["disk", "cpu, io, memory"]);
+    refused(&run(&["--neighbour", "cpu:99"]), 2, &["0 to 64 CPUs"]);
+    refused(&run(&["--neighbour", "cpu", "--repeats", "1"]), 2, &["--repeats", "interval"]);
+    refused(&run(&["--neighbour", "cpu", "--sizes", "64,128"]), 2, &["one size"]);
+    refused(&run(&["--neighbour", "cpu", "--trials"]), 2, &["--trials"]);
+    refused(&run(&["--neighbour", "cpu", "--remedy", "prayer"]), 2, &["prayer", "fifo"]);
+    if !privileged() {
+        return;
+    }
+    refused(&run(&["--neighbour", "memory:900000"]), 3, &["memory:900000", "MB are free"]);
+    let mut without = bench(folder.path(), &["--neighbour", "cpu"]);
+    // Root's programs are looked for in fixed folders: a root file system without stress-ng is a mount namespace.
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let hidden = format!("mount --bind {} \"$(command -v stress-ng)\" && exec \"$@\"", empty.path().display());
+    let words: Vec<_> = [without.get_program()].into_iter().chain(without.get_args()).map(ToOwned::to_owned).collect();
+    without = Command::new("unshare");
+    without.args(["--mount", "sh", "-c", &hidden, "sh"]).args(words).current_dir(folder.path());
+    let ran = without.output().unwrap();
+    assert!(ran.status.code() == Some(3) && said(&ran).contains("stress-ng"), "{}", said(&ran));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file of a run that did not begin");
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_that_the_next_one_does_not_find() {
+    if !privileged() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = bench(folder.path(), &["--neighbour", "cpu", "--duration", "200ms", "--repeats", "2"]);
+    let running = Running::logged(&mut command, &folder.path().join("log"));
+    let pid = running.pid();
+    let processes = || -> Vec<String> {
+        let files =
+            groups(pid).into_iter().map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
+        files.flat_map(|file| file.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    };
+    wait("a neighbour runs", || processes().len() > 1);
+    running.kill();
+    // stress-ng dies with its parent; its workers see that.
+    wait("the neighbour has gone with the run", || processes().is_empty());
+    assert!(!groups(pid).is_empty(), "its groups are there");
+    let told = Command::new(EVENKEEL).args(["clean", "--dry-run"]).output().unwrap();
+    assert!(text(&told.stdout).contains("rmdir /sys/fs/cgroup"), "{}", said(&told));
+    ended(&Command::new(EVENKEEL).arg("clean").output().unwrap(), 0);
+    assert!(groups(pid).is_empty());
+}

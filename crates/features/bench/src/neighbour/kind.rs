@@ -1,0 +1,264 @@
+//! The neighbours, where they run, the remedies.
+
+use std::{fmt, path::Path, str::FromStr};
+
+use crate::BenchError;
+
+/// The memory that a neighbour may have besides its dose, in MB: its program, and what the kernel counts with it.
+const MEMORY_MORE_MB: f64 = 256.0;
+/// The memory of the study's set, in MB.
+const SET_MEMORY_MB: f64 = 1280.0;
+
+/// What a neighbour does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// It computes. The dose is in CPUs.
+    Cpu,
+    /// It reads and writes files. The dose is a number of workers.
+    Io,
+    /// It writes memory. The dose is in MB.
+    Memory,
+    /// It computes, does I/O and writes memory, as the study's neighbour. The dose is in CPUs.
+    Set,
+    /// It sweeps the caches. The dose is a number of workers.
+    Cache,
+    /// It sends 512-byte frames both ways through a router of its own. The dose is in Mbit/s each way.
+    Traffic,
+}
+
+impl Kind {
+    /// All, as help names them.
+    pub const ALL: [Self; 6] = [Self::Cpu, Self::Io, Self::Memory, Self::Set, Self::Cache, Self::Traffic];
+
+    /// Its word on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Io => "io",
+            Self::Memory => "memory",
+            Self::Set => "set",
+            Self::Cache => "cache",
+            Self::Traffic => "traffic",
+        }
+    }
+
+    /// The dose without a wish, the most that is taken, and its unit.
+    fn doses(self) -> (f64, f64, &'static str) {
+        match self {
+            Self::Cpu => (1.0, 64.0, "CPUs"),
+            Self::Io | Self::Cache => (1.0, 64.0, "workers"),
+            Self::Memory => (1024.0, 1_000_000.0, "MB"),
+            Self::Set => (2.0, 64.0, "CPUs"),
+            Self::Traffic => (100.0, 1000.0, "Mbit/s"),
+        }
+    }
+}
+
+/// A neighbour and its dose.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Neighbour {
+    /// What it does.
+    pub kind: Kind,
+    /// How much of it. With 0 it is there and does nothing.
+    pub dose: f64,
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.key(), self.dose)
+    }
+}
+
+impl FromStr for Neighbour {
+    type Err = BenchError;
+
+    /// `KIND` or `KIND:DOSE`.
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        let (word, dose) = text.split_once(':').map_or((text, None), |(word, dose)| (word, Some(dose)));
+        let kind = Kind::ALL.into_iter().find(|kind| kind.key() == word).ok_or_else(|| {
+            let all: Vec<_> = Kind::ALL.iter().map(|kind| kind.key()).collect();
+            BenchError::Setting(format!("there is no neighbour `{word}`; there are {}", all.join(", ")))
+        })?;
+        let (usual, most, unit) = kind.doses();
+        let dose = dose.map_or(Ok(usual), |dose| {
+            let wrong = || {
+                BenchError::Setting(format!(
+                    "the dose of {word} is 0 to {most} {unit}, such as {word}:{usual}, not `{dose}`"
+                ))
+            };
+            dose.parse().ok().filter(|dose| (0.0..=most).contains(dose)).ok_or_else(wrong)
+        })?;
+        Ok(Self { kind, dose })
+    }
+}
+
+impl Neighbour {
+    /// The most CPU time that it may have, in CPUs; none: as much as it gets.
+    pub(super) fn cpus(&self) -> Option<f64> {
+        matches!(self.kind, Kind::Cpu | Kind::Set).then_some(self.dose)
+    }
+
+    /// The memory that it writes, in MB.
+    pub(super) fn memory_mb(&self) -> f64 {
+        match self.kind {
+            Kind::Memory => self.dose,
+            Kind::Set if self.dose > 0.0 => SET_MEMORY_MB,
+            _ => 0.0,
+        }
+    }
+
+    /// The memory that it may have at most, in MB.
+    pub(super) fn memory_most_mb(&self) -> f64 {
+        self.memory_mb() + MEMORY_MORE_MB
+    }
+
+    /// The arguments of stress-ng, which writes files in `folder`; none for what is there and does nothing, and for traffic.
+    pub(super) fn stress(&self, folder: &Path) -> Option<Vec<String>> {
+        if self.dose == 0.0 || self.kind == Kind::Traffic {
+            return None;
+        }
+        let workers = self.dose.ceil().max(1.0).to_string();
+        let megabytes = format!("{}m", self.memory_mb().ceil().max(1.0));
+        let folder = folder.display().to_string();
+        let vm = ["--vm", "1", "--vm-bytes", &megabytes, "--vm-keep", "--vm-method", "write64"];
+        let words: Vec<&str> = match self.kind {
+            Kind::Cpu => vec!["--cpu", &workers, "--cpu-method", "matrixprod"],
+            Kind::Io => vec!["--iomix", &workers, "--iomix-bytes", "64m", "--temp-path", &folder],
+            Kind::Memory => vm.to_vec(),
+            Kind::Set => {
+                let mut words = vec!["--cpu", "1", "--cpu-method", "matrixprod", "--io", "1", "--temp-path", &folder];
+                words.extend(vm);
+                words
+            }
+            Kind::Cache => vec!["--cache", &workers],
+            Kind::Traffic => return None,
+        };
+        Some(words.into_iter().map(str::to_owned).collect())
+    }
+}
+
+/// Where a neighbour runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Spot {
+    /// On the cores of the box.
+    Box,
+    /// On their hardware siblings.
+    Sibling,
+    /// On another core.
+    Other,
+}
+
+impl Spot {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Box, Self::Sibling, Self::Other];
+
+    /// Its word on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Box => "box",
+            Self::Sibling => "sibling",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What protects a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Remedy {
+    /// Nothing: its threads are scheduled like the neighbour's.
+    None,
+    /// Its threads have nice -20.
+    Nice,
+    /// The neighbour is confined to the other CPUs.
+    Cpuset,
+    /// Its threads run before all others (SCHED_FIFO).
+    Fifo,
+    /// Its receive threads run on another core.
+    ThreadedNapi,
+    /// The neighbour has a tenth of a CPU.
+    Quota,
+}
+
+impl Remedy {
+    /// All, as help names them.
+    pub const ALL: [Self; 6] = [Self::None, Self::Nice, Self::Cpuset, Self::Fifo, Self::ThreadedNapi, Self::Quota];
+
+    /// Its word on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Nice => "nice",
+            Self::Cpuset => "cpuset",
+            Self::Fifo => "fifo",
+            Self::ThreadedNapi => "threaded-napi",
+            Self::Quota => "quota",
+        }
+    }
+
+    /// What it does, in a sentence.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::None => "the box's threads have nice 0, as the neighbour's",
+            Self::Nice => "the box's threads have nice -20",
+            Self::Cpuset => "the neighbour's control group has the CPUs that are not the box's",
+            Self::Fifo => "the box's threads run before all others (SCHED_FIFO, priority 1)",
+            Self::ThreadedNapi => "the box's receive threads run on another core",
+            Self::Quota => "the neighbour's control group has a tenth of a CPU",
+        }
+    }
+}
+
+impl FromStr for Remedy {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        Self::ALL.into_iter().find(|one| one.key() == text).ok_or_else(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|one| one.key()).collect();
+            BenchError::Setting(format!("there is no remedy `{text}`; there are {}", all.join(", ")))
+        })
+    }
+}
+
+impl FromStr for Spot {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        Self::ALL.into_iter().find(|one| one.key() == text).ok_or_else(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|one| one.key()).collect();
+            BenchError::Setting(format!("a neighbour runs on {}, not on `{text}`", all.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn neighbour(text: &str) -> Neighbour {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_dose_may_be_left_out_and_is_bounded() {
+        assert_eq!(neighbour("cpu").to_string(), "cpu:1");
+        assert_eq!(neighbour("memory").to_string(), "memory:1024");
+        assert_eq!(neighbour("traffic:0.5").dose, 0.5);
+        for wrong in ["cpu:-1", "cpu:x", "cpu:65", "cpu:NaN", "cpu:", "disk"] {
+            assert!(wrong.parse::<Neighbour>().is_err(), "{wrong}");
+        }
+        let said = "cpu:99".parse::<Neighbour>().unwrap_err().to_string();
+        assert!(said.contains("0 to 64 CPUs") && said.contains("cpu:1"), "{said}");
+    }
+
+    #[test]
+    fn stress_is_what_the_dose_says() {
+        let words = |text: &str| neighbour(text).stress(Path::new("/t")).map(|words| words.join(" "));
+        assert_eq!(words("cpu:1.5").unwrap(), "--cpu 2 --cpu-method matrixprod");
+        assert!(words("memory:300").unwrap().contains("--vm-bytes 300m"));
+        assert!(words("io").unwrap().contains("--temp-path /t"));
+        assert!(words("set").unwrap().contains("--vm-bytes 1280m"));
+        assert_eq!((words("cpu:0"), words("set:0"), words("traffic")), (None, None, None));
+        assert_eq!((neighbour("cpu:0.5").cpus(), neighbour("io").cpus()), (Some(0.5), None));
+        assert_eq!((neighbour("set").memory_mb(), neighbour("set:0").memory_mb()), (1280.0, 0.0));
+    }
+}

@@ -1,0 +1,237 @@
+//! The conditions, and their order in each round: pure.
+
+use model::{CpuSet, bench::neighbour::Condition};
+
+use super::kind::{Kind, Neighbour, Remedy, Spot};
+use crate::{BenchError, Cores};
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The neighbours.
+    pub neighbours: Vec<Neighbour>,
+    /// Where each runs.
+    pub spots: Vec<Spot>,
+    /// The remedies; without one is measured in any case.
+    pub remedies: Vec<Remedy>,
+    /// Rounds.
+    pub rounds: u32,
+    /// The number from which the orders are drawn.
+    pub seed: u64,
+}
+
+/// A condition as it is made.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Made {
+    pub(super) neighbour: Option<(Neighbour, Spot, CpuSet)>,
+    pub(super) remedy: Remedy,
+}
+
+impl Made {
+    pub(super) fn words(&self) -> Condition {
+        let with = self.neighbour.as_ref();
+        Condition {
+            neighbour: with.map(|(neighbour, ..)| neighbour.to_string()),
+            on: with.map(|(_, spot, _)| spot.key().to_owned()),
+            cpus: with.map(|(.., cpus)| cpus.to_string()),
+            remedy: self.remedy.key().to_owned(),
+        }
+    }
+}
+
+/// The conditions of a run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What was asked for.
+    pub asked: Asked,
+    /// The quiet box, the same once more, then the neighbours.
+    pub(super) conditions: Vec<Made>,
+    /// What is left out, and why.
+    pub left_out: Vec<String>,
+}
+
+impl Plan {
+    /// Plans a run on a box that has `cores`. `usable` are all CPUs, `siblings` those that share a core with one of the box's.
+    ///
+    /// # Errors
+    /// Nothing is left that could be measured.
+    pub fn new(mut asked: Asked, cores: &Cores, usable: &CpuSet, siblings: &CpuSet) -> Result<Self, BenchError> {
+        asked.remedies.retain(|&remedy| remedy != Remedy::None);
+        asked.remedies.insert(0, Remedy::None);
+        let of_box: CpuSet = cores.of_box.iter().copied().collect();
+        let others = usable.difference(&of_box);
+        let mut left_out = Vec::new();
+        asked.remedies.retain(|&remedy| {
+            let why = why_not(remedy, &others);
+            left_out.extend(why.map(|why| format!("remedy {}: {why}", remedy.key())));
+            why.is_none()
+        });
+        let mut conditions = vec![Made { neighbour: None, remedy: Remedy::None }; 2];
+        for &spot in &asked.spots {
+            let cpus = match place(spot, cores, &of_box, &others, siblings) {
+                Ok(cpus) => cpus,
+                Err(why) => {
+                    left_out.push(format!("a neighbour on {}: {why}", spot.key()));
+                    continue;
+                }
+            };
+            for &neighbour in &asked.neighbours {
+                for &remedy in &asked.remedies {
+                    if let Some(why) = senseless(neighbour, spot, remedy) {
+                        let what = format!("{neighbour} on {} with {}: {why}", spot.key(), remedy.key());
+                        left_out.push(what);
+                        continue;
+                    }
+                    conditions.push(Made { neighbour: Some((neighbour, spot, cpus.clone())), remedy });
+                }
+            }
+        }
+        if conditions.len() == 2 {
+            return Err(BenchError::Setting(format!("nothing is left to measure; {}", left_out.join("; "))));
+        }
+        Ok(Self { asked, conditions, left_out })
+    }
+
+    /// Conditions in a round.
+    pub fn conditions(&self) -> usize {
+        self.conditions.len()
+    }
+
+    /// The order of a round: each condition once.
+    pub(super) fn order(&self, round: u32) -> Vec<usize> {
+        let mut state = self.asked.seed ^ u64::from(round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut order: Vec<usize> = (0..self.conditions.len()).collect();
+        // Fisher and Yates.
+        for at in (1..order.len()).rev() {
+            order.swap(at, (next(&mut state) % (at as u64 + 1)) as usize);
+        }
+        order
+    }
+
+    /// The condition without a remedy that has the same neighbour.
+    pub(super) fn bare(&self, at: usize) -> Option<usize> {
+        let of = |at: usize| &self.conditions[at];
+        if of(at).remedy == Remedy::None {
+            return None;
+        }
+        (0..self.conditions.len())
+            .find(|&other| of(other).remedy == Remedy::None && of(other).neighbour == of(at).neighbour)
+    }
+}
+
+/// splitmix64 (Steele, Lea, Flood 2014).
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn why_not(remedy: Remedy, others: &CpuSet) -> Option<&'static str> {
+    match remedy {
+        Remedy::ThreadedNapi => {
+            Some("the kernel binds the receive rings of a lab's box to their core: it moves those of real cards alone")
+        }
+        Remedy::Cpuset if others.is_empty() => Some("there is no CPU besides the box's"),
+        _ => None,
+    }
+}
+
+/// Why a neighbour with a remedy says nothing.
+fn senseless(neighbour: Neighbour, spot: Spot, remedy: Remedy) -> Option<&'static str> {
+    match (neighbour.kind, spot, remedy) {
+        (Kind::Traffic, _, Remedy::Cpuset | Remedy::Quota) => {
+            Some("its work is the kernel's own, which no control group has")
+        }
+        (_, Spot::Other | Spot::Sibling, Remedy::Cpuset) => Some("it is on no core of the box"),
+        _ => None,
+    }
+}
+
+fn place(
+    spot: Spot,
+    cores: &Cores,
+    of_box: &CpuSet,
+    others: &CpuSet,
+    siblings: &CpuSet,
+) -> Result<CpuSet, &'static str> {
+    match spot {
+        Spot::Box => Ok(of_box.clone()),
+        Spot::Sibling if siblings.is_empty() => Err("the box's cores have no siblings that are usable"),
+        Spot::Sibling => Ok(siblings.clone()),
+        Spot::Other => {
+            let tester: CpuSet = [&[cores.sender], cores.receiver.as_slice()].concat().into_iter().collect();
+            let free = others.difference(&tester).difference(siblings);
+            match (free.is_empty(), others.is_empty()) {
+                (false, _) => Ok(free),
+                // The sender's: a trial in which it is held up does not count.
+                (true, false) => Ok(others.clone()),
+                (true, true) => Err("there is no CPU besides the box's"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(neighbours: &[&str], spots: &[Spot], remedies: &[Remedy]) -> Asked {
+        let neighbours = neighbours.iter().map(|n| n.parse().unwrap()).collect();
+        Asked { neighbours, spots: spots.to_vec(), remedies: remedies.to_vec(), rounds: 5, seed: 7 }
+    }
+
+    fn plan(cpus: &str, asked: Asked) -> Result<Plan, BenchError> {
+        let usable: CpuSet = cpus.parse().unwrap();
+        Plan::new(asked, &Cores::split(&usable).unwrap(), &usable, &CpuSet::new())
+    }
+
+    #[test]
+    fn two_quiet_boxes_come_first_and_every_neighbour_is_there_without_a_remedy() {
+        let plan = plan("0-1", asked(&["cpu", "io"], &[Spot::Box], &[Remedy::Nice])).unwrap();
+        let words: Vec<String> = plan
+            .conditions
+            .iter()
+            .map(|made| {
+                let it = made.words();
+                format!("{} {}", it.neighbour.unwrap_or_else(|| "quiet".into()), it.remedy)
+            })
+            .collect();
+        assert_eq!(words, ["quiet none", "quiet none", "cpu:1 none", "cpu:1 nice", "io:1 none", "io:1 nice"]);
+        assert_eq!((plan.bare(3), plan.bare(2), plan.bare(5)), (Some(2), None, Some(4)));
+    }
+
+    #[test]
+    fn each_round_has_each_condition_once_in_an_order_of_its_own() {
+        let plan = plan("0-1", asked(&["cpu", "io", "cache"], &[Spot::Box, Spot::Other], &[])).unwrap();
+        let mut orders: Vec<Vec<usize>> = (0..5).map(|round| plan.order(round)).collect();
+        for order in &orders {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..8).collect::<Vec<_>>());
+        }
+        assert_eq!(orders[0], plan.order(0), "the same seed is the same order");
+        orders.sort();
+        orders.dedup();
+        assert_eq!(orders.len(), 5);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out_and_named() {
+        let all = plan("0-1", asked(&["cpu", "traffic"], &[Spot::Box, Spot::Sibling], &Remedy::ALL)).unwrap();
+        let left = all.left_out.join("\n");
+        assert!(left.contains("sibling") && left.contains("threaded-napi") && left.contains("traffic:100"), "{left}");
+        let none = plan("3", asked(&["cpu"], &[Spot::Other], &[])).unwrap_err().to_string();
+        assert!(none.contains("no CPU besides"), "{none}");
+    }
+
+    #[test]
+    fn another_core_is_the_senders_only_where_there_is_no_free_one() {
+        let cpus = |usable| {
+            let plan = plan(usable, asked(&["cpu"], &[Spot::Other], &[])).unwrap();
+            plan.conditions[2].words().cpus.unwrap()
+        };
+        assert_eq!((cpus("0-1"), cpus("0-7")), ("0".to_owned(), "5-7".to_owned()));
+    }
+}

@@ -1,0 +1,224 @@
+//! What noisy neighbours cost a box, as text.
+
+use model::{
+    bench::neighbour::{Boxed, Cost, Disturbed, Measure, NeighbourRun, Reading},
+    units,
+};
+
+use crate::{PUBLISHED, conditions, table::Look};
+
+/// The columns of a box's conditions.
+pub(crate) const CONDITIONS: [&str; 12] = [
+    "NEIGHBOUR",
+    "ON",
+    "REMEDY",
+    ">LOSS",
+    ">DELAY 99 %",
+    ">MOST",
+    ">JITTER",
+    ">IDLE TRIP",
+    ">AT 95 %",
+    ">CPU/FRAME",
+    ">WAITING",
+    ">HAD",
+];
+/// The columns of its costs.
+pub(crate) const COSTS: [&str; 8] =
+    ["NEIGHBOUR", "BESIDE", "WHAT", ">BEFORE", ">AFTER", ">DIFFERENCE", ">95 % INTERVAL", ">CHANCE"];
+const NONE: &str = "\u{2013}";
+
+/// A run as text.
+pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
+    let mut text = String::new();
+    for boxed in &run.boxes {
+        text += &look.paragraph(&title(boxed));
+        let rows = condition_rows(boxed).into_iter().map(|cells| cells.to_vec());
+        text += &look.table(&CONDITIONS, rows);
+        text.push('\n');
+        let costs: Vec<Vec<String>> = cost_rows(boxed)
+            .into_iter()
+            .filter(|(cost, _)| cost.beyond_chance)
+            .map(|(_, cells)| cells.to_vec())
+            .collect();
+        match costs.is_empty() {
+            true => text += &look.paragraph("No difference is beyond chance."),
+            false => {
+                text += &look.paragraph("Differences beyond chance:");
+                text += &look.table(&COSTS, costs);
+            }
+        }
+        text.push('\n');
+    }
+    if !run.conclusions.is_empty() {
+        text += &look.paragraph("So:");
+        run.conclusions.iter().for_each(|said| text += &look.item(said));
+        text.push('\n');
+    }
+    for said in missing(run) {
+        text += &look.paragraph(&said);
+    }
+    if let Some(why) = &run.partial {
+        text += &look.paragraph(&format!("The run is partial: {why}."));
+    }
+    for left in &run.left_out {
+        text += &look.paragraph(&format!("Left out, {left}."));
+    }
+    text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
+    for s in &run.sources {
+        text += &look.item(&format!("{}: {}, {} ({})", s.what, s.standard, s.optimised, s.citation));
+    }
+    text.push('\n');
+    text + &conditions::paragraphs(&conditions_of(run), look)
+}
+
+/// A box and its rates.
+pub(crate) fn title(boxed: &Boxed) -> String {
+    let limited = if boxed.tester_limited { ", where the tester was the limit" } else { "" };
+    format!(
+        "{}: throughput {} while quiet{limited}; the fixed rate is {}.",
+        boxed.name,
+        units::pps(boxed.throughput_pps),
+        units::pps(boxed.rate_pps)
+    )
+}
+
+/// The means of each condition, the quiet box first.
+pub(crate) fn condition_rows(boxed: &Boxed) -> Vec<[String; 12]> {
+    let quiet = ["quiet".to_owned(), NONE.to_owned(), NONE.to_owned()];
+    let mut rows = vec![means(quiet, &boxed.quiet, None)];
+    for row in &boxed.rows {
+        let of = &row.condition;
+        let first = match &of.neighbour {
+            Some(neighbour) => {
+                let on = format!("{}, CPU {}", of.on.as_deref().unwrap_or(NONE), of.cpus.as_deref().unwrap_or(NONE));
+                [neighbour.clone(), on, of.remedy.clone()]
+            }
+            None => ["quiet again".to_owned(), NONE.to_owned(), NONE.to_owned()],
+        };
+        rows.push(means(first, &row.readings, of.neighbour.as_ref().map(|_| row)));
+    }
+    rows
+}
+
+const SHOWN: [Measure; 8] = [
+    Measure::Loss,
+    Measure::P99,
+    Measure::Max,
+    Measure::Jitter,
+    Measure::IdleTrip,
+    Measure::LoadedTrip,
+    Measure::Cpu,
+    Measure::Waiting,
+];
+
+fn means([neighbour, on, remedy]: [String; 3], readings: &[Reading], with: Option<&Disturbed>) -> [String; 12] {
+    let mean = |measure| {
+        let values: Vec<f64> = readings.iter().filter_map(|reading| reading.values.get(&measure).copied()).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        if values.is_empty() { NONE.to_owned() } else { value(measure, mean) }
+    };
+    let had = with.map_or_else(
+        || NONE.to_owned(),
+        |row| {
+            let mean = row.readings.iter().map(|reading| reading.neighbour_cpus).sum::<f64>()
+                / row.readings.len().max(1) as f64;
+            format!("{mean:.2} CPU")
+        },
+    );
+    let [loss, p99, most, jitter, idle, loaded, cpu, waiting] = SHOWN.map(mean);
+    [neighbour, on, remedy, loss, p99, most, jitter, idle, loaded, cpu, waiting, had]
+}
+
+/// A value of a measure.
+pub(crate) fn value(measure: Measure, value: f64) -> String {
+    if measure.is_share() { format!("{:.3} %", 100.0 * value) } else { units::nanoseconds(value) }
+}
+
+/// The same as a difference, with its sign.
+fn signed(measure: Measure, difference: f64) -> String {
+    let sign = if difference < 0.0 { "-" } else { "+" };
+    format!("{sign}{}", value(measure, difference.abs()))
+}
+
+/// Every cost of every condition: beside the quiet box, then beside the same neighbour without the remedy.
+pub(crate) fn cost_rows(boxed: &Boxed) -> Vec<(&Cost, [String; 8])> {
+    let mut all = Vec::new();
+    for row in &boxed.rows {
+        let name = name(row);
+        for (costs, beside) in [(&row.costs, "quiet"), (&row.remedy, "no remedy")] {
+            all.extend(costs.iter().map(|cost| (cost, cost_cells(&name, beside, cost))));
+        }
+    }
+    all
+}
+
+/// A condition in words.
+pub(crate) fn name(row: &Disturbed) -> String {
+    let of = &row.condition;
+    match (&of.neighbour, of.remedy.as_str()) {
+        (None, _) => "quiet again".to_owned(),
+        (Some(neighbour), "none") => format!("{neighbour} on {}", of.on.as_deref().unwrap_or(NONE)),
+        (Some(neighbour), remedy) => format!("{neighbour} on {}, {remedy}", of.on.as_deref().unwrap_or(NONE)),
+    }
+}
+
+fn cost_cells(name: &str, beside: &str, cost: &Cost) -> [String; 8] {
+    let of = cost.measure;
+    let ratio = cost.ratio().map_or_else(String::new, |ratio| format!(" ({:+.0} %)", 100.0 * ratio));
+    let interval = match (cost.difference.low, cost.difference.high) {
+        (Some(low), Some(high)) => format!("{} to {}", signed(of, low), signed(of, high)),
+        _ => NONE.to_owned(),
+    };
+    let chance = match cost.difference.probability {
+        Some(p) if p < 0.0001 => "< 0.0001".to_owned(),
+        Some(p) => format!("{p:.4}"),
+        None => NONE.to_owned(),
+    };
+    [
+        name.to_owned(),
+        beside.to_owned(),
+        of.words().to_owned(),
+        value(of, cost.before),
+        value(of, cost.after),
+        format!("{}{ratio}", signed(of, cost.difference.mean)),
+        interval,
+        chance,
+    ]
+}
+
+/// What could not be measured, each reason once with the number of rounds.
+pub(crate) fn missing(run: &NeighbourRun) -> Vec<String> {
+    let mut found: Vec<(String, u32)> = Vec::new();
+    for boxed in &run.boxes {
+        let quiet = boxed.quiet.iter().map(|reading| ("quiet".to_owned(), reading));
+        let rows = boxed.rows.iter().flat_map(|row| row.readings.iter().map(move |reading| (name(row), reading)));
+        for (name, reading) in quiet.chain(rows) {
+            for why in &reading.missing {
+                // The figures in a reason differ from round to round; the first stands for all.
+                let (what, _) = why.split_once(": ").unwrap_or((why, ""));
+                let start = format!("{}, {name}, {what}: ", boxed.name);
+                match found.iter_mut().find(|(said, _)| said.starts_with(&start)) {
+                    Some((_, count)) => *count += 1,
+                    None => found.push((format!("{}, {name}, {why}", boxed.name), 1)),
+                }
+            }
+        }
+    }
+    let say = |(said, count): (String, u32)| format!("Not measured in {count} of {} rounds: {said}.", run.rounds);
+    found.into_iter().map(say).collect()
+}
+
+/// What a reader needs to judge the figures.
+pub(crate) fn conditions_of(run: &NeighbourRun) -> conditions::Conditions {
+    let cores: Vec<String> = run.cores.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let mut all = vec![
+        conditions::machine(&run.machine),
+        ("Cores", cores.join("; ")),
+        ("Frames", run.frame.to_string()),
+        ("Rounds", format!("{}, trials of {} s; seed {}", run.rounds, run.trial_s, run.seed)),
+        ("Thrown away", format!("{} trials in which a hypervisor took the CPU", run.stolen)),
+        ("Load average at the beginning", format!("{:.2}", run.load_average)),
+    ];
+    all.extend(run.notes.iter().map(|note| ("Note", note.clone())));
+    all
+}

@@ -1,0 +1,81 @@
+//! What noisy neighbours cost a box, as one self-contained page.
+
+use askama::Template;
+use model::bench::neighbour::{Boxed, Measure, NeighbourRun, Reading};
+
+use crate::{
+    chart::{
+        Room,
+        rows::{self, Bars},
+    },
+    neighbour as figures,
+    page::PageError,
+};
+
+const BLUE: &str = "#2f7fc1";
+const RED: &str = "#c2334d";
+
+#[derive(Template)]
+#[template(path = "neighbour.html")]
+struct Page<'a> {
+    run: &'a NeighbourRun,
+    boxes: Vec<BoxPart>,
+    missing: Vec<String>,
+    published_title: &'static str,
+    conditions: Vec<(&'static str, String)>,
+}
+
+/// What a box has on the page.
+struct BoxPart {
+    title: String,
+    charts: Vec<(String, String)>,
+    conditions: Vec<[String; 12]>,
+    /// Whether it is beyond chance, and its cells.
+    costs: Vec<(bool, [String; 8])>,
+}
+
+/// The page: one HTML text that loads nothing from anywhere, charts included.
+///
+/// # Errors
+/// Only by a fault of the template.
+pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
+    let part = |boxed: &Boxed| BoxPart {
+        title: figures::title(boxed),
+        charts: charts(boxed),
+        conditions: figures::condition_rows(boxed),
+        costs: figures::cost_rows(boxed).into_iter().map(|(cost, cells)| (cost.beyond_chance, cells)).collect(),
+    };
+    let page = Page {
+        run,
+        boxes: run.boxes.iter().map(part).collect(),
+        missing: figures::missing(run),
+        published_title: crate::page::PUBLISHED,
+        conditions: figures::conditions_of(run),
+    };
+    Ok(page.render()?)
+}
+
+/// A chart for each measure that people ask for, a bar for each condition.
+fn charts(boxed: &Boxed) -> Vec<(String, String)> {
+    let rows = || boxed.rows.iter().map(|row| (figures::name(row), &row.readings));
+    let all: Vec<(String, &Vec<Reading>)> = [("quiet".to_owned(), &boxed.quiet)].into_iter().chain(rows()).collect();
+    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    let shown = [Measure::Loss, Measure::P99, Measure::IdleTrip, Measure::LoadedTrip, Measure::Cpu, Measure::Waiting];
+    let chart = |measure: Measure| {
+        let (scale, suffix) = if measure.is_share() { (100.0, " %") } else { (1e-3, " \u{b5}s") };
+        let mean = |readings: &[Reading]| {
+            let values: Vec<f64> = readings.iter().filter_map(|r| r.values.get(&measure).copied()).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        let bar = |(_, readings): &(String, &Vec<Reading>)| match mean(readings) {
+            Some(mean) => (Some(scale * mean), figures::value(measure, mean)),
+            None => (None, String::new()),
+        };
+        let colour = if measure.is_share() { RED } else { BLUE };
+        let bars = vec![Bars { name: "mean".into(), colour, hatched: false, bars: all.iter().map(bar).collect() }];
+        let label = format!("Bars: the mean {} of each condition; the figures are in the table", measure.words());
+        let id = format!("{}-{}", boxed.key, measure.words().replace([' ', ',', '%'], ""));
+        (measure.words().to_owned(), rows::chart(&id, &label, Room::Half, &names, &bars, suffix))
+    };
+    shown.into_iter().map(chart).collect()
+}
