@@ -48,6 +48,15 @@ fn current_name(root: &clap::Command, words: impl Iterator<Item = String>, flag:
     now.map_or_else(|| flag.to_owned(), |now| format!("--{now}"))
 }
 
+/// Is the first process of a guest, which has no command line of its own.
+fn be_guest() -> ExitCode {
+    if let Err(why) = guest::agent::run() {
+        guest::agent::console(&format!("evenkeel: {why}"));
+    }
+    // The kernel panics, and the guest ends.
+    ExitCode::FAILURE
+}
+
 /// The tip for a flag of tcpdump that `evenkeel capture` has by another name.
 fn tcpdumps(error: &clap::Error) -> Option<&'static str> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
@@ -56,6 +65,9 @@ fn tcpdumps(error: &clap::Error) -> Option<&'static str> {
 }
 
 fn main() -> ExitCode {
+    if guest::agent::is_here() {
+        return be_guest();
+    }
     cmd::complete();
     terminal::write_from_anywhere();
     let result = match Cli::try_parse() {

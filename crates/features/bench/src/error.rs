@@ -14,6 +14,9 @@ pub enum BenchError {
     /// The lab refused.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
+    /// A guest refused.
+    #[error(transparent)]
+    Guest(#[from] guest::GuestError),
     /// A kernel program refused.
     #[error(transparent)]
     Program(#[from] bpf::XdpError),
@@ -43,6 +46,7 @@ impl Classified for BenchError {
             Self::Route(e) => e.class(),
             Self::Save(e) => e.class(),
             Self::Lab(e) => e.class(),
+            Self::Guest(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Traffic(e) => e.class(),
             Self::Load(e) => e.class(),

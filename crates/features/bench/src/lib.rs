@@ -8,6 +8,7 @@
 //! dut       the box under test: a lab, or two ports to an outside one
 //! flood     clients beside a flood of spoofed SYNs: what a protection leaves of a service
 //! route_compare  the ways to forward of `route`, beside each other
+//! guest     a guest as the box: what its card model asks for
 //! neighbour  what noisy neighbours cost a box, and what protects it
 //! run       a whole run: boxes, frames, tests, in order; resumable
 //! observer  the load, the work and the drops of a lab's box during a trial
@@ -19,6 +20,7 @@ pub mod dut;
 pub mod error;
 pub mod flood;
 pub mod frames;
+pub mod guest;
 pub mod histogram;
 pub mod methods;
 pub mod neighbour;

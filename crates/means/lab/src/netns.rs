@@ -88,6 +88,11 @@ impl NamespaceHandle {
         &self.name
     }
 
+    /// Its file, by which programs enter it (nsenter(1)).
+    pub fn path(&self) -> PathBuf {
+        path_of(self.name())
+    }
+
     /// The open namespace, for a request that names it by descriptor.
     pub(crate) fn file(&self) -> &File {
         &self.file

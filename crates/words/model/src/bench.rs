@@ -5,6 +5,7 @@
 pub mod compare;
 mod frame;
 mod goal;
+pub mod guest;
 pub mod neighbour;
 mod trial;
 

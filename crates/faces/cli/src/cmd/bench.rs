@@ -2,6 +2,7 @@
 
 mod config;
 pub(crate) mod flood;
+mod guest;
 mod neighbour;
 mod output;
 
@@ -13,6 +14,7 @@ use ::bench::{
     neighbour::{Neighbour, Remedy, Spot},
     run::{self, Keep, RunFile, Test},
 };
+use ::guest::Nic;
 use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::CpuSet;
@@ -47,7 +49,7 @@ pub(crate) use output::OutputArgs;
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     sub: Option<Sub>,
-    /// Boxes to build: wire, router, stateful, stateless, bridge, xdp-fib, route-standard, route, route-rules, route-stateful, nat, route-nat [default: router,stateful,stateless].
+    /// Boxes to build: wire, router, stateful, stateless, bridge, xdp-fib, route-standard, route, route-rules, route-stateful, nat, route-nat; or guest, a virtual machine [default: router,stateful,stateless].
     #[arg(long, value_name = "BOX", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
     dut: Vec<String>,
     /// Test an outside box that is cabled to these two interfaces, such as eth2,eth3.
@@ -131,6 +133,23 @@ pub(crate) struct BenchArgs {
     #[arg(long, hide_short_help = true, value_name = "N", requires = "neighbour", help_heading = "Neighbours")]
     seed: Option<u64>,
 
+    /// Card models of `--dut guest`: virtio, virtio-vhost, virtio-mq, e1000, e1000e, vmxnet3, passthrough=PCI [default: virtio,e1000,e1000e,vmxnet3].
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "MODELS",
+        value_delimiter = ',',
+        requires = "dut",
+        help_heading = "A guest as the box"
+    )]
+    nic: Vec<Nic>,
+    /// The guest's kernel: boot/vmlinuz-VERSION beside lib/modules/VERSION [default: this machine's].
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "dut", help_heading = "A guest as the box")]
+    guest_kernel: Option<PathBuf>,
+    /// What an exit costs on another machine, in nanoseconds: accesses times that is shown as a model.
+    #[arg(long, hide_short_help = true, value_name = "NS", requires = "dut", value_parser = exit_ns, help_heading = "A guest as the box")]
+    exit_ns: Option<f64>,
+
     /// CPUs, such as 2-5: the first sends, the next are the box's, the last receive [default: all online, not isolated].
     #[arg(long, value_name = "CPUS", help_heading = "The tester")]
     cpus: Option<CpuSet>,
@@ -168,12 +187,20 @@ enum OrderArg {
     Rfc2544,
 }
 
+fn exit_ns(text: &str) -> Result<f64, String> {
+    let ns = text.parse().ok().filter(|ns: &f64| (1.0..=1e6).contains(ns));
+    ns.ok_or_else(|| format!("an exit costs 1 to 1000000 ns, such as 1200, not `{text}`"))
+}
+
 /// Benches, and shows.
 pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     if let Some(Sub::Flood(args)) = &args.sub {
         return flood::run(args);
     }
     let host = Host::read(&Root::live())?;
+    if args.dut.iter().any(|dut| dut == guest::KEY) {
+        return guest::run(args, &host);
+    }
     if !args.neighbour.is_empty() {
         return neighbour::run(args, &host);
     }

@@ -1,0 +1,207 @@
+//! Card by card.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use guest::{Accel, Card, Guest, GuestError, Kernel, Nic, Root, Settings};
+use host::Host;
+use model::bench::guest::{self as told, Burst, GuestRun, PerFrame};
+use rig::{
+    machine,
+    progress::{Progress, Step},
+    repeat::{median, sorted},
+};
+
+use super::{
+    bed::{Bed, Ends, MACS},
+    inside,
+    plan::{BURSTS, LENGTHS, Plan},
+    trace::Trace,
+};
+use crate::BenchError;
+
+/// A guest that is emulated answers within this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+const CPUS: u32 = 2;
+const MEMORY_MIB: u32 = 1024;
+/// The trace is whole so long after the last frame.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// Counts what was planned; nothing if it was stopped. `kept` has each card as soon as it is known.
+///
+/// # Errors
+/// A guest, or what it needs of this machine.
+pub fn carry_out(
+    plan: &Plan,
+    (host, kernel, evenkeel): (&Host, &Kernel, &Path),
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Option<GuestRun>, BenchError> {
+    let mut run = GuestRun {
+        when: machine::now(),
+        machine: machine::describe(host),
+        no_kvm: String::new(),
+        kernel: kernel.release.clone(),
+        qemu: version()?,
+        runs: plan.asked.runs,
+        cards: Vec::new(),
+        left_out: plan.left_out.clone(),
+        exit_ns: plan.asked.exit_ns,
+        notes: notes(),
+    };
+    let of = plan.asked.nics.len();
+    for (at, nic) in plan.asked.nics.iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        progress.begin(&Step { name: nic.to_string(), number: at + 1, of, left_s: None });
+        let root = Root::make(kernel, nic, evenkeel)?;
+        if at == 0 {
+            run.no_kvm = match guest::trial(kernel, &root) {
+                Ok(ready) => {
+                    return Err(BenchError::Machine(format!(
+                        "KVM carries a guest here (ready after {:.1} s): its rates can be measured, and this version of evenkeel measures emulated guests alone; take a machine without KVM, or bench the guest as an outside box with --ports",
+                        ready.as_secs_f64()
+                    )));
+                }
+                Err(why) => host::ssh::last_words(&why.to_string()),
+            };
+        }
+        match card(plan, nic, kernel, &root, (stop, progress)) {
+            Ok(card) => run.cards.push(card),
+            Err(BenchError::Interrupted) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(run))
+}
+
+fn version() -> Result<String, BenchError> {
+    let done = sys::program::command("qemu-system-x86_64").arg("--version").output();
+    let done = done.map_err(|_| GuestError::Missing("qemu-system-x86_64", "qemu-system-x86"))?;
+    Ok(String::from_utf8_lossy(&done.stdout).lines().next().unwrap_or_default().to_owned())
+}
+
+fn card(
+    plan: &Plan,
+    nic: &Nic,
+    kernel: &Kernel,
+    root: &Root,
+    (stop, progress): (&AtomicBool, &mut dyn Progress),
+) -> Result<told::Card, BenchError> {
+    let bed = Bed::new(nic)?;
+    let cards = bed.taps.iter().zip(MACS).map(|(tap, mac)| Card { tap: tap.clone(), mac: mac.to_owned() }).collect();
+    let settings = Settings {
+        nic: nic.clone(),
+        cards,
+        accel: Accel::Emulation,
+        cpus: CPUS,
+        memory_mib: MEMORY_MIB,
+        traced: true,
+        namespace: Some(bed.space.path()),
+    };
+    let began = Instant::now();
+    let mut guest = Guest::start(&settings, kernel, root, PATIENCE)?;
+    let names = inside::route(&mut guest, &bed)?;
+    let mut ends = bed.ends()?;
+    // The first frames meet a link that has just come up.
+    let mut ready = false;
+    while !ready && began.elapsed() < PATIENCE {
+        ready = ends.train(1, 1)? == 0;
+    }
+    if !ready {
+        return Err(BenchError::Machine(format!(
+            "the guest with {nic} forwards nothing; its console says:\n{}",
+            guest.console()
+        )));
+    }
+    let ready_s = began.elapsed().as_secs_f64();
+    progress.update(&format!("ready to forward after {ready_s:.1} s"));
+    let about = inside::about(&mut guest, &names[0])?;
+    let mut bursts = Vec::new();
+    for frames in BURSTS {
+        let (mut runs, mut lost) = (Vec::new(), 0);
+        for _ in 0..plan.asked.runs {
+            if stop.load(Ordering::Relaxed) {
+                return Err(BenchError::Interrupted);
+            }
+            let [short, long] = [0, 1].map(|which| train(&mut guest, &mut ends, (nic, &names), LENGTHS[which], frames));
+            let ((short, lost_short), (long, lost_long)) = (short?, long?);
+            lost += lost_short + lost_long;
+            runs.push(slope(&short, &long, f64::from(LENGTHS[1] - LENGTHS[0])));
+        }
+        bursts.push(burst(frames, runs, lost));
+    }
+    let native_xdp = inside::native_xdp(&mut guest, &names[0])?;
+    let verbs = inside::verbs(&mut guest, &names, &mut ends)?;
+    Ok(told::Card {
+        nic: nic.key(),
+        driver: about.driver,
+        queues: about.queues,
+        ring: about.ring,
+        offloads: about.offloads,
+        native_xdp,
+        ready_s,
+        bursts,
+        verbs,
+        qemu: Guest::command_line(&settings, &kernel.image, Path::new("ROOT"), Path::new("FOLDER")),
+    })
+}
+
+/// What a train of frames costs in all, and the frames that did not come out.
+fn train(
+    guest: &mut Guest,
+    ends: &mut Ends,
+    (nic, names): (&Nic, &[String; 2]),
+    frames: u32,
+    burst: u32,
+) -> Result<(PerFrame, u64), BenchError> {
+    let unread = |e: std::io::Error| BenchError::Machine(format!("cannot read QEMU's trace: {e}"));
+    let interrupts = inside::interrupts(guest, names)?;
+    let mut trace = Trace::open(&guest.trace()).map_err(unread)?;
+    let lost = ends.train(frames, burst)?;
+    std::thread::sleep(SETTLED);
+    let counts = trace.counts(nic).map_err(unread)?;
+    let interrupts = inside::interrupts(guest, names)? - interrupts;
+    let [reads, writes, notifications, interrupts] =
+        [counts.reads, counts.writes, counts.notifications, interrupts].map(|count| count as f64);
+    Ok((PerFrame { reads, writes, notifications, interrupts }, lost))
+}
+
+fn slope(short: &PerFrame, long: &PerFrame, frames: f64) -> PerFrame {
+    let of = |figure: fn(&PerFrame) -> f64| (figure(long) - figure(short)) / frames;
+    PerFrame {
+        reads: of(|p| p.reads),
+        writes: of(|p| p.writes),
+        notifications: of(|p| p.notifications),
+        interrupts: of(|p| p.interrupts),
+    }
+}
+
+fn burst(frames: u32, runs: Vec<PerFrame>, lost: u64) -> Burst {
+    let middle = |figure: fn(&PerFrame) -> f64| median(&sorted(runs.iter().map(figure))).unwrap_or(0.0);
+    let median = PerFrame {
+        reads: middle(|p| p.reads),
+        writes: middle(|p| p.writes),
+        notifications: middle(|p| p.notifications),
+        interrupts: middle(|p| p.interrupts),
+    };
+    let all = sorted(runs.iter().map(PerFrame::accesses));
+    let distance = all.last().zip(all.first()).map_or(0.0, |(most, least)| most - least);
+    let spread = if median.accesses() > 0.0 { distance / median.accesses() } else { 0.0 };
+    Burst { frames, runs, median, spread, lost }
+}
+
+fn notes() -> Vec<String> {
+    [
+        "The guest is emulated (QEMU's TCG): an access to a device is a call of a function there, and instructions are slower by a factor that differs from one to the next. So no rate, delay or share of CPU time is shown, and none can be compared",
+        "Counted, not timed: accesses to registers and notifications out of QEMU's trace, interrupts out of the guest's /proc/interrupts, of both cards, for each frame that is forwarded from one to the other",
+        "A figure is the slope between trains of two lengths, so that what happens once does not count; the median of the runs",
+        "A burst of N: N frames are sent at once, and the next N once all have come out",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

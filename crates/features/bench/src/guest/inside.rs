@@ -1,0 +1,186 @@
+//! The guest as a router, what it says of its cards, and evenkeel's verbs in it.
+
+use std::time::Duration;
+
+use guest::{Guest, GuestError, Ran};
+use model::bench::guest::Verb;
+
+use super::bed::{Bed, Ends, GUEST, MACS, TESTER};
+use crate::BenchError;
+
+/// A program in a guest that is emulated ends within this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// An interval in which a verb looks at traffic.
+const LOOK: Duration = Duration::from_secs(2);
+/// Offloads that are told of.
+const OFFLOADS: [&str; 6] = [
+    "rx-checksumming",
+    "tx-checksumming",
+    "tcp-segmentation-offload",
+    "generic-segmentation-offload",
+    "generic-receive-offload",
+    "large-receive-offload",
+];
+
+/// Makes a router of it: addresses, neighbours, forwarding. The names of its cards.
+pub(super) fn route(guest: &mut Guest, bed: &Bed) -> Result<[String; 2], BenchError> {
+    let mut names = [String::new(), String::new()];
+    for at in 0..2 {
+        let listed = checked(guest, &["ip", "-o", "link"])?;
+        let line = listed.lines().find(|line| line.contains(MACS[at]));
+        let name = line.and_then(|line| line.split(": ").nth(1));
+        let name = name.ok_or_else(|| lacks(guest, at))?.to_owned();
+        let (own, other, mac) = (format!("{}/24", GUEST[at]), TESTER[at], bed.macs[at].to_string());
+        checked(guest, &["ip", "link", "set", &name, "up"])?;
+        checked(guest, &["ip", "addr", "add", &own, "dev", &name])?;
+        checked(guest, &["ip", "neigh", "replace", other, "lladdr", &mac, "dev", &name, "nud", "permanent"])?;
+        names[at] = name;
+    }
+    guest.write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    Ok(names)
+}
+
+fn lacks(guest: &Guest, at: usize) -> BenchError {
+    BenchError::Machine(format!(
+        "the guest has no card with the address {}; its console says:\n{}",
+        MACS[at],
+        guest.console()
+    ))
+}
+
+/// The output of a program that must succeed.
+fn checked(guest: &mut Guest, words: &[&str]) -> Result<String, BenchError> {
+    let ran = guest.run(words, PATIENCE)?;
+    match ran.code {
+        0 => Ok(ran.stdout),
+        _ => Err(BenchError::Machine(format!("in the guest, {}: {}", words.join(" "), last(&ran)))),
+    }
+}
+
+fn last(ran: &Ran) -> String {
+    host::ssh::last_words(if ran.stderr.trim().is_empty() { &ran.stdout } else { &ran.stderr })
+}
+
+/// Interrupts of both cards so far.
+pub(super) fn interrupts(guest: &mut Guest, names: &[String; 2]) -> Result<u64, BenchError> {
+    Ok(count(&guest.read("/proc/interrupts")?, names))
+}
+
+/// Of the lines whose action is one of these interfaces', or a queue of VirtIO.
+fn count(text: &str, names: &[String; 2]) -> u64 {
+    let is_ours = |line: &&str| {
+        let actions = line.rsplit("  ").next().unwrap_or_default();
+        // The change of a configuration is no frame.
+        (names.iter().any(|name| actions.contains(name.as_str())) || actions.contains("virtio"))
+            && !actions.contains("config")
+    };
+    let of = |line: &str| -> u64 { line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok()).sum() };
+    text.lines().filter(is_ours).map(of).sum()
+}
+
+/// What the driver of a card says of it.
+pub(super) struct About {
+    pub(super) driver: String,
+    pub(super) queues: u32,
+    pub(super) ring: Option<u32>,
+    pub(super) offloads: Vec<String>,
+}
+
+pub(super) fn about(guest: &mut Guest, name: &str) -> Result<About, BenchError> {
+    let told = checked(guest, &["ethtool", "-i", name])?;
+    let driver = told.lines().find_map(|line| line.strip_prefix("driver: ")).unwrap_or("unknown").to_owned();
+    let features = checked(guest, &["ethtool", "-k", name])?;
+    let is_on = |offload: &&&str| features.lines().any(|line| line.trim().starts_with(&format!("{offload}: on")));
+    let offloads = OFFLOADS.iter().filter(is_on).map(|&offload| offload.to_owned()).collect();
+    // A driver without these has neither.
+    let rings = guest.run(&["ethtool", "-g", name], PATIENCE)?;
+    let current = rings.stdout.split("Current").nth(1).unwrap_or_default();
+    let ring = current.lines().find_map(|line| line.strip_prefix("RX:")?.trim().parse().ok());
+    let channels = guest.run(&["ethtool", "-l", name], PATIENCE)?;
+    let current = channels.stdout.split("Current").nth(1).unwrap_or_default();
+    let number = |key: &str| current.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u32>().ok());
+    let queues = number("Combined:").filter(|&n| n > 0).or_else(|| number("RX:")).filter(|&n| n > 0).unwrap_or(1);
+    Ok(About { driver, queues, ring, offloads })
+}
+
+/// Whether a program runs in the driver's XDP hook: a shield in native mode is started, and stopped again.
+pub(super) fn native_xdp(guest: &mut Guest, name: &str) -> Result<Result<(), String>, BenchError> {
+    Ok(shield(guest, name, "native")?)
+}
+
+fn shield(guest: &mut Guest, name: &str, mode: &str) -> Result<Result<(), String>, GuestError> {
+    let rule = "limit protocol=tcp rate=1000";
+    let words = ["evenkeel", "shield", "run", name, "--xdp-mode", mode, "--rule", rule, "--quiet"];
+    guest.begin(&words, Some(LOOK))?;
+    let ran = guest.end(PATIENCE)?;
+    // An interrupted shield has held until then.
+    let held = ran.code == 0 || ran.code == -1 || ran.code == 130;
+    Ok(if held && !ran.stderr.contains("cannot") { Ok(()) } else { Err(last(&ran)) })
+}
+
+/// Tries the verbs of evenkeel in the guest.
+pub(super) fn verbs(guest: &mut Guest, names: &[String; 2], ends: &mut Ends) -> Result<Vec<Verb>, BenchError> {
+    let [first, second] = names;
+    let mut verbs = vec![ledger(guest, first, ends)?];
+    for words in [
+        &["evenkeel", "top", "--once"][..],
+        &["evenkeel", "doctor"],
+        &["evenkeel", "spread", "plan"],
+        &["evenkeel", "capture", first, "--duration", "1", "--count-only"],
+    ] {
+        let ran = guest.run(words, PATIENCE)?;
+        // Findings are no failure.
+        let works = matches!(ran.code, 0 | 1);
+        let said = if works { first_line(&ran.stdout) } else { last(&ran) };
+        verbs.push(Verb { command: words[1..].join(" "), works, said });
+    }
+    let generic = shield(guest, second, "generic")?;
+    let command = format!("shield run {second} --xdp-mode generic");
+    verbs.push(Verb { command, works: generic.is_ok(), said: generic.err().unwrap_or_else(|| "held".into()) });
+    Ok(verbs)
+}
+
+fn first_line(text: &str) -> String {
+    host::ssh::last_words(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default())
+}
+
+/// The ledger while frames are forwarded: it closes, or it says what is unexplained.
+fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
+    let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "3s"];
+    guest.begin(&words, None)?;
+    let began = std::time::Instant::now();
+    let mut sent = 0;
+    while began.elapsed() < Duration::from_secs(4) {
+        ends.train(64, 8)?;
+        sent += 64;
+    }
+    let ran = guest.end(PATIENCE)?;
+    let command = words[1..].join(" ");
+    let Ok(report) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
+        return Ok(Verb { command, works: false, said: last(&ran) });
+    };
+    let number = |name: &str| report.pointer(name).and_then(serde_json::Value::as_f64);
+    let (arrived, unexplained) = (number("/totals/arrived"), number("/totals/unexplained"));
+    let said = match (arrived, unexplained) {
+        (Some(arrived), Some(unexplained)) => {
+            format!("{arrived:.0} frames arrived, {unexplained:.0} unexplained ({sent} sent meanwhile)")
+        }
+        _ => format!("a report of {} bytes ({sent} sent meanwhile)", ran.stdout.len()),
+    };
+    let closes = arrived.zip(unexplained).is_none_or(|(arrived, lost)| lost.abs() <= 0.001 * arrived.max(1.0));
+    Ok(Verb { command, works: ran.code == 0 && closes, said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_of_the_cards_alone_count() {
+        let names = ["eth0".to_owned(), "eth1".to_owned()];
+        let text = "           CPU0       CPU1\n  0:         50          1   IO-APIC   2-edge      timer\n 10:        100         20   IO-APIC  10-fasteoi   eth0\n 11:          5          0   IO-APIC  11-fasteoi   eth1, eth0\n";
+        assert_eq!(count(text, &names), 125);
+        let text = "           CPU0\n 24:          7   PCI-MSI 65536-edge      virtio0-config\n 25:         40   PCI-MSI 65537-edge      virtio0-input.0\n 26:          9   PCI-MSI 65538-edge      eth1-rx-0\n";
+        assert_eq!(count(text, &names), 49);
+    }
+}

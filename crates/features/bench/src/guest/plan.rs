@@ -1,0 +1,66 @@
+//! The card models, bursts and lengths; what this machine lacks.
+
+use std::path::Path;
+
+use guest::{Kernel, Nic};
+
+/// Frames under way at once.
+pub(super) const BURSTS: [u32; 2] = [1, 8];
+/// Frames of a short and of a long train: the slope between them is what a frame costs.
+pub(super) const LENGTHS: [u32; 2] = [400, 1200];
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The card models.
+    pub nics: Vec<Nic>,
+    /// Runs of each burst.
+    pub runs: u32,
+    /// What an exit costs, in nanoseconds, if the user knows it of another machine.
+    pub exit_ns: Option<f64>,
+}
+
+/// What is done.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What was asked for; the card models without those that are left out.
+    pub asked: Asked,
+    /// What is left out, and why.
+    pub left_out: Vec<String>,
+}
+
+impl Plan {
+    /// Plans a run with this kernel of the guest.
+    pub fn new(mut asked: Asked, kernel: &Kernel) -> Self {
+        let mut left_out = Vec::new();
+        asked.nics.retain(|nic| {
+            let why = lacking(nic, kernel);
+            left_out.extend(why.map(|why| format!("{nic}: {why}")));
+            lacking(nic, kernel).is_none()
+        });
+        Self { asked, left_out }
+    }
+}
+
+/// What keeps a card model from being a guest's here, with the command of an owner of what lacks.
+fn lacking(nic: &Nic, kernel: &Kernel) -> Option<String> {
+    match nic {
+        Nic::VirtioVhost if !Path::new("/dev/vhost-net").exists() => {
+            Some("the host's kernel has no vhost-net (no /dev/vhost-net); where it has: modprobe vhost_net, and the same command again".into())
+        }
+        Nic::Passthrough(pci) => {
+            let groups = std::fs::read_dir("/sys/kernel/iommu_groups").map_or(0, Iterator::count);
+            Some(match groups {
+                0 => format!(
+                    "this machine has no IOMMU group to pass a card through by; where it has one (intel_iommu=on or amd_iommu=on): driverctl set-override {pci} vfio-pci, and -device vfio-pci,host={pci} for QEMU with KVM"
+                ),
+                _ => format!("a card that is passed through is measured with KVM alone: driverctl set-override {pci} vfio-pci, and the same command on a machine whose KVM carries a guest"),
+            })
+        }
+        Nic::Virtio | Nic::VirtioMq | Nic::VirtioVhost | Nic::E1000 | Nic::E1000e | Nic::Vmxnet3 => {
+            (!kernel.has(nic.module())).then(|| {
+                format!("the guest's kernel {} has no driver {}; name another with --guest-kernel", kernel.release, nic.module())
+            })
+        }
+    }
+}

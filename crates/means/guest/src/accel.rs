@@ -1,0 +1,34 @@
+//! Whether KVM carries a guest: by a trial boot, never by a device file.
+
+use std::time::Duration;
+
+use crate::{Guest, GuestError, Kernel, Nic, Root, Settings};
+
+/// What runs a guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    /// The CPU itself.
+    Kvm,
+    /// QEMU translates them (TCG).
+    Emulation,
+}
+
+/// A guest by KVM answers within this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Boots the guest's kernel by KVM, without cards.
+///
+/// # Errors
+/// Why it does not carry one.
+pub fn trial(kernel: &Kernel, root: &Root) -> Result<Duration, GuestError> {
+    let settings = Settings {
+        nic: Nic::Virtio,
+        cards: Vec::new(),
+        accel: Accel::Kvm,
+        cpus: 1,
+        memory_mib: 1024,
+        traced: false,
+        namespace: None,
+    };
+    Guest::start(&settings, kernel, root, PATIENCE).map(|guest| guest.ready)
+}

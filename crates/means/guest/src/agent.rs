@@ -1,0 +1,138 @@
+//! The guest's first process: it loads modules, and then obeys orders on its second serial port.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, Write},
+    os::fd::AsFd,
+    path::Path,
+    process::{Command, Stdio},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    kmod::{ModuleInitFlags, finit_module},
+    mount::{MsFlags, mount},
+    sys::{
+        reboot::{RebootMode, reboot},
+        signal::{Signal, kill},
+        termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr},
+    },
+    unistd::Pid,
+};
+
+use crate::{
+    root::ORDER,
+    words::{Answer, Order, Ran},
+};
+
+/// The port of orders.
+const PORT: &str = "/dev/ttyS1";
+/// What is mounted where; what a kernel lacks is left out.
+const MOUNTS: [(&str, &str); 7] = [
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("devtmpfs", "/dev"),
+    ("tmpfs", "/run"),
+    ("tmpfs", "/tmp"),
+    ("bpf", "/sys/fs/bpf"),
+    ("tracefs", "/sys/kernel/tracing"),
+];
+
+/// True for the first process of a system whose root was made for a guest.
+pub fn is_here() -> bool {
+    std::process::id() == 1 && Path::new(ORDER).exists()
+}
+
+/// Is it. It ends with the guest.
+///
+/// # Errors
+/// In words, for the console: there is no port, or it closes.
+pub fn run() -> Result<(), String> {
+    for (kind, at) in MOUNTS {
+        // Mounted already, or unknown to this kernel: what needs it says so.
+        let _ = mount(Some(kind), at, Some(kind), MsFlags::empty(), None::<&str>);
+    }
+    for module in fs::read_to_string(ORDER).unwrap_or_default().lines() {
+        load(module).unwrap_or_else(|why| console(&format!("evenkeel: module {module}: {why}")));
+    }
+    let port = OpenOptions::new().read(true).write(true).open(PORT).map_err(|e| format!("{PORT}: {e}"))?;
+    raw(&port)?;
+    let mut lines = BufReader::new(port.try_clone().map_err(|e| e.to_string())?).lines();
+    let mut port = port;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    say(&mut port, &Answer::Up(release.trim().to_owned()))?;
+    while let Some(line) = lines.next() {
+        let line = line.map_err(|e| e.to_string())?;
+        let answer = match serde_json::from_str(&line) {
+            Ok(Order::PowerOff) => {
+                let _ = reboot(RebootMode::RB_POWER_OFF);
+                return Ok(());
+            }
+            Ok(order) => obey(order),
+            Err(e) => Answer::Failed(e.to_string()),
+        };
+        say(&mut port, &answer)?;
+    }
+    Err(format!("{PORT} was closed"))
+}
+
+/// Writes a line to the console.
+pub fn console(line: &str) {
+    // There is no other place to say it.
+    let _ = fs::write("/dev/console", format!("{line}\n"));
+}
+
+fn load(module: &str) -> Result<(), String> {
+    let file = File::open(module).map_err(|e| e.to_string())?;
+    match finit_module(file, c"", ModuleInitFlags::empty()) {
+        Err(nix::errno::Errno::EEXIST) => Ok(()),
+        done => done.map_err(|e| e.to_string()),
+    }
+}
+
+/// Every byte as it is, without an echo.
+fn raw(port: &File) -> Result<(), String> {
+    let mut settings = tcgetattr(port.as_fd()).map_err(|e| e.to_string())?;
+    cfmakeraw(&mut settings);
+    tcsetattr(port.as_fd(), SetArg::TCSANOW, &settings).map_err(|e| e.to_string())
+}
+
+fn say(port: &mut File, answer: &Answer) -> Result<(), String> {
+    let line = serde_json::to_string(answer).map_err(|e| e.to_string())?;
+    writeln!(port, "{line}").map_err(|e| e.to_string())
+}
+
+fn obey(order: Order) -> Answer {
+    let failed = |e: std::io::Error| Answer::Failed(e.to_string());
+    match order {
+        Order::Run { words, interrupt_ms } => ran(&words, interrupt_ms).map_or_else(failed, Answer::Ran),
+        Order::Read { path } => fs::read_to_string(path).map_or_else(failed, Answer::Text),
+        Order::Write { path, value } => fs::write(path, value).map_or_else(failed, |()| Answer::Done),
+        Order::PowerOff => Answer::Done,
+    }
+}
+
+fn ran(words: &[String], interrupt_ms: Option<u64>) -> io::Result<Ran> {
+    let (program, words) = words.split_first().ok_or_else(|| io::Error::other("no program"))?;
+    let mut command = Command::new(program);
+    command.args(words).env("PATH", "/bin").env("HOME", "/root").stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let (ended, is_over) = channel::<()>();
+    let alarm = interrupt_ms.map(|ms| {
+        thread::spawn(move || {
+            if is_over.recv_timeout(Duration::from_millis(ms)) == Err(RecvTimeoutError::Timeout) {
+                // One that has just ended needs none.
+                let _ = kill(pid, Signal::SIGINT);
+            }
+        })
+    });
+    let done = child.wait_with_output();
+    drop(ended);
+    alarm.map(thread::JoinHandle::join);
+    let done = done?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Ran { code: done.status.code().unwrap_or(-1), stdout: text(&done.stdout), stderr: text(&done.stderr) })
+}

@@ -1,0 +1,54 @@
+//! What goes wrong with a guest.
+
+use std::{io, path::PathBuf};
+
+use model::{Classified, ErrorClass};
+
+/// A guest that could not be had, or that failed.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    #[error("{0} is missing, which a guest needs: apt install {1}")]
+    Missing(&'static str, &'static str),
+    #[error(
+        "there is no kernel for a guest at {0}: name one with --guest-kernel, such as that of a Debian package (apt-get download linux-image-amd64; dpkg -x PACKAGE.deb FOLDER; --guest-kernel FOLDER/boot/vmlinuz-VERSION)"
+    )]
+    NoKernel(PathBuf),
+    #[error("the modules of {kernel} are not at {folder}: they lie beside its boot folder, in lib/modules/VERSION")]
+    NoModules { kernel: PathBuf, folder: PathBuf },
+    #[error("the guest's kernel {kernel} has no module `{module}`{why}")]
+    NoModule { kernel: String, module: String, why: &'static str },
+    #[error("cannot {what} {path}: {source}")]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot run {program}: {said}")]
+    Program { program: &'static str, said: String },
+    #[error("the guest ended before it was told to{why}; its console's last lines:\n{console}")]
+    Ended { why: String, console: String },
+    #[error("the guest does not answer within {seconds} s; its console's last lines:\n{console}")]
+    Hangs { seconds: u64, console: String },
+    #[error("the guest refuses: {0}")]
+    Refused(String),
+    #[error(
+        "there is no card model `{0}`; there are virtio, virtio-vhost, virtio-mq, e1000, e1000e, vmxnet3, passthrough=PCI"
+    )]
+    Card(String),
+    #[error("{0}")]
+    Lacks(String),
+}
+
+impl GuestError {
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+}
+
+impl Classified for GuestError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Card(_) => ErrorClass::Usage,
+            Self::Ended { .. } | Self::Hangs { .. } | Self::Refused(_) => ErrorClass::Internal,
+            _ => ErrorClass::Lacking,
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! QEMU: started, asked, ended.
+
+use std::{
+    fmt::Debug,
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{Accel, Answer, GuestError, Kernel, Nic, Ran, Root, root::EVENKEEL, words::Order};
+
+/// QEMU's program, and the package that brings it.
+pub(crate) const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
+/// Lines of the console that are shown when a guest fails.
+const CONSOLE_LINES: usize = 20;
+/// Events of QEMU that are traced: accesses to devices, and notifications of VirtIO.
+const EVENTS: &str = "memory_region_ops_read\nmemory_region_ops_write\nvirtio_queue_notify\n";
+
+/// A card of a guest.
+#[derive(Debug, Clone)]
+pub struct Card {
+    /// The tap device behind it.
+    pub tap: String,
+    /// Its hardware address in the guest.
+    pub mac: String,
+}
+
+/// What a guest is made of.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The card model.
+    pub nic: Nic,
+    /// The cards.
+    pub cards: Vec<Card>,
+    /// What runs its instructions.
+    pub accel: Accel,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Its memory, in MiB.
+    pub memory_mib: u32,
+    /// Accesses to its devices are traced.
+    pub traced: bool,
+    /// The network namespace of the tap devices, as a file; none: the process's own.
+    pub namespace: Option<PathBuf>,
+}
+
+/// A guest under way. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Guest {
+    child: Child,
+    port: UnixStream,
+    answers: Receiver<Answer>,
+    folder: TempDir,
+    /// From its start to its first answer.
+    pub ready: Duration,
+    /// Its kernel.
+    pub release: String,
+}
+
+impl Guest {
+    /// The command line of QEMU, for a person to paste; `root` and `folder` are where its parts lie.
+    pub fn command_line(settings: &Settings, kernel: &Path, root: &Path, folder: &Path) -> Vec<String> {
+        let at = |name: &str| folder.join(name).display().to_string();
+        let mut words: Vec<String> =
+            ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "pc"]
+                .map(str::to_owned)
+                .to_vec();
+        let (accel, cpu) = match settings.accel {
+            Accel::Kvm => ("kvm", "host"),
+            Accel::Emulation => ("tcg", "max"),
+        };
+        words.extend(["-accel", accel, "-cpu", cpu].map(str::to_owned));
+        words.extend(["-smp".into(), settings.cpus.to_string(), "-m".into(), settings.memory_mib.to_string()]);
+        words.extend(["-kernel".into(), kernel.display().to_string(), "-initrd".into(), root.display().to_string()]);
+        words.extend(["-append".into(), format!("console=ttyS0 panic=-1 quiet rdinit={EVENKEEL}")]);
+        words.extend(["-serial".into(), format!("file:{}", at("console"))]);
+        words.extend(["-chardev".into(), format!("socket,id=orders,path={},server=on,wait=off", at("orders"))]);
+        words.extend(["-serial".into(), "chardev:orders".into()]);
+        for (number, card) in settings.cards.iter().enumerate() {
+            if !matches!(settings.nic, Nic::Passthrough(_)) {
+                let vhost = if settings.nic == Nic::VirtioVhost { ",vhost=on" } else { "" };
+                let queues = match settings.nic.queues() {
+                    1 => String::new(),
+                    queues => format!(",queues={queues}"),
+                };
+                words.extend([
+                    "-netdev".into(),
+                    format!("tap,id=n{number},ifname={},script=no,downscript=no{vhost}{queues}", card.tap),
+                ]);
+            }
+            words.extend(["-device".into(), settings.nic.device(&format!("n{number}"), &card.mac)]);
+        }
+        if settings.traced {
+            words.extend(["-trace".into(), format!("events={},file={}", at("events"), at("trace"))]);
+        }
+        words
+    }
+
+    /// Starts one, and waits for at most `patience` until it answers. It dies with the thread that calls.
+    ///
+    /// # Errors
+    /// QEMU is missing or ends; the guest does not answer. Both have the console's last lines.
+    pub fn start(settings: &Settings, kernel: &Kernel, root: &Root, patience: Duration) -> Result<Self, GuestError> {
+        let folder = tempfile::Builder::new()
+            .prefix("ek-guest")
+            .tempdir()
+            .map_err(GuestError::file("make a folder in", "/tmp"))?;
+        let file = |name: &str| folder.path().join(name);
+        fs::write(file("events"), EVENTS).map_err(GuestError::file("write", file("events")))?;
+        let said = File::create(file("said")).map_err(GuestError::file("make", file("said")))?;
+        let program = sys::program::find(QEMU.0.as_ref()).ok_or(GuestError::Missing(QEMU.0, QEMU.1))?;
+        let mut command = sys::program::command("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(namespace) = &settings.namespace {
+            command.arg("nsenter").arg(format!("--net={}", namespace.display())).arg("--");
+        }
+        command.arg(program);
+        command.args(Self::command_line(settings, &kernel.image, root.path(), folder.path()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        let began = Instant::now();
+        let child = command.spawn().map_err(|_| GuestError::Missing("setpriv", "util-linux"))?;
+        let mut starting = Starting { child, folder };
+        let port = starting.connect(began, patience)?;
+        let (to, answers) = channel();
+        let lines = BufReader::new(port.try_clone().map_err(GuestError::file("read", file_of("orders")))?).lines();
+        thread::spawn(move || {
+            // What the firmware or a kernel prints there is no answer.
+            for answer in lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok()) {
+                if to.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        let Starting { child, folder } = starting;
+        let mut guest = Self { child, port, answers, folder, ready: Duration::ZERO, release: String::new() };
+        match guest.answer(patience.saturating_sub(began.elapsed()))? {
+            Answer::Up(release) => (guest.release, guest.ready) = (release, began.elapsed()),
+            other => return Err(GuestError::Refused(format!("{other:?} as its first word"))),
+        }
+        Ok(guest)
+    }
+
+    fn answer(&mut self, patience: Duration) -> Result<Answer, GuestError> {
+        match self.answers.recv_timeout(patience) {
+            Ok(Answer::Failed(why)) => Err(GuestError::Refused(why)),
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(ended(&mut self.child, self.folder.path())),
+            Err(RecvTimeoutError::Timeout) => Err(match self.child.try_wait() {
+                Ok(None) => GuestError::Hangs { seconds: patience.as_secs(), console: console(self.folder.path()) },
+                _ => ended(&mut self.child, self.folder.path()),
+            }),
+        }
+    }
+
+    fn tell(&mut self, order: &Order) -> Result<(), GuestError> {
+        let line = serde_json::to_string(order).map_err(|e| GuestError::Refused(e.to_string()))?;
+        writeln!(self.port, "{line}").map_err(|_| ended(&mut self.child, self.folder.path()))
+    }
+
+    fn order(&mut self, order: &Order, patience: Duration) -> Result<Answer, GuestError> {
+        self.tell(order)?;
+        self.answer(patience)
+    }
+
+    /// Runs a program in it, to its end.
+    ///
+    /// # Errors
+    /// There is no such program there, the guest failed, or it took longer than `patience`.
+    pub fn run(&mut self, words: &[&str], patience: Duration) -> Result<Ran, GuestError> {
+        self.begin(words, None)?;
+        self.end(patience)
+    }
+
+    /// Starts a program in it, which is interrupted after a time, if there is one; nothing else is asked until [`Guest::end`].
+    ///
+    /// # Errors
+    /// The guest failed.
+    pub fn begin(&mut self, words: &[&str], interrupt: Option<Duration>) -> Result<(), GuestError> {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        self.tell(&Order::Run { words, interrupt_ms: interrupt.map(|time| time.as_millis() as u64) })
+    }
+
+    /// The end of the program that was begun.
+    ///
+    /// # Errors
+    /// As [`Guest::run`].
+    pub fn end(&mut self, patience: Duration) -> Result<Ran, GuestError> {
+        match self.answer(patience)? {
+            Answer::Ran(ran) => Ok(ran),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Reads a file in it.
+    ///
+    /// # Errors
+    /// It cannot be read, or the guest failed.
+    pub fn read(&mut self, path: &str) -> Result<String, GuestError> {
+        match self.order(&Order::Read { path: path.to_owned() }, QUICK)? {
+            Answer::Text(text) => Ok(text),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Writes a file in it.
+    ///
+    /// # Errors
+    /// It cannot be written, or the guest failed.
+    pub fn write(&mut self, path: &str, value: &str) -> Result<(), GuestError> {
+        match self.order(&Order::Write { path: path.to_owned(), value: value.to_owned() }, QUICK)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Where QEMU writes the accesses to devices.
+    pub fn trace(&self) -> PathBuf {
+        self.folder.path().join("trace")
+    }
+
+    /// The console's last lines.
+    pub fn console(&self) -> String {
+        console(self.folder.path())
+    }
+}
+
+/// A guest answers small things within this time.
+const QUICK: Duration = Duration::from_secs(30);
+
+fn file_of(name: &str) -> PathBuf {
+    PathBuf::from(name)
+}
+
+fn unexpected(answer: &Answer) -> GuestError {
+    GuestError::Refused(format!("another answer than was asked for: {answer:?}"))
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// QEMU before it answers: ended when something fails.
+struct Starting {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Starting {
+    fn connect(&mut self, began: Instant, patience: Duration) -> Result<UnixStream, GuestError> {
+        let path = self.folder.path().join("orders");
+        loop {
+            if let Ok(port) = UnixStream::connect(&path) {
+                return Ok(port);
+            }
+            let is_over = began.elapsed() > patience;
+            if is_over || !matches!(self.child.try_wait(), Ok(None)) {
+                let _ = self.child.kill();
+                return Err(ended(&mut self.child, self.folder.path()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn ended(child: &mut Child, folder: &Path) -> GuestError {
+    // The last words may come a moment later.
+    thread::sleep(Duration::from_millis(100));
+    let _ = child.kill();
+    let status = child.wait().map_or_else(|_| String::new(), |status| format!(" ({status})"));
+    let said = fs::read_to_string(folder.join("said")).unwrap_or_default();
+    let said =
+        if said.trim().is_empty() { String::new() } else { format!("; QEMU said: {}", host::ssh::last_words(&said)) };
+    GuestError::Ended { why: format!("{status}{said}"), console: console(folder) }
+}
+
+fn console(folder: &Path) -> String {
+    let bytes = fs::read(folder.join("console")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n")
+}

@@ -1,0 +1,42 @@
+//! The orders that a guest obeys, and its answers: a line of JSON each.
+
+use serde::{Deserialize, Serialize};
+
+/// What the guest is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Run a program to its end; one that has not ended after so many milliseconds is interrupted (SIGINT).
+    Run { words: Vec<String>, interrupt_ms: Option<u64> },
+    /// Read a file whole.
+    Read { path: String },
+    /// Write a file.
+    Write { path: String, value: String },
+    /// Switch off.
+    PowerOff,
+}
+
+/// What it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// First: it is up, with the release of its kernel as `uname -r` says.
+    Up(String),
+    /// A program ended.
+    Ran(Ran),
+    /// What the file has.
+    Text(String),
+    /// Done.
+    Done,
+    /// Not done, and why.
+    Failed(String),
+}
+
+/// A program that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Its exit code; -1: a signal ended it.
+    pub code: i32,
+    /// Its output.
+    pub stdout: String,
+    /// Its errors.
+    pub stderr: String,
+}

@@ -1,0 +1,114 @@
+//! What card models ask of a guest, as text.
+
+use model::bench::guest::{Burst, Card, GuestRun};
+
+use crate::{conditions, table::Look};
+
+/// The columns of the accesses.
+pub(crate) const ACCESSES: [&str; 9] =
+    ["CARD", ">BURST", ">ACCESSES", ">READS", ">WRITES", ">NOTIFICATIONS", ">INTERRUPTS", ">SPREAD", ">LOST"];
+/// The columns of the cards.
+pub(crate) const CARDS: [&str; 7] = ["CARD", "DRIVER", ">QUEUES", ">RING", "NATIVE XDP", ">READY", "OFFLOADS"];
+/// The columns of the verbs.
+pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "WORKS", "SAID"];
+const NONE: &str = "\u{2013}";
+/// What a reader must know before any figure.
+pub(crate) const NO_RATES: &str = "KVM carries no guest here, so the guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
+
+/// A run as text.
+pub fn guest_text(run: &GuestRun, look: Look) -> String {
+    let mut text = look.paragraph(NO_RATES);
+    text += &look.paragraph("\nFor each frame that the guest forwards:");
+    text += &look.table(&ACCESSES, access_rows(run).into_iter().map(|cells| cells.to_vec()));
+    if let Some(exit_ns) = run.exit_ns {
+        text += &look
+            .paragraph(&format!("\nA model, and no measurement: accesses x {exit_ns} ns an exit, as you gave it:"));
+        text += &look.table(
+            &["CARD", ">BURST", ">ACCESSES x EXIT"],
+            model_rows(run, exit_ns).into_iter().map(|cells| cells.to_vec()),
+        );
+    }
+    text += &look.paragraph("\nThe cards as the guest sees them:");
+    text += &look.table(&CARDS, run.cards.iter().map(|card| card_cells(card).to_vec()));
+    text += &look.paragraph("\nevenkeel in the guest:");
+    text += &look.table(&VERBS, verb_rows(run).into_iter().map(|cells| cells.to_vec()));
+    for left in &run.left_out {
+        text += &look.paragraph(&format!("\nLeft out, {left}."));
+    }
+    text.push('\n');
+    text + &conditions::paragraphs(&conditions_of(run), look)
+}
+
+/// A row for each card and burst.
+pub(crate) fn access_rows(run: &GuestRun) -> Vec<[String; 9]> {
+    let row = |card: &Card, burst: &Burst| {
+        let of = |value: f64| format!("{value:.2}");
+        let median = &burst.median;
+        [
+            card.nic.clone(),
+            burst.frames.to_string(),
+            of(median.accesses()),
+            of(median.reads),
+            of(median.writes),
+            of(median.notifications),
+            of(median.interrupts),
+            format!("{:.1} %", 100.0 * burst.spread),
+            burst.lost.to_string(),
+        ]
+    };
+    run.cards.iter().flat_map(|card| card.bursts.iter().map(move |burst| row(card, burst))).collect()
+}
+
+/// Accesses times what an exit costs elsewhere.
+pub(crate) fn model_rows(run: &GuestRun, exit_ns: f64) -> Vec<[String; 3]> {
+    let row = |card: &Card, burst: &Burst| {
+        let ns = burst.median.accesses() * exit_ns;
+        [card.nic.clone(), burst.frames.to_string(), model::units::nanoseconds(ns)]
+    };
+    run.cards.iter().flat_map(|card| card.bursts.iter().map(move |burst| row(card, burst))).collect()
+}
+
+/// The cells of a card.
+pub(crate) fn card_cells(card: &Card) -> [String; 7] {
+    [
+        card.nic.clone(),
+        card.driver.clone(),
+        card.queues.to_string(),
+        card.ring.map_or_else(|| NONE.to_owned(), |ring| ring.to_string()),
+        if card.native_xdp.is_ok() { "yes".to_owned() } else { "no".to_owned() },
+        format!("{:.1} s", card.ready_s),
+        card.offloads.join(", "),
+    ]
+}
+
+/// A row for each card and verb, and why XDP does not run in a driver.
+pub(crate) fn verb_rows(run: &GuestRun) -> Vec<[String; 4]> {
+    let mut rows = Vec::new();
+    for card in &run.cards {
+        for verb in &card.verbs {
+            let works = if verb.works { "yes" } else { "NO" };
+            rows.push([card.nic.clone(), verb.command.clone(), works.to_owned(), verb.said.clone()]);
+        }
+        let native = "shield run --xdp-mode native".to_owned();
+        rows.push(match &card.native_xdp {
+            Ok(()) => [card.nic.clone(), native, "yes".to_owned(), "held".to_owned()],
+            Err(why) => [card.nic.clone(), native, "refused".to_owned(), why.clone()],
+        });
+    }
+    rows
+}
+
+/// What a reader needs to judge the figures.
+pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
+    let mut all = vec![
+        conditions::machine(&run.machine),
+        ("Why no KVM", run.no_kvm.clone()),
+        ("Guest", format!("Linux {}, {}", run.kernel, run.qemu)),
+        ("Runs", run.runs.to_string()),
+    ];
+    all.extend(run.notes.iter().map(|note| ("Note", note.clone())));
+    all.extend(
+        run.cards.iter().map(|card| ("QEMU", format!("{}: qemu-system-x86_64 {}", card.nic, card.qemu.join(" ")))),
+    );
+    all
+}

@@ -1,0 +1,104 @@
+//! What card models ask of a guest: what `evenkeel bench --dut guest` found without KVM, where no rate means anything.
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+
+/// The version of the schema `evenkeel.bench.guest/<version>`.
+pub const SCHEMA: u32 = 1;
+
+/// What a frame that is forwarded costs in events, counted and not timed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerFrame {
+    /// Reads of registers of either card.
+    pub reads: f64,
+    /// Writes of registers.
+    pub writes: f64,
+    /// Notifications of VirtIO queues.
+    pub notifications: f64,
+    /// Interrupts of both cards, as the guest counts them.
+    pub interrupts: f64,
+}
+
+impl PerFrame {
+    /// Reads, writes and notifications: what each would leave the guest for.
+    pub fn accesses(&self) -> f64 {
+        self.reads + self.writes + self.notifications
+    }
+}
+
+/// A burst: so many frames are under way at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Frames.
+    pub frames: u32,
+    /// Each run: the slope between two lengths, so that what happens once does not count.
+    pub runs: Vec<PerFrame>,
+    /// Their medians.
+    pub median: PerFrame,
+    /// The distance of the runs' accesses, over their median.
+    pub spread: f64,
+    /// Frames that were sent and did not come out.
+    pub lost: u64,
+}
+
+/// How a verb fares on a driver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verb {
+    /// The command.
+    pub command: String,
+    /// It did what it should.
+    pub works: bool,
+    /// What it said, in a line.
+    pub said: String,
+}
+
+/// A card model in a guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    /// `virtio`, `e1000`, …
+    pub nic: String,
+    /// The driver, as the guest names it.
+    pub driver: String,
+    /// Receive queues.
+    pub queues: u32,
+    /// Descriptors of a receive ring; none: the driver does not tell.
+    pub ring: Option<u32>,
+    /// Offloads that are on, as ethtool names them.
+    pub offloads: Vec<String>,
+    /// An XDP program runs in the driver; otherwise what it said.
+    pub native_xdp: Result<(), String>,
+    /// Seconds from QEMU's start until the guest was ready to forward.
+    pub ready_s: f64,
+    /// Each burst.
+    pub bursts: Vec<Burst>,
+    /// Verbs of evenkeel in the guest.
+    pub verbs: Vec<Verb>,
+    /// The command line of QEMU.
+    pub qemu: Vec<String>,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestRun {
+    /// Its beginning (RFC 3339, UTC).
+    pub when: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Why KVM carries no guest here.
+    pub no_kvm: String,
+    /// The guest's kernel.
+    pub kernel: String,
+    /// The version of QEMU.
+    pub qemu: String,
+    /// Runs of each burst.
+    pub runs: u32,
+    /// The card models.
+    pub cards: Vec<Card>,
+    /// What was left out, and why, with the command of an owner of it.
+    pub left_out: Vec<String>,
+    /// What an exit costs, in nanoseconds, where the user gave it: accesses times that is a model, and no measurement.
+    pub exit_ns: Option<f64>,
+    /// On the origin of the figures.
+    pub notes: Vec<String>,
+}
