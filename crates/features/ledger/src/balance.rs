@@ -83,9 +83,11 @@ impl Ip {
                 .sum::<u64>()
         };
         let joined = |group: &str, received: u64| segments(group).saturating_sub(received) as i64;
-        let requested = both("OutRequests");
-        // Kernels before 6.7 do not count what leaves IP; they count what is forwarded behind the hook.
+        // Kernels before 6.7 do not count what leaves IP; they count what is forwarded behind the hook, and with IPv4 as a request, too (ip_output in
+        // net/ipv4/ip_output.c; IPv6 counts requests in ip6_xmit).
         let counted_last = p.all.contains_key("Ip.OutTransmits");
+        let counted_twice = if counted_last { 0 } else { p.get("Ip.ForwDatagrams") as i64 };
+        let requested = (both("OutRequests") - counted_twice).max(0);
         let transmitted = if counted_last {
             both("OutTransmits")
         } else {

@@ -21,7 +21,8 @@
 //! 4. **IP.** `InReceives + OutRequests + fragments made = losses + netfilter (all hooks) + fragments joined or kept + InDelivers +
 //!    OutTransmits`. ForwDatagrams is not used: it is counted before the forward hook. What was forwarded is `OutTransmits -
 //!    OutRequests`, fragments made taken off, the losses of the output and postrouting hooks given back. Before Linux 6.7 there is no
-//!    OutTransmits behind postrouting: there that hook and the fragments made belong to the next equation.
+//!    OutTransmits behind postrouting: there that hook and the fragments made belong to the next equation, and IPv4's OutRequests have
+//!    ForwDatagrams in them, which are taken off.
 //! 5. **Out.** `OutTransmits + bridged = losses (neighbour) + tx_packets + losses of qdisc and driver + what waits longer than before
 //!    (queues, neighbours, tun rings)`. What reached the interfaces beyond that came past IP (ARP, packet sockets, AF_XDP, XDP redirects,
 //!    GSO's cuts): no counter tells it apart, so that this equation finds what is missing, never what is too much.

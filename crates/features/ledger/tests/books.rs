@@ -365,13 +365,41 @@ fn what_leaves_ip_is_counted_after_postrouting_and_cutting() {
     let report = closed(&interval);
     assert_eq!((report.lost, report.receive.lost, report.delivered), (30, 0, 140));
     assert_eq!((report.receive.unexplained, report.transmit.unexplained), (0, 0));
-    // Before 6.7 forwarded packets are counted ahead of both.
-    let counters = [("Ip.InReceives", 100), ("Ip.ForwDatagrams", 100), ("Ip.FragCreates", 140), ("Ip.FragOKs", 70)];
+    // Before 6.7 forwarded packets are counted ahead of both, and as requests once more.
+    let counters = [
+        ("Ip.InReceives", 100),
+        ("Ip.ForwDatagrams", 100),
+        ("Ip.OutRequests", 100),
+        ("Ip.FragCreates", 140),
+        ("Ip.FragOKs", 70),
+    ];
     let mut earlier = self::interval(vec![interface(2, 100, 0), interface(3, 0, 140)], &counters, vec![]);
     (earlier.rules, earlier.drops) = (vec![rule], None);
     earlier.protocols.all.remove("Ip.OutTransmits");
     let report = closed(&earlier);
     assert_eq!((report.lost, report.receive.unexplained, report.transmit.unexplained), (30, 0, 0));
+}
+
+#[test]
+fn a_router_before_linux_6_7_closes() {
+    // Seen on Debian 12's 6.1: 1000 packets forwarded, 4 of its own, 40 without a route.
+    let counters =
+        [("Ip.InReceives", 1040), ("Ip.ForwDatagrams", 1000), ("Ip.OutRequests", 1004), ("IpExt.InNoRoutes", 40)];
+    let mut interval = interval(
+        vec![interface(2, 1040, 4), interface(3, 0, 1000)],
+        &counters,
+        vec![drop("IP_INNOROUTES", "ip_error", 2, 40)],
+    );
+    interval.protocols.all.remove("Ip.OutTransmits");
+    let report = closed(&interval);
+    assert_eq!((report.lost, report.unexplained), (40, 0));
+    let sent = report.transmit.offered.iter().find(|entry| entry.counter == "OutRequests").unwrap();
+    assert_eq!(sent.packets, 4);
+    // IPv6 counts its own packets alone there.
+    let counters = [("Ip6.InReceives", 500), ("Ip6.OutForwDatagrams", 500), ("Ip6.OutRequests", 7)];
+    let mut interval = self::interval(vec![interface(2, 500, 7), interface(3, 0, 500)], &counters, vec![]);
+    interval.protocols.all.remove("Ip.OutTransmits");
+    assert_eq!(closed(&interval).unexplained, 0);
 }
 
 #[test]

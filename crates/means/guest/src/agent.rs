@@ -5,8 +5,8 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     os::fd::AsFd,
     path::Path,
-    process::{Command, Stdio},
-    sync::mpsc::{RecvTimeoutError, channel},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread,
     time::Duration,
 };
@@ -29,6 +29,9 @@ use crate::{
 
 /// The port of orders.
 const PORT: &str = "/dev/ttyS1";
+/// Where a program's outputs go, as they come.
+const STDOUT: &str = "/tmp/stdout";
+pub(crate) const STDERR: &str = "/tmp/stderr";
 /// What is mounted where; what a kernel lacks is left out.
 const MOUNTS: [(&str, &str); 7] = [
     ("proc", "/proc"),
@@ -63,6 +66,7 @@ pub fn run() -> Result<(), String> {
     let mut port = port;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     say(&mut port, &Answer::Up(release.trim().to_owned()))?;
+    let mut started = None;
     while let Some(line) = lines.next() {
         let line = line.map_err(|e| e.to_string())?;
         let answer = match serde_json::from_str(&line) {
@@ -70,7 +74,7 @@ pub fn run() -> Result<(), String> {
                 let _ = reboot(RebootMode::RB_POWER_OFF);
                 return Ok(());
             }
-            Ok(order) => obey(order),
+            Ok(order) => obey(order, &mut started),
             Err(e) => Answer::Failed(e.to_string()),
         };
         say(&mut port, &answer)?;
@@ -104,35 +108,57 @@ fn say(port: &mut File, answer: &Answer) -> Result<(), String> {
     writeln!(port, "{line}").map_err(|e| e.to_string())
 }
 
-fn obey(order: Order) -> Answer {
-    let failed = |e: std::io::Error| Answer::Failed(e.to_string());
+fn obey(order: Order, started: &mut Option<Started>) -> Answer {
+    let failed = |e: io::Error| Answer::Failed(e.to_string());
     match order {
-        Order::Run { words, interrupt_ms } => ran(&words, interrupt_ms).map_or_else(failed, Answer::Ran),
+        Order::Start { words, interrupt_ms } => match Started::new(&words, interrupt_ms) {
+            Ok(new) => {
+                *started = Some(new);
+                Answer::Done
+            }
+            Err(e) => failed(e),
+        },
+        Order::Wait => match started.take() {
+            Some(started) => started.end().map_or_else(failed, Answer::Ran),
+            None => Answer::Failed("no program was started".into()),
+        },
         Order::Read { path } => fs::read_to_string(path).map_or_else(failed, Answer::Text),
         Order::Write { path, value } => fs::write(path, value).map_or_else(failed, |()| Answer::Done),
         Order::PowerOff => Answer::Done,
     }
 }
 
-fn ran(words: &[String], interrupt_ms: Option<u64>) -> io::Result<Ran> {
-    let (program, words) = words.split_first().ok_or_else(|| io::Error::other("no program"))?;
-    let mut command = Command::new(program);
-    command.args(words).env("PATH", "/bin").env("HOME", "/root").stdin(Stdio::null());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let (ended, is_over) = channel::<()>();
-    let alarm = interrupt_ms.map(|ms| {
-        thread::spawn(move || {
-            if is_over.recv_timeout(Duration::from_millis(ms)) == Err(RecvTimeoutError::Timeout) {
-                // One that has just ended needs none.
-                let _ = kill(pid, Signal::SIGINT);
-            }
-        })
-    });
-    let done = child.wait_with_output();
-    drop(ended);
-    alarm.map(thread::JoinHandle::join);
-    let done = done?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Ran { code: done.status.code().unwrap_or(-1), stdout: text(&done.stdout), stderr: text(&done.stderr) })
+/// A program under way.
+struct Started {
+    child: Child,
+    /// Dropped when it has ended.
+    ended: Sender<()>,
+}
+
+impl Started {
+    fn new(words: &[String], interrupt_ms: Option<u64>) -> io::Result<Self> {
+        let (program, words) = words.split_first().ok_or_else(|| io::Error::other("no program"))?;
+        let mut command = Command::new(program);
+        command.args(words).env("PATH", "/bin").env("HOME", "/root").stdin(Stdio::null());
+        let child = command.stdout(File::create(STDOUT)?).stderr(File::create(STDERR)?).spawn()?;
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let (ended, is_over) = channel::<()>();
+        if let Some(ms) = interrupt_ms {
+            thread::spawn(move || {
+                if is_over.recv_timeout(Duration::from_millis(ms)) == Err(RecvTimeoutError::Timeout) {
+                    // One that has just ended needs none.
+                    let _ = kill(pid, Signal::SIGINT);
+                }
+            });
+        }
+        Ok(Self { child, ended })
+    }
+
+    fn end(self) -> io::Result<Ran> {
+        let Self { mut child, ended } = self;
+        let status = child.wait()?;
+        drop(ended);
+        let text = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(Ran { code: status.code().unwrap_or(-1), stdout: text(STDOUT)?, stderr: text(STDERR)? })
+    }
 }

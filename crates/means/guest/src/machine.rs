@@ -14,7 +14,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Accel, Answer, GuestError, Kernel, Nic, Ran, Root, root::EVENKEEL, words::Order};
+use crate::{Accel, Answer, GuestError, Kernel, Nic, Ran, Root, agent::STDERR, root::EVENKEEL, words::Order};
 
 /// QEMU's program, and the package that brings it.
 pub(crate) const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
@@ -178,21 +178,40 @@ impl Guest {
         self.end(patience)
     }
 
-    /// Starts a program in it, which is interrupted after a time, if there is one; nothing else is asked until [`Guest::end`].
+    /// Starts a program in it, which is interrupted after a time, if there is one.
+    ///
+    /// # Errors
+    /// There is no such program there, or the guest failed.
+    pub fn begin(&mut self, words: &[&str], interrupt: Option<Duration>) -> Result<(), GuestError> {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        let order = Order::Start { words, interrupt_ms: interrupt.map(|time| time.as_millis() as u64) };
+        match self.order(&order, QUICK)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until the program that was begun has said `word` on its standard error; false: it has not within `patience`.
     ///
     /// # Errors
     /// The guest failed.
-    pub fn begin(&mut self, words: &[&str], interrupt: Option<Duration>) -> Result<(), GuestError> {
-        let words = words.iter().map(|&word| word.to_owned()).collect();
-        self.tell(&Order::Run { words, interrupt_ms: interrupt.map(|time| time.as_millis() as u64) })
+    pub fn has_said(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
+        let began = Instant::now();
+        while !self.read(STDERR)?.contains(word) {
+            if began.elapsed() > patience {
+                return Ok(false);
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(true)
     }
 
     /// The end of the program that was begun.
     ///
     /// # Errors
-    /// As [`Guest::run`].
+    /// The guest failed, or it took longer than `patience`.
     pub fn end(&mut self, patience: Duration) -> Result<Ran, GuestError> {
-        match self.answer(patience)? {
+        match self.order(&Order::Wait, patience)? {
             Answer::Ran(ran) => Ok(ran),
             other => Err(unexpected(&other)),
         }
@@ -233,6 +252,8 @@ impl Guest {
 
 /// A guest answers small things within this time.
 const QUICK: Duration = Duration::from_secs(30);
+/// Time between two looks at what a program has said.
+const LOOK: Duration = Duration::from_millis(50);
 
 fn file_of(name: &str) -> PathBuf {
     PathBuf::from(name)
@@ -287,5 +308,8 @@ fn console(folder: &Path) -> String {
     let bytes = fs::read(folder.join("console")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n")
+    // What comes after a panic is where, and not why.
+    let last = lines.len().saturating_sub(CONSOLE_LINES);
+    let from = lines.iter().position(|line| line.contains("Kernel panic")).unwrap_or(last).min(last);
+    lines[from..].iter().take(CONSOLE_LINES).copied().collect::<Vec<_>>().join("\n")
 }

@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 /// What the guest is to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Run a program to its end; one that has not ended after so many milliseconds is interrupted (SIGINT).
-    Run { words: Vec<String>, interrupt_ms: Option<u64> },
+    /// Start a program; one that has not ended after so many milliseconds is interrupted (SIGINT).
+    Start { words: Vec<String>, interrupt_ms: Option<u64> },
+    /// Wait for the end of the program that was started last.
+    Wait,
     /// Read a file whole.
     Read { path: String },
     /// Write a file.

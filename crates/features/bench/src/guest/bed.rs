@@ -24,6 +24,8 @@ const LOST: Duration = Duration::from_secs(2);
 /// The addresses of the tester and of the guest, on each side.
 pub(super) const TESTER: [&str; 2] = ["198.18.0.2", "198.19.0.2"];
 pub(super) const GUEST: [&str; 2] = ["198.18.0.1", "198.19.0.1"];
+/// One that it has no route to (RFC 5737).
+const NOWHERE: &str = "203.0.113.9";
 /// The hardware addresses of the guest's cards.
 pub(super) const MACS: [&str; 2] = ["52:54:00:ec:00:01", "52:54:00:ec:00:02"];
 
@@ -72,13 +74,12 @@ impl Bed {
         let template =
             Template { destination, source: self.macs[0], tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::Udp };
         let address = |text: &str| text.parse().map_err(|_| failed(&"no address"));
-        let flow = FlowKey {
-            source: address(TESTER[0])?,
-            destination: address(TESTER[1])?,
-            source_port: PORTS.0,
-            destination_port: PORTS.1,
+        let frame = |to: &str| {
+            let (source, destination) = (address(TESTER[0])?, address(to)?);
+            let flow = FlowKey { source, destination, source_port: PORTS.0, destination_port: PORTS.1 };
+            template.build(&flow, FrameSize::MIN, 0).map_err(|e| failed(&e))
         };
-        let frame = template.build(&flow, FrameSize::MIN, 0).map_err(|e| failed(&e))?;
+        let (frame, stray) = (frame(TESTER[1])?, frame(NOWHERE)?);
         let open = || -> Result<_, BenchError> {
             let out = PacketBatch::open(self.indexes[0], frame.len(), BUFFER_BYTES as usize).map_err(|e| failed(&e))?;
             let socket = PacketSocket::open().map_err(|e| failed(&e))?;
@@ -91,7 +92,7 @@ impl Bed {
             Ok((out, socket))
         };
         let (out, socket) = self.space.run(open)??;
-        Ok(Ends { out, socket, batch: Batch::new(FRAMES, FRAME_MAX), frame })
+        Ok(Ends { out, socket, batch: Batch::new(FRAMES, FRAME_MAX), frame, stray })
     }
 }
 
@@ -101,9 +102,19 @@ pub(super) struct Ends {
     socket: PacketSocket,
     batch: Batch,
     frame: Vec<u8>,
+    /// One without a route.
+    stray: Vec<u8>,
 }
 
 impl Ends {
+    /// Sends so many frames that the guest has no route for.
+    pub(super) fn strand(&mut self, frames: u32) -> Result<(), BenchError> {
+        for _ in 0..frames {
+            self.out.push(&self.stray);
+        }
+        self.out.flush().map(drop).map_err(|e| BenchError::Machine(format!("cannot send to the guest: {e}")))
+    }
+
     /// Sends so many frames, `burst` of them under way at once; how many did not come out.
     pub(super) fn train(&mut self, frames: u32, burst: u32) -> Result<u64, BenchError> {
         let failed = |e: &dyn std::fmt::Display| BenchError::Machine(format!("cannot send to the guest: {e}"));

@@ -1,6 +1,6 @@
 //! The guest as a router, what it says of its cards, and evenkeel's verbs in it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guest::{Guest, GuestError, Ran};
 use model::bench::guest::Verb;
@@ -12,6 +12,10 @@ use crate::BenchError;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An interval in which a verb looks at traffic.
 const LOOK: Duration = Duration::from_secs(2);
+/// Frames without a route that the ledger has to find.
+const STRANDED: u32 = 40;
+/// The share of frames that the ledger may leave unexplained.
+const UNEXPLAINED_MAX: f64 = 0.001;
 /// Offloads that are told of.
 const OFFLOADS: [&str; 6] = [
     "rx-checksumming",
@@ -121,13 +125,9 @@ fn shield(guest: &mut Guest, name: &str, mode: &str) -> Result<Result<(), String
 /// Tries the verbs of evenkeel in the guest.
 pub(super) fn verbs(guest: &mut Guest, names: &[String; 2], ends: &mut Ends) -> Result<Vec<Verb>, BenchError> {
     let [first, second] = names;
-    let mut verbs = vec![ledger(guest, first, ends)?];
-    for words in [
-        &["evenkeel", "top", "--once"][..],
-        &["evenkeel", "doctor"],
-        &["evenkeel", "spread", "plan"],
-        &["evenkeel", "capture", first, "--duration", "1", "--count-only"],
-    ] {
+    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest)?];
+    verbs.push(capture(guest, first, ends)?);
+    for words in [&["evenkeel", "top", "--once"][..], &["evenkeel", "doctor"]] {
         let ran = guest.run(words, PATIENCE)?;
         // Findings are no failure.
         let works = matches!(ran.code, 0 | 1);
@@ -144,31 +144,75 @@ fn first_line(text: &str) -> String {
     host::ssh::last_words(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default())
 }
 
-/// The ledger while frames are forwarded: it closes, or it says what is unexplained.
+/// The ledger while frames are forwarded and a known number has no route: it closes, and finds those.
 fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
-    let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "3s"];
+    let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "5s"];
     guest.begin(&words, None)?;
-    let began = std::time::Instant::now();
-    let mut sent = 0;
-    while began.elapsed() < Duration::from_secs(4) {
-        ends.train(64, 8)?;
-        sent += 64;
+    if guest.has_said("counting", PATIENCE)? {
+        ends.strand(STRANDED)?;
+        let began = Instant::now();
+        // All is through before the interval ends.
+        while began.elapsed() < LOOK {
+            ends.train(64, 8)?;
+        }
     }
     let ran = guest.end(PATIENCE)?;
     let command = words[1..].join(" ");
     let Ok(report) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
         return Ok(Verb { command, works: false, said: last(&ran) });
     };
-    let number = |name: &str| report.pointer(name).and_then(serde_json::Value::as_f64);
-    let (arrived, unexplained) = (number("/totals/arrived"), number("/totals/unexplained"));
-    let said = match (arrived, unexplained) {
-        (Some(arrived), Some(unexplained)) => {
-            format!("{arrived:.0} frames arrived, {unexplained:.0} unexplained ({sent} sent meanwhile)")
-        }
-        _ => format!("a report of {} bytes ({sent} sent meanwhile)", ran.stdout.len()),
-    };
-    let closes = arrived.zip(unexplained).is_none_or(|(arrived, lost)| lost.abs() <= 0.001 * arrived.max(1.0));
+    let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+    let [offered, lost, unexplained] = ["offered", "lost", "unexplained"].map(number);
+    let said = format!("{offered:.0} frames, {lost:.0} lost ({STRANDED} had no route), {unexplained:.0} unexplained");
+    let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED);
     Ok(Verb { command, works: ran.code == 0 && closes, said })
+}
+
+/// A capture gets the frames that come meanwhile.
+fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
+    let words = ["evenkeel", "capture", name, "--duration", "3", "--count-only", "udp"];
+    guest.begin(&words, None)?;
+    let began = Instant::now();
+    while began.elapsed() < LOOK {
+        ends.train(64, 8)?;
+    }
+    let ran = guest.end(PATIENCE)?;
+    let said = first_line(if ran.stdout.trim().is_empty() { &ran.stderr } else { &ran.stdout });
+    let captured = said.split_whitespace().next().and_then(|word| word.replace(',', "").parse::<u64>().ok());
+    Ok(Verb { command: words[1..].join(" "), works: ran.code == 0 && captured > Some(0), said })
+}
+
+/// Spreads the queues of both cards, and takes that back: each interrupt is where it was.
+fn spread(guest: &mut Guest) -> Result<Verb, BenchError> {
+    let before = affinities(guest)?;
+    let applied = guest.run(&["evenkeel", "spread", "apply"], PATIENCE)?;
+    let moved = affinities(guest)?;
+    let undone = guest.run(&["evenkeel", "undo"], PATIENCE)?;
+    let command = "spread apply, undo".to_owned();
+    if !matches!(applied.code, 0 | 1) {
+        return Ok(Verb { command, works: false, said: last(&applied) });
+    }
+    let same = affinities(guest)? == before;
+    let said = match (same, moved == before) {
+        (true, true) => "nothing was to be moved, and nothing was".to_owned(),
+        (true, false) => "moved, and exactly as before again".to_owned(),
+        (false, _) => format!("other than before: {}", last(&undone)),
+    };
+    Ok(Verb { command, works: same, said })
+}
+
+/// The CPUs of each interrupt.
+fn affinities(guest: &mut Guest) -> Result<Vec<(u32, String)>, BenchError> {
+    let text = guest.read("/proc/interrupts")?;
+    let numbers = text.lines().filter_map(|line| line.trim().split_once(':')?.0.parse::<u32>().ok());
+    let mut all = Vec::new();
+    for number in numbers.collect::<Vec<_>>() {
+        // Some belong to no device.
+        if let Ok(cpus) = guest.read(&format!("/proc/irq/{number}/smp_affinity_list")) {
+            all.push((number, cpus));
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

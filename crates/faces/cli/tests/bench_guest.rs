@@ -1,0 +1,103 @@
+//! `evenkeel bench --dut guest`, and a guest that panics.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
+use serde_json::Value;
+use testbed::{ended, json, privileged, refused, said};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// A Debian kernel, unpacked and not installed.
+fn kernel() -> PathBuf {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/guest-kernel");
+    let done = Command::new(tool).arg("6.1").output().unwrap();
+    ended(&done, 0);
+    PathBuf::from(String::from_utf8(done.stdout).unwrap().trim())
+}
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(EVENKEEL).args(["bench", "--dut", "guest"]).args(args).output().unwrap()
+}
+
+#[test]
+fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
+    if !privileged() {
+        return;
+    }
+    let kernel = kernel();
+    let ran = bench(&[
+        "--guest-kernel",
+        kernel.to_str().unwrap(),
+        "--nic",
+        "virtio,e1000,passthrough=00:1f.6",
+        "--repeats",
+        "1",
+        "--json",
+    ]);
+    let run = json(&ran);
+    // One of a verb that fails has the exit code 1: all of them are looked at.
+    let cards = run["cards"].as_array().unwrap();
+    assert_eq!(cards.len(), 2, "{run}");
+    for card in cards {
+        for verb in card["verbs"].as_array().unwrap() {
+            assert_eq!(verb["works"], true, "{}: {verb}", card["nic"]);
+        }
+        let bursts = card["bursts"].as_array().unwrap();
+        let accesses = |burst: &Value| {
+            let of = |name: &str| burst["median"][name].as_f64().unwrap();
+            of("reads") + of("writes") + of("notifications")
+        };
+        let [one, eight] = [&bursts[0], &bursts[1]].map(accesses);
+        assert!(one > 0.5 && eight < one, "{}: frames that come together share accesses: {one} {eight}", card["nic"]);
+        assert!(bursts[0]["median"]["interrupts"].as_f64() > Some(0.5), "{card}");
+        assert_eq!(bursts[0]["lost"], 0);
+    }
+    assert!(cards[0]["native_xdp"]["Ok"].is_null() && cards[0]["native_xdp"].get("Ok").is_some(), "{}", cards[0]);
+    assert!(cards[1]["native_xdp"]["Err"].as_str().unwrap().contains("generic"), "{}", cards[1]);
+    assert!(run["left_out"][0].as_str().unwrap().contains("passthrough=00:1f.6"), "{run}");
+    assert!(!run["no_kvm"].as_str().unwrap().is_empty());
+    // Nothing that emulation cannot know.
+    let text = run.to_string();
+    assert!(["pps", "latency", "delay_ns"].iter().all(|word| !text.contains(&format!("\"{word}"))), "{text}");
+    ended(&ran, 0);
+}
+
+#[test]
+fn a_guest_that_panics_shows_its_last_words() {
+    if !privileged() {
+        return;
+    }
+    let kernel = Kernel::open(Some(&kernel())).unwrap();
+    let root = Root::make(&kernel, &Nic::Virtio, Path::new(EVENKEEL)).unwrap();
+    let settings = Settings {
+        nic: Nic::Virtio,
+        cards: Vec::new(),
+        accel: Accel::Emulation,
+        cpus: 1,
+        memory_mib: 1024,
+        traced: false,
+        namespace: None,
+    };
+    let mut guest = Guest::start(&settings, &kernel, &root, Duration::from_secs(120)).unwrap();
+    let patience = Duration::from_secs(60);
+    let ran = guest.run(&["evenkeel", "--version"], patience).unwrap();
+    assert!(ran.code == 0 && ran.stdout.starts_with("evenkeel "), "{ran:?}");
+    assert!(matches!(guest.run(&["nothing"], patience), Err(GuestError::Refused(_))));
+    assert!(guest.read("/proc/version").unwrap().contains(&guest.release));
+    let crash = || guest.write("/proc/sysrq-trigger", "c");
+    let told = { crash }().unwrap_err().to_string();
+    assert!(told.contains("Kernel panic") && told.contains("sysrq"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    refused(&bench(&["--guest-kernel", "/nowhere/vmlinuz-1"]), 3, &["/nowhere/vmlinuz-1", "--guest-kernel"]);
+    refused(&bench(&["--nic", "rtl8139"]), 2, &["rtl8139", "vmxnet3"]);
+    let both = Command::new(EVENKEEL).args(["bench", "--dut", "guest,router"]).output().unwrap();
+    assert!(both.status.code() == Some(2) && said(&both).contains("by itself"), "{}", said(&both));
+}
