@@ -62,12 +62,12 @@ pub fn run() -> Result<(), String> {
     }
     let port = OpenOptions::new().read(true).write(true).open(PORT).map_err(|e| format!("{PORT}: {e}"))?;
     raw(&port)?;
-    let mut lines = BufReader::new(port.try_clone().map_err(|e| e.to_string())?).lines();
+    let lines = BufReader::new(port.try_clone().map_err(|e| e.to_string())?).lines();
     let mut port = port;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     say(&mut port, &Answer::Up(release.trim().to_owned()))?;
     let mut started = None;
-    while let Some(line) = lines.next() {
+    for line in lines {
         let line = line.map_err(|e| e.to_string())?;
         let answer = match serde_json::from_str(&line) {
             Ok(Order::PowerOff) => {

@@ -62,7 +62,7 @@ impl Root {
             order += &format!("{at}\n");
         }
         archive.file(ORDER, 0o644, order.as_bytes()).map_err(failed)?;
-        trailer(&mut archive.out).and_then(|out| out.flush()).map_err(failed)?;
+        trailer(&mut archive.out).and_then(Write::flush).map_err(failed)?;
         Ok(Self(file))
     }
 
