@@ -109,7 +109,7 @@ pub(crate) struct BenchArgs {
     /// and does nothing. stress-ng makes the work, in a control group. See docs/bench-neighbour.md.
     #[arg(long, value_name = "KIND[:DOSE]", value_delimiter = ',', conflicts_with_all = ["ports", "bridged", "test", "resume", "datagrams", "imix", "replay"], help_heading = "Neighbours")]
     neighbour: Vec<Neighbour>,
-    /// Where they run: box, sibling, other [default: box].
+    /// Their cores: box, sibling, other [default: box].
     #[arg(
         long,
         hide_short_help = true,
@@ -119,7 +119,7 @@ pub(crate) struct BenchArgs {
         help_heading = "Neighbours"
     )]
     neighbour_on: Vec<Spot>,
-    /// What protects the box: nice, cpuset, fifo, threaded-napi, quota [default: none].
+    /// Remedies that protect the box: nice, cpuset, fifo, threaded-napi, quota [default: none].
     #[arg(
         long,
         hide_short_help = true,
@@ -146,7 +146,7 @@ pub(crate) struct BenchArgs {
     /// The guest's kernel: boot/vmlinuz-VERSION beside lib/modules/VERSION [default: this machine's].
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "dut", help_heading = "A guest as the box")]
     guest_kernel: Option<PathBuf>,
-    /// What an exit costs on another machine, in nanoseconds: accesses times that is shown as a model.
+    /// Cost of an exit on another machine, in nanoseconds: accesses times that is shown as a model.
     #[arg(long, hide_short_help = true, value_name = "NS", requires = "dut", value_parser = exit_ns, help_heading = "A guest as the box")]
     exit_ns: Option<f64>,
 

@@ -42,7 +42,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "NODE", requires = "interface", help_heading = "Other machines")]
     with: Option<String>,
     /// The CPU of its end [default: its first that is online, not isolated].
-    #[arg(long, value_name = "CPU", requires = "with", help_heading = "Other machines")]
+    #[arg(long, hide_short_help = true, value_name = "CPU", requires = "with", help_heading = "Other machines")]
     peer_cpu: Option<u32>,
     #[command(flatten)]
     others: OthersArgs,

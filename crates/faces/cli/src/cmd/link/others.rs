@@ -8,13 +8,13 @@ use link::apart::{ApartError, Reach};
 #[command(next_help_heading = "Other machines")]
 pub(super) struct OthersArgs {
     /// Their interface [default: of the same name as here].
-    #[arg(long, value_name = "INTERFACE", requires = "with")]
+    #[arg(long, hide_short_help = true, value_name = "NAME", requires = "with")]
     peer_interface: Option<String>,
     /// An option of ssh, as behind its -o: --ssh-option Port=2222.
-    #[arg(long, value_name = "OPTION", requires = "with")]
+    #[arg(long, hide_short_help = true, value_name = "OPTION", requires = "with")]
     ssh_option: Vec<String>,
     /// The program on those machines, by name or path.
-    #[arg(long, value_name = "PATH", default_value = "evenkeel", requires = "with")]
+    #[arg(long, hide_short_help = true, value_name = "PATH", default_value = "evenkeel", requires = "with")]
     program: String,
 }
 

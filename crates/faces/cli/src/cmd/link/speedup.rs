@@ -63,10 +63,10 @@ pub(super) struct SpeedupArgs {
     /// This machine's interface, with --with.
     #[arg(value_name = "INTERFACE", requires = "with")]
     interface: Option<String>,
-    /// The other machines: host, user@host or ssh://user@host:port, with commas between.
+    /// The other machines: host, user@host or ssh://user@host:port; commas separate them.
     ///
     /// evenkeel is installed there, of the same version, and runs as root.
-    #[arg(long, value_name = "NODES", value_delimiter = ',', requires = "interface", help_heading = "Other machines")]
+    #[arg(long, value_name = "NODE", value_delimiter = ',', requires = "interface", help_heading = "Other machines")]
     with: Vec<String>,
     #[command(flatten)]
     others: OthersArgs,
