@@ -45,7 +45,7 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     assert_eq!(cards.len(), 1, "{run}");
     for card in cards {
         for verb in card["verbs"].as_array().unwrap() {
-            assert_eq!(verb["works"], true, "{}: {verb}", card["nic"]);
+            assert_eq!(verb["fares"], "works", "{}: {verb}", card["nic"]);
         }
         let bursts = card["bursts"].as_array().unwrap();
         let accesses = |burst: &Value| {

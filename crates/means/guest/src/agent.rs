@@ -6,9 +6,6 @@ use std::{
     os::fd::AsFd,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
-    thread,
-    time::Duration,
 };
 
 use nix::{
@@ -31,7 +28,7 @@ use crate::{
 const PORT: &str = "/dev/ttyS1";
 /// Where a program's outputs go, as they come.
 const STDOUT: &str = "/tmp/stdout";
-pub(crate) const STDERR: &str = "/tmp/stderr";
+const STDERR: &str = "/tmp/stderr";
 /// What is mounted where; what a kernel lacks is left out.
 const MOUNTS: [(&str, &str); 7] = [
     ("proc", "/proc"),
@@ -108,19 +105,35 @@ fn say(port: &mut File, answer: &Answer) -> Result<(), String> {
     writeln!(port, "{line}").map_err(|e| e.to_string())
 }
 
-fn obey(order: Order, started: &mut Option<Started>) -> Answer {
+fn obey(order: Order, started: &mut Option<Child>) -> Answer {
     let failed = |e: io::Error| Answer::Failed(e.to_string());
     match order {
-        Order::Start { words, interrupt_ms } => match Started::new(&words, interrupt_ms) {
-            Ok(new) => {
-                *started = Some(new);
+        Order::Start { words } => match start(&words) {
+            Ok(child) => {
+                *started = Some(child);
                 Answer::Done
             }
             Err(e) => failed(e),
         },
+        Order::Said => match started.as_mut().map(Child::try_wait) {
+            Some(Ok(ended)) => {
+                let said = [STDOUT, STDERR].map(|path| text(path).unwrap_or_default()).concat();
+                Answer::Said(said, ended.is_some())
+            }
+            Some(Err(e)) => failed(e),
+            None => nobody(),
+        },
+        Order::Interrupt => match started {
+            Some(child) => {
+                // One that has just ended needs none.
+                let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT);
+                Answer::Done
+            }
+            None => nobody(),
+        },
         Order::Wait => match started.take() {
-            Some(started) => started.end().map_or_else(failed, Answer::Ran),
-            None => Answer::Failed("no program was started".into()),
+            Some(child) => end(child).map_or_else(failed, Answer::Ran),
+            None => nobody(),
         },
         Order::Read { path } => fs::read_to_string(path).map_or_else(failed, Answer::Text),
         Order::Write { path, value } => fs::write(path, value).map_or_else(failed, |()| Answer::Done),
@@ -128,37 +141,22 @@ fn obey(order: Order, started: &mut Option<Started>) -> Answer {
     }
 }
 
-/// A program under way.
-struct Started {
-    child: Child,
-    /// Dropped when it has ended.
-    ended: Sender<()>,
+fn nobody() -> Answer {
+    Answer::Failed("no program was started".into())
 }
 
-impl Started {
-    fn new(words: &[String], interrupt_ms: Option<u64>) -> io::Result<Self> {
-        let (program, words) = words.split_first().ok_or_else(|| io::Error::other("no program"))?;
-        let mut command = Command::new(program);
-        command.args(words).env("PATH", "/bin").env("HOME", "/root").stdin(Stdio::null());
-        let child = command.stdout(File::create(STDOUT)?).stderr(File::create(STDERR)?).spawn()?;
-        let pid = Pid::from_raw(child.id().cast_signed());
-        let (ended, is_over) = channel::<()>();
-        if let Some(ms) = interrupt_ms {
-            thread::spawn(move || {
-                if is_over.recv_timeout(Duration::from_millis(ms)) == Err(RecvTimeoutError::Timeout) {
-                    // One that has just ended needs none.
-                    let _ = kill(pid, Signal::SIGINT);
-                }
-            });
-        }
-        Ok(Self { child, ended })
-    }
+fn start(words: &[String]) -> io::Result<Child> {
+    let (program, words) = words.split_first().ok_or_else(|| io::Error::other("no program"))?;
+    let mut command = Command::new(program);
+    command.args(words).env("PATH", "/bin").env("HOME", "/root").stdin(Stdio::null());
+    command.stdout(File::create(STDOUT)?).stderr(File::create(STDERR)?).spawn()
+}
 
-    fn end(self) -> io::Result<Ran> {
-        let Self { mut child, ended } = self;
-        let status = child.wait()?;
-        drop(ended);
-        let text = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Ok(Ran { code: status.code().unwrap_or(-1), stdout: text(STDOUT)?, stderr: text(STDERR)? })
-    }
+fn end(mut child: Child) -> io::Result<Ran> {
+    let status = child.wait()?;
+    Ok(Ran { code: status.code().unwrap_or(-1), stdout: text(STDOUT)?, stderr: text(STDERR)? })
+}
+
+fn text(path: &str) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }

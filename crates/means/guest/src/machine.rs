@@ -14,7 +14,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Accel, Answer, GuestError, Kernel, Nic, Ran, Root, agent::STDERR, root::EVENKEEL, words::Order};
+use crate::{Accel, Answer, GuestError, Kernel, Nic, Ran, Root, root::EVENKEEL, words::Order};
 
 /// QEMU's program, and the package that brings it.
 pub(crate) const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
@@ -174,36 +174,48 @@ impl Guest {
     /// # Errors
     /// There is no such program there, the guest failed, or it took longer than `patience`.
     pub fn run(&mut self, words: &[&str], patience: Duration) -> Result<Ran, GuestError> {
-        self.begin(words, None)?;
+        self.begin(words)?;
         self.end(patience)
     }
 
-    /// Starts a program in it, which is interrupted after a time, if there is one.
+    /// Starts a program in it.
     ///
     /// # Errors
     /// There is no such program there, or the guest failed.
-    pub fn begin(&mut self, words: &[&str], interrupt: Option<Duration>) -> Result<(), GuestError> {
+    pub fn begin(&mut self, words: &[&str]) -> Result<(), GuestError> {
         let words = words.iter().map(|&word| word.to_owned()).collect();
-        let order = Order::Start { words, interrupt_ms: interrupt.map(|time| time.as_millis() as u64) };
-        match self.order(&order, QUICK)? {
+        self.done(&Order::Start { words })
+    }
+
+    fn done(&mut self, order: &Order) -> Result<(), GuestError> {
+        match self.order(order, QUICK)? {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Waits until the program that was begun has said `word` on its standard error; false: it has not within `patience`.
+    /// Waits until the program that was begun has said `word`; false: it ended before, or has not within `patience`.
     ///
     /// # Errors
     /// The guest failed.
     pub fn has_said(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
         let began = Instant::now();
-        while !self.read(STDERR)?.contains(word) {
-            if began.elapsed() > patience {
-                return Ok(false);
+        loop {
+            match self.order(&Order::Said, QUICK)? {
+                Answer::Said(said, _) if said.contains(word) => return Ok(true),
+                Answer::Said(_, ended) if ended || began.elapsed() > patience => return Ok(false),
+                Answer::Said(..) => thread::sleep(LOOK),
+                other => return Err(unexpected(&other)),
             }
-            thread::sleep(LOOK);
         }
-        Ok(true)
+    }
+
+    /// Interrupts the program that was begun.
+    ///
+    /// # Errors
+    /// The guest failed.
+    pub fn interrupt(&mut self) -> Result<(), GuestError> {
+        self.done(&Order::Interrupt)
     }
 
     /// The end of the program that was begun.
@@ -233,10 +245,7 @@ impl Guest {
     /// # Errors
     /// It cannot be written, or the guest failed.
     pub fn write(&mut self, path: &str, value: &str) -> Result<(), GuestError> {
-        match self.order(&Order::Write { path: path.to_owned(), value: value.to_owned() }, QUICK)? {
-            Answer::Done => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        self.done(&Order::Write { path: path.to_owned(), value: value.to_owned() })
     }
 
     /// Where QEMU writes the accesses to devices.

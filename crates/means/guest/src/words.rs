@@ -5,8 +5,12 @@ use serde::{Deserialize, Serialize};
 /// What the guest is to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Start a program; one that has not ended after so many milliseconds is interrupted (SIGINT).
-    Start { words: Vec<String>, interrupt_ms: Option<u64> },
+    /// Start a program.
+    Start { words: Vec<String> },
+    /// Say what it has said so far, on both outputs.
+    Said,
+    /// Interrupt it (SIGINT).
+    Interrupt,
     /// Wait for the end of the program that was started last.
     Wait,
     /// Read a file whole.
@@ -24,6 +28,8 @@ pub enum Answer {
     Up(String),
     /// A program ended.
     Ran(Ran),
+    /// What a program has said so far, and whether it has ended.
+    Said(String, bool),
     /// What the file has.
     Text(String),
     /// Done.

@@ -10,7 +10,7 @@ pub(crate) const ACCESSES: [&str; 9] =
 /// The columns of the cards.
 pub(crate) const CARDS: [&str; 7] = ["CARD", "DRIVER", ">QUEUES", ">RING", "NATIVE XDP", ">READY", "OFFLOADS"];
 /// The columns of the verbs.
-pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "WORKS", "SAID"];
+pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "FARES", "SAID"];
 const NONE: &str = "\u{2013}";
 /// What a reader must know before any figure.
 pub(crate) const NO_RATES: &str = "KVM carries no guest here, so the guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
@@ -81,19 +81,13 @@ pub(crate) fn card_cells(card: &Card) -> [String; 7] {
     ]
 }
 
-/// A row for each card and verb, and why XDP does not run in a driver.
+/// A row for each card and verb.
 pub(crate) fn verb_rows(run: &GuestRun) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     for card in &run.cards {
         for verb in &card.verbs {
-            let works = if verb.works { "yes" } else { "NO" };
-            rows.push([card.nic.clone(), verb.command.clone(), works.to_owned(), verb.said.clone()]);
+            rows.push([card.nic.clone(), verb.command.clone(), verb.fares.word().to_owned(), verb.said.clone()]);
         }
-        let native = "shield run --xdp-mode native".to_owned();
-        rows.push(match &card.native_xdp {
-            Ok(()) => [card.nic.clone(), native, "yes".to_owned(), "held".to_owned()],
-            Err(why) => [card.nic.clone(), native, "refused".to_owned(), why.clone()],
-        });
     }
     rows
 }

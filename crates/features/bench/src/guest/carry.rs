@@ -8,7 +8,7 @@ use std::{
 
 use guest::{Accel, Card, Guest, GuestError, Kernel, Nic, Root, Settings};
 use host::Host;
-use model::bench::guest::{self as told, Burst, GuestRun, PerFrame};
+use model::bench::guest::{self as told, Burst, Fares, GuestRun, PerFrame};
 use rig::{
     machine,
     progress::{Progress, Step},
@@ -135,8 +135,12 @@ fn card(
         }
         bursts.push(burst(frames, runs, lost));
     }
-    let native_xdp = inside::native_xdp(&mut guest, &names[0])?;
     let verbs = inside::verbs(&mut guest, &names, &mut ends)?;
+    let native = verbs.iter().find(|verb| verb.command.contains("native"));
+    let native_xdp = match native {
+        Some(verb) if verb.fares == Fares::Works => Ok(()),
+        other => Err(other.map_or_else(String::new, |verb| verb.said.clone())),
+    };
     Ok(told::Card {
         nic: nic.key(),
         driver: about.driver,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use guest::{Guest, GuestError, Ran};
-use model::bench::guest::Verb;
+use guest::{Guest, Ran};
+use model::bench::guest::{Fares, Verb};
 
 use super::bed::{Bed, Ends, GUEST, MACS, TESTER};
 use crate::BenchError;
@@ -16,6 +16,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const STRANDED: u32 = 40;
 /// The share of frames that the ledger may leave unexplained.
 const UNEXPLAINED_MAX: f64 = 0.001;
+/// What verbs say once they hold.
+const SHIELD_UP: &str = "shield up";
+const LINK_UP: &str = " serves";
 /// Offloads that are told of.
 const OFFLOADS: [&str; 6] = [
     "rx-checksumming",
@@ -107,37 +110,56 @@ pub(super) fn about(guest: &mut Guest, name: &str) -> Result<About, BenchError> 
     Ok(About { driver, queues, ring, offloads })
 }
 
-/// Whether a program runs in the driver's XDP hook: a shield in native mode is started, and stopped again.
-pub(super) fn native_xdp(guest: &mut Guest, name: &str) -> Result<Result<(), String>, BenchError> {
-    Ok(shield(guest, name, "native")?)
-}
-
-fn shield(guest: &mut Guest, name: &str, mode: &str) -> Result<Result<(), String>, GuestError> {
-    let rule = "limit protocol=tcp rate=1000";
-    let words = ["evenkeel", "shield", "run", name, "--xdp-mode", mode, "--rule", rule, "--quiet"];
-    guest.begin(&words, Some(LOOK))?;
-    let ran = guest.end(PATIENCE)?;
-    // An interrupted shield has held until then.
-    let held = ran.code == 0 || ran.code == -1 || ran.code == 130;
-    Ok(if held && !ran.stderr.contains("cannot") { Ok(()) } else { Err(last(&ran)) })
-}
-
 /// Tries the verbs of evenkeel in the guest.
 pub(super) fn verbs(guest: &mut Guest, names: &[String; 2], ends: &mut Ends) -> Result<Vec<Verb>, BenchError> {
     let [first, second] = names;
-    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest)?];
-    verbs.push(capture(guest, first, ends)?);
-    for words in [&["evenkeel", "top", "--once"][..], &["evenkeel", "doctor"]] {
-        let ran = guest.run(words, PATIENCE)?;
-        // Findings are no failure.
-        let works = matches!(ran.code, 0 | 1);
-        let said = if works { first_line(&ran.stdout) } else { last(&ran) };
-        verbs.push(Verb { command: words[1..].join(" "), works, said });
+    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest)?, capture(guest, first, ends)?];
+    let rules = ["limit protocol=tcp rate=1000", "challenge protocol=tcp destination-port=80"];
+    for (words, up) in [
+        (&["top", "--once"][..], None),
+        (&["doctor"], None),
+        (&["profile", "--duration", "2s"], None),
+        (&["shield", "run", first, "--xdp-mode", "native", "--rule", rules[0]], Some(SHIELD_UP)),
+        (&["shield", "run", first, "--xdp-mode", "generic", "--rule", rules[0]], Some(SHIELD_UP)),
+        (&["shield", "run", first, "--xdp-mode", "generic", "--rule", rules[1]], Some(SHIELD_UP)),
+        (&["route", "check", first, second], None),
+        (&["link", "serve", second, "--name", "guest"], Some(LINK_UP)),
+    ] {
+        verbs.push(verb(guest, words, up)?);
     }
-    let generic = shield(guest, second, "generic")?;
-    let command = format!("shield run {second} --xdp-mode generic");
-    verbs.push(Verb { command, works: generic.is_ok(), said: generic.err().unwrap_or_else(|| "held".into()) });
     Ok(verbs)
+}
+
+/// A verb that ends by itself, or one that holds: `up` is what it says once it does.
+fn verb(guest: &mut Guest, words: &[&str], up: Option<&str>) -> Result<Verb, BenchError> {
+    guest.begin(&[&["evenkeel"], words].concat())?;
+    let holds = match up {
+        Some(up) => guest.has_said(up, PATIENCE)?,
+        None => false,
+    };
+    if up.is_some() {
+        guest.interrupt()?;
+    }
+    let ran = guest.end(PATIENCE)?;
+    let fares = match (up, holds, ran.code) {
+        (Some(_), true, _) => Fares::Works,
+        // A finding, or a verdict, is no failure.
+        (None, _, 0 | 1) => Fares::Works,
+        (_, _, 3) => Fares::Refused,
+        _ => Fares::Fails,
+    };
+    let said = match (fares, up) {
+        (Fares::Works, Some(up)) => {
+            first_line(ran.stderr.lines().chain(ran.stdout.lines()).find(|line| line.contains(up)).unwrap_or(up))
+        }
+        (Fares::Works, None) => first_line(&ran.stdout),
+        _ => last(&ran),
+    };
+    Ok(Verb { command: words.join(" "), fares, said })
+}
+
+fn fares(works: bool) -> Fares {
+    if works { Fares::Works } else { Fares::Fails }
 }
 
 fn first_line(text: &str) -> String {
@@ -147,7 +169,7 @@ fn first_line(text: &str) -> String {
 /// The ledger while frames are forwarded and a known number has no route: it closes, and finds those.
 fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
     let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "5s"];
-    guest.begin(&words, None)?;
+    guest.begin(&words)?;
     if guest.has_said("counting", PATIENCE)? {
         ends.strand(STRANDED)?;
         let began = Instant::now();
@@ -159,19 +181,19 @@ fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchE
     let ran = guest.end(PATIENCE)?;
     let command = words[1..].join(" ");
     let Ok(report) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
-        return Ok(Verb { command, works: false, said: last(&ran) });
+        return Ok(Verb { command, fares: Fares::Fails, said: last(&ran) });
     };
     let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
     let [offered, lost, unexplained] = ["offered", "lost", "unexplained"].map(number);
     let said = format!("{offered:.0} frames, {lost:.0} lost ({STRANDED} had no route), {unexplained:.0} unexplained");
     let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED);
-    Ok(Verb { command, works: ran.code == 0 && closes, said })
+    Ok(Verb { command, fares: fares(ran.code == 0 && closes), said })
 }
 
 /// A capture gets the frames that come meanwhile.
 fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
     let words = ["evenkeel", "capture", name, "--duration", "4", "--count-only", "udp"];
-    guest.begin(&words, None)?;
+    guest.begin(&words)?;
     // It tells of each second.
     if guest.has_said(" pps", PATIENCE)? {
         let began = Instant::now();
@@ -182,7 +204,7 @@ fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, Bench
     let ran = guest.end(PATIENCE)?;
     let said = first_line(if ran.stdout.trim().is_empty() { &ran.stderr } else { &ran.stdout });
     let captured = said.split_whitespace().next().and_then(|word| word.replace(',', "").parse::<u64>().ok());
-    Ok(Verb { command: words[1..].join(" "), works: ran.code == 0 && captured > Some(0), said })
+    Ok(Verb { command: words[1..].join(" "), fares: fares(ran.code == 0 && captured > Some(0)), said })
 }
 
 /// Spreads the queues of both cards, and takes that back: each interrupt is where it was.
@@ -193,7 +215,7 @@ fn spread(guest: &mut Guest) -> Result<Verb, BenchError> {
     let undone = guest.run(&["evenkeel", "undo"], PATIENCE)?;
     let command = "spread apply, undo".to_owned();
     if !matches!(applied.code, 0 | 1) {
-        return Ok(Verb { command, works: false, said: last(&applied) });
+        return Ok(Verb { command, fares: Fares::Fails, said: last(&applied) });
     }
     let same = affinities(guest)? == before;
     let said = match (same, moved == before) {
@@ -201,7 +223,7 @@ fn spread(guest: &mut Guest) -> Result<Verb, BenchError> {
         (true, false) => "moved, and exactly as before again".to_owned(),
         (false, _) => format!("other than before: {}", last(&undone)),
     };
-    Ok(Verb { command, works: same, said })
+    Ok(Verb { command, fares: fares(same), said })
 }
 
 /// The CPUs of each interrupt.

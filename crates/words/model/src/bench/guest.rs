@@ -42,13 +42,36 @@ pub struct Burst {
     pub lost: u64,
 }
 
-/// How a verb fares on a driver.
+/// How a verb fares on a driver and a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fares {
+    /// It does what it should.
+    Works,
+    /// It says what the machine lacks, and does nothing.
+    Refused,
+    /// Neither.
+    Fails,
+}
+
+impl Fares {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::Refused => "refused",
+            Self::Fails => "FAILS",
+        }
+    }
+}
+
+/// A verb in a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verb {
     /// The command.
     pub command: String,
-    /// It did what it should.
-    pub works: bool,
+    /// How it fares.
+    pub fares: Fares,
     /// What it said, in a line.
     pub said: String,
 }
