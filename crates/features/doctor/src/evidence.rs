@@ -9,7 +9,7 @@ use std::{
 
 use host::{
     Host, HostError, Root,
-    counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet},
+    counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet, TaskTime, task_times},
     journal::Journal,
     picture::Nic,
     placement, setting,
@@ -42,6 +42,17 @@ pub struct Watched {
     pub rates: TopSample,
 }
 
+/// The threads of a live machine over the same interval.
+#[derive(Debug, Default)]
+pub struct WatchedTasks {
+    /// Their time before.
+    pub before: BTreeMap<u32, TaskTime>,
+    /// Their time after.
+    pub after: BTreeMap<u32, TaskTime>,
+    /// Nanoseconds between.
+    pub window_ns: u64,
+}
+
 /// What the checks look at.
 #[derive(Debug)]
 pub struct Evidence {
@@ -57,6 +68,8 @@ pub struct Evidence {
     pub role_why: Vec<String>,
     /// The counters of a live machine over a short interval; none for a saved copy, or where they cannot be read.
     pub watched: Option<Watched>,
+    /// The threads of a live machine over that interval; none for a saved copy.
+    pub tasks: Option<WatchedTasks>,
     /// Files of counters as they stood when the watch began ([`Self::grown`]); none for a saved copy.
     pub earlier: Option<Root>,
     /// Settings that this program made and somebody has written since; empty for a saved copy.
@@ -75,6 +88,7 @@ impl Evidence {
     /// When the machine cannot be read at all ([`Host::read`]).
     pub fn gather(root: &Root, role: Option<Role>) -> Result<Self, HostError> {
         let could_not = RefCell::default();
+        let tasks = root.is_live().then(|| (Instant::now(), task_times(root)));
         let mut watch = root.is_live().then(|| Watch::begin(&could_not)).flatten();
         let earlier = watch.is_some().then(|| counted(root));
         let host = Host::read(root)?;
@@ -85,6 +99,11 @@ impl Evidence {
         }
         let guess = role::guess(root, &host);
         let watched = watch.as_mut().and_then(|watch| watch.end(&host, &could_not));
+        let tasks = tasks.map(|(at, before)| WatchedTasks {
+            before,
+            after: task_times(root),
+            window_ns: at.elapsed().as_nanos() as u64,
+        });
         Ok(Self {
             root: root.clone(),
             role: role.unwrap_or(guess.role),
@@ -93,6 +112,7 @@ impl Evidence {
             rewritten: if root.is_live() { rewritten::lines(&Journal::at(None)) } else { Vec::new() },
             host,
             watched,
+            tasks,
             earlier,
             since: None,
             accepted: Vec::new(),

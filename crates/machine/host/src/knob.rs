@@ -113,6 +113,8 @@ pub enum Knob {
     NapiThreaded { nic: String },
     /// The CPUs a NAPI kernel thread may run on; a list.
     NapiThreadAffinity { nic: String, napi: u32, pid: u32 },
+    /// The nice value of a kernel thread that receives packets, known by its name: `ksoftirqd/3`, `napi/eth0-65`.
+    ThreadNice { name: String, pid: u32 },
     /// The MTU in bytes.
     Mtu { nic: String },
     /// A number in a file of the interface in sysfs.
@@ -195,6 +197,10 @@ impl Knob {
                     false => Ok(()),
                 }
             }
+            Self::ThreadNice { name, .. } => match receives(name) {
+                true => Ok(()),
+                false => Err(format!("`{name}` is no kernel thread that receives packets")),
+            },
             Self::IrqAffinity { .. }
             | Self::RfsEntries
             | Self::Governor { .. }
@@ -218,6 +224,7 @@ impl Knob {
             Self::Governor { cpu } => format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"),
             Self::GuestHaltPoll => "sys/module/haltpoll/parameters/guest_halt_poll_ns".to_owned(),
             Self::NapiThreadAffinity { .. }
+            | Self::ThreadNice { .. }
             | Self::Ring { .. }
             | Self::Channels { .. }
             | Self::Coalesce { .. }
@@ -233,6 +240,7 @@ impl Knob {
             self,
             Self::IrqAffinity { .. }
                 | Self::NapiThreadAffinity { .. }
+                | Self::ThreadNice { .. }
                 | Self::RfsEntries
                 | Self::Governor { .. }
                 | Self::GuestHaltPoll
@@ -309,6 +317,7 @@ impl Knob {
         }
         match self {
             Self::NapiThreadAffinity { pid, .. } => format!("taskset -pc {value} {pid}"),
+            Self::ThreadNice { pid, .. } => format!("renice -n {value} -p {pid}"),
             Self::Ring { nic, direction } => format!("ethtool -G {} {} {value}", quoted(nic), direction.as_str()),
             Self::Channels { nic } => format!("ethtool -L {} combined {value}", quoted(nic)),
             Self::Coalesce { nic, field } => format!("ethtool -C {} {} {value}", quoted(nic), field.as_str()),
@@ -318,6 +327,11 @@ impl Knob {
             _ => unreachable!("every other knob is a file"),
         }
     }
+}
+
+/// True for the name of a kernel thread that receives packets.
+pub fn receives(thread: &str) -> bool {
+    thread.starts_with("ksoftirqd/") || thread.starts_with("napi/")
 }
 
 /// The text as one word of a shell command.
@@ -359,6 +373,7 @@ impl fmt::Display for Knob {
             Self::XpsCpus { nic, queue } => write!(f, "{nic} tx-{queue} XPS CPUs"),
             Self::NapiThreaded { nic } => write!(f, "{nic} threaded NAPI"),
             Self::NapiThreadAffinity { nic, napi, pid } => write!(f, "{nic} NAPI {napi} thread {pid}"),
+            Self::ThreadNice { name, .. } => write!(f, "{name} nice value"),
             Self::Mtu { nic } => write!(f, "{nic} MTU"),
             Self::NicFile { nic, file } => write!(f, "{nic} {}", file.as_str()),
             Self::Governor { cpu } => write!(f, "CPU {cpu} frequency governor"),

@@ -1,14 +1,19 @@
 //! The soft interrupt that does the packet work: what it loses, how long it may run, busy polling.
 
 use host::{
-    knob::{Knob, NicFile},
+    counters::{TaskTime, ran_between},
+    knob::{Knob, Live, NicFile, Store, receives},
     netdev::NapiEntry,
     picture::Nic,
     setting::napi,
 };
 use model::doctor::Role;
 
-use crate::{check::Check, evidence::Evidence, outcome::Outcome};
+use crate::{
+    check::Check,
+    evidence::{Evidence, WatchedTasks},
+    outcome::Outcome,
+};
 
 /// A backlog of so many packets is the fix for one that overflows.
 const LARGE_BACKLOG: u64 = 10_000;
@@ -27,6 +32,15 @@ const BUSY_POLL_USECS: u64 = 50;
 /// A suspension of this length is what the kernel's documentation shows; from the longer one on, readers that died cost.
 const SUSPENSION_NS: u64 = 20_000_000;
 const LONG_SUSPENSION_NS: u64 = 1_000_000_000;
+
+/// A thread that receives is held up when it waited for this share of the time, and had work for that one.
+const WAITED_MIN: f64 = 0.1;
+const RAN_MIN: f64 = 0.01;
+/// A program takes a core when it has this share of it; so many are named.
+const PROGRAM_MIN: f64 = 0.2;
+const PROGRAMS: usize = 3;
+/// The nice value of who comes first.
+const FIRST: i32 = -20;
 
 /// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
@@ -49,6 +63,16 @@ pub(super) const CHECKS: &[Check] = &[
         risk: "programs on that core wait longer for it",
         roles: &[],
         run: napi_budget,
+    },
+    Check {
+        id: "core-neighbour",
+        group: "softnet",
+        asks: "Does a program take the core from the packet work?",
+        reads: "run and waiting time (schedstat) of the kernel threads that receive (ksoftirqd, NAPI) and of all programs, while watched",
+        fix: "those threads to nice -20, as measured by `evenkeel bench --neighbour`",
+        risk: "programs on that core wait longer for it",
+        roles: &[],
+        run: core_neighbour,
     },
     Check {
         id: "busy-poll",
@@ -161,6 +185,76 @@ fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
     vec![seen(Outcome::good("The packet work gets through."))]
 }
 
+fn core_neighbour(ev: &Evidence) -> Vec<Outcome> {
+    let Some(tasks) = &ev.tasks else {
+        return vec![Outcome::unknown("A saved copy does not have the time of threads.")];
+    };
+    let held: Vec<Held> = held(tasks);
+    if held.is_empty() {
+        return vec![Outcome::good("No thread that receives waits for its core.")];
+    }
+    let why = "A kernel thread that receives packets has no more right to its core than a program: while it waits, rings and backlogs fill.";
+    let outcome = |held: Held| {
+        let Held { name, pid, cpu, waited, programs } = held;
+        let saw = format!(
+            "{name} waited {:.0} % of the time for CPU {cpu}, where {} ran",
+            100.0 * waited,
+            programs
+                .iter()
+                .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
+        let outcome = Outcome::improve(why).on(name.clone()).saw(saw);
+        let knob = Knob::ThreadNice { name, pid };
+        match Live.read(&knob).ok().and_then(|nice| nice.parse::<i32>().ok()) {
+            Some(nice) if nice > FIRST => outcome.set(knob, nice.to_string(), FIRST.to_string()),
+            _ => outcome.advise(
+                "# it comes first already: give the program other cores (CPUAffinity= in its unit, or a cpuset)",
+            ),
+        }
+    };
+    held.into_iter().map(outcome).collect()
+}
+
+/// A thread that receives, and that waited for its core.
+#[derive(Debug, PartialEq)]
+struct Held {
+    name: String,
+    pid: u32,
+    cpu: u32,
+    /// The share of the time.
+    waited: f64,
+    /// The programs on that core, with their shares of it.
+    programs: Vec<(String, f64)>,
+}
+
+fn held(tasks: &WatchedTasks) -> Vec<Held> {
+    let window = tasks.window_ns.max(1) as f64;
+    let mut all = Vec::new();
+    for (&tid, now) in tasks.after.iter().filter(|(_, task)| task.kernel && receives(&task.process)) {
+        let Some(then) = tasks.before.get(&tid) else { continue };
+        let waited = now.waited_ns.saturating_sub(then.waited_ns) as f64 / window;
+        let ran = now.ran_ns.saturating_sub(then.ran_ns) as f64 / window;
+        if waited < WAITED_MIN || ran < RAN_MIN {
+            continue;
+        }
+        let me = std::process::id();
+        let of = |task: &TaskTime| !task.kernel && task.cpu == now.cpu && task.pid != me;
+        let programs = ran_between(&tasks.before, &tasks.after, of);
+        let programs: Vec<(String, f64)> = programs
+            .into_iter()
+            .map(|program| (program.name, program.ran_ns as f64 / window))
+            .filter(|(_, share)| *share >= PROGRAM_MIN)
+            .take(PROGRAMS)
+            .collect();
+        if !programs.is_empty() {
+            all.push(Held { name: now.process.clone(), pid: tid, cpu: now.cpu, waited, programs });
+        }
+    }
+    all
+}
+
 fn busy_poll(ev: &Evidence) -> Vec<Outcome> {
     let names = ["busy_read", "busy_poll"];
     let values = names.map(|name| ev.sysctl_number(&format!("net/core/{name}")));
@@ -240,4 +334,39 @@ fn deferral(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         return Some(outcome.set(knob(NicFile::GroFlushTimeout), timeout.to_string(), "20000"));
     }
     Some(Outcome::good("Deferring has its timeout.").on(&nic.name).saw(saw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(name: &str, kernel: bool, cpu: u32, ran_ns: u64, waited_ns: u64) -> TaskTime {
+        TaskTime { pid: 7, process: name.to_owned(), ran_ns, waited_ns, cpu, parent: 1, kernel }
+    }
+
+    #[test]
+    fn a_thread_that_waits_beside_a_program_is_held() {
+        let idle = |name, kernel, cpu| task(name, kernel, cpu, 0, 0);
+        let before = [
+            (1, idle("ksoftirqd/0", true, 0)),
+            (2, idle("ksoftirqd/1", true, 1)),
+            (3, idle("burn", false, 1)),
+            (4, idle("napi/eth0-5", true, 0)),
+            (5, idle("kworker/1:0", true, 1)),
+        ];
+        let after = [
+            // It has its core to itself.
+            (1, task("ksoftirqd/0", true, 0, 900, 200)),
+            (2, task("ksoftirqd/1", true, 1, 300, 500)),
+            (3, task("burn", false, 1, 600, 300)),
+            // Nothing to do.
+            (4, task("napi/eth0-5", true, 0, 1, 0)),
+            (5, task("kworker/1:0", true, 1, 90, 900)),
+        ];
+        let tasks = WatchedTasks { before: before.into(), after: after.into(), window_ns: 1000 };
+        let found = held(&tasks);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].name.as_str(), found[0].cpu, found[0].waited), ("ksoftirqd/1", 1, 0.5));
+        assert_eq!(found[0].programs, [("burn".to_owned(), 0.6)]);
+    }
 }

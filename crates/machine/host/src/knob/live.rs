@@ -97,6 +97,7 @@ impl Store for Live {
         match (knob.file(), knob) {
             (Some(file), _) => read_file(knob, &file),
             (None, Knob::NapiThreadAffinity { pid, .. }) => thread_affinity(knob, *pid),
+            (None, Knob::ThreadNice { name, pid }) => thread_nice(knob, name, *pid),
             (None, Knob::MarkRules) => mark_rules::read(knob),
             (None, _) => ethtool::read(knob),
         }
@@ -107,6 +108,7 @@ impl Store for Live {
         match (knob.file(), knob) {
             (Some(file), _) => write_file(knob, &file, value),
             (None, Knob::NapiThreadAffinity { pid, .. }) => set_thread_affinity(knob, *pid, value),
+            (None, Knob::ThreadNice { name, pid }) => set_thread_nice(knob, name, *pid, value),
             (None, Knob::MarkRules) => mark_rules::write(knob, value),
             (None, _) => ethtool::write(knob, value),
         }
@@ -147,6 +149,29 @@ fn set_thread_affinity(knob: &Knob, pid: u32, value: &str) -> Result<(), KnobErr
     }
     sched::sched_setaffinity(Pid::from_raw(pid.cast_signed()), &set)
         .map_err(|errno| write_error(knob, value, format!("thread {pid}"), errno.into()))
+}
+
+/// A number may be another thread's by now, whose name differs.
+fn thread_nice(knob: &Knob, name: &str, pid: u32) -> Result<String, KnobError> {
+    let path = format!("/proc/{pid}/stat");
+    let gone = || KnobError::Gone { knob: knob.clone(), object: format!("thread {pid} ({name})") };
+    let text = fs::read_to_string(&path).map_err(|source| read_error(knob, path.clone(), source))?;
+    let (head, rest) = text.rsplit_once(") ").ok_or_else(gone)?;
+    if head.split_once('(').map(|(_, comm)| comm) != Some(name) {
+        return Err(gone());
+    }
+    // Field 19 (proc_pid_stat(5)); the third stands first here.
+    rest.split_whitespace().nth(16).map(str::to_owned).ok_or_else(gone)
+}
+
+fn set_thread_nice(knob: &Knob, name: &str, pid: u32, value: &str) -> Result<(), KnobError> {
+    let nice = value.trim().parse().ok().filter(|nice| (-20..=19).contains(nice));
+    let bad =
+        || KnobError::Value { knob: knob.clone(), value: value.to_owned(), expected: "a nice value from -20 to 19" };
+    let nice: i32 = nice.ok_or_else(bad)?;
+    thread_nice(knob, name, pid)?;
+    sys::affinity::set_nice(pid, nice)
+        .map_err(|source| write_error(knob, value, format!("thread {pid} ({name})"), source))
 }
 
 /// The error of a failed read, by what the kernel said.
