@@ -30,8 +30,28 @@ pub(crate) const BY_FUNCTION: &[(&str, &str)] = &[
     ("raw", "raw-buffer"),
 ];
 
+/// What drivers call the functions that give back what was sent. Some free it as if it were dropped (dev_kfree_skb_any in net/core/dev.c), so that the
+/// trace sees each frame that leaves: `vmxnet3_tq_tx_complete`, and of others that do.
+const SENT: &[&str] = &[
+    "tx_complete",
+    "clean_tx",
+    "tx_clean",
+    "free_tx",
+    "tx_done",
+    "txdone",
+    "free_old_xmit",
+    "tx_reclaim",
+    "completed_tx",
+];
+
 const TCP: &[&str] = &["tcp_", "__tcp", "inet_csk", "sk_stream"];
 const IPV6: u16 = 0x86dd;
+
+/// True for a frame that a driver gave back once it was sent.
+pub(crate) fn was_sent(drop: &Drop) -> bool {
+    let of_driver = |function: &str| SENT.iter().any(|name| function.contains(name));
+    drop.reason == "NOT_SPECIFIED" && drop.function.as_deref().is_some_and(of_driver)
+}
 
 /// The place that a traced drop belongs to: what kind of packet it was decides first, then reason and function; else the function alone.
 pub fn place_of(drop: &Drop) -> &'static Place {
@@ -94,6 +114,16 @@ mod tests {
     fn id_of(reason: &str, function: Option<&str>, kind: DropKind) -> &'static str {
         let function = function.map(str::to_owned);
         place_of(&Drop { reason: reason.into(), function, kind, protocol: 0x0800, ..Drop::default() }).id
+    }
+
+    #[test]
+    fn what_a_driver_gives_back_was_sent() {
+        let of = |reason: &str, function: &str| {
+            was_sent(&Drop { reason: reason.into(), function: Some(function.into()), ..Drop::default() })
+        };
+        assert!(of("NOT_SPECIFIED", "vmxnet3_tq_tx_complete") && of("NOT_SPECIFIED", "stmmac_tx_clean"));
+        assert!(!of("QDISC_DROP", "vmxnet3_tq_tx_complete") && !of("NOT_SPECIFIED", "vmxnet3_rq_rx_complete"));
+        assert!(!of("NOT_SPECIFIED", "tcp_v4_rcv"));
     }
 
     #[test]

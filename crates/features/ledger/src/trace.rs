@@ -13,6 +13,7 @@ use model::units;
 use crate::{
     filter::Filter,
     input::{Detail, Drop, Interface, SocketLoss, XdpFailure},
+    placing::was_sent,
 };
 
 /// Subsystems of drop reasons share a total; theirs begin here.
@@ -112,7 +113,7 @@ pub(crate) fn named(drops: &[DropCount], reasons: &DropReasons, mut symbols: Opt
         last: d.last,
         packets: d.packets,
     };
-    drops.iter().map(one).collect()
+    drops.iter().map(one).filter(|drop| !was_sent(drop)).collect()
 }
 
 /// Whose packets of this namespace were dropped between two readings, as far as the filter wants them.
@@ -139,17 +140,21 @@ pub(crate) fn details(
         }
         let stack: Vec<String> =
             detail.stack.iter().map(|&a| function(a).unwrap_or_else(|| format!("{a:#x}"))).collect();
+        let drop = Drop {
+            reason: reasons.name(detail.reason).into_owned(),
+            function: function(detail.location),
+            ifindex: detail.ifindex,
+            protocol: detail.protocol,
+            kind: detail.kind,
+            last: detail.flow,
+            packets: detail.packets - before,
+            ..Drop::default()
+        };
+        if was_sent(&drop) {
+            continue;
+        }
         details.push(Detail {
-            drop: Drop {
-                reason: reasons.name(detail.reason).into_owned(),
-                function: function(detail.location),
-                ifindex: detail.ifindex,
-                protocol: detail.protocol,
-                kind: detail.kind,
-                last: detail.flow,
-                packets: detail.packets - before,
-                ..Drop::default()
-            },
+            drop,
             bytes: detail.bytes.clone(),
             link_header: detail.link_header,
             length: detail.length,
