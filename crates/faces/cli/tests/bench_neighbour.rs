@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{Running, ended, json, privileged, refused, said, text, wait};
+use testbed::{Running, ended, json, privileged, refused, said, text, wait, wait_telling};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -87,6 +87,8 @@ fn neighbours_are_measured_beside_the_quiet_box() {
     assert!(page.contains("quiet again") && page.contains("</html>"));
     let saved: Value = serde_json::from_slice(&fs::read(folder.path().join("run.json")).unwrap()).unwrap();
     assert_eq!(saved, run);
+    // Not beside it: each needs both CPUs.
+    a_killed_run();
 }
 
 #[test]
@@ -115,11 +117,8 @@ fn what_cannot_be_is_named_before_anything_is_made() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file of a run that did not begin");
 }
 
-#[test]
-fn a_killed_run_leaves_nothing_that_the_next_one_does_not_find() {
-    if !privileged() {
-        return;
-    }
+/// A killed run leaves nothing that `clean` does not find.
+fn a_killed_run() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = bench(folder.path(), &["--neighbour", "cpu", "--duration", "200ms", "--repeats", "2"]);
     let running = Running::logged(&mut command, &folder.path().join("log"));
@@ -129,7 +128,8 @@ fn a_killed_run_leaves_nothing_that_the_next_one_does_not_find() {
             groups(pid).into_iter().map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
         files.flat_map(|file| file.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     };
-    wait("a neighbour runs", || processes().len() > 1);
+    let log = folder.path().join("log");
+    wait_telling("a neighbour runs", || processes().len() > 1, || testbed::log(&log));
     running.kill();
     // stress-ng dies with its parent; its workers see that.
     wait("the neighbour has gone with the run", || processes().is_empty());
@@ -138,4 +138,7 @@ fn a_killed_run_leaves_nothing_that_the_next_one_does_not_find() {
     assert!(text(&told.stdout).contains("rmdir /sys/fs/cgroup"), "{}", said(&told));
     ended(&Command::new(EVENKEEL).arg("clean").output().unwrap(), 0);
     assert!(groups(pid).is_empty());
+    let ours = format!("ek-{pid}-");
+    let files = || fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    assert!(!files().any(|entry| entry.file_name().to_string_lossy().starts_with(&ours)), "no folder stays in /tmp");
 }

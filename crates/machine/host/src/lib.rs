@@ -35,6 +35,7 @@ pub mod namespace;
 pub mod neighbours;
 pub mod netdev;
 pub mod netlink;
+pub mod owner;
 pub mod picture;
 pub mod placement;
 pub mod read;

@@ -14,7 +14,13 @@ pub enum GuestError {
         "there is no kernel for a guest at {0}: name one with --guest-kernel, such as that of a Debian package (apt-get download linux-image-amd64; dpkg -x PACKAGE.deb FOLDER; --guest-kernel FOLDER/boot/vmlinuz-VERSION)"
     )]
     NoKernel(PathBuf),
-    #[error("the modules of {kernel} are not at {folder}: they lie beside its boot folder, in lib/modules/VERSION")]
+    #[error(
+        "{0} is no kernel image for this machine: name a bzImage, such as boot/vmlinuz-VERSION of a Debian package"
+    )]
+    NotKernel(PathBuf),
+    #[error(
+        "the modules of {kernel} are not at {folder}: the image is named vmlinuz-VERSION, and lies in a folder boot beside lib/modules/VERSION"
+    )]
     NoModules { kernel: PathBuf, folder: PathBuf },
     #[error("the guest's kernel {kernel} has no module `{module}`{why}")]
     NoModule { kernel: String, module: String, why: &'static str },

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -37,6 +37,9 @@ impl Kernel {
             return Err(GuestError::NoKernel(image));
         }
         let image = image.canonicalize().map_err(GuestError::file("find", &image))?;
+        if !is_kernel(&image) {
+            return Err(GuestError::NotKernel(image));
+        }
         let name = image.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let release = name.split_once('-').map_or("", |(_, release)| release).to_owned();
         let base = image.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
@@ -88,6 +91,13 @@ impl Kernel {
             if cloud { ": a cloud kernel lacks most drivers; name a generic one with --guest-kernel" } else { "" };
         GuestError::NoModule { kernel: self.release.clone(), module: module.to_owned(), why }
     }
+}
+
+/// True for an image that a boot loader takes: it has its mark behind the first sector (Documentation/arch/x86/boot.rst).
+fn is_kernel(image: &Path) -> bool {
+    let mut head = [0; 0x206];
+    let read = fs::File::open(image).and_then(|mut file| io::Read::read_exact(&mut file, &mut head));
+    read.is_ok() && head.ends_with(b"HdrS")
 }
 
 /// The text of modules.dep, which depmod makes where a package was only unpacked.

@@ -4,7 +4,7 @@ use std::{
     fmt::Debug,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
+    os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -123,6 +123,8 @@ impl Guest {
         }
         command.arg(program);
         command.args(Self::command_line(settings, &kernel.image, root.path(), folder.path()));
+        // Ctrl-C is for this process, which ends it.
+        command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let began = Instant::now();
         let child = command.spawn().map_err(|_| GuestError::Missing("setpriv", "util-linux"))?;
@@ -320,5 +322,8 @@ fn console(folder: &Path) -> String {
     // What comes after a panic is where, and not why.
     let last = lines.len().saturating_sub(CONSOLE_LINES);
     let from = lines.iter().position(|line| line.contains("Kernel panic")).unwrap_or(last).min(last);
-    lines[from..].iter().take(CONSOLE_LINES).copied().collect::<Vec<_>>().join("\n")
+    match &lines[from..] {
+        [] => "(it said nothing)".to_owned(),
+        last => last.iter().take(CONSOLE_LINES).copied().collect::<Vec<_>>().join("\n"),
+    }
 }

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{self, BufWriter, Write},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +38,7 @@ impl Root {
         let mut modules = nic.modules();
         modules.extend(USEFUL.into_iter().filter(|module| kernel.has(module)));
         let modules = kernel.in_order(&modules)?;
-        let file = tempfile::Builder::new().prefix("ek-guest").tempfile();
+        let file = tempfile::Builder::new().prefix(&format!("{}-", host::owner::name("guest", "root"))).tempfile();
         let file = file.map_err(GuestError::file("make a file in", "/tmp"))?;
         let path = file.path().to_owned();
         let failed = |source| GuestError::File { what: "write", path: path.clone(), source };
@@ -106,8 +107,12 @@ impl Archive {
     fn program(&mut self, from: &Path, at: &str) -> Result<(), GuestError> {
         let bytes = fs::read(from).map_err(GuestError::file("read", from))?;
         self.file(at, 0o755, &bytes).map_err(GuestError::file("write", at))?;
-        let listed = sys::program::command("ldd").arg(from).output();
+        let listed = sys::program::command("ldd").process_group(0).arg(from).output();
         let listed = listed.map_err(|_| GuestError::Missing("ldd", "libc-bin"))?;
+        // It fails for a program without libraries, too.
+        if listed.status.code().is_none() {
+            return Err(GuestError::Program { program: "ldd", said: listed.status.to_string() });
+        }
         for library in libraries(&String::from_utf8_lossy(&listed.stdout)) {
             if self.folders.insert(PathBuf::from(format!("file:{library}"))) {
                 let bytes = fs::read(&library).map_err(GuestError::file("read", &library))?;
@@ -132,8 +137,12 @@ fn unpacked(module: &Path) -> Result<Vec<u8>, GuestError> {
         Some("gz") => ("gzip", "gzip"),
         _ => return fs::read(module).map_err(GuestError::file("read", module)),
     };
-    let done =
-        sys::program::command(by.0).arg("-dc").arg(module).output().map_err(|_| GuestError::Missing(by.0, by.1))?;
+    let done = sys::program::command(by.0)
+        .process_group(0)
+        .arg("-dc")
+        .arg(module)
+        .output()
+        .map_err(|_| GuestError::Missing(by.0, by.1))?;
     match done.status.success() {
         true => Ok(done.stdout),
         false => Err(GuestError::Program { program: by.0, said: String::from_utf8_lossy(&done.stderr).into_owned() }),

@@ -10,7 +10,7 @@ pub(crate) const ACCESSES: [&str; 9] =
 /// The columns of the cards.
 pub(crate) const CARDS: [&str; 7] = ["CARD", "DRIVER", ">QUEUES", ">RING", "NATIVE XDP", ">READY", "OFFLOADS"];
 /// The columns of the verbs.
-pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "FARES", "SAID"];
+pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "RESULT", "SAID"];
 const NONE: &str = "\u{2013}";
 /// What a reader must know before any figure.
 pub(crate) const NO_RATES: &str = "KVM carries no guest here, so the guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
@@ -52,7 +52,7 @@ pub(crate) fn access_rows(run: &GuestRun) -> Vec<[String; 9]> {
             of(median.writes),
             of(median.notifications),
             of(median.interrupts),
-            format!("{:.1} %", 100.0 * burst.spread),
+            if burst.runs.len() > 1 { format!("{:.1} %", 100.0 * burst.spread) } else { NONE.to_owned() },
             burst.lost.to_string(),
         ]
     };

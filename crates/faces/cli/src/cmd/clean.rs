@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::Args;
+use host::owner;
 use route::leftovers;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
@@ -17,7 +19,8 @@ use crate::failure::{Failure, Outcome, note, print, print_json};
 /// A run that was killed (kill -9) cannot. This removes those namespaces, with the interfaces in them. A namespace whose process still runs is
 /// left alone.
 ///
-/// A killed `bench --neighbour` leaves its control groups, with the processes in them, which are ended.
+/// A killed `bench --neighbour` leaves its control groups, and the folder of its files; a killed `bench --dut guest` the root and the folder of its guest. They are
+/// removed, and processes in such groups are ended.
 ///
 /// A killed `route run` leaves its lock in /run/evenkeel, and with --rules-stay names in /sys/fs/bpf, which stay when the interface goes. Those
 /// that nobody holds are removed; rules that still hold on an interface are not.
@@ -38,20 +41,24 @@ struct Cleaned {
     namespaces: Vec<String>,
     /// Control groups of runs that were killed.
     groups: Vec<PathBuf>,
+    /// Files and folders for temporary use of runs that were killed.
+    files: Vec<PathBuf>,
     /// Folders of routers that were killed.
     routers: Vec<PathBuf>,
 }
 
 /// Removes dead labs, or lists them.
 pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
-    let (namespaces, groups, routers) = if args.dry_run {
-        (lab::dead()?, lab::dead_groups(), leftovers::dead())
+    let (namespaces, groups, files, routers) = if args.dry_run {
+        (lab::dead()?, lab::dead_groups(), owner::dead_files(), leftovers::dead())
     } else {
         privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
-        (lab::clear_dead()?, lab::clear_dead_groups()?, leftovers::clear(None)?)
+        let files = owner::clear_dead_files()
+            .map_err(|e| Failure::lacking(anyhow!("cannot remove files of a killed run: {e}")))?;
+        (lab::clear_dead()?, lab::clear_dead_groups()?, files, leftovers::clear(None)?)
     };
     if args.json {
-        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, groups, routers })
+        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, groups, files, routers })
             .map(|()| Outcome::Fine);
     }
     let [delete, remove_group, remove] =
@@ -59,7 +66,8 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     let namespaces = namespaces.iter().map(|name| format!("{delete} {name}\n"));
     let routers = routers.iter().map(|folder| format!("{remove} {}\n", folder.display()));
     let groups = groups.iter().map(|folder| format!("{remove_group} {}\n", folder.display()));
-    let text: String = namespaces.chain(groups).chain(routers).collect();
+    let files = files.iter().map(|file| format!("{remove} {}\n", file.display()));
+    let text: String = namespaces.chain(groups).chain(files).chain(routers).collect();
     let text = if text.is_empty() { "Nothing to clean.\n" } else { &text };
     print(text).map(|()| Outcome::Fine)
 }

@@ -59,6 +59,9 @@ pub fn carry_out(
         }
         progress.begin(&Step { name: nic.to_string(), number: at + 1, of, left_s: None });
         let root = Root::make(kernel, nic, evenkeel)?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         if at == 0 {
             run.no_kvm = match guest::trial(kernel, &root) {
                 Ok(ready) => {
@@ -69,6 +72,9 @@ pub fn carry_out(
                 }
                 Err(why) => host::ssh::last_words(&why.to_string()),
             };
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
         }
         match card(plan, nic, kernel, &root, (stop, progress)) {
             Ok(card) => run.cards.push(card),

@@ -11,7 +11,7 @@ use host::Host;
 use model::{
     CpuSet,
     bench::{
-        FrameSpec,
+        FrameSpec, Verdict,
         neighbour::{Boxed, Disturbed, NeighbourRun, Reading, costs},
     },
     sources,
@@ -55,6 +55,8 @@ pub fn check(plan: &Plan) -> Result<(), BenchError> {
             "stress-ng is missing, which makes a neighbour's work: apt install stress-ng".into(),
         ));
     }
+    // Rather now than after minutes of searching.
+    lab::Group::new("bench", "check")?;
     let free_mb = available_mb();
     for one in neighbours {
         let wanted = one.memory_mb();
@@ -99,7 +101,7 @@ pub fn measure(
         let ceiling_pps = match ceiling_pps {
             Some(Answer::Measured(pps)) => pps,
             Some(Answer::Not { reason }) => {
-                return Err(BenchError::Machine(format!("the tester has no ceiling of its own: {reason}")));
+                return Err(BenchError::Machine(format!("this machine is too busy to measure: {reason}")));
             }
             None => return Err(BenchError::Panicked("tester")),
         };
@@ -171,8 +173,13 @@ impl OneBox<'_> {
         });
         let found = methods::throughput(&mut bench, &self.settings.preset.goals, self.ceiling_pps)?;
         let throughput_pps = found.pps(0).ok_or_else(|| {
+            let why = match &found.verdict {
+                Verdict::Void { reason } => format!(": {reason}"),
+                Verdict::Nothing => ": nothing comes through".to_owned(),
+                _ => ": it loses more than the goal at every rate, as on a machine that is busy with something else; --loss-ratio allows more".to_owned(),
+            };
             BenchError::Machine(format!(
-                "the {} has no throughput while it is quiet, so nothing can be laid beside it",
+                "the {} has no throughput while it is quiet, so nothing can be laid beside it{why}",
                 identity.name
             ))
         })?;

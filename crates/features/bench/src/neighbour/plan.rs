@@ -1,6 +1,6 @@
 //! The conditions, and their order in each round: pure.
 
-use model::{CpuSet, bench::neighbour::Condition};
+use model::{CpuSet, bench::neighbour::Condition, run::Sharing};
 
 use super::kind::{Kind, Neighbour, Remedy, Spot};
 use crate::{BenchError, Cores};
@@ -56,6 +56,11 @@ impl Plan {
     /// # Errors
     /// Nothing is left that could be measured.
     pub fn new(mut asked: Asked, cores: &Cores, usable: &CpuSet, siblings: &CpuSet) -> Result<Self, BenchError> {
+        if cores.sharing() == Sharing::Inline {
+            return Err(BenchError::Setting(
+                "a neighbour needs a box apart from the sender, that is two CPUs: name others with --cpus".into(),
+            ));
+        }
         asked.remedies.retain(|&remedy| remedy != Remedy::None);
         asked.remedies.insert(0, Remedy::None);
         let of_box: CpuSet = cores.of_box.iter().copied().collect();
@@ -95,6 +100,18 @@ impl Plan {
     /// Conditions in a round.
     pub fn conditions(&self) -> usize {
         self.conditions.len()
+    }
+
+    /// The conditions in words.
+    pub fn words(&self) -> Vec<String> {
+        let word = |(at, made): (usize, &Made)| match (&made.neighbour, at) {
+            (None, 0) => "the quiet box".to_owned(),
+            (None, _) => "the quiet box again".to_owned(),
+            (Some((neighbour, spot, cpus)), _) => {
+                format!("{neighbour} on {} (CPU {cpus}), remedy {}", spot.key(), made.remedy.key())
+            }
+        };
+        self.conditions.iter().enumerate().map(word).collect()
     }
 
     /// The order of a round: each condition once.
@@ -223,7 +240,9 @@ mod tests {
         let left = all.left_out.join("\n");
         assert!(left.contains("sibling") && left.contains("threaded-napi") && left.contains("traffic:100"), "{left}");
         let none = plan("3", asked(&["cpu"], &[Spot::Other], &[])).unwrap_err().to_string();
-        assert!(none.contains("no CPU besides"), "{none}");
+        assert!(none.contains("two CPUs"), "{none}");
+        let none = plan("0-1", asked(&["cpu"], &[Spot::Sibling], &[])).unwrap_err().to_string();
+        assert!(none.contains("nothing is left") && none.contains("no siblings"), "{none}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::process::CommandExt,
     process::{Child, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -58,7 +59,7 @@ impl Stress {
         let failed = |what: &'static str| move |e: std::io::Error| BenchError::Machine(format!("cannot {what}: {e}"));
         let group = Group::new("bench", "neighbour")?;
         let folder = tempfile::Builder::new()
-            .prefix("ek-neighbour")
+            .prefix(&format!("{}-", host::owner::name("bench", "neighbour")))
             .tempdir()
             .map_err(failed("make a folder for a neighbour"))?;
         let quota =
@@ -82,6 +83,8 @@ impl Stress {
         };
         let said = File::create(folder.path().join("said")).map_err(failed("make a file for a neighbour"))?;
         let errors = said.try_clone().map_err(failed("make a file for a neighbour"))?;
+        // Ctrl-C is for this process, which ends it.
+        command.process_group(0);
         command.stdin(Stdio::null()).stdout(said).stderr(errors).current_dir(folder.path());
         let child = command.spawn().map_err(failed("start sh"))?;
         let before = (Instant::now(), 0, Throttled::default());

@@ -12,6 +12,10 @@ use crate::LinkError;
 pub enum ApartError {
     #[error("`{0}` is no machine's name: write a host, user@host or ssh://user@host:port")]
     Name(String),
+    #[error("{0} is this machine: name another one with --with")]
+    Same(String),
+    #[error("two of the machines of --with are one: both have an interface with the address {0}")]
+    Twice(String),
     #[error("cannot start ssh: {0}")]
     Ssh(io::Error),
     #[error("{node}: {said}")]
@@ -35,7 +39,7 @@ pub enum ApartError {
 impl Classified for ApartError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Name(_) => ErrorClass::Usage,
+            Self::Name(_) | Self::Same(_) | Self::Twice(_) => ErrorClass::Usage,
             Self::Ssh(_) | Self::Gone { .. } | Self::Version { .. } | Self::Mtus { .. } => ErrorClass::Lacking,
             Self::Words(_) | Self::Far { .. } | Self::Answer(_) | Self::Addresses(_) => ErrorClass::Internal,
             Self::Link(e) => e.class(),

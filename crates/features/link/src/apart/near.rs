@@ -3,11 +3,12 @@
 use std::{
     fmt::Debug,
     io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use host::ssh;
@@ -19,6 +20,11 @@ use super::{ApartError, Facts};
 const REACH: Duration = Duration::from_secs(10);
 /// The other process answers within this time: what it does by itself ends after 10 s at most.
 const ANSWER: Duration = Duration::from_secs(25);
+/// One that has closed its output ends within this time.
+const ENDS: Duration = Duration::from_millis(300);
+/// Exit codes of a shell that finds no such program, and that cannot run it.
+const NOT_FOUND: i32 = 127;
+const NOT_RUN: i32 = 126;
 /// The most bytes of what ssh and the other process say besides their answers.
 const SAID_MAX: u64 = 1 << 16;
 
@@ -26,6 +32,7 @@ const SAID_MAX: u64 = 1 << 16;
 #[derive(Debug)]
 pub struct Reach {
     node: String,
+    is_here: bool,
     command: Command,
 }
 
@@ -41,14 +48,14 @@ impl Reach {
         let words = [&[program], words].concat();
         let words: Vec<String> = words.iter().map(|word| ssh::quoted(word)).collect();
         let script = ssh::script(&format!("exec {}", words.join(" ")));
-        Ok(Self { node: node.to_owned(), command: ssh::command(node, options, REACH, &script) })
+        Ok(Self { node: node.to_owned(), is_here: false, command: ssh::command(node, options, REACH, &script) })
     }
 
     /// This machine itself, without ssh.
     pub fn here(program: &Path, words: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(words);
-        Self { node: "this machine".to_owned(), command }
+        Self { node: "this machine".to_owned(), is_here: true, command }
     }
 }
 
@@ -66,6 +73,7 @@ pub(crate) enum Reply<A> {
 /// The process on the other machine. It ends when this is dropped.
 pub(crate) struct Near<A> {
     node: String,
+    is_here: bool,
     child: Child,
     /// None once it is to end.
     input: Option<ChildStdin>,
@@ -76,9 +84,10 @@ pub(crate) struct Near<A> {
 impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
     /// Starts it.
     pub(crate) fn start(reach: Reach) -> Result<Self, ApartError> {
-        let Reach { node, mut command } = reach;
+        let Reach { node, is_here, mut command } = reach;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(ApartError::Ssh)?;
+        // Ctrl-C is for this process, which ends it.
+        let mut child = command.process_group(0).spawn().map_err(ApartError::Ssh)?;
         let (to, answers) = channel();
         if let Some(output) = child.stdout.take() {
             thread::spawn(move || {
@@ -99,7 +108,7 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
                 said
             })
         });
-        Ok(Self { node, input: child.stdin.take(), child, answers, said })
+        Ok(Self { node, is_here, input: child.stdin.take(), child, answers, said })
     }
 
     /// Gives an order.
@@ -139,6 +148,9 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
             other => return Err(ApartError::Words(format!("{other:?} for facts"))),
         };
         let node = || self.node.clone();
+        if theirs.mac == ours.mac && !self.is_here {
+            return Err(ApartError::Same(node()));
+        }
         if theirs.version != ours.version {
             return Err(ApartError::Version { node: node(), ours: ours.version.clone(), theirs: theirs.version });
         }
@@ -152,10 +164,23 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
     /// Why it is no longer there: its last words.
     fn gone(&mut self) -> ApartError {
         self.input = None;
+        // It may be about to end by itself, and then says how.
+        let began = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < ENDS {
+            thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let status = self.child.wait();
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
-        ApartError::Gone { node: self.node.clone(), said: ssh::last_words(&said) }
+        let code = status.as_ref().ok().and_then(std::process::ExitStatus::code);
+        let how = match (said.trim(), code, status) {
+            (_, Some(NOT_FOUND | NOT_RUN), _) => {
+                format!("{}; install evenkeel there, or name it with --program", ssh::last_words(&said))
+            }
+            ("", _, Ok(status)) => format!("its process ended ({status})"),
+            _ => ssh::last_words(&said),
+        };
+        ApartError::Gone { node: self.node.clone(), said: how }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `bench --dut guest`: a guest that QEMU runs as the box.
 
+use std::collections::HashSet;
+
 use ::bench::guest::{Asked, Plan, carry_out};
 use ::guest::{Kernel, Nic};
 use anyhow::anyhow;
@@ -9,6 +11,7 @@ use model::{
     schema::Document,
 };
 use report::Look;
+use rig::progress::duration_words;
 use sys::privilege;
 
 use super::BenchArgs;
@@ -21,6 +24,8 @@ use crate::{
 pub(super) const KEY: &str = "guest";
 /// Runs of each burst.
 const RUNS: u32 = 3;
+/// Seconds that a card model takes.
+const CARD_S: f64 = 75.0;
 
 /// Counts, and shows.
 pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
@@ -33,26 +38,57 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     if page.is_some() {
         return Err(Failure::usage(anyhow!("--html is not for `--dut guest`: its results are text and --json")));
     }
+    let ignored = [
+        (args.neighbour.is_empty(), "--neighbour"),
+        (args.sizes.is_none(), "--sizes"),
+        (args.datagrams.is_none(), "--datagrams"),
+        (!args.imix, "--imix"),
+        (args.replay.is_none(), "--pcap"),
+        (args.flows.is_none(), "--flows"),
+        (!args.ipv6, "--ipv6"),
+        (!args.one_way, "--one-way"),
+        (args.preset.is_none(), "--preset"),
+        (args.test.is_empty(), "--tests"),
+        (args.loss_ratio.is_none(), "--loss-ratio"),
+        (args.trial.is_none(), "--duration"),
+        (args.rules.is_none(), "--rule-count"),
+        (args.rule_order.is_none(), "--rule-order"),
+        (args.cpus.is_none(), "--cpus"),
+        (args.save.is_none(), "--save"),
+        (args.resume.is_none(), "--resume"),
+    ];
+    if let Some((_, option)) = ignored.iter().find(|(unused, _)| !unused) {
+        return Err(Failure::usage(anyhow!(
+            "{option} is not for `--dut guest`: a guest that is emulated is counted, frame by frame of 64 bytes"
+        )));
+    }
     let kernel = Kernel::open(args.guest_kernel.as_deref())?;
-    let nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
+    let mut nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
+    let mut seen = HashSet::new();
+    nics.retain(|nic| seen.insert(nic.clone()));
     let runs = args.repeats.unwrap_or(RUNS);
     let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
-    if args.dry_run {
-        let names: Vec<String> = plan.asked.nics.iter().map(ToString::to_string).collect();
-        let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
-        return print(&format!(
-            "Linux {} in a guest with {}, {runs} runs of each burst.\n{left_out}",
-            kernel.release,
-            names.join(", ")
-        ))
-        .map(|()| Outcome::Fine);
-    }
     if plan.asked.nics.is_empty() {
         return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.left_out.join("; "))));
     }
+    let about = duration_words(CARD_S * plan.asked.nics.len() as f64);
+    if args.dry_run {
+        let names: Vec<String> = plan.asked.nics.iter().map(ToString::to_string).collect();
+        let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
+        let names = names.join(", ");
+        return print(&format!(
+            "Linux {} in a guest with {names}, {runs} runs of each burst, about {about}.\n{left_out}",
+            kernel.release
+        ))
+        .map(|()| Outcome::Fine);
+    }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
     let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
-    note(format_args!("evenkeel: guests of Linux {} with {} card models", kernel.release, plan.asked.nics.len()));
+    note(format_args!(
+        "evenkeel: a guest of Linux {} for each card model ({}), about {about}",
+        kernel.release,
+        plan.asked.nics.len()
+    ));
     let Some(found) = long_run(|stop, bar| carry_out(&plan, (host, &kernel, &program), stop, bar))? else {
         return interrupted("run");
     };

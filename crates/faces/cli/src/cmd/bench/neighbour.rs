@@ -80,9 +80,9 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         let boxes = asked.boxes.modes().join(", ");
         let conditions = plan.conditions();
         return print(&format!(
-            "{boxes}: {rounds} rounds of {conditions} conditions, 3 trials of {} each, about {}.\n{left_out}",
-            duration_words(trial.as_secs_f64()),
-            duration_words(seconds)
+            "{boxes}: {rounds} rounds of {conditions} conditions, 3 trials of {trial:?} each, about {}.\n{}{left_out}",
+            duration_words(seconds),
+            plan.words().iter().map(|condition| format!("- {condition}\n")).collect::<String>()
         ))
         .map(|()| Outcome::Fine);
     }
@@ -136,7 +136,12 @@ fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<P
     let siblings: CpuSet = siblings.filter(|cpu| !cores.of_box.contains(cpu) && asked.cpus.contains(*cpu)).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let wanted = Asked {
-        neighbours: args.neighbour.clone(),
+        neighbours: args.neighbour.iter().fold(Vec::new(), |mut all, one| {
+            if !all.contains(one) {
+                all.push(*one);
+            }
+            all
+        }),
         spots: if args.neighbour_on.is_empty() { vec![Spot::Box] } else { args.neighbour_on.clone() },
         remedies: args.remedy.clone(),
         rounds,

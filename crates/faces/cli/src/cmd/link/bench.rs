@@ -4,6 +4,7 @@ use std::{io, path::PathBuf};
 
 use clap::Args;
 use host::{Host, Root};
+use link::apart::ApartError;
 use link::bench::{Asked, BenchError, Between, Plan, answer, carry_out, carry_out_between};
 use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
 use report::Look;
@@ -109,6 +110,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
 
 /// The run between two machines.
 fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> Result<Between, Failure> {
+    if node.contains(',') {
+        return Err(BenchError::from(ApartError::Name(node.to_owned())).into());
+    }
     let cpu = args.peer_cpu.map(|cpu| format!("--cpu={cpu}"));
     let words: Vec<&str> = ["link", "bench-end"].into_iter().chain(cpu.as_deref()).collect();
     let other = args.others.reach(node, &words, interface).map_err(BenchError::from)?;

@@ -124,6 +124,11 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Measures, and shows.
 pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
+    if let (Some(_), 0 | 1) = (&args.interface, args.with.len()) {
+        return Err(Failure::usage(anyhow!(
+            "the model needs at least three nodes: name two or more machines with --with, commas between"
+        )));
+    }
     let (nodes, rounds, steps) = if args.quick { QUICK } else { USUAL };
     let nodes = match (args.nodes.as_slice(), args.with.len() as u32) {
         ([], 0) => nodes.to_vec(),

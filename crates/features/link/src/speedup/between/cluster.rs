@@ -31,6 +31,10 @@ impl Machines {
         let ours = Facts::read(interface, machine, 0)?;
         let mut nodes = all.into_iter().map(Near::<Answer>::start).collect::<Result<Vec<_>, _>>()?;
         let facts = nodes.iter_mut().map(|node| node.facts(&ours)).collect::<Result<Vec<_>, _>>()?;
+        let twice = facts.iter().enumerate().find(|(at, one)| facts[..*at].iter().any(|other| other.mac == one.mac));
+        if let Some((_, one)) = twice {
+            return Err(ApartError::Twice(one.mac.clone()).into());
+        }
         let mut machines = Self { nodes, facts };
         plan.asked.carriers.iter().try_for_each(|&by| machines.join(by, plan.asked.bytes))?;
         Ok(machines)
