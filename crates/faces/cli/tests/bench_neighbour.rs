@@ -87,6 +87,13 @@ fn neighbours_are_measured_beside_the_quiet_box() {
     assert!(page.contains("quiet again") && page.contains("</html>"));
     let saved: Value = serde_json::from_slice(&fs::read(folder.path().join("run.json")).unwrap()).unwrap();
     assert_eq!(saved, run);
+    let report =
+        |args: &[&str]| Command::new(EVENKEEL).arg("report").args(args).current_dir(folder.path()).output().unwrap();
+    assert_eq!(json(&report(&["show", "run.json", "--json"])), run);
+    let shown = report(&["show", "run.json"]);
+    ended(&shown, 0);
+    assert!(said(&shown).contains("quiet again"), "{}", said(&shown));
+    refused(&report(&["compare", "run.json", "run.json"]), 2, &["run.json", "report show"]);
     // Not beside it: each needs both CPUs.
     a_killed_run();
 }

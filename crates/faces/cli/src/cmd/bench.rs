@@ -3,8 +3,9 @@
 mod config;
 pub(crate) mod flood;
 mod guest;
-mod neighbour;
+pub(crate) mod neighbour;
 mod output;
+mod saved;
 
 use std::{path::PathBuf, time::Duration};
 

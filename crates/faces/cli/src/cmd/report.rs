@@ -11,13 +11,13 @@ use model::{
 };
 use report::Look;
 
-use super::bench::{OutputArgs, flood};
+use super::bench::{OutputArgs, flood, neighbour};
 use crate::{
     failure::{Failure, Outcome, note, print_verdict},
     long_run::{OutFile, json_text},
 };
 
-/// Show or compare saved runs of bench and bench flood.
+/// Show or compare saved runs of bench, bench flood and bench --neighbour.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  evenkeel report show run.json --html page.html\n  evenkeel report compare before.json after.json"
@@ -69,6 +69,13 @@ impl ShowArgs {
             let page = OutFile::open(page, flood::PAGE)?;
             return flood::put_out(&flood::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
+        if neighbour::is_saved(&self.run) {
+            let (as_json, page) = self.output.for_flood().map_err(|option| {
+                Failure::usage(anyhow!("{} is a run with neighbours, which has no {option}", self.run.display()))
+            })?;
+            let page = OutFile::open(page, neighbour::PAGE)?;
+            return neighbour::show(&neighbour::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
+        }
         let run = run::load_run(&self.run)?;
         self.output.open()?.show(&run)?;
         Ok(Outcome::Fine)
@@ -77,6 +84,12 @@ impl ShowArgs {
 
 impl CompareArgs {
     fn run(&self) -> Result<Outcome, Failure> {
+        if let Some(run) = self.runs.iter().find(|path| neighbour::is_saved(path)) {
+            return Err(Failure::usage(anyhow!(
+                "{} is a run with neighbours, which compares its quiet and disturbed rounds itself: `evenkeel report show` it",
+                run.display()
+            )));
+        }
         let (floods, others): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| flood::is_saved(path));
         match (floods.first(), others.first()) {
             (Some(flood), Some(other)) => Err(Failure::usage(anyhow!(

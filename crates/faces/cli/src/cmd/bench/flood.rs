@@ -6,7 +6,6 @@ use std::{
 };
 
 use ::bench::flood::{FloodConfig, FloodCores, Rate, protection, run_flood};
-use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
 use model::{
@@ -18,6 +17,7 @@ use report::Look;
 use rig::cores;
 use sys::privilege::{self, Capability};
 
+use super::saved;
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome},
@@ -170,24 +170,13 @@ fn json(run: &FloodRun) -> Result<String, Failure> {
     json_text(&Document::new(NAME, SCHEMA, run))
 }
 
-/// Whether a file claims to be a saved run of `bench flood`; what cannot be read is none.
+/// Whether a file claims to be a saved run of `bench flood`.
 pub(crate) fn is_saved(path: &Path) -> bool {
-    let text = host::file::read_text(path).ok();
-    let document = text.and_then(|text| serde_json::from_str::<Document<serde_json::Value>>(&text).ok());
-    document.is_some_and(|document| document.schema.starts_with(&format!("evenkeel.{NAME}/")))
+    saved::is_saved(path, NAME)
 }
 
 pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
-    let how = "`evenkeel bench flood --save FILE` writes such a run";
-    let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}; {how}", path.display()));
-    let text = host::file::read_text(path).map_err(|e| cannot(e.to_string()))?;
-    let document: Document<serde_json::Value> =
-        serde_json::from_str(&text).map_err(|_| cannot("it is no run of the bench".to_owned()))?;
-    let wanted = format!("evenkeel.{NAME}/{SCHEMA}");
-    if document.schema != wanted {
-        return Err(cannot(format!("it is {}, not {wanted}", document.schema)));
-    }
-    serde_json::from_value(document.body).map_err(|e| cannot(format!("it is damaged: {e}")))
+    saved::load(path, (NAME, SCHEMA), "`evenkeel bench flood --save FILE`")
 }
 
 impl FloodArgs {

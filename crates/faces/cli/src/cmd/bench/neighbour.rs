@@ -1,7 +1,7 @@
 //! `bench --neighbour`: what noisy neighbours cost a box, and what protects it.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,12 +13,19 @@ use ::bench::{
 };
 use anyhow::anyhow;
 use host::Host;
-use model::{CpuSet, bench::FrameSpec, bench::neighbour::SCHEMA, schema::Document};
+use model::{
+    CpuSet,
+    bench::{
+        FrameSpec,
+        neighbour::{NeighbourRun, SCHEMA},
+    },
+    schema::Document,
+};
 use report::Look;
 use rig::progress::duration_words;
 use sys::privilege;
 
-use super::{BenchArgs, config};
+use super::{BenchArgs, config, saved};
 use crate::{
     failure::{Failure, Outcome, note, print},
     long_run::{LAB_CAPABILITIES, OutFile, json_text, long_run, put_out},
@@ -27,6 +34,8 @@ use crate::{
 
 /// The name of its schema.
 const NAME: &str = "bench.neighbour";
+/// What its page is called.
+pub(crate) const PAGE: &str = "page with the charts";
 /// The frames, when none are named: where the cost per frame is most.
 const FRAME_BYTES: u32 = 64;
 /// Rounds and the length of a trial of each preset.
@@ -88,9 +97,9 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
     neighbour::check(&plan)?;
-    let page = OutFile::open(page, "page with the charts")?;
-    let saved = args.save.clone().unwrap_or_else(default_file);
-    let save = OutFile::open(Some(&saved), "run")?;
+    let page = OutFile::open(page, PAGE)?;
+    let file = args.save.clone().unwrap_or_else(default_file);
+    let save = OutFile::open(Some(&file), "run")?;
     let mut run = neighbour::begun(host, &asked, &plan, trial)?;
     note(format_args!(
         "evenkeel: {rounds} rounds of {} conditions, about {}; load average {:.2}",
@@ -104,11 +113,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     })?;
     let nothing = run.boxes.is_empty();
     if !nothing {
-        let text = match as_json {
-            true => json_text(&Document::new(NAME, SCHEMA, &run))?,
-            false => report::neighbour_text(&run, Look::of_stdout()),
-        };
-        let printed = put_out(&text, page, || report::neighbour_page(&run));
+        let printed = show(&run, as_json, page);
         if let Some(save) = save {
             save.write(json_text(&Document::new(NAME, SCHEMA, &run))?)?;
         }
@@ -121,8 +126,26 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
             Ok(Outcome::No)
         }
         Err(e) if nothing => Err(e.into()),
-        Err(e) => Err(Failure::from(e).after(&format!("The whole rounds are in {}", saved.display()))),
+        Err(e) => Err(Failure::from(e).after(&format!("The whole rounds are in {}", file.display()))),
     }
+}
+
+/// Prints a run, and writes its page.
+pub(crate) fn show(run: &NeighbourRun, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
+    let text = match as_json {
+        true => json_text(&Document::new(NAME, SCHEMA, run))?,
+        false => report::neighbour_text(run, Look::of_stdout()),
+    };
+    put_out(&text, page, || report::neighbour_page(run))
+}
+
+/// Whether a file claims to be a saved run with neighbours.
+pub(crate) fn is_saved(path: &Path) -> bool {
+    saved::is_saved(path, NAME)
+}
+
+pub(crate) fn load(path: &Path) -> Result<NeighbourRun, Failure> {
+    saved::load(path, (NAME, SCHEMA), "`evenkeel bench --neighbour KIND --save FILE`")
 }
 
 fn default_file() -> PathBuf {
