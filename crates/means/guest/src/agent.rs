@@ -12,7 +12,6 @@ use nix::{
     kmod::{ModuleInitFlags, finit_module},
     mount::{MsFlags, mount},
     sys::{
-        reboot::{RebootMode, reboot},
         signal::{Signal, kill},
         termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr},
     },
@@ -67,10 +66,6 @@ pub fn run() -> Result<(), String> {
     for line in lines {
         let line = line.map_err(|e| e.to_string())?;
         let answer = match serde_json::from_str(&line) {
-            Ok(Order::PowerOff) => {
-                let _ = reboot(RebootMode::RB_POWER_OFF);
-                return Ok(());
-            }
             Ok(order) => obey(order, &mut started),
             Err(e) => Answer::Failed(e.to_string()),
         };
@@ -137,7 +132,6 @@ fn obey(order: Order, started: &mut Option<Child>) -> Answer {
         },
         Order::Read { path } => fs::read_to_string(path).map_or_else(failed, Answer::Text),
         Order::Write { path, value } => fs::write(path, value).map_or_else(failed, |()| Answer::Done),
-        Order::PowerOff => Answer::Done,
     }
 }
 

@@ -17,8 +17,6 @@ pub(crate) enum Order {
     Read { path: String },
     /// Write a file.
     Write { path: String, value: String },
-    /// Switch off.
-    PowerOff,
 }
 
 /// What it says.

@@ -18,7 +18,7 @@ pub(super) fn notes(plan: &Plan, cores: &Cores) -> Vec<String> {
         "A cost is called beyond chance by Holm's correction for all measures of its row: less than 5 % of the rows of a neighbour that does nothing have one".to_owned(),
         "`quiet again` is the quiet box measured twice in each round: what the method finds where there is nothing".to_owned(),
         "Neighbours are processes in a control group of this machine, not guests: they share kernel, caches and CPU, and have no exits".to_owned(),
-        "The box's receive threads have nice 0 as the neighbour's, unless the remedy says otherwise; elsewhere evenkeel's labs give them nice -20".to_owned(),
+        "The box's receive threads have nice 0 as the neighbour's, unless the remedy says otherwise; elsewhere evenkeel's labs give them nice -20, and so had they while the throughput was searched for".to_owned(),
         "CPU per frame is the processor time of those threads; waiting is the time in which they could run and had no CPU (run_delay of schedstat), over the trial with its drain".to_owned(),
         "Delays are those of the worse direction".to_owned(),
     ];
