@@ -17,7 +17,7 @@ use crate::{
     long_run::{OutFile, json_text},
 };
 
-/// Show or compare saved runs of bench, bench flood and bench --neighbour.
+/// Show or compare saved runs of bench, flood and neighbour runs included.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  evenkeel report show run.json --html page.html\n  evenkeel report compare before.json after.json"

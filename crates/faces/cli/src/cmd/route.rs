@@ -34,7 +34,7 @@ use crate::{
     time::{interval, time},
 };
 
-/// Forward packets in the kernel's earliest hook (XDP), by the kernel's own routes.
+/// Forward packets in XDP, by the kernel's own routes.
 ///
 /// The kernel's configuration is the only one: routes, neighbours, rules, any routing daemon. What the fast path cannot do goes up to the
 /// kernel. It turns itself off when something appears that it cannot honour, such as a rule of nftables. See what stands against it with
