@@ -114,6 +114,8 @@ extern "C" fn leave_behind() {
     unsafe {
         let child = libc::fork();
         if child == 0 {
+            // The program's descriptors are closed before the program ends: its ports are free for whoever starts next.
+            stand_apart(&mut locked);
             // Its parent ends at once, so that the program has no child that it knows nothing of.
             if libc::fork() == 0 {
                 carry_on(&mut locked);
@@ -127,11 +129,11 @@ extern "C" fn leave_behind() {
     locked.forget();
 }
 
-/// Carries what is left to its end, as a process of which nobody waits for anything.
+/// Leaves the session, the signals and the descriptors of the program.
 ///
 /// # Safety
 /// In a child that has no other thread.
-unsafe fn carry_on(locked: &mut Locked) {
+unsafe fn stand_apart(locked: &mut Locked) {
     // SAFETY: the descriptors that are closed are the program's, which is none here; actions are all zeros but for what is set.
     unsafe {
         libc::setsid();
@@ -159,6 +161,10 @@ unsafe fn carry_on(locked: &mut Locked) {
             }
         }
     }
+}
+
+/// Carries what is left to its end, as a process of which nobody waits for anything.
+fn carry_on(locked: &mut Locked) {
     let Some(direct) = locked.direct() else { return };
     direct.closed_all();
     let mut emptied = None;

@@ -1,6 +1,6 @@
 //! Connections that the programs carry themselves, past the brokers.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use nix::sys::signal::Signal;
 use testbed::{Bed, Running, ended, said, wait};
@@ -40,6 +40,9 @@ for number in range(400):
     if number % 20 == 0: time.sleep(0.002)
 print('carried', flush=True)
 ";
+
+/// Times that a server is started again.
+const TURNS: u32 = 40;
 
 /// Bytes of those lines: 400 numbers, each with the end of its line.
 const LINES_BYTES: usize = 10 * 2 + 90 * 3 + 300 * 4;
@@ -230,4 +233,45 @@ connection.close(); os.waitpid(child, 0)"
     assert_eq!(last(7, "a kill"), format!("ConnectionResetError {LINES_BYTES}"));
     wait("nothing of it is left", || cluster.status(1)["connections"] == serde_json::json!([]));
     ended(&cluster.result(0, &["true"]), 0);
+}
+
+/// A server that is started again at once finds its port free, whoever carried its connections.
+#[test]
+fn the_port_of_a_server_that_ended_is_free_for_the_next_one() {
+    let Some((bed, ends)) = Bed::pair("lkagain") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    let server = bed.path("once").display().to_string();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/once.c");
+    ended(&Command::new("cc").args(["-Wall", "-Werror", "-o", &server, source]).output().unwrap(), 0);
+    let client = "
+import socket, sys, time
+def turn():
+    with socket.create_connection((sys.argv[1], 7400), 10) as connection:
+        for _ in range(40):
+            connection.sendall(b'a')
+            if connection.recv(1) != b'a':
+                raise ConnectionError('the server ended')
+done, until = 0, time.monotonic() + 60
+while done < int(sys.argv[2]) and time.monotonic() < until:
+    try:
+        turn()
+        done += 1
+    except ConnectionError:
+        time.sleep(0.001)
+print('answered', done)
+";
+    for after in [None, Some(0)] {
+        cluster.after = after;
+        let again = format!("for turn in $(seq {TURNS}); do {server} 7400 || exit 1; done; echo all served");
+        let servers = cluster.run(1, &["bash", "-c", &again], "servers");
+        let asked = cluster.result(0, &["python3", "-c", client, PEER, &TURNS.to_string()]);
+        assert!(
+            said(&asked).contains(&format!("answered {TURNS}")),
+            "{after:?}: {}{}",
+            said(&asked),
+            log(&cluster, "servers")
+        );
+        wait("the last server ends", || log(&cluster, "servers").contains("all served"));
+        drop(servers);
+    }
 }

@@ -11,7 +11,7 @@ use nix::{
     sys::socket::{
         AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, recv, setsockopt,
         socket,
-        sockopt::{IpBindAddressNoPort, Linger, SocketError},
+        sockopt::{IpBindAddressNoPort, KeepAlive, Linger, SocketError, TcpKeepIdle},
     },
 };
 use transport::{Handle, State};
@@ -27,6 +27,9 @@ use crate::{
         questions::{Head, LINE_MAX, Taken, line, take_line},
     },
 };
+
+/// Seconds until the kernel is asked whether a connection that nobody has accepted is still there.
+const LOST_S: u32 = 1;
 
 const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
@@ -105,6 +108,8 @@ impl Sockets {
         let tcp = socket(family, SockType::Stream, flags, None).map_err(refused)?;
         // The kernel chooses the port when it knows both ends: by the address alone it looks through all that were in use for a minute, at each bind.
         setsockopt(&tcp, IpBindAddressNoPort, &true).map_err(refused)?;
+        // The other end is lost without a word if its listener is closed at the moment of the handshake. A client would hear of that at its first byte.
+        setsockopt(&tcp, KeepAlive, &true).and_then(|()| setsockopt(&tcp, TcpKeepIdle, &LOST_S)).map_err(refused)?;
         bind(tcp.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to.ip(), 0))).map_err(refused)?;
         match connect(tcp.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => Ok(tcp),
