@@ -1,6 +1,6 @@
 """Two nodes of a cluster in network namespaces of this machine, with a broker each, for measurements of programs under `evenkeel link run`."""
 
-import json, os, signal, subprocess, time
+import json, os, signal, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SPACES = ("ekp-a", "ekp-b")
@@ -25,6 +25,8 @@ class Lab:
         self.evenkeel, self.running = evenkeel, []
 
     def __enter__(self):
+        # Ended from outside, it leaves nothing behind either.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         for space in SPACES:
             ip("netns", "add", space)
         try:
@@ -59,6 +61,11 @@ class Lab:
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(words)}: {done.stdout[-500:]} {done.stderr[-500:]}")
         return done.stdout + done.stderr
+
+    def listens(self, at, port):
+        """Waits until something listens on a TCP port."""
+        asked = ["ss", "-Htln", f"sport = :{port}"]
+        until(lambda: self.run(at, asked), 10, f"nothing listens on port {port}")
 
     def status(self, at):
         try:
