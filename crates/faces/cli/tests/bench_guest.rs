@@ -1,6 +1,7 @@
 //! `evenkeel bench --dut guest`, and a guest that panics.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
     time::Duration,
@@ -29,15 +30,18 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     if !privileged() {
         return;
     }
-    let kernel = kernel();
+    let (kernel, folder) = (kernel(), tempfile::tempdir().unwrap());
+    let page = folder.path().join("page.html");
     let ran = bench(&[
         "--guest-kernel",
         kernel.to_str().unwrap(),
         "--nic",
-        "virtio,passthrough=00:1f.6",
+        "virtio-mq,passthrough=00:1f.6",
         "--repeats",
         "1",
         "--json",
+        "--html",
+        page.to_str().unwrap(),
     ]);
     let run = json(&ran);
     // One of a verb that fails has the exit code 1: all of them are looked at.
@@ -57,11 +61,27 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
         assert!(bursts[0]["median"]["interrupts"].as_f64() > Some(0.5), "{card}");
         assert_eq!(bursts[0]["lost"], 0);
     }
+    // Two queues of two cards each way were on one CPU.
+    let spread = cards[0]["verbs"].as_array().unwrap().iter().find(|verb| verb["command"] == "spread apply, undo");
+    let said = spread.unwrap()["said"].as_str().unwrap();
+    assert!(said.starts_with("moved 4 of") && said.ends_with("exactly as before again"), "{said}");
+    assert!(cards[0]["libvirt"].as_str().unwrap().contains("queues='2'"), "{}", cards[0]);
+    let drawn = fs::read_to_string(&page).unwrap();
+    assert!(
+        drawn.contains("guest-accesses") && drawn.contains("no measurement") == run["exit_ns"].is_number(),
+        "{drawn}"
+    );
+    let saved = folder.path().join("run.json");
+    fs::write(&saved, &ran.stdout).unwrap();
+    let shown = Command::new(EVENKEEL).args(["report", "show", "--json"]).arg(&saved).output().unwrap();
+    assert_eq!(json(&shown), run);
     assert!(cards[0]["native_xdp"]["Ok"].is_null() && cards[0]["native_xdp"].get("Ok").is_some(), "{}", cards[0]);
     assert!(run["left_out"][0].as_str().unwrap().contains("passthrough=00:1f.6"), "{run}");
     assert!(!run["no_kvm"].as_str().unwrap().is_empty());
     // Nothing that emulation cannot know.
-    let text = run.to_string();
+    let mut own = run.clone();
+    own.as_object_mut().unwrap().remove("sources");
+    let text = own.to_string();
     assert!(["pps", "latency", "delay_ns"].iter().all(|word| !text.contains(&format!("\"{word}"))), "{text}");
     ended(&ran, 0);
 }

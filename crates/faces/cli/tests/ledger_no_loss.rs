@@ -134,7 +134,7 @@ fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
     let Some(road) = road("ekdead") else { return };
     let mac = road.entry.link.mac.to_string();
     let what = ["--udp", "--src", SENDER, "--src-port", "5000", "--dst-port", "9", "--dst-mac", &mac, "--count", "50"];
-    // The next hop is asked three times and then given up: in the second interval, or in the third on a slow machine.
+    // The next hop is asked three times in 4.5 s and then given up: after the first measurement.
     road.entry.set(&format!("net/ipv4/neigh/{}/retrans_time_ms", road.exit.interface()), "1500");
     let (found, sent) = road.measure(|| road.generate(&[&what[..], &["--dst", "198.19.0.78"]].concat(), FEW));
     let waiting: u64 = found.report.transmit.waiting.iter().map(|e| e.packets).sum();
@@ -143,7 +143,7 @@ fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
     assert!(found.report.delivered < sent && !found.finding, "{}", found.shown());
     found.closes();
     for _ in 0..2 {
-        let (found, ()) = road.measure(|| ());
+        let (found, ()) = road.measure(|| thread::sleep(Duration::from_secs(4)));
         is_advised(&found);
         if found.packets("neighbour", "no answer") == sent {
             assert_eq!((found.report.waiting, found.report.lost, found.finding), (0, sent, true), "{}", found.shown());

@@ -170,7 +170,7 @@ fn machine() -> impl Strategy<Value = Machine> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn on_machines_of_any_kind(machine in machine()) {

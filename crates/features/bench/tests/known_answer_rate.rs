@@ -45,11 +45,6 @@ fn limited_to(rate: u32) {
 }
 
 #[test]
-fn a_limit_of_50000_is_found() {
-    limited_to(50_000);
-}
-
-#[test]
 fn a_limit_of_123456_is_found() {
     limited_to(123_456);
 }

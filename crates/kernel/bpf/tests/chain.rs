@@ -243,7 +243,7 @@ fn those_who_come_at_the_same_moment_share_the_interface() {
             chain::together(XdpError::is_raced, start)
         };
         let (before, behind) = (joins(TapPlace::Before), joins(TapPlace::Behind));
-        for round in 0..turns(20) {
+        for round in 0..turns(10) {
             let held = at_once(&[&filter, &before, &behind]);
             for it in &held {
                 assert!(it.is_ok(), "round {round}: {:?}", it.as_ref().err());
@@ -261,7 +261,7 @@ fn those_who_come_at_the_same_moment_share_the_interface() {
 fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_told() {
     in_namespace(|| {
         let start = || chain::together(XdpError::is_raced, || tap(TapPlace::Before));
-        for round in 0..turns(20) {
+        for round in 0..turns(10) {
             // Beside a chain that runs already, and without one.
             let filter = (round % 2 == 0).then(Filter::new);
             let (mut held, refused): (Vec<_>, Vec<_>) = at_once(&[&start, &start]).into_iter().partition(Result::is_ok);
@@ -356,7 +356,7 @@ fn a_filter_comes_and_goes_between_two_captures() {
         let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
         let (mut came, mut went) = (Vec::new(), Vec::new());
         let sent = beside_traffic(PASSED, || {
-            for _ in 0..turns(20) {
+            for _ in 0..turns(10) {
                 let filter = Filter::new();
                 thread::sleep(Duration::from_millis(1));
                 drop(filter);

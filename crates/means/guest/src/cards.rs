@@ -77,6 +77,27 @@ impl Nic {
         format!("{model},netdev={netdev},mac={mac}")
     }
 
+    /// The element of such a card in a domain of libvirt, on a tap device that is there already.
+    pub fn libvirt(&self, tap: &str, mac: &str) -> String {
+        let (model, driver) = match self {
+            Self::Virtio => ("virtio", "<driver name='qemu'/>"),
+            Self::VirtioVhost => ("virtio", "<driver name='vhost'/>"),
+            Self::VirtioMq => ("virtio", "<driver name='qemu' queues='2'/>"),
+            Self::E1000 => ("e1000", ""),
+            Self::E1000e => ("e1000e", ""),
+            Self::Vmxnet3 => ("vmxnet3", ""),
+            Self::Passthrough(pci) => {
+                return format!(
+                    "<interface type='hostdev' managed='yes'><source><address type='pci' {}/></source></interface>",
+                    pci_attributes(pci)
+                );
+            }
+        };
+        format!(
+            "<interface type='ethernet'><target dev='{tap}' managed='no'/><mac address='{mac}'/><model type='{model}'/>{driver}</interface>"
+        )
+    }
+
     /// True for what the regions of memory of this model are called in QEMU's traces.
     pub fn owns(&self, region: &str) -> bool {
         match self {
@@ -117,6 +138,14 @@ impl FromStr for Nic {
     }
 }
 
+/// An address on the PCI bus as libvirt writes it.
+fn pci_attributes(pci: &str) -> String {
+    let (address, function) = pci.rsplit_once('.').unwrap_or((pci, "0"));
+    let mut parts = address.rsplit(':');
+    let [slot, bus, domain] = [(); 3].map(|()| parts.next().unwrap_or("0000"));
+    format!("domain='0x{domain}' bus='0x{bus}' slot='0x{slot}' function='0x{function}'")
+}
+
 /// `0000:01:00.0`, or without the domain.
 fn is_pci(text: &str) -> bool {
     let Some((bus, function)) = text.rsplit_once('.') else { return false };
@@ -135,6 +164,17 @@ mod tests {
         }
         for wrong in ["rtl8139", "passthrough=", "passthrough=x", "passthrough=1.0,evil"] {
             assert!(wrong.parse::<Nic>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn libvirt_is_told_of_model_driver_and_address() {
+        let element = Nic::VirtioMq.libvirt("tap0", "52:54:00:ec:00:01");
+        assert!(element.contains("<model type='virtio'/>") && element.contains("queues='2'"), "{element}");
+        for pci in ["0000:01:02.3", "01:02.3"] {
+            let element = Nic::Passthrough(pci.into()).libvirt("tap0", "");
+            let address = "domain='0x0000' bus='0x01' slot='0x02' function='0x3'";
+            assert!(element.contains(address), "{element}");
         }
     }
 

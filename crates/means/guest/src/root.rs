@@ -35,6 +35,14 @@ impl Root {
     /// # Errors
     /// A program or module is missing, or the disk is full.
     pub fn make(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Self, GuestError> {
+        Self::with(kernel, nic, evenkeel, &[])
+    }
+
+    /// The same with more programs, which lie in /bin under their own names.
+    ///
+    /// # Errors
+    /// As before.
+    pub fn with(kernel: &Kernel, nic: &Nic, evenkeel: &Path, more: &[PathBuf]) -> Result<Self, GuestError> {
         let mut modules = nic.modules();
         modules.extend(USEFUL.into_iter().filter(|module| kernel.has(module)));
         let modules = kernel.in_order(&modules)?;
@@ -50,6 +58,10 @@ impl Root {
         for (name, package) in PROGRAMS {
             let found = sys::program::find(name.as_ref()).ok_or(GuestError::Missing(name, package))?;
             archive.program(&found, &format!("/bin/{name}"))?;
+        }
+        for program in more {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            archive.program(program, &format!("/bin/{name}"))?;
         }
         let mut order = String::new();
         for module in &modules {

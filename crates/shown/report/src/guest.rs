@@ -1,14 +1,22 @@
 //! What card models ask of a guest, as text.
 
-use model::bench::guest::{Burst, Card, GuestRun};
+use model::{
+    bench::{
+        PublishedRate,
+        guest::{Burst, Card, GuestRun},
+    },
+    units,
+};
 
-use crate::{conditions, table::Look};
+use crate::{PUBLISHED, conditions, table::Look};
 
 /// The columns of the accesses.
 pub(crate) const ACCESSES: [&str; 9] =
     ["CARD", ">BURST", ">ACCESSES", ">READS", ">WRITES", ">NOTIFICATIONS", ">INTERRUPTS", ">SPREAD", ">LOST"];
 /// The columns of the cards.
 pub(crate) const CARDS: [&str; 7] = ["CARD", "DRIVER", ">QUEUES", ">RING", "NATIVE XDP", ">READY", "OFFLOADS"];
+/// The columns of the rates of others.
+pub(crate) const RATES: [&str; 5] = ["CARD", ">FRAME", ">RATE", "OF", "WHO, ON WHAT"];
 /// The columns of the verbs.
 pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "RESULT", "SAID"];
 const NONE: &str = "\u{2013}";
@@ -34,6 +42,10 @@ pub fn guest_text(run: &GuestRun, look: Look) -> String {
     text += &look.table(&VERBS, verb_rows(run).into_iter().map(|cells| cells.to_vec()));
     for left in &run.left_out {
         text += &look.paragraph(&format!("\nLeft out, {left}."));
+    }
+    if !run.sources.is_empty() {
+        text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
+        text += &look.table(&RATES, rate_rows(run).into_iter().map(|cells| cells.to_vec()));
     }
     text.push('\n');
     text + &conditions::paragraphs(&conditions_of(run), look)
@@ -63,7 +75,7 @@ pub(crate) fn access_rows(run: &GuestRun) -> Vec<[String; 9]> {
 pub(crate) fn model_rows(run: &GuestRun, exit_ns: f64) -> Vec<[String; 3]> {
     let row = |card: &Card, burst: &Burst| {
         let ns = burst.median.accesses() * exit_ns;
-        [card.nic.clone(), burst.frames.to_string(), model::units::nanoseconds(ns)]
+        [card.nic.clone(), burst.frames.to_string(), units::nanoseconds(ns)]
     };
     run.cards.iter().flat_map(|card| card.bursts.iter().map(move |burst| row(card, burst))).collect()
 }
@@ -92,6 +104,16 @@ pub(crate) fn verb_rows(run: &GuestRun) -> Vec<[String; 4]> {
     rows
 }
 
+/// The rates of others.
+pub(crate) fn rate_rows(run: &GuestRun) -> Vec<[String; 5]> {
+    let row = |rate: &PublishedRate| {
+        let way = if rate.per_direction { "one direction" } else { "both directions" };
+        let frame = format!("{} bytes", rate.frame_bytes);
+        [rate.on.clone(), frame, units::pps(rate.pps), way.to_owned(), rate.citation.clone()]
+    };
+    run.sources.iter().map(row).collect()
+}
+
 /// What a reader needs to judge the figures.
 pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
     let mut all = vec![
@@ -104,5 +126,6 @@ pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
     all.extend(
         run.cards.iter().map(|card| ("QEMU", format!("{}: qemu-system-x86_64 {}", card.nic, card.qemu.join(" ")))),
     );
+    all.extend(run.cards.iter().map(|card| ("libvirt", format!("{}: {}", card.nic, card.libvirt))));
     all
 }

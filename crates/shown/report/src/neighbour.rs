@@ -1,7 +1,9 @@
 //! What noisy neighbours cost a box, as text.
 
 use model::{
-    bench::neighbour::{Boxed, Cost, Disturbed, Measure, NeighbourRun, Reading},
+    bench::neighbour::{
+        Boxed, Condition, Cost, Disturbed, Measure, NeighbourRun, Reading, compare::NeighbourComparison,
+    },
     units,
 };
 
@@ -154,7 +156,10 @@ pub(crate) fn cost_rows(boxed: &Boxed) -> Vec<(&Cost, [String; 8])> {
 
 /// A condition in words.
 pub(crate) fn name(row: &Disturbed) -> String {
-    let of = &row.condition;
+    words(&row.condition)
+}
+
+fn words(of: &Condition) -> String {
     match (&of.neighbour, of.remedy.as_str()) {
         (None, _) => "quiet again".to_owned(),
         (Some(neighbour), "none") => format!("{neighbour} on {}", of.on.as_deref().unwrap_or(NONE)),
@@ -184,6 +189,42 @@ fn cost_cells(name: &str, beside: &str, cost: &Cost) -> [String; 8] {
         interval,
         chance,
     ]
+}
+
+/// Runs beside the first one, as text: what differs beyond chance.
+pub fn neighbour_compare_text(comparison: &NeighbourComparison, look: Look) -> String {
+    let mut text = String::new();
+    for ((letter, name), when) in ('A'..).zip(&comparison.runs).zip(&comparison.when) {
+        text += &look.paragraph(&format!("{letter}: {name}, {when}"));
+    }
+    let letter = |run: usize| ('A'..).nth(run).unwrap_or('?');
+    for row in &comparison.rows {
+        let condition = row.condition.as_ref().map_or_else(|| "quiet".to_owned(), words);
+        let [first, this] = row.rates_pps.map(units::pps);
+        text += &look.paragraph(&format!(
+            "\n{}, {condition}, A and {}, at fixed rates of {first} and {this}:",
+            row.name,
+            letter(row.run)
+        ));
+        let found = row.costs.iter().filter(|cost| cost.beyond_chance);
+        let rows: Vec<Vec<String>> = found
+            .map(|cost| {
+                let [_, _, what, before, after, difference, interval, chance] = cost_cells("", "", cost);
+                vec![what, before, after, difference, interval, chance]
+            })
+            .collect();
+        text += &match rows.is_empty() {
+            true => look.paragraph(&format!("None of {} differences is beyond chance.", row.costs.len())),
+            false => look.table(&["WHAT", ">A", ">THIS", ">DIFFERENCE", ">95 % INTERVAL", ">CHANCE"], rows),
+        };
+    }
+    text += &look.paragraph(
+        "\nMeans of the rounds; rounds of different runs are no pairs (Welch's t, Holm's correction over the measures of a row).",
+    );
+    for note in &comparison.notes {
+        text += &look.paragraph(&format!("Note: {note}."));
+    }
+    text
 }
 
 /// What could not be measured, each reason once with the number of rounds.

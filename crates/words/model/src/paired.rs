@@ -46,6 +46,39 @@ impl Paired {
     }
 }
 
+impl Paired {
+    /// The difference of two means whose readings are no pairs, by Welch's t; none where a side has none. Its number of pairs is that of the shorter side.
+    pub fn apart(before: &[f64], after: &[f64]) -> Option<Self> {
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        // The variance of the mean.
+        let error = |of: &[f64]| {
+            let middle = mean(of);
+            of.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / (of.len() as f64 - 1.0) / of.len() as f64
+        };
+        let pairs = before.len().min(after.len());
+        if pairs == 0 {
+            return None;
+        }
+        let mean = mean(after) - mean(before);
+        let found = Self { pairs: pairs as u32, mean, low: None, high: None, probability: None };
+        if pairs < 2 {
+            return Some(found);
+        }
+        let (first, second) = (error(before), error(after));
+        let all = first + second;
+        if all <= 0.0 {
+            let probability = Some(f64::from(u8::from(mean == 0.0)));
+            return Some(Self { low: Some(mean), high: Some(mean), probability, ..found });
+        }
+        let freedom =
+            all.powi(2) / (first.powi(2) / (before.len() as f64 - 1.0) + second.powi(2) / (after.len() as f64 - 1.0));
+        let Ok(student) = StudentsT::new(0.0, 1.0, freedom) else { return Some(found) };
+        let reach = all.sqrt() * student.inverse_cdf(1.0 - SIGNIFICANCE / 2.0);
+        let probability = 2.0 * student.sf((mean / all.sqrt()).abs());
+        Some(Self { low: Some(mean - reach), high: Some(mean + reach), probability: Some(probability), ..found })
+    }
+}
+
 /// Which of several differences are more than chance, after Holm: together they are wrong in fewer than 5 % of the cases. None has no probability.
 pub fn beyond_chance(probabilities: &[Option<f64>]) -> Vec<bool> {
     let mut order: Vec<(usize, f64)> =
@@ -82,6 +115,19 @@ mod tests {
         assert_eq!((one.mean, one.low, one.probability), (7.0, None, None));
         assert_eq!(Paired::of(&[2.0, 2.0, 2.0]).unwrap().probability, Some(0.0));
         assert_eq!(Paired::of(&[0.0, 0.0]).unwrap().probability, Some(1.0));
+    }
+
+    #[test]
+    fn what_is_no_pair_is_compared_by_welch() {
+        let found = Paired::apart(&[1.0, 2.0, 3.0, 4.0, 5.0], &[4.0, 5.0, 6.0, 7.0, 8.0, 3.0, 9.0]).unwrap();
+        assert_eq!((found.pairs, found.mean), (5, 3.0));
+        let error = (2.5_f64 / 5.0 + 28.0 / 6.0 / 7.0).sqrt();
+        assert!((error - 1.0801).abs() < 1e-4);
+        // t(0.975, 9.96) = 2.2294.
+        assert!((found.high.unwrap() - 3.0 - 2.2294 * error).abs() < 2e-3, "{found:?}");
+        assert!(found.probability.unwrap() > 0.01 && found.probability.unwrap() < 0.03, "{found:?}");
+        assert_eq!(Paired::apart(&[], &[1.0]), None);
+        assert_eq!(Paired::apart(&[1.0, 1.0], &[1.0, 1.0]).unwrap().probability, Some(1.0));
     }
 
     #[test]

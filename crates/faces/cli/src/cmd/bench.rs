@@ -2,7 +2,7 @@
 
 mod config;
 pub(crate) mod flood;
-mod guest;
+pub(crate) mod guest;
 pub(crate) mod neighbour;
 mod output;
 mod saved;

@@ -11,7 +11,7 @@ use model::{
 };
 use report::Look;
 
-use super::bench::{OutputArgs, flood, neighbour};
+use super::bench::{OutputArgs, flood, guest, neighbour};
 use crate::{
     failure::{Failure, Outcome, note, print_verdict},
     long_run::{OutFile, json_text},
@@ -48,7 +48,7 @@ struct CompareArgs {
     /// The files of the runs.
     #[arg(num_args = 2.., required = true)]
     runs: Vec<PathBuf>,
-    /// Print the comparison as JSON (schema evenkeel.bench.compare/1, or evenkeel.bench.flood.compare/1) instead of text.
+    /// Print the comparison as JSON (schema evenkeel.bench.compare/1; bench.flood.compare/1, bench.neighbour.compare/1) instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -76,6 +76,13 @@ impl ShowArgs {
             let page = OutFile::open(page, neighbour::PAGE)?;
             return neighbour::show(&neighbour::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
+        if guest::is_saved(&self.run) {
+            let (as_json, page) = self.output.for_flood().map_err(|option| {
+                Failure::usage(anyhow!("{} is a run of guests, which has no {option}", self.run.display()))
+            })?;
+            let page = OutFile::open(page, guest::PAGE)?;
+            return guest::show(&guest::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
+        }
         let run = run::load_run(&self.run)?;
         self.output.open()?.show(&run)?;
         Ok(Outcome::Fine)
@@ -84,11 +91,17 @@ impl ShowArgs {
 
 impl CompareArgs {
     fn run(&self) -> Result<Outcome, Failure> {
-        if let Some(run) = self.runs.iter().find(|path| neighbour::is_saved(path)) {
-            return Err(Failure::usage(anyhow!(
-                "{} is a run with neighbours, which compares its quiet and disturbed rounds itself: `evenkeel report show` it",
-                run.display()
-            )));
+        let (neighbours, rest): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| neighbour::is_saved(path));
+        match (neighbours.first(), rest.first()) {
+            (Some(one), Some(other)) => {
+                return Err(Failure::usage(anyhow!(
+                    "{} is a run with neighbours and {} is none: they have nothing in common",
+                    one.display(),
+                    other.display()
+                )));
+            }
+            (Some(_), None) => return self.compare_neighbours(),
+            _ => {}
         }
         let (floods, others): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| flood::is_saved(path));
         match (floods.first(), others.first()) {
@@ -100,6 +113,17 @@ impl CompareArgs {
             (Some(_), None) => self.compare_floods(),
             _ => self.compare(),
         }
+    }
+
+    fn compare_neighbours(&self) -> Result<Outcome, Failure> {
+        let runs = self.runs.iter().map(|path| Ok((path.display().to_string(), neighbour::load(path)?)));
+        let comparison = model::bench::neighbour::compare::compare(&runs.collect::<Result<Vec<_>, Failure>>()?);
+        let schema = model::bench::neighbour::compare::SCHEMA;
+        let text = match self.json {
+            true => json_text(&Document::new("bench.neighbour.compare", schema, &comparison))?,
+            false => report::neighbour_compare_text(&comparison, Look::of_stdout()),
+        };
+        print_verdict(&text, compared(comparison.rows.iter().any(|row| !row.costs.is_empty())))
     }
 
     fn compare_floods(&self) -> Result<Outcome, Failure> {

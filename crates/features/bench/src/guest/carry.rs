@@ -8,7 +8,13 @@ use std::{
 
 use guest::{Accel, Card, Guest, GuestError, Kernel, Nic, Root, Settings};
 use host::Host;
-use model::bench::guest::{self as told, Burst, Fares, GuestRun, PerFrame};
+use model::{
+    bench::{
+        PublishedRate,
+        guest::{self as told, Burst, Fares, GuestRun, PerFrame},
+    },
+    sources,
+};
 use rig::{
     machine,
     progress::{Progress, Step},
@@ -50,6 +56,7 @@ pub fn carry_out(
         cards: Vec::new(),
         left_out: plan.left_out.clone(),
         exit_ns: plan.asked.exit_ns,
+        sources: sources(),
         notes: notes(),
     };
     let of = plan.asked.nics.len();
@@ -134,10 +141,11 @@ fn card(
             if stop.load(Ordering::Relaxed) {
                 return Err(BenchError::Interrupted);
             }
-            let [short, long] = [0, 1].map(|which| train(&mut guest, &mut ends, (nic, &names), LENGTHS[which], frames));
+            let lengths = LENGTHS.map(|bursts| bursts * frames);
+            let [short, long] = lengths.map(|length| train(&mut guest, &mut ends, (nic, &names), length, frames));
             let ((short, lost_short), (long, lost_long)) = (short?, long?);
             lost += lost_short + lost_long;
-            runs.push(slope(&short, &long, f64::from(LENGTHS[1] - LENGTHS[0])));
+            runs.push(slope(&short, &long, f64::from(lengths[1] - lengths[0])));
         }
         bursts.push(burst(frames, runs, lost));
     }
@@ -158,6 +166,7 @@ fn card(
         bursts,
         verbs,
         qemu: Guest::command_line(&settings, &kernel.image, Path::new("ROOT"), Path::new("FOLDER")),
+        libvirt: nic.libvirt(&settings.cards[0].tap, &settings.cards[0].mac),
     })
 }
 
@@ -203,6 +212,11 @@ fn burst(frames: u32, runs: Vec<PerFrame>, lost: u64) -> Burst {
     let distance = all.last().zip(all.first()).map_or(0.0, |(most, least)| most - least);
     let spread = if median.accesses() > 0.0 { distance / median.accesses() } else { 0.0 };
     Burst { frames, runs, median, spread, lost }
+}
+
+/// The rates that others published of a router in a guest, at the least frame.
+fn sources() -> Vec<PublishedRate> {
+    sources::firewall_rates().into_iter().filter(|rate| rate.mode == "router").collect()
 }
 
 fn notes() -> Vec<String> {

@@ -75,14 +75,19 @@ pub(super) fn interrupts(guest: &mut Guest, names: &[String; 2]) -> Result<u64, 
 
 /// Of the lines whose action is one of these interfaces', or a queue of VirtIO.
 fn count(text: &str, names: &[String; 2]) -> u64 {
-    let is_ours = |line: &&str| {
+    let of = |line: &str| -> u64 { line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok()).sum() };
+    of_cards(text, names).map(of).sum()
+}
+
+/// The lines of the cards.
+fn of_cards<'a>(text: &'a str, names: &'a [String; 2]) -> impl Iterator<Item = &'a str> {
+    let is_ours = move |line: &&str| {
         let actions = line.rsplit("  ").next().unwrap_or_default();
         // The change of a configuration is no frame.
         (names.iter().any(|name| actions.contains(name.as_str())) || actions.contains("virtio"))
             && !actions.contains("config")
     };
-    let of = |line: &str| -> u64 { line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok()).sum() };
-    text.lines().filter(is_ours).map(of).sum()
+    text.lines().filter(is_ours)
 }
 
 /// What the driver of a card says of it.
@@ -113,7 +118,7 @@ pub(super) fn about(guest: &mut Guest, name: &str) -> Result<About, BenchError> 
 /// Tries the verbs of evenkeel in the guest.
 pub(super) fn verbs(guest: &mut Guest, names: &[String; 2], ends: &mut Ends) -> Result<Vec<Verb>, BenchError> {
     let [first, second] = names;
-    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest)?, capture(guest, first, ends)?];
+    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest, names)?, capture(guest, first, ends)?];
     let rules = ["limit protocol=tcp rate=1000", "challenge protocol=tcp destination-port=80"];
     for (words, up) in [
         (&["top", "--once"][..], None),
@@ -207,8 +212,12 @@ fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, Bench
     Ok(Verb { command: words[1..].join(" "), fares: fares(ran.code == 0 && captured > Some(0)), said })
 }
 
-/// Spreads the queues of both cards, and takes that back: each interrupt is where it was.
-fn spread(guest: &mut Guest) -> Result<Verb, BenchError> {
+/// Gathers the interrupts of both cards on one CPU, has them spread, and takes that back: each interrupt is where it was.
+fn spread(guest: &mut Guest, names: &[String; 2]) -> Result<Verb, BenchError> {
+    for (number, _) in affinities_of(guest, |text| of_cards(text, names).filter_map(number).collect())? {
+        // The kernel keeps some where they are.
+        let _ = guest.write(&format!("/proc/irq/{number}/smp_affinity_list"), "0");
+    }
     let before = affinities(guest)?;
     let applied = guest.run(&["evenkeel", "spread", "apply"], PATIENCE)?;
     let moved = affinities(guest)?;
@@ -218,20 +227,30 @@ fn spread(guest: &mut Guest) -> Result<Verb, BenchError> {
         return Ok(Verb { command, fares: Fares::Fails, said: last(&applied) });
     }
     let same = affinities(guest)? == before;
-    let said = match (same, moved == before) {
-        (true, true) => "nothing was to be moved, and nothing was".to_owned(),
-        (true, false) => "moved, and exactly as before again".to_owned(),
+    let count = before.iter().zip(&moved).filter(|(before, after)| before != after).count();
+    let said = match (same, count) {
+        (true, 0) => "nothing was to be moved, and nothing was".to_owned(),
+        (true, _) => format!("moved {count} of {} interrupts, and exactly as before again", before.len()),
         (false, _) => format!("other than before: {}", last(&undone)),
     };
     Ok(Verb { command, fares: fares(same), said })
 }
 
+/// The number of an interrupt, out of its line.
+fn number(line: &str) -> Option<u32> {
+    line.trim().split_once(':')?.0.parse().ok()
+}
+
 /// The CPUs of each interrupt.
 fn affinities(guest: &mut Guest) -> Result<Vec<(u32, String)>, BenchError> {
+    affinities_of(guest, |text| text.lines().filter_map(number).collect())
+}
+
+/// Those of the interrupts that are chosen out of /proc/interrupts.
+fn affinities_of(guest: &mut Guest, chosen: impl Fn(&str) -> Vec<u32>) -> Result<Vec<(u32, String)>, BenchError> {
     let text = guest.read("/proc/interrupts")?;
-    let numbers = text.lines().filter_map(|line| line.trim().split_once(':')?.0.parse::<u32>().ok());
     let mut all = Vec::new();
-    for number in numbers.collect::<Vec<_>>() {
+    for number in chosen(&text) {
         // Some belong to no device.
         if let Ok(cpus) = guest.read(&format!("/proc/irq/{number}/smp_affinity_list")) {
             all.push((number, cpus));

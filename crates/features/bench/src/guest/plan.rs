@@ -6,7 +6,7 @@ use guest::{Kernel, Nic};
 
 /// Frames under way at once.
 pub(super) const BURSTS: [u32; 2] = [1, 8];
-/// Frames of a short and of a long train: the slope between them is what a frame costs.
+/// Bursts of a short and of a long train: the slope between them is what a frame costs.
 pub(super) const LENGTHS: [u32; 2] = [400, 3600];
 
 /// What was asked for.

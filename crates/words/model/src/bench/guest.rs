@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::PublishedRate;
 use crate::machine::Machine;
 
 /// The version of the schema `evenkeel.bench.guest/<version>`.
@@ -99,6 +100,8 @@ pub struct Card {
     pub verbs: Vec<Verb>,
     /// The command line of QEMU.
     pub qemu: Vec<String>,
+    /// The element of the card in a domain of libvirt.
+    pub libvirt: String,
 }
 
 /// One run.
@@ -122,6 +125,9 @@ pub struct GuestRun {
     pub left_out: Vec<String>,
     /// What an exit costs, in nanoseconds, where the user gave it: accesses times that is a model, and no measurement.
     pub exit_ns: Option<f64>,
+    /// Rates that others published for card models, on their hardware.
+    #[serde(default)]
+    pub sources: Vec<PublishedRate>,
     /// On the origin of the figures.
     pub notes: Vec<String>,
 }

@@ -3,6 +3,8 @@
 //! In each round every condition has its turn, in an order drawn anew. What a condition costs is the mean of its differences from the quiet box of the
 //! same round.
 
+pub mod compare;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -88,6 +90,13 @@ pub struct Condition {
     pub cpus: Option<String>,
     /// What protects the box: `none`, `nice`, …
     pub remedy: String,
+}
+
+impl Condition {
+    /// True for the same neighbour in the same place with the same remedy, on whichever CPUs.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.neighbour, &self.on, &self.remedy) == (&other.neighbour, &other.on, &other.remedy)
+    }
 }
 
 /// What was read in one round of a condition.

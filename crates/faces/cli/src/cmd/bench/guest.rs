@@ -1,25 +1,29 @@
 //! `bench --dut guest`: a guest that QEMU runs as the box.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use ::bench::guest::{Asked, Plan, carry_out};
 use ::guest::{Kernel, Nic};
 use anyhow::anyhow;
 use host::Host;
 use model::{
-    bench::guest::{Fares, SCHEMA},
+    bench::guest::{Fares, GuestRun, SCHEMA},
     schema::Document,
 };
 use report::Look;
 use rig::progress::duration_words;
 use sys::privilege;
 
-use super::BenchArgs;
+use super::{BenchArgs, saved};
 use crate::{
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
 };
 
+/// The name of the schema.
+const NAME: &str = "bench.guest";
+/// The page, for people.
+pub(crate) const PAGE: &str = "page with the charts";
 /// The word for `--dut`.
 pub(super) const KEY: &str = "guest";
 /// Runs of each burst.
@@ -33,11 +37,8 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         return Err(Failure::usage(anyhow!("a guest is measured by itself: name no other box beside `--dut guest`")));
     }
     let (as_json, page) = args.output.for_flood().map_err(|option| {
-        Failure::usage(anyhow!("{option} is not for `--dut guest`: its results are text and --json"))
+        Failure::usage(anyhow!("{option} is not for `--dut guest`: its results are text, --json and --html"))
     })?;
-    if page.is_some() {
-        return Err(Failure::usage(anyhow!("--html is not for `--dut guest`: its results are text and --json")));
-    }
     let ignored = [
         (args.neighbour.is_empty(), "--neighbour"),
         (args.sizes.is_none(), "--sizes"),
@@ -83,6 +84,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         .map(|()| Outcome::Fine);
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
+    let page = OutFile::open(page, PAGE)?;
     let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
     note(format_args!(
         "evenkeel: a guest of Linux {} for each card model ({}), about {about}",
@@ -92,11 +94,26 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     let Some(found) = long_run(|stop, bar| carry_out(&plan, (host, &kernel, &program), stop, bar))? else {
         return interrupted("run");
     };
-    let text = match as_json {
-        true => json_text(&Document::new("bench.guest", SCHEMA, &found))?,
-        false => report::guest_text(&found, Look::of_stdout()),
-    };
-    put_out(&text, None, || Ok::<_, Failure>(String::new()))?;
+    show(&found, as_json, page)?;
     let all = found.cards.iter().all(|card| card.verbs.iter().all(|verb| verb.fares != Fares::Fails));
     Ok(if all { Outcome::Fine } else { Outcome::No })
+}
+
+/// Prints a run, and writes its page.
+pub(crate) fn show(run: &GuestRun, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
+    let text = match as_json {
+        true => json_text(&Document::new(NAME, SCHEMA, run))?,
+        false => report::guest_text(run, Look::of_stdout()),
+    };
+    put_out(&text, page, || report::guest_page(run))
+}
+
+/// Whether a file claims to be such a run.
+pub(crate) fn is_saved(path: &Path) -> bool {
+    saved::is_saved(path, NAME)
+}
+
+/// A run out of a file.
+pub(crate) fn load(path: &Path) -> Result<GuestRun, Failure> {
+    saved::load(path, (NAME, SCHEMA), "`evenkeel bench --dut guest --json`")
 }
