@@ -75,6 +75,13 @@ fn two_machines_measure_what_their_link_carries() {
     let ran = bench(EVENKEEL, "ek-none");
     ended(&ran, 3);
     assert!(said(&ran).contains(&peer) && said(&ran).contains("ek-none"), "{}", said(&ran));
+    // An interface of another Ethernet: neither end hears the other.
+    right.output("ip link add ekbtwx type veth peer name ekbtwy");
+    right.output("ip link set ekbtwx up");
+    right.output("ip link set ekbtwy up");
+    let ran = bench(EVENKEEL, "ekbtwx");
+    ended(&ran, 3);
+    assert!(said(&ran).contains(&format!("{peer} answers by ssh, and no message of link")), "{}", said(&ran));
     let ran = bench("/nowhere/evenkeel", right.interface());
     ended(&ran, 3);
     assert!(said(&ran).contains("/nowhere/evenkeel"), "{}", said(&ran));

@@ -28,6 +28,10 @@ pub enum ApartError {
     Words(String),
     #[error("{node}: {said}")]
     Far { node: String, said: String },
+    #[error(
+        "{node} answers by ssh, and no message of {by} came from it on {interface} for 10 s: is that the same Ethernet, and does its process run? `evenkeel link check` says what passes between brokers"
+    )]
+    Unheard { node: String, by: &'static str, interface: String },
     #[error("cannot answer the other machine: {0}")]
     Answer(io::Error),
     #[error("cannot list the addresses of this machine: {0}")]
@@ -40,7 +44,9 @@ impl Classified for ApartError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Name(_) | Self::Same(_) | Self::Twice(_) => ErrorClass::Usage,
-            Self::Ssh(_) | Self::Gone { .. } | Self::Version { .. } | Self::Mtus { .. } => ErrorClass::Lacking,
+            Self::Ssh(_) | Self::Gone { .. } | Self::Version { .. } | Self::Mtus { .. } | Self::Unheard { .. } => {
+                ErrorClass::Lacking
+            }
             Self::Words(_) | Self::Far { .. } | Self::Answer(_) | Self::Addresses(_) => ErrorClass::Internal,
             Self::Link(e) => e.class(),
         }

@@ -82,6 +82,11 @@ pub(crate) struct Near<A> {
 }
 
 impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
+    /// The machine, as it was named.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
     /// Starts it.
     pub(crate) fn start(reach: Reach) -> Result<Self, ApartError> {
         let Reach { node, is_here, mut command } = reach;

@@ -35,6 +35,41 @@ pub(super) enum Measured {
     Crowd(Costs),
 }
 
+/// Does every step of every round; nothing if it was stopped. What each found, and what cannot be measured here.
+pub(super) fn every_round(
+    plan: &Plan,
+    mut measure: impl FnMut(&Step) -> Result<Result<Measured, String>, BenchError>,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Option<(Vec<Vec<Measured>>, Vec<LeftOut>)>, BenchError> {
+    let mut figures: Vec<Vec<Measured>> = plan.steps.iter().map(|_| Vec::new()).collect();
+    let mut left_out: Vec<LeftOut> = Vec::new();
+    let of = plan.steps.len() * plan.asked.rounds as usize;
+    for round in 0..plan.asked.rounds as usize {
+        for (i, step) in plan.steps.iter().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let number = round * plan.steps.len() + i + 1;
+            progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
+            match measure(step)? {
+                Ok(one) => figures[i].push(one),
+                Err(why) => {
+                    let what = match step.what {
+                        What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
+                        _ => format!("transfer over {}", step.way),
+                    };
+                    let left = LeftOut { what, why };
+                    if !left_out.contains(&left) {
+                        left_out.push(left);
+                    }
+                }
+            }
+        }
+    }
+    Ok(Some((figures, left_out)))
+}
+
 /// Does what was planned; nothing if it was stopped.
 ///
 /// # Errors
@@ -46,34 +81,16 @@ pub fn carry_out(
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkBench>, BenchError> {
     let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
-    let mut figures: Vec<Vec<Measured>> = plan.steps.iter().map(|_| Vec::new()).collect();
-    let mut left_out: Vec<LeftOut> = Vec::new();
     let mut bed: Option<Bed> = None;
-    let of = plan.steps.len() * plan.asked.rounds as usize;
-    for round in 0..plan.asked.rounds as usize {
-        for (i, step) in plan.steps.iter().enumerate() {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let number = round * plan.steps.len() + i + 1;
-            progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
-            let measured = measure(&mut bed, plan, step)?;
-            if matches!(step.way, Way::Xdp | Way::Broker) {
-                // Some time after it has ended the kernel keeps the queue of an AF_XDP socket, and a thread of a broker its place in the XDP hook.
-                bed = None;
-            }
-            match measured {
-                Ok(one) => figures[i].push(one),
-                Err(why) => {
-                    let What::Pings { receive, .. } = step.what else { continue };
-                    let left = LeftOut { what: format!("{} {}", step.way, receive.word()), why };
-                    if !left_out.contains(&left) {
-                        left_out.push(left);
-                    }
-                }
-            }
+    let measured = |step: &Step| {
+        let measured = measure(&mut bed, plan, step)?;
+        if matches!(step.way, Way::Xdp | Way::Broker) {
+            // Some time after it has ended the kernel keeps the queue of an AF_XDP socket, and a thread of a broker its place in the XDP hook.
+            bed = None;
         }
-    }
+        Ok(measured)
+    };
+    let Some((figures, left_out)) = every_round(plan, measured, stop, progress)? else { return Ok(None) };
     let [a, b] = plan.cpus;
     let mut run = LinkBench {
         when,

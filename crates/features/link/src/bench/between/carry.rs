@@ -8,20 +8,16 @@ use std::{
 
 use model::{
     link_bench::{LinkBench, PingRound, Receive},
-    route_compare::LeftOut,
     run::Machine,
     sources,
 };
-use rig::{
-    cores,
-    progress::{self, Progress},
-};
+use rig::{cores, progress::Progress};
 use sys::affinity::pin_current_thread;
 
 use super::{
     super::{
         BenchError, bulk,
-        carry::{Measured, add_rows, beside_tcp},
+        carry::{Measured, add_rows, beside_tcp, every_round},
         ping,
         plan::{Plan, Step, Way, What},
     },
@@ -61,31 +57,16 @@ pub fn carry_out_between(
     ours.cpu = plan.cpus[0];
     let mut near = There::start(other)?;
     let theirs = near.facts(&ours)?;
-    let (mut figures, mut left_out): (Vec<Vec<Measured>>, Vec<LeftOut>) =
-        (vec![Vec::new(); plan.steps.len()], Vec::new());
-    let of = plan.steps.len() * plan.asked.rounds as usize;
-    for round in 0..plan.asked.rounds as usize {
-        for (i, step) in plan.steps.iter().enumerate() {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
+    let node = near.node().to_owned();
+    let measured = |step: &Step| {
+        measure(&mut near, &plan, step, [&ours, &theirs]).map_err(|error| match error {
+            BenchError::Silent(by) => {
+                ApartError::Unheard { node: node.clone(), by, interface: ours.interface.clone() }.into()
             }
-            let number = round * plan.steps.len() + i + 1;
-            progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
-            match measure(&mut near, &plan, step, [&ours, &theirs])? {
-                Ok(one) => figures[i].push(one),
-                Err(why) => {
-                    let what = match step.what {
-                        What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
-                        _ => format!("transfer over {}", step.way),
-                    };
-                    let left = LeftOut { what, why };
-                    if !left_out.contains(&left) {
-                        left_out.push(left);
-                    }
-                }
-            }
-        }
-    }
+            other => other,
+        })
+    };
+    let Some((figures, left_out)) = every_round(&plan, measured, stop, progress)? else { return Ok(None) };
     let mut run = LinkBench {
         when,
         machine,
@@ -151,6 +132,8 @@ fn measure(
         {
             Ok(Err(why.to_string()))
         }
+        // Neither end heard the other.
+        (_, Err(silent @ BenchError::Silent(_))) => Err(silent),
         // What failed there says more than what did not come here.
         (closed, measured) => closed.and(measured).map(Ok),
     }
