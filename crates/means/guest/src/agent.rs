@@ -29,13 +29,14 @@ const PORT: &str = "/dev/ttyS1";
 const STDOUT: &str = "/tmp/stdout";
 const STDERR: &str = "/tmp/stderr";
 /// What is mounted where; what a kernel lacks is left out.
-const MOUNTS: [(&str, &str); 7] = [
+const MOUNTS: [(&str, &str); 8] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
     ("tmpfs", "/run"),
     ("tmpfs", "/tmp"),
     ("bpf", "/sys/fs/bpf"),
+    ("cgroup2", "/sys/fs/cgroup"),
     ("tracefs", "/sys/kernel/tracing"),
 ];
 

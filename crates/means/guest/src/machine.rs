@@ -109,7 +109,7 @@ impl Guest {
     /// QEMU is missing or ends; the guest does not answer. Both have the console's last lines.
     pub fn start(settings: &Settings, kernel: &Kernel, root: &Root, patience: Duration) -> Result<Self, GuestError> {
         let folder = tempfile::Builder::new()
-            .prefix("ek-guest")
+            .prefix(&format!("{}-", host::owner::name("guest", "run")))
             .tempdir()
             .map_err(GuestError::file("make a folder in", "/tmp"))?;
         let file = |name: &str| folder.path().join(name);

@@ -35,13 +35,16 @@ pub(super) enum Measured {
     Crowd(Costs),
 }
 
-/// Does every step of every round; nothing if it was stopped. What each found, and what cannot be measured here.
+/// What each step found, round by round, and what cannot be measured here.
+type Found = (Vec<Vec<Measured>>, Vec<LeftOut>);
+
+/// Does every step of every round; nothing if it was stopped.
 pub(super) fn every_round(
     plan: &Plan,
     mut measure: impl FnMut(&Step) -> Result<Result<Measured, String>, BenchError>,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Option<(Vec<Vec<Measured>>, Vec<LeftOut>)>, BenchError> {
+) -> Result<Option<Found>, BenchError> {
     let mut figures: Vec<Vec<Measured>> = plan.steps.iter().map(|_| Vec::new()).collect();
     let mut left_out: Vec<LeftOut> = Vec::new();
     let of = plan.steps.len() * plan.asked.rounds as usize;
