@@ -19,7 +19,7 @@ DOC = $(DESTDIR)$(PREFIX)/share/doc/evenkeel
 DISSECTORS = $(DESTDIR)$(PREFIX)/share/evenkeel/wireshark
 EXAMPLES = $(DESTDIR)$(PREFIX)/share/evenkeel/link-c
 
-.PHONY: demo test fuzz build install uninstall bench setup setup-test fmt lint clean
+.PHONY: demo test fuzz build install uninstall bench attacks setup setup-test fmt lint clean
 
 demo: build ## Flood a lab, spread the load, capture it; writes a page with the charts.
 	$(ROOT_DO) $(BIN) demo
@@ -73,6 +73,9 @@ bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an
 	$(MAKE) -C benches/yardsticks
 	benches/fetch-xdp-tools || echo "without the newer xdp-tools: their rows depend on what is installed" >&2
 	$(ROOT_DO) env EVENKEEL="$(abspath $(BIN))" benches/run --no-build
+
+attacks: build ## Floods of some thirty kinds against a shield, beside legitimate traffic: the table, and what each misses (ten minutes).
+	$(ROOT_DO) benches/attacks/run --evenkeel "$(abspath $(BIN))"
 
 setup:
 	tools/setup build

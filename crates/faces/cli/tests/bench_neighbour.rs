@@ -116,6 +116,10 @@ fn what_cannot_be_is_named_before_anything_is_made() {
     refused(&run(&["--neighbour", "cpu", "--sizes", "64,128"]), 2, &["one size"]);
     refused(&run(&["--neighbour", "cpu", "--trials"]), 2, &["--trials"]);
     refused(&run(&["--neighbour", "cpu", "--remedy", "prayer"]), 2, &["prayer", "fifo"]);
+    let planned = json(&run(&["--neighbour", "cpu", "--dry-run", "--json"]));
+    assert_eq!(planned["schema"], "evenkeel.bench.neighbour.plan/1");
+    // Quiet, quiet again, and the neighbour.
+    assert_eq!(planned["conditions"].as_array().map(Vec::len), Some(3), "{planned}");
     if !privileged() {
         return;
     }

@@ -49,12 +49,13 @@ fn a_program_on_the_core_of_a_receiving_thread_is_named_and_the_thread_comes_fir
         command.args(["doctor", "--only", "core-neighbour", "--state"]).arg(&state).args(more);
         command.output().unwrap()
     };
-    let mut ping = Command::new("ping");
-    ping.args(["-f", "-q", "-s", "1400", "10.77.8.2"]);
+    let mut ping = Command::new("taskset");
+    ping.args(["-c", "0", "ping", "-f", "-q", "-s", "1400", "10.77.8.2"]);
     let _pings: Vec<Running> = (0..2).map(|_| left.space().run(|| Running::silent(&mut ping))).collect();
     let mut burn = Command::new("taskset");
     burn.args(["-c", "1", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
-    let _burners: Vec<Running> = (0..3).map(|_| Running::silent(&mut burn)).collect();
+    // Each has more than the fifth of the core from which a program is named, also where the thread has much to do.
+    let _burners: Vec<Running> = (0..2).map(|_| Running::silent(&mut burn)).collect();
     let finding = || -> Option<Value> {
         let found = json(&doctor(&["--json"]));
         found["findings"].as_array().cloned().unwrap_or_default().into_iter().find(|one| {

@@ -63,7 +63,7 @@ fn charts(run: &LinkBench) -> Vec<(String, String)> {
                 .iter()
                 .filter(|p| p.bytes == bytes && !p.beside_transfer && (p.receive == Receive::Sleeping) == sleeps);
             // Ends that spin leave brokers no CPU where there are two: a bar of milliseconds beside others of microseconds. The table has it.
-            let chosen: Vec<_> = chosen.filter(|p| sleeps || p.by != "broker").collect();
+            let (brokers, chosen): (Vec<_>, Vec<_>) = chosen.partition(|p| !sleeps && p.by == "broker");
             if chosen.is_empty() {
                 continue;
             }
@@ -81,7 +81,8 @@ fn charts(run: &LinkBench) -> Vec<(String, String)> {
             let label = "Bars: microseconds of a message there and back; the figures are in the table";
             let id = format!("there-{title}-{bytes}");
             let chart = rows::chart(&id, label, Room::Half, &names, &series, " \u{b5}s");
-            all.push((format!("{bytes} bytes there and back, {title}"), chart));
+            let less = if brokers.is_empty() { "" } else { " (brokers: in the table)" };
+            all.push((format!("{} bytes there and back, {title}{less}", units::grouped(bytes.into())), chart));
         }
     }
     all

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::nft::{DATA_VALUE, EXPR_DATA, EXPR_NAME, IMMEDIATE_DATA, OBJREF_TYPE, TARGET_NAME, be32, nested};
+use super::nft::messages::{DATA_VALUE, EXPR_DATA, EXPR_NAME, IMMEDIATE_DATA, OBJREF_TYPE, TARGET_NAME, be32, nested};
 use crate::netlink::{attributes, text};
 
 /// NFTA_CT_KEY, NFTA_CT_SREG, NFT_CT_MARK, NFT_CT_ZONE (linux/netfilter/nf_tables.h)

@@ -75,6 +75,17 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     let about = duration_words(CARD_S * plan.asked.nics.len() as f64);
     if args.dry_run {
         let names: Vec<String> = plan.asked.nics.iter().map(ToString::to_string).collect();
+        if as_json {
+            let planned = serde_json::json!({
+                "kernel": kernel.release,
+                "cards": names,
+                "runs": runs,
+                "seconds": CARD_S * names.len() as f64,
+                "left_out": plan.left_out,
+            });
+            return print(&json_text(&Document::new(&format!("{NAME}.plan"), SCHEMA, &planned))?)
+                .map(|()| Outcome::Fine);
+        }
         let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
         let names = names.join(", ");
         return print(&format!(

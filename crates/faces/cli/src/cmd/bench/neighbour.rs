@@ -88,6 +88,18 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
         let boxes = asked.boxes.modes().join(", ");
         let conditions = plan.conditions();
+        if as_json {
+            let planned = serde_json::json!({
+                "boxes": asked.boxes.modes(),
+                "rounds": rounds,
+                "conditions": plan.words(),
+                "trial_s": trial.as_secs_f64(),
+                "seconds": seconds,
+                "left_out": plan.left_out,
+            });
+            return print(&json_text(&Document::new(&format!("{NAME}.plan"), SCHEMA, &planned))?)
+                .map(|()| Outcome::Fine);
+        }
         return print(&format!(
             "{boxes}: {rounds} rounds of {conditions} conditions, 3 trials of {trial:?} each, about {}.\n{}{left_out}",
             duration_words(seconds),

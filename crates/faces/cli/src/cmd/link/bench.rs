@@ -93,7 +93,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
             let plan = Plan::new(asked)?;
             privilege::require_root("link bench", &LAB_CAPABILITIES)?;
             let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-            note(format_args!("evenkeel: {} rounds of {} steps", plan.asked.rounds, plan.steps.len()));
+            let rounds = plan.asked.rounds;
+            let word = if rounds == 1 { "round" } else { "rounds" };
+            note(format_args!("evenkeel: {rounds} {word} of {} steps", plan.steps.len()));
             (page, long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?)
         }
     };

@@ -74,7 +74,7 @@ pub fn carry_out_between(
         load_average,
         cores: vec![
             cores::role(&[ours.cpu], "the end that asks or sends"),
-            cores::role(&[theirs.cpu], &format!("on {}: the end that answers or receives", theirs.machine.hostname)),
+            cores::role(&[theirs.cpu], &format!("on {node}: the end that answers or receives")),
         ],
         rounds: plan.asked.rounds,
         pings: Vec::new(),
@@ -82,7 +82,7 @@ pub fn carry_out_between(
         incasts: Vec::new(),
         crowds: Vec::new(),
         left_out,
-        notes: notes(&plan, [&ours, &theirs]),
+        notes: notes(&plan, &node, [&ours, &theirs]),
         sources: sources::cluster_figures(),
     };
     add_rows(&mut run, &plan, &figures);
@@ -218,11 +218,11 @@ fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> Result<T, BenchError> + Send
     })
 }
 
-fn notes(plan: &Plan, [ours, theirs]: [&Facts; 2]) -> Vec<String> {
+fn notes(plan: &Plan, node: &str, [ours, theirs]: [&Facts; 2]) -> Vec<String> {
     let there = &theirs.machine;
     vec![
         format!(
-            "Between two machines: {} of {} and {} of {} ({}, {} CPUs, Linux {}), MTU {}, all else as it was set",
+            "Between two machines: {} of {} and {} of {} ({node}: {}, {} CPUs, Linux {}), MTU {}, all else as it was set",
             ours.interface, ours.machine.hostname, theirs.interface, there.hostname, there.cpu_model, there.cpus, there.kernel, ours.mtu
         ),
         format!("{} messages there and back per round; each end is a thread bound to its CPU", plan.asked.messages),

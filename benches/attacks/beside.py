@@ -1,0 +1,76 @@
+"""Legitimate traffic beside a flood, and who serves it. `serve` answers; `ask` asks until SIGTERM, and prints what became of it as JSON."""
+
+import json, signal, socket, sys, threading, time
+
+# Seconds for an answer.
+PATIENCE = 1.0
+
+
+def serve(addresses):
+    def tcp(address, family):
+        listener = socket.create_server((address, 80), family=family, backlog=1024)
+        while True:
+            connection, _ = listener.accept()
+            try:
+                connection.sendall(b"host")
+            except OSError:
+                pass
+            connection.close()
+
+    def udp(address, family):
+        receiver = socket.socket(family, socket.SOCK_DGRAM)
+        receiver.bind((address, 53))
+        while True:
+            said, who = receiver.recvfrom(512)
+            receiver.sendto(said, who)
+
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        for what in (tcp, udp):
+            threading.Thread(target=what, args=(address, family), daemon=True).start()
+    signal.pause()
+
+
+def ask(addresses):
+    counts, over, lock = {}, threading.Event(), threading.Lock()
+
+    def count(what, began, answered):
+        with lock:
+            counts.setdefault(what, []).append([began, answered])
+
+    def tcp(address):
+        began = time.time()
+        try:
+            with socket.create_connection((address, 80), PATIENCE) as connection:
+                connection.settimeout(PATIENCE)
+                count("tcp", began, connection.recv(4) == b"host")
+        except OSError:
+            count("tcp", began, False)
+
+    def udp(address):
+        began = time.time()
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as asker:
+            asker.settimeout(PATIENCE)
+            try:
+                asker.connect((address, 53))
+                asker.send(b"who is it")
+                count("udp", began, asker.recv(512) == b"who is it")
+            except OSError:
+                count("udp", began, False)
+
+    def always(what, address):
+        while not over.is_set():
+            what(address)
+            time.sleep(0.02)
+
+    threads = [threading.Thread(target=always, args=(what, address)) for address in addresses for what in (tcp, udp)]
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(counts))
+
+
+{"serve": serve, "ask": ask}[sys.argv[1]](sys.argv[2:])
