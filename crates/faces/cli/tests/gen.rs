@@ -4,9 +4,10 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
+    sync::MutexGuard,
 };
 
-use testbed::{Bed, End, Running, Tcpdump, ended, json, matching, refused, skip, text, tshark, wait};
+use testbed::{Bed, End, Running, Tcpdump, alone, ended, json, matching, refused, skip, text, tshark, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const BACKENDS: [&str; 3] = ["xdp-live", "xdp", "tx-ring"];
@@ -16,12 +17,15 @@ struct Wire {
     sender: End,
     receiver: End,
     bed: Bed,
+    /// Each frame is counted: another test's flood on the same cores would have some find a full queue.
+    _alone: MutexGuard<'static, ()>,
 }
 
 fn wire(tag: &str) -> Option<Wire> {
+    let _alone = alone();
     let (bed, [sender, receiver]) = Bed::pair(tag)?;
     receiver.feature("rx-gro", true);
-    Some(Wire { sender, receiver, bed })
+    Some(Wire { sender, receiver, bed, _alone })
 }
 
 impl Wire {
