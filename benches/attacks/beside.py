@@ -1,4 +1,5 @@
-"""Legitimate traffic beside a flood, and who serves it. `serve` answers; `ask` asks until SIGTERM, and prints what became of it as JSON."""
+"""Legitimate traffic beside a flood, and who serves it. `serve` answers; `ask` asks until SIGTERM, and prints what became of it as JSON; `watch` prints
+the time at which so many frames more than usual came to an interface within a millisecond."""
 
 import json, signal, socket, sys, threading, time
 
@@ -73,4 +74,19 @@ def ask(addresses):
     print(json.dumps(counts))
 
 
-{"serve": serve, "ask": ask}[sys.argv[1]](sys.argv[2:])
+def watch(words):
+    card, jump = words[0], int(words[1])
+    with open("/proc/self/net/dev") as counters:
+        before = None
+        while True:
+            counters.seek(0)
+            line = next(line for line in counters if line.strip().startswith(card + ":"))
+            frames = int(line.split(":")[1].split()[1])
+            if before is not None and frames - before >= jump:
+                print(time.time(), flush=True)
+                return
+            before = frames
+            time.sleep(0.001)
+
+
+{"serve": serve, "ask": ask, "watch": watch}[sys.argv[1]](sys.argv[2:])
