@@ -57,7 +57,8 @@ static __always_inline bool link_put(struct xdp_md *ctx, void *ring, struct link
 	void *from = (void *)(long)ctx->data + f->at, *end = (void *)(long)ctx->data_end;
 	__u64 bytes = f->bytes;
 
-	/* No header is that short, as the compiler knows and the verifier does not. Kernels before 6.8 learn no least size from a comparison with 0, and take no size that may be 0. */
+	/* No header is that short, as the compiler knows and the verifier does not. That of Linux 6.1 learns no least size from a comparison with 0, and
+	 * takes no size that may be 0. */
 	keep(bytes);
 	if (bytes < 4)
 		return false;
