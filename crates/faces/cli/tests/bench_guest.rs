@@ -75,6 +75,8 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     fs::write(&saved, &ran.stdout).unwrap();
     let shown = Command::new(EVENKEEL).args(["report", "show", "--json"]).arg(&saved).output().unwrap();
     assert_eq!(json(&shown), run);
+    let both = Command::new(EVENKEEL).args(["report", "compare"]).args([&saved, &saved]).output().unwrap();
+    refused(&both, 2, &["run of guests", "report show"]);
     assert!(cards[0]["native_xdp"]["Ok"].is_null() && cards[0]["native_xdp"].get("Ok").is_some(), "{}", cards[0]);
     assert!(run["left_out"][0].as_str().unwrap().contains("passthrough=00:1f.6"), "{run}");
     assert!(!run["no_kvm"].as_str().unwrap().is_empty());

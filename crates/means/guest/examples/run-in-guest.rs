@@ -13,11 +13,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some(at) = words.iter().position(|word| word == "--") else {
+    let parts = words.iter().position(|word| word == "--").map(|at| (&words[..at], &words[at + 1..]));
+    let Some(([kernel, evenkeel, seconds, with @ ..], commands)) = parts else {
         eprintln!("usage: {USAGE}");
         return ExitCode::from(2);
     };
-    match run(&words[..at], &words[at + 1..]) {
+    match run([kernel, evenkeel, seconds], with, commands) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
@@ -27,8 +28,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(before: &[String], commands: &[String]) -> Result<bool, Box<dyn std::error::Error>> {
-    let [kernel, evenkeel, seconds, with @ ..] = before else { return Err(USAGE.into()) };
+fn run(
+    [kernel, evenkeel, seconds]: [&String; 3],
+    with: &[String],
+    commands: &[String],
+) -> Result<bool, Box<dyn std::error::Error>> {
     let programs: Vec<PathBuf> = with.iter().filter(|word| *word != "--with").map(PathBuf::from).collect();
     let patience = Duration::from_secs(seconds.parse()?);
     let kernel = Kernel::open(Some(&PathBuf::from(kernel)))?;

@@ -44,9 +44,7 @@ impl Paired {
         };
         Some(Self { low: Some(mean - reach), high: Some(mean + reach), probability: Some(probability), ..found })
     }
-}
 
-impl Paired {
     /// The difference of two means whose readings are no pairs, by Welch's t; none where a side has none. Its number of pairs is that of the shorter side.
     pub fn apart(before: &[f64], after: &[f64]) -> Option<Self> {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;

@@ -61,26 +61,26 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
 }
 
 impl ShowArgs {
+    /// The options of a run that is shown as text, JSON or a page alone.
+    fn plain(&self, what: &str, page_is: &'static str) -> Result<(bool, Option<OutFile<'_>>), Failure> {
+        let (as_json, page) = self
+            .output
+            .for_flood()
+            .map_err(|option| Failure::usage(anyhow!("{} is {what}, which has no {option}", self.run.display())))?;
+        Ok((as_json, OutFile::open(page, page_is)?))
+    }
+
     fn run(&self) -> Result<Outcome, Failure> {
         if flood::is_saved(&self.run) {
-            let (as_json, page) = self.output.for_flood().map_err(|option| {
-                Failure::usage(anyhow!("{} is a run of bench flood, which has no {option}", self.run.display()))
-            })?;
-            let page = OutFile::open(page, flood::PAGE)?;
+            let (as_json, page) = self.plain("a run of bench flood", flood::PAGE)?;
             return flood::put_out(&flood::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
         if neighbour::is_saved(&self.run) {
-            let (as_json, page) = self.output.for_flood().map_err(|option| {
-                Failure::usage(anyhow!("{} is a run with neighbours, which has no {option}", self.run.display()))
-            })?;
-            let page = OutFile::open(page, neighbour::PAGE)?;
+            let (as_json, page) = self.plain("a run with neighbours", neighbour::PAGE)?;
             return neighbour::show(&neighbour::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
         if guest::is_saved(&self.run) {
-            let (as_json, page) = self.output.for_flood().map_err(|option| {
-                Failure::usage(anyhow!("{} is a run of guests, which has no {option}", self.run.display()))
-            })?;
-            let page = OutFile::open(page, guest::PAGE)?;
+            let (as_json, page) = self.plain("a run of guests", guest::PAGE)?;
             return guest::show(&guest::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
         let run = run::load_run(&self.run)?;
@@ -91,6 +91,12 @@ impl ShowArgs {
 
 impl CompareArgs {
     fn run(&self) -> Result<Outcome, Failure> {
+        if let Some(run) = self.runs.iter().find(|path| guest::is_saved(path)) {
+            return Err(Failure::usage(anyhow!(
+                "{} is a run of guests, which are not compared: `evenkeel report show` it",
+                run.display()
+            )));
+        }
         let (neighbours, rest): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| neighbour::is_saved(path));
         match (neighbours.first(), rest.first()) {
             (Some(one), Some(other)) => {

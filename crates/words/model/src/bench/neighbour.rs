@@ -211,12 +211,16 @@ pub struct NeighbourRun {
 
 /// What differs between the readings of two conditions, paired by their round.
 pub fn costs(before: &[Reading], after: &[Reading]) -> Vec<Cost> {
-    let mut found: Vec<Cost> = Measure::ALL.into_iter().filter_map(|measure| cost(measure, before, after)).collect();
-    let probabilities: Vec<Option<f64>> = found.iter().map(|cost| cost.difference.probability).collect();
-    for (cost, beyond) in found.iter_mut().zip(beyond_chance(&probabilities)) {
+    judged(Measure::ALL.into_iter().filter_map(|measure| cost(measure, before, after)).collect())
+}
+
+/// The same costs, each with whether it is beyond chance among all of them.
+fn judged(mut costs: Vec<Cost>) -> Vec<Cost> {
+    let probabilities: Vec<Option<f64>> = costs.iter().map(|cost| cost.difference.probability).collect();
+    for (cost, beyond) in costs.iter_mut().zip(beyond_chance(&probabilities)) {
         cost.beyond_chance = beyond;
     }
-    found
+    costs
 }
 
 fn cost(measure: Measure, before: &[Reading], after: &[Reading]) -> Option<Cost> {

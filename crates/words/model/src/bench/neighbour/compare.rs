@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Boxed, Condition, Cost, Measure, NeighbourRun, Reading};
-use crate::paired::{Paired, beyond_chance};
+use super::{Boxed, Condition, Cost, Measure, NeighbourRun, Reading, judged};
+use crate::paired::Paired;
 
 /// The version of the schema `evenkeel.bench.neighbour.compare/<version>`.
 pub const SCHEMA: u32 = 1;
@@ -94,12 +94,7 @@ fn apart(before: &[Reading], after: &[Reading]) -> Vec<Cost> {
         let difference = Paired::apart(&before, &after)?;
         Some(Cost { measure, before: mean(&before), after: mean(&after), difference, beyond_chance: false })
     };
-    let mut costs: Vec<Cost> = Measure::ALL.into_iter().filter_map(of).collect();
-    let probabilities: Vec<Option<f64>> = costs.iter().map(|cost| cost.difference.probability).collect();
-    for (cost, beyond) in costs.iter_mut().zip(beyond_chance(&probabilities)) {
-        cost.beyond_chance = beyond;
-    }
-    costs
+    judged(Measure::ALL.into_iter().filter_map(of).collect())
 }
 
 #[cfg(test)]
