@@ -4,12 +4,19 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::atomic::AtomicBool,
     time::Duration,
 };
 
+use ::bench::{
+    Drain, Load, Order, RuleOrder, Stamping,
+    benches::RealBenches,
+    run::{self, Benches, Boxes, GuestBoxes, Request, StandingBox, TAPS, Test},
+};
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
+use model::bench::FrameSpec;
 use serde_json::Value;
-use testbed::{ended, json, privileged, refused, said};
+use testbed::{ended, json, privileged, refused, said, turn};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -103,6 +110,8 @@ fn a_guest_that_panics_shows_its_last_words() {
         memory_mib: 1024,
         traced: false,
         namespace: None,
+        within: Vec::new(),
+        disk: None,
     };
     let mut guest = Guest::start(&settings, &kernel, &root, Duration::from_secs(120)).unwrap();
     let patience = Duration::from_secs(60);
@@ -115,10 +124,67 @@ fn a_guest_that_panics_shows_its_last_words() {
     assert!(told.contains("Kernel panic") && told.contains("sysrq"), "{told}");
 }
 
+/// The way that KVM's owners go, with emulated guests: frames come through, and nothing is said of their rate.
+#[test]
+fn a_guest_is_a_box_of_bench() {
+    let Some(_alone) = turn() else { return };
+    let guests = GuestBoxes { modes: Vec::new(), kernel: kernel(), evenkeel: EVENKEEL.into(), emulated: true };
+    let asked = Request {
+        boxes: Boxes::Guests(guests),
+        frames: vec![FrameSpec::Size { bytes: 64 }],
+        tests: vec![Test::Throughput],
+        preset: "quick".into(),
+        loss_ratio: None,
+        trial_s: None,
+        repeats: None,
+        one_way: false,
+        flows: 1,
+        ipv6: false,
+        rules: 25,
+        rule_order: RuleOrder::Study,
+        bridged: false,
+        cpus: [0, 1].into_iter().collect(),
+    };
+    let mut benches = RealBenches::new(&asked, &run::Settings::of(&asked).unwrap()).unwrap();
+    for key in [TAPS, "virtio:stateful", "e1000:router"] {
+        let mut trial = None;
+        let forwards = &mut |standing: &mut StandingBox<'_>| {
+            assert_eq!(standing.identity.key, key);
+            let order = Order {
+                purpose: "test".into(),
+                frame: asked.frames[0].clone(),
+                load: Load::Pps(500.0),
+                duration: Duration::from_millis(500),
+                probes: None,
+                stamping: Stamping::Every,
+                drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
+                observe: true,
+            };
+            // The first frames meet a link that has just come up.
+            for _ in 0..10 {
+                let made = standing.tester.trial(&order, &AtomicBool::new(false))?;
+                let all = made.total().lost() == 0;
+                trial = Some(made);
+                if all {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        benches.with(key, forwards).unwrap();
+        let trial = trial.unwrap();
+        let total = trial.total();
+        assert!(total.sent > 100 && total.lost() == 0, "{key}: {trial:?}");
+        assert!(!trial.observed.cores.is_empty(), "{key}: the cores of the host are watched: {trial:?}");
+    }
+    assert!(benches.with("virtio:bridge", &mut |_| Ok(())).is_err());
+}
+
 #[test]
 fn what_cannot_be_is_named() {
     refused(&bench(&["--guest-kernel", "/nowhere/vmlinuz-1"]), 3, &["/nowhere/vmlinuz-1", "--guest-kernel"]);
     refused(&bench(&["--nic", "rtl8139"]), 2, &["rtl8139", "vmxnet3"]);
-    let both = Command::new(EVENKEEL).args(["bench", "--dut", "guest,router"]).output().unwrap();
-    assert!(both.status.code() == Some(2) && said(&both).contains("by itself"), "{}", said(&both));
+    let both = Command::new(EVENKEEL).args(["bench", "--dut", "guest,bridge"]).output().unwrap();
+    assert!(both.status.code() == Some(2) && said(&both).contains("bridge is not measured"), "{}", said(&both));
+    refused(&bench(&["--neighbour", "cpu"]), 2, &["--neighbour", "--dut guest"]);
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{Running, ended, json, privileged, refused, said, text, wait, wait_telling};
+use testbed::{Running, ended, json, privileged, refused, said, text, turn, wait, wait_telling};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -33,15 +33,13 @@ fn groups(pid: u32) -> Vec<PathBuf> {
 
 #[test]
 fn neighbours_are_measured_beside_the_quiet_box() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let args = [
         "--neighbour",
         "cpu,cpu:0",
         "--remedy",
-        "fifo",
+        "fifo,threaded-napi",
         "--repeats",
         "2",
         "--duration",
@@ -67,22 +65,23 @@ fn neighbours_are_measured_beside_the_quiet_box() {
         .map(|row| (row["condition"]["neighbour"].as_str(), row["condition"]["remedy"].as_str().unwrap()))
         .collect();
     let with = |remedy| [(Some("cpu:1"), remedy), (Some("cpu:0"), remedy)];
-    let [[one, zero], [one_fifo, zero_fifo]] = [with("none"), with("fifo")];
-    assert_eq!(names, [(None, "none"), one, one_fifo, zero, zero_fifo]);
+    let [[one, zero], [one_fifo, zero_fifo], [one_moved, zero_moved]] = ["none", "fifo", "threaded-napi"].map(with);
+    assert_eq!(names, [(None, "none"), one, one_fifo, one_moved, zero, zero_fifo, zero_moved]);
     let had = |at: usize| -> f64 {
         let readings: &Vec<Value> = rows[at]["readings"].as_array().unwrap();
         readings.iter().map(|reading| reading["neighbour_cpus"].as_f64().unwrap()).sum::<f64>() / readings.len() as f64
     };
     assert!(
-        had(1) > 0.2 && had(3) < 0.01,
+        had(1) > 0.2 && had(4) < 0.01,
         "a neighbour computes, and one without a dose does not: {} {}",
         had(1),
-        had(3)
+        had(4)
     );
     // What a box does is measured in every condition of its own core.
     let costs = rows[1]["costs"].as_array().unwrap();
     assert!(costs.iter().any(|cost| cost["measure"] == "waiting" && cost["difference"]["pairs"] == 2), "{costs:?}");
     assert!(rows[2]["remedy"].as_array().unwrap().iter().any(|cost| cost["measure"] == "cpu"), "{}", rows[2]);
+    assert!(run["notes"].to_string().contains("threads of NAPI"), "{}", run["notes"]);
     let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert!(page.contains("quiet again") && page.contains("</html>"));
     let saved: Value = serde_json::from_slice(&fs::read(folder.path().join("run.json")).unwrap()).unwrap();
@@ -99,7 +98,7 @@ fn neighbours_are_measured_beside_the_quiet_box() {
     let compared = json(&report(&["compare", "run.json", "run.json", "--json"]));
     assert_eq!(compared["schema"], "evenkeel.bench.neighbour.compare/1");
     // Quiet, and each neighbour with each remedy.
-    assert_eq!(compared["rows"].as_array().map(Vec::len), Some(5), "{compared}");
+    assert_eq!(compared["rows"].as_array().map(Vec::len), Some(7), "{compared}");
     fs::write(folder.path().join("other.json"), "{\"schema\":\"evenkeel.bench.run/1\"}").unwrap();
     refused(&report(&["compare", "run.json", "other.json"]), 2, &["other.json", "neighbours"]);
     // Not beside it: each needs both CPUs.
@@ -134,6 +133,47 @@ fn what_cannot_be_is_named_before_anything_is_made() {
     let ran = without.output().unwrap();
     assert!(ran.status.code() == Some(3) && said(&ran).contains("stress-ng"), "{}", said(&ran));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file of a run that did not begin");
+}
+
+/// A guest as a neighbour: one that forwards.
+#[test]
+fn a_neighbour_is_a_guest() {
+    let Some(_alone) = turn() else { return };
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/guest-kernel");
+    let kernel = Command::new(tool).arg("6.1").output().unwrap();
+    ended(&kernel, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(
+        folder.path(),
+        &[
+            "--neighbour",
+            "traffic:20",
+            "--neighbour-as",
+            "guest",
+            "--guest-kernel",
+            text(&kernel.stdout).trim(),
+            "--repeats",
+            "2",
+            "--duration",
+            "200ms",
+            "--json",
+        ],
+    );
+    ended(&ran, 0);
+    let run = json(&ran);
+    let rows = run["boxes"][0]["rows"].as_array().unwrap();
+    let names: Vec<(Option<&str>, &str)> = rows
+        .iter()
+        .map(|row| (row["condition"]["neighbour"].as_str(), row["condition"]["remedy"].as_str().unwrap()))
+        .collect();
+    assert_eq!(names, [(None, "none"), (Some("traffic:20 in a guest"), "none")]);
+    for row in &rows[1..] {
+        for reading in row["readings"].as_array().unwrap() {
+            assert!(reading["neighbour_cpus"].as_f64() > Some(0.02), "a guest has CPU time: {row}");
+        }
+    }
+    let notes = run["notes"].to_string();
+    assert!(notes.contains("Neighbours in a guest: QEMU"), "{notes}");
 }
 
 /// A killed run leaves nothing that `clean` does not find.

@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     let cores = Cores::split(&CpuSet::parse_list(online.trim())?)?;
     let lab = Lab::new("record")?;
-    let options = DutOptions { family: Family::V4, rules: 25, order: RuleOrder::Study, cores: &cores };
+    let options = DutOptions { family: Family::V4, rules: 25, order: RuleOrder::Study, cores: &cores, threaded: false };
     let dut = Dut::lab(&lab, key.parse::<DutKind>()?, &options)?;
     let mut tester = RealTester::new(&dut, &cores, TesterConfig { flows: 256, both_ways: false }, None)?;
 

@@ -13,10 +13,11 @@ use crate::{
     BenchError,
     dut::{Cores, Dut, DutKind, DutOptions, TestPort},
     frames::{self, Traffic},
+    guest,
     methods::Settling,
     observer::{BoxObserver, Watched},
     outside::{Addressing, are_there, check_ports, connect_with},
-    run::{Benches, Boxes, Request, ResetWay, Settings, StandingBox, Work},
+    run::{Benches, Boxes, Request, ResetWay, Settings, StandingBox, TAPS, Work},
     tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
 };
 
@@ -31,6 +32,7 @@ pub struct RealBenches {
     settle: Duration,
     cores: Cores,
     lab: Option<Lab>,
+    threaded: bool,
 }
 
 impl RealBenches {
@@ -48,22 +50,33 @@ impl RealBenches {
     /// What the lab lacks.
     pub fn on(asked: &Request, settings: &Settings, cores: Cores) -> Result<Self, BenchError> {
         let lab = match asked.boxes {
-            Boxes::Lab(_) => Some(Lab::new("bench")?),
+            Boxes::Lab(_) | Boxes::Guests(_) => Some(Lab::new("bench")?),
             Boxes::Ports(..) => None,
         };
-        Ok(Self { asked: asked.clone(), settle: settings.preset.settle, cores, lab })
+        Ok(Self { asked: asked.clone(), settle: settings.preset.settle, cores, lab, threaded: false })
+    }
+
+    /// The same with the boxes' receive work in threads of NAPI, which can be moved to other cores.
+    pub fn threaded(self, threaded: bool) -> Self {
+        Self { threaded, ..self }
     }
 
     fn dut(&self, key: &str) -> Result<Dut, BenchError> {
         let asked = &self.asked;
         match (&asked.boxes, &self.lab) {
-            (Boxes::Lab(_), Some(lab)) => {
+            (Boxes::Guests(guests), _) if key == TAPS || key.contains(':') => {
                 let (rules, order) = (asked.rules, asked.rule_order);
-                let options = DutOptions { family: family(asked), rules, order, cores: &self.cores };
+                let options = DutOptions { family: family(asked), rules, order, cores: &self.cores, threaded: false };
+                guest::dut(guests, key, &options)
+            }
+            (Boxes::Lab(_) | Boxes::Guests(_), Some(lab)) => {
+                let (rules, order) = (asked.rules, asked.rule_order);
+                let options =
+                    DutOptions { family: family(asked), rules, order, cores: &self.cores, threaded: self.threaded };
                 Dut::lab(lab, DutKind::from_str(key)?, &options)
             }
             (Boxes::Ports(a, b), _) => connect_with([a, b], &addressing(asked)),
-            (Boxes::Lab(_), None) => Err(BenchError::Panicked("lab")),
+            (Boxes::Lab(_) | Boxes::Guests(_), None) => Err(BenchError::Panicked("lab")),
         }
     }
 }
@@ -83,7 +96,9 @@ impl Benches for RealBenches {
             identity: dut.identity().clone(),
             ports: dut.ports().into_iter().map(port_words).collect(),
             addressing: match self.asked.boxes {
-                Boxes::Lab(_) => "static addresses, routes and neighbours, written before the first frame".to_owned(),
+                Boxes::Lab(_) | Boxes::Guests(_) => {
+                    "static addresses, routes and neighbours, written before the first frame".to_owned()
+                }
                 Boxes::Ports(..) if self.asked.bridged => "none: the box forwards by MAC address".to_owned(),
                 Boxes::Ports(..) => {
                     let (how, box_side) =
@@ -105,7 +120,7 @@ fn family(asked: &Request) -> Family {
 /// True if the ports that are named can be used, before anything is made or said.
 pub fn check(asked: &Request) -> Result<(), BenchError> {
     match &asked.boxes {
-        Boxes::Lab(_) => Ok(()),
+        Boxes::Lab(_) | Boxes::Guests(_) => Ok(()),
         Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
     }
 }
@@ -113,7 +128,7 @@ pub fn check(asked: &Request) -> Result<(), BenchError> {
 /// True if the ports of a plan are there.
 pub fn check_plan(asked: &Request) -> Result<(), BenchError> {
     match &asked.boxes {
-        Boxes::Lab(_) => Ok(()),
+        Boxes::Lab(_) | Boxes::Guests(_) => Ok(()),
         Boxes::Ports(a, b) => are_there([a, b]),
     }
 }
@@ -123,11 +138,12 @@ pub fn addressing(asked: &Request) -> Addressing {
     if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
 }
 
-/// Of an outside box nothing can be watched but the tester's own cores.
+/// Of a box outside of this machine nothing can be watched but the tester's own cores.
 fn watched(dut: &Dut, cores: &Cores) -> Watched {
     let ends = dut.ports().map(|p| p.interface.clone()).to_vec();
     let Some(made) = dut.lab_box() else {
-        return Watched { cores: Vec::new(), inside: None, ends };
+        let cores = if dut.is_here() { cores.of_box.clone() } else { Vec::new() };
+        return Watched { cores, inside: None, ends };
     };
     Watched { cores: cores.of_box.clone(), inside: made.inside().map(|i| i.namespace.handle()), ends }
 }
@@ -173,7 +189,7 @@ pub fn rehearsal(asked: &Request) -> Traffic {
     let (near, far) = (family.hosts_of_sender(), family.hosts_of_receiver());
     let target = |sources, destinations| Target { mac: NOBODY, source_mac: NOBODY, sources, destinations };
     let mtu = match &asked.boxes {
-        Boxes::Lab(_) => LAB_MTU,
+        Boxes::Lab(_) | Boxes::Guests(_) => LAB_MTU,
         Boxes::Ports(a, b) => [a, b].into_iter().filter_map(|p| number_of(p, "mtu")).min().unwrap_or(LAB_MTU),
     };
     Traffic { targets: [target(near, far), target(far, near)], flows: 1, both_ways: !asked.one_way, mtu }

@@ -176,7 +176,7 @@ impl RuleOrder {
         }
     }
 
-    fn form(self) -> RuleForm {
+    pub(crate) fn form(self) -> RuleForm {
         match self {
             Self::Study => RuleForm::PerSide,
             Self::Rfc2544 => RuleForm::Linear,
@@ -195,6 +195,8 @@ pub struct DutOptions<'a> {
     pub order: RuleOrder,
     /// The cores of a run.
     pub cores: &'a Cores,
+    /// Its receive work is in threads of NAPI, which can be moved, and not in receive rings.
+    pub threaded: bool,
 }
 
 /// A part that can be reset while traffic runs (RFC 6201).
@@ -229,6 +231,8 @@ pub struct Dut {
     /// Its connections are made before the first frame; whether translated.
     tracks: Option<bool>,
     made: Option<TestBox>,
+    /// It is no lab's, and works on this machine's cores.
+    is_here: bool,
     _held: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -276,7 +280,17 @@ impl Dut {
     pub fn outside(ports: [TestPort; 2], identity: Identity, held: Box<dyn Any + Send + Sync>) -> Self {
         let v4 = ports[0].target.destinations.address.is_ipv4();
         let family = if v4 { Family::V4 } else { Family::V6 };
-        Self { identity, family, ports, fast_path: None, tracks: None, made: None, _held: Some(held) }
+        Self { identity, family, ports, fast_path: None, tracks: None, made: None, is_here: false, _held: Some(held) }
+    }
+
+    /// A guest, or another program: a box that works on this machine's cores between two of its ports. `held` is dropped with it.
+    pub fn here(ports: [TestPort; 2], identity: Identity, held: Box<dyn Any + Send + Sync>) -> Self {
+        Self { is_here: true, ..Self::outside(ports, identity, held) }
+    }
+
+    /// True for a box that is no lab's and works on this machine's cores.
+    pub fn is_here(&self) -> bool {
+        self.is_here
     }
 
     /// The port that sends forward, the port that sends backward.

@@ -1,4 +1,4 @@
-//! A guest as the box, where KVM carries none: what its card model asks for, counted and not timed.
+//! A guest as the box. Where KVM carries it, bench measures it as any box (`dut`). Elsewhere what its card model asks for is counted, and not timed.
 //!
 //! ```text
 //! plan    the card models, bursts and lengths; what this machine lacks (pure)
@@ -6,13 +6,16 @@
 //! trace   accesses to devices, out of QEMU's trace (pure)
 //! inside  the guest as a router, what it says of its cards, and evenkeel's verbs in it
 //! carry   card by card
+//! dut     a guest as a box of bench, where KVM carries it
 //! ```
 
-mod bed;
+pub(crate) mod bed;
 mod carry;
-mod inside;
+mod dut;
+pub(crate) mod inside;
 mod plan;
 mod trace;
 
-pub use carry::carry_out;
+pub use carry::{carry_out, no_kvm};
+pub(crate) use dut::build as dut;
 pub use plan::{Asked, Plan};

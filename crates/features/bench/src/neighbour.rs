@@ -3,7 +3,8 @@
 //! ```text
 //! kind      the neighbours, where they run, the remedies, in words and numbers (pure)
 //! plan      the conditions, and their order in each round (pure)
-//! stress    a neighbour that runs: stress-ng in a control group
+//! stress    a neighbour that runs: stress-ng or a guest in a control group
+//! guests    a neighbour that is a guest
 //! traffic   a neighbour that sends through a router of its own
 //! threads   the kernel threads of a box: their time, and what comes before them
 //! reading   the trials of one condition
@@ -13,6 +14,7 @@
 
 mod carry;
 mod conclude;
+mod guests;
 mod kind;
 mod plan;
 mod reading;
@@ -21,5 +23,6 @@ mod threads;
 mod traffic;
 
 pub use carry::{begun, check, measure};
-pub use kind::{Kind, Neighbour, Remedy, Spot};
+pub use guests::Guests;
+pub use kind::{Form, Kind, Neighbour, Remedy, Spot};
 pub use plan::{Asked, Plan};

@@ -25,4 +25,4 @@ pub use file::{Begun, Keep, NAME, RunFile, Saved, load, load_run};
 pub(crate) use measure::seconds as seconds_of;
 pub use measure::{ResetWay, Settings};
 pub use plan::{Step, StepId, What, seconds, steps};
-pub use request::{Boxes, PORTS, Request, Test, WIRE};
+pub use request::{Boxes, GuestBoxes, PORTS, Request, TAPS, Test, WIRE};

@@ -17,7 +17,7 @@ use model::{
 use testbed::turn;
 
 fn dut(lab: &Lab, kind: DutKind, family: Family, order: RuleOrder, cores: &Cores) -> Dut {
-    Dut::lab(lab, kind, &DutOptions { family, rules: 25, order, cores }).unwrap()
+    Dut::lab(lab, kind, &DutOptions { family, rules: 25, order, cores, threaded: false }).unwrap()
 }
 
 /// The CPUs and the nice values of the NAPI threads of `interface`, from /proc.
@@ -113,7 +113,7 @@ fn what_cannot_be_benched_or_reset_is_refused() {
     let cores = cores();
     let ends = TestBox::build(&lab, &BoxSpec::new(BoxKind::Capture)).unwrap();
     assert!(Dut::from_box(ends).unwrap_err().to_string().contains("no second port"));
-    let none = DutOptions { family: Family::V4, rules: 0, order: RuleOrder::Study, cores: &cores };
+    let none = DutOptions { family: Family::V4, rules: 0, order: RuleOrder::Study, cores: &cores, threaded: false };
     assert!(Dut::lab(&lab, DutKind::Stateless, &none).unwrap_err().to_string().contains("at least one rule"));
     let wire = dut(&lab, DutKind::Wire, Family::V4, RuleOrder::Study, &cores);
     assert_eq!(wire.resets(), [ResetKind::Link]);

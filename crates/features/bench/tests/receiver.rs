@@ -28,7 +28,7 @@ impl Stand {
     fn new(kind: DutKind, family: Family, flows: u32, spec: &FrameSpec) -> Self {
         let lab = Lab::new("rx").unwrap();
         let cores = Cores::split(&CpuSet::parse_list("0").unwrap()).unwrap();
-        let options = DutOptions { family, rules: 5, order: RuleOrder::Study, cores: &cores };
+        let options = DutOptions { family, rules: 5, order: RuleOrder::Study, cores: &cores, threaded: false };
         let dut = Dut::lab(&lab, kind, &options).unwrap();
         let [first, second] = dut.ports();
         let targets = [first.target, second.target];

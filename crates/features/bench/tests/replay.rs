@@ -52,7 +52,7 @@ fn voice_and_data_pass_a_stateful_filter_both_ways() {
     voice_and_data(&path);
     let lab = Lab::new("replay").unwrap();
     let cores = Cores::split(&CpuSet::parse_list("0").unwrap()).unwrap();
-    let options = DutOptions { family: Family::V4, rules: 5, order: RuleOrder::Study, cores: &cores };
+    let options = DutOptions { family: Family::V4, rules: 5, order: RuleOrder::Study, cores: &cores, threaded: false };
     let dut = Dut::lab(&lab, DutKind::Stateful, &options).unwrap();
     let targets = dut.ports().map(|p| p.target);
     let traffic = Traffic { targets, flows: 1, both_ways: true, mtu: dut.mtu().unwrap() };

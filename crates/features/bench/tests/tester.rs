@@ -18,7 +18,8 @@ use testbed::turn;
 
 fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
     let cores = cores();
-    Dut::lab(lab, kind, &DutOptions { family, rules: 3, order: RuleOrder::Study, cores: &cores }).unwrap()
+    Dut::lab(lab, kind, &DutOptions { family, rules: 3, order: RuleOrder::Study, cores: &cores, threaded: false })
+        .unwrap()
 }
 
 fn order(frame: FrameSpec, load: Load) -> Order {

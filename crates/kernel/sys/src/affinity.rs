@@ -12,9 +12,17 @@ use nix::{
 /// # Errors
 /// EINVAL for a CPU that is not online or not allowed to this process.
 pub fn pin_current_thread(cpu: u32) -> io::Result<()> {
+    set_cpus(0, [cpu])
+}
+
+/// Lets the thread `tid`, which may be one of the kernel's, run on `cpus` only; 0 is the calling one.
+///
+/// # Errors
+/// ESRCH when it is gone; EINVAL when none of `cpus` is online and allowed, and for a thread that the kernel binds to its CPU.
+pub fn set_cpus(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu as usize)?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+    cpus.into_iter().try_for_each(|cpu| set.set(cpu as usize))?;
+    Ok(sched_setaffinity(Pid::from_raw(tid.cast_signed()), &set)?)
 }
 
 /// Lets the calling thread run before others: `nice` from -20 (first) to 19 (setpriority(2)).

@@ -2,7 +2,8 @@
 //!
 //! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`datagram`] (UDP), [`xsk`] (AF_XDP), [`tun`].
 //! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`bpf_ring`] (the reader of a BPF ring
-//!   buffer), [`affinity`], [`busy_poll`], [`interrupt`].
+//!   buffer), [`affinity`], [`busy_poll`], [`interrupt`], [`kvm`] (what an exit
+//!   costs).
 //! * Other programs: [`seccomp_notify`] (their system calls, answered), [`pidfd`] and [`socket_kind`] (their
 //!   descriptors), [`epoll_move`] (what they watch).
 //! * The process: [`privilege`] (rights checked, and given up for good), [`owner`] (who can change a file), [`program`] (where root's programs are
@@ -36,6 +37,7 @@ pub mod epoll_move;
 pub mod ethtool;
 pub mod fds;
 pub mod interrupt;
+pub mod kvm;
 pub mod link;
 pub mod map_mmap;
 pub mod netlink;

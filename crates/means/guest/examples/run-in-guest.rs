@@ -36,7 +36,7 @@ fn run(
     let programs: Vec<PathBuf> = with.iter().filter(|word| *word != "--with").map(PathBuf::from).collect();
     let patience = Duration::from_secs(seconds.parse()?);
     let kernel = Kernel::open(Some(&PathBuf::from(kernel)))?;
-    let root = Root::with(&kernel, &Nic::Virtio, &PathBuf::from(evenkeel), &programs)?;
+    let root = Root::with(&kernel, &Nic::Virtio, &PathBuf::from(evenkeel), (&programs, &[]))?;
     let settings = Settings {
         nic: Nic::Virtio,
         cards: Vec::new(),
@@ -45,6 +45,8 @@ fn run(
         memory_mib: 2048,
         traced: false,
         namespace: None,
+        within: Vec::new(),
+        disk: None,
     };
     let start = || Guest::start(&settings, &kernel, &root, PATIENCE);
     let mut guest = start()?;

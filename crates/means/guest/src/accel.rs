@@ -29,6 +29,8 @@ pub fn trial(kernel: &Kernel, root: &Root) -> Result<Duration, GuestError> {
         memory_mib: 1024,
         traced: false,
         namespace: None,
+        within: Vec::new(),
+        disk: None,
     };
     Guest::start(&settings, kernel, root, PATIENCE).map(|guest| guest.ready)
 }

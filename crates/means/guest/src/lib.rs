@@ -6,6 +6,7 @@
 //! agent    the guest's first process: obeys orders on its second serial port
 //! words    the orders and answers
 //! machine  QEMU: started, asked, ended
+//! patch    QEMU without a guest, between two tap devices
 //! cards    the card models and what QEMU and a guest call them
 //! accel    whether KVM carries a guest: by a trial
 //! ```
@@ -16,6 +17,7 @@ mod cards;
 mod error;
 mod kernel;
 mod machine;
+mod patch;
 mod root;
 mod words;
 
@@ -24,5 +26,6 @@ pub use cards::Nic;
 pub use error::GuestError;
 pub use kernel::Kernel;
 pub use machine::{Card, Guest, Settings};
+pub use patch::Patch;
 pub use root::Root;
 pub use words::{Answer, Ran};

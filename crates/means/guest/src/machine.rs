@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
@@ -49,6 +49,10 @@ pub struct Settings {
     pub traced: bool,
     /// The network namespace of the tap devices, as a file; none: the process's own.
     pub namespace: Option<PathBuf>,
+    /// Words before QEMU's, which start it: such as those of taskset. None: it is started directly.
+    pub within: Vec<String>,
+    /// An image of a disk, which is /dev/vda in the guest.
+    pub disk: Option<PathBuf>,
 }
 
 /// A guest under way. It ends when it is dropped.
@@ -97,6 +101,9 @@ impl Guest {
             }
             words.extend(["-device".into(), settings.nic.device(&format!("n{number}"), &card.mac)]);
         }
+        if let Some(disk) = &settings.disk {
+            words.extend(["-drive".into(), format!("file={},format=raw,if=virtio,cache=none", disk.display())]);
+        }
         if settings.traced {
             words.extend(["-trace".into(), format!("events={},file={}", at("events"), at("trace"))]);
         }
@@ -115,17 +122,9 @@ impl Guest {
         let file = |name: &str| folder.path().join(name);
         fs::write(file("events"), EVENTS).map_err(GuestError::file("write", file("events")))?;
         let said = File::create(file("said")).map_err(GuestError::file("make", file("said")))?;
-        let program = sys::program::find(QEMU.0.as_ref()).ok_or(GuestError::Missing(QEMU.0, QEMU.1))?;
-        let mut command = sys::program::command("setpriv");
-        command.args(["--pdeathsig", "KILL"]);
-        if let Some(namespace) = &settings.namespace {
-            command.arg("nsenter").arg(format!("--net={}", namespace.display())).arg("--");
-        }
-        command.arg(program);
+        let mut command = qemu(&settings.within, settings.namespace.as_deref())?;
         command.args(Self::command_line(settings, &kernel.image, root.path(), folder.path()));
-        // Ctrl-C is for this process, which ends it.
-        command.process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        command.stderr(said);
         let began = Instant::now();
         let child = command.spawn().map_err(|_| GuestError::Missing("setpriv", "util-linux"))?;
         let mut starting = Starting { child, folder };
@@ -212,6 +211,17 @@ impl Guest {
         }
     }
 
+    /// The program that was begun is still running.
+    ///
+    /// # Errors
+    /// The guest failed.
+    pub fn is_running(&mut self) -> Result<bool, GuestError> {
+        match self.order(&Order::Said, QUICK)? {
+            Answer::Said(_, ended) => Ok(!ended),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Interrupts the program that was begun.
     ///
     /// # Errors
@@ -250,6 +260,11 @@ impl Guest {
         self.done(&Order::Write { path: path.to_owned(), value: value.to_owned() })
     }
 
+    /// The process of QEMU.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where QEMU writes the accesses to devices.
     pub fn trace(&self) -> PathBuf {
         self.folder.path().join("trace")
@@ -259,6 +274,21 @@ impl Guest {
     pub fn console(&self) -> String {
         console(self.folder.path())
     }
+}
+
+/// QEMU, started by the words `within` in a network namespace. It dies with the thread that calls.
+pub(crate) fn qemu(within: &[String], namespace: Option<&Path>) -> Result<Command, GuestError> {
+    let program = sys::program::find(QEMU.0.as_ref()).ok_or(GuestError::Missing(QEMU.0, QEMU.1))?;
+    let mut command = sys::program::command("setpriv");
+    command.args(["--pdeathsig", "KILL"]).args(within);
+    if let Some(namespace) = namespace {
+        command.arg("nsenter").arg(format!("--net={}", namespace.display())).arg("--");
+    }
+    command.arg(program);
+    // Ctrl-C is for this process, which ends it.
+    command.process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
 }
 
 /// A guest answers small things within this time.

@@ -22,8 +22,10 @@ pub(crate) const ORDER: &str = "/modules/order";
 pub(crate) const EVENKEEL: &str = "/bin/evenkeel";
 /// Modules that are loaded where the kernel has them: what evenkeel's verbs work on. The first is asked for by others while they are loaded.
 const USEFUL: [&str; 8] = ["crc32c_generic", "veth", "tun", "sch_ingress", "cls_bpf", "nf_tables", "nft_ct", "8021q"];
-const FOLDERS: [&str; 14] =
-    ["bin", "sbin", "dev", "proc", "sys", "tmp", "run", "root", "etc", "lib64", "lib", "modules", "usr", "var/lib"];
+const FOLDERS: [&str; 15] = [
+    "mnt", "bin", "sbin", "dev", "proc", "sys", "tmp", "run", "root", "etc", "lib64", "lib", "modules", "usr",
+    "var/lib",
+];
 
 /// A root on disk, gone when it is dropped.
 #[derive(Debug)]
@@ -35,15 +37,21 @@ impl Root {
     /// # Errors
     /// A program or module is missing, or the disk is full.
     pub fn make(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Self, GuestError> {
-        Self::with(kernel, nic, evenkeel, &[])
+        Self::with(kernel, nic, evenkeel, (&[], &[]))
     }
 
-    /// The same with more programs, which lie in /bin under their own names.
+    /// The same with more programs, which lie in /bin under their own names, and more modules.
     ///
     /// # Errors
     /// As before.
-    pub fn with(kernel: &Kernel, nic: &Nic, evenkeel: &Path, more: &[PathBuf]) -> Result<Self, GuestError> {
+    pub fn with(
+        kernel: &Kernel,
+        nic: &Nic,
+        evenkeel: &Path,
+        (programs, more): (&[PathBuf], &[&'static str]),
+    ) -> Result<Self, GuestError> {
         let mut modules = nic.modules();
+        modules.extend(more);
         modules.extend(USEFUL.into_iter().filter(|module| kernel.has(module)));
         let modules = kernel.in_order(&modules)?;
         let file = tempfile::Builder::new().prefix(&format!("{}-", host::owner::name("guest", "root"))).tempfile();
@@ -59,7 +67,7 @@ impl Root {
             let found = sys::program::find(name.as_ref()).ok_or(GuestError::Missing(name, package))?;
             archive.program(&found, &format!("/bin/{name}"))?;
         }
-        for program in more {
+        for program in programs {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             archive.program(program, &format!("/bin/{name}"))?;
         }

@@ -33,6 +33,7 @@ use crate::{Lab, LabError, Mac, Namespace, VethEnd};
 pub use crate::link::Network;
 pub use counters::{BoxCounters, PortCounters};
 pub use filter::TABLE;
+pub use filter::text as filter_text;
 pub use spec::{BoxKind, BoxSpec, Family, Napi, RuleForm, Ruleset, Sink, Target};
 
 /// The MAC address of nobody: taps see its frames, and the stack drops them right after.

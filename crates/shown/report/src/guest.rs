@@ -3,7 +3,7 @@
 use model::{
     bench::{
         PublishedRate,
-        guest::{Burst, Card, GuestRun},
+        guest::{Burst, Card, GuestRun, of_bare},
     },
     units,
 };
@@ -16,21 +16,24 @@ pub(crate) const ACCESSES: [&str; 9] =
 /// The columns of the cards.
 pub(crate) const CARDS: [&str; 7] = ["CARD", "DRIVER", ">QUEUES", ">RING", "NATIVE XDP", ">READY", "OFFLOADS"];
 /// The columns of the rates of others.
-pub(crate) const RATES: [&str; 5] = ["CARD", ">FRAME", ">RATE", "OF", "WHO, ON WHAT"];
+pub(crate) const RATES: [&str; 6] = ["CARD", ">FRAME", ">RATE", "OF", ">OF BARE METAL", "WHO, ON WHAT"];
 /// The columns of the verbs.
 pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "RESULT", "SAID"];
 const NONE: &str = "\u{2013}";
 /// What a reader must know before any figure.
-pub(crate) const NO_RATES: &str = "KVM carries no guest here, so the guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
+pub(crate) const NO_RATES: &str =
+    "The guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
 
 /// A run as text.
 pub fn guest_text(run: &GuestRun, look: Look) -> String {
     let mut text = look.paragraph(NO_RATES);
     text += &look.paragraph("\nFor each frame that the guest forwards:");
     text += &look.table(&ACCESSES, access_rows(run).into_iter().map(|cells| cells.to_vec()));
-    if let Some(exit_ns) = run.exit_ns {
-        text += &look
-            .paragraph(&format!("\nA model, and no measurement: accesses x {exit_ns} ns an exit, as you gave it:"));
+    if let Some((exit_ns, origin)) = run.exit() {
+        text += &look.paragraph(&format!(
+            "\nA model, and no measurement: accesses x {}, an exit {origin}:",
+            units::nanoseconds(exit_ns)
+        ));
         text += &look.table(
             &["CARD", ">BURST", ">ACCESSES x EXIT"],
             model_rows(run, exit_ns).into_iter().map(|cells| cells.to_vec()),
@@ -105,20 +108,30 @@ pub(crate) fn verb_rows(run: &GuestRun) -> Vec<[String; 4]> {
 }
 
 /// The rates of others.
-pub(crate) fn rate_rows(run: &GuestRun) -> Vec<[String; 5]> {
+pub(crate) fn rate_rows(run: &GuestRun) -> Vec<[String; 6]> {
     let row = |rate: &PublishedRate| {
         let way = if rate.per_direction { "one direction" } else { "both directions" };
         let frame = format!("{} bytes", rate.frame_bytes);
-        [rate.on.clone(), frame, units::pps(rate.pps), way.to_owned(), rate.citation.clone()]
+        let share =
+            of_bare(rate, &run.sources).map_or_else(|| NONE.to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        [rate.on.clone(), frame, units::pps(rate.pps), way.to_owned(), share, rate.citation.clone()]
     };
     run.sources.iter().map(row).collect()
 }
 
 /// What a reader needs to judge the figures.
 pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
+    let exit = match &run.exit_here_ns {
+        Ok(ns) => format!(
+            "{} here and back: three instructions in a guest of KVM, the median of ten batches of 1,000",
+            units::nanoseconds(*ns)
+        ),
+        Err(why) => format!("not measured: {why}"),
+    };
     let mut all = vec![
         conditions::machine(&run.machine),
-        ("Why no KVM", run.no_kvm.clone()),
+        ("Why not by KVM", run.no_kvm.clone()),
+        ("An exit to user space", exit),
         ("Guest", format!("Linux {}, {}", run.kernel, run.qemu)),
         ("Runs", run.runs.to_string()),
     ];

@@ -1,7 +1,10 @@
 //! What card models ask of a guest, as one self-contained page.
 
 use askama::Template;
-use model::bench::guest::{Burst, GuestRun, PerFrame};
+use model::{
+    bench::guest::{Burst, GuestRun, PerFrame},
+    units,
+};
 
 use crate::{
     chart::{
@@ -28,8 +31,10 @@ struct Page<'a> {
     verbs: Vec<[String; 4]>,
     published_title: &'static str,
     published: String,
-    rates: Vec<[String; 5]>,
+    rates: Vec<[String; 6]>,
     conditions: Vec<(&'static str, String)>,
+    /// What an exit costs, and where that is from.
+    exit: Option<(String, &'static str)>,
 }
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
@@ -45,7 +50,8 @@ pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
             ("Interrupts for each frame".to_owned(), per_frame("interrupts", run, |of| of.interrupts)),
         ],
         accesses: figures::access_rows(run),
-        model: run.exit_ns.map_or_else(Vec::new, |exit_ns| figures::model_rows(run, exit_ns)),
+        exit: run.exit().map(|(ns, origin)| (units::nanoseconds(ns), origin)),
+        model: run.exit().map_or_else(Vec::new, |(exit_ns, _)| figures::model_rows(run, exit_ns)),
         cards: run.cards.iter().map(figures::card_cells).collect(),
         verbs: figures::verb_rows(run),
         published_title: crate::page::PUBLISHED,

@@ -12,7 +12,7 @@ use std::{path::PathBuf, time::Duration};
 use ::bench::{
     BenchError,
     benches::{self, RealBenches},
-    neighbour::{Neighbour, Remedy, Spot},
+    neighbour::{Form, Neighbour, Remedy, Spot},
     run::{self, Keep, RunFile, Test},
 };
 use ::guest::Nic;
@@ -110,6 +110,16 @@ pub(crate) struct BenchArgs {
     /// and does nothing. stress-ng makes the work, in a control group. See docs/bench-neighbour.md.
     #[arg(long, value_name = "KIND[:DOSE]", value_delimiter = ',', conflicts_with_all = ["ports", "bridged", "test", "resume", "datagrams", "imix", "replay"], help_heading = "Neighbours")]
     neighbour: Vec<Neighbour>,
+    /// Their form: process, guest (QEMU with their work in it) [default: process].
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "FORMS",
+        value_delimiter = ',',
+        requires = "neighbour",
+        help_heading = "Neighbours"
+    )]
+    neighbour_as: Vec<Form>,
     /// Their cores: box, sibling, other [default: box].
     #[arg(
         long,
@@ -145,8 +155,11 @@ pub(crate) struct BenchArgs {
     )]
     nic: Vec<Nic>,
     /// The guest's kernel: boot/vmlinuz-VERSION beside lib/modules/VERSION [default: this machine's].
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "dut", help_heading = "A guest as the box")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "A guest as the box or as a neighbour")]
     guest_kernel: Option<PathBuf>,
+    /// Emulate the guest and count what its card asks for, also where KVM would carry it.
+    #[arg(long, hide_short_help = true, requires = "dut", help_heading = "A guest as the box")]
+    emulated: bool,
     /// Cost of an exit on another machine, in nanoseconds: accesses times that is shown as a model.
     #[arg(long, hide_short_help = true, value_name = "NS", requires = "dut", value_parser = exit_ns, help_heading = "A guest as the box")]
     exit_ns: Option<f64>,
@@ -199,15 +212,19 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         return flood::run(args);
     }
     let host = Host::read(&Root::live())?;
-    if args.dut.iter().any(|dut| dut == guest::KEY) {
-        return guest::run(args, &host);
-    }
+    let guests = match args.dut.iter().any(|dut| dut == guest::KEY) {
+        true => match guest::run(args, &host)? {
+            guest::Chosen::Counted(outcome) => return Ok(outcome),
+            guest::Chosen::Measured(guests) => Some(guests),
+        },
+        false => None,
+    };
     if !args.neighbour.is_empty() {
         return neighbour::run(args, &host);
     }
     let mut saved = match &args.resume {
         Some(path) => run::load(path)?,
-        None => config::begin(args, &host)?,
+        None => config::begin(args, &host, guests)?,
     };
     let settings = config::settings(&saved.asked)?;
     let steps = run::plan_of(&saved, &settings);

@@ -35,12 +35,14 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
     };
     let cores = options.cores;
     // Apart or not: the work is done where frames come from, which is a receive ring's thread where the box has its own core.
-    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi: Napi::Inline, ..BoxSpec::new(box_kind) })?;
+    let threaded = options.threaded && cores.sharing() == Sharing::Apart;
+    let napi = if threaded { Napi::Threads(cores.of_box.clone()) } else { Napi::Inline };
+    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi, ..BoxSpec::new(box_kind) })?;
     if kind.tracks().is_some() {
         consent(&made, kind, &rules(true))?;
     }
     let mut settings = made.settings()?;
-    if cores.sharing() == Sharing::Apart {
+    if cores.sharing() == Sharing::Apart && !threaded {
         settings.push(format!("receive rings of {RING_FRAMES} frames (CPU maps), their threads at nice -20"));
     }
     let second = cores.second().map(CpuSet::single);
@@ -116,6 +118,7 @@ pub(super) fn adopt(made: TestBox, mut identity: Identity) -> Result<Dut, BenchE
         fast_path: None,
         tracks: None,
         made: Some(made),
+        is_here: false,
         _held: None,
     })
 }

@@ -2,15 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use guest::Nic;
-use lab::{Lab, Namespace};
+use guest::{Card, Nic};
+use lab::{
+    Lab, Namespace,
+    boxes::{Family, Target},
+};
 use sys::{
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
-use crate::BenchError;
+use crate::{BenchError, dut::TestPort, outside::Addressing};
 
 /// IPv4 (IEEE 802 numbers).
 const IPV4: u16 = 0x0800;
@@ -21,26 +24,31 @@ const BUFFER_BYTES: u32 = 1 << 20;
 /// A burst that has not come out after this time is lost: emulation is slow, and not that slow.
 const LOST: Duration = Duration::from_secs(2);
 
-/// The addresses of the tester and of the guest, on each side.
-pub(super) const TESTER: [&str; 2] = ["198.18.0.2", "198.19.0.2"];
-pub(super) const GUEST: [&str; 2] = ["198.18.0.1", "198.19.0.1"];
+/// The addresses of the tester on each side (RFC 2544).
+const TESTER: [&str; 2] = ["198.18.0.2", "198.19.0.2"];
 /// One that it has no route to (RFC 5737).
 const NOWHERE: &str = "203.0.113.9";
 /// The hardware addresses of the guest's cards.
 pub(super) const MACS: [&str; 2] = ["52:54:00:ec:00:01", "52:54:00:ec:00:02"];
 
 /// The namespace and its tap devices. They go when it is dropped.
-pub(super) struct Bed {
-    pub(super) space: Namespace,
+pub(crate) struct Bed {
+    pub(crate) space: Namespace,
     pub(super) taps: [String; 2],
     /// Of the taps.
-    pub(super) macs: [Mac; 2],
+    pub(crate) macs: [Mac; 2],
     indexes: [u32; 2],
     _lab: Lab,
 }
 
+impl std::fmt::Debug for Bed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bed").field("taps", &self.taps).finish_non_exhaustive()
+    }
+}
+
 impl Bed {
-    pub(super) fn new(nic: &Nic) -> Result<Self, BenchError> {
+    pub(crate) fn new(nic: &Nic) -> Result<Self, BenchError> {
         let lab = Lab::new("guest")?;
         let space = lab.namespace("ports")?;
         // Nobody but the tester speaks there.
@@ -67,19 +75,45 @@ impl Bed {
         Ok(Self { space, taps, macs, indexes, _lab: lab })
     }
 
+    /// The ports of a tester at them, to a box that routes, or that carries each frame as it is from one to the other.
+    pub(super) fn ports(&self, routes: bool) -> Result<[TestPort; 2], BenchError> {
+        let at = Addressing::routed(Family::V4);
+        let port = |side: usize| -> Result<TestPort, BenchError> {
+            let next: Mac = MACS[side].parse().map_err(|_| unusable(&"no address"))?;
+            let mac = if routes { next } else { self.macs[1 - side] };
+            let [sources, destinations] = [at.hosts[side], at.hosts[1 - side]];
+            let target = Target { mac, source_mac: self.macs[side], sources, destinations };
+            Ok(TestPort::within(self.space.handle(), &self.taps[side], self.macs[side], target))
+        };
+        Ok([port(0)?, port(1)?])
+    }
+
+    /// Where frames of each direction are sent: the number of the tap device, and a frame of `size` that the guest forwards to the other.
+    pub(crate) fn both_ways(&self, size: FrameSize) -> Result<[(u32, Vec<u8>); 2], BenchError> {
+        let [first, second] = [0, 1].map(|from| self.frame(from, TESTER[1 - from], size));
+        Ok([(self.indexes[0], first?), (self.indexes[1], second?)])
+    }
+
+    /// A frame from the tester's side `from` through the guest to the address `to`.
+    fn frame(&self, from: usize, to: &str, size: FrameSize) -> Result<Vec<u8>, BenchError> {
+        let address = |text: &str| text.parse().map_err(|_| unusable(&"no address"));
+        let destination: Mac = MACS[from].parse().map_err(|_| unusable(&"no address"))?;
+        let template =
+            Template { destination, source: self.macs[from], tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::Udp };
+        let (source, destination) = (address(TESTER[from])?, address(to)?);
+        let flow = FlowKey { source, destination, source_port: PORTS.0, destination_port: PORTS.1 };
+        template.build(&flow, size, 0).map_err(|e| unusable(&e))
+    }
+
+    /// The cards of a guest behind the tap devices.
+    pub(crate) fn cards(&self) -> Vec<Card> {
+        self.taps.iter().zip(MACS).map(|(tap, mac)| Card { tap: tap.clone(), mac: mac.to_owned() }).collect()
+    }
+
     /// Both ends of the tester.
     pub(super) fn ends(&self) -> Result<Ends, BenchError> {
-        let failed = |e: &dyn std::fmt::Display| BenchError::Machine(format!("cannot use the tap devices: {e}"));
-        let destination: Mac = MACS[0].parse().map_err(|_| failed(&"no address"))?;
-        let template =
-            Template { destination, source: self.macs[0], tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::Udp };
-        let address = |text: &str| text.parse().map_err(|_| failed(&"no address"));
-        let frame = |to: &str| {
-            let (source, destination) = (address(TESTER[0])?, address(to)?);
-            let flow = FlowKey { source, destination, source_port: PORTS.0, destination_port: PORTS.1 };
-            template.build(&flow, FrameSize::MIN, 0).map_err(|e| failed(&e))
-        };
-        let (frame, stray) = (frame(TESTER[1])?, frame(NOWHERE)?);
+        let (frame, stray) = (self.frame(0, TESTER[1], FrameSize::MIN)?, self.frame(0, NOWHERE, FrameSize::MIN)?);
+        let failed = |e: &dyn std::fmt::Display| unusable(e);
         let open = || -> Result<_, BenchError> {
             let out = PacketBatch::open(self.indexes[0], frame.len(), BUFFER_BYTES as usize).map_err(|e| failed(&e))?;
             let socket = PacketSocket::open().map_err(|e| failed(&e))?;
@@ -134,6 +168,10 @@ impl Ends {
         }
         Ok(lost)
     }
+}
+
+fn unusable(e: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Machine(format!("cannot use the tap devices: {e}"))
 }
 
 /// Runs ip(8) in this thread's namespace.

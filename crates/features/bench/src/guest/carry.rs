@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use guest::{Accel, Card, Guest, GuestError, Kernel, Nic, Root, Settings};
+use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
 use host::Host;
 use model::{
     bench::{
@@ -22,7 +22,7 @@ use rig::{
 };
 
 use super::{
-    bed::{Bed, Ends, MACS},
+    bed::{Bed, Ends},
     inside,
     plan::{BURSTS, LENGTHS, Plan},
     trace::Trace,
@@ -36,26 +36,37 @@ const MEMORY_MIB: u32 = 1024;
 /// The trace is whole so long after the last frame.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// Counts what was planned; nothing if it was stopped. `kept` has each card as soon as it is known.
+/// Why KVM carries no guest with such a card here, in a line; none: it does. A guest is booted to see.
+///
+/// # Errors
+/// What a guest's root needs is missing.
+pub fn no_kvm(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Option<String>, BenchError> {
+    let root = Root::make(kernel, nic, evenkeel)?;
+    Ok(guest::trial(kernel, &root).err().map(|why| host::ssh::last_words(&why.to_string())))
+}
+
+/// Counts what was planned in guests that are emulated, since `no_kvm`; nothing if it was stopped.
 ///
 /// # Errors
 /// A guest, or what it needs of this machine.
 pub fn carry_out(
     plan: &Plan,
     (host, kernel, evenkeel): (&Host, &Kernel, &Path),
+    no_kvm: &str,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<GuestRun>, BenchError> {
     let mut run = GuestRun {
         when: machine::now(),
         machine: machine::describe(host),
-        no_kvm: String::new(),
+        no_kvm: no_kvm.to_owned(),
         kernel: kernel.release.clone(),
         qemu: version()?,
         runs: plan.asked.runs,
         cards: Vec::new(),
         left_out: plan.left_out.clone(),
         exit_ns: plan.asked.exit_ns,
+        exit_here_ns: sys::kvm::exit_ns().map_err(|e| format!("/dev/kvm: {e}")),
         sources: sources(),
         notes: notes(),
     };
@@ -68,17 +79,6 @@ pub fn carry_out(
         let root = Root::make(kernel, nic, evenkeel)?;
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
-        }
-        if at == 0 {
-            run.no_kvm = match guest::trial(kernel, &root) {
-                Ok(ready) => {
-                    return Err(BenchError::Machine(format!(
-                        "KVM carries a guest here (ready after {:.1} s): its rates can be measured, and this version of evenkeel measures emulated guests alone; take a machine without KVM, or bench the guest as an outside box with --ports",
-                        ready.as_secs_f64()
-                    )));
-                }
-                Err(why) => host::ssh::last_words(&why.to_string()),
-            };
         }
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -106,15 +106,16 @@ fn card(
     (stop, progress): (&AtomicBool, &mut dyn Progress),
 ) -> Result<told::Card, BenchError> {
     let bed = Bed::new(nic)?;
-    let cards = bed.taps.iter().zip(MACS).map(|(tap, mac)| Card { tap: tap.clone(), mac: mac.to_owned() }).collect();
     let settings = Settings {
         nic: nic.clone(),
-        cards,
+        cards: bed.cards(),
         accel: Accel::Emulation,
         cpus: CPUS,
         memory_mib: MEMORY_MIB,
         traced: true,
         namespace: Some(bed.space.path()),
+        within: Vec::new(),
+        disk: None,
     };
     let began = Instant::now();
     let mut guest = Guest::start(&settings, kernel, root, PATIENCE)?;

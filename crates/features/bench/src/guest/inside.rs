@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use guest::{Guest, Ran};
+use lab::boxes::Family;
 use model::bench::guest::{Fares, Verb};
 
-use super::bed::{Bed, Ends, GUEST, MACS, TESTER};
-use crate::BenchError;
+use super::bed::{Bed, Ends, MACS};
+use crate::{BenchError, outside::Addressing};
 
 /// A program in a guest that is emulated ends within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,19 +30,22 @@ const OFFLOADS: [&str; 6] = [
     "large-receive-offload",
 ];
 
-/// Makes a router of it: addresses, neighbours, forwarding. The names of its cards.
-pub(super) fn route(guest: &mut Guest, bed: &Bed) -> Result<[String; 2], BenchError> {
+/// Makes a router of it: addresses, neighbours, routes, forwarding. The names of its cards.
+pub(crate) fn route(guest: &mut Guest, bed: &Bed) -> Result<[String; 2], BenchError> {
+    let at = Addressing::routed(Family::V4);
     let mut names = [String::new(), String::new()];
-    for at in 0..2 {
+    for (side, (tester, len)) in at.own.into_iter().enumerate() {
         let listed = checked(guest, &["ip", "-o", "link"])?;
-        let line = listed.lines().find(|line| line.contains(MACS[at]));
+        let line = listed.lines().find(|line| line.contains(MACS[side]));
         let name = line.and_then(|line| line.split(": ").nth(1));
-        let name = name.ok_or_else(|| lacks(guest, at))?.to_owned();
-        let (own, other, mac) = (format!("{}/24", GUEST[at]), TESTER[at], bed.macs[at].to_string());
+        let name = name.ok_or_else(|| lacks(guest, side))?.to_owned();
+        let own = at.gateways.map(|gateways| format!("{}/{len}", gateways[side])).unwrap_or_default();
+        let (tester, hosts, mac) = (tester.to_string(), at.hosts[side].to_string(), bed.macs[side].to_string());
         checked(guest, &["ip", "link", "set", &name, "up"])?;
         checked(guest, &["ip", "addr", "add", &own, "dev", &name])?;
-        checked(guest, &["ip", "neigh", "replace", other, "lladdr", &mac, "dev", &name, "nud", "permanent"])?;
-        names[at] = name;
+        checked(guest, &["ip", "neigh", "replace", &tester, "lladdr", &mac, "dev", &name, "nud", "permanent"])?;
+        checked(guest, &["ip", "route", "add", &hosts, "via", &tester])?;
+        names[side] = name;
     }
     guest.write("/proc/sys/net/ipv4/ip_forward", "1")?;
     Ok(names)
@@ -56,7 +60,7 @@ fn lacks(guest: &Guest, at: usize) -> BenchError {
 }
 
 /// The output of a program that must succeed.
-fn checked(guest: &mut Guest, words: &[&str]) -> Result<String, BenchError> {
+pub(crate) fn checked(guest: &mut Guest, words: &[&str]) -> Result<String, BenchError> {
     let ran = guest.run(words, PATIENCE)?;
     match ran.code {
         0 => Ok(ran.stdout),

@@ -23,7 +23,8 @@ use rig::{
 
 use super::{
     conclude,
-    kind::Kind,
+    guests::{self, Guests},
+    kind::{Form, Neighbour},
     plan::{Made, Plan},
     reading::{Rates, read},
     stress::Stress,
@@ -48,9 +49,7 @@ const FREE_MB: f64 = 256.0;
 /// stress-ng is missing, or the memory.
 pub fn check(plan: &Plan) -> Result<(), BenchError> {
     let neighbours = &plan.asked.neighbours;
-    if neighbours.iter().any(|one| one.kind != Kind::Traffic && one.dose > 0.0)
-        && sys::program::find("stress-ng".as_ref()).is_none()
-    {
+    if neighbours.iter().any(Neighbour::needs_stress) && sys::program::find("stress-ng".as_ref()).is_none() {
         return Err(BenchError::Machine(
             "stress-ng is missing, which makes a neighbour's work: apt install stress-ng".into(),
         ));
@@ -58,13 +57,17 @@ pub fn check(plan: &Plan) -> Result<(), BenchError> {
     // Rather now than after minutes of searching.
     lab::Group::new("bench", "check")?;
     let free_mb = available_mb();
+    let as_guest = plan.asked.forms.contains(&Form::Guest);
     for one in neighbours {
-        let wanted = one.memory_mb();
+        let wanted = one.memory_mb() + if as_guest { guests::OVERHEAD_MB } else { 0.0 };
         if wanted > 0.0 && wanted + FREE_MB > free_mb {
+            let advice = if one.memory_mb() > 0.0 {
+                format!("name a smaller dose, such as {}:{:.0}", one.kind.key(), (0.5 * free_mb).floor())
+            } else {
+                "name --neighbour-as process".to_owned()
+            };
             return Err(BenchError::Machine(format!(
-                "the neighbour {one} writes {wanted:.0} MB, and {free_mb:.0} MB are free, of which {FREE_MB:.0} stay: name a smaller dose, such as {}:{:.0}",
-                one.kind.key(),
-                (0.5 * free_mb).floor()
+                "the neighbour {one} takes {wanted:.0} MB, and {free_mb:.0} MB are free, of which {FREE_MB:.0} stay: {advice}"
             )));
         }
     }
@@ -77,12 +80,13 @@ fn available_mb() -> f64 {
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::INFINITY, |kib| kib * 1024.0 / 1e6)
 }
 
-/// Does what was planned. However it ends, `run` has what was measured; a run that was stopped says that it is partial.
+/// Does what was planned; `guests` are what neighbours that are guests are made of. However it ends, `run` has what was measured; a run that was stopped says that it is partial.
 ///
 /// # Errors
 /// The first thing that failed; `run` is marked as partial then.
 pub fn measure(
     (asked, settings, plan, trial): (&Request, &Settings, &Plan, Duration),
+    guests: Option<&Guests>,
     benches: &mut dyn Benches,
     run: &mut NeighbourRun,
     stop: &AtomicBool,
@@ -109,7 +113,7 @@ pub fn measure(
             let before = threads::present();
             benches.with(&key, &mut |standing| {
                 let mut one =
-                    OneBox { settings, plan, trial, ceiling_pps, frame: &frame, stop, before: before.clone() };
+                    OneBox { settings, plan, trial, guests, ceiling_pps, frame: &frame, stop, before: before.clone() };
                 one.measure(standing, &asked.cpus, run, progress)
             })?;
         }
@@ -144,6 +148,7 @@ struct OneBox<'a> {
     settings: &'a Settings,
     plan: &'a Plan,
     trial: Duration,
+    guests: Option<&'a Guests>,
     ceiling_pps: f64,
     frame: &'a FrameSpec,
     stop: &'a AtomicBool,
@@ -162,7 +167,7 @@ impl OneBox<'_> {
         let cores = Cores::split(usable)?;
         let of_box: CpuSet = cores.of_box.iter().copied().collect();
         let others = usable.difference(&of_box);
-        let threads = BoxThreads::new(std::mem::take(&mut self.before), &cores.of_box);
+        let threads = BoxThreads::new(std::mem::take(&mut self.before), &cores.of_box, &self.plan.aside);
         let identity = standing.identity.clone();
         let mut bench = bench(standing, self.frame, self.settings, self.stop);
         progress.begin(&Step {
@@ -204,7 +209,7 @@ impl OneBox<'_> {
                     of,
                     left_s,
                 });
-                let reading = condition(&mut bench, &threads, made, rates, &others, &mut run.stolen);
+                let reading = condition(&mut bench, &threads, made, rates, (&others, self.guests), &mut run.stolen);
                 readings[which].push(reading?);
             }
             // A run that ends before its time has all whole rounds.
@@ -227,7 +232,7 @@ impl OneBox<'_> {
 fn words(made: &Made) -> String {
     match &made.neighbour {
         None => "quiet".to_owned(),
-        Some((neighbour, spot, _)) => format!("{neighbour} on {}, {}", spot.key(), made.remedy.key()),
+        Some(placed) => format!("{placed} on {}, {}", placed.spot.key(), made.remedy.key()),
     }
 }
 
@@ -237,13 +242,13 @@ fn condition(
     threads: &BoxThreads,
     made: &Made,
     rates: Rates,
-    others: &CpuSet,
+    (others, guests): (&CpuSet, Option<&Guests>),
     stolen: &mut u32,
 ) -> Result<Reading, BenchError> {
-    let Some((neighbour, _, cpus)) = &made.neighbour else {
+    let Some(placed) = &made.neighbour else {
         return read(bench, (threads, made.remedy), rates, stolen);
     };
-    let mut stress = Stress::start(*neighbour, cpus, made.remedy, others)?;
+    let mut stress = Stress::start(placed, made.remedy, others, guests)?;
     let mut reading = read(bench, (threads, made.remedy), rates, stolen)?;
     stress.check()?;
     let had = stress.had();
@@ -265,7 +270,12 @@ fn rows(plan: &Plan, readings: &[Vec<Reading>]) -> Vec<Disturbed> {
 ///
 /// # Errors
 /// No CPU, or no frames.
-pub fn begun(host: &Host, asked: &Request, plan: &Plan, trial: Duration) -> Result<NeighbourRun, BenchError> {
+pub fn begun(
+    host: &Host,
+    asked: &Request,
+    (plan, guests): (&Plan, Option<&Guests>),
+    trial: Duration,
+) -> Result<NeighbourRun, BenchError> {
     let cores = Cores::split(&asked.cpus)?;
     Ok(NeighbourRun {
         when: machine::now(),
@@ -283,7 +293,7 @@ pub fn begun(host: &Host, asked: &Request, plan: &Plan, trial: Duration) -> Resu
         partial: None,
         left_out: plan.left_out.clone(),
         conclusions: Vec::new(),
-        notes: conclude::notes(plan, &cores),
+        notes: conclude::notes(plan, &cores, guests),
         sources: sources::neighbour_figures(),
     })
 }

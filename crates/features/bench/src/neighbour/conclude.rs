@@ -6,24 +6,34 @@ use model::{
 };
 
 use super::{
-    kind::{Kind, Spot},
+    guests::Guests,
+    kind::{Form, Kind, Spot},
     plan::Plan,
 };
 use crate::Cores;
 
 /// On the origin of the figures.
-pub(super) fn notes(plan: &Plan, cores: &Cores) -> Vec<String> {
+pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<String> {
     let mut notes = vec![
         "In each round every condition has its turn, in an order drawn anew; a cost is the mean difference from the quiet box of the same round, with its 95 % interval (Student's t)".to_owned(),
         "A cost is called beyond chance by Holm's correction for all measures of its row: less than 5 % of the rows of a neighbour that does nothing have one".to_owned(),
         "`quiet again` is the quiet box measured twice in each round: what the method finds where there is nothing".to_owned(),
-        "Neighbours are processes in a control group of this machine, not guests: they share kernel, caches and CPU, and have no exits".to_owned(),
         "The box's receive threads have nice 0 as the neighbour's, unless the remedy says otherwise; elsewhere evenkeel's labs give them nice -20, and so had they while the throughput was searched for".to_owned(),
         "CPU per frame is the processor time of those threads; waiting is the time in which they could run and had no CPU (run_delay of schedstat), over the trial with its drain".to_owned(),
         "Delays are those of the worse direction".to_owned(),
     ];
+    if plan.asked.forms.contains(&Form::Process) {
+        notes.push("Neighbours that are processes share kernel, caches and CPU with the box, and have no exits".into());
+    }
+    notes.extend(guests.map(Guests::note));
+    if plan.threaded() {
+        notes.push(
+            "Frames are received by threads of NAPI (veth), not by receive rings: those threads can be moved, as the remedy threaded-napi does. Throughput and delays are not those of a box with rings"
+                .into(),
+        );
+    }
     let on_sender = plan.conditions.iter().filter_map(|made| made.neighbour.as_ref());
-    let mut on_sender = on_sender.filter(|(_, spot, cpus)| *spot == Spot::Other && cpus.contains(cores.sender));
+    let mut on_sender = on_sender.filter(|placed| placed.spot == Spot::Other && placed.cpus.contains(cores.sender));
     if on_sender.next().is_some() {
         notes.push(
             "`other` is the sender's core: this machine has no free one. It polls, so the neighbour gets what it leaves, and trials in which it was held up are thrown away"

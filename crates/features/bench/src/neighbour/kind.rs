@@ -107,6 +107,21 @@ impl Neighbour {
         }
     }
 
+    /// Its work has files.
+    pub(super) fn writes_files(&self) -> bool {
+        matches!(self.kind, Kind::Io | Kind::Set) && self.dose > 0.0
+    }
+
+    /// The processors of a guest that does its work.
+    pub(super) fn processors(&self) -> u32 {
+        self.cpus().map_or(1, |cpus| cpus.ceil().max(1.0) as u32)
+    }
+
+    /// stress-ng makes its work.
+    pub(super) fn needs_stress(&self) -> bool {
+        self.kind != Kind::Traffic && self.dose > 0.0
+    }
+
     /// The memory that it may have at most, in MB.
     pub(super) fn memory_most_mb(&self) -> f64 {
         self.memory_mb() + MEMORY_MORE_MB
@@ -114,7 +129,7 @@ impl Neighbour {
 
     /// The arguments of stress-ng, which writes files in `folder`; none for what is there and does nothing, and for traffic.
     pub(super) fn stress(&self, folder: &Path) -> Option<Vec<String>> {
-        if self.dose == 0.0 || self.kind == Kind::Traffic {
+        if !self.needs_stress() {
             return None;
         }
         let workers = self.dose.ceil().max(1.0).to_string();
@@ -134,6 +149,39 @@ impl Neighbour {
             Kind::Traffic => return None,
         };
         Some(words.into_iter().map(str::to_owned).collect())
+    }
+}
+
+/// What a neighbour is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Processes in a control group.
+    Process,
+    /// A guest of its own, in such a group.
+    Guest,
+}
+
+impl Form {
+    /// All, as help names them.
+    pub const ALL: [Self; 2] = [Self::Process, Self::Guest];
+
+    /// Its word on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Guest => "guest",
+        }
+    }
+}
+
+impl FromStr for Form {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        Self::ALL.into_iter().find(|one| one.key() == text).ok_or_else(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|one| one.key()).collect();
+            BenchError::Setting(format!("a neighbour is a {}, not a `{text}`", all.join(" or a ")))
+        })
     }
 }
 
@@ -173,7 +221,7 @@ pub enum Remedy {
     Cpuset,
     /// Its threads run before all others (SCHED_FIFO).
     Fifo,
-    /// Its receive threads run on another core.
+    /// Its receive threads (NAPI's) run on another core.
     ThreadedNapi,
     /// The neighbour has a tenth of a CPU.
     Quota,
@@ -202,7 +250,7 @@ impl Remedy {
             Self::Nice => "the box's threads have nice -20",
             Self::Cpuset => "the neighbour's control group has the CPUs that are not the box's",
             Self::Fifo => "the box's threads run before all others (SCHED_FIFO, priority 1)",
-            Self::ThreadedNapi => "the box's receive threads run on another core",
+            Self::ThreadedNapi => "the box's NAPI threads run on another core",
             Self::Quota => "the neighbour's control group has a tenth of a CPU",
         }
     }

@@ -1,8 +1,10 @@
 //! The conditions, and their order in each round: pure.
 
+use std::fmt;
+
 use model::{CpuSet, bench::neighbour::Condition, run::Sharing};
 
-use super::kind::{Kind, Neighbour, Remedy, Spot};
+use super::kind::{Form, Kind, Neighbour, Remedy, Spot};
 use crate::{BenchError, Cores};
 
 /// What was asked for.
@@ -10,6 +12,8 @@ use crate::{BenchError, Cores};
 pub struct Asked {
     /// The neighbours.
     pub neighbours: Vec<Neighbour>,
+    /// What each is.
+    pub forms: Vec<Form>,
     /// Where each runs.
     pub spots: Vec<Spot>,
     /// The remedies; without one is measured in any case.
@@ -20,10 +24,28 @@ pub struct Asked {
     pub seed: u64,
 }
 
+/// A neighbour in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Placed {
+    pub(super) neighbour: Neighbour,
+    pub(super) form: Form,
+    pub(super) spot: Spot,
+    pub(super) cpus: CpuSet,
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.form {
+            Form::Process => self.neighbour.fmt(f),
+            Form::Guest => write!(f, "{} in a guest", self.neighbour),
+        }
+    }
+}
+
 /// A condition as it is made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Made {
-    pub(super) neighbour: Option<(Neighbour, Spot, CpuSet)>,
+    pub(super) neighbour: Option<Placed>,
     pub(super) remedy: Remedy,
 }
 
@@ -31,9 +53,9 @@ impl Made {
     pub(super) fn words(&self) -> Condition {
         let with = self.neighbour.as_ref();
         Condition {
-            neighbour: with.map(|(neighbour, ..)| neighbour.to_string()),
-            on: with.map(|(_, spot, _)| spot.key().to_owned()),
-            cpus: with.map(|(.., cpus)| cpus.to_string()),
+            neighbour: with.map(ToString::to_string),
+            on: with.map(|placed| placed.spot.key().to_owned()),
+            cpus: with.map(|placed| placed.cpus.to_string()),
             remedy: self.remedy.key().to_owned(),
         }
     }
@@ -46,6 +68,8 @@ pub struct Plan {
     pub asked: Asked,
     /// The quiet box, the same once more, then the neighbours.
     pub(super) conditions: Vec<Made>,
+    /// Where threads of the box go that are moved away from its cores.
+    pub(super) aside: CpuSet,
     /// What is left out, and why.
     pub left_out: Vec<String>,
 }
@@ -80,21 +104,27 @@ impl Plan {
                     continue;
                 }
             };
-            for &neighbour in &asked.neighbours {
+            let each = |&neighbour| asked.forms.iter().map(move |&form| (neighbour, form));
+            for (neighbour, form) in asked.neighbours.iter().flat_map(each) {
+                let placed = Placed { neighbour, form, spot, cpus: cpus.clone() };
                 for &remedy in &asked.remedies {
-                    if let Some(why) = senseless(neighbour, spot, remedy) {
-                        let what = format!("{neighbour} on {} with {}: {why}", spot.key(), remedy.key());
-                        left_out.push(what);
-                        continue;
+                    match senseless(&placed, remedy) {
+                        Some(why) => left_out.push(format!("{placed} on {} with {}: {why}", spot.key(), remedy.key())),
+                        None => conditions.push(Made { neighbour: Some(placed.clone()), remedy }),
                     }
-                    conditions.push(Made { neighbour: Some((neighbour, spot, cpus.clone())), remedy });
                 }
             }
         }
         if conditions.len() == 2 {
             return Err(BenchError::Setting(format!("nothing is left to measure; {}", left_out.join("; "))));
         }
-        Ok(Self { asked, conditions, left_out })
+        let aside = place(Spot::Other, cores, &of_box, &others, siblings).unwrap_or_default();
+        Ok(Self { asked, conditions, aside, left_out })
+    }
+
+    /// The box's receive work is to be in threads of NAPI: these can be moved.
+    pub fn threaded(&self) -> bool {
+        self.asked.remedies.contains(&Remedy::ThreadedNapi)
     }
 
     /// Conditions in a round.
@@ -102,13 +132,19 @@ impl Plan {
         self.conditions.len()
     }
 
+    /// Those of them whose neighbour is a guest.
+    pub fn guests(&self) -> usize {
+        let is_guest = |made: &&Made| made.neighbour.as_ref().is_some_and(|placed| placed.form == Form::Guest);
+        self.conditions.iter().filter(is_guest).count()
+    }
+
     /// The conditions in words.
     pub fn words(&self) -> Vec<String> {
         let word = |(at, made): (usize, &Made)| match (&made.neighbour, at) {
             (None, 0) => "the quiet box".to_owned(),
             (None, _) => "the quiet box again".to_owned(),
-            (Some((neighbour, spot, cpus)), _) => {
-                format!("{neighbour} on {} (CPU {cpus}), remedy {}", spot.key(), made.remedy.key())
+            (Some(placed), _) => {
+                format!("{placed} on {} (CPU {}), remedy {}", placed.spot.key(), placed.cpus, made.remedy.key())
             }
         };
         self.conditions.iter().enumerate().map(word).collect()
@@ -147,21 +183,18 @@ fn next(state: &mut u64) -> u64 {
 
 fn why_not(remedy: Remedy, others: &CpuSet) -> Option<&'static str> {
     match remedy {
-        Remedy::ThreadedNapi => {
-            Some("the kernel binds the receive rings of a lab's box to their core: it moves those of real cards alone")
-        }
-        Remedy::Cpuset if others.is_empty() => Some("there is no CPU besides the box's"),
+        Remedy::Cpuset | Remedy::ThreadedNapi if others.is_empty() => Some("there is no CPU besides the box's"),
         _ => None,
     }
 }
 
 /// Why a neighbour with a remedy says nothing.
-fn senseless(neighbour: Neighbour, spot: Spot, remedy: Remedy) -> Option<&'static str> {
-    match (neighbour.kind, spot, remedy) {
-        (Kind::Traffic, _, Remedy::Cpuset | Remedy::Quota) => {
+fn senseless(placed: &Placed, remedy: Remedy) -> Option<&'static str> {
+    match (placed.neighbour.kind, placed.spot, remedy) {
+        (Kind::Traffic, _, Remedy::Cpuset | Remedy::Quota) if placed.form == Form::Process => {
             Some("its work is the kernel's own, which no control group has")
         }
-        (_, Spot::Other | Spot::Sibling, Remedy::Cpuset) => Some("it is on no core of the box"),
+        (_, Spot::Other | Spot::Sibling, Remedy::Cpuset | Remedy::ThreadedNapi) => Some("it is on no core of the box"),
         _ => None,
     }
 }
@@ -196,7 +229,8 @@ mod tests {
 
     fn asked(neighbours: &[&str], spots: &[Spot], remedies: &[Remedy]) -> Asked {
         let neighbours = neighbours.iter().map(|n| n.parse().unwrap()).collect();
-        Asked { neighbours, spots: spots.to_vec(), remedies: remedies.to_vec(), rounds: 5, seed: 7 }
+        let forms = vec![Form::Process];
+        Asked { neighbours, forms, spots: spots.to_vec(), remedies: remedies.to_vec(), rounds: 5, seed: 7 }
     }
 
     fn plan(cpus: &str, asked: Asked) -> Result<Plan, BenchError> {
@@ -238,11 +272,25 @@ mod tests {
     fn what_makes_no_sense_is_left_out_and_named() {
         let all = plan("0-1", asked(&["cpu", "traffic"], &[Spot::Box, Spot::Sibling], &Remedy::ALL)).unwrap();
         let left = all.left_out.join("\n");
-        assert!(left.contains("sibling") && left.contains("threaded-napi") && left.contains("traffic:100"), "{left}");
+        assert!(left.contains("sibling") && left.contains("traffic:100 on box with cpuset"), "{left}");
+        assert!(all.threaded() && all.aside.to_string() == "0");
         let none = plan("3", asked(&["cpu"], &[Spot::Other], &[])).unwrap_err().to_string();
         assert!(none.contains("two CPUs"), "{none}");
         let none = plan("0-1", asked(&["cpu"], &[Spot::Sibling], &[])).unwrap_err().to_string();
         assert!(none.contains("nothing is left") && none.contains("no siblings"), "{none}");
+    }
+
+    #[test]
+    fn each_form_has_its_turn() {
+        let both = Asked { forms: Form::ALL.to_vec(), ..asked(&["traffic"], &[Spot::Box], &[Remedy::Quota]) };
+        let plan = plan("0-1", both).unwrap();
+        // A guest's traffic is QEMU's work, which has a control group.
+        let guest = "traffic:100 in a guest on box (CPU 1), remedy";
+        assert_eq!(
+            plan.words()[2..],
+            ["traffic:100 on box (CPU 1), remedy none".to_owned(), format!("{guest} none"), format!("{guest} quota"),]
+        );
+        assert_eq!((plan.guests(), plan.left_out.len()), (2, 1));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! A neighbour that runs: stress-ng in a control group, on its CPUs.
+//! A neighbour that runs: processes or a guest in a control group, on its CPUs.
 
 use std::{
     fs::{self, File},
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -12,8 +13,12 @@ use lab::{Group, Throttled};
 use model::CpuSet;
 use tempfile::TempDir;
 
-use super::kind::{Kind, Neighbour, Remedy};
-use super::traffic::Traffic;
+use super::{
+    guests::{Guests, Neighbouring},
+    kind::{Form, Kind, Neighbour, Remedy},
+    plan::Placed,
+    traffic::Traffic,
+};
 use crate::BenchError;
 
 /// From its start to the first trial.
@@ -32,12 +37,20 @@ const MEGABYTE: f64 = 1e6;
 #[derive(Debug)]
 pub(super) struct Stress {
     // In the order in which they are to go.
-    child: Child,
     traffic: Option<Traffic>,
+    work: Work,
     group: Group,
     is_limited: bool,
-    folder: TempDir,
+    /// Memory that it had before its work, in MB.
+    idle_mb: f64,
     before: (Instant, u64, Throttled),
+}
+
+/// What does the work.
+#[derive(Debug)]
+enum Work {
+    Processes(Processes),
+    Guest(Box<Neighbouring>),
 }
 
 /// What it had since it was looked at last.
@@ -49,49 +62,53 @@ pub(super) struct Had {
 }
 
 impl Stress {
-    /// Starts it on `cpus`; `others` are the CPUs besides the box's.
+    /// Starts it; `others` are the CPUs besides the box's, `guests` what a guest is made of.
     pub(super) fn start(
-        neighbour: Neighbour,
-        cpus: &CpuSet,
+        placed: &Placed,
         remedy: Remedy,
         others: &CpuSet,
+        guests: Option<&Guests>,
     ) -> Result<Self, BenchError> {
-        let failed = |what: &'static str| move |e: std::io::Error| BenchError::Machine(format!("cannot {what}: {e}"));
+        let neighbour = placed.neighbour;
         let group = Group::new("bench", "neighbour")?;
-        let folder = tempfile::Builder::new()
-            .prefix(&format!("{}-", host::owner::name("bench", "neighbour")))
-            .tempdir()
-            .map_err(failed("make a folder for a neighbour"))?;
-        let quota =
-            if remedy == Remedy::Quota { Some(QUOTA_CPUS) } else { neighbour.cpus().filter(|cpus| *cpus > 0.0) };
-        quota.map_or(Ok(()), |cpus| group.limit_cpus(cpus))?;
-        if neighbour.memory_mb() > 0.0 {
-            group.limit_memory((neighbour.memory_most_mb() * MEGABYTE) as u64)?;
-        }
-        let cpus = if remedy == Remedy::Cpuset { others } else { cpus };
+        let cpus = if remedy == Remedy::Cpuset { others } else { &placed.cpus };
         if remedy == Remedy::Cpuset {
             group.confine(others)?;
         }
-        let words = neighbour.stress(folder.path());
-        let mut command = sys::program::command("sh");
-        // It dies with this process, and its workers with it.
-        let enter = format!("{} && exec setpriv --pdeathsig KILL taskset -c {cpus} \"$@\"", group.enter());
-        command.args(["-c", &enter, "sh"]);
-        match &words {
-            Some(words) => command.arg("stress-ng").args(words),
-            None => command.args(["sleep", "infinity"]),
+        let enter = format!("{} && exec \"$@\"", group.enter());
+        let cpu_list = cpus.to_string();
+        let within = ["sh", "-c", &enter, "sh", "taskset", "-c", &cpu_list].map(str::to_owned);
+        let quota =
+            if remedy == Remedy::Quota { Some(QUOTA_CPUS) } else { neighbour.cpus().filter(|cpus| *cpus > 0.0) };
+        let limit = |group: &Group| quota.map_or(Ok(()), |cpus| group.limit_cpus(cpus));
+        let mut traffic = None;
+        let sends = neighbour.kind == Kind::Traffic && neighbour.dose > 0.0;
+        let (work, idle_mb) = match (placed.form, guests) {
+            (Form::Process, _) => {
+                limit(&group)?;
+                if neighbour.memory_mb() > 0.0 {
+                    group.limit_memory((neighbour.memory_most_mb() * MEGABYTE) as u64)?;
+                }
+                let work = Work::Processes(Processes::start(neighbour, &within)?);
+                if sends {
+                    traffic = Some(Traffic::start(neighbour.dose, cpus)?);
+                }
+                (work, 0.0)
+            }
+            (Form::Guest, Some(guests)) => {
+                let mut guest = Neighbouring::start(guests, neighbour, within.into())?;
+                let idle_mb = resident_mb(&group);
+                // Only now: its boot is no part of the dose.
+                limit(&group)?;
+                if let Some(ends) = guest.begin(neighbour)? {
+                    traffic = Some(Traffic::send(neighbour.dose, ends, cpus)?);
+                }
+                (Work::Guest(Box::new(guest)), idle_mb)
+            }
+            (Form::Guest, None) => return Err(BenchError::Panicked("guests of the neighbours")),
         };
-        let said = File::create(folder.path().join("said")).map_err(failed("make a file for a neighbour"))?;
-        let errors = said.try_clone().map_err(failed("make a file for a neighbour"))?;
-        // Ctrl-C is for this process, which ends it.
-        command.process_group(0);
-        command.stdin(Stdio::null()).stdout(said).stderr(errors).current_dir(folder.path());
-        let child = command.spawn().map_err(failed("start sh"))?;
         let before = (Instant::now(), 0, Throttled::default());
-        let mut stress = Self { child, traffic: None, group, is_limited: quota.is_some(), folder, before };
-        if neighbour.kind == Kind::Traffic && neighbour.dose > 0.0 {
-            stress.traffic = Some(Traffic::start(neighbour.dose, cpus)?);
-        }
+        let mut stress = Self { traffic, work, group, is_limited: quota.is_some(), idle_mb, before };
         stress.settle(neighbour)?;
         stress.mark();
         Ok(stress)
@@ -116,36 +133,28 @@ impl Stress {
         Ok(())
     }
 
+    /// Memory that its work has, in MB.
+    fn resident_mb(&self) -> f64 {
+        resident_mb(&self.group) - self.idle_mb
+    }
+
     /// Fails if it has ended.
     pub(super) fn check(&mut self) -> Result<(), BenchError> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            ended => {
-                let how = ended
-                    .ok()
-                    .flatten()
-                    .map_or_else(|| "in an unknown way".to_owned(), |status| format!("with {status}"));
-                let said = fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
-                let said = host::ssh::last_words(&said);
-                Err(BenchError::Machine(format!("the neighbour ended {how}: {said}")))
-            }
+        match &mut self.work {
+            Work::Processes(processes) => processes.check(),
+            Work::Guest(guest) => guest.check(),
         }
     }
 
-    fn resident_mb(&self) -> f64 {
-        let of = |pid: &u32| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-            line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0)
-        };
-        self.group.processes().iter().map(of).sum::<f64>() * 1024.0 / MEGABYTE
-    }
-
-    /// Processor time of its processes so far, in nanoseconds. Each has one thread.
+    /// Processor time of its threads so far, in nanoseconds.
     fn ran_ns(&self) -> u64 {
-        let of = |pid: &u32| {
-            let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+        let of_thread = |path: PathBuf| {
+            let text = fs::read_to_string(path).unwrap_or_default();
             text.split_whitespace().next().and_then(|ran| ran.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let of = |pid: &u32| -> u64 {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            threads.map(|thread| of_thread(thread.path().join("schedstat"))).sum()
         };
         self.group.processes().iter().map(of).sum::<u64>() + self.traffic.as_ref().map_or(0, Traffic::ran_ns)
     }
@@ -172,7 +181,69 @@ impl Drop for Stress {
     fn drop(&mut self) {
         // All at once: a worker whose parent is gone starts no other.
         self.group.kill();
+    }
+}
+
+/// stress-ng, or what is there and does nothing.
+#[derive(Debug)]
+struct Processes {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Processes {
+    /// Starts it by the words `within`, which put it into its group.
+    fn start(neighbour: Neighbour, within: &[String]) -> Result<Self, BenchError> {
+        let failed = |what: &'static str| move |e: std::io::Error| BenchError::Machine(format!("cannot {what}: {e}"));
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("{}-", host::owner::name("bench", "neighbour")))
+            .tempdir()
+            .map_err(failed("make a folder for a neighbour"))?;
+        // It dies with this process, and its workers with it.
+        let mut command = sys::program::command("setpriv");
+        command.args(["--pdeathsig", "KILL"]).args(within);
+        match neighbour.stress(folder.path()) {
+            Some(words) => command.arg("stress-ng").args(words),
+            None => command.args(["sleep", "infinity"]),
+        };
+        let said = File::create(folder.path().join("said")).map_err(failed("make a file for a neighbour"))?;
+        let errors = said.try_clone().map_err(failed("make a file for a neighbour"))?;
+        // Ctrl-C is for this process, which ends it.
+        command.process_group(0);
+        command.stdin(Stdio::null()).stdout(said).stderr(errors).current_dir(folder.path());
+        let child = command.spawn().map_err(failed("start setpriv"))?;
+        Ok(Self { child, folder })
+    }
+
+    fn check(&mut self) -> Result<(), BenchError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            ended => {
+                let how = ended
+                    .ok()
+                    .flatten()
+                    .map_or_else(|| "in an unknown way".to_owned(), |status| format!("with {status}"));
+                let said = fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
+                let said = host::ssh::last_words(&said);
+                Err(BenchError::Machine(format!("the neighbour ended {how}: {said}")))
+            }
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Memory that the processes of a group have, in MB.
+fn resident_mb(group: &Group) -> f64 {
+    let of = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0)
+    };
+    group.processes().iter().map(of).sum::<f64>() * 1024.0 / MEGABYTE
 }

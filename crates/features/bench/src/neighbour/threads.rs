@@ -6,13 +6,15 @@ use host::{
     Root,
     counters::{TaskTime, task_times},
 };
-use sys::affinity::{set_fifo, set_nice};
+use model::CpuSet;
+use sys::affinity::{set_cpus, set_fifo, set_nice};
 
 use super::kind::Remedy;
 use crate::BenchError;
 
-/// What such threads are called: of receive rings, and of NAPI.
-const NAMES: [&str; 2] = ["cpumap/", "napi/"];
+/// What threads of receive rings are called, which have their core for good, and those of NAPI, which can be moved.
+const RING: &str = "cpumap/";
+const NAPI: &str = "napi/";
 /// The real-time priority of [`Remedy::Fifo`]: the least.
 const FIFO: i32 = 1;
 const FIRST: i32 = -20;
@@ -23,6 +25,8 @@ pub(super) struct BoxThreads {
     /// Those that were there before the box.
     before: BTreeSet<u32>,
     cores: Vec<u32>,
+    /// Where they go when they leave the box's cores.
+    aside: CpuSet,
 }
 
 /// Time of threads so far, in nanoseconds.
@@ -39,7 +43,7 @@ pub(super) fn present() -> BTreeSet<u32> {
 }
 
 fn of_boxes(tasks: &BTreeMap<u32, TaskTime>) -> impl Iterator<Item = u32> {
-    let named = |task: &TaskTime| NAMES.iter().any(|name| task.process.starts_with(name));
+    let named = |task: &TaskTime| [RING, NAPI].iter().any(|name| task.process.starts_with(name));
     tasks.iter().filter(move |(_, task)| task.kernel && named(task)).map(|(&tid, _)| tid)
 }
 
@@ -56,15 +60,17 @@ pub(super) fn between(before: &BTreeMap<u32, Times>, after: &BTreeMap<u32, Times
 }
 
 impl BoxThreads {
-    /// Those on `cores` that were not there `before`.
-    pub(super) fn new(before: BTreeSet<u32>, cores: &[u32]) -> Self {
-        Self { before, cores: cores.to_vec() }
+    /// Those on `cores`, or moved `aside`, that were not there `before`.
+    pub(super) fn new(before: BTreeSet<u32>, cores: &[u32], aside: &CpuSet) -> Self {
+        Self { before, cores: cores.to_vec(), aside: aside.clone() }
     }
 
     fn find(&self) -> Result<BTreeMap<u32, TaskTime>, BenchError> {
         let mut tasks = task_times(&Root::live());
         let ours: BTreeSet<u32> = of_boxes(&tasks).filter(|tid| !self.before.contains(tid)).collect();
-        tasks.retain(|tid, task| ours.contains(tid) && self.cores.contains(&task.cpu));
+        tasks.retain(|tid, task| {
+            ours.contains(tid) && (task.process.starts_with(NAPI) || self.cores.contains(&task.cpu))
+        });
         if tasks.is_empty() {
             return Err(BenchError::Machine(
                 "the box has no receive thread of its own: a neighbour needs a box apart from the sender, that is two CPUs".into(),
@@ -83,8 +89,16 @@ impl BoxThreads {
     pub(super) fn schedule(&self, remedy: Remedy) -> Result<(), BenchError> {
         let nice = if remedy == Remedy::Nice { FIRST } else { 0 };
         let priority = if remedy == Remedy::Fifo { FIFO } else { 0 };
-        for tid in self.find()?.into_keys() {
-            let set = set_fifo(tid, priority).and_then(|()| set_nice(tid, nice));
+        let mut movable = 0;
+        for (tid, task) in self.find()? {
+            let mut set = set_fifo(tid, priority).and_then(|()| set_nice(tid, nice));
+            if task.process.starts_with(NAPI) {
+                // As the lab has them: that of the second direction on the second core, if there is one.
+                let own = CpuSet::single(self.cores[movable % self.cores.len()]);
+                movable += 1;
+                let cpus = if remedy == Remedy::ThreadedNapi { &self.aside } else { &own };
+                set = set.and_then(|()| set_cpus(tid, cpus.iter()));
+            }
             set.map_err(|e| {
                 BenchError::Machine(format!("cannot schedule the box's thread {tid} ({}): {e}", remedy.key()))
             })?;

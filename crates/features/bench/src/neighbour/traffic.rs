@@ -21,19 +21,21 @@ use wire::{FlowKey, FrameSize, Kind, Template};
 use crate::BenchError;
 
 /// Bytes of a frame with FCS.
-const FRAME_BYTES: usize = 512;
+pub(super) const FRAME_BYTES: usize = 512;
 /// A sender sends what is due this often.
 const TURN: Duration = Duration::from_millis(1);
 const PORTS: (u16, u16) = (1024, 9);
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Senders under way, and their router. They end when it is dropped.
+/// Senders under way, and their router where it is one of this machine. They end when it is dropped.
 pub(super) struct Traffic {
     stop: Arc<AtomicBool>,
     senders: Vec<Sending>,
-    _router: TestBox,
-    _lab: Lab,
+    _router: Option<(TestBox, Lab)>,
 }
+
+/// Where one sends, and the frame.
+pub(super) type End = (NamespaceHandle, u32, Vec<u8>);
 
 /// A sender, and the number of its thread.
 type Sending = (JoinHandle<Result<(), BenchError>>, Arc<AtomicU32>);
@@ -49,18 +51,25 @@ impl Traffic {
     pub(super) fn start(megabits: f64, cpus: &CpuSet) -> Result<Self, BenchError> {
         let lab = Lab::new("neighbour")?;
         let router = TestBox::build(&lab, &BoxSpec { napi: Napi::Inline, ..BoxSpec::new(BoxKind::Router) })?;
+        let place = router.sender();
+        let mut ends = vec![(place.namespace.handle(), place.end.index, frame(router.target())?)];
+        if let (Some(place), Some(back)) = (router.receiver(), router.back()) {
+            ends.push((place.namespace.handle(), place.end.index, frame(back)?));
+        }
+        let mut traffic = Self::send(megabits, ends, cpus)?;
+        traffic._router = Some((router, lab));
+        Ok(traffic)
+    }
+
+    /// So many Mbit/s from each end, sent from `cpus`.
+    pub(super) fn send(megabits: f64, ends: Vec<End>, cpus: &CpuSet) -> Result<Self, BenchError> {
         let pps = megabits * 1e6 / (8.0 * FRAME_BYTES as f64);
         let stop = Arc::new(AtomicBool::new(false));
-        let place = router.sender();
-        let mut ends = vec![(place.namespace.handle(), place.end.index, router.target())];
-        if let (Some(place), Some(back)) = (router.receiver(), router.back()) {
-            ends.push((place.namespace.handle(), place.end.index, back));
-        }
         let cpus: Vec<u32> = cpus.iter().collect();
         let mut senders = Vec::new();
-        for (at, (namespace, ifindex, target)) in ends.into_iter().enumerate() {
+        for (at, (namespace, ifindex, frame)) in ends.into_iter().enumerate() {
             let cpu = cpus[at % cpus.len()];
-            let (frame, stop) = (frame(target)?, Arc::clone(&stop));
+            let stop = Arc::clone(&stop);
             let tid = Arc::new(AtomicU32::new(0));
             let mine = Arc::clone(&tid);
             let work = move || send(&namespace, ifindex, &frame, pps, cpu, (&stop, &mine));
@@ -68,7 +77,7 @@ impl Traffic {
             let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
             senders.push((thread, tid));
         }
-        Ok(Self { stop, senders, _router: router, _lab: lab })
+        Ok(Self { stop, senders, _router: None })
     }
 
     /// Processor time of the senders so far, in nanoseconds, with what they forward.

@@ -74,7 +74,7 @@ impl Settings {
         }
         let changed = asked.loss_ratio.is_some() || asked.trial_s.is_some() || asked.repeats.is_some();
         let name = if changed { "custom".to_owned() } else { asked.preset.clone() };
-        let wire = matches!(asked.boxes, super::Boxes::Lab(_));
+        let wire = !matches!(asked.boxes, super::Boxes::Ports(..));
         Ok(Self { preset, name, observe: true, wire, reset_ways: if wire { 2 } else { 1 } })
     }
 }

@@ -59,7 +59,7 @@ pub fn steps(asked: &Request, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
     let tests = asked.tests_with_needs();
     // An outside box has the same ports as the tester's ceiling; a lab's is that of its wire.
     let ceilings_of = match &asked.boxes {
-        super::request::Boxes::Lab(_) => WIRE.to_owned(),
+        super::request::Boxes::Lab(_) | super::request::Boxes::Guests(_) => WIRE.to_owned(),
         super::request::Boxes::Ports(..) => super::request::PORTS.to_owned(),
     };
     let ceilings = asked.frames.iter().map(|frame| (ceilings_of.clone(), frame, What::Ceiling));

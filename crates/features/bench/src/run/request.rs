@@ -1,6 +1,6 @@
 //! The user's request: kept in the run's file, so that an interrupted run goes on as it began.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use model::{CpuSet, bench::FrameSpec};
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,21 @@ pub enum Boxes {
     Lab(Vec<String>),
     /// Outside of this machine, cabled to these two interfaces.
     Ports(String, String),
+    /// Guests, and what is laid beside them.
+    Guests(GuestBoxes),
+}
+
+/// Guests as boxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestBoxes {
+    /// Keys: `CARD:KIND` for a guest such as `virtio:router`, [`TAPS`] for QEMU without one, and those of a lab.
+    pub modes: Vec<String>,
+    /// The kernel of the guests.
+    pub kernel: PathBuf,
+    /// The program evenkeel, which is their first process.
+    pub evenkeel: PathBuf,
+    /// They are emulated: for tests, since rates of such guests say nothing.
+    pub emulated: bool,
 }
 
 impl Boxes {
@@ -79,12 +94,15 @@ impl Boxes {
         match self {
             Self::Lab(keys) => keys.clone(),
             Self::Ports(..) => vec![PORTS.to_owned()],
+            Self::Guests(guests) => guests.modes.clone(),
         }
     }
 }
 
 /// The key of the mode of an outside box.
 pub const PORTS: &str = "ports";
+/// The key of QEMU without a guest, which carries frames from one tap device to the other.
+pub const TAPS: &str = "taps";
 /// The key of the mode without a box.
 pub const WIRE: &str = "wire";
 

@@ -17,7 +17,7 @@ use crate::common::{self, cores};
 /// A router that forwards IPv4.
 pub fn router(lab: &Lab) -> Dut {
     let cores = cores();
-    let options = DutOptions { family: Family::V4, rules: 1, order: RuleOrder::Study, cores: &cores };
+    let options = DutOptions { family: Family::V4, rules: 1, order: RuleOrder::Study, cores: &cores, threaded: false };
     Dut::lab(lab, DutKind::Router, &options).unwrap()
 }
 

@@ -19,8 +19,13 @@ const CHAIN: &str = "forward";
 /// Loads the rules into the box, in one transaction.
 pub(super) fn load(inside: &Inside, rules: &Ruleset, accepted: &Network) -> Result<(), LabError> {
     let exit = inside.exit.as_ref().unwrap_or(&inside.entry);
-    let text = ruleset(rules, accepted, [&inside.entry.name, &exit.name]).to_string();
+    let text = text(rules, accepted, [&inside.entry.name, &exit.name]);
     inside.namespace.run(|| nft(&["-j", "-f", "-"], &text).map(|_| ()))?
+}
+
+/// The rules between `interfaces` as `nft -j -f` takes them: for a box that this machine only tells of them. Those that are accepted are in `accepted`.
+pub fn text(rules: &Ruleset, accepted: &Network, interfaces: [&str; 2]) -> String {
+    ruleset(rules, accepted, interfaces).to_string()
 }
 
 pub(super) fn unload(namespace: &Namespace) -> Result<(), LabError> {

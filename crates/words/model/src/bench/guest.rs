@@ -111,7 +111,7 @@ pub struct GuestRun {
     pub when: String,
     /// The machine.
     pub machine: Machine,
-    /// Why KVM carries no guest here.
+    /// Why the guest is emulated: why KVM carries none here, or that it was asked for.
     pub no_kvm: String,
     /// The guest's kernel.
     pub kernel: String,
@@ -125,9 +125,52 @@ pub struct GuestRun {
     pub left_out: Vec<String>,
     /// What an exit costs, in nanoseconds, where the user gave it: accesses times that is a model, and no measurement.
     pub exit_ns: Option<f64>,
+    /// What an exit to user space costs on this machine, in nanoseconds; otherwise why it could not be measured.
+    #[serde(default = "unmeasured")]
+    pub exit_here_ns: Result<f64, String>,
     /// Rates that others published for card models, on their hardware.
     #[serde(default)]
     pub sources: Vec<PublishedRate>,
     /// On the origin of the figures.
     pub notes: Vec<String>,
+}
+
+/// Of runs of a version that did not.
+fn unmeasured() -> Result<f64, String> {
+    Err("not measured".into())
+}
+
+impl GuestRun {
+    /// What an exit costs, in nanoseconds, and where that is from: as it was given, or else as it was measured.
+    pub fn exit(&self) -> Option<(f64, &'static str)> {
+        let given = self.exit_ns.map(|ns| (ns, "as you gave it"));
+        given.or(self.exit_here_ns.as_ref().ok().map(|&ns| (ns, "as it was measured here, to user space and back")))
+    }
+}
+
+/// The share of the rate on bare metal that a published rate is, both directions together; none without the other.
+pub fn of_bare(rate: &PublishedRate, all: &[PublishedRate]) -> Option<f64> {
+    let both = |rate: &PublishedRate| rate.pps * if rate.per_direction { 2.0 } else { 1.0 };
+    let is_bare = |other: &&PublishedRate| {
+        (&other.mode, other.frame_bytes, &other.citation) == (&rate.mode, rate.frame_bytes, &rate.citation)
+            && other.on == "bare metal"
+    };
+    all.iter().find(is_bare).map(|bare| both(rate) / both(bare))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_bare;
+    use crate::sources::firewall_rates;
+
+    #[test]
+    fn published_rates_are_shares_of_bare_metal() {
+        let all = firewall_rates();
+        let share = |on: &str| {
+            let rate = all.iter().find(|rate| rate.mode == "router" && rate.on == on).unwrap();
+            (100.0 * of_bare(rate, &all).unwrap()).round()
+        };
+        // 470 of 629 kpps; 85 and 32 are of each direction.
+        assert_eq!((share("passthrough (IOMMU)"), share("VirtIO"), share("E1000")), (75.0, 27.0, 10.0));
+    }
 }

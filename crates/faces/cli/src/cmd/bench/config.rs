@@ -7,7 +7,7 @@ use ::bench::{
     dut::{DutKind, RuleOrder},
     frames,
     outside::two_ports,
-    run::{Boxes, Request, Saved, Settings, Test},
+    run::{Boxes, GuestBoxes, Request, Saved, Settings, Test},
     search::NAMES,
 };
 use anyhow::anyhow;
@@ -39,9 +39,9 @@ pub(super) fn default_file() -> PathBuf {
     PathBuf::from(format!("bench-{}.json", rig::machine::now().replace([':', '-'], "")))
 }
 
-/// Checks everything that can be checked before anything is made, and begins a run.
-pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
-    let (asked, remarks) = asked(args, host)?;
+/// Checks everything that can be checked before anything is made, and begins a run: of `guests`, or of the boxes that the flags name.
+pub(super) fn begin(args: &BenchArgs, host: &Host, guests: Option<GuestBoxes>) -> Result<Saved, Failure> {
+    let (asked, remarks) = asked_of(args, host, guests.map(Boxes::Guests))?;
     let settings = settings(&asked)?;
     Ok(Saved {
         run: BenchRun {
@@ -69,6 +69,11 @@ pub(super) fn settings(asked: &Request) -> Result<Settings, Failure> {
 }
 
 pub(super) fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<String>), Failure> {
+    asked_of(args, host, None)
+}
+
+/// The request; without `made` with the boxes that the flags name.
+fn asked_of(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Result<(Request, Vec<String>), Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
     let flows = args.flows.unwrap_or(1);
@@ -80,7 +85,7 @@ pub(super) fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<Strin
     tests.sort_unstable();
     tests.dedup();
     let mut asked = Request {
-        boxes: boxes(args)?,
+        boxes: made.map_or_else(|| boxes(args), Ok)?,
         frames: Vec::new(),
         tests,
         preset,

@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, path::Path};
 
-use ::bench::guest::{Asked, Plan, carry_out};
+use ::bench::{
+    guest::{Asked, Plan, carry_out},
+    run::{GuestBoxes, TAPS},
+};
 use ::guest::{Kernel, Nic};
 use anyhow::anyhow;
 use host::Host;
@@ -26,27 +29,88 @@ const NAME: &str = "bench.guest";
 pub(crate) const PAGE: &str = "page with the charts";
 /// The word for `--dut`.
 pub(super) const KEY: &str = "guest";
+/// The lab's boxes that a guest can be, and that are laid beside it.
+const KINDS: [&str; 3] = ["router", "stateful", "stateless"];
 /// Runs of each burst.
 const RUNS: u32 = 3;
 /// Seconds that a card model takes.
 const CARD_S: f64 = 75.0;
 
-/// Counts, and shows.
-pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
+/// What `--dut guest` comes to.
+pub(super) enum Chosen {
+    /// It was counted in emulation, and shown.
+    Counted(Outcome),
+    /// KVM carries a guest: these boxes are to be measured.
+    Measured(GuestBoxes),
+}
+
+/// Counts, and shows; or says which boxes are to be measured.
+pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
+    let kinds: Vec<&str> = args.dut.iter().map(String::as_str).filter(|&dut| dut != KEY).collect();
+    if let Some(wrong) = kinds.iter().find(|kind| !KINDS.contains(*kind)) {
+        return Err(Failure::usage(anyhow!(
+            "{wrong} is not measured beside a guest: name {} with `--dut guest`",
+            KINDS.join(", ")
+        )));
+    }
+    let unfit =
+        [(args.neighbour.is_empty(), "--neighbour"), (!args.ipv6, "--ipv6"), (args.resume.is_none(), "--resume")];
+    if let Some((_, option)) = unfit.iter().find(|(unused, _)| !unused) {
+        return Err(Failure::usage(anyhow!("{option} is not for `--dut guest`")));
+    }
+    let kernel = Kernel::open(args.guest_kernel.as_deref())?;
+    let mut nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
+    let mut seen = HashSet::new();
+    nics.retain(|nic| seen.insert(nic.clone()));
+    let runs = args.repeats.unwrap_or(RUNS);
+    let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
+    let Some(first) = plan.asked.nics.first() else {
+        return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.left_out.join("; "))));
+    };
+    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
+    let why = match args.emulated {
+        true => Some("--emulated was given".to_owned()),
+        false => ::bench::guest::no_kvm(&kernel, first, &program)?,
+    };
+    let Some(why) = why else {
+        for left in &plan.left_out {
+            note(format_args!("evenkeel: left out, {left}"));
+        }
+        let kinds = if kinds.is_empty() { vec![KINDS[0]] } else { kinds };
+        let mut modes = vec![TAPS.to_owned()];
+        for kind in kinds {
+            modes.push(kind.to_owned());
+            modes.extend(plan.asked.nics.iter().map(|nic| format!("{}:{kind}", nic.key())));
+        }
+        return Ok(Chosen::Measured(GuestBoxes { modes, kernel: kernel.image, evenkeel: program, emulated: false }));
+    };
+    count(args, host, (&kernel, &program), &plan, &why).map(Chosen::Counted)
+}
+
+/// Counts in emulation, since `why`.
+fn count(
+    args: &BenchArgs,
+    host: &Host,
+    (kernel, program): (&Kernel, &Path),
+    plan: &Plan,
+    why: &str,
+) -> Result<Outcome, Failure> {
     if args.dut.len() > 1 {
-        return Err(Failure::usage(anyhow!("a guest is measured by itself: name no other box beside `--dut guest`")));
+        return Err(Failure::usage(anyhow!(
+            "a guest that is emulated is counted by itself: name no other box beside `--dut guest` ({why})"
+        )));
     }
     let (as_json, page) = args.output.for_flood().map_err(|option| {
-        Failure::usage(anyhow!("{option} is not for `--dut guest`: its results are text, --json and --html"))
+        Failure::usage(anyhow!(
+            "{option} is not for an emulated guest ({why}): its results are text, --json and --html"
+        ))
     })?;
     let ignored = [
-        (args.neighbour.is_empty(), "--neighbour"),
         (args.sizes.is_none(), "--sizes"),
         (args.datagrams.is_none(), "--datagrams"),
         (!args.imix, "--imix"),
         (args.replay.is_none(), "--pcap"),
         (args.flows.is_none(), "--flows"),
-        (!args.ipv6, "--ipv6"),
         (!args.one_way, "--one-way"),
         (args.preset.is_none(), "--preset"),
         (args.test.is_empty(), "--tests"),
@@ -56,22 +120,13 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         (args.rule_order.is_none(), "--rule-order"),
         (args.cpus.is_none(), "--cpus"),
         (args.save.is_none(), "--save"),
-        (args.resume.is_none(), "--resume"),
     ];
     if let Some((_, option)) = ignored.iter().find(|(unused, _)| !unused) {
         return Err(Failure::usage(anyhow!(
-            "{option} is not for `--dut guest`: a guest that is emulated is counted, frame by frame of 64 bytes"
+            "{option} is not for an emulated guest ({why}): it is counted, frame by frame of 64 bytes"
         )));
     }
-    let kernel = Kernel::open(args.guest_kernel.as_deref())?;
-    let mut nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
-    let mut seen = HashSet::new();
-    nics.retain(|nic| seen.insert(nic.clone()));
-    let runs = args.repeats.unwrap_or(RUNS);
-    let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
-    if plan.asked.nics.is_empty() {
-        return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.left_out.join("; "))));
-    }
+    let runs = plan.asked.runs;
     let about = duration_words(CARD_S * plan.asked.nics.len() as f64);
     if args.dry_run {
         let names: Vec<String> = plan.asked.nics.iter().map(ToString::to_string).collect();
@@ -96,13 +151,12 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
     let page = OutFile::open(page, PAGE)?;
-    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
     note(format_args!(
-        "evenkeel: a guest of Linux {} for each card model ({}), about {about}",
+        "evenkeel: an emulated guest of Linux {} for each card model ({}), about {about}",
         kernel.release,
         plan.asked.nics.len()
     ));
-    let Some(found) = long_run(|stop, bar| carry_out(&plan, (host, &kernel, &program), stop, bar))? else {
+    let Some(found) = long_run(|stop, bar| carry_out(plan, (host, kernel, program), why, stop, bar))? else {
         return interrupted("run");
     };
     show(&found, as_json, page)?;

@@ -8,9 +8,10 @@ use std::{
 use ::bench::{
     BenchError, Cores,
     benches::RealBenches,
-    neighbour::{self, Asked, Plan, Spot},
+    neighbour::{self, Asked, Form, Guests, Plan, Spot},
     run::Request,
 };
+use ::guest::Kernel;
 use anyhow::anyhow;
 use host::Host;
 use model::{
@@ -51,6 +52,8 @@ const ROUNDS_MIN: u32 = 2;
 const TRIAL_MORE_S: f64 = 0.6;
 const START_S: f64 = 0.7;
 const SEARCH_S: f64 = 40.0;
+/// Seconds until a guest is up, where it is emulated.
+const BOOT_S: f64 = 6.0;
 
 /// Measures, and shows.
 pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
@@ -109,10 +112,12 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
     neighbour::check(&plan)?;
+    let guests = guests(args, &plan)?;
+    let guests = guests.as_ref();
     let page = OutFile::open(page, PAGE)?;
     let file = args.save.clone().unwrap_or_else(default_file);
     let save = OutFile::open(Some(&file), "run")?;
-    let mut run = neighbour::begun(host, &asked, &plan, trial)?;
+    let mut run = neighbour::begun(host, &asked, (&plan, guests), trial)?;
     note(format_args!(
         "evenkeel: {rounds} rounds of {} conditions, about {}; load average {:.2}",
         plan.conditions(),
@@ -120,8 +125,8 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         run.load_average
     ));
     let result = long_run(|stop, bar| -> Result<_, Failure> {
-        let mut benches = RealBenches::new(&asked, &settings)?;
-        Ok(neighbour::measure((&asked, &settings, &plan, trial), &mut benches, &mut run, stop, bar))
+        let mut benches = RealBenches::new(&asked, &settings)?.threaded(plan.threaded());
+        Ok(neighbour::measure((&asked, &settings, &plan, trial), guests, &mut benches, &mut run, stop, bar))
     })?;
     let nothing = run.boxes.is_empty();
     if !nothing {
@@ -171,12 +176,8 @@ fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<P
     let siblings: CpuSet = siblings.filter(|cpu| !cores.of_box.contains(cpu) && asked.cpus.contains(*cpu)).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let wanted = Asked {
-        neighbours: args.neighbour.iter().fold(Vec::new(), |mut all, one| {
-            if !all.contains(one) {
-                all.push(*one);
-            }
-            all
-        }),
+        neighbours: unique(&args.neighbour),
+        forms: if args.neighbour_as.is_empty() { vec![Form::Process] } else { unique(&args.neighbour_as) },
         spots: if args.neighbour_on.is_empty() { vec![Spot::Box] } else { args.neighbour_on.clone() },
         remedies: args.remedy.clone(),
         rounds,
@@ -185,8 +186,29 @@ fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<P
     Ok(Plan::new(wanted, &cores, &asked.cpus, &siblings)?)
 }
 
+/// What neighbours that are guests are made of; none if none is.
+fn guests(args: &BenchArgs, plan: &Plan) -> Result<Option<Guests>, Failure> {
+    if !plan.asked.forms.contains(&Form::Guest) {
+        return Ok(None);
+    }
+    let kernel = Kernel::open(args.guest_kernel.as_deref())?;
+    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
+    Ok(Some(Guests::prepare(kernel, &program)?))
+}
+
+/// Each once, in their order.
+fn unique<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
+    all.iter().fold(Vec::new(), |mut once, one| {
+        if !once.contains(one) {
+            once.push(*one);
+        }
+        once
+    })
+}
+
 fn seconds(asked: &Request, plan: &Plan, trial: Duration) -> f64 {
     let condition = 3.0 * (trial.as_secs_f64() + TRIAL_MORE_S) + START_S;
+    let round = condition * plan.conditions() as f64 + BOOT_S * plan.guests() as f64;
     let boxes = asked.boxes.modes().len() as f64;
-    SEARCH_S + boxes * (SEARCH_S + condition * f64::from(plan.asked.rounds) * plan.conditions() as f64)
+    SEARCH_S + boxes * (SEARCH_S + round * f64::from(plan.asked.rounds))
 }
