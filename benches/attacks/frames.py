@@ -40,16 +40,20 @@ def transport(kind, dice, source, target, pseudo):
     return number, summed(head + payload, 2, pseudo(ICMP6, 8 + len(payload)) if six else b"")
 
 
-def frame(kind, dice, macs, target):
-    """One frame of a kind from a source of its own."""
+def source_of(kind, dice):
+    """An address that nobody has here: of 100.64.0.0/10 and its like, any of 24.0.0.0 to 95.255.255.255."""
+    if kind.get("family", 4) == 6:
+        return bytes([0x20, 1, 0, 3]) + dice.getrandbits(96).to_bytes(12, "big")
+    return bytes([dice.randrange(24, 96)]) + dice.getrandbits(24).to_bytes(3, "big")
+
+
+def frame(kind, dice, source, macs, target):
+    """One frame of a kind."""
     six = kind.get("family", 4) == 6
     if six:
-        source = bytes([0x20, 1, 0, 3]) + dice.getrandbits(96).to_bytes(12, "big")
         to = socket.inet_pton(socket.AF_INET6, target[1])
         pseudo = lambda number, length: source + to + struct.pack("!II", length, number)
     else:
-        # 100.64.0.0/10 and its like are nobody's here: any of 24.0.0.0 to 95.255.255.255.
-        source = bytes([dice.randrange(24, 96)]) + dice.getrandbits(24).to_bytes(3, "big")
         to = socket.inet_aton(target[0])
         pseudo = lambda number, length: source + to + struct.pack("!BBH", 0, number, length)
     number, rest = transport(kind, dice, source, to, pseudo)
@@ -69,10 +73,12 @@ def frame(kind, dice, macs, target):
 
 
 def write(path, kind, seed, macs, target):
-    """A capture file (pcap) of so many frames as the kind has sources."""
-    dice = random.Random(seed)
+    """A capture file (pcap) of so many `frames` as the kind has, one of each source without a number; more are of the same sources, with other ports."""
+    dice, sources = random.Random(seed), []
     with open(path, "wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-        for number in range(kind["sources"]):
-            one = frame(kind, dice, macs, target)
+        for number in range(kind.get("frames", kind["sources"])):
+            if number < kind["sources"]:
+                sources.append(source_of(kind, dice))
+            one = frame(kind, dice, sources[number % kind["sources"]], macs, target)
             out.write(struct.pack("<IIII", 0, number, len(one), len(one)) + one)

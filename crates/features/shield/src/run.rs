@@ -7,6 +7,7 @@ mod event_loop;
 mod follow;
 mod heartbeat;
 mod interface;
+mod known;
 mod leftover;
 mod machine;
 pub mod memory;

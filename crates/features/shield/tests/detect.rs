@@ -20,6 +20,7 @@ const CALM: Stream = Stream { pps: 20_000, make: web };
 fn thresholds() -> DetectConfig {
     let mut config = DetectConfig { quiet_s: 3.0, ..DetectConfig::default() };
     config.baseline.learn = false;
+    config.baseline.after_s = 1.0;
     config.threshold = [(Measure::Packets, 100_000.0), (Measure::Syn, 10_000.0), (Measure::Udp, 50_000.0)].into();
     config
 }
@@ -41,7 +42,7 @@ fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> rules::packet::Packe
 
 #[test]
 fn a_spoofed_syn_flood_is_answered_with_cookies() {
-    attack(AttackClass::SynFlood, syn_flood, "answer TCP SYN with cookies");
+    attack(AttackClass::SynFlood, syn_flood, "drop TCP SYN to closed ports, answer TCP SYN with cookies");
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn a_challenge_is_about_the_answers_to_it_too() {
     world.run(20, &[CALM]);
     world.run(10, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
     let rules = world.detector.rules();
-    let [rule] = rules.as_slice() else { panic!("{rules:#?}") };
+    let rule = rules.iter().find(|rule| rule.action == Action::Challenge).unwrap();
     // SYN, the ACK that brings the cookie back, and the RST by which a source shows a gateway that it exists.
     for flags in [0x02, 0x10, 0x04] {
         let packet = rules::packet::Packet { tcp_flags: Some(flags), ..mixes::packet(1, 6, Some((1, 80)), 40) };
@@ -60,12 +61,16 @@ fn a_challenge_is_about_the_answers_to_it_too() {
 
 #[test]
 fn a_few_heavy_sources_are_limited() {
-    attack(AttackClass::FewSources, few_sources, "limit UDP to 2000 packets/s per source");
+    attack(AttackClass::FewSources, few_sources, "drop UDP to closed ports, limit UDP to 2000 packets/s per source");
 }
 
 #[test]
 fn a_reflection_is_dropped_by_its_ports_and_its_fragments() {
-    attack(AttackClass::Reflection, reflection, "drop UDP from port 123, 53, and what is left of its fragments");
+    attack(
+        AttackClass::Reflection,
+        reflection,
+        "drop UDP to closed ports, drop UDP from port 123, 53, and what is left of its fragments",
+    );
 }
 
 #[test]
@@ -74,8 +79,31 @@ fn a_flood_of_fragments_is_dropped() {
 }
 
 #[test]
-fn what_is_none_of_these_is_limited_by_source() {
-    attack(AttackClass::Unknown, gre, "limit packets to 1000 packets/s per source");
+fn what_is_none_of_these_is_dropped_from_strangers_and_not_from_others() {
+    let mut world = World::new(thresholds());
+    world.run(100, &[CALM]);
+    let events = world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);
+    assert_eq!(
+        words(&events),
+        ["began", "mitigating", "mitigating"],
+        "what is unknown of GRE ends nothing: {events:#?}"
+    );
+    let Happened::Mitigating { action, .. } = &events[2].what else { panic!("{events:#?}") };
+    assert_eq!(
+        (events[2].class, action.as_str()),
+        (AttackClass::Unknown, "drop packets from sources never seen before")
+    );
+    assert!(events[2].since_s < 0.45, "two looks behind the first step: {events:#?}");
+    assert!(world.detector.regular().is_empty(), "nobody is remembered in an attack");
+}
+
+#[test]
+fn strangers_are_dropped_only_once_others_are_remembered() {
+    let mut world = World::new(thresholds());
+    world.run(1, &[CALM]);
+    assert!(!world.detector.regular().is_empty());
+    let events = world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);
+    assert!(!format!("{events:?}").contains("never seen"), "{events:#?}");
 }
 
 #[test]
@@ -129,7 +157,7 @@ fn an_attack_that_pauses_goes_on_being_one() {
     };
     assert!((450_000.0..550_000.0).contains(peak_pps), "{peak_pps}");
     assert!((12.9..13.1).contains(lasted_s), "four times 3 s and the fifth second: {lasted_s}");
-    assert!(*packets > 2_000_000 && rules.len() == 1);
+    assert!(*packets > 2_000_000 && rules.len() == 2);
 }
 
 #[test]
@@ -188,7 +216,10 @@ fn shadow_only_never_acts() {
 
 #[test]
 fn what_is_not_enough_is_followed_by_the_next_step_and_then_said() {
-    let mut world = World::new(thresholds());
+    let mut config = thresholds();
+    let per_source = StepConfig::LimitPerSource { pps: 1000, burst: None };
+    config.ladder = [(AttackClass::Unknown, vec![per_source, StepConfig::DropSources {}])].into();
+    let mut world = World::new(config);
     world.run(20, &[CALM]);
     // 5,000,000 packets/s from sources that send one packet each: a limit per source ends none of them.
     let events = world.run(60, &[CALM, Stream { pps: 5_000_000, make: gre }]);
@@ -230,7 +261,7 @@ fn a_flood_that_changes_to_another_protocol_is_limited_again() {
         make: |dice| mixes::packet(dice.roll(1 << 32) as u32, 17, Some((dice.roll(65536) as u16, 80)), 100),
     };
     let events = world.run(30, &[CALM, udp]);
-    assert_eq!(first_action(&events).expect("acts").0, "limit UDP to 1000 packets/s per source");
+    assert_eq!(first_action(&events).expect("acts").0, "drop UDP to closed ports");
     let ack = Stream {
         pps: 500_000,
         make: |dice| rules::packet::Packet {
@@ -239,7 +270,7 @@ fn a_flood_that_changes_to_another_protocol_is_limited_again() {
         },
     };
     let events = world.run(30, &[CALM, ack]);
-    assert_eq!(first_action(&events).expect("acts again").0, "limit TCP to 1000 packets/s per source", "{events:#?}");
+    assert_eq!(first_action(&events).expect("acts again").0, "drop TCP of no connection", "{events:#?}");
     let rules = world.detector.rules();
     let names: std::collections::BTreeSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
     assert_eq!(names.len(), rules.len(), "{names:?}");
@@ -325,8 +356,14 @@ fn mitigations_stand_behind_the_management_rules_and_yield_to_what_the_file_drop
         default: Verdict::Drop,
         ..Rules::default()
     };
-    let finding =
-        Finding { class: AttackClass::SynFlood, kind: Kind::Syn, fragments: false, sources: vec![], ports: vec![] };
+    let finding = Finding {
+        class: AttackClass::SynFlood,
+        kind: Kind::Syn,
+        fragments: false,
+        sources: vec![],
+        ports: vec![],
+        remembers: false,
+    };
     let (rules, _) = ladder::rules(&StepConfig::Challenge {}, 1, &finding, protected()).unwrap();
     let all = insert(&closed, &rules);
     let outcome = |port| {

@@ -9,6 +9,7 @@ mod layout;
 mod link;
 mod load;
 mod room;
+mod seen;
 mod shared;
 mod spare;
 mod specialise;
@@ -21,7 +22,8 @@ pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies,
 pub use counts::ShieldCounts;
 pub use hold::StackHold;
 pub use link::ShieldLink;
-pub use load::{Between, Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
+pub use load::{Between, Heartbeat, KnownPackets, Shield, ShieldConfig, ShieldParsed, Tested};
+pub use seen::SeenSources;
 pub use shared::ShieldShared;
 pub use spare::SpareProgram;
 pub use watch::{Watch, WatchConfig, WatchReading, WatchSample};

@@ -95,6 +95,9 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     if let Some(challenge) = &status.challenge {
         text += &look.paragraph(&format!("{}.", challenge.text()));
     }
+    if let Some(remembered) = &status.remembered {
+        text += &look.paragraph(&format!("{}.", remembered.text()));
+    }
     for warning in &status.warnings {
         text += &look.paragraph(&format!("warning: {warning}"));
     }

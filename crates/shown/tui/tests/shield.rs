@@ -52,6 +52,7 @@ fn attacked() -> ShieldStatus {
         reloads: 0,
         refused: None,
         challenge: None,
+        remembered: None,
         rules: vec![
             rule("management:neighbours", "pass", 12, 0, 0.2),
             rule("management:session", "pass", 4_711, 0, 13.0),

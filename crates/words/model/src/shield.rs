@@ -66,9 +66,29 @@ pub struct ShieldStatus {
     /// The way in which challenged SYNs are or would be answered; none: none are, or the shield stands between two interfaces.
     #[serde(default)]
     pub challenge: Option<ChallengeStatus>,
+    /// Sources that were seen while there was no attack; none: they are not remembered.
+    #[serde(default)]
+    pub remembered: Option<Remembered>,
     /// Warnings: what is not as it should be.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Sources that were seen while there was no attack, within the last 12 to 24 hours.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// About how many.
+    pub sources: u64,
+    /// The share of strangers that are taken for one of them.
+    pub false_positives: f64,
+}
+
+impl Remembered {
+    /// In a sentence.
+    pub fn text(&self) -> String {
+        let share = crate::units::percent(self.false_positives);
+        format!("seen before: about {} sources; {share} of strangers are taken for one of them", self.sources)
+    }
 }
 
 /// The way in which challenged SYNs are answered.

@@ -288,6 +288,7 @@ fn tcp(session: &Session, flags: u8) -> Packet {
         icmp_type: None,
         part: Part::Whole,
         dscp: 0,
+        known: crate::known::Known::default(),
         ip_at: 14,
         transport_at: 34,
     }

@@ -3,7 +3,7 @@
 //! Each field's values fall into classes, values of one class being those that the same rules hold; a class has a row with a bit
 //! per rule. The kernel program (and [`lookup`]) ANDs the rows of a packet's nine classes.
 
-use crate::tables::{FieldTable, RuleAction, RuleEntry, RuleTables};
+use crate::tables::{Field, FieldTable, RuleAction, RuleEntry, RuleTables};
 
 use crate::{
     error::RulesError,
@@ -53,7 +53,9 @@ pub fn tables_after(
     let destination =
         addresses::table(rules, "destination addresses", |rule| &rule.when.destination, words, &expected, kept)?;
     let mut fields = fields(rules, words)?;
-    if source.is_none() && destination.is_none() && fields.iter().all(Option::is_none) {
+    let asks_bytes =
+        conditions::FIELDS.iter().zip(&fields).any(|((field, ..), table)| *field != Field::Known && table.is_some());
+    if source.is_none() && destination.is_none() && !asks_bytes {
         // Without any row to AND, bits of rules that do not exist would be left: the shortest table says which do.
         let (at, values) = (conditions::SHORTEST, conditions::FIELDS[conditions::SHORTEST].2);
         fields[at] = Some(values::whole(values, rules.rules.len(), words));
@@ -71,8 +73,8 @@ pub fn tables_after(
     })
 }
 
-fn fields(rules: &Rules, words: usize) -> Result<[Option<FieldTable>; 7], RulesError> {
-    let mut fields: [Option<FieldTable>; 7] = Default::default();
+fn fields(rules: &Rules, words: usize) -> Result<[Option<FieldTable>; 8], RulesError> {
+    let mut fields: [Option<FieldTable>; 8] = Default::default();
     for (table, (field, name, values)) in fields.iter_mut().zip(conditions::FIELDS) {
         let of_rules: Vec<_> = rules.rules.iter().map(|rule| conditions::condition(&rule.when, field)).collect();
         *table = values::table(name, values, &of_rules, words)?;

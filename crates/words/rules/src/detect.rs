@@ -96,6 +96,11 @@ pub enum StepConfig {
     DropPorts {},
     /// Fragments.
     DropFragments {},
+    /// Of the attack's kind what nobody here waits for: TCP of no connection, SYNs and UDP to ports that nobody listens on. Taken with the step behind it,
+    /// unless that is [`StepConfig::DropStrangers`].
+    DropUnknown {},
+    /// Of the attack's kind what comes from sources that were never seen while there was no attack.
+    DropStrangers {},
     /// All of the attack's kind.
     Drop {},
 }
@@ -164,10 +169,15 @@ impl DetectConfig {
 
     /// Leaves out the steps that challenge; whether there were any.
     pub fn leave_out_challenges(&mut self) -> bool {
+        self.leave_out(&StepConfig::Challenge {})
+    }
+
+    /// Leaves out such a step; whether there was one.
+    pub fn leave_out(&mut self, step: &StepConfig) -> bool {
         let mut found = false;
         for class in AttackClass::ALL {
             let all = self.ladder(class);
-            let others: Vec<_> = all.iter().filter(|step| **step != StepConfig::Challenge {}).cloned().collect();
+            let others: Vec<_> = all.iter().filter(|one| *one != step).cloned().collect();
             if others.len() < all.len() {
                 found = true;
                 self.ladder.insert(class, others);
@@ -241,11 +251,16 @@ impl DetectConfig {
 pub fn default_ladder(class: AttackClass) -> Vec<StepConfig> {
     let per_source = |pps| StepConfig::LimitPerSource { pps, burst: None };
     match class {
-        AttackClass::SynFlood => vec![StepConfig::Challenge {}, per_source(20)],
-        AttackClass::FewSources => vec![per_source(2000), StepConfig::DropSources {}],
-        AttackClass::Reflection => vec![StepConfig::DropPorts {}, per_source(1000)],
+        AttackClass::SynFlood => vec![StepConfig::DropUnknown {}, StepConfig::Challenge {}, per_source(20)],
+        // Limited, and never dropped: a carrier's NAT, a CDN and a proxy are few sources, too.
+        AttackClass::FewSources => {
+            vec![StepConfig::DropUnknown {}, StepConfig::Challenge {}, per_source(2000), per_source(200)]
+        }
+        AttackClass::Reflection => vec![StepConfig::DropUnknown {}, StepConfig::DropPorts {}, per_source(1000)],
         AttackClass::Fragments => vec![StepConfig::DropFragments {}],
-        AttackClass::Unknown => vec![per_source(1000), StepConfig::DropSources {}],
+        AttackClass::Unknown => {
+            vec![StepConfig::DropUnknown {}, StepConfig::DropStrangers {}, per_source(1000), per_source(100)]
+        }
     }
 }
 
@@ -260,8 +275,8 @@ mod tests {
         assert!(config.leave_out_challenges());
         assert!(!config.leave_out_challenges(), "there are none any more");
         for (class, before) in AttackClass::ALL.into_iter().zip(before) {
-            let skipped = usize::from(class == AttackClass::SynFlood);
-            assert_eq!(config.ladder(class), before[skipped..], "{}", class.word());
+            let others: Vec<_> = before.into_iter().filter(|step| *step != StepConfig::Challenge {}).collect();
+            assert_eq!(config.ladder(class), others, "{}", class.word());
         }
     }
 }

@@ -27,8 +27,17 @@ const TOP: &[&str] = &[
 ];
 const BASELINE: &[&str] = &["learn", "factor", "memory-s", "after-s", "floor"];
 const SHADOW: &[&str] = &["first-s", "only", "legitimate-max"];
-const STEPS: &[&str] =
-    &["limit-per-source", "limit", "challenge", "drop-sources", "drop-ports", "drop-fragments", "drop"];
+const STEPS: &[&str] = &[
+    "drop-unknown",
+    "drop-strangers",
+    "limit-per-source",
+    "limit",
+    "challenge",
+    "drop-sources",
+    "drop-ports",
+    "drop-fragments",
+    "drop",
+];
 const LADDER_INSTEAD: &str =
     "write steps as tables: [{ do = \"challenge\" }, { do = \"limit-per-source\", pps = 500 }]";
 const BURST_MAX: f64 = 1e9;
@@ -181,6 +190,8 @@ impl Reader<'_> {
             ("drop-sources", _) => StepConfig::DropSources {},
             ("drop-ports", _) => StepConfig::DropPorts {},
             ("drop-fragments", _) => StepConfig::DropFragments {},
+            ("drop-unknown", _) => StepConfig::DropUnknown {},
+            ("drop-strangers", _) => StepConfig::DropStrangers {},
             _ => StepConfig::Drop {},
         })
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
+    known::Known,
     rule::{Action, Limit, Match, Place, Rule},
     words::{self, Wrong},
 };
@@ -28,6 +29,9 @@ pub const KEYS: &[&str] = &[
     "fragment",
     "dscp",
     "vlan",
+    "connection",
+    "listener",
+    "source-seen",
 ];
 /// The actions of a rule.
 pub const ACTIONS: &[&str] = &["pass", "drop", "limit", "challenge", "shadow"];
@@ -63,6 +67,9 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("packet-length", "length"),
     ("expire", "expires"),
     ("until", "expires"),
+    ("ct", "connection"),
+    ("state", "connection"),
+    ("socket", "listener"),
 ];
 /// The smallest burst that is assumed.
 const BURST_MIN: u64 = 5;
@@ -206,6 +213,11 @@ fn conditions(draft: &mut Draft<'_>) -> Match {
         fragment: draft.one("fragment", words::fragment),
         dscp: draft.all("dscp", words::dscp),
         vlan: Draft::flatten(vlan),
+        known: Known {
+            connection: draft.one("connection", words::connection),
+            listener: draft.one("listener", words::listener),
+            source_seen: draft.one("source-seen", words::source_seen),
+        },
         protocol,
     };
     never_true(draft, &when);
@@ -240,6 +252,11 @@ fn never_true(draft: &mut Draft<'_>, when: &Match) {
     }
     if lacks(&when.protocol, &|number| [1, 58].contains(number)) {
         fault("icmp-type", "no protocol of this rule has ICMP types", "write protocol = \"icmp\" or \"icmpv6\"");
+    }
+    if lacks(&when.protocol, &|number| [6, 17].contains(number)) {
+        for key in ["connection", "listener"] {
+            fault(key, "no protocol of this rule has connections", "write protocol = \"tcp\" or \"udp\"");
+        }
     }
     for (key, places) in [("source", &when.source), ("destination", &when.destination)] {
         let other = |place: &Place| match place {

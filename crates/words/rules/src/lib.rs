@@ -13,6 +13,7 @@ pub mod explain;
 pub mod file;
 pub mod flags;
 pub mod keys;
+pub mod known;
 pub mod limits;
 pub mod management;
 pub mod nft;

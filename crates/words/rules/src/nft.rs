@@ -32,6 +32,10 @@ pub enum NftError {
         "rule \"{rule}\" challenges: nftables answers SYNs only behind connection tracking (synproxy), not at ingress; leave the rule out or make it drop or limit"
     )]
     Challenge { rule: String },
+    #[error(
+        "rule \"{rule}\" asks what this machine knows about a packet (connection, listener, source-seen), which nftables cannot say at ingress; leave the rule out"
+    )]
+    Known { rule: String },
 }
 
 impl Classified for NftError {
@@ -91,7 +95,7 @@ pub fn counter(rule: usize) -> String {
 /// The script for `nft -f`, which replaces the rules of `interface` at once.
 ///
 /// # Errors
-/// [`NftError::Challenge`].
+/// A rule that challenges, or asks what is known.
 pub fn script(rules: &Rules, interface: &str, now: Now) -> Result<String, NftError> {
     let mut text = Script::default();
     if rules.malformed == Verdict::Drop {
@@ -115,6 +119,9 @@ impl Script {
         self.line(0, format_args!("table netdev {table}"));
         self.line(0, format_args!("delete table netdev {table}"));
         self.line(0, format_args!("table netdev {table} {{"));
+        if let Some(rule) = rules.rules.iter().find(|rule| !rule.when.known.is_nothing()) {
+            return Err(NftError::Known { rule: rule.name.clone() });
+        }
         for (number, rule) in rules.rules.iter().enumerate() {
             self.line(1, format_args!("counter {} {{ comment \"{}\"; }}", counter(number), comment(&rule.name)));
         }

@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::known::Known;
+
 mod transport;
 
 /// Tags that are looked behind (802.1ad, 802.1Q): what has more is not IP to the rules.
@@ -61,6 +63,8 @@ pub struct Packet {
     pub part: Part,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
+    /// What the machine knows about it; nothing, as long as nobody has looked.
+    pub known: Known,
     /// The offset of the IP header from the start of the frame, in bytes.
     pub ip_at: usize,
     /// The offset of the transport header (a later fragment's data).
@@ -166,6 +170,7 @@ fn ipv4(frame: &[u8], at: usize, vlan: Option<u16>) -> Result<Packet, &'static s
         icmp_type: None,
         part,
         dscp: header[1] >> 2,
+        known: Known::default(),
         ip_at: at,
         transport_at: at + header_len,
     }
@@ -197,6 +202,7 @@ fn ipv6(frame: &[u8], at: usize, vlan: Option<u16>) -> Result<Packet, &'static s
         icmp_type: None,
         part: chain.part,
         dscp: (header[0] & 0xf) << 2 | header[1] >> 6,
+        known: Known::default(),
         ip_at: at,
         transport_at: at + chain.end,
     }

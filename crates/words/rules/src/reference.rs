@@ -140,6 +140,7 @@ pub fn applies(rules: &Rules, when: &Match, packet: &Packet) -> bool {
         && in_ranges(&when.length, Some(packet.len))
         && when.fragment.is_none_or(fragment)
         && (when.dscp.is_empty() || when.dscp.contains(&packet.dscp))
+        && packet.known.answers(&when.known)
         && (when.vlan.is_empty() || packet.vlan.is_some_and(|vlan| when.vlan.contains(&vlan)))
 }
 

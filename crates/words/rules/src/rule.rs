@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
+use crate::known::Known;
+
 /// Rules that the kernel's tables have room for, those of the management allow-list included.
 pub const RULES_MAX: usize = 4096;
 
@@ -124,6 +126,8 @@ pub struct Match {
     pub dscp: Vec<u8>,
     /// VLAN id of the outermost tag; 0 to 4095.
     pub vlan: Vec<u16>,
+    /// What the machine knows about it.
+    pub known: Known,
 }
 
 /// The place of an address in a rule.

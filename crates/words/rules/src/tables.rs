@@ -1,7 +1,7 @@
 //! The tables of the shield's kernel program, as plain data.
 //!
-//! A packet has nine fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
-//! condition on that field the value fulfils. The AND of the nine rows is the set of rules that apply, the lowest bit the first.
+//! A packet has ten fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
+//! condition on that field the value fulfils. The AND of the ten rows is the set of rules that apply, the lowest bit the first.
 
 use std::{ops::AddAssign, sync::Arc};
 
@@ -35,6 +35,9 @@ pub enum Field {
     Vlan,
     /// Length of the IP packet; 65,536 values.
     Length,
+    /// What the machine knows about it ([`Known::number`](crate::known::Known::number)); 27 values. The program looks for it only where a rule that asks
+    /// would apply otherwise.
+    Known,
 }
 
 /// One field whose values index a table.
@@ -106,7 +109,7 @@ pub struct RuleTables {
     /// See above.
     pub destination: Option<AddressTable>,
     /// The other fields in the order of [`Field`], from [`Field::SourcePort`] on; none: no rule has a condition on it.
-    pub fields: [Option<FieldTable>; 7],
+    pub fields: [Option<FieldTable>; 8],
     /// The rules, in their order.
     pub rules: Vec<RuleEntry>,
     /// What no rule decides about is dropped.

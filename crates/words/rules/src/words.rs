@@ -306,6 +306,37 @@ pub fn fragment(word: &str) -> Result<Fragment, Wrong> {
     }
 }
 
+/// `known` or `none`: whether the packet belongs to a connection.
+///
+/// # Errors
+/// Neither.
+pub fn connection(word: &str) -> Result<bool, Wrong> {
+    one_of_two(word, "no state of a connection", [("known", true), ("none", false)])
+}
+
+/// `yes` or `no`: whether a socket of this machine listens for it.
+///
+/// # Errors
+/// Neither.
+pub fn listener(word: &str) -> Result<bool, Wrong> {
+    one_of_two(word, "neither yes nor no", [("yes", true), ("no", false)])
+}
+
+/// `before` or `never`: whether its source was seen before.
+///
+/// # Errors
+/// Neither.
+pub fn source_seen(word: &str) -> Result<bool, Wrong> {
+    one_of_two(word, "no time at which a source was seen", [("before", true), ("never", false)])
+}
+
+fn one_of_two(word: &str, what: &str, known: [(&str, bool); 2]) -> Result<bool, Wrong> {
+    let found = known.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        Wrong::new(format!("`{word}` is {what}"), format!("write \"{}\" or \"{}\"", known[0].0, known[1].0))
+    })
+}
+
 /// `ipv4` or `ipv6`.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::shield_event::{AttackClass, Happened, Measure};
-use rules::detect::DetectConfig;
+use rules::detect::{DetectConfig, StepConfig};
 use rules::{Prefix, Rule, packet::Packet};
 
 use super::{
@@ -21,6 +21,10 @@ use super::{
 
 /// `only` reports what would be dropped after this long.
 const ONLY_REPORT: Duration = Duration::from_secs(1);
+
+/// A step that has ended less than this part of the traffic after so many seconds is not waited for any longer.
+const IN_VAIN: f64 = 0.1;
+const IN_VAIN_S: f64 = 0.15;
 
 /// The result of one look at one prefix.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +66,8 @@ pub struct Attack {
     rest: Rest,
     reported: bool,
     exhausted: bool,
+    /// A step was taken in the look before: only from its end on do its rules hold.
+    fresh: bool,
 }
 
 /// Looks together, until they have enough samples: where many prefixes are attacked, each has few.
@@ -112,6 +118,7 @@ impl Attack {
             rest: Rest::default(),
             reported: false,
             exhausted: false,
+            fresh: false,
         };
         let events = attack.next_step(now, prefix, config).into_iter().collect();
         (attack, events)
@@ -122,31 +129,38 @@ impl Attack {
         self.acting.iter().cloned().chain(self.shadow.iter().map(|rule| Rule { shadow: true, ..rule.clone() }))
     }
 
-    /// Takes the next step against the present class that has something to act on.
+    /// Takes the next step against the present class that has something to act on; what nobody waits for is dropped with the one behind.
     fn next_step(&mut self, now: Duration, prefix: Prefix, config: &DetectConfig) -> Option<Happened> {
         let steps = config.ladder(self.class());
         let shadow = config.shadow.is_used();
+        let (mut found, mut said, mut last) = (Vec::new(), Vec::new(), 0);
         while let Some(step) = steps.get(self.taken()) {
             let number = self.taken() + 1;
             self.taken.insert(self.finding.form(), number);
             let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
-            let names = rules.iter().map(|r| r.name.clone()).collect();
-            if shadow {
-                self.shadow = rules;
-            } else {
-                self.acting.extend(rules);
+            said.push(words);
+            found.extend(rules);
+            last = number;
+            let goes_on =
+                *step == StepConfig::DropUnknown {} && steps.get(number) != Some(&StepConfig::DropStrangers {});
+            if !goes_on {
+                break;
             }
-            self.begin_effect(now);
-            self.words.clone_from(&words);
-            return Some(Happened::Mitigating {
-                step: number,
-                steps: steps.len(),
-                shadow,
-                rules: names,
-                action: words,
-            });
         }
-        None
+        if found.is_empty() {
+            return None;
+        }
+        let names = found.iter().map(|r| r.name.clone()).collect();
+        if shadow {
+            self.shadow = found;
+        } else {
+            self.acting.extend(found);
+        }
+        self.begin_effect(now);
+        self.fresh = true;
+        self.words = said.join(", ");
+        let action = self.words.clone();
+        Some(Happened::Mitigating { step: last, steps: steps.len(), shadow, rules: names, action })
     }
 
     /// Steps taken against the present form.
@@ -188,11 +202,17 @@ impl Attack {
         } else if (look.now - self.last_above).as_secs_f64() >= config.quiet_s {
             return vec![self.end()];
         }
+        if std::mem::take(&mut self.fresh) {
+            // Loading them may have taken longer than a look.
+            self.since = look.now;
+            return Vec::new();
+        }
         let applied = |rules: &[Rule]| rules.iter().filter_map(|r| look.applied.get(&r.name)).sum::<u64>();
         let of_step = if self.shadow.is_empty() { &self.acting } else { &self.shadow };
         // Only a shadow is judged by its samples, and `only` reports once: nobody asks for more, which would grow with the attack.
         let samples = if self.shadow.is_empty() || self.reported { &[] } else { look.samples };
-        self.effect.add(look.time, look.counts.packets, applied(of_step), samples);
+        // Of rules that only count, several count one packet.
+        self.effect.add(look.time, look.counts.packets, applied(of_step).min(look.counts.packets), samples);
         if self.shadow.is_empty() {
             self.escalate(look, baseline, prefix, config)
         } else {
@@ -238,7 +258,8 @@ impl Attack {
         prefix: Prefix,
         config: &DetectConfig,
     ) -> Vec<Happened> {
-        if (look.now - self.since).as_secs_f64() < config.patience_s {
+        let waited = (look.now - self.since).as_secs_f64();
+        if waited < config.patience_s && (waited < IN_VAIN_S || !self.is_in_vain()) {
             return Vec::new();
         }
         self.rest.add(look, &self.acting);
@@ -257,7 +278,7 @@ impl Attack {
             return Vec::new();
         }
         let rest: Vec<Packet> = weighed.iter().filter(|(_, part)| *part > 0.0).map(|(p, _)| *p).collect();
-        let finding = classify(&mix::counts(rest.iter()), &rest);
+        let finding = Finding { remembers: self.finding.remembers, ..classify(&mix::counts(rest.iter()), &rest) };
         let mut events = Vec::new();
         if finding.class != self.finding.class {
             let now = super::picture(above, &rates, &counts, &rest, finding.kind);
@@ -272,6 +293,11 @@ impl Attack {
             events.push(Happened::Exhausted { through_pps: through.get(Measure::Packets) });
         }
         events
+    }
+
+    /// The steps so far have hardly ended anything.
+    fn is_in_vain(&self) -> bool {
+        (self.effect.applied as f64) < IN_VAIN * self.effect.packets as f64
     }
 
     /// No step is left: what names sources or ports may name those that have joined since.

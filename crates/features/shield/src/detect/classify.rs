@@ -43,6 +43,8 @@ pub struct Finding {
     pub sources: Vec<(Prefix, f64)>,
     /// Its source ports, for a reflection.
     pub ports: Vec<u16>,
+    /// Sources have been remembered for long enough to tell strangers by.
+    pub remembers: bool,
 }
 
 impl Finding {
@@ -85,7 +87,7 @@ pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
     } else {
         AttackClass::Unknown
     };
-    Finding { class, kind, fragments: fragment_part >= 0.1, sources, ports }
+    Finding { class, kind, fragments: fragment_part >= 0.1, sources, ports, remembers: false }
 }
 
 /// The source ports of a reflection; empty if it is none.
@@ -131,6 +133,7 @@ mod tests {
             icmp_type: None,
             part,
             dscp: 0,
+            known: rules::known::Known::default(),
             ip_at: 14,
             transport_at: 34,
         }

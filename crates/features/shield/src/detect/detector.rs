@@ -1,6 +1,6 @@
 //! Looks in, events and rules out.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use model::shield_event::{Above, Happened, Measure, Picture, Share, ShieldEvent};
 use rules::detect::DetectConfig;
@@ -9,7 +9,7 @@ use rules::{Prefix, Rule, packet::Packet};
 use super::{
     attack::{Attack, Look},
     baseline::Baseline,
-    classify::{SAMPLES_MIN, classify},
+    classify::{Finding, SAMPLES_MIN, classify},
     known::{self, Known},
     learned::Learned,
     mix::{self, Kind},
@@ -31,6 +31,8 @@ pub struct Detector {
     prefixes: Vec<Watched>,
     attacks: u64,
     revision: u64,
+    /// Sources of the last look that came while there was no attack.
+    regular: Vec<IpAddr>,
 }
 
 /// One protected prefix.
@@ -46,6 +48,8 @@ struct Watched {
     seen_time: Duration,
     samples: Vec<Packet>,
     rates: Rates,
+    /// For how long there was no attack: since then regular sources are remembered.
+    calm_time: Duration,
     attack: Option<Attack>,
 }
 
@@ -61,6 +65,7 @@ impl Watched {
             seen_time: Duration::ZERO,
             samples: Vec::new(),
             rates: Rates::default(),
+            calm_time: Duration::ZERO,
             attack: None,
         }
     }
@@ -100,6 +105,7 @@ impl Watched {
         let above = self.baseline.above(&self.rates, 1.0, config);
         if above.is_empty() {
             self.forget();
+            self.calm_time += look.time;
             self.baseline.learn(&self.rates, look.time, config);
             // They say what a mitigation in shadow would do to regular sources, and nothing else.
             for packet in look.samples.iter().filter(|_| config.shadow.is_used()) {
@@ -119,7 +125,8 @@ impl Watched {
         if self.above < config.confirm || !told {
             return Vec::new();
         }
-        let finding = classify(&self.excess(), &self.samples);
+        let remembers = self.calm_time.as_secs_f64() >= config.baseline.after_s;
+        let finding = Finding { remembers, ..classify(&self.excess(), &self.samples) };
         let began = Happened::Began(picture(above, &self.rates, look.counts, &self.samples, finding.kind));
         let (attack, steps) = Attack::begin(number, self.since, look.now, finding, self.prefix, config);
         self.attack = Some(attack);
@@ -132,7 +139,7 @@ impl Detector {
     /// For the protected prefixes, in the order of their numbers. Nothing has been learned yet.
     pub fn new(config: DetectConfig, protected: &[Prefix]) -> Self {
         let prefixes = protected.iter().map(|&p| Watched::new(p)).collect();
-        Self { config, prefixes, attacks: 0, revision: 0 }
+        Self { config, prefixes, attacks: 0, revision: 0, regular: Vec::new() }
     }
 
     /// Other settings or prefixes from now on. What was learned about a prefix that stays, and an attack on it, goes on.
@@ -181,6 +188,7 @@ impl Detector {
         if window.time.is_zero() || window.time > Duration::from_millis(self.config.every_ms) * LATE {
             return Vec::new();
         }
+        self.regular.clear();
         let mut samples: Vec<Vec<Packet>> = vec![Vec::new(); self.prefixes.len()];
         for (number, packet) in &window.samples {
             if let Some(of_prefix) = samples.get_mut(*number) {
@@ -193,6 +201,9 @@ impl Detector {
         for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
             let look = Look { now, time: window.time, counts, samples, applied: &applied };
             watched.rates = Rates::of(counts, window.time);
+            if watched.attack.is_none() && watched.baseline.above(&watched.rates, 1.0, &self.config).is_empty() {
+                self.regular.extend(samples.iter().filter(|p| is_remembered(p)).map(|p| p.source));
+            }
             let (number, class, happened) = if let Some(mut attack) = watched.attack.take() {
                 let happened = attack.look(&look, &watched.baseline, &watched.known, watched.prefix, &self.config);
                 let told = (attack.number, attack.class());
@@ -253,6 +264,11 @@ impl Detector {
         })
     }
 
+    /// Sources of the last look that are to be remembered: there was no attack on what they sent to.
+    pub fn regular(&self) -> &[IpAddr] {
+        &self.regular
+    }
+
     /// The settings.
     pub fn config(&self) -> &DetectConfig {
         &self.config
@@ -262,6 +278,11 @@ impl Detector {
     pub fn attacks(&self) -> u64 {
         self.attacks
     }
+}
+
+/// A SYN alone says nothing: anybody's address can be in it.
+fn is_remembered(packet: &Packet) -> bool {
+    Kind::of(packet) != Kind::Syn
 }
 
 /// One prefix as it is now.

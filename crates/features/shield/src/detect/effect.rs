@@ -81,12 +81,13 @@ pub fn left_over(samples: &[Packet], rules: &[Rule], ended: &HashMap<String, u64
     let ends: Vec<f64> = rules
         .iter()
         .map(|rule| match rule.action {
-            Action::Limit(_) => {
-                let matched = samples.iter().filter(|p| reference::applies(&none, &rule.when, p)).count();
+            // Samples do not say what the machine knows about them: the counter does.
+            Action::Limit(_) | Action::Drop if rule.action != Action::Drop || !rule.when.known.is_nothing() => {
+                let matched = samples.iter().filter(|p| reference::applies(&none, &bytes_alone(rule), p)).count();
                 let ended = ended.get(&rule.name).copied().unwrap_or(0) as f64 * per_packet;
                 (ended / matched.max(1) as f64).min(1.0)
             }
-            Action::Drop => 1.0,
+            Action::Limit(_) | Action::Drop => 1.0,
             // It may have been left out, where there can be no cookies.
             Action::Challenge => f64::from(ended.contains_key(&rule.name)),
             Action::Pass => 0.0,
@@ -100,10 +101,15 @@ pub fn left_over(samples: &[Packet], rules: &[Rule], ended: &HashMap<String, u64
             let applying = rules
                 .iter()
                 .zip(&ends)
-                .filter(|(rule, _)| asked(rule) && reference::applies(&none, &rule.when, packet));
+                .filter(|(rule, _)| asked(rule) && reference::applies(&none, &bytes_alone(rule), packet));
             (*packet, applying.map(|(_, ends)| 1.0 - ends).product())
         })
         .collect()
+}
+
+/// What a rule asks of a packet's bytes.
+fn bytes_alone(rule: &Rule) -> Match {
+    Match { known: Default::default(), ..rule.when.clone() }
 }
 
 /// The part of a measure's packets that is left over, by the weights of the samples; 1 if there are too few to tell.

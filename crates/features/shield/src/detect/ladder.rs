@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use rules::detect::StepConfig;
-use rules::{Action, Fragment, Limit, Match, Place, Prefix, RULES_MAX, Rule, Rules};
+use rules::{Action, Fragment, Limit, Match, Place, Prefix, RULES_MAX, Rule, Rules, TcpFlags, known::Known};
 
 use super::{
     classify::Finding,
@@ -46,6 +46,7 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
         StepConfig::Limit { pps, burst } => {
             (vec![rule("", kind(), limit(*pps, *burst, None))], format!("limit {what} to {pps} packets/s"))
         }
+        StepConfig::Challenge {} if matches!(finding.kind, Kind::Udp | Kind::Icmp) => return None,
         // All of TCP: the ACK that brings a cookie back, and the RST by which a source shows that it exists, are no SYNs.
         StepConfig::Challenge {} => {
             let asking = rule("", Kind::Tcp.conditions(prefix), Action::Challenge);
@@ -75,7 +76,46 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
         StepConfig::DropFragments {} => {
             (vec![rule("", mix::fragments(prefix, Fragment::Any), Action::Drop)], "drop fragments".into())
         }
+        StepConfig::DropUnknown {} => {
+            let (parts, words) = unknown(finding.kind, prefix)?;
+            (parts.into_iter().map(|(part, when)| rule(part, when, Action::Drop)).collect(), words.into())
+        }
+        StepConfig::DropStrangers {} if !finding.remembers => return None,
+        StepConfig::DropStrangers {} => {
+            let known = Known { source_seen: Some(false), ..Known::default() };
+            (
+                vec![rule("", Match { known, ..kind() }, Action::Drop)],
+                format!("drop {what} from sources never seen before"),
+            )
+        }
         StepConfig::Drop {} => (vec![rule("", kind(), Action::Drop)], format!("drop {what}")),
+    })
+}
+
+/// SYN and ACK among the flags of TCP.
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// The conditions of packets of a kind that nobody here waits for, each with its part of a rule's name, and what is dropped in words.
+fn unknown(kind: Kind, prefix: Prefix) -> Option<(Vec<(&'static str, Match)>, &'static str)> {
+    let flags = |mask, value| Some(TcpFlags { mask, value });
+    let tcp = |tcp_flags, known| Match { tcp_flags, known, ..Kind::Tcp.conditions(prefix) };
+    let unconnected = Known { connection: Some(false), ..Known::default() };
+    let unheard = Known { listener: Some(false), ..Known::default() };
+    let syn = || (" closed", tcp(flags(SYN | ACK, SYN), unheard));
+    // A SYN is the beginning of a connection, and of none yet.
+    let strays =
+        || [(" stray", tcp(flags(SYN, 0), unconnected)), (" answer", tcp(flags(SYN | ACK, SYN | ACK), unconnected))];
+    let udp = || (" unheard", Match { known: unheard, ..Kind::Udp.conditions(prefix) });
+    Some(match kind {
+        Kind::Syn => (vec![syn()], "drop TCP SYN to closed ports"),
+        Kind::Tcp | Kind::SynAck => (strays().into(), "drop TCP of no connection"),
+        Kind::Udp => (vec![udp()], "drop UDP to closed ports"),
+        Kind::Icmp => return None,
+        Kind::Other => {
+            let all = strays().into_iter().chain([syn(), udp()]).collect();
+            (all, "drop TCP of no connection, TCP SYN and UDP to closed ports")
+        }
     })
 }
 

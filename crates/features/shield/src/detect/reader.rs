@@ -60,6 +60,7 @@ pub fn packet_of(sample: &WatchSample) -> Packet {
             _ => Part::Later,
         },
         dscp: sample.dscp,
+        known: rules::known::Known::default(),
         ip_at: 0,
         transport_at: 0,
     }

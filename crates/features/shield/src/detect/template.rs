@@ -22,7 +22,7 @@ const RULES: usize = 4;
 pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
     let steps = CLASSES.iter().flat_map(|&class| config.ladder(class).into_iter().map(move |step| (class, step)));
     let rules: Vec<Rule> = steps
-        .flat_map(|(class, step)| [Kind::Syn, Kind::Udp].map(|kind| (class, step.clone(), kind)))
+        .flat_map(|(class, step)| [Kind::Syn, Kind::Tcp, Kind::Udp].map(|kind| (class, step.clone(), kind)))
         .filter_map(|(class, step, kind)| ladder::rules(&step, 1, &finding(class, kind, prefix), prefix))
         .flat_map(|(rules, _)| rules)
         .collect();
@@ -44,6 +44,9 @@ pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
         }
         all.tcp_flags = all.tcp_flags.or(when.tcp_flags);
         all.fragment = all.fragment.or(when.fragment);
+        all.known.connection = all.known.connection.or(when.known.connection);
+        all.known.source_seen = all.known.source_seen.or(when.known.source_seen);
+        all.known.listener = all.known.listener.or(when.known.listener);
         all
     });
     let of = |is: fn(&Action) -> bool| rules.iter().map(|rule| rule.action).find(is);
@@ -61,7 +64,7 @@ pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
 }
 
 fn finding(class: AttackClass, kind: Kind, prefix: Prefix) -> Finding {
-    Finding { class, kind, fragments: true, sources: vec![(prefix, 1.0)], ports: vec![53] }
+    Finding { class, kind, fragments: true, sources: vec![(prefix, 1.0)], ports: vec![53], remembers: true }
 }
 
 #[cfg(test)]
@@ -73,11 +76,13 @@ mod tests {
     fn every_field_and_action_of_the_ladder_is_there() {
         let prefix = Prefix { address: "198.18.0.0".parse().unwrap(), len: 24 };
         let mut config = DetectConfig::default();
+        config.ladder.insert(AttackClass::FewSources, vec![StepConfig::DropSources {}]);
         let rules = template(&config, prefix);
         assert_eq!(rules.len(), RULES);
         let when = &rules[0].when;
         assert!(!when.source.is_empty() && !when.destination.is_empty() && !when.source_port.is_empty());
         assert!(!when.protocol.is_empty() && when.tcp_flags.is_some() && when.fragment.is_some());
+        assert!(when.known.connection.is_some() && when.known.listener.is_some());
         assert!(rules.iter().any(|rule| rule.action == Action::Challenge));
         assert!(rules.iter().any(|rule| matches!(rule.action, Action::Limit(Limit { .. }))));
         for class in CLASSES {

@@ -115,7 +115,7 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
 }
 
 /// The setting by which packets that `interface` receives go on to other hosts; none: they do not. IPv4 asks the interface, IPv6 the machine.
-fn forwards(interface: &str) -> Option<String> {
+pub(super) fn forwards(interface: &str) -> Option<String> {
     let first = if interface.is_empty() { "all" } else { interface };
     let is_on = |path: String| fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
     if is_on(format!("/proc/sys/net/ipv4/conf/{first}/forwarding")) {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use host::session;
-use model::shield::ShieldStatus;
+use model::shield::{Remembered, ShieldStatus};
 use rules::{
     Rule,
     compile::{COUNTERS_MAX, Now, expires_otherwise},
@@ -152,6 +152,7 @@ impl<P: DataPlane> Control<P> {
         let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
         let counters = &self.memory.counters;
         let mut seen = detection.look(&self.plane.counts(counters.end()), counters);
+        self.plane.remember(detection.detector().regular());
         if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.paths) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
         }
@@ -360,6 +361,9 @@ impl<P: Upkeep> Control<P> {
             attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
             sources: detection.map_or_else(Vec::new, Detection::sources),
             challenge: self.plane.challenge().cloned(),
+            remembered: detection
+                .and_then(|_| self.plane.remembered())
+                .map(|(sources, false_positives)| Remembered { sources, false_positives }),
             warnings: P::warnings(self),
             reloads: self.reloads,
             refused: self.refused.clone(),

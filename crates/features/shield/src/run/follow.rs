@@ -1,11 +1,11 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
-use bpf::filter::{CookieMode, Cookies, HostCookies, SourceCookies};
+use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, SourceCookies};
 use model::shield::ChallengeStatus;
 
 use super::{
     control::{Control, Upkeep},
-    interface,
+    interface, known,
     plane::DataPlane,
     syn_answers, warnings,
     xdp::Xdp,
@@ -21,6 +21,8 @@ impl Control<Xdp> {
         let before = |what: String| move |error| format!("{what} changed; the new program failed: {error}");
         let syns = before(format!("SYNs are still answered as before {name}"));
         said.extend(self.follow_host().unwrap_or_else(|error| Some(syns(error))));
+        let asked = before("what is known of packets is still as before: netfilter".to_owned());
+        said.extend(self.follow_known().unwrap_or_else(|error| Some(asked(error))));
         let challenged = before("challenged SYNs are still answered as before netfilter or forwarding".to_owned());
         said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
         said
@@ -102,6 +104,36 @@ impl Control<Xdp> {
             return Err(error);
         }
         Ok(self.plane.challenge().map(ChallengeStatus::text))
+    }
+
+    /// Makes the program anew when what can be known of packets has changed: netfilter came to translate or to track, forwarding began, the
+    /// interface has another address. What was done, in words.
+    ///
+    /// # Errors
+    /// As for [`Control::reload`]; what was known before goes on, and it is tried again.
+    fn follow_known(&mut self) -> Result<Option<String>, ShieldError> {
+        if self.settings.between.is_some() {
+            return Ok(None);
+        }
+        let now = known::look(&self.settings);
+        let before = self.plane.known;
+        if now.as_ref().ok() == before.as_ref() {
+            return Ok(None);
+        }
+        let why = now.as_ref().err().map(ToString::to_string);
+        let asks = known::asks(&self.file.rules.rules) || known::asks(&self.extra);
+        self.plane.known = Some(now.unwrap_or(KnownPackets { nothing: true, ..KnownPackets::default() }));
+        if self.plane.known == before {
+            return Ok(None);
+        }
+        if asks && let Err(error) = self.hold_again() {
+            self.plane.known = before;
+            return Err(error);
+        }
+        Ok(asks.then(|| match why {
+            None => "what can be known of packets has changed: rules that ask go by it from now on".to_owned(),
+            Some(why) => format!("rules that ask what is known of packets apply to none: {why}"),
+        }))
     }
 
     fn answer_otherwise(&mut self) -> Result<(), ShieldError> {

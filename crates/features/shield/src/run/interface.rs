@@ -5,7 +5,7 @@ use host::interface::Peer;
 use port::offloads::{self, Tags};
 use rules::{Action, Rule, file::RuleFile};
 
-use super::{settings::Settings, syn_answers};
+use super::{known, settings::Settings, syn_answers};
 use crate::error::ShieldError;
 
 /// Refuses rules that would not do what they say on this interface, and leaves out steps of ladders that cannot be taken: what is to be told.
@@ -17,6 +17,7 @@ pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Vec<String
     notes.extend(sees_tags(settings, file)?);
     notes.extend(challenged(settings, file)?);
     notes.extend(leave_out(settings, file));
+    notes.extend(known::fit(settings, file)?);
     notes.extend(merged(settings, file, true));
     Ok(notes)
 }

@@ -1,6 +1,6 @@
 //! What judges frames for a shield: a program in the kernel ([`super::xdp`]), or threads of this process ([`crate::between::ring`]).
 
-use std::fmt::Debug;
+use std::{fmt::Debug, net::IpAddr};
 
 use bpf::filter::{ShieldCounts, WatchConfig};
 use model::shield::ChallengeStatus;
@@ -110,6 +110,14 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Returns whether a program waits for rules against an attack.
     fn is_prepared(&self) -> bool {
         false
+    }
+
+    /// Remembers sources that were seen while there was no attack.
+    fn remember(&self, _sources: &[IpAddr]) {}
+
+    /// About how many sources are remembered, and the share of strangers that are taken for one of them; none: none are.
+    fn remembered(&self) -> Option<(u64, f64)> {
+        None
     }
 
     /// Does what was put off while an attack was urgent.

@@ -42,6 +42,7 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
         sources: Vec::new(),
         attacks: Vec::new(),
         challenge: None,
+        remembered: None,
         warnings: Vec::new(),
     }
 }

@@ -1,12 +1,12 @@
 //! The program in the kernel as a data plane: on an interface, or on both of two.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bpf::{
     XdpMode, chain,
     filter::{
-        Between, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldCounts, ShieldLink,
-        ShieldShared,
+        Between, Cookies, Heartbeat, HostCookies, KnownPackets, Shield, ShieldAck, ShieldConfig, ShieldCounts,
+        ShieldLink, ShieldShared,
     },
 };
 use model::{
@@ -20,7 +20,7 @@ use super::{
     challenge::Choice,
     control::{Control, join},
     heartbeat::HeartbeatThread,
-    interface,
+    interface, known,
     leftover::Leftover,
     machine,
     memory::{Memory, write_memory},
@@ -51,6 +51,8 @@ pub struct Xdp {
     /// Settings that SYN-ACKs go by of the programs that were loaded last.
     pub(super) host: Option<HostCookies>,
     pub(super) ack: Option<ShieldAck>,
+    /// What the programs that were loaded last can know of packets; none: nothing.
+    pub(super) known: Option<KnownPackets>,
     ahead: Preload,
     _heartbeat: HeartbeatThread,
 }
@@ -142,6 +144,7 @@ fn begin(
         choice,
         host: None,
         ack: None,
+        known: known::look(&settings).ok(),
         ahead: Preload::new(&file.rules.protected),
     };
     let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;
@@ -198,6 +201,9 @@ impl Xdp {
         let mut spare = config.clone();
         if spare.cookies.is_none() && challenge(&template) {
             spare.cookies = cookies(coming.settings, &self.choice).ok();
+        }
+        if spare.known.is_none() {
+            template.iter_mut().for_each(|rule| rule.when.known = Default::default());
         }
         if spare.cookies.is_none() {
             // Where there can be no cookies, the step that asks for them says so when its time comes.
@@ -264,6 +270,7 @@ impl DataPlane for Xdp {
             cookies: self.cookies.clone(),
             watch: coming.watch.clone(),
             between: settings.between.as_ref().map(indices).transpose()?,
+            known: self.known,
             seats: self.links.iter().map(ShieldLink::maps).collect(),
             tell: false,
         };
@@ -328,6 +335,16 @@ impl DataPlane for Xdp {
 
     fn is_prepared(&self) -> bool {
         self.ahead.waits()
+    }
+
+    fn remember(&self, sources: &[IpAddr]) {
+        let seen = self.shared.seen();
+        seen.age();
+        sources.iter().for_each(|source| seen.note(*source));
+    }
+
+    fn remembered(&self) -> Option<(u64, f64)> {
+        Some(self.shared.seen().share())
     }
 
     fn catch_up(&mut self) -> Result<(), ShieldError> {

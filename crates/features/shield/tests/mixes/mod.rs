@@ -6,6 +6,7 @@ use model::shield_event::{Happened, ShieldEvent};
 use rules::{
     Action, Prefix, Rules,
     detect::DetectConfig,
+    known::Known,
     packet::{Packet, Part},
     reference,
 };
@@ -52,6 +53,7 @@ pub(crate) fn packet(source: u32, protocol: u8, ports: Option<(u16, u16)>, len: 
         icmp_type: None,
         part: Part::Whole,
         dscp: 0,
+        known: Known::default(),
         ip_at: 14,
         transport_at: 34,
     }
@@ -139,6 +141,7 @@ impl World {
                 window.prefixes[0].add(&counted(&packet, each));
                 window.samples.push((0, packet));
                 for (rule, applied) in rules.iter().zip(&mut applied) {
+                    let packet = Packet { known: known(&packet), ..packet };
                     *applied += u64::from(reference::applies(&Rules::default(), &rule.when, &packet)) * each;
                 }
             }
@@ -158,6 +161,20 @@ impl World {
             .collect();
         window
     }
+}
+
+/// What a server knows whose clients are those of [`web`], and whose open ports are TCP 80 and 443, and UDP 443 and 4000.
+fn known(packet: &Packet) -> Known {
+    let is_client = matches!(packet.source, std::net::IpAddr::V4(source) if source.octets()[0] == 10);
+    let open = |port| match packet.protocol {
+        6 => port == 80 || port == 443,
+        _ => port == 443 || port == 4000,
+    };
+    let (connection, listener) = match packet.ports {
+        Some((_, port)) if [6, 17].contains(&packet.protocol) => (Some(is_client), Some(open(port))),
+        _ => (None, None),
+    };
+    Known { connection, listener, source_seen: Some(is_client) }
 }
 
 fn counted(packet: &Packet, times: u64) -> Counts {

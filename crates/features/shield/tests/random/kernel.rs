@@ -1,9 +1,10 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use bpf::filter::{Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
 use rules::{
     Rules,
     compile::{self, Counters, Now},
+    known::Known,
     packet::{Packet, Parsed, Part},
     reference::{self, Decision, Outcome},
 };
@@ -45,7 +46,21 @@ pub fn splits() -> bool {
     refused.is_none()
 }
 
-/// Rules, and the kernel program loaded with them.
+/// What a machine without sockets knows: that nobody has or waits for TCP and UDP to one host.
+fn known(packet: &Packet) -> Known {
+    let one_host = match packet.destination {
+        IpAddr::V4(to) => !(to.is_multicast() || to.is_loopback() || to.octets()[0] == 0 || to.is_broadcast()),
+        IpAddr::V6(to) => !(to.is_multicast() || to.octets()[..12].iter().all(|byte| *byte == 0)),
+    };
+    match packet.ports {
+        Some(_) if one_host && [6, 17].contains(&packet.protocol) => {
+            Known { connection: Some(false), listener: Some(false), source_seen: None }
+        }
+        _ => Known::default(),
+    }
+}
+
+/// Rules, and the kernel program loaded with them. The program runs in a network namespace of the calling thread's own.
 pub struct Kernel {
     pub rules: Rules,
     pub now: Now,
@@ -60,6 +75,7 @@ pub struct Kernel {
 
 impl Kernel {
     pub fn load(rules: Rules, now: Now) -> Self {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
         let shared = ShieldShared::create().unwrap();
         let shield = Shield::load(&tables, &ShieldConfig { tell: true, ..Default::default() }, &shared).unwrap();
@@ -82,7 +98,12 @@ impl Kernel {
         let unreached = found.parsed == Some(ShieldParsed::Malformed) && first.min(LINEAR_MAX) < headers_end(&whole);
         let Decision { rule, outcome, counted } = match unreached {
             true => Decision::undecided(self.rules.malformed.into()),
-            false => reference::decide_frame(&self.rules, frame, self.now),
+            false => match whole {
+                Parsed::Ip(packet) => {
+                    reference::decide(&self.rules, &Packet { known: known(&packet), ..packet }, self.now)
+                }
+                _ => reference::decide_frame(&self.rules, frame, self.now),
+            },
         };
         let parsed = match whole {
             _ if unreached => ShieldParsed::Malformed,

@@ -18,11 +18,13 @@ pub struct Shape {
     pub limits: bool,
     /// SYN cookies.
     pub challenges: bool,
+    /// Conditions on what the machine knows.
+    pub known: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { rules: 30, vlan: true, expiring: true, limits: true, challenges: true }
+        Self { rules: 30, vlan: true, expiring: true, limits: true, challenges: true, known: true }
     }
 }
 
@@ -94,6 +96,10 @@ fn conditions(random: &mut Random, shape: Shape, sets: &[&String]) -> Match {
     if ask(random) {
         let (mask, value) = (random.pick(FLAGS), random.pick(FLAGS));
         when.tcp_flags = Some(TcpFlags { mask, value: value & mask });
+    }
+    if shape.known && random.percent(15) {
+        let answer = |random: &mut Random| random.pick(&[None, Some(false), Some(false), Some(true)]);
+        (when.known.connection, when.known.listener) = (answer(random), answer(random));
     }
     if random.percent(8) {
         when.icmp_type = random.some(ICMP_TYPES);

@@ -13,6 +13,8 @@ enum shield_field {
 	SHIELD_HEADER,
 	SHIELD_VLAN,
 	SHIELD_LENGTH,
+	/* What the machine knows (filter/known.h): looked for only where a rule that asks would apply otherwise. */
+	SHIELD_KNOWN,
 	SHIELD_FIELDS,
 };
 

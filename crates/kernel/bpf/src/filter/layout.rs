@@ -16,7 +16,9 @@ const MANAGEMENT: u8 = 2;
 const PER_SOURCE: u8 = 4;
 const YIELDS: u8 = 8;
 /// The number of fields, and of those in front of the ones that index a table.
-const FIELDS: usize = 9;
+const FIELDS: usize = 10;
+/// The number of that of what is known.
+pub(super) const KNOWN: usize = 9;
 const ADDRESSES: usize = 2;
 /// The class tables of the fields behind the addresses: their section and how many entries the program may reach.
 const CLASS_TABLES: [(&str, usize); FIELDS - ADDRESSES] = [
@@ -27,6 +29,7 @@ const CLASS_TABLES: [(&str, usize); FIELDS - ADDRESSES] = [
     (".data.sh_header", 256),
     (".data.sh_vlan", 8192),
     (".data.sh_length", 1 << 16),
+    (".data.sh_known", 32),
 ];
 
 /// SHIELD_COMMON_UDP and SHIELD_COMMON_DSCP of src/filter/rules.h, and the size of that table.
@@ -64,6 +67,8 @@ pub(super) struct Layout {
     /// Fields that rules about TCP ask for, and rules about UDP, where rows are one word.
     pub(super) tcp_uses: [bool; FIELDS],
     pub(super) udp_uses: [bool; FIELDS],
+    /// Some rule asks whether a source was seen before.
+    pub(super) seen: bool,
     /// Rows of [`COMMON`] differ by DSCP.
     pub(super) dscp_matters: bool,
     /// Of the source, the destination and the protected prefixes.
@@ -94,6 +99,7 @@ impl Layout {
         layout.limits = tables.rules.iter().any(|r| r.action == RuleAction::Limit);
         layout.challenges = tables.rules.iter().any(|r| r.action == RuleAction::Challenge);
         layout.yields = tables.rules.iter().any(|r| r.yields);
+        layout.seen = spare > 0 || asks_seen(tables);
         let mut bytes: Vec<u8> = tables.rules.iter().flat_map(rule_bytes).collect();
         bytes.resize(rules * size_of::<shield_rule>(), 0);
         layout.sections.push((".data.sh_rules", bytes));
@@ -176,6 +182,7 @@ impl Layout {
             || (has(RuleAction::Limit) && !self.limits)
             || (has(RuleAction::Challenge) && !self.challenges)
             || (tables.rules.iter().any(|rule| rule.yields) && !self.yields)
+            || (asks_seen(tables) && !self.seen)
         {
             return Ok(None);
         }
@@ -223,6 +230,13 @@ impl Layout {
         }
         Ok(Some(sections))
     }
+}
+
+/// True if packets that differ by their sources having been seen have different rules: the highest digit of what is known.
+fn asks_seen(tables: &RuleTables) -> bool {
+    const DIGIT: usize = 9;
+    let differ = |classes: &[u16]| classes.iter().zip(classes.iter().skip(DIGIT)).any(|(a, b)| a != b);
+    tables.fields[KNOWN - ADDRESSES].as_ref().is_some_and(|table| differ(&table.class_of))
 }
 
 /// Of the fields that are used those whose value matters to any of `rules`, where rows are one word.

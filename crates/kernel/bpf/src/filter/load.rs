@@ -15,14 +15,21 @@ use rules::tables::{
 };
 use sys::map_mmap::SharedMemory;
 
-use super::{PROGRAM, cookie::Cookies, layout::Layout, shared::ShieldShared, specialise, watch::WatchConfig};
+use super::{
+    PROGRAM,
+    cookie::Cookies,
+    layout::{KNOWN, Layout},
+    shared::ShieldShared,
+    specialise,
+    watch::WatchConfig,
+};
 use crate::{
     chain::SeatMaps,
     link::XdpError,
-    program::to_io,
+    program::{kernel_has, module_has, to_io},
     skel::shield::{
         ShieldSkelBuilder,
-        types::{prefix_table, prefix_trie, shield_told},
+        types::{prefix_table, prefix_trie, rodata, shield_told},
     },
 };
 
@@ -48,9 +55,45 @@ pub struct ShieldConfig {
     pub between: Option<Between>,
     /// The places in chains that the program is for ([`ShieldLink::maps`]): one, or two with `between`, in its order. None: for test runs.
     pub seats: Vec<SeatMaps>,
+    /// What the program can know of packets; needed if a rule asks.
+    pub known: Option<KnownPackets>,
     /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
     pub tell: bool,
 }
+
+/// What can be known of packets beside their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KnownPackets {
+    /// The MAC address that packets for this machine have, so that nothing is said of a bridge's others; none: all are taken for its.
+    pub mac: Option<[u8; 6]>,
+    /// Packets are forwarded: nothing is said of who listens elsewhere.
+    pub forwards: bool,
+    /// Connection tracking has connections that no socket has ([`KnownPackets::tracks`]).
+    pub tracked: bool,
+    /// Nothing translates what comes to this machine: its own sockets are all that listens.
+    pub listeners: bool,
+    /// Nothing can be known: rules that ask apply to no packet.
+    pub nothing: bool,
+}
+
+impl KnownPackets {
+    /// True if this kernel lets a program look connections up.
+    pub fn tracks() -> bool {
+        kernel_has(CT_LOOKUP) || module_has("nf_conntrack", CT_LOOKUP)
+    }
+
+    fn set(self, knobs: &mut rodata) {
+        knobs.known_nothing = self.nothing;
+        knobs.known_forwards = self.forwards;
+        knobs.known_tracks = self.tracked;
+        knobs.known_listens = self.listeners;
+        knobs.known_mac_given = self.mac.is_some();
+        knobs.known_mac = self.mac.unwrap_or_default();
+    }
+}
+
+/// The function that looks connections up, of Linux 6.0.
+const CT_LOOKUP: &str = "bpf_xdp_ct_lookup";
 
 /// The two interfaces that frames cross between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +190,9 @@ impl Shield {
         if layout.challenges && !config.tell && config.cookies.is_none() {
             return Err(XdpError::setting("a rule asks for SYN cookies, which are not set up".to_owned()));
         }
+        if layout.uses[KNOWN] && !config.tell && config.known.is_none() {
+            return Err(XdpError::setting("a rule asks what is known of packets, which is not set up".to_owned()));
+        }
         let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<ShieldSkelBuilder>(&mut object)?;
@@ -166,6 +212,7 @@ impl Shield {
             knobs.shield_malformed = u32::from(tables.malformed_drop);
             knobs.shield_tells = config.tell;
             knobs.shield_limits = layout.limits;
+            knobs.seen_asked = layout.seen;
             knobs.shield_yields = layout.yields;
             knobs.shield_dscp_matters = layout.dscp_matters;
             for (i, few) in tables.protected_few.iter().take(FEW).enumerate() {
@@ -177,6 +224,9 @@ impl Shield {
             if let Some(cookies) = config.cookies.as_ref().filter(|_| layout.challenges) {
                 knobs.shield_cookies = true;
                 cookies.set(knobs);
+            }
+            if let Some(known) = config.known {
+                known.set(knobs);
             }
             if let Some(watch) = &config.watch {
                 watch.set(knobs);

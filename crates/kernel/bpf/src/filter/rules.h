@@ -89,6 +89,7 @@ __u16 shield_detail_class[4] SEC(".data.sh_detail") = {};
 __u16 shield_header_class[4] SEC(".data.sh_header") = {};
 __u16 shield_vlan_class[4] SEC(".data.sh_vlan") = {};
 __u16 shield_length_class[4] SEC(".data.sh_length") = {};
+__u16 shield_known_class[4] SEC(".data.sh_known") = {};
 /* Where a row is one word: the rows of packets that parse_common() knows, for all fields but addresses, ports and length, joined. By TCP
  * flags, of UDP, and by DSCP. */
 #define SHIELD_COMMON_UDP 256
@@ -148,7 +149,7 @@ static __always_inline __u32 shield_lowest(__u64 bits)
 
 /* Where a packet's rows begin, in words within its table: for the source, the destination, and the others. */
 struct shield_place {
-	__u64 at[SHIELD_FIELDS];
+	__u64 at[SHIELD_KNOWN];
 };
 
 #define SHIELD_CLASS(field, table, value)                                                             \
@@ -188,7 +189,7 @@ static __always_inline void shield_classify(const struct packet *p, struct shiel
 	SHIELD_CLASS(SHIELD_LENGTH, shield_length_class, p->len);
 }
 
-/* Word `word` of the AND of a packet's rows. */
+/* Word `word` of the AND of a packet's rows, without what the machine knows about it. */
 static __always_inline __u64 shield_apply(const struct shield_place *place, __u64 word)
 {
 	__u64 bits = ~0ULL;
@@ -199,7 +200,7 @@ static __always_inline __u64 shield_apply(const struct shield_place *place, __u6
 	if (shield_uses[SHIELD_DESTINATION])
 		bits &= resized(shield_destination_rows)[place->at[SHIELD_DESTINATION] + word];
 #pragma clang loop unroll(full)
-	for (i = SHIELD_SOURCE_PORT; i < SHIELD_FIELDS; i++)
+	for (i = SHIELD_SOURCE_PORT; i < SHIELD_KNOWN; i++)
 		if (shield_uses[i])
 			bits &= resized(shield_rows)[place->at[i] + word];
 	return bits;

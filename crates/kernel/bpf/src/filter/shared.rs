@@ -23,6 +23,7 @@ use sys::{map_mmap::SharedMemory, owner::trusted_folder};
 use super::{
     PROGRAM,
     counts::{CPU_BYTES, ShieldCounts, read},
+    seen::SeenSources,
 };
 use crate::{
     link::XdpError,
@@ -36,13 +37,14 @@ use crate::{
 const COUNTS: &str = ".data.sh_counts";
 const BUCKETS: &str = ".data.sh_bucket";
 const SOURCES: &str = ".data.sh_sources";
+const SEEN: &str = ".data.sh_seen";
 const BEAT: &str = ".data.sh_beat";
 /// All maps that go on from one program to the next, by name.
-const SHARED: [&str; 4] = [COUNTS, BUCKETS, SOURCES, BEAT];
+const SHARED: [&str; 5] = [COUNTS, BUCKETS, SOURCES, SEEN, BEAT];
 /// Sets of four sources that limits per source have room for: 262,144 sources in 4 MB.
 const SOURCE_SETS: usize = 1 << 16;
 /// Changes whenever the meaning of a shared map does.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The maps that all programs of one interface share, one after the other.
 ///
@@ -52,6 +54,7 @@ pub struct ShieldShared {
     maps: Vec<(&'static str, MapHandle)>,
     counts: SharedMemory,
     beat: SharedMemory,
+    seen: SharedMemory,
     cpus: usize,
 }
 
@@ -70,6 +73,7 @@ impl ShieldShared {
                 Some(COUNTS) => cpus * CPU_BYTES,
                 Some(BUCKETS) => COUNTERS * size_of::<limit_bucket>(),
                 Some(SOURCES) => SOURCE_SETS * size_of::<limit_sources>(),
+                Some(SEEN) => SeenSources::BYTES,
                 _ => continue,
             };
             map.set_value_size(size as u32).map_err(failed)?;
@@ -147,6 +151,7 @@ impl ShieldShared {
                 COUNTS => cpus * CPU_BYTES,
                 BUCKETS => COUNTERS * size_of::<limit_bucket>(),
                 SOURCES => SOURCE_SETS * size_of::<limit_sources>(),
+                SEEN => SeenSources::BYTES,
                 _ => size_of::<shield_beat>(),
             };
             if map.value_size() as usize != expected {
@@ -169,7 +174,8 @@ impl ShieldShared {
         };
         let counts = map(COUNTS, cpus * CPU_BYTES, "map the counters")?;
         let beat = map(BEAT, size_of::<shield_beat>(), "map the heartbeat")?;
-        Ok(Self { maps, counts, beat, cpus })
+        let seen = map(SEEN, SeenSources::BYTES, "map the sources that were seen")?;
+        Ok(Self { maps, counts, beat, seen, cpus })
     }
 
     /// The heart beats: to be called more often than the heartbeat's timeout.
@@ -180,6 +186,11 @@ impl ShieldShared {
     /// CLOCK_MONOTONIC in nanoseconds of the last beat.
     pub fn last_beat_ns(&self) -> u64 {
         self.word(offset_of!(shield_beat, at_ns)).load(Ordering::Relaxed)
+    }
+
+    /// The sources that were seen before.
+    pub fn seen(&self) -> SeenSources<'_> {
+        SeenSources::of(&self.seen, self.seed())
     }
 
     /// The ends of all packets since the maps were made, over all CPUs.

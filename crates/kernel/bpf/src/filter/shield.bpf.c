@@ -9,6 +9,7 @@
 #include "chain/place.h"
 #include "filter/between.h"
 #include "filter/cookie/cookie.h"
+#include "filter/known.h"
 #include "filter/limits.h"
 #include "filter/rules.h"
 #include "filter/watch.h"
@@ -68,6 +69,8 @@ struct shield_search {
 	__u32 closed;
 	/* The first challenge that applies and yields: its index plus 1. */
 	__u32 asked;
+	/* Where the rows of what the machine knows begin, plus 1; 0: not looked for yet. */
+	__u32 known;
 };
 
 static __always_inline void shield_count(struct shield_cpu *cpu, __u16 counter, const struct packet *p)
@@ -116,20 +119,57 @@ __noinline __u32 shield_search_word(struct shield_search *s)
 	return SHIELD_NONE;
 }
 
-/* The deciding rule's index times 4 plus its action, or SHIELD_NONE, of the packet in `s`. */
-static __always_inline __u32 shield_decide(struct shield_search *s)
+/* `bits` of word `word`, without the rules that ask what the machine knows and are answered otherwise. A function of its own, as the stack of
+ * those that call it is full. */
+__noinline __u64 shield_answer(struct xdp_md *ctx, struct shield_search *s, __u64 bits, __u64 word)
+{
+	__u64 base = shield_base[SHIELD_KNOWN], at;
+
+	/* With several words there is one in front. */
+	if (!s || word > (shield_words == 1 ? 0 : shield_words))
+		return 0;
+	at = times(base + shield_unknown_row(), shield_stride());
+	if (!(bits & ~resized(shield_rows)[at + word]))
+		return bits;
+	if (!s->known)
+		s->known = shield_known_row(ctx, &s->packet) + 1;
+	at = times(base + ((s->known - 1) & shield_mask[SHIELD_KNOWN]), shield_stride());
+	return bits & resized(shield_rows)[at + word];
+}
+
+static __always_inline __u64 shield_apply_known(struct xdp_md *ctx, struct shield_search *s, __u64 bits, __u64 word)
+{
+	return shield_uses[SHIELD_KNOWN] ? shield_answer(ctx, s, bits, word) : bits;
+}
+
+/* The same of a packet that parse_common() knows, where a row is one word. */
+__noinline __u64 shield_answer_common(struct xdp_md *ctx, const struct packet *p, __u64 bits)
+{
+	if (!p)
+		return 0;
+	if (!(bits & ~SHIELD_ROW(SHIELD_KNOWN, shield_unknown_row())))
+		return bits;
+	return bits & SHIELD_ROW(SHIELD_KNOWN, shield_known_row(ctx, p));
+}
+
+/* The deciding rule's index times 4 plus its action, or SHIELD_NONE, of the packet in `s`. A function of its own for the sake of the stack. */
+__noinline __u32 shield_decide(struct xdp_md *ctx, struct shield_search *s)
 {
 	struct shield_place place = {};
 	__u32 i, word, found;
 	__u64 words;
 
+	if (!s)
+		return SHIELD_NONE;
 	shield_classify(&s->packet, &place);
 	s->word = 0;
 	s->bits = shield_apply(&place, 0);
 	if (!s->bits)
 		return SHIELD_NONE;
-	if (shield_words == 1)
+	if (shield_words == 1) {
+		s->bits = shield_apply_known(ctx, s, s->bits, 0);
 		return shield_search_word(s);
+	}
 	words = s->bits;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < SHIELD_WORDS && words; i++, words &= words - 1) {
@@ -137,7 +177,7 @@ static __always_inline __u32 shield_decide(struct shield_search *s)
 		if (word >= shield_words)
 			break;
 		s->word = word;
-		s->bits = shield_apply(&place, word + 1);
+		s->bits = shield_apply_known(ctx, s, shield_apply(&place, word + 1), word + 1);
 		found = shield_search_word(s);
 		if (found != SHIELD_NONE)
 			return found;
@@ -296,7 +336,7 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	}
 	if (watch_on && !(way & SHIELD_WATCHED))
 		shield_watch_any(&s.packet);
-	found = shield_decide(&s);
+	found = shield_decide(ctx, &s);
 	if (shield_yields && s.asked && (found == SHIELD_NONE ? shield_default : found & 3) == SHIELD_PASS)
 		found = (s.asked - 1) * 4 + SHIELD_CHALLENGE;
 	if (found == SHIELD_NONE) {
@@ -376,6 +416,8 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct packet
 	if (watch_on)
 		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
 	bits = shield_apply_common(p);
+	if (shield_uses[SHIELD_KNOWN])
+		bits = shield_answer_common(ctx, p, bits);
 	if (bits) {
 		n = shield_lowest(bits);
 		rule = &resized(shield_rules)[n];

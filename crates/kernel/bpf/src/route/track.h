@@ -8,7 +8,7 @@
 static __always_inline enum route_end route_track(struct xdp_md *ctx, struct cursor *c, struct route_decision *d, struct route_key *k, __u32 left,
 						  bool v6)
 {
-	struct bpf_ct_opts___route opts = { .netns_id = BPF_F_CURRENT_NETNS };
+	struct bpf_ct_opts___old opts = { .netns_id = BPF_F_CURRENT_NETNS };
 	struct bpf_sock_tuple tuple;
 	struct route_segment s;
 	enum route_end end;

@@ -43,11 +43,26 @@ impl Hooks {
         if let Some(old) = old_tables()?.into_iter().next() {
             return Ok(Some(old));
         }
-        let services = match fs::read_to_string(IPVS) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text?,
-        };
-        Ok((services.lines().count() > IPVS_HEADINGS).then(|| "IPVS has services".to_owned()))
+        ipvs()
+    }
+
+    /// What sends packets for this machine's own addresses elsewhere, in words: translation before routing, a transparent proxy, IPVS. None: its own sockets
+    /// are all that there is behind its ports.
+    ///
+    /// # Errors
+    /// The rules cannot be read (it takes CAP_NET_ADMIN).
+    pub fn translates(&mut self) -> io::Result<Option<String>> {
+        let netfilter = self.netfilter.as_mut().map_err(|e| io::Error::from(e.kind()))?;
+        if nft::generation(netfilter)?.is_some()
+            && let Some(what) = diverts(&nft::read(netfilter)?.unwrap_or_default())
+        {
+            return Ok(Some(what));
+        }
+        // The tables of the old kind do not tell: one for translation may do it.
+        if let Some(old) = old_tables()?.into_iter().find(|names| names.contains("nat") || names.contains("mangle")) {
+            return Ok(Some(old));
+        }
+        ipvs()
     }
 
     /// What packets meet that are forwarded between `ports`: all of it.
@@ -78,6 +93,30 @@ impl Hooks {
         self.found = (rules.generation == generation).then(|| (generation, found.clone()));
         Ok(found)
     }
+}
+
+fn ipvs() -> io::Result<Option<String>> {
+    let services = match fs::read_to_string(IPVS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    Ok((services.lines().count() > IPVS_HEADINGS).then(|| "IPVS has services".to_owned()))
+}
+
+/// What sends packets elsewhere before it is known whose they are.
+fn diverts(rules: &Rules) -> Option<String> {
+    let name = |key: &ChainKey| format!("table {} {}", key.family, key.table);
+    let has_rules = |key: &ChainKey| rules.rules.keys().any(|rule| rule.chain == *key);
+    let translating = rules
+        .chains
+        .iter()
+        .find(|(key, chain)| chain.kind == "nat" && chain.hook.as_deref() == Some("prerouting") && has_rules(key));
+    if let Some((key, _)) = translating {
+        return Some(format!("nftables translates addresses at prerouting ({})", name(key)));
+    }
+    let proxies = |sees: &String| sees == "tproxy" || sees == "fwd" || sees.starts_with("iptables' TPROXY");
+    let (rule, _) = rules.rules.iter().find(|(_, rule)| rule.acts.sees.iter().any(proxies))?;
+    Some(format!("nftables hands packets to a proxy ({})", name(&rule.chain)))
 }
 
 /// The programs that have tables of the old kind, in words. A table without rules counts too: whether it has some is not told here.

@@ -67,7 +67,7 @@ impl Ranges {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
     /// In the order of what is quickly looked at.
-    fields: [Option<Arc<Ranges>>; 11],
+    fields: [Option<Arc<Ranges>>; 14],
     flags: TcpFlags,
 }
 
@@ -124,6 +124,8 @@ impl<'a> Regions<'a> {
             Some(Fragment::First) => &[1],
             Some(Fragment::Later) => &[2],
         };
+        let [connection, listener, seen] = [when.known.connection, when.known.listener, when.known.source_seen]
+            .map(|asked| bytes(&asked.map(u8::from).into_iter().collect::<Vec<_>>()));
         let vlan = some(Ranges::numbers(when.vlan.iter().map(|id| (*id, *id))));
         Region {
             fields: [
@@ -136,6 +138,9 @@ impl<'a> Regions<'a> {
                 ranges(&when.length),
                 bytes(&when.dscp),
                 vlan,
+                connection,
+                listener,
+                seen,
                 source,
                 destination,
             ],

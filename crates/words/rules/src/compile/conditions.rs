@@ -2,13 +2,16 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::tables::{Field, VLAN_NONE};
+use crate::{
+    known::Known,
+    tables::{Field, VLAN_NONE},
+};
 
 use super::values::Condition;
 use crate::rule::{Fragment, Match, TcpFlags};
 
 /// Fields of [`crate::tables::RuleTables::fields`] in its order, what they are called, and how many values they have.
-pub(super) const FIELDS: [(Field, &str, usize); 7] = [
+pub(super) const FIELDS: [(Field, &str, usize); 8] = [
     (Field::SourcePort, "source ports", 65_536),
     (Field::DestinationPort, "destination ports", 65_536),
     (Field::Kind, "protocols", 512),
@@ -16,9 +19,10 @@ pub(super) const FIELDS: [(Field, &str, usize); 7] = [
     (Field::Header, "DSCP and fragments", 192),
     (Field::Vlan, "VLAN ids", VLAN_NONE + 1),
     (Field::Length, "lengths", 65_536),
+    (Field::Known, "what is known", Known::VALUES),
 ];
 
-/// The field of the fewest values, [`Field::Header`], as an index of [`FIELDS`].
+/// The field of the fewest values that every packet has, [`Field::Header`], as an index of [`FIELDS`].
 pub(super) const SHORTEST: usize = 4;
 
 /// The detail of packets that have none.
@@ -35,6 +39,7 @@ pub(super) fn condition(when: &Match, field: Field) -> Condition {
         Field::Header => header(when.fragment, &when.dscp),
         Field::Vlan => values(&when.vlan),
         Field::Length => ranges(&when.length),
+        Field::Known => known(&when.known),
     }
 }
 
@@ -66,6 +71,11 @@ fn kind(family: Option<u8>, protocols: &[u8]) -> Condition {
         }
     };
     Some(bases.iter().flat_map(|base| of(*base)).collect())
+}
+
+fn known(asked: &Known) -> Condition {
+    let answers = |number: &usize| Known::of(*number).answers(asked);
+    (!asked.is_nothing()).then(|| (0..Known::VALUES).filter(answers).map(one).collect())
 }
 
 /// Both together are asked of no packet: what has TCP flags has no ICMP type.

@@ -96,11 +96,11 @@ pub fn protected(tables: &RuleTables, packet: &Packet) -> Option<usize> {
 }
 
 /// The row of each field that some rule asks for.
-fn rows<'a>(tables: &'a RuleTables, packet: &Packet) -> [Option<&'a [u64]>; 9] {
+fn rows<'a>(tables: &'a RuleTables, packet: &Packet) -> [Option<&'a [u64]>; 10] {
     let row = |rows: &'a [u64], class: u16| &rows[usize::from(class) * tables.words..][..tables.words];
     let address =
         |table: &'a Option<AddressTable>, address| table.as_ref().map(|t| row(&t.rows, address_class(t, address)));
-    let mut out = [None; 9];
+    let mut out = [None; 10];
     out[0] = address(&tables.source, packet.source);
     out[1] = address(&tables.destination, packet.destination);
     for ((out, table), value) in out[2..].iter_mut().zip(&tables.fields).zip(values(packet)) {
@@ -111,7 +111,7 @@ fn rows<'a>(tables: &'a RuleTables, packet: &Packet) -> [Option<&'a [u64]>; 9] {
 }
 
 /// The values of the fields from the source port on; none: the packet does not have it.
-fn values(packet: &Packet) -> [Option<usize>; 7] {
+fn values(packet: &Packet) -> [Option<usize>; 8] {
     let is_v6 = usize::from(packet.family() == 6);
     let detail = match (packet.tcp_flags, packet.icmp_type) {
         (Some(flags), _) => usize::from(flags),
@@ -131,6 +131,7 @@ fn values(packet: &Packet) -> [Option<usize>; 7] {
         Some(part + usize::from(packet.dscp)),
         Some(packet.vlan.map_or(VLAN_NONE, usize::from)),
         Some(packet.len.into()),
+        Some(packet.known.number()),
     ]
 }
 

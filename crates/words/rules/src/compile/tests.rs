@@ -28,6 +28,7 @@ fn packet(source: &str, destination: &str) -> Packet {
         icmp_type: None,
         part: crate::packet::Part::Whole,
         dscp: 0,
+        known: crate::known::Known::default(),
         ip_at: 14,
         transport_at: 34,
     }

@@ -1,0 +1,68 @@
+//! What the machine knows about a packet, beside its bytes.
+
+/// What is known. None: it cannot be said of such a packet (ports of a fragment, connections of ICMP), or nobody has looked (a capture).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Known {
+    /// It belongs to a connection that the kernel has: a TCP socket that does not merely listen, a SYN cookie that is right, an entry of conntrack.
+    pub connection: Option<bool>,
+    /// A socket of this machine listens at its destination.
+    pub listener: Option<bool>,
+    /// Its source was seen before, while no attack was under way.
+    pub source_seen: Option<bool>,
+}
+
+impl Known {
+    /// Different answers to the three questions together.
+    pub const VALUES: usize = 27;
+
+    /// Its number among them: three digits of 0 (cannot be said), 1 (no), 2 (yes), the connection's the lowest. The kernel program counts the same.
+    pub fn number(self) -> usize {
+        [self.source_seen, self.listener, self.connection]
+            .into_iter()
+            .fold(0, |number, answer| 3 * number + digit(answer))
+    }
+
+    /// That of a number.
+    pub(crate) fn of(number: usize) -> Self {
+        let answer = |digit: usize| [None, Some(false), Some(true)][digit % 3];
+        Self { connection: answer(number), listener: answer(number / 3), source_seen: answer(number / 9) }
+    }
+
+    /// True if it answers all that is asked as it is asked. What cannot be said is no answer.
+    pub fn answers(self, asked: &Self) -> bool {
+        let one = |asked: Option<bool>, answer: Option<bool>| asked.is_none() || asked == answer;
+        one(asked.connection, self.connection)
+            && one(asked.listener, self.listener)
+            && one(asked.source_seen, self.source_seen)
+    }
+
+    /// True if it asks, or answers, nothing.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn digit(answer: Option<bool>) -> usize {
+    answer.map_or(0, |yes| 1 + usize::from(yes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Known;
+
+    #[test]
+    fn numbers_lead_back() {
+        for number in 0..Known::VALUES {
+            assert_eq!(Known::of(number).number(), number);
+        }
+        assert_eq!(Known { connection: Some(false), ..Known::default() }.number(), 1);
+        assert_eq!(Known { listener: Some(true), ..Known::default() }.number(), 6);
+    }
+
+    #[test]
+    fn what_cannot_be_said_answers_nothing() {
+        let asked = Known { connection: Some(false), ..Known::default() };
+        assert!(!Known::default().answers(&asked) && asked.answers(&asked) && asked.answers(&Known::default()));
+        assert!(!Known { connection: Some(true), ..asked }.answers(&asked));
+    }
+}
