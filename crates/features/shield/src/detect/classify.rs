@@ -43,6 +43,8 @@ pub struct Finding {
     pub sources: Vec<(Prefix, f64)>,
     /// Its source ports, for a reflection.
     pub ports: Vec<u16>,
+    /// TCP or UDP is a part of it that matters: what could be of a connection.
+    pub connects: bool,
     /// Sources have been remembered for long enough to tell strangers by.
     pub remembers: bool,
 }
@@ -87,7 +89,9 @@ pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
     } else {
         AttackClass::Unknown
     };
-    Finding { class, kind, fragments: fragment_part >= 0.1, sources, ports, remembers: false }
+    let connecting = excess.syn + excess.syn_ack + excess.tcp + excess.udp;
+    let connects = connecting as f64 / all >= 0.1;
+    Finding { class, kind, fragments: fragment_part >= 0.1, sources, ports, connects, remembers: false }
 }
 
 /// The source ports of a reflection; empty if it is none.

@@ -77,6 +77,9 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
             (vec![rule("", mix::fragments(prefix, Fragment::Any), Action::Drop)], "drop fragments".into())
         }
         StepConfig::DropUnknown {} => {
+            if finding.kind == Kind::Other && !finding.connects {
+                return None;
+            }
             let (parts, words) = unknown(finding.kind, prefix)?;
             (parts.into_iter().map(|(part, when)| rule(part, when, Action::Drop)).collect(), words.into())
         }

@@ -64,7 +64,15 @@ pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
 }
 
 fn finding(class: AttackClass, kind: Kind, prefix: Prefix) -> Finding {
-    Finding { class, kind, fragments: true, sources: vec![(prefix, 1.0)], ports: vec![53], remembers: true }
+    Finding {
+        class,
+        kind,
+        fragments: true,
+        sources: vec![(prefix, 1.0)],
+        ports: vec![53],
+        connects: true,
+        remembers: true,
+    }
 }
 
 #[cfg(test)]

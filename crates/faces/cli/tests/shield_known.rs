@@ -1,0 +1,155 @@
+//! Rules that ask what the machine knows, with real packets: connections, listeners, sources that were seen before.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::Output,
+    thread,
+    time::Duration,
+};
+
+use testbed::{SERVER, ShieldBed, bind, ended, said, turn};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+/// Ports that are open, and one that is not.
+const TCP: u16 = 8080;
+const UDP: u16 = 5353;
+/// Open, and for those alone who were seen before.
+const MEMBERS: u16 = 5454;
+const CLOSED: u16 = 9;
+const FRAMES: &str = "200";
+
+const RULES: &str = r#"
+protect = ["198.18.0.2/32"]
+
+[[rule]]
+name = "strays"
+action = "drop"
+protocol = "tcp"
+tcp-flags = "!syn"
+connection = "none"
+
+[[rule]]
+name = "closed"
+action = "drop"
+protocol = ["tcp", "udp"]
+listener = "no"
+
+[[rule]]
+name = "strangers"
+action = "drop"
+protocol = "udp"
+destination-port = 5454
+source-seen = "never"
+"#;
+
+/// So many frames from made-up sources.
+fn flood(bed: &ShieldBed, words: &[&str]) -> Output {
+    let mac = bed.server.link.mac.to_string();
+    let mut all = vec!["gen", bed.client.interface(), "--count", FRAMES, "--rate", "2000", "--flows", "200"];
+    all.extend(["--dst-mac", &mac, "--dst", SERVER]);
+    if !words.contains(&"--src") {
+        all.extend(["--src", "10.0.0.0/16"]);
+    }
+    all.extend(words);
+    let done = bed.client.command(EVENKEEL).args(all).output().unwrap();
+    ended(&done, 0);
+    done
+}
+
+/// A connection that says something and hears it back.
+fn echoes(bed: &ShieldBed) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let address = (SERVER.parse::<std::net::IpAddr>().unwrap(), TCP).into();
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"hello")?;
+        let mut heard = [0; 5];
+        stream.read_exact(&mut heard)?;
+        Ok(&heard == b"hello")
+    };
+    bed.client.run(ask).unwrap_or(false)
+}
+
+#[test]
+fn what_nobody_waits_for_is_dropped_and_what_is_waited_for_is_not() {
+    let Some(_alone) = turn() else { return };
+    let Some(mut bed) = ShieldBed::host(EVENKEEL, "eksk") else { return };
+    bed.server.feature("rx-gro", true);
+    let listener = bed.server.run(|| TcpListener::bind((SERVER, TCP)).unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut heard = [0; 5];
+            let _ = stream.read_exact(&mut heard).and_then(|()| stream.write_all(&heard));
+        }
+    });
+    let _waits = bed.server.run(|| bind((SERVER, UDP)));
+    let rules = bed.rules(RULES);
+    bed.run(&rules, &[]);
+    assert!(echoes(&bed), "{}", bed.log());
+    assert_eq!((bed.count("strays"), bed.count("closed")), (0, 0), "a connection is known from its SYN to its end");
+    // Of no connection, to an open port and to a closed one; a SYN to a closed one; and UDP.
+    let frames: u64 = FRAMES.parse().unwrap();
+    for port in [TCP, CLOSED] {
+        flood(&bed, &["--tcp", "--dst-port", &port.to_string()]);
+    }
+    bed.wait("strays are dropped", || bed.count("strays") == 2 * frames);
+    flood(&bed, &["--syn-flood", "--dst-port", &CLOSED.to_string()]);
+    flood(&bed, &["--udp", "--dst-port", &CLOSED.to_string()]);
+    bed.wait("what is closed is dropped", || bed.count("closed") == 2 * frames);
+    flood(&bed, &["--udp", "--dst-port", &UDP.to_string()]);
+    flood(&bed, &["--syn-flood", "--dst-port", &TCP.to_string()]);
+    assert_eq!((bed.count("strays"), bed.count("closed")), (2 * frames, 2 * frames), "what is waited for passes");
+    assert!(echoes(&bed));
+    // The client was seen. Who sends for the first time is a stranger, until a look at what was sampled.
+    assert_eq!((bed.come_through(MEMBERS, 5), bed.count("strangers")), (5, 0));
+    let status = bed.status();
+    assert!(status["remembered"]["sources"].as_u64() > Some(0), "{status}");
+    assert!(status["remembered"]["false_positives"].as_f64() < Some(0.01), "{status}");
+    let _members = bed.server.run(|| bind((SERVER, MEMBERS)));
+    flood(&bed, &["--udp", "--dst-port", &MEMBERS.to_string(), "--src", "10.9.0.0/16"]);
+    bed.wait("strangers are dropped", || bed.count("strangers") > frames / 10);
+    bed.stop();
+}
+
+#[test]
+fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed() {
+    let Some(_alone) = turn() else { return };
+    let Some(mut bed) = ShieldBed::host(EVENKEEL, "eksl") else { return };
+    bed.server.feature("rx-gro", true);
+    let nft = |words: &str| ended(&bed.server.command("nft").arg(words).output().unwrap(), 0);
+    nft(
+        "add table ip t; add chain ip t p { type nat hook prerouting priority -100; }; add rule ip t p tcp dport 80 redirect to :8080",
+    );
+    let closed = bed.rules("[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n");
+    let refused = bed.command(&["run", &bed.interface, "--rules", &closed]).output().unwrap();
+    assert!(refused.status.code() == Some(3) && said(&refused).contains("translated address"), "{}", said(&refused));
+    nft("delete table ip t");
+    let rules = bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\ntcp-flags = \"!syn\"\nconnection = \"none\"\n");
+    bed.run(&rules, &[]);
+    let nft = |words: &str| ended(&bed.server.command("nft").arg(words).output().unwrap(), 0);
+    nft(
+        "add table ip t; add chain ip t p { type nat hook prerouting priority -100; }; add rule ip t p tcp dport 80 redirect to :8080",
+    );
+    bed.wait("it is noticed", || bed.log().contains("what can be known of packets has changed"));
+    // The connection is at port 80 to the client, and no socket has it there: conntrack does.
+    let listener = bed.server.run(|| TcpListener::bind((SERVER, 8080)).unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut heard = [0; 5];
+            let _ = stream.read_exact(&mut heard).and_then(|()| stream.write_all(&heard));
+        }
+    });
+    let ask = || -> std::io::Result<()> {
+        let address = (SERVER.parse::<std::net::IpAddr>().unwrap(), 80).into();
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(b"hello")?;
+        stream.read_exact(&mut [0; 5])
+    };
+    bed.client.run(ask).unwrap();
+    assert_eq!(bed.count("strays"), 0, "{}", bed.log());
+    flood(&bed, &["--tcp", "--dst-port", "80"]);
+    bed.wait("strays are dropped", || bed.count("strays") >= FRAMES.parse().unwrap());
+    bed.stop();
+}
