@@ -142,16 +142,6 @@ static __always_inline __u64 shield_apply_known(struct xdp_md *ctx, struct shiel
 	return shield_uses[SHIELD_KNOWN] ? shield_answer(ctx, s, bits, word) : bits;
 }
 
-/* The same of a packet that parse_common() knows, where a row is one word. */
-__noinline __u64 shield_answer_common(struct xdp_md *ctx, const struct packet *p, __u64 bits)
-{
-	if (!p)
-		return 0;
-	if (!(bits & ~SHIELD_ROW(SHIELD_KNOWN, shield_unknown_row())))
-		return bits;
-	return bits & SHIELD_ROW(SHIELD_KNOWN, shield_known_row(ctx, p));
-}
-
 /* The deciding rule's index times 4 plus its action, or SHIELD_NONE, of the packet in `s`. A function of its own for the sake of the stack. */
 __noinline __u32 shield_decide(struct xdp_md *ctx, struct shield_search *s)
 {
@@ -416,8 +406,9 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct packet
 	if (watch_on)
 		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
 	bits = shield_apply_common(p);
-	if (shield_uses[SHIELD_KNOWN])
-		bits = shield_answer_common(ctx, p, bits);
+	/* The long way: a call here would have all that is known by now put away and read back, also where no rule asks. */
+	if (shield_uses[SHIELD_KNOWN] && bits & ~SHIELD_ROW(SHIELD_KNOWN, shield_unknown_row()))
+		return shield_any(ctx, SHIELD_WATCHED);
 	if (bits) {
 		n = shield_lowest(bits);
 		rule = &resized(shield_rules)[n];
