@@ -104,7 +104,12 @@ fn a_step_in_vain_is_not_waited_for() {
 
 #[test]
 fn strangers_are_dropped_only_once_others_are_remembered() {
-    let mut world = World::new(thresholds());
+    let mut config = thresholds();
+    config.baseline.after_s = 60.0;
+    let mut world = World::new(config);
+    // As many looks as must go by without an attack, and one more.
+    world.run(10, &[CALM]);
+    assert!(world.detector.regular().is_empty());
     world.run(1, &[CALM]);
     assert!(!world.detector.regular().is_empty());
     let events = world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);

@@ -1,6 +1,10 @@
 //! Looks in, events and rules out.
 
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    time::Duration,
+};
 
 use model::shield_event::{Above, Happened, Measure, Picture, Share, ShieldEvent};
 use rules::detect::DetectConfig;
@@ -20,6 +24,9 @@ use super::{
 const TOP: usize = 5;
 /// A look that took much longer than it should have (the process was held up) says nothing about a moment, and is no look.
 const LATE: u32 = 40;
+
+/// Looks that must go by without an attack until the sources of one count as regular.
+const PENDING_LOOKS: usize = 20;
 
 /// Looks that an attack may wait for samples, as a multiple of those that confirm it.
 const WAIT: u32 = 3;
@@ -48,6 +55,8 @@ struct Watched {
     seen_time: Duration,
     samples: Vec<Packet>,
     rates: Rates,
+    /// Sources of the last looks, which are regular if no attack follows.
+    pending: VecDeque<Vec<IpAddr>>,
     /// For how long there was no attack: since then regular sources are remembered.
     calm_time: Duration,
     attack: Option<Attack>,
@@ -65,6 +74,7 @@ impl Watched {
             seen_time: Duration::ZERO,
             samples: Vec::new(),
             rates: Rates::default(),
+            pending: VecDeque::new(),
             calm_time: Duration::ZERO,
             attack: None,
         }
@@ -98,6 +108,16 @@ impl Watched {
             fragments: less(seen.fragments, usual(Measure::Fragments)),
             ..*seen
         }
+    }
+
+    /// Sources that are to be remembered now: an attack begins in the middle of a look, and is seen some looks later.
+    fn regular(&mut self, samples: &[Packet], config: &DetectConfig) -> Vec<IpAddr> {
+        if self.attack.is_some() || !self.baseline.above(&self.rates, 1.0, config).is_empty() {
+            self.pending.clear();
+            return Vec::new();
+        }
+        self.pending.push_back(samples.iter().filter(|p| is_remembered(p)).map(|p| p.source).collect());
+        if self.pending.len() <= PENDING_LOOKS { Vec::new() } else { self.pending.pop_front().unwrap_or_default() }
     }
 
     /// A look while there is no attack; a new attack with its first events.
@@ -201,9 +221,7 @@ impl Detector {
         for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
             let look = Look { now, time: window.time, counts, samples, applied: &applied };
             watched.rates = Rates::of(counts, window.time);
-            if watched.attack.is_none() && watched.baseline.above(&watched.rates, 1.0, &self.config).is_empty() {
-                self.regular.extend(samples.iter().filter(|p| is_remembered(p)).map(|p| p.source));
-            }
+            self.regular.extend(watched.regular(samples, &self.config));
             let (number, class, happened) = if let Some(mut attack) = watched.attack.take() {
                 let happened = attack.look(&look, &watched.baseline, &watched.known, watched.prefix, &self.config);
                 let told = (attack.number, attack.class());

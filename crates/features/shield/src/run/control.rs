@@ -67,6 +67,9 @@ pub trait Upkeep: DataPlane {
     fn warnings(control: &Control<Self>) -> Vec<String>;
 }
 
+/// Rules against an attack that take longer are told of.
+const SLOW: Duration = Duration::from_millis(150);
+
 /// Rules that are ready, with what is to be known of them once they hold.
 struct Prepared<R> {
     transition: Transition,
@@ -159,11 +162,22 @@ impl<P: DataPlane> Control<P> {
         if let Some(rules) = seen.rules.take() {
             // What is withdrawn has time.
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
+            let prepared = self.plane.is_prepared();
+            let began = Instant::now();
             if let Err(error) = self.hold(self.file.clone(), Some(rules), urgent) {
                 if let Some(detection) = &mut self.detection {
                     detection.not_held();
                 }
                 return Err(error);
+            }
+            if urgent && began.elapsed() > SLOW {
+                let why = if prepared {
+                    "did not fit into the program that waited for them"
+                } else {
+                    "came before a program waited for them"
+                };
+                let ms = began.elapsed().as_millis();
+                self.notes.push(format!("the rules against an attack hold after {ms} ms: they {why}"));
             }
         } else {
             self.plane.catch_up()?;

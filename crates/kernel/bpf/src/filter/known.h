@@ -137,9 +137,8 @@ __noinline __u32 shield_look(struct xdp_md *ctx)
 	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
 		return 0;
 	if (known_forwards && cookie_passes_by(ctx, p, cpu)) {
-		if (!known_tracks)
-			return 0;
-		return KNOWN_CONNECTION * (known_tracked(ctx, cpu, p) ? KNOWN_YES : KNOWN_NO);
+		/* What is forwarded may go by untracked, or one way alone. */
+		return known_tracked(ctx, cpu, p) ? KNOWN_CONNECTION * KNOWN_YES : 0;
 	}
 	known = p->protocol == IPPROTO_TCP ? known_tcp(ctx, cpu, p) : known_udp(ctx, cpu, p);
 	if (known % KNOWN_LISTENER == KNOWN_NO && known_tracked(ctx, cpu, p))

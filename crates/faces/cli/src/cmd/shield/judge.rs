@@ -239,6 +239,14 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     if let Some(why) = privilege::give_up(Remaining::Reading)?.still_root {
         note(format_args!("warning: explain goes on with root's user id, without capabilities: {why}"));
     }
+    let asking: Vec<_> =
+        rules.rules.iter().filter(|rule| !rule.when.known.is_nothing()).map(|rule| rule.name.as_str()).collect();
+    if !asking.is_empty() {
+        note(format_args!(
+            "warning: a capture does not say what this machine knows (connection, listener, source-seen): these rules apply to no packet here: {}",
+            asking.join(", ")
+        ));
+    }
     let (mut text, mut printed) = (String::new(), Ok(()));
     let each = |packet: &explain::Explained| {
         if args.summary {
