@@ -89,6 +89,25 @@ fn what_is_none_of_these_is_dropped_from_strangers_and_not_from_others() {
 }
 
 #[test]
+fn strangers_with_connections_are_nobodys_attack() {
+    let rules = |kind| {
+        let finding = Finding {
+            class: AttackClass::Unknown,
+            kind,
+            fragments: false,
+            sources: vec![],
+            ports: vec![],
+            connects: true,
+            remembers: true,
+        };
+        ladder::rules(&StepConfig::DropStrangers {}, 1, &finding, protected())
+    };
+    assert!([Kind::Syn, Kind::SynAck, Kind::Tcp].into_iter().all(|kind| rules(kind).is_none()));
+    let (of_a_mix, _) = rules(Kind::Other).unwrap();
+    assert!(!of_a_mix[0].when.protocol.contains(&6) && of_a_mix[0].when.protocol.contains(&47));
+}
+
+#[test]
 fn a_step_in_vain_is_not_waited_for() {
     let mut world = World::new(thresholds());
     world.run(100, &[CALM]);

@@ -83,18 +83,22 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
             let (parts, words) = unknown(finding.kind, prefix)?;
             (parts.into_iter().map(|(part, when)| rule(part, when, Action::Drop)).collect(), words.into())
         }
-        StepConfig::DropStrangers {} if !finding.remembers => return None,
+        // Who has a connection has shown that it exists, and may be one of many that come for the first time.
+        StepConfig::DropStrangers {} if !finding.remembers || finding.kind.is_tcp() => return None,
         StepConfig::DropStrangers {} => {
-            let known = Known { source_seen: Some(false), ..Known::default() };
-            (
-                vec![rule("", Match { known, ..kind() }, Action::Drop)],
-                format!("drop {what} from sources never seen before"),
-            )
+            let mut when = kind();
+            if when.protocol.is_empty() {
+                when.protocol = (0..=u8::MAX).filter(|protocol| *protocol != TCP).collect();
+            }
+            when.known.source_seen = Some(false);
+            (vec![rule("", when, Action::Drop)], format!("drop {what} from sources never seen before"))
         }
         StepConfig::Drop {} => (vec![rule("", kind(), Action::Drop)], format!("drop {what}")),
     })
 }
 
+/// TCP's number.
+const TCP: u8 = 6;
 /// SYN and ACK among the flags of TCP.
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;

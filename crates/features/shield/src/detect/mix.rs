@@ -45,6 +45,11 @@ impl Kind {
         }
     }
 
+    /// True for TCP.
+    pub fn is_tcp(self) -> bool {
+        matches!(self, Self::Syn | Self::SynAck | Self::Tcp)
+    }
+
     /// Returns the packets of `counts` that are of this kind.
     pub fn count(self, counts: &Counts) -> u64 {
         match self {
