@@ -254,12 +254,12 @@ pub fn default_ladder(class: AttackClass) -> Vec<StepConfig> {
         AttackClass::SynFlood => vec![StepConfig::DropUnknown {}, StepConfig::Challenge {}, per_source(20)],
         // Limited, and never dropped: a carrier's NAT, a CDN and a proxy are few sources, too.
         AttackClass::FewSources => {
-            vec![StepConfig::DropUnknown {}, StepConfig::Challenge {}, per_source(2000), per_source(200)]
+            vec![StepConfig::DropUnknown {}, StepConfig::Challenge {}, per_source(2000)]
         }
         AttackClass::Reflection => vec![StepConfig::DropUnknown {}, StepConfig::DropPorts {}, per_source(1000)],
         AttackClass::Fragments => vec![StepConfig::DropFragments {}],
         AttackClass::Unknown => {
-            vec![StepConfig::DropUnknown {}, StepConfig::DropStrangers {}, per_source(1000), per_source(100)]
+            vec![StepConfig::DropUnknown {}, StepConfig::DropStrangers {}, per_source(1000)]
         }
     }
 }
