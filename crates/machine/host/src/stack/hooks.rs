@@ -107,12 +107,12 @@ fn ipvs() -> io::Result<Option<String>> {
 fn diverts(rules: &Rules) -> Option<String> {
     let name = |key: &ChainKey| format!("table {} {}", key.family, key.table);
     let has_rules = |key: &ChainKey| rules.rules.keys().any(|rule| rule.chain == *key);
-    let translating = rules
-        .chains
-        .iter()
-        .find(|(key, chain)| chain.kind == "nat" && chain.hook.as_deref() == Some("prerouting") && has_rules(key));
-    if let Some((key, _)) = translating {
-        return Some(format!("nftables translates addresses at prerouting ({})", name(key)));
+    let translating = |(key, chain): (&ChainKey, &Chain)| {
+        let hook = chain.hook.as_deref().filter(|_| chain.kind == "nat" && has_rules(key))?;
+        Some(format!("nftables translates addresses at {hook} ({})", name(key)))
+    };
+    if let Some(what) = rules.chains.iter().find_map(translating) {
+        return Some(what);
     }
     let proxies = |sees: &String| sees == "tproxy" || sees == "fwd" || sees.starts_with("iptables' TPROXY");
     let (rule, _) = rules.rules.iter().find(|(_, rule)| rule.acts.sees.iter().any(proxies))?;
