@@ -26,7 +26,7 @@ const HANDSHAKES: Duration = Duration::from_secs(10);
 /// One of the two ways, and what decided about it; looked at again and again.
 #[derive(Debug)]
 pub(super) struct Choice {
-    hooks: Hooks,
+    pub(super) hooks: Hooks,
     pub(super) now: Option<ChallengeStatus>,
     /// Until then, by the monotonic clock, cookies of before are let in; 0: none are.
     pub(super) until_ns: u64,

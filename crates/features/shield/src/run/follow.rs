@@ -115,7 +115,7 @@ impl Control<Xdp> {
         if self.settings.between.is_some() {
             return Ok(None);
         }
-        let now = known::look(&self.settings);
+        let now = known::look(&self.settings, &mut self.plane.choice.hooks);
         let before = self.plane.known;
         if now.as_ref().ok() == before.as_ref() {
             return Ok(None);

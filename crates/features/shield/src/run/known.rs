@@ -1,7 +1,5 @@
 //! What can be known of packets, beside their bytes, in front of an interface of this machine.
 
-use std::fs;
-
 use bpf::filter::KnownPackets;
 use host::stack::Hooks;
 use rules::{Rule, detect::StepConfig, file::RuleFile};
@@ -9,11 +7,11 @@ use rules::{Rule, detect::StepConfig, file::RuleFile};
 use super::{challenge::forwards, settings::Settings};
 use crate::error::ShieldError;
 
-/// What can be known now.
+/// What can be known now, with netfilter's rules as `hooks` finds them.
 ///
 /// # Errors
 /// Nothing can, and why.
-pub(super) fn look(settings: &Settings) -> Result<KnownPackets, ShieldError> {
+pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPackets, ShieldError> {
     let lacking = |why: String| Err(ShieldError::Lacking(why));
     if settings.between.is_some() {
         return lacking(
@@ -21,11 +19,10 @@ pub(super) fn look(settings: &Settings) -> Result<KnownPackets, ShieldError> {
         );
     }
     let interface = &settings.interface;
-    let mut hooks = Hooks::open();
     let unread = |error| ShieldError::Lacking(format!("netfilter's rules cannot be read ({error})"));
     let translates = hooks.translates().map_err(unread)?;
     // Where netfilter has rules, it may know connections that no socket of this machine has.
-    let tracked = translates.is_some() || hooks.look(interface).map_err(unread)?.is_some() || has_entries();
+    let tracked = translates.is_some() || hooks.look(interface).map_err(unread)?.is_some();
     if let Some(what) = translates.as_ref().filter(|_| !KnownPackets::tracks()) {
         return lacking(format!(
             "{what}, and this kernel lets no program look its connections up (Linux 6.0, module nf_conntrack)"
@@ -40,12 +37,6 @@ pub(super) fn look(settings: &Settings) -> Result<KnownPackets, ShieldError> {
     })
 }
 
-/// Connection tracking has connections.
-fn has_entries() -> bool {
-    let count = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap_or_default();
-    count.trim().parse::<u64>().is_ok_and(|count| count > 0)
-}
-
 /// Returns whether a rule asks what is known.
 pub(super) fn asks(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| !rule.when.known.is_nothing())
@@ -56,7 +47,7 @@ pub(super) fn asks(rules: &[Rule]) -> bool {
 /// # Errors
 /// The first such rule, and why.
 pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Option<String>, ShieldError> {
-    let known = look(settings);
+    let known = look(settings, &mut Hooks::open());
     for rule in &file.rules.rules {
         let asked = &rule.when.known;
         let why = match &known {

@@ -135,6 +135,7 @@ fn begin(
     if !choice.is_cookies() && accepted(&settings) {
         choice.let_handshakes_end();
     }
+    let known = known::look(&settings, &mut choice.hooks).ok();
     let plane = Xdp {
         _heartbeat: HeartbeatThread::start(Arc::clone(&shared))?,
         shared,
@@ -144,7 +145,7 @@ fn begin(
         choice,
         host: None,
         ack: None,
-        known: known::look(&settings).ok(),
+        known,
         ahead: Preload::new(&file.rules.protected),
     };
     let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;

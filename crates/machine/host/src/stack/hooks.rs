@@ -23,12 +23,14 @@ pub struct Hooks {
     netfilter: io::Result<Netlink>,
     /// The effect of the rules of that generation.
     found: Option<(u32, Option<String>)>,
+    /// What of them translates.
+    diverts: Option<(u32, Option<String>)>,
 }
 
 impl Hooks {
     /// Opens what is read later.
     pub fn open() -> Self {
-        Self { netfilter: Netlink::open(SockProtocol::NetlinkNetFilter), found: None }
+        Self { netfilter: Netlink::open(SockProtocol::NetlinkNetFilter), found: None, diverts: None }
     }
 
     /// What handles packets that `interface` receives for this machine, or the answers to them, in words: `nftables filters input (table inet
@@ -46,17 +48,26 @@ impl Hooks {
         ipvs()
     }
 
-    /// What sends packets for this machine's own addresses elsewhere, in words: translation before routing, a transparent proxy, IPVS. None: its own sockets
+    /// What sends packets for this machine's own addresses elsewhere, in words: translation (of what leaves, too: its answers come here), a transparent proxy, IPVS. None: its own sockets
     /// are all that there is behind its ports.
     ///
     /// # Errors
     /// The rules cannot be read (it takes CAP_NET_ADMIN).
     pub fn translates(&mut self) -> io::Result<Option<String>> {
         let netfilter = self.netfilter.as_mut().map_err(|e| io::Error::from(e.kind()))?;
-        if nft::generation(netfilter)?.is_some()
-            && let Some(what) = diverts(&nft::read(netfilter)?.unwrap_or_default())
-        {
-            return Ok(Some(what));
+        let found = match (nft::generation(netfilter)?, &self.diverts) {
+            (None, _) => None,
+            (Some(generation), Some((of, found))) if *of == generation => found.clone(),
+            (Some(generation), _) => {
+                let rules = nft::read(netfilter)?.unwrap_or_default();
+                let found = diverts(&rules);
+                // Rules that change while they are read are read again the next time.
+                self.diverts = (rules.generation == generation).then(|| (generation, found.clone()));
+                found
+            }
+        };
+        if found.is_some() {
+            return Ok(found);
         }
         // The tables of the old kind do not tell: one for translation may do it.
         if let Some(old) = old_tables()?.into_iter().find(|names| names.contains("nat") || names.contains("mangle")) {
@@ -171,6 +182,15 @@ mod tests {
 
     fn chain(hook: &str, kind: &str) -> Chain {
         Chain { hook: Some(hook.to_owned()), kind: kind.to_owned(), ..Chain::default() }
+    }
+
+    #[test]
+    fn translation_counts_on_the_way_out_too_and_filters_do_not() {
+        let found = |hook, kind, with_rule| diverts(&rules("ip", chain(hook, kind), with_rule));
+        let said = found("postrouting", "nat", true).unwrap();
+        assert_eq!(said, "nftables translates addresses at postrouting (table ip t)");
+        assert!(found("prerouting", "nat", true).is_some() && found("output", "nat", true).is_some());
+        assert_eq!((found("postrouting", "nat", false), found("input", "filter", true)), (None, None));
     }
 
     #[test]
