@@ -125,8 +125,8 @@ __noinline __u64 shield_answer(struct xdp_md *ctx, struct shield_search *s, __u6
 {
 	__u64 base = shield_base[SHIELD_KNOWN], at;
 
-	/* With several words there is one in front. */
-	if (!s || word > (shield_words == 1 ? 0 : shield_words))
+	/* With several words there is one in front. Kernels before 6.8 verify this function also where nothing calls it. */
+	if (!s || !shield_uses[SHIELD_KNOWN] || word > (shield_words == 1 ? 0 : shield_words))
 		return 0;
 	at = times(base + shield_unknown_row(), shield_stride());
 	if (!(bits & ~resized(shield_rows)[at + word]))
