@@ -74,10 +74,9 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     assert!(said.starts_with("moved 4 of") && said.ends_with("exactly as before again"), "{said}");
     assert!(cards[0]["libvirt"].as_str().unwrap().contains("queues='2'"), "{}", cards[0]);
     let drawn = fs::read_to_string(&page).unwrap();
-    assert!(
-        drawn.contains("guest-accesses") && drawn.contains("no measurement") == run["exit_ns"].is_number(),
-        "{drawn}"
-    );
+    // Where KVM measures no exit and nobody gave one, there is nothing to model with.
+    let exit_known = run["exit_ns"].is_number() || run["exit_here_ns"]["Ok"].is_number();
+    assert!(drawn.contains("guest-accesses") && drawn.contains("no measurement") == exit_known, "{drawn}");
     let saved = folder.path().join("run.json");
     fs::write(&saved, &ran.stdout).unwrap();
     let shown = Command::new(EVENKEEL).args(["report", "show", "--json"]).arg(&saved).output().unwrap();

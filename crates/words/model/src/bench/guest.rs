@@ -123,9 +123,9 @@ pub struct GuestRun {
     pub cards: Vec<Card>,
     /// What was left out, and why, with the command of an owner of it.
     pub left_out: Vec<String>,
-    /// What an exit costs, in nanoseconds, where the user gave it: accesses times that is a model, and no measurement.
+    /// Nanoseconds of an exit as the user gave them: accesses times that is a model, and no measurement.
     pub exit_ns: Option<f64>,
-    /// What an exit to user space costs on this machine, in nanoseconds; otherwise why it could not be measured.
+    /// Nanoseconds of an exit to user space on this machine, as measured; otherwise why they could not be.
     #[serde(default = "unmeasured")]
     pub exit_here_ns: Result<f64, String>,
     /// Rates that others published for card models, on their hardware.
