@@ -94,7 +94,7 @@ impl Remembered {
 /// The way in which challenged SYNs are answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeStatus {
-    /// One of the two ways.
+    /// The way.
     pub way: ChallengeWay,
     /// The reason for it, in words.
     pub why: String,
@@ -106,6 +106,8 @@ pub struct ChallengeStatus {
 pub enum ChallengeWay {
     /// By a SYN cookie: the connection is made of the ACK.
     Cookies,
+    /// By a SYN cookie while a listener's queue is full: the kernel makes the connection of the ACK by itself.
+    KernelCookies,
     /// By a question that shows whether its source exists: the next SYN goes to the kernel, which makes the connection.
     Sources,
 }
@@ -115,6 +117,9 @@ impl ChallengeStatus {
     pub fn text(&self) -> String {
         let way = match self.way {
             ChallengeWay::Cookies => "SYNs are answered with cookies",
+            ChallengeWay::KernelCookies => {
+                "SYNs are answered with plain cookies (without window scaling and SACK) once a listener's queue is full, or if net.ipv4.tcp_syncookies is 2"
+            }
             ChallengeWay::Sources => "sources are authenticated",
         };
         format!("challenge: {way}, because {}", self.why)

@@ -4,6 +4,9 @@
 //! ACK, which rules about new connections drop, and which address translation does not know. Where netfilter has rules, sources are authenticated
 //! instead, and the kernel makes the connection of the SYN that follows, with all that its rules say about it. So they are where this machine
 //! forwards: a cookie ends at a listener of this machine, and the hosts behind it would be left to the flood.
+//!
+//! Where no program can make the connection of a right ACK (before Linux 6.9, in generic mode, with drivers that take no metadata), the kernel does by
+//! itself, as with its own cookies, while a listener's queue is full.
 
 use std::{fs, time::Duration};
 
@@ -23,7 +26,7 @@ use crate::error::ShieldError;
 /// Handshakes that were begun by cookies are let end for so long.
 const HANDSHAKES: Duration = Duration::from_secs(10);
 
-/// One of the two ways, and what decided about it; looked at again and again.
+/// One of the ways, and what decided about it; looked at again and again.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) hooks: Hooks,
@@ -69,9 +72,10 @@ impl Choice {
             return Ok(CookieMode::Gateway(GatewayCookies::default()));
         }
         let host = HostCookies::of(&settings.interface)?;
-        Ok(match self.is_cookies() {
-            true => CookieMode::Host(host),
-            false => {
+        Ok(match self.now.as_ref().map(|now| now.way) {
+            Some(ChallengeWay::Cookies) => CookieMode::Host(host),
+            Some(ChallengeWay::KernelCookies) => CookieMode::Kernel(host),
+            Some(ChallengeWay::Sources) | None => {
                 let known_s = GatewayCookies::default().known_s;
                 CookieMode::Sources(SourceCookies { known_s, until_ns: self.until_ns, host })
             }
@@ -94,21 +98,26 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
     if let Some(setting) = forwards(interface) {
         return sources(format!("this machine forwards packets ({setting}=1), and hosts behind it are protected too"));
     }
-    match HostCookies::needs(interface) {
+    match HostCookies::kernel_needs(interface) {
         Ok(()) => {}
-        Err(XdpError::Program(ProgramError::Kernel { function, since, .. })) => {
-            return sources(format!(
-                "this kernel makes no connections of SYN cookies for a program (that takes {function}, Linux {since})"
-            ));
-        }
         Err(XdpError::Unsupported { .. }) => return sources("net.ipv4.tcp_syncookies is 0".to_owned()),
         Err(error) => return sources(error.to_string()),
     }
+    let kernel = |why: String| ChallengeStatus { way: ChallengeWay::KernelCookies, why };
+    match HostCookies::needs(interface) {
+        Ok(()) => {}
+        Err(XdpError::Program(ProgramError::Kernel { function, since, .. })) => {
+            return kernel(format!(
+                "on this kernel no program makes connections of SYN cookies (that takes {function}, Linux {since})"
+            ));
+        }
+        Err(error) => return sources(error.to_string()),
+    }
     if generic {
-        return sources("generic XDP cannot tell the kernel which ACK was right".to_owned());
+        return kernel("generic XDP cannot tell the kernel which ACK was right".to_owned());
     }
     if unmarked {
-        return sources(format!("the driver of {interface} cannot tell the kernel which ACK was right"));
+        return kernel(format!("the driver of {interface} cannot tell the kernel which ACK was right"));
     }
     let why = "no rules of netfilter stand between the interface and the sockets".to_owned();
     ChallengeStatus { way: ChallengeWay::Cookies, why }

@@ -46,7 +46,9 @@ impl Control<Xdp> {
     /// As for [`Control::reload`].
     fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
         let told = match self.plane.cookies.as_ref().map(Cookies::mode) {
-            Some(CookieMode::Host(host) | CookieMode::Sources(SourceCookies { host, .. })) => Some(host.clone()),
+            Some(
+                CookieMode::Host(host) | CookieMode::Kernel(host) | CookieMode::Sources(SourceCookies { host, .. }),
+            ) => Some(host.clone()),
             _ => None,
         };
         let before = [&told, &self.plane.host].into_iter().flatten();
@@ -207,7 +209,11 @@ impl Control<Xdp> {
         }
         found.extend(warnings::of_pins(&self.settings.paths));
         found.extend(self.settings.between.as_ref().and_then(warnings::unlike_mtus));
-        let host = self.plane.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
+        let host = self
+            .plane
+            .cookies
+            .as_ref()
+            .filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_) | CookieMode::Kernel(_)));
         let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();
         found.extend(warnings::left_to_the_kernel(counts.multipath));
         if self.settings.between.is_none()

@@ -70,7 +70,7 @@ pub(super) fn is_crowded(cookies: &Cookies) -> bool {
 }
 
 fn is_host(cookies: &Cookies) -> bool {
-    matches!(cookies.mode(), CookieMode::Host(_))
+    matches!(cookies.mode(), CookieMode::Host(_) | CookieMode::Kernel(_))
 }
 
 /// Returns whether a process before this one has left the program that makes connections of cookies.
@@ -89,15 +89,16 @@ pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
     }
 }
 
-/// The program that makes connections of the ACKs with right cookies, kept beside the others. Where sources are asked there is none, but
-/// while handshakes end that cookies began.
+/// The program that makes connections of the ACKs with right cookies, kept beside the others. Where sources are asked and where the kernel makes
+/// them by itself there is none, but while handshakes end that cookies began.
 pub(super) fn accept(
     settings: &Settings,
     cookies: Option<&Cookies>,
     choice: &Choice,
 ) -> Result<Option<ShieldAck>, ShieldError> {
     let path = settings.paths.pins.join(ACK);
-    if !cookies.is_some_and(|cookies| is_host(cookies) || choice.lets_handshakes_end()) {
+    let makes = |cookies: &Cookies| matches!(cookies.mode(), CookieMode::Host(_)) || choice.lets_handshakes_end();
+    if !cookies.is_some_and(makes) {
         return Ok(None);
     }
     if path.exists() {

@@ -44,6 +44,8 @@ pub struct Bed {
 /// Which way, changed by a test from what fits the interface.
 pub enum Way {
     Host(fn(&mut HostCookies)),
+    /// The kernel makes the connections by itself.
+    Kernel,
     Gateway(GatewayCookies),
 }
 
@@ -123,6 +125,7 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
             change(&mut host);
             (CookieMode::Host(host), Some(ShieldAck::attach(interface).unwrap()))
         }
+        Way::Kernel => (CookieMode::Kernel(HostCookies::of(interface).unwrap()), None),
         Way::Gateway(gateway) => (CookieMode::Gateway(gateway), None),
     };
     let cookies = Cookies::create(interface, mode, 1 << 12).unwrap();

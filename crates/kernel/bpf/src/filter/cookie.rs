@@ -40,6 +40,9 @@ pub enum CookieMode {
     /// The protected server is this host: SYNs are answered by the kernel's own cookies, and [`super::ShieldAck`] makes connections of
     /// the ACKs that bring them back.
     Host(HostCookies),
+    /// Likewise, and the kernel makes the connections by itself, of listeners that were told of cookies: they are while their queue is full, or if
+    /// net.ipv4.tcp_syncookies is 2; otherwise SYNs pass. Only the MSS is kept of what clients offer.
+    Kernel(HostCookies),
     /// The protected servers are behind a gateway: sources must show that they exist before their SYNs pass.
     Gateway(GatewayCookies),
     /// The protected server is this host, and its kernel must see the SYN of every connection: sources must show that they exist as for
@@ -101,12 +104,20 @@ impl Default for HostCookies {
 }
 
 impl HostCookies {
-    /// True if the kernel makes connections of cookies in this thread's network namespace.
+    /// True if a program can make connections of cookies in this thread's network namespace.
     ///
     /// # Errors
-    /// As for [`ShieldAck::needs`]. [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0. [`XdpError::System`] if that cannot be read.
+    /// As for [`Self::kernel_needs`] and [`ShieldAck::needs`].
     pub fn needs(interface: &str) -> Result<(), XdpError> {
-        ShieldAck::needs()?;
+        Self::kernel_needs(interface)?;
+        ShieldAck::needs()
+    }
+
+    /// True if the kernel makes connections of cookies by itself, see [`CookieMode::Kernel`].
+    ///
+    /// # Errors
+    /// [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0. [`XdpError::System`] if that cannot be read.
+    pub fn kernel_needs(interface: &str) -> Result<(), XdpError> {
         if settings("tcp_syncookies").map_err(failed_on(interface, SETTINGS))?.first() == Some(&0) {
             return Err(XdpError::Unsupported {
                 interface: interface.to_owned(),
@@ -216,7 +227,7 @@ impl Cookies {
     /// # Errors
     /// [`crate::ProgramError::Map`] if the maps cannot be made; [`XdpError::System`] if the interface's driver cannot be asked for.
     pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
-        let room = if matches!(mode, CookieMode::Host(_)) { 1 } else { sources.max(1) };
+        let room = if matches!(mode, CookieMode::Host(_) | CookieMode::Kernel(_)) { 1 } else { sources.max(1) };
         let maps = [
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
@@ -350,6 +361,13 @@ impl Cookies {
             CookieMode::Host(host) => {
                 knobs.cookie_mode = 1;
                 host.set(knobs);
+            }
+            CookieMode::Kernel(host) => {
+                knobs.cookie_mode = 1;
+                host.set(knobs);
+                knobs.cookie_told = true;
+                // The kernel would read more out of them than what we put there.
+                knobs.cookie_timestamps = false;
             }
             CookieMode::Gateway(gateway) => {
                 knobs.cookie_mode = 2;

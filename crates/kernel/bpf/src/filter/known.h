@@ -33,25 +33,6 @@ const volatile bool known_listens = true;
 const volatile __u8 known_mac[6] = {};
 const volatile bool known_mac_given = false;
 
-/* The sockets' tuple of the packet, in `w`; how long it is. */
-static __always_inline __u32 known_tuple(struct shield_cookie_work *w, const struct packet *p)
-{
-	struct bpf_sock_tuple *tuple = &w->tuple;
-
-	if (p->family == 4) {
-		tuple->ipv4.saddr = p->source[0];
-		tuple->ipv4.daddr = p->destination[0];
-		tuple->ipv4.sport = bpf_htons(p->source_port);
-		tuple->ipv4.dport = bpf_htons(p->destination_port);
-		return sizeof(tuple->ipv4);
-	}
-	__builtin_memcpy(tuple->ipv6.saddr, p->source, 16);
-	__builtin_memcpy(tuple->ipv6.daddr, p->destination, 16);
-	tuple->ipv6.sport = bpf_htons(p->source_port);
-	tuple->ipv6.dport = bpf_htons(p->destination_port);
-	return sizeof(tuple->ipv6);
-}
-
 /* A connection, or nobody, or a listener, of a TCP packet. */
 static __always_inline __u32 known_tcp(struct xdp_md *ctx, struct shield_cookie_cpu *cpu, const struct packet *p)
 {
@@ -83,7 +64,7 @@ static __always_inline __u32 known_udp(struct xdp_md *ctx, struct shield_cookie_
 	__u32 known = KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_NO;
 	struct bpf_sock *sk;
 
-	if (known_tuple(&cpu->work, p) == sizeof(tuple->ipv4))
+	if (cookie_tuple(&cpu->work, p) == sizeof(tuple->ipv4))
 		sk = bpf_sk_lookup_udp(ctx, tuple, sizeof(tuple->ipv4), BPF_F_CURRENT_NETNS, 0);
 	else
 		sk = bpf_sk_lookup_udp(ctx, tuple, sizeof(tuple->ipv6), BPF_F_CURRENT_NETNS, 0);
@@ -104,7 +85,7 @@ static __always_inline bool known_tracked(struct xdp_md *ctx, struct shield_cook
 	if (!known_tracks)
 		return false;
 	opts.l4proto = p->protocol;
-	len = known_tuple(&cpu->work, p);
+	len = cookie_tuple(&cpu->work, p);
 	conn = bpf_xdp_ct_lookup(ctx, &cpu->work.tuple, len, &opts, sizeof(opts));
 	if (!conn)
 		return false;

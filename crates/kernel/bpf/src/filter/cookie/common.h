@@ -30,6 +30,8 @@ const volatile __u16 cookie_mss_v6 = 1440;
 const volatile __u16 cookie_window = 64240;
 /* Shift of the windows that follow. */
 const volatile __u8 cookie_wscale = 7;
+/* Host mode without shield_ack: the kernel makes the connections of right ACKs by itself, from listeners that were told of cookies. */
+const volatile bool cookie_told = false;
 /* Where struct tcp_sock has is_mptcp, in bytes; 0: nowhere. */
 const volatile __u16 cookie_mptcp_at = 0;
 /* Gateway and sources mode: seconds that a source stays known after its last SYN. */
@@ -85,6 +87,8 @@ struct shield_cookie_work {
 struct shield_cookie_cpu {
 	struct shield_cookie_count count;
 	struct connected_listener listeners[CONNECTED_LISTENERS];
+	/* Those that were told of cookies. */
+	struct connected_listener told[CONNECTED_LISTENERS];
 	struct connected_fresh fresh[CONNECTED_FRESH];
 	struct shield_cookie_work work;
 };
@@ -143,8 +147,8 @@ static __always_inline void cookie_addresses(struct shield_cookie_work *w, const
 	w->tcp.dest = bpf_htons(p->destination_port);
 }
 
-/* The kernel's cookie: in the low 32 bits the number, above it the MSS that it stands for. Negative when the kernel has no cookies. */
-static __always_inline __s64 cookie_make(struct shield_cookie_work *w, const struct packet *p, __be32 seq, __u16 mss)
+/* The SYN that the kernel's cookie is made of, with an MSS alone. */
+static __always_inline void cookie_syn(struct shield_cookie_work *w, const struct packet *p, __be32 seq, __u16 mss)
 {
 	cookie_addresses(w, p);
 	w->tcp.seq = seq;
@@ -153,6 +157,12 @@ static __always_inline __s64 cookie_make(struct shield_cookie_work *w, const str
 	w->mss_kind = 2;
 	w->mss_len = 4;
 	w->mss = bpf_htons(mss);
+}
+
+/* The kernel's cookie: in the low 32 bits the number, above it the MSS that it stands for. Negative when the kernel has no cookies. */
+static __always_inline __s64 cookie_make(struct shield_cookie_work *w, const struct packet *p, __be32 seq, __u16 mss)
+{
+	cookie_syn(w, p, seq, mss);
 	if (p->family == 4)
 		return bpf_tcp_raw_gen_syncookie_ipv4(&w->ip, &w->tcp, sizeof(w->tcp) + 4);
 	return bpf_tcp_raw_gen_syncookie_ipv6(&w->ip6, &w->tcp, sizeof(w->tcp) + 4);

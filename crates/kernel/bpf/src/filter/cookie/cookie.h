@@ -6,6 +6,10 @@
  * connection must carry a right one; it is marked (struct shield_ack) and goes on to the program in filter/shield_ack.bpf.c, which
  * makes the connection of it. What the client offered is in the low bits of the timestamp that it sends back.
  *
+ * Where no program can make connections (shield_ack needs a kernel and a driver that can), the kernel does, out of its own check of the ACK: the
+ * listener has to be told of cookies before, which it takes only while its queue is full, or if net.ipv4.tcp_syncookies is 2. Until then SYNs pass.
+ * No timestamps are offered, whose low bits the kernel would read otherwise, and so neither window scaling nor SACK.
+ *
  * Gateway mode: the SYN of an unknown source is answered by a SYN-ACK that acknowledges a number which the client never sent: the
  * cookie of its addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and tries again; a
  * source that sent such a RST is known, and its packets pass.

@@ -82,27 +82,40 @@ static __always_inline bool cookie_is_multipath(struct bpf_sock *sk)
 	return tcp && !bpf_probe_read_kernel(&is, sizeof(is), tcp + cookie_mptcp_at) && is;
 }
 
-/* The state of the socket that the packet is for: that of a connection if there is one, otherwise BPF_TCP_LISTEN, or COOKIE_MULTIPATH; 0:
- * none at all. */
-static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p)
+/* The sockets' tuple of the packet, in `w`; how long it is. */
+static __always_inline __u32 cookie_tuple(struct shield_cookie_work *w, const struct packet *p)
 {
 	struct bpf_sock_tuple *tuple = &w->tuple;
-	struct bpf_sock *sk;
-	int state;
 
 	if (p->family == 4) {
 		tuple->ipv4.saddr = p->source[0];
 		tuple->ipv4.daddr = p->destination[0];
 		tuple->ipv4.sport = bpf_htons(p->source_port);
 		tuple->ipv4.dport = bpf_htons(p->destination_port);
-		sk = bpf_skc_lookup_tcp(ctx, tuple, sizeof(tuple->ipv4), BPF_F_CURRENT_NETNS, 0);
-	} else {
-		__builtin_memcpy(tuple->ipv6.saddr, p->source, 16);
-		__builtin_memcpy(tuple->ipv6.daddr, p->destination, 16);
-		tuple->ipv6.sport = bpf_htons(p->source_port);
-		tuple->ipv6.dport = bpf_htons(p->destination_port);
-		sk = bpf_skc_lookup_tcp(ctx, tuple, sizeof(tuple->ipv6), BPF_F_CURRENT_NETNS, 0);
+		return sizeof(tuple->ipv4);
 	}
+	__builtin_memcpy(tuple->ipv6.saddr, p->source, 16);
+	__builtin_memcpy(tuple->ipv6.daddr, p->destination, 16);
+	tuple->ipv6.sport = bpf_htons(p->source_port);
+	tuple->ipv6.dport = bpf_htons(p->destination_port);
+	return sizeof(tuple->ipv6);
+}
+
+/* The packet's socket, to be released; 0: none. */
+static __always_inline struct bpf_sock *cookie_look(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p)
+{
+	if (cookie_tuple(w, p) == sizeof(w->tuple.ipv4))
+		return bpf_skc_lookup_tcp(ctx, &w->tuple, sizeof(w->tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	return bpf_skc_lookup_tcp(ctx, &w->tuple, sizeof(w->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* The state of the socket that the packet is for: that of a connection if there is one, otherwise BPF_TCP_LISTEN, or COOKIE_MULTIPATH; 0:
+ * none at all. */
+static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p)
+{
+	struct bpf_sock *sk = cookie_look(ctx, w, p);
+	int state;
+
 	if (!sk)
 		return 0;
 	state = sk->state;
@@ -110,6 +123,30 @@ static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cooki
 		state = COOKIE_MULTIPATH;
 	bpf_sk_release(sk);
 	return state;
+}
+
+/*
+ * Whether the packet's listener wants cookies: its queue is full, or net.ipv4.tcp_syncookies is 2. From then on it takes those of the next two
+ * minutes, whoever made them.
+ */
+static __always_inline bool cookie_tell(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p, __be32 seq)
+{
+	__s64 made = -1;
+	struct bpf_sock *sk;
+
+	cookie_syn(w, p, seq, 0);
+	sk = cookie_look(ctx, w, p);
+	if (!sk)
+		return false;
+	if (sk->state == BPF_TCP_LISTEN) {
+		w->ip.version = p->family;
+		if (p->family == 4)
+			made = bpf_tcp_gen_syncookie(sk, &w->ip, sizeof(w->ip), &w->tcp, sizeof(w->tcp) + 4);
+		else
+			made = bpf_tcp_gen_syncookie(sk, &w->ip6, sizeof(w->ip6), &w->tcp, sizeof(w->tcp) + 4);
+	}
+	bpf_sk_release(sk);
+	return made >= 0;
 }
 
 /*
@@ -243,10 +280,16 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	if (!cookie_is_right(w, p, seq, number)) {
 		if (connected_began(cpu->fresh, p, seq, number)) {
 			ack->flags = SHIELD_ACK_BEHIND;
-			return cookie_mark(ctx, cpu);
+			return cookie_told ? -1 : cookie_mark(ctx, cpu);
 		}
 		cpu->count.wrong++;
 		return XDP_DROP;
+	}
+	if (cookie_told) {
+		connected_note(p);
+		connected_begins(cpu->fresh, p, seq, number);
+		cpu->count.right++;
+		return -1;
 	}
 	ack->wscale = SHIELD_NO_WSCALE;
 	*offer = (struct shield_offer){ .wscale = SHIELD_NO_WSCALE };
@@ -346,6 +389,11 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct packet *p, str
 				return -1;
 			connected_listening(cpu->listeners, p);
 		}
+	}
+	if (cookie_told && flags == TCP_SYN && !connected_listens(cpu->told, p)) {
+		if (!cookie_tell(ctx, &cpu->work, p, seq))
+			return -1;
+		connected_listening(cpu->told, p);
 	}
 	later = p->fragment != FRAGMENT_NONE;
 	switch (flags) {

@@ -1,0 +1,92 @@
+//! Cookies of which the kernel makes the connections by itself: Linux before 6.9, generic mode, drivers without metadata. Needs root.
+
+mod cookie_bed;
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    thread,
+    time::Duration,
+};
+
+use cookie_bed::{
+    Bed, CLIENT, SERVER, Way, at, echo_on,
+    frames::{ACK, Frame},
+    talk,
+};
+use nix::sys::socket::{Backlog, listen};
+use testbed::wait;
+
+/// What it answers when it is told to by net.ipv4.tcp_syncookies=2.
+fn always(tag: &str) -> Option<Bed> {
+    let bed = Bed::new(tag, Way::Kernel)?;
+    bed.server.set("net.ipv4.tcp_syncookies", "2");
+    Some(bed)
+}
+
+#[test]
+fn the_kernel_makes_connections_of_cookies_of_both_families() {
+    let Some(bed) = always("ckown") else { return };
+    for family in [0, 1] {
+        let to = bed.echo(SERVER[family]);
+        let mut stream = bed.connect(to).unwrap();
+        talk(&mut stream);
+        let options = bed.server.output("ss -tieOHn state established");
+        assert!(!["wscale:", " sack", " ts "].iter().any(|option| options.contains(option)), "{options}");
+        // Through a window that is not scaled.
+        let big = vec![1; 1 << 20];
+        let mut back = stream.try_clone().unwrap();
+        thread::scope(|s| {
+            s.spawn(|| stream.write_all(&big).unwrap());
+            let mut bytes = vec![0; big.len()];
+            back.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, big);
+        });
+        drop((stream, back));
+        wait("the connection ends", || bed.server.output("ss -tieOHn state established").is_empty());
+    }
+    let counts = bed.counts();
+    assert_eq!((counts.answered, counts.right, counts.wrong), (2, 2, 0), "{counts:?}");
+    assert_eq!(bed.server.counter("TcpExtSyncookiesSent"), 0, "the kernel has answered none itself");
+    assert_eq!(bed.server.counter("TcpExtSyncookiesRecv"), 2, "it has taken both");
+}
+
+#[test]
+fn while_the_queue_has_room_syns_pass_and_a_flood_that_fills_it_keeps_nobody_out() {
+    let Some(bed) = Bed::new("ckfull", Way::Kernel) else { return };
+    let listener = bed.server.run(|| TcpListener::bind(at(SERVER[0]))).unwrap();
+    // A queue that is soon full.
+    listen(&listener, Backlog::new(64).unwrap()).unwrap();
+    let to = listener.local_addr().unwrap();
+    echo_on(listener);
+    talk(&mut bed.connect(to).unwrap());
+    assert_eq!(bed.counts().answered, 0, "the kernel answered");
+    thread::scope(|s| {
+        s.spawn(|| bed.flood(4096, 100_000, 20_000.0));
+        wait("the queue is full", || bed.counts().answered > 1000);
+        for n in 0..50 {
+            let mut stream = bed.connect(to).unwrap_or_else(|e| panic!("client {n}: {e}"));
+            talk(&mut stream);
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let counts = bed.counts();
+    assert!(counts.answered > 50_000 && counts.right >= 40, "{counts:?}");
+    // Those that passed into a queue that was full by then.
+    let own = bed.server.counter("TcpExtSyncookiesSent");
+    assert!(own < 1000, "{own} are left to the kernel");
+}
+
+/// Beside an ACK flood no listener answers.
+#[test]
+fn wrong_acks_reach_no_listener() {
+    let Some(bed) = always("ckwrong") else { return };
+    let to = bed.echo(SERVER[0]);
+    talk(&mut bed.connect(to).unwrap());
+    let frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[0], SERVER[0]);
+    let resets = bed.server.counter("TcpOutRsts");
+    bed.send(&[Frame { flags: ACK, ack: 77, seq: 5, ..frame }.bytes()], 1000, 10_000.0);
+    wait("they are dropped", || bed.counts().wrong == 1000);
+    assert_eq!(bed.server.counter("TcpOutRsts"), resets);
+    talk(&mut bed.connect(to).unwrap());
+}
