@@ -76,6 +76,9 @@ impl Drop for Bar {
     }
 }
 
+/// Bytes of room on the disk that a file for results takes before the run begins.
+const ROOM: u32 = 256 << 10;
+
 /// A file for results, found to be writable before the run begins.
 pub(crate) struct OutFile<'a> {
     file: Whole,
@@ -86,7 +89,10 @@ pub(crate) struct OutFile<'a> {
 impl<'a> OutFile<'a> {
     /// Opens the file, if one is wanted; `what` names it when it is written.
     pub(crate) fn open(path: Option<&'a Path>, what: &'static str) -> Result<Option<Self>, Failure> {
-        path.map(|path| Ok(Self { file: Whole::open(path, PUBLIC)?, path, what })).transpose()
+        let Some(path) = path else { return Ok(None) };
+        let mut file = Whole::open(path, PUBLIC)?;
+        file.reserve(ROOM)?;
+        Ok(Some(Self { file, path, what }))
     }
 
     /// Writes the file whole, and says where it is.

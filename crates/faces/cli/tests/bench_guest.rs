@@ -11,7 +11,7 @@ use std::{
 use ::bench::{
     Drain, Load, Order, RuleOrder, Stamping,
     benches::RealBenches,
-    run::{self, Benches, Boxes, GuestBoxes, Request, StandingBox, TAPS, Test},
+    run::{self, Benches, Boxes, GuestBoxes, Request, StandingBox, TAPS, Test, WIRE},
 };
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
 use model::bench::FrameSpec;
@@ -30,6 +30,27 @@ fn kernel() -> PathBuf {
 
 fn bench(args: &[&str]) -> Output {
     Command::new(EVENKEEL).args(["bench", "--dut", "guest"]).args(args).output().unwrap()
+}
+
+/// A run on emulated guests.
+fn asked(modes: Vec<String>) -> Request {
+    let guests = GuestBoxes { modes, kernel: kernel(), evenkeel: EVENKEEL.into(), emulated: true };
+    Request {
+        boxes: Boxes::Guests(guests),
+        frames: vec![FrameSpec::Size { bytes: 64 }],
+        tests: vec![Test::Throughput],
+        preset: "quick".into(),
+        loss_ratio: None,
+        trial_s: None,
+        repeats: None,
+        one_way: false,
+        flows: 1,
+        ipv6: false,
+        rules: 25,
+        rule_order: RuleOrder::Study,
+        bridged: false,
+        cpus: [0, 1].into_iter().collect(),
+    }
 }
 
 #[test]
@@ -99,7 +120,13 @@ fn a_guest_that_panics_shows_its_last_words() {
     if !privileged() {
         return;
     }
-    let kernel = Kernel::open(Some(&kernel())).unwrap();
+    let image = kernel();
+    refused(
+        &bench(&["--guest-kernel", image.to_str().unwrap(), "--emulated", "--neighbour", "cpu"]),
+        2,
+        &["--neighbour", "has no rate"],
+    );
+    let kernel = Kernel::open(Some(&image)).unwrap();
     let root = Root::make(&kernel, &Nic::Virtio, Path::new(EVENKEEL)).unwrap();
     let settings = Settings {
         nic: Nic::Virtio,
@@ -127,23 +154,7 @@ fn a_guest_that_panics_shows_its_last_words() {
 #[test]
 fn a_guest_is_a_box_of_bench() {
     let Some(_alone) = turn() else { return };
-    let guests = GuestBoxes { modes: Vec::new(), kernel: kernel(), evenkeel: EVENKEEL.into(), emulated: true };
-    let asked = Request {
-        boxes: Boxes::Guests(guests),
-        frames: vec![FrameSpec::Size { bytes: 64 }],
-        tests: vec![Test::Throughput],
-        preset: "quick".into(),
-        loss_ratio: None,
-        trial_s: None,
-        repeats: None,
-        one_way: false,
-        flows: 1,
-        ipv6: false,
-        rules: 25,
-        rule_order: RuleOrder::Study,
-        bridged: false,
-        cpus: [0, 1].into_iter().collect(),
-    };
+    let asked = asked(Vec::new());
     let mut benches = RealBenches::new(&asked, &run::Settings::of(&asked).unwrap()).unwrap();
     for key in [TAPS, "virtio:stateful", "e1000:router"] {
         let mut trial = None;
@@ -177,6 +188,7 @@ fn a_guest_is_a_box_of_bench() {
         assert!(!trial.observed.cores.is_empty(), "{key}: the cores of the host are watched: {trial:?}");
     }
     assert!(benches.with("virtio:bridge", &mut |_| Ok(())).is_err());
+    assert!(benches.with(WIRE, &mut |_| Ok(())).is_ok());
 }
 
 #[test]
@@ -185,5 +197,4 @@ fn what_cannot_be_is_named() {
     refused(&bench(&["--nic", "rtl8139"]), 2, &["rtl8139", "vmxnet3"]);
     let both = Command::new(EVENKEEL).args(["bench", "--dut", "guest,bridge"]).output().unwrap();
     assert!(both.status.code() == Some(2) && said(&both).contains("bridge is not measured"), "{}", said(&both));
-    refused(&bench(&["--neighbour", "cpu"]), 2, &["--neighbour", "--dut guest"]);
 }

@@ -123,15 +123,20 @@ fn what_cannot_be_is_named_before_anything_is_made() {
         return;
     }
     refused(&run(&["--neighbour", "memory:900000"]), 3, &["memory:900000", "MB are free"]);
-    let mut without = bench(folder.path(), &["--neighbour", "cpu"]);
-    // Root's programs are looked for in fixed folders: a root file system without stress-ng is a mount namespace.
+    // Root's programs are looked for in fixed folders: a root file system without stress-ng is a mount namespace. So is a full disk.
+    let mounted = |what: &str, args: &[&str]| {
+        let asked = bench(folder.path(), args);
+        let mut ran = Command::new("unshare");
+        ran.args(["--mount", "sh", "-c", &format!("{what} && exec \"$@\""), "sh"]).arg(asked.get_program());
+        ran.args(asked.get_args()).current_dir(folder.path()).output().unwrap()
+    };
     let empty = tempfile::NamedTempFile::new().unwrap();
-    let hidden = format!("mount --bind {} \"$(command -v stress-ng)\" && exec \"$@\"", empty.path().display());
-    let words: Vec<_> = [without.get_program()].into_iter().chain(without.get_args()).map(ToOwned::to_owned).collect();
-    without = Command::new("unshare");
-    without.args(["--mount", "sh", "-c", &hidden, "sh"]).args(words).current_dir(folder.path());
-    let ran = without.output().unwrap();
+    let hidden = format!("mount --bind {} \"$(command -v stress-ng)\"", empty.path().display());
+    let ran = mounted(&hidden, &["--neighbour", "cpu"]);
     assert!(ran.status.code() == Some(3) && said(&ran).contains("stress-ng"), "{}", said(&ran));
+    let full = "mount -t tmpfs -o size=16k ek /mnt";
+    let ran = mounted(full, &["--neighbour", "cpu", "--save", "/mnt/run.json"]);
+    refused(&ran, 3, &["/mnt/run.json", "make room"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file of a run that did not begin");
 }
 

@@ -2,13 +2,13 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     process::Output,
     thread,
     time::Duration,
 };
 
-use testbed::{SERVER, ShieldBed, bind, ended, said, turn};
+use testbed::{CLIENT, SERVER, ShieldBed, bind, ended, said, turn};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Ports that are open, and one that is not.
@@ -151,5 +151,35 @@ fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed()
     assert_eq!(bed.count("strays"), 0, "{}", bed.log());
     flood(&bed, &["--tcp", "--dst-port", "80"]);
     bed.wait("strays are dropped", || bed.count("strays") >= FRAMES.parse().unwrap());
+    bed.stop();
+}
+
+#[test]
+fn answers_to_what_left_by_a_masquerade_are_waited_for() {
+    let Some(_alone) = turn() else { return };
+    let Some(mut bed) = ShieldBed::host(EVENKEEL, "eksm") else { return };
+    bed.server.feature("rx-gro", true);
+    let rules = "add table ip t; add chain ip t p { type nat hook postrouting priority 100; }; add rule ip t p udp dport 7000 masquerade to :40000-40100";
+    ended(&bed.server.command("nft").arg(rules).output().unwrap(), 0);
+    let strays =
+        bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"udp\"\nconnection = \"none\"\n");
+    bed.run(&strays, &[]);
+    // Asked from one port and seen from another, at which no socket of the server waits for the answer.
+    let answers = bed.client.run(|| UdpSocket::bind((CLIENT, 7000)).unwrap());
+    let asks = bed.server.run(|| UdpSocket::bind((SERVER, 0)).unwrap());
+    let second = Some(Duration::from_secs(1));
+    for socket in [&answers, &asks] {
+        socket.set_read_timeout(second).unwrap();
+    }
+    for _ in 0..5 {
+        asks.send_to(b"who", (CLIENT, 7000)).unwrap();
+        let (_, from) = answers.recv_from(&mut [0; 8]).unwrap();
+        assert!((40000..=40100).contains(&from.port()), "{from} is not masqueraded");
+        answers.send_to(b"me", from).unwrap();
+        asks.recv_from(&mut [0; 8]).expect("the answer comes back");
+    }
+    assert_eq!(bed.count("strays"), 0, "{}", bed.log());
+    flood(&bed, &["--udp", "--dst-port", "40001"]);
+    bed.wait("strays are dropped", || bed.count("strays") == FRAMES.parse::<u64>().unwrap());
     bed.stop();
 }

@@ -16,7 +16,8 @@ use std::{
 
 use model::{Classified, ErrorClass, input};
 use nix::{
-    fcntl::OFlag,
+    errno::Errno,
+    fcntl::{FallocateFlags, OFlag, fallocate},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::stat::{SFlag, fstat},
 };
@@ -152,6 +153,18 @@ impl Whole {
         }
     }
 
+    /// Takes `bytes` of room on the disk now, so that what comes at the end of a long run finds it. File systems that cannot are not asked.
+    ///
+    /// # Errors
+    /// [`FileError::Io`]: the disk is full.
+    pub fn reserve(&mut self, bytes: u32) -> Result<(), FileError> {
+        let Way::Beside(beside) = &mut self.way else { return Ok(()) };
+        match fallocate(&beside.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, bytes.into()) {
+            Err(error @ (Errno::ENOSPC | Errno::EDQUOT)) => Err(FileError::io(&self.path, error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes a part of it, of which [`Self::write`] writes the last.
     ///
     /// # Errors
@@ -226,6 +239,8 @@ impl Beside {
 
     fn write(mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
+        // Room that was taken and is not needed is free again.
+        self.file.set_len(self.file.metadata()?.len())?;
         self.file.sync_all()?;
         self.folder.rename(&self.random, &self.name)
     }
@@ -253,7 +268,7 @@ fn write_direct(mut file: File, mut bytes: &[u8]) -> io::Result<()> {
                         let why = format!("its reader has taken nothing for {} seconds", READER_TIMEOUT.as_secs());
                         return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                     }
-                    Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                    Ok(_) | Err(Errno::EINTR) => {}
                     Err(error) => return Err(error.into()),
                 }
             }

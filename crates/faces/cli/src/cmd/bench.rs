@@ -220,7 +220,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         false => None,
     };
     if !args.neighbour.is_empty() {
-        return neighbour::run(args, &host);
+        return neighbour::run(args, &host, guests);
     }
     let mut saved = match &args.resume {
         Some(path) => run::load(path)?,

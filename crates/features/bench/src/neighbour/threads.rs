@@ -1,4 +1,4 @@
-//! The kernel threads that do a box's work: their time, and what comes before them.
+//! The threads that do a box's work, those of the kernel and of a guest: their time, and what comes before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,9 @@ use crate::BenchError;
 /// What threads of receive rings are called, which have their core for good, and those of NAPI, which can be moved.
 const RING: &str = "cpumap/";
 const NAPI: &str = "napi/";
+/// What a process of QEMU is called (the kernel cuts it to 15 bytes), and a thread of the kernel that carries a guest's frames, before the guest's pid.
+const QEMU: &str = "qemu-system";
+const VHOST: &str = "vhost-";
 /// The real-time priority of [`Remedy::Fifo`]: the least.
 const FIFO: i32 = 1;
 const FIRST: i32 = -20;
@@ -24,6 +27,8 @@ const FIRST: i32 = -20;
 pub(super) struct BoxThreads {
     /// Those that were there before the box.
     before: BTreeSet<u32>,
+    /// The processes that are guests and were not there before the box. Those that come later are neighbours.
+    guests: BTreeSet<u32>,
     cores: Vec<u32>,
     /// Where they go when they leave the box's cores.
     aside: CpuSet,
@@ -37,14 +42,14 @@ pub(super) struct Times {
     pub(super) waited_ns: u64,
 }
 
-/// Threads of this kind that are there.
+/// Threads that are there, of the kinds that a box may have.
 pub(super) fn present() -> BTreeSet<u32> {
-    of_boxes(&task_times(&Root::live())).collect()
+    task_times(&Root::live()).into_iter().filter(|(_, task)| of_box(task)).map(|(tid, _)| tid).collect()
 }
 
-fn of_boxes(tasks: &BTreeMap<u32, TaskTime>) -> impl Iterator<Item = u32> {
-    let named = |task: &TaskTime| [RING, NAPI].iter().any(|name| task.process.starts_with(name));
-    tasks.iter().filter(move |(_, task)| task.kernel && named(task)).map(|(&tid, _)| tid)
+fn of_box(task: &TaskTime) -> bool {
+    let kinds: &[&str] = if task.kernel { &[RING, NAPI, VHOST] } else { &[QEMU] };
+    kinds.iter().any(|name| task.process.starts_with(name))
 }
 
 /// Time between two readings, of the threads that are in the later one: those of what was sent before may have gone meanwhile. Waiting is the mean of the
@@ -60,17 +65,29 @@ pub(super) fn between(before: &BTreeMap<u32, Times>, after: &BTreeMap<u32, Times
 }
 
 impl BoxThreads {
-    /// Those on `cores`, or moved `aside`, that were not there `before`.
+    /// Those on `cores`, or moved `aside`, that were not there `before`. The box is there, and no neighbour yet.
     pub(super) fn new(before: BTreeSet<u32>, cores: &[u32], aside: &CpuSet) -> Self {
-        Self { before, cores: cores.to_vec(), aside: aside.clone() }
+        let is_guest = |(tid, task): &(&u32, &TaskTime)| !task.kernel && of_box(task) && !before.contains(tid);
+        let guests = task_times(&Root::live()).iter().filter(is_guest).map(|(_, task)| task.pid).collect();
+        Self { before, guests, cores: cores.to_vec(), aside: aside.clone() }
+    }
+
+    fn is_ours(&self, tid: u32, task: &TaskTime) -> bool {
+        if self.before.contains(&tid) || !of_box(task) {
+            return false;
+        }
+        if !task.kernel {
+            return self.guests.contains(&task.pid);
+        }
+        match task.process.strip_prefix(VHOST) {
+            Some(pid) => pid.parse().is_ok_and(|pid| self.guests.contains(&pid)),
+            None => task.process.starts_with(NAPI) || self.cores.contains(&task.cpu),
+        }
     }
 
     fn find(&self) -> Result<BTreeMap<u32, TaskTime>, BenchError> {
         let mut tasks = task_times(&Root::live());
-        let ours: BTreeSet<u32> = of_boxes(&tasks).filter(|tid| !self.before.contains(tid)).collect();
-        tasks.retain(|tid, task| {
-            ours.contains(tid) && (task.process.starts_with(NAPI) || self.cores.contains(&task.cpu))
-        });
+        tasks.retain(|&tid, task| self.is_ours(tid, task));
         if tasks.is_empty() {
             return Err(BenchError::Machine(
                 "the box has no receive thread of its own: a neighbour needs a box apart from the sender, that is two CPUs".into(),
@@ -110,6 +127,21 @@ impl BoxThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_a_box_that_is_a_guest_are_told_from_those_of_neighbours() {
+        let task = |pid, process: &str, kernel, cpu| {
+            let process = process.to_owned();
+            (pid, TaskTime { pid, process, ran_ns: 0, waited_ns: 0, cpu, parent: 1, kernel })
+        };
+        let threads = BoxThreads { before: [5].into(), guests: [10].into(), cores: vec![1], aside: CpuSet::single(0) };
+        let ours = |(tid, task): (u32, TaskTime)| threads.is_ours(tid, &task);
+        assert!(ours(task(10, "qemu-system-x86", false, 0)) && ours(task(11, "vhost-10", true, 0)));
+        assert!(!ours(task(20, "qemu-system-x86", false, 1)) && !ours(task(21, "vhost-20", true, 1)));
+        assert!(ours(task(30, "cpumap/1/map:4", true, 1)) && !ours(task(31, "cpumap/0/map:4", true, 0)));
+        assert!(ours(task(32, "napi/ek-1", true, 0)) && !ours(task(5, "napi/eth0-1", true, 1)), "one of before");
+        assert!(!ours(task(33, "bash", false, 1)) && !ours(task(34, "ksoftirqd/1", true, 1)));
+    }
 
     #[test]
     fn threads_that_have_gone_take_nothing_away() {

@@ -41,7 +41,7 @@ pub(super) fn default_file() -> PathBuf {
 
 /// Checks everything that can be checked before anything is made, and begins a run: of `guests`, or of the boxes that the flags name.
 pub(super) fn begin(args: &BenchArgs, host: &Host, guests: Option<GuestBoxes>) -> Result<Saved, Failure> {
-    let (asked, remarks) = asked_of(args, host, guests.map(Boxes::Guests))?;
+    let (asked, remarks) = asked(args, host, guests.map(Boxes::Guests))?;
     let settings = settings(&asked)?;
     Ok(Saved {
         run: BenchRun {
@@ -68,12 +68,8 @@ pub(super) fn settings(asked: &Request) -> Result<Settings, Failure> {
     Ok(Settings::of(asked)?)
 }
 
-pub(super) fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<String>), Failure> {
-    asked_of(args, host, None)
-}
-
 /// The request; without `made` with the boxes that the flags name.
-fn asked_of(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Result<(Request, Vec<String>), Failure> {
+pub(super) fn asked(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Result<(Request, Vec<String>), Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
     let flows = args.flows.unwrap_or(1);

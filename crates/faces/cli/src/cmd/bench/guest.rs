@@ -53,8 +53,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
             KINDS.join(", ")
         )));
     }
-    let unfit =
-        [(args.neighbour.is_empty(), "--neighbour"), (!args.ipv6, "--ipv6"), (args.resume.is_none(), "--resume")];
+    let unfit = [(!args.ipv6, "--ipv6"), (args.resume.is_none(), "--resume")];
     if let Some((_, option)) = unfit.iter().find(|(unused, _)| !unused) {
         return Err(Failure::usage(anyhow!("{option} is not for `--dut guest`")));
     }
@@ -76,10 +75,13 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
         for left in &plan.left_out {
             note(format_args!("evenkeel: left out, {left}"));
         }
+        // A neighbour is laid beside each box: what there is without a guest is measured only where it was named.
+        let compared = args.neighbour.is_empty();
+        let bare: Vec<&str> = if compared && kinds.is_empty() { vec![KINDS[0]] } else { kinds.clone() };
         let kinds = if kinds.is_empty() { vec![KINDS[0]] } else { kinds };
-        let mut modes = vec![TAPS.to_owned()];
+        let mut modes: Vec<String> = compared.then(|| TAPS.to_owned()).into_iter().collect();
         for kind in kinds {
-            modes.push(kind.to_owned());
+            modes.extend(bare.contains(&kind).then(|| kind.to_owned()));
             modes.extend(plan.asked.nics.iter().map(|nic| format!("{}:{kind}", nic.key())));
         }
         return Ok(Chosen::Measured(GuestBoxes { modes, kernel: kernel.image, evenkeel: program, emulated: false }));
@@ -106,6 +108,7 @@ fn count(
         ))
     })?;
     let ignored = [
+        (args.neighbour.is_empty(), "--neighbour"),
         (args.sizes.is_none(), "--sizes"),
         (args.datagrams.is_none(), "--datagrams"),
         (!args.imix, "--imix"),
@@ -123,7 +126,7 @@ fn count(
     ];
     if let Some((_, option)) = ignored.iter().find(|(unused, _)| !unused) {
         return Err(Failure::usage(anyhow!(
-            "{option} is not for an emulated guest ({why}): it is counted, frame by frame of 64 bytes"
+            "{option} is not for an emulated guest ({why}): it is counted, frame by frame of 64 bytes, and has no rate"
         )));
     }
     let runs = plan.asked.runs;

@@ -8,8 +8,8 @@ use std::{
 use ::bench::{
     BenchError, Cores,
     benches::RealBenches,
-    neighbour::{self, Asked, Form, Guests, Plan, Spot},
-    run::Request,
+    neighbour::{self, Asked, Form, Guests, Plan, Remedy, Spot},
+    run::{Boxes, GuestBoxes, Request},
 };
 use ::guest::Kernel;
 use anyhow::anyhow;
@@ -55,12 +55,16 @@ const SEARCH_S: f64 = 40.0;
 /// Seconds until a guest is up, where it is emulated.
 const BOOT_S: f64 = 6.0;
 
-/// Measures, and shows.
-pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
+/// Measures, and shows; beside `boxes`, if they are guests.
+pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> Result<Outcome, Failure> {
     let (as_json, page) = args.output.for_flood().map_err(|option| {
         Failure::usage(anyhow!("{option} is not for --neighbour: its results are text, --json, --html and --save"))
     })?;
-    let (mut asked, _) = config::asked(args, host)?;
+    let remedy = boxes.as_ref().and_then(|_| args.remedy.iter().find(|&&remedy| remedy == Remedy::ThreadedNapi));
+    if let Some(remedy) = remedy {
+        return Err(Failure::usage(anyhow!("{} is not for a guest, which has no thread of NAPI here", remedy.key())));
+    }
+    let (mut asked, _) = config::asked(args, host, boxes.map(Boxes::Guests))?;
     if args.sizes.is_none() {
         asked.frames = vec![FrameSpec::Size { bytes: FRAME_BYTES }];
     }
@@ -68,7 +72,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Outcome, Failure> {
         return Err(Failure::usage(anyhow!("--neighbour measures frames of one size: name one with --sizes")));
     }
     if args.dut.is_empty() {
-        asked.boxes = ::bench::run::Boxes::Lab(vec!["router".into()]);
+        asked.boxes = Boxes::Lab(vec!["router".into()]);
     }
     let preset = PRESETS.iter().find(|(name, ..)| *name == asked.preset);
     let Some(&(_, rounds, trial)) = preset else {
