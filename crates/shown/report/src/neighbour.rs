@@ -27,6 +27,8 @@ pub(crate) const CONDITIONS: [&str; 12] = [
 /// The columns of its costs.
 pub(crate) const COSTS: [&str; 8] =
     ["NEIGHBOUR", "BESIDE", "WHAT", ">BEFORE", ">AFTER", ">DIFFERENCE", ">95 % INTERVAL", ">CHANCE"];
+/// The columns of what could not be measured.
+pub(crate) const MISSING: [&str; 4] = ["NEIGHBOUR", "WHAT", ">ROUNDS", "WHY, IN THE FIRST"];
 const NONE: &str = "\u{2013}";
 
 /// A run as text.
@@ -56,8 +58,11 @@ pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
         run.conclusions.iter().for_each(|said| text += &look.item(said));
         text.push('\n');
     }
-    for said in missing(run) {
-        text += &look.paragraph(&said);
+    let missing = missing(run);
+    if !missing.is_empty() {
+        text += &look.paragraph("Not measured:");
+        text += &look.table(&MISSING, missing.into_iter().map(|cells| cells.to_vec()));
+        text.push('\n');
     }
     if let Some(why) = &run.partial {
         text += &look.paragraph(&format!("The run is partial: {why}."));
@@ -227,26 +232,25 @@ pub fn neighbour_compare_text(comparison: &NeighbourComparison, look: Look) -> S
     text
 }
 
-/// What could not be measured, each reason once with the number of rounds.
-pub(crate) fn missing(run: &NeighbourRun) -> Vec<String> {
-    let mut found: Vec<(String, u32)> = Vec::new();
+/// What could not be measured: the condition, what of it, in how many rounds, and why in the first of them, whose figures stand for all.
+pub(crate) fn missing(run: &NeighbourRun) -> Vec<[String; 4]> {
+    let mut found: Vec<([String; 3], u32)> = Vec::new();
+    let boxes = run.boxes.len();
     for boxed in &run.boxes {
         let quiet = boxed.quiet.iter().map(|reading| ("quiet".to_owned(), reading));
         let rows = boxed.rows.iter().flat_map(|row| row.readings.iter().map(move |reading| (name(row), reading)));
         for (name, reading) in quiet.chain(rows) {
-            for why in &reading.missing {
-                // The figures in a reason differ from round to round; the first stands for all.
-                let (what, _) = why.split_once(": ").unwrap_or((why, ""));
-                let start = format!("{}, {name}, {what}: ", boxed.name);
-                match found.iter_mut().find(|(said, _)| said.starts_with(&start)) {
+            let name = if boxes > 1 { format!("{}, {name}", boxed.name) } else { name };
+            for (what, why) in reading.missing.iter().map(|said| said.split_once(": ").unwrap_or((said, ""))) {
+                match found.iter_mut().find(|([of, part, _], _)| (of, part.as_str()) == (&name, what)) {
                     Some((_, count)) => *count += 1,
-                    None => found.push((format!("{}, {name}, {why}", boxed.name), 1)),
+                    None => found.push(([name.clone(), what.to_owned(), why.to_owned()], 1)),
                 }
             }
         }
     }
-    let say = |(said, count): (String, u32)| format!("Not measured in {count} of {} rounds: {said}.", run.rounds);
-    found.into_iter().map(say).collect()
+    let cells = |([name, what, why], count): ([String; 3], u32)| [name, what, format!("{count} of {}", run.rounds), why];
+    found.into_iter().map(cells).collect()
 }
 
 /// What a reader needs to judge the figures.

@@ -20,7 +20,7 @@ const RED: &str = "#c2334d";
 struct Page<'a> {
     run: &'a NeighbourRun,
     boxes: Vec<BoxPart>,
-    missing: Vec<String>,
+    missing: Vec<[String; 4]>,
     published_title: &'static str,
     conditions: Vec<(&'static str, String)>,
 }

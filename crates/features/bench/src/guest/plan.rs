@@ -7,7 +7,7 @@ use guest::{Kernel, Nic};
 /// Frames under way at once.
 pub(super) const BURSTS: [u32; 2] = [1, 8];
 /// Bursts of a short and of a long train: the slope between them is what a frame costs.
-pub(super) const LENGTHS: [u32; 2] = [400, 3600];
+pub(super) const LENGTHS: [u32; 2] = [400, 6400];
 
 /// What was asked for.
 #[derive(Debug, Clone)]

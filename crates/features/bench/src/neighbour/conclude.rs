@@ -1,7 +1,7 @@
 //! What a run says, in sentences: pure.
 
 use model::{
-    bench::neighbour::{Boxed, Cost, Disturbed},
+    bench::neighbour::{Boxed, Cost, Disturbed, Measure},
     units,
 };
 
@@ -11,6 +11,9 @@ use super::{
     plan::Plan,
 };
 use crate::Cores;
+
+/// Measures that are named rather than counted.
+const FEW: usize = 2;
 
 /// On the origin of the figures.
 pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<String> {
@@ -50,12 +53,18 @@ pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<
 pub(super) fn sentences(boxed: &Boxed) -> Vec<String> {
     let mut all = Vec::new();
     for row in boxed.rows.iter().filter(|row| row.remedy.is_empty()) {
-        let costs = beyond(&row.costs);
-        let what = name(row);
-        all.push(match costs.is_empty() {
-            true => format!("{}, {what}: no cost beyond chance", boxed.name),
-            false => format!("{}, {what}: {}", boxed.name, costs.join(", ")),
-        });
+        let costs = match (beyond(&row.costs), row.costs.len()) {
+            (found, _) if !found.is_empty() => found.join(", "),
+            (_, 0) => "nothing could be measured".to_owned(),
+            (_, Measure::COUNT) => "no cost beyond chance".to_owned(),
+            // What stands in the way of the others is told with the readings.
+            (_, few) if few <= FEW => {
+                let measured: Vec<&str> = row.costs.iter().map(|cost| cost.measure.words()).collect();
+                format!("no cost beyond chance in the {}; the rest could not be measured", measured.join(" and the "))
+            }
+            (_, some) => format!("no cost beyond chance in {some} of {} measures", Measure::COUNT),
+        };
+        all.push(format!("{}, {}: {costs}", boxed.name, name(row)));
     }
     for row in boxed.rows.iter().filter(|row| !row.remedy.is_empty()) {
         let gains: Vec<String> = beyond(&row.remedy);
@@ -83,4 +92,45 @@ fn beyond(costs: &[Cost]) -> Vec<String> {
         }
     };
     costs.iter().filter(|cost| cost.beyond_chance).map(words).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::bench::neighbour::{Condition, Reading, costs};
+
+    use super::*;
+
+    fn said(measures: &[Measure]) -> String {
+        let reading = |value: f64| Reading {
+            values: measures.iter().map(|&measure| (measure, value)).collect(),
+            neighbour_cpus: 1.0,
+            throttled: None,
+            steal_percent: 0.0,
+            missing: Vec::new(),
+        };
+        let (quiet, beside) = ([1.0, 1.2, 1.1].map(reading), [1.1, 1.2, 1.0].map(reading));
+        let condition =
+            Condition { neighbour: Some("cpu:1".into()), on: Some("other".into()), cpus: None, remedy: "none".into() };
+        let row = Disturbed { condition, readings: beside.to_vec(), costs: costs(&quiet, &beside), remedy: Vec::new() };
+        let boxed = Boxed {
+            key: "router".into(),
+            name: "router".into(),
+            what: String::new(),
+            throughput_pps: 1.0,
+            tester_limited: false,
+            rate_pps: 1.0,
+            quiet: quiet.to_vec(),
+            rows: vec![row],
+        };
+        sentences(&boxed).remove(0).split_once(": ").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn what_was_not_measured_has_not_shown_to_cost_nothing() {
+        assert_eq!(said(&Measure::ALL), "no cost beyond chance");
+        assert_eq!(said(&[]), "nothing could be measured");
+        let idle = said(&[Measure::IdleTrip]);
+        assert_eq!(idle, "no cost beyond chance in the idle round trip; the rest could not be measured");
+        assert_eq!(said(&Measure::ALL[..5]), "no cost beyond chance in 5 of 9 measures");
+    }
 }

@@ -45,8 +45,11 @@ pub enum Measure {
 }
 
 impl Measure {
+    /// Their number.
+    pub const COUNT: usize = 9;
+
     /// All, as they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; Self::COUNT] = [
         Self::Loss,
         Self::Median,
         Self::P99,
