@@ -46,7 +46,8 @@ fn the_kernel_makes_connections_of_cookies_of_both_families() {
         wait("the connection ends", || bed.server.output("ss -tieOHn state established").is_empty());
     }
     let counts = bed.counts();
-    assert_eq!((counts.answered, counts.right, counts.wrong), (2, 2, 0), "{counts:?}");
+    // Data that come before the kernel has made the connection bring the cookie once more.
+    assert!(counts.answered == 2 && counts.right >= 2 && counts.wrong == 0, "{counts:?}");
     assert_eq!(bed.server.counter("TcpExtSyncookiesSent"), 0, "the kernel has answered none itself");
     assert_eq!(bed.server.counter("TcpExtSyncookiesRecv"), 2, "it has taken both");
 }
