@@ -35,8 +35,7 @@ pub(crate) fn long_run<T, E: Into<Failure>>(
 
 /// Ends a verb that a signal interrupted, and that has removed all it made.
 pub(crate) fn interrupted(verb: &str) -> Result<Outcome, Failure> {
-    end_interrupted(format_args!("Everything that the {verb} had made is gone again"))?;
-    Ok(Outcome::No)
+    Ok(end_interrupted(format_args!("Everything that the {verb} had made is gone again")))
 }
 
 /// Progress on stderr: a bar on a terminal, lines elsewhere.

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use crate::failure::{Failure, note};
+use crate::failure::{Failure, Outcome, note};
 
 /// What a second signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub(crate) fn stop_flag(second: Second) -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Says what became of what the verb was at, and ends the process as the signal would have: the parent is to see that a signal ended us.
-pub(crate) fn end_interrupted(left: impl Display) -> Result<(), Failure> {
+/// Says what became of what the verb was at.
+pub(crate) fn end_interrupted(left: impl Display) -> Outcome {
     note(format_args!("evenkeel: interrupted. {left}"));
-    signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)
+    Outcome::Interrupted
 }

@@ -121,11 +121,9 @@ fn a_guest_that_panics_shows_its_last_words() {
         return;
     }
     let image = kernel();
-    refused(
-        &bench(&["--guest-kernel", image.to_str().unwrap(), "--emulated", "--neighbour", "cpu"]),
-        2,
-        &["--neighbour", "has no rate"],
-    );
+    let emulated = ["--guest-kernel", image.to_str().unwrap(), "--emulated"];
+    refused(&bench(&[&emulated[..], &["--neighbour", "cpu"]].concat()), 3, &["--neighbour", "has no rate"]);
+    refused(&bench(&[&emulated[..], &["--save", "run.json"]].concat()), 2, &["--json > FILE"]);
     let kernel = Kernel::open(Some(&image)).unwrap();
     let root = Root::make(&kernel, &Nic::Virtio, Path::new(EVENKEEL)).unwrap();
     let settings = Settings {

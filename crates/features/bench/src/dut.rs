@@ -151,7 +151,7 @@ impl FromStr for DutKind {
     fn from_str(text: &str) -> Result<Self, BenchError> {
         Self::ALL.into_iter().find(|k| k.key() == text).ok_or_else(|| {
             let all: Vec<_> = Self::ALL.iter().map(|k| k.key()).collect();
-            BenchError::Setting(format!("there is no box called `{text}`; there are {}", all.join(", ")))
+            BenchError::Setting(format!("there is no box called `{text}`; there are {}, and guest", all.join(", ")))
         })
     }
 }

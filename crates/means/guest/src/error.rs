@@ -11,11 +11,11 @@ pub enum GuestError {
     #[error("{0} is missing, which a guest needs: apt install {1}")]
     Missing(&'static str, &'static str),
     #[error(
-        "there is no kernel for a guest at {0}: name one with --guest-kernel, such as that of a Debian package (apt-get download linux-image-amd64; dpkg -x PACKAGE.deb FOLDER; --guest-kernel FOLDER/boot/vmlinuz-VERSION)"
+        "there is no kernel for a guest at {0}: name one with --guest-kernel, such as that of a Debian package (apt-cache depends linux-image-amd64 names it; apt-get download NAME; dpkg -x NAME_VERSION_amd64.deb FOLDER; --guest-kernel FOLDER/boot/vmlinuz-VERSION)"
     )]
     NoKernel(PathBuf),
     #[error(
-        "{0} is no kernel image for this machine: name a bzImage, such as boot/vmlinuz-VERSION of a Debian package"
+        "{0} is no whole kernel image for this machine: name a bzImage, such as boot/vmlinuz-VERSION of a Debian package"
     )]
     NotKernel(PathBuf),
     #[error(
@@ -24,13 +24,17 @@ pub enum GuestError {
     NoModules { kernel: PathBuf, folder: PathBuf },
     #[error("the guest's kernel {kernel} has no module `{module}`{why}")]
     NoModule { kernel: String, module: String, why: &'static str },
-    #[error("cannot {what} {path}: {source}")]
+    #[error("cannot {what} {path}: {source}{}", hint(source))]
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot run {program}: {said}")]
     Program { program: &'static str, said: String },
-    #[error("the guest ended before it was told to{why}; its console's last lines:\n{console}")]
+    #[error(
+        "the guest ended before it was told to{why}; run it again, or name another kernel with --guest-kernel; its console's last lines:\n{console}"
+    )]
     Ended { why: String, console: String },
-    #[error("the guest does not answer within {seconds} s; its console's last lines:\n{console}")]
+    #[error(
+        "the guest does not answer within {seconds} s; run it again, or name another kernel with --guest-kernel; its console's last lines:\n{console}"
+    )]
     Hangs { seconds: u64, console: String },
     #[error("the guest refuses: {0}")]
     Refused(String),
@@ -40,6 +44,15 @@ pub enum GuestError {
     Card(String),
     #[error("{0}")]
     Lacks(String),
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; a guest's files take some 50 MB there: make room, or name another folder by TMPDIR"
+        }
+        _ => "",
+    }
 }
 
 impl GuestError {
@@ -53,7 +66,7 @@ impl Classified for GuestError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Card(_) => ErrorClass::Usage,
-            Self::Ended { .. } | Self::Hangs { .. } | Self::Refused(_) => ErrorClass::Internal,
+            Self::Refused(_) => ErrorClass::Internal,
             _ => ErrorClass::Lacking,
         }
     }

@@ -93,11 +93,18 @@ impl Kernel {
     }
 }
 
-/// True for an image that a boot loader takes: it has its mark behind the first sector (Documentation/arch/x86/boot.rst).
+/// True for a whole image that a boot loader takes: it has its mark behind the first sector, and names its length (Documentation/arch/x86/boot.rst).
 fn is_kernel(image: &Path) -> bool {
     let mut head = [0; 0x206];
-    let read = fs::File::open(image).and_then(|mut file| io::Read::read_exact(&mut file, &mut head));
-    read.is_ok() && head.ends_with(b"HdrS")
+    let read = fs::File::open(image).and_then(|mut file| {
+        io::Read::read_exact(&mut file, &mut head)?;
+        file.metadata()
+    });
+    let Ok(found) = read else { return false };
+    let [a, b, c, d] = [0x1f4, 0x1f5, 0x1f6, 0x1f7].map(|at: usize| head[at]);
+    let sectors = if head[0x1f1] == 0 { 4 } else { u64::from(head[0x1f1]) };
+    let len = (sectors + 1) * 512 + u64::from(u32::from_le_bytes([a, b, c, d])) * 16;
+    head.ends_with(b"HdrS") && found.len() >= len
 }
 
 /// The text of modules.dep, which depmod makes where a package was only unpacked.
@@ -107,7 +114,8 @@ fn dependencies(folder: &Path, release: &str) -> Result<String, GuestError> {
         return fs::read_to_string(&there).map_err(GuestError::file("read", &there));
     }
     // depmod writes beside the modules, which are somebody's: it gets a folder of its own that leads to them.
-    let out = tempfile::tempdir().map_err(GuestError::file("make a folder in", "/tmp"))?;
+    let out = tempfile::Builder::new().prefix(&format!("{}-", host::owner::name("guest", "modules"))).tempdir();
+    let out = out.map_err(GuestError::file("make a folder in", std::env::temp_dir()))?;
     let own = out.path().join("lib/modules").join(release);
     fs::create_dir_all(&own).map_err(GuestError::file("make", &own))?;
     for name in ["kernel", "modules.order", "modules.builtin", "modules.builtin.modinfo"] {
@@ -118,10 +126,12 @@ fn dependencies(folder: &Path, release: &str) -> Result<String, GuestError> {
     let done = done.map_err(|_| GuestError::Missing("depmod", "kmod"))?;
     let made = own.join("modules.dep");
     match fs::read_to_string(&made) {
-        Ok(text) => Ok(text),
-        Err(_) => {
-            Err(GuestError::Program { program: "depmod", said: String::from_utf8_lossy(&done.stderr).into_owned() })
-        }
+        // A full disk leaves a part of it.
+        Ok(text) if done.status.success() && !text.is_empty() => Ok(text),
+        _ => Err(GuestError::Program {
+            program: "depmod",
+            said: String::from_utf8_lossy(&done.stderr).trim().to_owned(),
+        }),
     }
 }
 

@@ -55,10 +55,11 @@ impl Root {
         modules.extend(USEFUL.into_iter().filter(|module| kernel.has(module)));
         let modules = kernel.in_order(&modules)?;
         let file = tempfile::Builder::new().prefix(&format!("{}-", host::owner::name("guest", "root"))).tempfile();
-        let file = file.map_err(GuestError::file("make a file in", "/tmp"))?;
+        let file = file.map_err(GuestError::file("make a file in", std::env::temp_dir()))?;
         let path = file.path().to_owned();
         let failed = |source| GuestError::File { what: "write", path: path.clone(), source };
-        let mut archive = Archive { out: BufWriter::new(file.reopen().map_err(failed)?), folders: BTreeSet::new() };
+        let out = BufWriter::new(file.reopen().map_err(failed)?);
+        let mut archive = Archive { out, path: path.clone(), folders: BTreeSet::new() };
         for folder in FOLDERS {
             archive.folder(Path::new(folder)).map_err(failed)?;
         }
@@ -96,6 +97,8 @@ impl Root {
 /// The archive as it is written.
 struct Archive {
     out: BufWriter<File>,
+    /// Its own.
+    path: PathBuf,
     folders: BTreeSet<PathBuf>,
 }
 
@@ -126,7 +129,9 @@ impl Archive {
     /// A program with the libraries that the loader finds for it.
     fn program(&mut self, from: &Path, at: &str) -> Result<(), GuestError> {
         let bytes = fs::read(from).map_err(GuestError::file("read", from))?;
-        self.file(at, 0o755, &bytes).map_err(GuestError::file("write", at))?;
+        let path = self.path.clone();
+        let failed = |source| GuestError::File { what: "write", path: path.clone(), source };
+        self.file(at, 0o755, &bytes).map_err(failed)?;
         let listed = sys::program::command("ldd").process_group(0).arg(from).output();
         let listed = listed.map_err(|_| GuestError::Missing("ldd", "libc-bin"))?;
         // It fails for a program without libraries, too.
@@ -136,7 +141,7 @@ impl Archive {
         for library in libraries(&String::from_utf8_lossy(&listed.stdout)) {
             if self.folders.insert(PathBuf::from(format!("file:{library}"))) {
                 let bytes = fs::read(&library).map_err(GuestError::file("read", &library))?;
-                self.file(&library, 0o755, &bytes).map_err(GuestError::file("write", &library))?;
+                self.file(&library, 0o755, &bytes).map_err(failed)?;
             }
         }
         Ok(())

@@ -119,6 +119,13 @@ pub(crate) fn rate_rows(run: &GuestRun) -> Vec<[String; 6]> {
     run.sources.iter().map(row).collect()
 }
 
+/// Words as a shell takes them.
+fn pasteable(words: &[String]) -> String {
+    let plain = |word: &String| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=,.:/@+".contains(c));
+    let quoted = |word: &String| if plain(word) { word.clone() } else { format!("'{word}'") };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 /// What a reader needs to judge the figures.
 pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
     let exit = match &run.exit_here_ns {
@@ -130,6 +137,7 @@ pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
     };
     let mut all = vec![
         conditions::machine(&run.machine),
+        ("Of QEMU's lines", "ROOT is the guest's first file system, FOLDER one for its console and its orders; the tap devices have gone with the run: put yours in their places".to_owned()),
         ("Why not by KVM", run.no_kvm.clone()),
         ("An exit to user space", exit),
         ("Guest", format!("Linux {}, {}", run.kernel, run.qemu)),
@@ -137,7 +145,7 @@ pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
     ];
     all.extend(run.notes.iter().map(|note| ("Note", note.clone())));
     all.extend(
-        run.cards.iter().map(|card| ("QEMU", format!("{}: qemu-system-x86_64 {}", card.nic, card.qemu.join(" ")))),
+        run.cards.iter().map(|card| ("QEMU", format!("{}: qemu-system-x86_64 {}", card.nic, pasteable(&card.qemu)))),
     );
     all.extend(run.cards.iter().map(|card| ("libvirt", format!("{}: {}", card.nic, card.libvirt))));
     all

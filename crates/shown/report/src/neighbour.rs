@@ -249,7 +249,8 @@ pub(crate) fn missing(run: &NeighbourRun) -> Vec<[String; 4]> {
             }
         }
     }
-    let cells = |([name, what, why], count): ([String; 3], u32)| [name, what, format!("{count} of {}", run.rounds), why];
+    let cells =
+        |([name, what, why], count): ([String; 3], u32)| [name, what, format!("{count} of {}", run.rounds), why];
     found.into_iter().map(cells).collect()
 }
 

@@ -278,8 +278,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     match result {
         Ok(()) => shown?,
         Err(BenchError::Interrupted) => {
-            end_interrupted(kept)?;
-            return Ok(Outcome::No);
+            return Ok(end_interrupted(kept));
         }
         Err(e) if nothing => return Err(e.into()),
         Err(e) => return Err(Failure::from(e).after(&kept)),

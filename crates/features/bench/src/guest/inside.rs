@@ -1,6 +1,9 @@
 //! The guest as a router, what it says of its cards, and evenkeel's verbs in it.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use guest::{Guest, Ran};
 use lab::boxes::Family;
@@ -120,9 +123,17 @@ pub(super) fn about(guest: &mut Guest, name: &str) -> Result<About, BenchError> 
 }
 
 /// Tries the verbs of evenkeel in the guest.
-pub(super) fn verbs(guest: &mut Guest, names: &[String; 2], ends: &mut Ends) -> Result<Vec<Verb>, BenchError> {
+pub(super) fn verbs(
+    guest: &mut Guest,
+    names: &[String; 2],
+    ends: &mut Ends,
+    stop: &AtomicBool,
+) -> Result<Vec<Verb>, BenchError> {
     let [first, second] = names;
-    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest, names)?, capture(guest, first, ends)?];
+    let goes_on = || if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) };
+    let mut verbs = vec![ledger(guest, first, ends)?, spread(guest, names)?];
+    goes_on()?;
+    verbs.push(capture(guest, first, ends)?);
     let rules = ["limit protocol=tcp rate=1000", "challenge protocol=tcp destination-port=80"];
     for (words, up) in [
         (&["top", "--once"][..], None),
@@ -134,6 +145,7 @@ pub(super) fn verbs(guest: &mut Guest, names: &[String; 2], ends: &mut Ends) -> 
         (&["route", "check", first, second], None),
         (&["link", "serve", second, "--name", "guest"], Some(LINK_UP)),
     ] {
+        goes_on()?;
         verbs.push(verb(guest, words, up)?);
     }
     Ok(verbs)

@@ -44,6 +44,9 @@ pub struct Guests {
     no_kvm: Option<String>,
 }
 
+/// The program that runs it, and its package.
+const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
+
 impl Guests {
     /// Makes their root, and boots one to see whether KVM carries them.
     ///
@@ -55,6 +58,7 @@ impl Guests {
             sys::program::find(name.as_ref()).ok_or_else(missing)
         };
         find(MAKE_FILES)?;
+        find(QEMU)?;
         let programs: Vec<PathBuf> = PROGRAMS.into_iter().map(find).collect::<Result<_, _>>()?;
         let root = Root::with(&kernel, &Nic::Virtio, evenkeel, (&programs, &MODULES))?;
         let (accel, no_kvm) = match guest::trial(&kernel, &root) {

@@ -77,6 +77,8 @@ impl Stress {
         }
         let enter = format!("{} && exec \"$@\"", group.enter());
         let cpu_list = cpus.to_string();
+        // A neighbour of a tester that has a real-time policy has none: groups of version 1 take no such process.
+        let enter = format!("chrt --other --pid 0 $$ >/dev/null 2>&1; {enter}");
         let within = ["sh", "-c", &enter, "sh", "taskset", "-c", &cpu_list].map(str::to_owned);
         let quota =
             if remedy == Remedy::Quota { Some(QUOTA_CPUS) } else { neighbour.cpus().filter(|cpus| *cpus > 0.0) };

@@ -143,8 +143,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     match result {
         Ok(()) => Ok(Outcome::Fine),
         Err(BenchError::Interrupted) => {
-            end_interrupted(if nothing { "Nothing was measured" } else { "The whole rounds are kept" })?;
-            Ok(Outcome::No)
+            Ok(end_interrupted(if nothing { "Nothing was measured" } else { "The whole rounds are kept" }))
         }
         Err(e) if nothing => Err(e.into()),
         Err(e) => Err(Failure::from(e).after(&format!("The whole rounds are in {}", file.display()))),
