@@ -92,10 +92,12 @@ impl ShowArgs {
 impl CompareArgs {
     fn run(&self) -> Result<Outcome, Failure> {
         for path in &self.runs {
-            let unread = |e| Failure::usage(anyhow!(
-                "cannot read {}: {e}; `evenkeel bench --save FILE` writes a run",
-                path.display()
-            ));
+            let unread = |e| {
+                Failure::usage(anyhow!(
+                    "cannot read {}: {e}; `evenkeel bench --save FILE` writes a run",
+                    path.display()
+                ))
+            };
             host::file::read_text(path).map_err(unread)?;
         }
         if let Some(run) = self.runs.iter().find(|path| guest::is_saved(path)) {
