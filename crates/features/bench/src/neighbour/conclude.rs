@@ -53,14 +53,16 @@ pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<
 pub(super) fn sentences(boxed: &Boxed) -> Vec<String> {
     let mut all = Vec::new();
     for row in boxed.rows.iter().filter(|row| row.remedy.is_empty()) {
-        let costs = match (beyond(&row.costs), row.costs.len()) {
+        // One pair has no interval, and nothing can be said of it.
+        let judged: Vec<&Cost> = row.costs.iter().filter(|cost| cost.difference.low.is_some()).collect();
+        let costs = match (beyond(&row.costs), judged.len()) {
             (found, _) if !found.is_empty() => found.join(", "),
-            (_, 0) => "nothing could be measured".to_owned(),
+            (_, 0) => "nothing could be judged".to_owned(),
             (_, Measure::COUNT) => "no cost beyond chance".to_owned(),
             // What stands in the way of the others is told with the readings.
             (_, few) if few <= FEW => {
-                let measured: Vec<&str> = row.costs.iter().map(|cost| cost.measure.words()).collect();
-                format!("no cost beyond chance in the {}; the rest could not be measured", measured.join(" and the "))
+                let measured: Vec<&str> = judged.iter().map(|cost| cost.measure.words()).collect();
+                format!("no cost beyond chance in the {}; the rest could not be judged", measured.join(" and the "))
             }
             (_, some) => format!("no cost beyond chance in {some} of {} measures", Measure::COUNT),
         };
@@ -101,6 +103,10 @@ mod tests {
     use super::*;
 
     fn said(measures: &[Measure]) -> String {
+        said_of(measures, 3)
+    }
+
+    fn said_of(measures: &[Measure], rounds: usize) -> String {
         let reading = |value: f64| Reading {
             values: measures.iter().map(|&measure| (measure, value)).collect(),
             neighbour_cpus: 1.0,
@@ -109,9 +115,10 @@ mod tests {
             missing: Vec::new(),
         };
         let (quiet, beside) = ([1.0, 1.2, 1.1].map(reading), [1.1, 1.2, 1.0].map(reading));
+        let (quiet, beside) = (&quiet[..rounds], &beside[..rounds]);
         let condition =
             Condition { neighbour: Some("cpu:1".into()), on: Some("other".into()), cpus: None, remedy: "none".into() };
-        let row = Disturbed { condition, readings: beside.to_vec(), costs: costs(&quiet, &beside), remedy: Vec::new() };
+        let row = Disturbed { condition, readings: beside.to_vec(), costs: costs(quiet, beside), remedy: Vec::new() };
         let boxed = Boxed {
             key: "router".into(),
             name: "router".into(),
@@ -128,9 +135,10 @@ mod tests {
     #[test]
     fn what_was_not_measured_has_not_shown_to_cost_nothing() {
         assert_eq!(said(&Measure::ALL), "no cost beyond chance");
-        assert_eq!(said(&[]), "nothing could be measured");
+        assert_eq!(said(&[]), "nothing could be judged");
         let idle = said(&[Measure::IdleTrip]);
-        assert_eq!(idle, "no cost beyond chance in the idle round trip; the rest could not be measured");
+        assert_eq!(idle, "no cost beyond chance in the idle round trip; the rest could not be judged");
+        assert_eq!(said_of(&Measure::ALL, 1), "nothing could be judged", "one pair has no interval");
         assert_eq!(said(&Measure::ALL[..5]), "no cost beyond chance in 5 of 9 measures");
     }
 }
