@@ -16,7 +16,7 @@ use std::{
 use cookie_bed::{
     Bed, CLIENT, PORT, SERVER, Way, at, echo_on,
     frames::{ACK, Frame, RST},
-    talk,
+    talk, talk_long,
 };
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
@@ -58,14 +58,7 @@ fn connections_keep_their_options() {
         let (near, far) = (scale(&near), scale(&far));
         assert_eq!(near.split_once(',').map(|(a, b)| format!("{b},{a}")).unwrap(), far);
         // Larger than any window without scaling.
-        let big = vec![1; 1 << 20];
-        let mut back = stream.try_clone().unwrap();
-        thread::scope(|s| {
-            s.spawn(|| stream.write_all(&big).unwrap());
-            let mut bytes = vec![0; big.len()];
-            back.read_exact(&mut bytes).unwrap();
-            assert_eq!(bytes, big);
-        });
+        talk_long(&mut stream);
     }
     let (counts, acks) = (bed.counts(), bed.acks());
     assert_eq!((counts.answered, counts.right, counts.wrong), (2, 2, 0));

@@ -2,17 +2,12 @@
 
 mod cookie_bed;
 
-use std::{
-    io::{Read, Write},
-    net::TcpListener,
-    thread,
-    time::Duration,
-};
+use std::{net::TcpListener, thread, time::Duration};
 
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way, at, echo_on,
     frames::{ACK, Frame},
-    talk,
+    talk, talk_long,
 };
 use nix::sys::socket::{Backlog, listen};
 use testbed::wait;
@@ -34,15 +29,8 @@ fn the_kernel_makes_connections_of_cookies_of_both_families() {
         let options = bed.server.output("ss -tieOHn state established");
         assert!(!["wscale:", " sack", " ts "].iter().any(|option| options.contains(option)), "{options}");
         // Through a window that is not scaled.
-        let big = vec![1; 1 << 20];
-        let mut back = stream.try_clone().unwrap();
-        thread::scope(|s| {
-            s.spawn(|| stream.write_all(&big).unwrap());
-            let mut bytes = vec![0; big.len()];
-            back.read_exact(&mut bytes).unwrap();
-            assert_eq!(bytes, big);
-        });
-        drop((stream, back));
+        talk_long(&mut stream);
+        drop(stream);
         wait("the connection ends", || bed.server.output("ss -tieOHn state established").is_empty());
     }
     let counts = bed.counts();

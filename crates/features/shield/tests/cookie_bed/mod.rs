@@ -114,6 +114,18 @@ pub fn talk(stream: &mut TcpStream) {
     assert_eq!(&bytes, b"keel");
 }
 
+/// Says more than fits into a window without scaling, and hears it again.
+pub fn talk_long(stream: &mut TcpStream) {
+    let big = vec![1; 1 << 20];
+    let mut back = stream.try_clone().unwrap();
+    thread::scope(|s| {
+        s.spawn(|| stream.write_all(&big).unwrap());
+        let mut bytes = vec![0; big.len()];
+        back.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, big);
+    });
+}
+
 pub fn at(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().unwrap(), PORT)
 }
