@@ -8,6 +8,7 @@ pub mod classify;
 mod detection;
 mod detector;
 pub mod effect;
+mod headroom;
 mod heavy;
 pub mod known;
 pub mod ladder;

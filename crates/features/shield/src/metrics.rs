@@ -5,7 +5,7 @@ use model::shield_event::{AttackClass, Measure};
 use rules::tables::RuleCount;
 use serve::metrics::{Family, Kind, Metrics};
 
-use crate::detect::{Detector, State};
+use crate::detect::{Detector, State, baseline::LimitOrigin};
 
 /// All metrics of one moment.
 pub fn metrics(
@@ -71,9 +71,9 @@ fn of_prefixes(metrics: &mut Metrics, interface: &str, detector: &Detector) {
                 _ => (&mut packets, &mut packet_limit, &of_measure[..], 1.0),
             };
             rates.add(labels, state.rates.get(measure) / unit);
-            if let Some((limit, is_learned)) = limit {
-                limits.add(labels, limit / unit);
-                learned.add(&of_measure, u8::from(is_learned));
+            if let Some(limit) = limit {
+                limits.add(labels, limit.rate / unit);
+                learned.add(&of_measure, u8::from(limit.of == LimitOrigin::Learned));
             }
         }
         for class in AttackClass::ALL {

@@ -4,13 +4,16 @@ mod mixes;
 
 use std::{path::Path, time::Duration};
 
-use mixes::{Stream, World, few_sources, first_action, fragments, gre, protected, reflection, syn_flood, web, words};
+use mixes::{
+    Stream, World, few_sources, few_uploads, first_action, fragments, gre, protected, reflection, syn_flood, web, words,
+};
 use model::shield_event::{AttackClass, Happened, Measure};
 use rules::{
     Action, Match, Rule, Rules, Verdict,
     compile::Now,
     detect::{DetectConfig, ShadowConfig, StepConfig},
     file,
+    known::Known,
     reference::{Outcome, decide},
 };
 use shield::detect::{classify::Finding, fit, insert, ladder, mix::Kind};
@@ -145,7 +148,45 @@ fn no_attack_is_seen_in_traffic_that_comes_and_goes() {
         world.run(1, &[Stream { pps: day * 2, make: web }]);
     }
     assert_eq!(words(&world.events), [""; 0], "{:#?}", world.events);
-    assert!(world.detector.states().all(|s| s.learned >= Duration::from_secs(599)));
+    // No more than its bursts, a look in ten, was ever above a limit: all else was learned.
+    assert!(world.detector.states().all(|s| s.learned >= Duration::from_secs(540)));
+}
+
+#[test]
+fn a_ramp_of_any_slope_from_the_first_second_is_found_before_the_machine_is_full() {
+    // The machine takes 1,000,000 packets/s, and 60 % of that without haste.
+    for full_s in [10, 60, 600, 1200] {
+        let mut world = World { samples: 200, takes_pps: Some(600_000.0), ..World::new(DetectConfig::default()) };
+        let found_pps = (0..full_s * 10).map(|tenth| 100_000 * tenth / full_s).find(|&pps| {
+            let pps = pps + 5_000;
+            let flood = Stream { pps: pps - 5_000, make: syn_flood };
+            first_action(&world.run(1, &[Stream { pps: 5_000, make: web }, flood])).is_some()
+        });
+        let found_pps = found_pps.expect("it is found");
+        assert!(found_pps < 800_000, "full after {full_s} s: {found_pps}");
+        assert!(full_s < 600 || found_pps < 400_000, "learned limits find it sooner: {found_pps}");
+    }
+}
+
+#[test]
+fn what_is_only_more_than_the_machine_takes_costs_its_users_nothing() {
+    let mut world = World { takes_pps: Some(50_000.0), ..World::new(DetectConfig::default()) };
+    world.run(10, &[CALM]);
+    let busy = || [CALM, Stream { pps: 60_000, make: few_uploads }];
+    let events = world.run(30, &busy());
+    let Happened::Began(picture) = &events[0].what else { panic!("{events:#?}") };
+    assert!(picture.above.len() == 1 && picture.above[0].headroom, "{picture:?}");
+    let actions: Vec<_> = world.detector.rules().into_iter().map(|rule| rule.action).collect();
+    assert!(actions.iter().all(|action| matches!(action, Action::Drop | Action::Challenge)), "no limits: {actions:?}");
+    let known = Known { connection: Some(true), listener: Some(true), ..Known::default() };
+    let upload = rules::packet::Packet { known, ..few_uploads(&mut mixes::Dice(1)) };
+    for rule in world.detector.rules().iter().filter(|rule| rule.action == Action::Drop) {
+        assert!(!rules::reference::applies(&Rules::default(), &rule.when, &upload), "{rule:?}");
+    }
+    // Twice of what it takes is nobody's where half of that is usual.
+    let mut world = World { takes_pps: Some(50_000.0), ..World::new(DetectConfig::default()) };
+    world.run(700, &[Stream { pps: 45_000, make: web }]);
+    assert_eq!(words(&world.run(100, &[Stream { pps: 70_000, make: web }])), [""; 0]);
 }
 
 #[test]

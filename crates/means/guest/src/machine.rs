@@ -78,7 +78,9 @@ impl Guest {
                 .to_vec();
         let (accel, cpu) = match settings.accel {
             Accel::Kvm => ("kvm", "host"),
-            Accel::Emulation => ("tcg", "max"),
+            // With a thread for each CPU, QEMU 7.2 runs code that another CPU has changed meanwhile: kernels that patch the jumps of XDP programs while
+            // frames pass die of it (`Oops: int3`).
+            Accel::Emulation => ("tcg,thread=single", "max"),
         };
         words.extend(["-accel", accel, "-cpu", cpu].map(str::to_owned));
         words.extend(["-smp".into(), settings.cpus.to_string(), "-m".into(), settings.memory_mib.to_string()]);
@@ -349,9 +351,10 @@ fn console(folder: &Path) -> String {
     let bytes = fs::read(folder.join("console")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    // What comes after a panic is where, and not why.
+    // What comes after a panic, or the fault that led to it, is where, and not why.
     let last = lines.len().saturating_sub(CONSOLE_LINES);
-    let from = lines.iter().position(|line| line.contains("Kernel panic")).unwrap_or(last).min(last);
+    let is_why = |line: &&str| ["Kernel panic", "BUG: ", "Oops: ", " [#1]"].iter().any(|word| line.contains(word));
+    let from = lines.iter().position(is_why).unwrap_or(last).min(last);
     match &lines[from..] {
         [] => "(it said nothing)".to_owned(),
         last => last.iter().take(CONSOLE_LINES).copied().collect::<Vec<_>>().join("\n"),

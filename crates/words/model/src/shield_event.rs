@@ -210,6 +210,9 @@ pub struct Above {
     pub limit: f64,
     /// The limit was learned rather than configured.
     pub learned: bool,
+    /// The limit is what the machine takes in with the CPU time that it may spend on packets, and neither learned nor configured.
+    #[serde(default)]
+    pub headroom: bool,
 }
 
 /// Something's part of the traffic.

@@ -48,6 +48,9 @@ pub struct BaselineConfig {
     pub memory_s: f64,
     /// Nothing learned is used before this long, in seconds. Default 60.
     pub after_s: f64,
+    /// A CPU that spends more of its time than this on soft interrupts is as busy as it should be: the packets that do it are too many, learned limits or
+    /// not; 0 to 1. Default 0.6; 1: never.
+    pub busy_max: f64,
     /// No learned limit is below this, per second. What is not named has 10,000, bits 100,000,000.
     pub floor: BTreeMap<Measure, f64>,
 }
@@ -151,7 +154,7 @@ impl Default for DetectConfig {
 
 impl Default for BaselineConfig {
     fn default() -> Self {
-        Self { learn: true, factor: 5.0, memory_s: 600.0, after_s: 60.0, floor: BTreeMap::new() }
+        Self { learn: true, factor: 5.0, memory_s: 600.0, after_s: 60.0, busy_max: 0.6, floor: BTreeMap::new() }
     }
 }
 
@@ -199,6 +202,7 @@ impl DetectConfig {
         for (key, value, of) in [
             ("leave", self.leave, "the limit"),
             ("shadow.legitimate-max", self.shadow.legitimate_max, "the traffic of known sources"),
+            ("baseline.busy-max", self.baseline.busy_max, "a CPU's time"),
         ] {
             if !(0.0..=1.0).contains(&value) {
                 bad(key, format!("{value}, but it is a part of {of}, 0 to 1"));

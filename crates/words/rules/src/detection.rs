@@ -25,7 +25,7 @@ const TOP: &[&str] = &[
     "hook",
     "metrics",
 ];
-const BASELINE: &[&str] = &["learn", "factor", "memory-s", "after-s", "floor"];
+const BASELINE: &[&str] = &["learn", "factor", "memory-s", "after-s", "busy-max", "floor"];
 const SHADOW: &[&str] = &["first-s", "only", "legitimate-max"];
 const STEPS: &[&str] = &[
     "drop-unknown",
@@ -72,6 +72,7 @@ pub(super) fn read(value: &Value<'_>, faults: &mut Vec<Fault>) -> DetectConfig {
                         "factor" => baseline.factor = r.number(v, key).unwrap_or(baseline.factor),
                         "memory-s" => baseline.memory_s = r.number(v, key).unwrap_or(baseline.memory_s),
                         "after-s" => baseline.after_s = r.number(v, key).unwrap_or(baseline.after_s),
+                        "busy-max" => baseline.busy_max = r.number(v, key).unwrap_or(baseline.busy_max),
                         _ => baseline.floor = r.limits(v, "floor"),
                     }
                 });

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use model::shield_event::{AttackClass, Happened, Measure};
+use model::shield_event::{Above, AttackClass, Happened, Measure};
 use rules::detect::{DetectConfig, StepConfig};
 use rules::{Prefix, Rule, packet::Packet};
 
@@ -48,6 +48,8 @@ pub struct Attack {
     pub number: u64,
     /// As it is now believed to be.
     pub finding: Finding,
+    /// No limit is exceeded but what the machine takes in: it may be that its users want more than that.
+    busy_alone: bool,
     /// The first and the last look above a limit.
     pub began: Duration,
     last_above: Duration,
@@ -93,18 +95,19 @@ impl Rest {
 }
 
 impl Attack {
-    /// Begins one and takes its first step.
+    /// Begins one, at `now`, for what is `above` its limits since `began`, and takes its first step.
     pub fn begin(
         number: u64,
-        began: Duration,
-        now: Duration,
+        (began, now): (Duration, Duration),
         finding: Finding,
+        above: &[Above],
         prefix: Prefix,
         config: &DetectConfig,
     ) -> (Self, Vec<Happened>) {
         let mut attack = Self {
             number,
             finding,
+            busy_alone: is_busy_alone(above),
             began,
             last_above: now,
             peak: Rates::default(),
@@ -129,13 +132,18 @@ impl Attack {
         self.acting.iter().cloned().chain(self.shadow.iter().map(|rule| Rule { shadow: true, ..rule.clone() }))
     }
 
-    /// Takes the next step against the present class that has something to act on; what nobody waits for is dropped with the one behind.
+    /// Takes the next step against the present class that has something to act on; what nobody waits for is dropped with the one behind. Of traffic that is
+    /// only more than the machine takes in, no step is taken that users lose by: it may be theirs, all of it.
     fn next_step(&mut self, now: Duration, prefix: Prefix, config: &DetectConfig) -> Option<Happened> {
         let steps = config.ladder(self.class());
         let shadow = config.shadow.is_used();
         let (mut found, mut said, mut last) = (Vec::new(), Vec::new(), 0);
         while let Some(step) = steps.get(self.taken()) {
             let number = self.taken() + 1;
+            let harmless = matches!(step, StepConfig::DropUnknown {} | StepConfig::Challenge {});
+            if self.busy_alone && !harmless && self.finding.kind != Kind::Icmp {
+                break;
+            }
             self.taken.insert(self.finding.form(), number);
             let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
             said.push(words);
@@ -277,6 +285,7 @@ impl Attack {
         if above.is_empty() {
             return Vec::new();
         }
+        let busy_alone = is_busy_alone(&above);
         let rest: Vec<Packet> = weighed.iter().filter(|(_, part)| *part > 0.0).map(|(p, _)| *p).collect();
         let finding = Finding { remembers: self.finding.remembers, ..classify(&mix::counts(rest.iter()), &rest) };
         let mut events = Vec::new();
@@ -284,7 +293,7 @@ impl Attack {
             let now = super::picture(above, &rates, &counts, &rest, finding.kind);
             events.push(Happened::Turned { from: self.finding.class, now });
         }
-        self.finding = finding;
+        (self.finding, self.busy_alone) = (finding, busy_alone);
         if let Some(next) = self.next_step(look.now, prefix, config).or_else(|| self.refresh(look.now, prefix, config))
         {
             events.push(next);
@@ -343,6 +352,11 @@ impl Attack {
     pub fn class(&self) -> AttackClass {
         self.finding.class
     }
+}
+
+/// Whether only the machine's own limit is exceeded.
+fn is_busy_alone(above: &[Above]) -> bool {
+    above.iter().all(|above| above.headroom)
 }
 
 /// Values that one rule names, at most: more are for a set.

@@ -13,30 +13,71 @@ const DEVIATIONS: f64 = 8.0;
 const FLOOR: f64 = 10_000.0;
 const FLOOR_BITS: f64 = 100_000_000.0;
 
-/// The usual rates: exponentially forgetting means, and mean distances from them.
+/// Rises are learned so many times slower than falls, once limits hold: what is usual does not follow an attack that grows.
+const RISE: f64 = 8.0;
+/// Deviations are from the mean of so long, in seconds: what is usual lags behind a rise, which is no burst.
+const SHORT_S: f64 = 2.0;
+/// A prefix whose usual rate is high may have so many times that, however busy the machine is.
+const BUSY_FACTOR: f64 = 2.0;
+
+/// The usual rates: exponentially forgetting means, and mean distances from what came lately.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Baseline {
     mean: Rates,
+    short: Rates,
     deviation: Rates,
     learned: Duration,
+    /// Packets per second that the machine takes in beside what others get.
+    ceiling: Option<f64>,
+}
+
+/// The origin of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitOrigin {
+    /// The configuration.
+    Configured,
+    /// What is usual.
+    Learned,
+    /// What the machine takes in with the CPU time that it may spend on packets.
+    Headroom,
+}
+
+/// A limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limit {
+    /// Per second.
+    pub rate: f64,
+    /// The origin.
+    pub of: LimitOrigin,
 }
 
 impl Baseline {
-    /// The limit of a measure and whether it was learned; none: it has no limit (yet).
-    pub fn limit(&self, measure: Measure, config: &DetectConfig) -> Option<(f64, bool)> {
-        let told = config.threshold.get(&measure).map(|&limit| (limit, false));
-        let ready = config.baseline.learn && self.learned.as_secs_f64() >= config.baseline.after_s;
+    /// Limits hold that were learned.
+    fn is_ready(&self, config: &DetectConfig) -> bool {
+        config.baseline.learn && self.learned.as_secs_f64() >= config.baseline.after_s
+    }
+
+    /// The limit of a measure: the lowest of what was configured, what was learned and what the machine takes in. None: it has no limit (yet).
+    pub fn limit(&self, measure: Measure, config: &DetectConfig) -> Option<Limit> {
+        let told = config.threshold.get(&measure).map(|&rate| Limit { rate, of: LimitOrigin::Configured });
+        let ready = self.is_ready(config);
         let learned = ready.then(|| {
             let floor = if measure == Measure::Bits { FLOOR_BITS } else { FLOOR };
             let floor = config.baseline.floor.get(&measure).copied().unwrap_or(floor);
             let mean = self.mean.get(measure);
             let usual = (mean * config.baseline.factor).max(mean + DEVIATIONS * self.deviation.get(measure));
-            (usual.max(floor), true)
+            Limit { rate: usual.max(floor), of: LimitOrigin::Learned }
         });
-        match (told, learned) {
-            (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
-            (a, b) => a.or(b),
-        }
+        let ceiling = self.ceiling.filter(|_| measure == Measure::Packets && config.baseline.learn).map(|ceiling| {
+            let usual = if ready { BUSY_FACTOR * self.mean.get(measure) } else { 0.0 };
+            Limit { rate: ceiling.max(usual), of: LimitOrigin::Headroom }
+        });
+        [told, learned, ceiling].into_iter().flatten().min_by(|a, b| a.rate.total_cmp(&b.rate))
+    }
+
+    /// Packets per second that the machine takes in beside what others get, from now on.
+    pub(super) fn set_ceiling(&mut self, ceiling: Option<f64>) {
+        self.ceiling = ceiling;
     }
 
     /// The rates that are above `part` of their limits, the one that is furthest above first.
@@ -44,9 +85,15 @@ impl Baseline {
         let mut above: Vec<Above> = Measure::ALL
             .into_iter()
             .filter_map(|measure| {
-                let (limit, learned) = self.limit(measure, config)?;
+                let limit = self.limit(measure, config)?;
                 let rate = rates.get(measure);
-                (rate > limit * part).then_some(Above { measure, rate, limit, learned })
+                (rate > limit.rate * part).then_some(Above {
+                    measure,
+                    rate,
+                    limit: limit.rate,
+                    learned: limit.of == LimitOrigin::Learned,
+                    headroom: limit.of == LimitOrigin::Headroom,
+                })
             })
             .collect();
         above.sort_by(|a, b| (b.rate / b.limit).total_cmp(&(a.rate / a.limit)));
@@ -59,12 +106,16 @@ impl Baseline {
         // Until as much was seen as is remembered, all of it counts the same: a plain mean.
         let seen = (self.learned + time).as_secs_f64().min(config.baseline.memory_s.max(1.0));
         let weight = (time.as_secs_f64() / seen).min(1.0);
+        let short = (time.as_secs_f64() / seen.min(SHORT_S)).min(1.0);
+        let ready = self.is_ready(config);
         for measure in Measure::ALL {
             let i = measure as usize;
-            let limit = self.limit(measure, config).map_or(f64::INFINITY, |(limit, _)| limit);
+            let limit = self.limit(measure, config).map_or(f64::INFINITY, |limit| limit.rate);
             let rate = rates.0[i].min(limit);
-            let distance = (rate - self.mean.0[i]).abs();
-            self.mean.0[i] += weight * (rate - self.mean.0[i]);
+            let distance = (rate - self.short.0[i]).abs();
+            self.short.0[i] += short * (rate - self.short.0[i]);
+            let way = self.short.0[i] - self.mean.0[i];
+            self.mean.0[i] += way * if ready && way > 0.0 { weight / RISE } else { weight };
             if self.learned > Duration::ZERO {
                 self.deviation.0[i] += weight * (distance - self.deviation.0[i]);
             }
@@ -84,7 +135,7 @@ impl Baseline {
 
     /// As it was learned before.
     pub(super) fn of(mean: Rates, deviation: Rates, learned: Duration) -> Self {
-        Self { mean, deviation, learned }
+        Self { mean, short: mean, deviation, learned, ceiling: None }
     }
 
     /// The time for which it has learned.
@@ -98,6 +149,10 @@ mod tests {
     use super::*;
 
     const LOOK: Duration = Duration::from_millis(100);
+
+    fn learned(rate: f64) -> Option<Limit> {
+        Some(Limit { rate, of: LimitOrigin::Learned })
+    }
 
     fn rates(pps: f64) -> Rates {
         let mut rates = Rates::default();
@@ -114,9 +169,9 @@ mod tests {
         }
         assert_eq!(baseline.limit(Measure::Packets, &config), None, "59.9 s are below 60 s");
         baseline.learn(&rates(20_500.0), LOOK, &config);
-        let (limit, learned) = baseline.limit(Measure::Packets, &config).expect("learned");
-        assert!(learned && (limit - 102_500.0).abs() < 500.0, "{limit}");
-        assert_eq!(baseline.limit(Measure::Syn, &config), Some((10_000.0, true)), "the floor");
+        let limit = baseline.limit(Measure::Packets, &config).expect("learned");
+        assert!(limit.of == LimitOrigin::Learned && (limit.rate - 102_500.0).abs() < 500.0, "{limit:?}");
+        assert_eq!(baseline.limit(Measure::Syn, &config), learned(10_000.0), "the floor");
     }
 
     #[test]
@@ -124,11 +179,12 @@ mod tests {
         let mut config = DetectConfig::default();
         config.threshold.insert(Measure::Packets, 5_000.0);
         let mut baseline = Baseline::default();
-        assert_eq!(baseline.limit(Measure::Packets, &config), Some((5_000.0, false)));
+        let told = Some(Limit { rate: 5_000.0, of: LimitOrigin::Configured });
+        assert_eq!(baseline.limit(Measure::Packets, &config), told);
         (0..700).for_each(|_| baseline.learn(&rates(10.0), LOOK, &config));
-        assert_eq!(baseline.limit(Measure::Packets, &config), Some((5_000.0, false)), "the floor is above it");
+        assert_eq!(baseline.limit(Measure::Packets, &config), told, "the floor is above it");
         config.baseline.floor.insert(Measure::Packets, 1_000.0);
-        assert_eq!(baseline.limit(Measure::Packets, &config), Some((1_000.0, true)));
+        assert_eq!(baseline.limit(Measure::Packets, &config), learned(1_000.0));
     }
 
     #[test]
@@ -137,7 +193,51 @@ mod tests {
         let mut baseline = Baseline::default();
         (0..6000).for_each(|_| baseline.learn(&rates(1_000.0), LOOK, &config));
         (0..2).for_each(|_| baseline.learn(&rates(4e6), LOOK, &config));
-        let (limit, _) = baseline.limit(Measure::Packets, &config).expect("learned");
-        assert!(limit < 11_000.0, "{limit}");
+        let limit = baseline.limit(Measure::Packets, &config).expect("learned");
+        assert!(limit.rate < 11_000.0, "{limit:?}");
+    }
+
+    #[test]
+    fn a_fall_is_learned_sooner_than_a_rise() {
+        let config = DetectConfig::default();
+        let mut baseline = Baseline::default();
+        let mut learn = |pps: f64| {
+            (0..600).for_each(|_| baseline.learn(&rates(pps), LOOK, &config));
+            baseline.mean(Measure::Packets)
+        };
+        assert!((learn(20_000.0) - 20_000.0).abs() < 1.0);
+        // A minute at twice of that, after the first: half of the difference by a plain mean.
+        let risen = learn(40_000.0);
+        assert!((21_000.0..23_000.0).contains(&risen), "{risen}");
+        let fallen = learn(20_000.0);
+        assert!(fallen - 20_000.0 < 0.75 * (risen - 20_000.0), "{fallen} after {risen}");
+    }
+
+    #[test]
+    fn a_slow_rise_is_above_its_limit_and_an_equal_fall_is_not() {
+        let config = DetectConfig::default();
+        let mut baseline = Baseline::default();
+        // 200 packets/s more in each second, from the first on.
+        let found = (1..=6000).find(|look| {
+            let now = rates(20.0 * f64::from(*look));
+            let above = baseline.above(&now, 1.0, &config);
+            baseline.learn(&now, LOOK, &config);
+            !above.is_empty()
+        });
+        let found_s = f64::from(found.expect("found")) / 10.0;
+        assert!((120.0..300.0).contains(&found_s), "{found_s}");
+    }
+
+    #[test]
+    fn the_machines_ceiling_holds_from_the_first_second_unless_more_is_usual() {
+        let config = DetectConfig::default();
+        let mut baseline = Baseline::default();
+        baseline.set_ceiling(Some(50_000.0));
+        let busy = |rate| Some(Limit { rate, of: LimitOrigin::Headroom });
+        assert_eq!(baseline.limit(Measure::Packets, &config), busy(50_000.0));
+        assert_eq!(baseline.limit(Measure::Bits, &config), None, "of packets alone");
+        (0..600).for_each(|_| baseline.learn(&rates(40_000.0), LOOK, &config));
+        let limit = baseline.limit(Measure::Packets, &config).expect("busy");
+        assert!(limit.of == LimitOrigin::Headroom && (limit.rate - 80_000.0).abs() < 1.0, "{limit:?}");
     }
 }

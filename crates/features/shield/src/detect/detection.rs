@@ -6,6 +6,7 @@ use std::{
 };
 
 use bpf::filter::{ShieldCounts, Watch, WatchConfig};
+use host::{Root, counters::cpu_times};
 use model::{
     shield::{AttackStatus, SourceStatus},
     shield_event::{Happened, ShieldEvent},
@@ -13,7 +14,7 @@ use model::{
 use rules::{Action, Prefix, Rule, compile::Counters, detect::DetectConfig, tables::RuleCount};
 use serve::{OutputSettings, Outputs, OutputsChange, ServeError};
 
-use super::{Detector, Heavy, Learned, Reader};
+use super::{Detector, Heavy, Learned, Reader, Window, headroom::Headroom};
 use crate::{events::event, metrics};
 
 /// Rules that could not be made to hold are given again after so long.
@@ -39,7 +40,10 @@ pub struct Detection {
     reader: Reader,
     detector: Detector,
     heavy: Heavy,
+    headroom: Headroom,
     outputs: Outputs,
+    /// Packets of the interface at the last look.
+    packets: u64,
     attacks: Vec<AttackStatus>,
     /// Counts of the mitigations' rules at the last look.
     before: HashMap<String, RuleCount>,
@@ -99,6 +103,8 @@ impl Detection {
             outputs: Outputs::start(&wanted(&config))?,
             detector: Detector::new(config, protected),
             heavy: Heavy::default(),
+            headroom: Headroom::default(),
+            packets: 0,
             attacks: Vec::new(),
             before: HashMap::new(),
             revision: 0,
@@ -189,6 +195,7 @@ impl Detection {
             window.applied.push((rule.name.clone(), of(&count).saturating_sub(of(&last))));
             self.before.insert(rule.name, count);
         }
+        self.look_at_cpus(counts, &mut window);
         let mut seen = Seen {
             events: self.detector.step(&window, self.started.elapsed(), jiff::Timestamp::now()),
             ..Seen::default()
@@ -206,6 +213,19 @@ impl Detection {
         seen.failures.extend(self.outputs.failures());
         self.note(&seen.events);
         seen
+    }
+
+    /// Fills in what the machine takes in.
+    fn look_at_cpus(&mut self, counts: &ShieldCounts, window: &mut Window) {
+        let packets = counts.totals.passed + counts.totals.dropped;
+        window.packets = packets.saturating_sub(std::mem::replace(&mut self.packets, packets));
+        let (baseline, now) = (&self.detector.config().baseline, self.started.elapsed());
+        if baseline.learn && baseline.busy_max < 1.0 && self.headroom.is_due(now) {
+            // A machine without /proc/stat has no such limit.
+            let cpus = Root::live().read("proc/stat").map(|text| cpu_times(&text)).unwrap_or_default();
+            self.headroom.look(now, packets, cpus, baseline.busy_max);
+        }
+        window.ceiling = self.headroom.ceiling();
     }
 
     /// Reports to the log and the hook that attacks on prefixes beyond `protected` are over: nothing is done about them any more.

@@ -12,7 +12,7 @@ use rules::{Prefix, Rule, packet::Packet};
 
 use super::{
     attack::{Attack, Look},
-    baseline::Baseline,
+    baseline::{Baseline, Limit},
     classify::{Finding, SAMPLES_MIN, classify},
     known::{self, Known},
     learned::Learned,
@@ -147,8 +147,9 @@ impl Watched {
         }
         let remembers = self.calm_time.as_secs_f64() >= config.baseline.after_s;
         let finding = Finding { remembers, ..classify(&self.excess(), &self.samples) };
-        let began = Happened::Began(picture(above, &self.rates, look.counts, &self.samples, finding.kind));
-        let (attack, steps) = Attack::begin(number, self.since, look.now, finding, self.prefix, config);
+        let kind = finding.kind;
+        let (attack, steps) = Attack::begin(number, (self.since, look.now), finding, &above, self.prefix, config);
+        let began = Happened::Began(picture(above, &self.rates, look.counts, &self.samples, kind));
         self.attack = Some(attack);
         self.forget();
         std::iter::once(began).chain(steps).map(|what| (self.since, what)).collect()
@@ -218,6 +219,7 @@ impl Detector {
         let applied: HashMap<String, u64> = window.applied.iter().cloned().collect();
         let mut events = Vec::new();
         let room = known::room(self.prefixes.len());
+        self.set_ceilings(window);
         for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
             let look = Look { now, time: window.time, counts, samples, applied: &applied };
             watched.rates = Rates::of(counts, window.time);
@@ -253,6 +255,19 @@ impl Detector {
             self.revision += 1;
         }
         events
+    }
+
+    /// What the machine takes in is each prefix's limit beside what others get now: only one that has most of it can be above. While there is an attack, it
+    /// stays as it was: drops cost less than what they are about, and would have it look harmless.
+    fn set_ceilings(&mut self, window: &Window) {
+        if self.prefixes.iter().any(|watched| watched.attack.is_some()) {
+            return;
+        }
+        let pps = |packets: u64| packets as f64 / window.time.as_secs_f64();
+        for (watched, counts) in self.prefixes.iter_mut().zip(&window.prefixes) {
+            let others = pps(window.packets.saturating_sub(counts.packets));
+            watched.baseline.set_ceiling(window.ceiling.map(|ceiling| (ceiling - others).max(ceiling / 2.0)));
+        }
     }
 
     /// Changes whenever [`Detector::rules`] may have changed.
@@ -312,8 +327,8 @@ pub struct State<'a> {
     pub rates: Rates,
     /// The time for which its baseline has learned.
     pub learned: Duration,
-    /// Limits in the order of [`Measure::ALL`], each with whether it was learned.
-    pub limits: [Option<(f64, bool)>; Measure::ALL.len()],
+    /// Limits in the order of [`Measure::ALL`].
+    pub limits: [Option<Limit>; Measure::ALL.len()],
     /// The attack on it.
     pub attack: Option<&'a Attack>,
 }

@@ -92,7 +92,7 @@ mod tests {
     fn window(n: u32, packets: u64) -> Window {
         let samples = (0..20).map(|i| (0, packet(if i % 2 == 0 { 1 } else { 1000 + n * 20 + i }))).collect();
         let prefixes = vec![Counts { packets, ..Counts::default() }];
-        Window { time: Duration::from_millis(50), prefixes, samples, applied: Vec::new() }
+        Window { time: Duration::from_millis(50), prefixes, samples, ..Window::default() }
     }
 
     #[test]

@@ -112,7 +112,13 @@ fn name(prefix: Prefix) -> String {
 mod tests {
     use rules::detect::DetectConfig;
 
-    use super::{super::*, *};
+    use super::{
+        super::{
+            baseline::{Limit, LimitOrigin},
+            *,
+        },
+        *,
+    };
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -141,7 +147,8 @@ mod tests {
         after.recall(&learned);
         let limits = |detector: &Detector| detector.states().map(|s| (s.learned, s.limits[0])).collect::<Vec<_>>();
         let (before, after) = (limits(&before), limits(&after));
-        assert_eq!(before[0], (MINUTE, Some((10_000.0, true))), "the floor");
+        let floor = Limit { rate: 10_000.0, of: LimitOrigin::Learned };
+        assert_eq!(before[0], (MINUTE, Some(floor)), "the floor");
         assert_eq!((after[0], after[1]), ((Duration::ZERO, None), before[0]));
     }
 

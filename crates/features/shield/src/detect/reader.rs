@@ -25,7 +25,7 @@ impl Reader {
         Self { watch, before, last: Instant::now() }
     }
 
-    /// Returns what came since the last look. `applied` is left empty: the rules' counters are the caller's.
+    /// Returns what came since the last look. `applied`, `packets` and `ceiling` are left empty: the rules' and the machine's counters are the caller's.
     pub fn look(&mut self) -> Window {
         let reading = self.watch.read();
         let now = Instant::now();
@@ -34,7 +34,7 @@ impl Reader {
         let prefixes = reading.counts.iter().zip(&self.before).map(|(now, before)| now.since(before)).collect();
         self.before = reading.counts;
         let samples = reading.samples.iter().map(|s| (s.prefix, packet_of(s))).collect();
-        Window { time, prefixes, samples, applied: Vec::new() }
+        Window { time, prefixes, samples, ..Window::default() }
     }
 
     /// The maps that it reads.

@@ -79,6 +79,12 @@ pub(crate) fn few_sources(dice: &mut Dice) -> Packet {
     packet(0x0b00_0001 + dice.roll(4) as u32, 17, Some((1024 + dice.roll(60000) as u16, 80)), 100)
 }
 
+/// Three clients' long connections.
+pub(crate) fn few_uploads(dice: &mut Dice) -> Packet {
+    let source = 0x0a00_0001 + dice.roll(3) as u32;
+    Packet { tcp_flags: Some(16), ..packet(source, 6, Some((40_000, 443)), 1500) }
+}
+
 /// Answers of 5,000 name and time servers; a third of the name servers' are fragments.
 pub(crate) fn reflection(dice: &mut Dice) -> Packet {
     let source = 0x0c00_0000 + dice.roll(5000) as u32;
@@ -105,12 +111,21 @@ pub(crate) struct World {
     pub(crate) events: Vec<ShieldEvent>,
     /// Samples of one look.
     pub(crate) samples: u64,
+    /// The packets per second with which the machine's busiest CPU is as busy as it should be; none: the machine takes in whatever comes.
+    pub(crate) takes_pps: Option<f64>,
 }
 
 impl World {
     pub(crate) fn new(config: DetectConfig) -> Self {
         let detector = Detector::new(config, &[protected()]);
-        Self { detector, now: Duration::from_secs(1000), dice: Dice(7), events: Vec::new(), samples: SAMPLES }
+        Self {
+            detector,
+            now: Duration::from_secs(1000),
+            dice: Dice(7),
+            events: Vec::new(),
+            samples: SAMPLES,
+            takes_pps: None,
+        }
     }
 
     /// Lets `streams` come for so many tenths of a second, each of two looks, and gives the events of that time.
@@ -146,6 +161,8 @@ impl World {
                 }
             }
         }
+        window.packets = window.prefixes[0].packets;
+        window.ceiling = self.takes_pps.filter(|pps| (total * PER_SECOND) as f64 > *pps);
         window.prefixes[0].sources = sources.len() as f64;
         // A limit on all together ends what is above it; one per source, in these mixes, nothing.
         window.applied = rules
