@@ -1,10 +1,12 @@
 """Legitimate traffic beside a flood, and who serves it. `serve` answers; `ask` asks until SIGTERM, and prints what became of it as JSON; `watch` prints
 the time at which so many frames more than usual came to an interface within a millisecond."""
 
-import json, signal, socket, sys, threading, time
+import json, os, signal, socket, sys, threading, time
 
 # Seconds for an answer.
-PATIENCE = 1.0
+PATIENCE = float(os.environ.get("PATIENCE_S", 1))
+# The server at port 80 says four letters.
+WORD = os.environ.get("WORD", "host").encode()
 
 
 def serve(addresses):
@@ -13,7 +15,7 @@ def serve(addresses):
         while True:
             connection, _ = listener.accept()
             try:
-                connection.sendall(b"host")
+                connection.sendall(WORD)
             except OSError:
                 pass
             connection.close()
@@ -44,7 +46,7 @@ def ask(addresses):
         try:
             with socket.create_connection((address, 80), PATIENCE) as connection:
                 connection.settimeout(PATIENCE)
-                count("tcp", began, connection.recv(4) == b"host")
+                count("tcp", began, connection.recv(4) == WORD)
         except OSError:
             count("tcp", began, False)
 

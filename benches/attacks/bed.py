@@ -1,0 +1,87 @@
+"""Two network namespaces (ekat-net, ekat-host) with a veth pair stand for the network and the host; they are removed at the end."""
+
+import json, os, signal, subprocess, sys, time
+
+SPACES = ("ekat-net", "ekat-host")
+CARDS = ("ekat0", "ekat1")
+MACS = (bytes.fromhex("02000000a701"), bytes.fromhex("02000000a702"))
+ADDRESSES = (("198.18.0.1", "2001:2::1"), ("198.18.0.2", "2001:2::2"))
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+def within(at, words, **more):
+    return subprocess.Popen(["nsenter", f"--net=/run/netns/{SPACES[at]}", *words], start_new_session=True, **more)
+
+
+class Bed:
+    """The network and the host. Leaving it ends what was started, and removes them."""
+
+    def __enter__(self):
+        self.running = []
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        for space in SPACES:
+            ip("netns", "add", space)
+        try:
+            ip("link", "add", CARDS[0], "netns", SPACES[0], "type", "veth", "peer", "name", CARDS[1], "netns", SPACES[1])
+            for at in (0, 1):
+                run = ("-n", SPACES[at])
+                ip(*run, "link", "set", CARDS[at], "address", MACS[at].hex(":"))
+                ip(*run, "link", "set", "lo", "up")
+                ip(*run, "link", "set", CARDS[at], "up")
+                ip(*run, "addr", "add", ADDRESSES[at][0] + "/24", "dev", CARDS[at])
+                ip(*run, "addr", "add", ADDRESSES[at][1] + "/64", "dev", CARDS[at], "nodad")
+                for other in ADDRESSES[1 - at]:
+                    ip(*run, "neigh", "replace", other, "lladdr", MACS[1 - at].hex(":"), "dev", CARDS[at], "nud", "permanent")
+            # Answers of the shield leave the host by frames of XDP, which a veth takes while its peer runs NAPI.
+            within(0, ["ethtool", "-K", CARDS[0], "gro", "on"], stdout=subprocess.DEVNULL).wait()
+            within(1, ["ethtool", "-K", CARDS[1], "gro", "on"], stdout=subprocess.DEVNULL).wait()
+            # What floods goes nowhere else.
+            ip("-n", SPACES[1], "route", "add", "default", "via", ADDRESSES[0][0])
+            ip("-n", SPACES[1], "-6", "route", "add", "default", "via", ADDRESSES[0][1])
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self, at, words, **more):
+        process = within(at, words, **more)
+        self.running.append(process)
+        return process
+
+    def __exit__(self, *_):
+        for process in reversed(self.running):
+            end(process)
+        for space in SPACES:
+            subprocess.run(["ip", "netns", "del", space], check=False)
+
+
+def end(process, by=signal.SIGTERM):
+    """Ends a process and those that it started; what it said."""
+    if process.poll() is None:
+        process.send_signal(by)
+    try:
+        return process.communicate(timeout=20)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0]
+
+
+def until(is_so, seconds, otherwise):
+    """Waits for something; the time at which it was so."""
+    ends = time.time() + seconds
+    while time.time() < ends:
+        found = is_so()
+        if found:
+            return found
+        time.sleep(0.01)
+    if otherwise:
+        raise RuntimeError(otherwise)
+    return None
+
+
+def events(path):
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
