@@ -1,9 +1,9 @@
 //! Programs of other users than root: their messages pass, and what they try against each other does not. What the other ends of a killed one hear.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, Write},
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     process::{Command, Stdio},
     sync::{
         Arc,
@@ -57,7 +57,12 @@ fn served<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Option<u6
 
 /// A program of that user that answers each message with the same one.
 fn echo(end: &End, user: u32) -> Running {
-    let mut command = Command::new(env::current_exe().unwrap());
+    // Where every user can start it: people's own folders are closed to others.
+    let folder = tempfile::Builder::new().prefix("ek-guard-").tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("guard");
+    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    let mut command = Command::new(program);
     command.args(["--exact", "is_a_program", "--ignored", "--nocapture"]).env("EK_TEST_ECHOES", "1");
     command.uid(user).gid(if user == 0 { 0 } else { GROUP });
     command.stdout(Stdio::piped()).stdin(Stdio::null());
@@ -159,7 +164,7 @@ fn neither_reads_nor_forges(tag: &str, xdp: Receive) {
         // Not the one that root's path may name: the user cannot look into root's folders.
         let mut command = Command::new("/usr/bin/python3");
         // It comes as a text: the folder is root's.
-        command.args(["-c", &std::fs::read_to_string(script).unwrap()]);
+        command.args(["-c", &fs::read_to_string(script).unwrap()]);
         command.arg(left.run(|| Paths::here().claims()));
         command.args([address(&left).to_string(), address(&right).to_string(), PORT.to_string()]);
         command.uid(USERS[1]).gid(GROUP).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -217,7 +217,8 @@ impl Detection {
 
     /// Fills in what the machine takes in.
     fn look_at_cpus(&mut self, counts: &ShieldCounts, window: &mut Window) {
-        let packets = counts.totals.passed + counts.totals.dropped;
+        // What is answered counts as challenged alone; what a challenge drops counts twice, which makes the limit no lower than it should be.
+        let packets = counts.totals.passed + counts.totals.dropped + counts.totals.challenged;
         window.packets = packets.saturating_sub(std::mem::replace(&mut self.packets, packets));
         let (baseline, now) = (&self.detector.config().baseline, self.started.elapsed());
         if baseline.learn && baseline.busy_max < 1.0 && self.headroom.is_due(now) {

@@ -15,7 +15,7 @@ pub const LINUX: [u8; 20] = [2, 4, 0x05, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0,
 pub const WINDOWS: [u8; 12] = [2, 4, 0x05, 0xb4, 1, 3, 3, 8, 1, 1, 4, 2];
 
 /// A TCP segment in a frame.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
     pub to: Mac,
     pub from: Mac,

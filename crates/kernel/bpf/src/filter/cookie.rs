@@ -16,7 +16,7 @@ use crate::{
     counters::per_cpu,
     link::XdpError,
     program::{kernel_offset, opts, to_io},
-    skel::shield::types::{cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
+    skel::shield::types::{cookie_asked, cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
 };
 
 /// The maps, by their names in the program: the counts, and the known sources of either family.
@@ -26,7 +26,11 @@ const V6: &str = "known_v6";
 const CONNECTED: &str = "cookie_connected";
 /// The sources that are surely not known.
 const TURNS: &str = "cookie_turns";
-const ALL: [&str; 5] = [V4, V6, CONNECTED, TURNS, COUNTS];
+/// The SYNs of sources that were asked.
+const ASKED: &str = "cookie_asked";
+/// So many of them (16 MB), a power of two.
+const ASKED_SYNS: u32 = 1 << 18;
+const ALL: [&str; 6] = [V4, V6, CONNECTED, TURNS, ASKED, COUNTS];
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
@@ -205,6 +209,8 @@ per_cpu! {
         failed,
         /// Sources that became known.
         proved,
+        /// Of those, those whose SYN went on at once.
+        resumed,
         /// SYNs of known sources, which passed.
         known,
         /// Packets of unknown sources, dropped.
@@ -233,6 +239,7 @@ impl Cookies {
             new(V6, MapType::LruHash, 8, 4, room)?,
             new(CONNECTED, MapType::Array, 4, Connected::BYTES as u32, 1)?,
             new(TURNS, MapType::Array, 4, size_of::<cookie_turns>() as u32, 1)?,
+            asked(room)?,
             new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
         ];
         Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
@@ -275,12 +282,15 @@ impl Cookies {
         let mut maps = Vec::new();
         for (name, map) in self.maps.iter() {
             let path = dir.join(name);
-            if ![V4, V6].contains(name) {
+            if ![V4, V6, ASKED].contains(name) {
                 let again = MapHandle::try_from(map).map_err(|e| failed("make room for known sources", &e))?;
                 maps.push((*name, again));
                 continue;
             }
-            let (name, mut map) = new(name, MapType::LruHash, map.key_size(), 4, sources.max(2))?;
+            let (name, mut map) = match *name {
+                ASKED => asked(sources.max(2))?,
+                name => new(name, MapType::LruHash, map.key_size(), 4, sources.max(2))?,
+            };
             match fs::remove_file(&path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
                 _ => map.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?,
@@ -357,6 +367,8 @@ impl Cookies {
 
     pub(super) fn set(&self, knobs: &mut rodata) {
         knobs.cookie_by_redirect = self.by_redirect;
+        let asked = self.maps.iter().find(|(name, _)| *name == ASKED);
+        knobs.cookie_asked_mask = asked.map_or(0, |(_, map)| map.max_entries() - 1);
         match &self.mode {
             CookieMode::Host(host) => {
                 knobs.cookie_mode = 1;
@@ -449,6 +461,11 @@ fn new(
     let opts = opts!(bpf_map_create_opts { map_flags });
     let map = MapHandle::create(kind, Some(name), key, value, entries, &opts);
     Ok((name, map.map_err(|e| failed("make the maps of SYN cookies", &e))?))
+}
+
+/// The SYNs of sources that were asked: many, where there is room for more than one source.
+fn asked(room: u32) -> Result<(&'static str, MapHandle), XdpError> {
+    new(ASKED, MapType::Array, 4, size_of::<cookie_asked>() as u32, if room > 1 { ASKED_SYNS } else { 1 })
 }
 
 fn other_version(path: &Path) -> XdpError {

@@ -348,6 +348,8 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 		total->limited++;
 		return shield_end(ctx, CHAIN_LIMIT, shield_found(&s), shield_drop(total, s.packet.frame_len));
 	case SHIELD_DROP:
+		if (shield_cookies && shield_yields && !s.closed && shield_proves(ctx, &s.packet))
+			return shield_end(ctx, CHAIN_CHALLENGE, shield_found(&s), shield_pass(ctx, total, s.packet.frame_len));
 		return shield_end(ctx, shield_why(shield_found(&s), s.closed), shield_found(&s), shield_drop(total, s.packet.frame_len));
 	case SHIELD_CHALLENGE:
 		return shield_ask(ctx, total, &s.packet, shield_found(&s));

@@ -216,6 +216,7 @@ impl Way {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
                     Judged::Question(question) => asker.ask(&question, counts),
+                    Judged::Resumed(syn) => sender.send(syn.bytes(), counts),
                 };
                 if let Err(error) = sent {
                     failed = Some(error);

@@ -13,7 +13,7 @@ use rules::{
 use super::{
     buckets::{Buckets, Taken},
     counts::Counts,
-    proof::{Challenged, Overload, Question, SynProof},
+    proof::{Challenged, Overload, SynProof, Written},
 };
 use crate::{detect, error::ShieldError};
 
@@ -54,7 +54,9 @@ pub(super) enum Judged {
     /// It ends here.
     Drop,
     /// It is answered.
-    Question(Question),
+    Question(Written),
+    /// This crosses in its place.
+    Resumed(Written),
 }
 
 impl Engine {
@@ -92,7 +94,7 @@ impl Engine {
             }
         };
         let (frames, bytes) = match judged {
-            Judged::Pass => (&counts.totals.passed, &counts.totals.passed_bytes),
+            Judged::Pass | Judged::Resumed(_) => (&counts.totals.passed, &counts.totals.passed_bytes),
             Judged::Drop => (&counts.totals.dropped, &counts.totals.dropped_bytes),
             Judged::Question(_) => return judged,
         };
@@ -135,11 +137,13 @@ impl Engine {
             Outcome::Challenge => {
                 let asked = self.state.proof.ask(packet, frame, now, overload);
                 // As the kernel program counts: what only passes was not challenged.
-                counts.totals.challenged.add(u64::from(asked != Challenged::Pass));
+                let is_challenged = !matches!(asked, Challenged::Pass | Challenged::Resumed(_));
+                counts.totals.challenged.add(u64::from(is_challenged));
                 match asked {
                     Challenged::Pass => Judged::Pass,
                     Challenged::Drop => Judged::Drop,
                     Challenged::Question(question) => Judged::Question(question),
+                    Challenged::Resumed(syn) => Judged::Resumed(syn),
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! Sources asked whether they exist, outside the kernel: what `shield_cookie_gateway.h` does, over again.
+//! Sources asked whether they exist, outside the kernel: what `filter/cookie/gateway.h` does, over again.
 //!
 //! The SYN of a source that is not known is answered by a SYN-ACK that acknowledges a number which the client never sent: a cookie of its
-//! addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and tries again; a source that sent such a RST
-//! is known, and its packets pass. There is no state of sources that are only asked. The question is never longer than the SYN.
+//! addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and goes on waiting; a source that sent such a RST
+//! is known, and its packets pass. The SYN is sent on in place of that RST, from a small memory of the last ones. The question is never longer than the SYN.
 
 use std::{hash::Hasher, io, net::IpAddr};
 
@@ -10,6 +10,7 @@ use siphasher::sip::SipHasher13;
 use wire::Sum;
 
 mod overload;
+mod syns;
 
 pub use overload::Overload;
 
@@ -22,8 +23,8 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const TCP_LEN: usize = 20;
-/// Ethernet, two tags, IPv6, TCP without options.
-const QUESTION_MAX: usize = 14 + 2 * 4 + 40 + TCP_LEN;
+/// Ethernet, two tags, IPv6, TCP and its options.
+const WRITTEN_MAX: usize = 14 + 2 * 4 + 40 + TCP_LEN + 40;
 /// A frame on the wire is no shorter, less its FCS.
 const FRAME_MIN: usize = 60;
 /// As bare as it is it makes no connection, so that any will do: that of the kernel program.
@@ -39,19 +40,21 @@ pub enum Challenged {
     /// It ends: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to come again ([`Overload`]).
     Drop,
     /// It is answered by a frame to where it came from.
-    Question(Question),
+    Question(Written),
+    /// It showed that its source exists. This frame, its SYN, goes on in its place.
+    Resumed(Written),
 }
 
 /// A frame without FCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
-    bytes: [u8; QUESTION_MAX],
+pub struct Written {
+    bytes: [u8; WRITTEN_MAX],
     len: usize,
 }
 
-impl Question {
+impl Written {
     /// The longest one.
-    pub const MAX: usize = QUESTION_MAX;
+    pub const MAX: usize = WRITTEN_MAX;
 
     /// From the Ethernet header on.
     pub fn bytes(&self) -> &[u8] {
@@ -109,13 +112,17 @@ impl SynProof {
             if !overload.answers(|| self.hash(packet, ports, 0)) {
                 return Challenged::Drop;
             }
-            let acknowledged = less_than_sent(self.cookie(packet, ports, minute), sent);
-            return write(packet, ports, frame, sent, acknowledged).map_or(Challenged::Drop, Challenged::Question);
+            overload.syns.keep(self.hash(packet, ports, 0), frame.get(packet.transport_at..).unwrap_or_default(), now_s);
+            let ack = less_than_sent(self.cookie(packet, ports, minute), sent);
+            let question = Segment { seq: sent, ack, flags: SYN | ACK, window: WINDOW, options: &[] };
+            return write(packet, ports, frame, &question, true).map_or(Challenged::Drop, Challenged::Question);
         }
         let is_right = |minute| [0, 1 << 31].contains(&(sent ^ self.cookie(packet, ports, minute)));
         if is_right(minute) || is_right(minute - 1) {
             self.known.learn(packet.source, now_s);
-            return Challenged::Drop;
+            let Some(syn) = overload.syns.take(self.hash(packet, ports, 0), now_s) else { return Challenged::Drop };
+            let again = Segment { seq: syn.seq, ack: 0, flags: syn.flags, window: syn.window, options: syn.options() };
+            return write(packet, ports, frame, &again, false).map_or(Challenged::Drop, Challenged::Resumed);
         }
         Challenged::Pass
     }
@@ -156,18 +163,34 @@ fn number(frame: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(frame.get(at + 4..at + 8)?.try_into().ok()?))
 }
 
-/// The SYN-ACK that answers: tags stay, addresses and ports change places, IP options, extension headers, TCP options and data go.
-fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], seq: u32, ack: u32) -> Option<Question> {
-    let mut bytes = [0; QUESTION_MAX];
+/// A TCP segment without data.
+struct Segment<'a> {
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+    /// Whole words.
+    options: &'a [u8],
+}
+
+/// A frame as an answer to `frame` (`back`: MAC addresses, addresses and ports change places) or in its place: tags stay, IP options, extension headers and data
+/// go.
+fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], segment: &Segment<'_>, back: bool) -> Option<Written> {
+    let mut bytes = [0; WRITTEN_MAX];
     let ip_at = packet.ip_at;
     let ethernet = frame.get(..ip_at)?;
     bytes.get_mut(..ip_at)?.copy_from_slice(ethernet);
-    bytes[..6].copy_from_slice(&ethernet[6..12]);
-    bytes[6..12].copy_from_slice(&ethernet[..6]);
+    let (mut from, mut to) = ((packet.source, ports.0), (packet.destination, ports.1));
+    if back {
+        bytes[..6].copy_from_slice(&ethernet[6..12]);
+        bytes[6..12].copy_from_slice(&ethernet[..6]);
+        std::mem::swap(&mut from, &mut to);
+    }
+    let tcp_len = TCP_LEN + segment.options.len();
     let ip = &mut bytes[ip_at..];
-    let ip_len = match (packet.destination, packet.source) {
+    let ip_len = match (from.0, to.0) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            ip[..10].copy_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP]);
+            ip[..10].copy_from_slice(&[0x45, 0, 0, 20 + tcp_len as u8, 0, 0, 0x40, 0, 64, TCP]);
             ip[12..16].copy_from_slice(&from.octets());
             ip[16..20].copy_from_slice(&to.octets());
             let sum = Sum::new().bytes(&ip[..20]).finish();
@@ -175,24 +198,25 @@ fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], seq: u32, ack: u32) -
             20
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, TCP_LEN as u8, TCP, 64]);
+            ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, tcp_len as u8, TCP, 64]);
             ip[8..24].copy_from_slice(&from.octets());
             ip[24..40].copy_from_slice(&to.octets());
             40
         }
         _ => return None,
     };
-    let tcp = &mut ip[ip_len..ip_len + TCP_LEN];
-    tcp[..2].copy_from_slice(&ports.1.to_be_bytes());
-    tcp[2..4].copy_from_slice(&ports.0.to_be_bytes());
-    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-    tcp[8..12].copy_from_slice(&ack.to_be_bytes());
-    (tcp[12], tcp[13]) = (5 << 4, SYN | ACK);
-    tcp[14..16].copy_from_slice(&WINDOW.to_be_bytes());
-    let sum = Sum::new().pseudo_header(packet.destination, packet.source, TCP, TCP_LEN as u32).bytes(tcp).finish();
+    let tcp = ip.get_mut(ip_len..ip_len + tcp_len)?;
+    tcp[..2].copy_from_slice(&from.1.to_be_bytes());
+    tcp[2..4].copy_from_slice(&to.1.to_be_bytes());
+    tcp[4..8].copy_from_slice(&segment.seq.to_be_bytes());
+    tcp[8..12].copy_from_slice(&segment.ack.to_be_bytes());
+    (tcp[12], tcp[13]) = ((tcp_len as u8 / 4) << 4, segment.flags);
+    tcp[14..16].copy_from_slice(&segment.window.to_be_bytes());
+    tcp[TCP_LEN..].copy_from_slice(segment.options);
+    let sum = Sum::new().pseudo_header(from.0, to.0, TCP, tcp_len as u32).bytes(tcp).finish();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-    let len = ip_at + ip_len + TCP_LEN;
-    Some(Question { bytes, len: len.max(FRAME_MIN.min(frame.len())) })
+    let len = ip_at + ip_len + tcp_len;
+    Some(Written { bytes, len: len.max(FRAME_MIN.min(frame.len())) })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use sys::{
     packet_tx::{PacketTxError, TxLayout, TxRing},
 };
 
-use super::{counts::Counts, name_of, proof::Question};
+use super::{counts::Counts, name_of, proof::Written};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
@@ -128,12 +128,12 @@ impl Sender {
 impl Asker {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
-        let batch = PacketBatch::open(index, Question::MAX, IN_FLIGHT)
+        let batch = PacketBatch::open(index, Written::MAX, IN_FLIGHT)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
         Ok(Self { batch, name: interface })
     }
 
-    pub(super) fn ask(&mut self, question: &Question, counts: &Counts) -> Result<(), ShieldError> {
+    pub(super) fn ask(&mut self, question: &Written, counts: &Counts) -> Result<(), ShieldError> {
         self.batch.push(question.bytes());
         if self.batch.waiting() < BATCH { Ok(()) } else { self.flush(counts) }
     }

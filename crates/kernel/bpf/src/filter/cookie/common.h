@@ -62,6 +62,8 @@ struct shield_cookie_count {
 	__u64 failed;
 	/* Gateway and sources: sources that became known; SYNs of known sources; dropped packets of unknown ones. */
 	__u64 proved;
+	/* Of those: whose SYN went on at once. */
+	__u64 resumed;
 	__u64 known;
 	__u64 unknown;
 };

@@ -11,8 +11,8 @@
  * No timestamps are offered, whose low bits the kernel would read otherwise, and so neither window scaling nor SACK.
  *
  * Gateway mode: the SYN of an unknown source is answered by a SYN-ACK that acknowledges a number which the client never sent: the
- * cookie of its addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and tries again; a
- * source that sent such a RST is known, and its packets pass.
+ * cookie of its addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and goes on waiting; a
+ * source that sent such a RST is known, and its packets pass. The SYN is written over that RST, from a small memory of the last ones, and passes.
  *
  * Sources mode: the same for this machine itself, where a cookie would not do: where netfilter has rules, which have to meet the SYN
  * and the SYN-ACK of every connection, where the kernel or the driver cannot make connections of cookies, and where packets are forwarded,
@@ -29,8 +29,8 @@
  *   only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is not acknowledged, so that it comes again. Frames
  *   with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum is not looked at. ACKs to a listener without a
  *   right cookie get no RST.
- * - Gateway: the first connection of a source takes two more packets and, with Linux clients, some 10 ms; clients of other systems try
- *   again after their retransmission time, a second or more, and so does Linux if a new minute began in between. A firewall before the
+ * - Gateway: the first connection of a source takes two more packets, and the time of a round trip. A client whose SYN is not remembered any more, or whose
+ *   RST comes when the cookie's minute is over, tries again: Linux after some 10 ms, others after their retransmission time, a second or more. A firewall before the
  *   client that drops what it thinks invalid keeps it out; Linux's connection tracking thinks so before 6.2. Who can see a known source's address can spoof it.
  */
 #pragma once
@@ -87,7 +87,31 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 	return cookie_host(ctx, p, cpu, tcp);
 }
 
-/* What becomes of a packet that a rule challenges: an XDP action, or -1: it may pass. */
+/*
+ * Whether a packet that a rule drops is the RST of a source that was asked; then it has become the SYN that was asked about, and may pass: no rule dropped
+ * that one. Rules against packets of no connection would keep out whoever has to send such a RST.
+ */
+static __always_inline bool shield_proves(struct xdp_md *ctx, const struct packet *p)
+{
+	struct shield_cookie_cpu *cpu;
+	struct cookie_asked *asked;
+	__u64 hash;
+	__u32 zero = 0;
+
+	if (cookie_mode != SHIELD_COOKIE_GATEWAY && cookie_mode != SHIELD_COOKIE_SOURCES)
+		return false;
+	if (p->protocol != IPPROTO_TCP || !p->has_flags || (p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_RST)
+		return false;
+	hash = connected_hash(p) | 1;
+	asked = cookie_asked_at(hash);
+	cpu = bpf_map_lookup_elem(&cookie_counts, &zero);
+	if (!asked || asked->hash != hash || !cpu)
+		return false;
+	cpu->work.packet = *p;
+	return shield_challenge_packet(ctx) == COOKIE_RESUMED;
+}
+
+/* What becomes of a packet that a rule challenges: an XDP action, or negative: it may pass. */
 static __always_inline int shield_challenge(struct xdp_md *ctx, const struct packet *p)
 {
 	struct shield_cookie_cpu *cpu;

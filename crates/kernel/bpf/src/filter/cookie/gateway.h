@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/features/shield/src/between/ring/asking.rs; a test holds
+/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/features/shield/src/between/ring/proof.rs; a test holds
  * the two together. */
 #pragma once
 
@@ -108,6 +108,96 @@ static __always_inline void cookie_learn(const struct packet *p, __u32 now)
 	}
 }
 
+/* A SYN of a source that was asked: a cache line. */
+struct cookie_asked {
+	/* Of addresses and ports; 0: none. */
+	__u64 hash;
+	/* By cookie_now(). */
+	__u32 second;
+	__be32 seq;
+	__be16 window;
+	__u8 flags;
+	/* Words of its options. */
+	__u8 words;
+	__be32 options[SHIELD_OPTION_WORDS];
+};
+
+/*
+ * The last ones, by that hash. A source that answers rightly need not send its SYN again, which systems other than Linux do after a second or more: its
+ * answer becomes that SYN. Under a flood of a million a second a SYN is here for a quarter of a second; a client that is slower tries again by itself, and
+ * so does one whose place was taken.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct cookie_asked);
+} cookie_asked SEC(".maps");
+
+/* Places of that map less one; there is a power of two of them. */
+const volatile __u32 cookie_asked_mask = 0;
+/* A SYN that is older has been sent again, as far as its client wants it. */
+#define COOKIE_ASKED_S 3
+
+static __always_inline struct cookie_asked *cookie_asked_at(__u64 hash)
+{
+	__u32 place = hash >> 32 & cookie_asked_mask;
+
+	return bpf_map_lookup_elem(&cookie_asked, &place);
+}
+
+/* Remembers a SYN. Two CPUs that write to one place at once may leave a mixture: the host refuses what comes of it, and the client tries again. */
+static __always_inline void cookie_ask(struct xdp_md *ctx, const struct packet *p, const struct tcphdr *tcp, __u32 now)
+{
+	__u64 hash = connected_hash(p) | 1;
+	struct cookie_asked *asked = cookie_asked_at(hash);
+	const void *end = (void *)(long)ctx->data_end;
+	const __be32 *options = (void *)(tcp + 1);
+	__u32 words = tcp->doff - 5, i;
+
+	if (!asked)
+		return;
+	asked->hash = 0;
+	if (words > SHIELD_OPTION_WORDS)
+		return;
+	for (i = 0; i < SHIELD_OPTION_WORDS && i < words; i++) {
+		if ((void *)(options + i + 1) > end)
+			return;
+		asked->options[i] = options[i];
+	}
+	asked->second = now;
+	asked->seq = tcp->seq;
+	asked->window = tcp->window;
+	asked->flags = p->flags;
+	asked->words = words;
+	asked->hash = hash;
+}
+
+/* Writes the SYN over the RST that proved its source. False: it is not remembered, or does not fit. */
+static __always_inline bool cookie_resume(struct xdp_md *ctx, const struct packet *p, struct shield_reply *reply, __u32 now)
+{
+	__u64 hash = connected_hash(p) | 1;
+	struct cookie_asked *asked = cookie_asked_at(hash);
+	__u32 i;
+
+	if (!asked || asked->hash != hash || now - asked->second >= COOKIE_ASKED_S || asked->words > SHIELD_OPTION_WORDS)
+		return false;
+	asked->hash = 0;
+	reply->flags = asked->flags;
+	reply->seq = asked->seq;
+	reply->ack = 0;
+	reply->window = asked->window;
+	reply->options = asked->words * 4;
+#pragma unroll
+	for (i = 0; i < SHIELD_OPTION_WORDS; i++)
+		reply->words[i] = asked->options[i];
+	return cookie_write(ctx, p, reply, false, SHIELD_OPTION_WORDS);
+}
+
+/* Passes, and is a SYN now. */
+#define COOKIE_RESUMED -2
+
 static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					  struct tcphdr *tcp)
 {
@@ -159,8 +249,12 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, 
 		cookie_learn(p, now);
 		cookie_heard(stamp, now);
 		cpu->count.proved++;
-		return XDP_DROP;
+		if (!cookie_resume(ctx, p, reply, now))
+			return XDP_DROP;
+		cpu->count.resumed++;
+		return COOKIE_RESUMED;
 	}
+	cookie_ask(ctx, p, tcp, now);
 	/* One that acknowledges less than the SYN: no client takes it for right, and connection tracking on the way lets it through as a late one. */
 	if ((__s32)(number - bpf_ntohl(seq)) > 0)
 		number += 0x80000000;

@@ -6,6 +6,10 @@
 
 /* More than any header begins at: 8 extension headers of at most 2048 bytes. Lets the verifier see that offsets are small. */
 #define SHIELD_AT_MASK 0x7fff
+/* Bytes that a frame grows by at most: those of all options of TCP, with room. */
+#define SHIELD_GROW_MAX 64
+/* Ethernet and two tags. */
+#define SHIELD_BEFORE_IP 22
 /* A frame on the wire is no shorter, less its FCS. */
 #define SHIELD_FRAME_MIN 60
 
@@ -30,14 +34,18 @@ struct shield_offer {
 	__u8 pad[3];
 };
 
-/* A SYN-ACK. All but the lengths as on the wire. */
+/* Words of the options of a SYN-ACK, and of those that a TCP header can have. */
+#define SHIELD_REPLY_WORDS 5
+#define SHIELD_OPTION_WORDS 10
+
+/* A SYN-ACK, or a SYN. All but the lengths as on the wire. */
 struct shield_reply {
 	__be32 seq;
 	__be32 ack;
-	__be32 words[5];
+	__be32 words[SHIELD_OPTION_WORDS];
 	__be16 window;
 	__u8 flags;
-	/* Bytes of `words` that are sent: 0, 4, 16 or 20. */
+	/* Bytes of `words` that are sent: a multiple of 4. */
 	__u8 options;
 };
 
@@ -78,12 +86,37 @@ static __always_inline __u16 cookie_fold(__u64 sum)
 	return ~sum;
 }
 
-/*
- * Writes the answer to `p` over it: Ethernet header and tags stay, addresses and ports change places, IP options, extension headers
- * and data go. The TCP checksum is made anew: that of a SYN from this machine (veth) need not be there yet.
- */
-static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet *p, const struct shield_reply *reply)
+/* Makes a frame longer at its front, where drivers leave 256 bytes, as they need not at its end. What is before its IP header stays there. */
+static __always_inline bool cookie_grow(struct xdp_md *ctx, __u32 by, __u32 ip_at)
 {
+	__u16 *to, *from;
+	void *end;
+	__u32 i;
+
+	if (by > SHIELD_GROW_MAX || bpf_xdp_adjust_head(ctx, -(int)by))
+		return false;
+	to = (void *)(long)ctx->data;
+	from = (void *)to + by;
+	end = (void *)(long)ctx->data_end;
+	/* Whatever is written over it is longer. */
+	if ((void *)to + SHIELD_BEFORE_IP > end)
+		return false;
+	for (i = 0; i < SHIELD_BEFORE_IP / 2 && i < ip_at / 2; i++) {
+		if ((void *)(from + i + 1) > end)
+			return false;
+		to[i] = from[i];
+	}
+	return true;
+}
+
+/*
+ * Writes a packet over `p`, as the answer to it (`back`: MAC addresses, addresses and ports change places) or in its place: tags stay, IP options, extension
+ * headers and data go. It has no more than `words` words of options. The TCP checksum is made anew: that of a SYN from this machine (veth) need not be there
+ * yet.
+ */
+static __always_inline bool cookie_write(struct xdp_md *ctx, const struct packet *p, const struct shield_reply *reply, bool back, __u32 words)
+{
+	const __u32 *from = back ? p->destination : p->source, *to = back ? p->source : p->destination;
 	__u32 ip_at = p->ip_at & 0x3f, ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	__u32 tcp_len = sizeof(struct tcphdr) + reply->options, wanted, i;
 	/* All buffers: what is shortened is the last one. */
@@ -98,16 +131,22 @@ static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet
 	wanted = ip_at + ip_len + tcp_len;
 	if (wanted < SHIELD_FRAME_MIN && old >= SHIELD_FRAME_MIN)
 		wanted = SHIELD_FRAME_MIN;
-	if (wanted != old && bpf_xdp_adjust_tail(ctx, (int)wanted - (int)old))
+	if (!back && wanted > old) {
+		if (!cookie_grow(ctx, wanted - old, ip_at))
+			return false;
+	} else if (wanted != old && bpf_xdp_adjust_tail(ctx, (int)wanted - (int)old)) {
 		return false;
+	}
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	eth = data;
 	if ((void *)(eth + 1) > end)
 		return false;
-	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
-	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+	if (back) {
+		__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+		__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+		__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+	}
 	if (p->family == 4) {
 		__be32 *ip = data + ip_at;
 		__u64 ip_sum;
@@ -116,8 +155,8 @@ static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet
 			return false;
 		ip[0] = bpf_htonl(0x45000000 | (sizeof(struct iphdr) + tcp_len));
 		ip[1] = bpf_htonl(0x00004000);
-		ip[3] = p->destination[0];
-		ip[4] = p->source[0];
+		ip[3] = from[0];
+		ip[4] = to[0];
 		sum += (__u64)ip[3] + ip[4];
 		ip_sum = (__u64)ip[0] + ip[1] + ip[3] + ip[4] + bpf_htonl(0x40000000 | IPPROTO_TCP << 16);
 		ip[2] = bpf_htonl(0x40000000 | IPPROTO_TCP << 16);
@@ -132,15 +171,15 @@ static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet
 		ip[1] = bpf_htonl(tcp_len << 16 | IPPROTO_TCP << 8 | 64);
 #pragma unroll
 		for (i = 0; i < 4; i++) {
-			ip[2 + i] = p->destination[i];
-			ip[6 + i] = p->source[i];
-			sum += (__u64)p->destination[i] + p->source[i];
+			ip[2 + i] = from[i];
+			ip[6 + i] = to[i];
+			sum += (__u64)from[i] + to[i];
 		}
 		tcp = ip + 10;
 	}
 	if ((void *)(tcp + 5) > end)
 		return false;
-	ports = bpf_htonl((__u32)p->destination_port << 16 | p->source_port);
+	ports = back ? bpf_htonl((__u32)p->destination_port << 16 | p->source_port) : bpf_htonl((__u32)p->source_port << 16 | p->destination_port);
 	offset_and_window = bpf_htonl((tcp_len / 4) << 28 | reply->flags << 16) | (__be32)reply->window << 16;
 	tcp[0] = ports;
 	tcp[1] = reply->seq;
@@ -149,7 +188,7 @@ static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet
 	tcp[4] = 0;
 	sum += (__u64)ports + reply->seq + reply->ack + offset_and_window;
 #pragma unroll
-	for (i = 0; i < 5; i++) {
+	for (i = 0; i < words; i++) {
 		if (reply->options <= i * 4)
 			break;
 		if ((void *)(tcp + 6 + i) > end)
@@ -159,4 +198,10 @@ static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet
 	}
 	((__u16 *)tcp)[8] = cookie_fold(sum);
 	return true;
+}
+
+/* Writes the answer to `p` over it. */
+static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet *p, const struct shield_reply *reply)
+{
+	return cookie_write(ctx, p, reply, true, SHIELD_REPLY_WORDS);
 }

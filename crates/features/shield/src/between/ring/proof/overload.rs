@@ -4,6 +4,8 @@
 //! To remember a SYN costs a fraction of an answer. A client sends its SYN again after a second and is answered then; a flood of sources
 //! drawn at random sends none twice. Otherwise the ring would lose whatever finds it full, of clients as of the flood, and not only SYNs.
 
+use super::syns::Syns;
+
 /// SYNs are remembered for one to two turns: longer than a client waits before it tries again.
 const TURN_NS: u64 = 2_000_000_000;
 /// Bits of a turn, a power of two (2 MB): of a million SYNs a second one in 9 to one in 5 is taken for one that has come before.
@@ -31,6 +33,8 @@ pub struct Overload {
     /// SYNs of unknown sources in the present block.
     asked: u64,
     unanswered: u64,
+    /// The last ones that were asked about.
+    pub(super) syns: Syns,
 }
 
 impl Overload {
