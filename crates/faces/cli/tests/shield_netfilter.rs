@@ -163,7 +163,8 @@ fn sources_prove_themselves_while_packets_of_no_connection_are_dropped() {
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "sources");
     let flooding = flood_of(&bed, HOST[0], "20000", &["--tcp", "--src", "10.9.0.1", "--flows", "200"]);
-    bed.wait("strays are dropped", || log(&events).contains("drop TCP of no connection, answer TCP SYN with cookies"));
+    bed.wait("it is seen", || log(&events).contains("drop TCP of no connection, answer TCP SYN with cookies"));
+    bed.wait("strays are dropped", || bed.total("dropped") > 1000);
     // The RST by which a source shows that it exists belongs to no connection, either.
     assert_eq!(five(&bed, HOST[0], "80", "10"), all("host"), "{}", bed.log());
     assert!(bed.total("challenged") >= 1, "{}", bed.status());
@@ -235,7 +236,7 @@ fn a_host_behind_a_router_is_protected() {
         }
     };
     connect("challenged");
-    assert!(bed.total("challenged") >= 4, "a SYN and a RST each: {}", bed.status());
+    assert!(bed.total("challenged") >= 2, "a SYN each: {}", bed.status());
     both_families_connect(&bed, "to the router itself");
     let before = arrived();
     let flooding = flood(&bed, there[0], "20000");
