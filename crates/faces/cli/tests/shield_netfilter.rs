@@ -88,7 +88,8 @@ fn flood(bed: &ShieldBed, host: &str, rate: &str) -> Running {
 
 fn flood_of(bed: &ShieldBed, host: &str, rate: &str, frames: &[&str]) -> Running {
     let mac = bed.server.link.mac.to_string();
-    let arguments = ["gen", bed.client.interface(), "--dst-port", "80", "--dst", host, "--dst-mac", &mac, "--rate", rate];
+    let arguments =
+        ["gen", bed.client.interface(), "--dst-port", "80", "--dst", host, "--dst-mac", &mac, "--rate", rate];
     Running::silent(bed.client.command(EVENKEEL).args(arguments).args(["--duration", "12s"]).args(frames))
 }
 

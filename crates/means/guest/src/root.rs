@@ -21,7 +21,8 @@ pub(crate) const ORDER: &str = "/modules/order";
 /// Where evenkeel lies in it.
 pub(crate) const EVENKEEL: &str = "/bin/evenkeel";
 /// Modules that are loaded where the kernel has them: what evenkeel's verbs work on. The first is asked for by others while they are loaded.
-const USEFUL: [&str; 8] = ["crc32c_generic", "veth", "tun", "sch_ingress", "cls_bpf", "nf_tables", "nft_ct", "8021q"];
+const USEFUL: [&str; 9] =
+    ["crc32c_generic", "veth", "tun", "sch_ingress", "cls_bpf", "nf_tables", "nft_ct", "8021q", "tcp_diag"];
 const FOLDERS: [&str; 15] = [
     "mnt", "bin", "sbin", "dev", "proc", "sys", "tmp", "run", "root", "etc", "lib64", "lib", "modules", "usr",
     "var/lib",

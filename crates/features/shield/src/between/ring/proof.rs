@@ -112,7 +112,11 @@ impl SynProof {
             if !overload.answers(|| self.hash(packet, ports, 0)) {
                 return Challenged::Drop;
             }
-            overload.syns.keep(self.hash(packet, ports, 0), frame.get(packet.transport_at..).unwrap_or_default(), now_s);
+            overload.syns.keep(
+                self.hash(packet, ports, 0),
+                frame.get(packet.transport_at..).unwrap_or_default(),
+                now_s,
+            );
             let ack = less_than_sent(self.cookie(packet, ports, minute), sent);
             let question = Segment { seq: sent, ack, flags: SYN | ACK, window: WINDOW, options: &[] };
             return write(packet, ports, frame, &question, true).map_or(Challenged::Drop, Challenged::Question);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lib/parse.h"
+#include "lib/verifier.h"
 
 /* More than any header begins at: 8 extension headers of at most 2048 bytes. Lets the verifier see that offsets are small. */
 #define SHIELD_AT_MASK 0x7fff
@@ -86,26 +87,32 @@ static __always_inline __u16 cookie_fold(__u64 sum)
 	return ~sum;
 }
 
+/* Copies some 16-bit words, their numbers constants. Forwards: the places may overlap. */
+#define COPY_WORDS(to, from, first, behind)                                                                                                                    \
+	do {                                                                                                                                                   \
+		_Pragma("unroll") for (__u32 word_ = (first); word_ < (behind); word_++)(to)[word_] = (from)[word_];                                          \
+	} while (0)
+
 /* Makes a frame longer at its front, where drivers leave 256 bytes, as they need not at its end. What is before its IP header stays there. */
 static __always_inline bool cookie_grow(struct xdp_md *ctx, __u32 by, __u32 ip_at)
 {
 	__u16 *to, *from;
 	void *end;
-	__u32 i;
 
 	if (by > SHIELD_GROW_MAX || bpf_xdp_adjust_head(ctx, -(int)by))
 		return false;
 	to = (void *)(long)ctx->data;
-	from = (void *)to + by;
+	from = (void *)to + low_bits(by, 2 * SHIELD_GROW_MAX - 1);
 	end = (void *)(long)ctx->data_end;
 	/* Whatever is written over it is longer. */
-	if ((void *)to + SHIELD_BEFORE_IP > end)
+	if ((void *)to + SHIELD_BEFORE_IP > end || (void *)from + SHIELD_BEFORE_IP > end)
 		return false;
-	for (i = 0; i < SHIELD_BEFORE_IP / 2 && i < ip_at / 2; i++) {
-		if ((void *)(from + i + 1) > end)
-			return false;
-		to[i] = from[i];
-	}
+	/* Ethernet, and each tag. Linux 6.1 does not follow a loop here. */
+	COPY_WORDS(to, from, 0, 7);
+	if (ip_at >= sizeof(struct ethhdr) + 4)
+		COPY_WORDS(to, from, 7, 9);
+	if (ip_at >= sizeof(struct ethhdr) + 8)
+		COPY_WORDS(to, from, 9, 11);
 	return true;
 }
 
