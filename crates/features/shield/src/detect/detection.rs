@@ -221,7 +221,9 @@ impl Detection {
         let packets = counts.totals.passed + counts.totals.dropped + counts.totals.challenged;
         window.packets = packets.saturating_sub(std::mem::replace(&mut self.packets, packets));
         let (baseline, now) = (&self.detector.config().baseline, self.started.elapsed());
-        if baseline.learn && baseline.busy_max < 1.0 && self.headroom.is_due(now) {
+        if !baseline.learn || baseline.busy_max >= 1.0 {
+            self.headroom = Headroom::default();
+        } else if self.headroom.is_due(now) {
             // A machine without /proc/stat has no such limit.
             let cpus = Root::live().read("proc/stat").map(|text| cpu_times(&text)).unwrap_or_default();
             self.headroom.look(now, packets, cpus, baseline.busy_max);
