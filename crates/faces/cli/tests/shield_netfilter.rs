@@ -1,6 +1,6 @@
 //! `evenkeel shield` that challenges in front of a host with rules of netfilter: nobody is lost by them, and nobody gets past them.
 
-use std::{io::Write, net::TcpListener, process::Stdio, thread};
+use std::{io::Write, net::TcpListener, path::PathBuf, process::Stdio, thread};
 
 use testbed::{End, Running, ShieldBed, Space, log, said};
 
@@ -86,6 +86,17 @@ fn flood(bed: &ShieldBed, host: &str, rate: &str) -> Running {
     flood_of(bed, host, rate, &["--syn-flood", "--random-sources", "--src", "10.0.0.0/8"])
 }
 
+/// Runs a shield with the default ladder above that limit, for the IPv4 address; its file of events.
+fn run_with_ladder(bed: &mut ShieldBed, limit: &str) -> PathBuf {
+    let events = bed.path("events");
+    let rules = bed.rules(&format!(
+        "protect = [\"{}/32\"]\n[detection]\nevents = {events:?}\nbaseline = {{ learn = false }}\nthreshold = {{ {limit} }}\n",
+        HOST[0]
+    ));
+    bed.run(&rules, &[]);
+    events
+}
+
 fn flood_of(bed: &ShieldBed, host: &str, rate: &str, frames: &[&str]) -> Running {
     let mac = bed.server.link.mac.to_string();
     let arguments =
@@ -137,12 +148,7 @@ fn nobody_is_lost_beside_hardening() {
 fn nobody_is_lost_beside_hardening_when_the_ladder_challenges() {
     let Some(mut bed) = listening("eknfd") else { return };
     bed.host.nft(NEW_WITHOUT_SYN);
-    let events = bed.path("events");
-    let rules = bed.rules(&format!(
-        "protect = [\"{}/32\"]\n[detection]\nevents = {events:?}\nbaseline = {{ learn = false }}\nthreshold = {{ syn = 5000 }}\n",
-        HOST[0]
-    ));
-    bed.run(&rules, &[]);
+    let events = run_with_ladder(&mut bed, "syn = 5000");
     assert_eq!(way(&bed).0, "sources");
     let flooding = flood(&bed, HOST[0], "40000");
     bed.wait("it is challenged", || log(&events).contains("mitigating"));
@@ -156,12 +162,7 @@ fn nobody_is_lost_beside_hardening_when_the_ladder_challenges() {
 fn sources_prove_themselves_while_packets_of_no_connection_are_dropped() {
     let Some(mut bed) = listening("eknfl") else { return };
     bed.host.nft(NEW_WITHOUT_SYN);
-    let events = bed.path("events");
-    let rules = bed.rules(&format!(
-        "protect = [\"{}/32\"]\n[detection]\nevents = {events:?}\nbaseline = {{ learn = false }}\nthreshold = {{ packets = 5000 }}\n",
-        HOST[0]
-    ));
-    bed.run(&rules, &[]);
+    let events = run_with_ladder(&mut bed, "packets = 5000");
     assert_eq!(way(&bed).0, "sources");
     let flooding = flood_of(&bed, HOST[0], "20000", &["--tcp", "--src", "10.9.0.1", "--flows", "200"]);
     bed.wait("it is seen", || log(&events).contains("drop TCP of no connection, answer TCP SYN with cookies"));

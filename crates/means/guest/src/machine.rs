@@ -78,8 +78,8 @@ impl Guest {
                 .to_vec();
         let (accel, cpu) = match settings.accel {
             Accel::Kvm => ("kvm", "host"),
-            // With a thread for each CPU, QEMU 7.2 runs code that another CPU has changed meanwhile: kernels that patch the jumps of XDP programs while
-            // frames pass die of it (`Oops: int3`).
+            // With a thread for each CPU (QEMU 7.2), guests of Linux 6.12 died of `Oops: int3` where the kernel patches jumps of XDP programs while frames
+            // pass; with one thread none did.
             Accel::Emulation => ("tcg,thread=single", "max"),
         };
         words.extend(["-accel", accel, "-cpu", cpu].map(str::to_owned));
