@@ -9,6 +9,7 @@ mod heartbeat;
 mod interface;
 mod known;
 mod leftover;
+mod loader;
 mod machine;
 pub mod memory;
 mod outside;

@@ -16,7 +16,7 @@ mod specialise;
 mod watch;
 mod watch_writer;
 
-pub use ack::{AckCounts, ShieldAck};
+pub use ack::{AckCounts, AckProgram, ShieldAck};
 pub use connected::Connected;
 pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, SourceCookies};
 pub use counts::ShieldCounts;

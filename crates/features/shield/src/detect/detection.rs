@@ -17,8 +17,6 @@ use serve::{OutputSettings, Outputs, OutputsChange, ServeError};
 use super::{Detector, Heavy, Learned, Reader, Window, headroom::Headroom};
 use crate::{events::event, metrics};
 
-/// Rules that could not be made to hold are given again after so long.
-const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Sources that `status` shows.
 const SOURCES: usize = 8;
 
@@ -48,8 +46,8 @@ pub struct Detection {
     /// Counts of the mitigations' rules at the last look.
     before: HashMap<String, RuleCount>,
     revision: u64,
-    /// The moment at which rules were given that could not be made to hold.
-    not_held: Option<Instant>,
+    /// The moment from which rules are given again that do not hold yet.
+    due: Option<Instant>,
     started: Instant,
 }
 
@@ -108,7 +106,7 @@ impl Detection {
             attacks: Vec::new(),
             before: HashMap::new(),
             revision: 0,
-            not_held: None,
+            due: None,
             started: Instant::now(),
         })
     }
@@ -200,8 +198,8 @@ impl Detection {
             events: self.detector.step(&window, self.started.elapsed(), jiff::Timestamp::now()),
             ..Seen::default()
         };
-        if self.detector.revision() != self.revision || self.not_held.is_some_and(|at| at.elapsed() >= RETRY_PERIOD) {
-            (self.revision, self.not_held) = (self.detector.revision(), None);
+        if self.detector.revision() != self.revision || self.due.is_some_and(|due| due <= Instant::now()) {
+            (self.revision, self.due) = (self.detector.revision(), None);
             seen.rules = Some(self.detector.rules());
         }
         seen.failures.extend(self.outputs.emit(seen.events.iter().map(event)));
@@ -242,9 +240,9 @@ impl Detection {
         self.outputs.end_metrics();
     }
 
-    /// Has the rules of the last look, which could not be made to hold, given again.
-    pub fn not_held(&mut self) {
-        self.not_held = Some(Instant::now());
+    /// Has the rules of the last look, which do not hold yet, given again after so long.
+    pub fn give_again(&mut self, after: Duration) {
+        self.due = Some(Instant::now() + after);
     }
 
     /// The detector.

@@ -53,12 +53,12 @@ pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
     let limit = of(|action| matches!(action, Action::Limit(_)));
     let challenge = of(|action| *action == Action::Challenge);
     let actions: Vec<Action> = [limit, challenge, Some(first.action)].into_iter().flatten().collect();
+    let yields = rules.iter().any(|rule| rule.yields);
     (0..RULES.max(actions.len()))
-        .map(|n| Rule {
-            name: format!("template {n}"),
-            when: when.clone(),
-            action: actions[n % actions.len()],
-            ..Rule::default()
+        .map(|n| {
+            let action = actions[n % actions.len()];
+            let yields = yields && action == Action::Challenge;
+            Rule { name: format!("template {n}"), when: when.clone(), action, yields, ..Rule::default() }
         })
         .collect()
 }

@@ -20,7 +20,7 @@ use super::{
     interface,
     memory::Memory,
     paths::Paths,
-    plane::{Coming, DataPlane},
+    plane::{Changed, Coming, DataPlane},
     settings::Settings,
     status,
     syn_answers::{challenge, challenges},
@@ -67,6 +67,8 @@ pub trait Upkeep: DataPlane {
     fn warnings(control: &Control<Self>) -> Vec<String>;
 }
 
+/// Rules against attacks that could not be made to hold are given again after so long.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Rules against an attack that take longer are told of.
 const SLOW: Duration = Duration::from_millis(150);
 
@@ -111,7 +113,7 @@ impl<P: DataPlane> Control<P> {
             notes,
             _lock: None,
         };
-        let prepared = control.prepare(file, None, false)?;
+        let prepared = control.prepare(file, None, Changed::All)?;
         if let Some(pair) = &control.settings.between {
             control.sides = Some(LinkState::start(pair, P::SETS_PROMISCUOUS, &control.settings.paths.state)?);
         }
@@ -133,7 +135,7 @@ impl<P: DataPlane> Control<P> {
             let warnings = judged(asked, &file)?;
             asked.let_in(&mut self.settings.sessions);
             self.notes.extend(interface::fit(&self.settings, &mut file)?);
-            self.hold(file, None, false).map(|()| warnings)
+            self.hold(file, None, Changed::All).map(|()| warnings)
         });
         if done.is_err() {
             self.settings.sessions = before;
@@ -160,13 +162,19 @@ impl<P: DataPlane> Control<P> {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
-            // What is withdrawn has time.
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
+            // What is withdrawn has time, and the next attack is to be seen meanwhile.
+            if !urgent && !self.plane.can_withdraw(rules.is_empty()) {
+                detection.give_again(Duration::ZERO);
+                self.plane.catch_up()?;
+                return Ok(seen);
+            }
+            let what = if urgent { Changed::Attack } else { Changed::Withdrawn };
             let prepared = self.plane.is_prepared();
             let began = Instant::now();
-            if let Err(error) = self.hold(self.file.clone(), Some(rules), urgent) {
+            if let Err(error) = self.hold(self.file.clone(), Some(rules), what) {
                 if let Some(detection) = &mut self.detection {
-                    detection.not_held();
+                    detection.give_again(RETRY_PERIOD);
                 }
                 return Err(error);
             }
@@ -201,21 +209,21 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// Makes these rules hold, and against attacks `mitigations`; none: those of now go on.
-    fn hold(&mut self, file: RuleFile, mitigations: Option<Vec<Rule>>, urgent: bool) -> Result<(), ShieldError> {
-        let prepared = self.prepare(file, mitigations, urgent)?;
+    fn hold(&mut self, file: RuleFile, mitigations: Option<Vec<Rule>>, what: Changed) -> Result<(), ShieldError> {
+        let prepared = self.prepare(file, mitigations, what)?;
         self.put(prepared)
     }
 
     /// Makes the rules that hold ready again, after something changed that they go by, and has them hold.
     pub(super) fn hold_again(&mut self) -> Result<(), ShieldError> {
-        self.hold(self.file.clone(), None, false)
+        self.hold(self.file.clone(), None, Changed::All)
     }
 
     fn prepare(
         &mut self,
         file: RuleFile,
         mitigations: Option<Vec<Rule>>,
-        urgent: bool,
+        what: Changed,
     ) -> Result<Prepared<P::Ready>, ShieldError> {
         let (now, settings) = (self.detection.as_ref(), &self.settings);
         let counting = self.plane.counting();
@@ -239,7 +247,7 @@ impl<P: DataPlane> Control<P> {
             rules: &rules,
             watch: transition.config(now),
             elsewhere: transition.is_elsewhere(),
-            urgent,
+            what,
             now: read_at,
         };
         let ready = self.plane.prepare(&coming, &mut memory.counters)?;

@@ -128,7 +128,9 @@ impl Control<Xdp> {
         if self.plane.known == before {
             return Ok(None);
         }
-        if asks && let Err(error) = self.hold_again() {
+        // The programs that wait for rules against an attack go by it too.
+        let may_ask = asks || self.detection.is_some();
+        if may_ask && let Err(error) = self.hold_again() {
             self.plane.known = before;
             return Err(error);
         }
@@ -147,7 +149,7 @@ impl Control<Xdp> {
         if self.plane.cookies.is_some() {
             let cookies = syn_answers::cookies(&self.settings, &self.plane.choice)?;
             if self.plane.ack.is_none() {
-                self.plane.ack = syn_answers::accept(&self.settings, Some(&cookies), &self.plane.choice)?;
+                self.plane.ack = syn_answers::accept(&self.settings, Some(&cookies), &self.plane.choice, None)?;
             }
             self.plane.cookies = Some(cookies);
         }

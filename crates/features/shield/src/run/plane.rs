@@ -28,10 +28,21 @@ pub struct Coming<'a> {
     pub watch: Option<WatchConfig>,
     /// Other prefixes are protected from now on: nothing of the tables before can be used again.
     pub elsewhere: bool,
-    /// They are against an attack that goes on.
-    pub urgent: bool,
+    /// What has changed.
+    pub what: Changed,
     /// The moment that they are compiled at.
     pub now: Now,
+}
+
+/// What has changed since the rules that hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// The file, or something that programs go by.
+    All,
+    /// There are new rules against an attack that goes on: nothing else.
+    Attack,
+    /// Rules against attacks are withdrawn: nothing else.
+    Withdrawn,
 }
 
 /// The state of the plane, for `status`.
@@ -110,6 +121,11 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Returns whether a program waits for rules against an attack.
     fn is_prepared(&self) -> bool {
         false
+    }
+
+    /// Returns whether rules can be withdrawn without delay; if not, that is tried again soon. `all`: all that are against attacks.
+    fn can_withdraw(&self, _all: bool) -> bool {
+        true
     }
 
     /// Remembers sources that were seen while there was no attack.

@@ -1,53 +1,37 @@
-//! What is done before it is needed: a program is loaded that only waits for the rules against an attack.
+//! What is done before it is needed: programs are loaded that only wait for the rules against an attack.
 //!
-//! Rules become acting in milliseconds by filling that one; the verifier, which takes most of a second for a new program, then
-//! has its time beside: the program that was made for these rules alone replaces the filled one when it is ready.
+//! Rules become acting in milliseconds by filling one of them; the verifier, which takes a third of a second and more for a new
+//! program, has its time beside: then the program that was made for these rules alone replaces the filled one.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bpf::filter::{Shield, ShieldConfig, ShieldShared, SpareProgram};
+use bpf::filter::{AckProgram, Shield, SpareProgram};
 use rules::tables::RuleTables;
 use rules::{
-    Prefix, Rule, Rules,
+    Prefix, Rules,
     compile::{self, Cache, Counters, Now},
 };
 
-use crate::{detect, error::ShieldError};
+use super::loader::{Base, Exact, Loaded, Loader};
+use crate::error::ShieldError;
+
+/// Programs that are kept waiting: one for an attack, and one for its next step or another attack, which may come before the verifier
+/// is through with a third.
+const SPARES: usize = 2;
 
 /// One for each series of rules that protect the same prefixes.
 #[derive(Debug)]
 pub(super) struct Preload {
     cache: Arc<Mutex<Cache>>,
-    spare: Option<SpareProgram>,
-    thread: Option<JoinHandle<Result<Loaded, ShieldError>>>,
-}
-
-/// Programs to load in the background.
-pub(super) struct Job {
-    /// The rules that hold without mitigations.
-    pub(super) rules: Rules,
-    /// Rules that stand for mitigations to come; none: nothing is to be kept ready.
-    pub(super) template: Vec<Rule>,
-    /// The tables that a filled program has.
-    pub(super) exact: Option<RuleTables>,
-    pub(super) config: ShieldConfig,
-    /// Of the program that waits.
-    pub(super) spare: ShieldConfig,
-    pub(super) shared: Arc<ShieldShared>,
-}
-
-#[derive(Debug)]
-struct Loaded {
-    exact: Option<Shield>,
-    spare: Option<SpareProgram>,
+    spares: Vec<SpareProgram>,
+    /// The program that makes connections of SYN cookies.
+    ack: Option<AckProgram>,
+    loader: Option<Loader>,
 }
 
 impl Preload {
     pub(super) fn new(protected: &[Prefix]) -> Self {
-        Self { cache: Arc::new(Mutex::new(Cache::expecting(protected))), spare: None, thread: None }
+        Self { cache: Arc::new(Mutex::new(Cache::expecting(protected))), spares: Vec::new(), ack: None, loader: None }
     }
 
     /// The tables of these rules, as far as possible from those before.
@@ -55,56 +39,80 @@ impl Preload {
         tables(&self.cache, rules, counters, now)
     }
 
-    /// The program that waits, with these tables; none: none waits, or it has no room for them.
+    /// A program that waits, or is about to, with these tables; none: there is none, or it has no room for them.
     pub(super) fn fill(&mut self, tables: &RuleTables) -> Result<Option<Shield>, ShieldError> {
-        match self.spare.take() {
+        // Its load began earlier than one that would begin now.
+        while self.spares.is_empty()
+            && let Some(loaded) = self.loader.as_mut().filter(|loader| loader.comes()).map(Loader::wait)
+        {
+            self.keep(loaded?)?;
+        }
+        // One that has no room for these may have it for the next.
+        match self.spares.pop_if(|spare| spare.fits(tables).unwrap_or(true)) {
             Some(spare) => Ok(spare.fill(tables)?),
             None => Ok(None),
         }
     }
 
-    /// Loads beside. What an earlier job is at, or has loaded, is no longer wanted.
-    pub(super) fn begin(&mut self, job: Job) -> Result<(), ShieldError> {
-        (self.spare, self.thread) = (None, None);
-        if job.template.is_empty() && job.exact.is_none() {
-            return Ok(());
+    /// The program that makes connections of SYN cookies, if it was loaded.
+    pub(super) fn ack(&mut self) -> Option<AckProgram> {
+        self.ack.take()
+    }
+
+    /// Begins anew: what waits, or is being loaded, is of no use any more.
+    pub(super) fn begin(&mut self, base: Base) -> Result<(), ShieldError> {
+        (self.spares, self.ack, self.loader) = (Vec::new(), None, None);
+        if !base.template.is_empty() {
+            self.loader = Some(Loader::start(base, Arc::clone(&self.cache))?);
+            self.order(None);
         }
-        let cache = Arc::clone(&self.cache);
-        let thread = std::thread::Builder::new().name("ek-ahead".into()).spawn(move || job.load(&cache));
-        self.thread = Some(thread.map_err(ShieldError::Thread)?);
         Ok(())
     }
 
-    /// If a job is done: the program that is to replace the filled one.
+    /// Has as many programs loaded as are missing, and then the one that is to replace a filled one. One that was ordered before is not
+    /// wanted any more.
+    pub(super) fn order(&mut self, exact: Option<Box<Exact>>) {
+        if let Some(loader) = &mut self.loader {
+            loader.order(SPARES.saturating_sub(self.spares.len()), exact);
+        }
+    }
+
+    /// Takes what was loaded meanwhile: the program that is to replace the filled one.
     pub(super) fn ready(&mut self) -> Result<Option<Shield>, ShieldError> {
-        let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) else { return Ok(None) };
-        let gone = |_| ShieldError::Lacking("the thread that loads programs beforehand has ended early".into());
-        let loaded = thread.join().map_err(gone)??;
-        self.spare = loaded.spare;
-        Ok(loaded.exact)
+        let mut exact = None;
+        while let Some(loaded) = self.loader.as_mut().and_then(Loader::loaded) {
+            exact = self.keep(loaded?)?.or(exact);
+        }
+        Ok(exact)
+    }
+
+    fn keep(&mut self, loaded: Loaded) -> Result<Option<Shield>, ShieldError> {
+        match loaded {
+            Loaded::Spare(spare) => self.spares.push(*spare?),
+            Loaded::Ack(ack) => self.ack = ack,
+            Loaded::Exact(_, shield) => return shield.map(Some),
+        }
+        Ok(None)
     }
 
     /// Returns whether a program waits.
     pub(super) fn waits(&self) -> bool {
-        self.spare.is_some()
+        !self.spares.is_empty()
+    }
+
+    /// Returns whether a program that is to wait is being loaded.
+    pub(super) fn is_loading(&self) -> bool {
+        self.loader.as_ref().is_some_and(Loader::comes)
     }
 }
 
-impl Job {
-    fn load(self, cache: &Mutex<Cache>) -> Result<Loaded, ShieldError> {
-        let exact = self.exact.map(|tables| Shield::load(&tables, &self.config, &self.shared)).transpose()?;
-        let mut spare = None;
-        if !self.template.is_empty() {
-            let rules = detect::insert(&self.rules, &self.template);
-            // Which counters its rules have is said when it is filled.
-            let tables = tables(cache, &rules, &mut Counters::new(), Now::read())?;
-            spare = Some(SpareProgram::load(&tables, &self.spare, &self.shared)?);
-        }
-        Ok(Loaded { exact, spare })
-    }
-}
-
-fn tables(cache: &Mutex<Cache>, rules: &Rules, counters: &mut Counters, now: Now) -> Result<RuleTables, ShieldError> {
+/// The tables of `rules`, as far as possible from those before.
+pub(super) fn tables(
+    cache: &Mutex<Cache>,
+    rules: &Rules,
+    counters: &mut Counters,
+    now: Now,
+) -> Result<RuleTables, ShieldError> {
     // A cache is only ever replaced as a whole.
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(compile::tables_after(rules, counters, now, &mut cache)?)

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bpf::filter::{CookieMode, Cookies, ShieldAck};
+use bpf::filter::{AckProgram, CookieMode, Cookies, ShieldAck};
 use host::session;
 use rules::{Action, Rule, file::RuleFile};
 
@@ -89,25 +89,30 @@ pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
     }
 }
 
+/// Returns whether a program makes connections of the ACKs that bring these cookies back.
+pub(super) fn makes_connections(cookies: &Cookies) -> bool {
+    matches!(cookies.mode(), CookieMode::Host(_))
+}
+
 /// The program that makes connections of the ACKs with right cookies, kept beside the others. Where sources are asked and where the kernel makes
-/// them by itself there is none, but while handshakes end that cookies began.
+/// them by itself there is none, but while handshakes end that cookies began. `loaded`: it was loaded before.
 pub(super) fn accept(
     settings: &Settings,
     cookies: Option<&Cookies>,
     choice: &Choice,
+    loaded: Option<AckProgram>,
 ) -> Result<Option<ShieldAck>, ShieldError> {
     let path = settings.paths.pins.join(ACK);
-    let makes = |cookies: &Cookies| matches!(cookies.mode(), CookieMode::Host(_)) || choice.lets_handshakes_end();
-    if !cookies.is_some_and(makes) {
+    if !cookies.is_some_and(|cookies| makes_connections(cookies) || choice.lets_handshakes_end()) {
         return Ok(None);
     }
     if path.exists() {
-        if let Ok(ack) = ShieldAck::take_over(&path) {
+        if let Ok(ack) = AckProgram::load().and_then(|program| ShieldAck::take_over(program, &path)) {
             return Ok(Some(ack));
         }
         accept_no_more(settings)?;
     }
-    let ack = ShieldAck::attach(&settings.interface)?;
+    let ack = ShieldAck::attach(loaded.map_or_else(AckProgram::load, Ok)?, &settings.interface)?;
     ack.pin(&path)?;
     Ok(Some(ack))
 }

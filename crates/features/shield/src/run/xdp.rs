@@ -13,7 +13,7 @@ use model::{
     clock::monotonic_ns,
     shield::{ChallengeStatus, Fail},
 };
-use rules::{Action, Rule, Rules, compile::Counters, file::RuleFile, tables::RuleTables};
+use rules::{Action, Rule, compile::Counters, file::RuleFile};
 use serve::Lock;
 
 use super::{
@@ -22,11 +22,12 @@ use super::{
     heartbeat::HeartbeatThread,
     interface, known,
     leftover::Leftover,
+    loader::{Base, Exact},
     machine,
     memory::{Memory, write_memory},
     owner,
-    plane::{Coming, DataPlane, Standing},
-    preload::{Job, Preload},
+    plane::{Changed, Coming, DataPlane, Standing},
+    preload::Preload,
     settings::Settings,
     syn_answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, know_connections},
     transition::Counting,
@@ -54,20 +55,29 @@ pub struct Xdp {
     /// What the programs that were loaded last can know of packets; none: nothing.
     pub(super) known: Option<KnownPackets>,
     ahead: Preload,
+    /// The program of the rules that hold without mitigations, while it is of use.
+    calm: Option<Arc<Shield>>,
+    /// Those rules hold.
+    holds_calm: bool,
     _heartbeat: HeartbeatThread,
 }
 
 /// A program that is ready to be put in front of the interface.
 pub struct Ready {
-    shield: Shield,
+    shield: Arc<Shield>,
+    /// It has no rules against attacks.
+    calm: bool,
     rest: Rest,
 }
 
 /// Work that follows once it is there.
-pub struct Rest {
-    job: Job,
-    ahead: Option<Preload>,
-    host: Option<HostCookies>,
+pub struct Rest(After);
+
+enum After {
+    /// Programs that wait have to be loaded anew, of prefixes that are protected from now on too.
+    Anew { base: Box<Base>, ahead: Option<Preload>, host: Option<HostCookies> },
+    /// They stay; the filled program that holds is to be replaced.
+    Same(Option<Box<Exact>>),
 }
 
 /// Puts a shield with the rules of `file` in front of the interface, or takes over the one that a process left there: then its rules hold
@@ -147,6 +157,8 @@ fn begin(
         ack: None,
         known,
         ahead: Preload::new(&file.rules.protected),
+        calm: None,
+        holds_calm: false,
     };
     let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;
     if control.plane.ack.is_none() {
@@ -195,23 +207,21 @@ impl Xdp {
         Ok(())
     }
 
-    /// The program to load in the background once these rules hold.
-    fn job(&self, coming: &Coming<'_>, exact: Option<RuleTables>, config: ShieldConfig) -> Job {
+    /// What programs that wait are to be loaded from once these rules hold.
+    fn base(&self, coming: &Coming<'_>, mut config: ShieldConfig) -> Base {
         let first = coming.calm.protected.first().filter(|_| coming.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&coming.file.detection, *first));
-        let mut spare = config.clone();
-        if spare.cookies.is_none() && challenge(&template) {
-            spare.cookies = cookies(coming.settings, &self.choice).ok();
+        if config.cookies.is_none() && challenge(&template) {
+            config.cookies = cookies(coming.settings, &self.choice).ok();
         }
-        if spare.known.is_none() {
+        if config.known.is_none() {
             template.iter_mut().for_each(|rule| rule.when.known = Default::default());
         }
-        if spare.cookies.is_none() {
+        if config.cookies.is_none() {
             // Where there can be no cookies, the step that asks for them says so when its time comes.
             template.retain(|rule| rule.action != Action::Challenge);
         }
-        let rules: Rules = coming.calm.clone();
-        Job { rules, template, exact, config, spare, shared: Arc::clone(&self.shared) }
+        Base { rules: coming.calm.clone(), template, config, shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -247,7 +257,8 @@ impl DataPlane for Xdp {
             return Ok(());
         }
         // The program that makes connections of them comes before the one that asks: an ACK that it does not find would be answered by a RST.
-        let both = cookies(settings, &self.choice).and_then(|c| Ok((accept(settings, Some(&c), &self.choice)?, c)));
+        let both = cookies(settings, &self.choice)
+            .and_then(|c| Ok((accept(settings, Some(&c), &self.choice, self.ahead.ack())?, c)));
         match both {
             Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
             Err(error) if challenges(file) => return Err(error),
@@ -263,9 +274,8 @@ impl DataPlane for Xdp {
     fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
         let settings = coming.settings;
         self.take(settings)?;
-        let mut elsewhere = coming.elsewhere.then(|| Preload::new(&coming.file.rules.protected));
-        let ahead = elsewhere.as_mut().unwrap_or(&mut self.ahead);
-        let tables = ahead.tables(coming.rules, counters, coming.now)?;
+        let elsewhere = coming.elsewhere.then(|| Preload::new(&coming.file.rules.protected));
+        let tables = elsewhere.as_ref().unwrap_or(&self.ahead).tables(coming.rules, counters, coming.now)?;
         let config = ShieldConfig {
             heartbeat: Some(Heartbeat { timeout: settings.patience, closed: settings.fail == Fail::Closed }),
             cookies: self.cookies.clone(),
@@ -275,15 +285,24 @@ impl DataPlane for Xdp {
             seats: self.links.iter().map(ShieldLink::maps).collect(),
             tell: false,
         };
-        let filled = if coming.urgent { ahead.fill(&tables)? } else { None };
-        let exact = filled.is_some().then(|| tables.clone());
-        let shield = match filled {
-            Some(shield) => shield,
-            None => Shield::load(&tables, &config, &self.shared)?,
+        let calm = coming.rules.rules.len() == coming.calm.rules.len();
+        if coming.what == Changed::All {
+            let shield = Arc::new(Shield::load(&tables, &config, &self.shared)?);
+            let (base, host) = (self.base(coming, config), interface::host(settings, coming.file));
+            return Ok(Ready {
+                shield,
+                calm,
+                rest: Rest(After::Anew { base: Box::new(base), ahead: elsewhere, host }),
+            });
+        }
+        if let Some(kept) = self.calm.as_ref().filter(|_| calm) {
+            return Ok(Ready { shield: Arc::clone(kept), calm, rest: Rest(After::Same(None)) });
+        }
+        let (shield, exact) = match self.ahead.fill(&tables)? {
+            Some(shield) => (shield, Some(Box::new(Exact { tables, config }))),
+            None => (Shield::load(&tables, &config, &self.shared)?, None),
         };
-        let job = self.job(coming, exact, config);
-        let host = interface::host(settings, coming.file);
-        Ok(Ready { shield, rest: Rest { job, ahead: elsewhere, host } })
+        Ok(Ready { shield: Arc::new(shield), calm, rest: Rest(After::Same(exact)) })
     }
 
     fn put(
@@ -300,42 +319,61 @@ impl DataPlane for Xdp {
             written?;
             attach(&mut self.links, &ready.shield, settings)?;
             self.attached = true;
-            return Ok(ready.rest);
+        } else {
+            if let Err(error) = written {
+                // What is to be done against an attack does not wait for room on a disk.
+                notes.push(format!(
+                    "the rules hold, but a process that takes over will not know their counters: {error}"
+                ));
+            }
+            if let Err(error) = self.replace(&ready.shield) {
+                // That the old ones go on is the news.
+                let _ = write_memory(&settings.paths, before);
+                return Err(error);
+            }
         }
-        if let Err(error) = written {
-            // What is to be done against an attack does not wait for room on a disk.
-            notes.push(format!("the rules hold, but a process that takes over will not know their counters: {error}"));
+        let Ready { shield, calm, rest } = ready;
+        if calm || matches!(rest.0, After::Anew { .. }) {
+            self.calm = calm.then_some(shield);
         }
-        if let Err(error) = self.replace(&ready.shield) {
-            // That the old ones go on is the news.
-            let _ = write_memory(&settings.paths, before);
-            return Err(error);
-        }
-        Ok(ready.rest)
+        self.holds_calm = calm;
+        Ok(rest)
     }
 
     fn settle(
         &mut self,
-        rest: Rest,
+        Rest(rest): Rest,
         challenged: bool,
         challenges: bool,
         notes: &mut Vec<String>,
     ) -> Result<(), ShieldError> {
-        self.host = rest.host;
         // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
         if (challenges || challenged)
             && let Err(error) = know_connections(self.cookies.as_ref(), challenges)
         {
             notes.push(error.to_string());
         }
-        if let Some(ahead) = rest.ahead {
-            self.ahead = ahead;
+        match rest {
+            After::Anew { base, ahead, host } => {
+                self.host = host;
+                if let Some(ahead) = ahead {
+                    self.ahead = ahead;
+                }
+                self.ahead.begin(*base)
+            }
+            After::Same(exact) => {
+                self.ahead.order(exact);
+                Ok(())
+            }
         }
-        self.ahead.begin(rest.job)
     }
 
     fn is_prepared(&self) -> bool {
         self.ahead.waits()
+    }
+
+    fn can_withdraw(&self, all: bool) -> bool {
+        (all && self.calm.is_some()) || self.ahead.waits() || !self.ahead.is_loading()
     }
 
     fn remember(&self, sources: &[IpAddr]) {
@@ -349,10 +387,12 @@ impl DataPlane for Xdp {
     }
 
     fn catch_up(&mut self) -> Result<(), ShieldError> {
-        match self.ahead.ready()? {
-            Some(shield) => self.replace(&shield),
-            None => Ok(()),
+        let Some(shield) = self.ahead.ready()? else { return Ok(()) };
+        self.replace(&shield)?;
+        if self.holds_calm {
+            self.calm = Some(Arc::new(shield));
         }
+        Ok(())
     }
 
     fn has_ended(&mut self, name: &str) -> Option<ShieldError> {

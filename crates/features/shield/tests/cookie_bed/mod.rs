@@ -15,8 +15,8 @@ use std::{
 use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
     filter::{
-        AckCounts, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, Shield, ShieldAck, ShieldConfig,
-        ShieldLink, ShieldShared,
+        AckCounts, AckProgram, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, Shield, ShieldAck,
+        ShieldConfig, ShieldLink, ShieldShared,
     },
 };
 use rules::tables::{RuleAction, RuleEntry, RuleTables};
@@ -135,7 +135,7 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
         Way::Host(change) => {
             let mut host = HostCookies::of(interface).unwrap();
             change(&mut host);
-            (CookieMode::Host(host), Some(ShieldAck::attach(interface).unwrap()))
+            (CookieMode::Host(host), Some(ShieldAck::attach(AckProgram::load().unwrap(), interface).unwrap()))
         }
         Way::Kernel => (CookieMode::Kernel(HostCookies::of(interface).unwrap()), None),
         Way::Gateway(gateway) => (CookieMode::Gateway(gateway), None),

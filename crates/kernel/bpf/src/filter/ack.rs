@@ -37,6 +37,27 @@ per_cpu! {
     }
 }
 
+/// The program, loaded and nowhere yet.
+#[derive(Debug)]
+pub struct AckProgram {
+    program: OwnedFd,
+    counts: MapHandle,
+}
+
+impl AckProgram {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// As for [`ShieldAck::needs`]; [`crate::ProgramError::Load`].
+    pub fn load() -> Result<Self, XdpError> {
+        ShieldAck::needs()?;
+        let mut object = MaybeUninit::uninit();
+        let skel = PROGRAM.load(PROGRAM.open::<ShieldAckSkelBuilder>(&mut object)?)?;
+        let program = PROGRAM.descriptor(skel.progs.shield_ack.as_fd())?;
+        Ok(Self { program, counts: PROGRAM.map(&skel.maps.ack_counts)? })
+    }
+}
+
 /// The program at the ingress of an interface. Dropping it takes it off, unless it is pinned.
 #[derive(Debug)]
 pub struct ShieldAck {
@@ -64,24 +85,23 @@ impl ShieldAck {
         }.into())
     }
 
-    /// Loads it and puts it behind all other programs at tc ingress (tcx) of `interface`.
+    /// Puts it behind all other programs at tc ingress (tcx) of `interface`.
     ///
     /// # Errors
-    /// As for [`ShieldAck::needs`]; [`crate::ProgramError::Load`]; [`XdpError::System`] for what else the kernel refuses.
-    pub fn attach(interface: &str) -> Result<Self, XdpError> {
+    /// [`XdpError::System`] for what the kernel refuses.
+    pub fn attach(AckProgram { program, counts }: AckProgram, interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
-        let (program, counts) = load()?;
         let operation = "attach the program that ends handshakes at tc ingress";
         let link = create_link(program.as_fd(), index, libbpf_sys::BPF_TCX_INGRESS, 0)
             .map_err(|errno| XdpError::system(interface, operation, errno))?;
         Ok(Self { link, counts })
     }
 
-    /// Puts a newly loaded program in the place of the one that another process pinned as `path`. Its counts begin anew.
+    /// Puts it in the place of the one that another process pinned as `path`. Its counts begin anew.
     ///
     /// # Errors
-    /// [`XdpError::Pin`] if there is none; as for [`ShieldAck::attach`].
-    pub fn take_over(path: &Path) -> Result<Self, XdpError> {
+    /// [`XdpError::Pin`] if there is none.
+    pub fn take_over(AckProgram { program, counts }: AckProgram, path: &Path) -> Result<Self, XdpError> {
         let name = c_path(path)?;
         // SAFETY: the string is terminated and outlives the call.
         let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
@@ -90,7 +110,6 @@ impl ShieldAck {
         }
         // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
         let link = unsafe { OwnedFd::from_raw_fd(fd) };
-        let (program, counts) = load()?;
         // SAFETY: both descriptors are borrowed for the call; no options are given.
         let code = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
         if code < 0 {
@@ -114,14 +133,6 @@ impl ShieldAck {
     pub fn counts(&self) -> Result<AckCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map ack_counts")?)
     }
-}
-
-fn load() -> Result<(OwnedFd, MapHandle), XdpError> {
-    ShieldAck::needs()?;
-    let mut object = MaybeUninit::uninit();
-    let skel = PROGRAM.load(PROGRAM.open::<ShieldAckSkelBuilder>(&mut object)?)?;
-    let program = PROGRAM.descriptor(skel.progs.shield_ack.as_fd())?;
-    Ok((program, PROGRAM.map(&skel.maps.ack_counts)?))
 }
 
 fn c_path(path: &Path) -> Result<CString, XdpError> {

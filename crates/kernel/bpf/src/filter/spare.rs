@@ -11,7 +11,7 @@ use rules::tables::{
 };
 
 use super::{
-    layout::Layout,
+    layout::{Layout, Sections},
     load::{Mapped, Shield, ShieldConfig},
     room,
     shared::ShieldShared,
@@ -61,12 +61,8 @@ impl SpareProgram {
         Ok(spare)
     }
 
-    /// Fills in the tables; none: they do not fit, and have to be loaded as a program of their own. Prefixes that are there already
-    /// (the same `Arc`) cost nothing.
-    ///
-    /// # Errors
-    /// [`crate::ProgramError::Setting`] for tables that contradict themselves.
-    pub fn fill(mut self, tables: &RuleTables) -> Result<Option<Shield>, XdpError> {
+    /// The bytes of each section with these tables, and their prefixes; none: there is no room for them.
+    fn fit(&self, tables: &RuleTables) -> Result<Option<(Sections, [Halves; 2])>, XdpError> {
         let same = (tables.default_drop, tables.malformed_drop) == (self.default_drop, self.malformed_drop)
             && tables.protected == self.protected
             && tables.protected_few == self.protected_few;
@@ -75,7 +71,26 @@ impl SpareProgram {
             let unused = v4.is_none() && v6.is_none();
             unused || room::fits(&self.shape.prefixes[field], v4.as_deref(), v6.as_deref())
         });
-        let Some(sections) = self.shape.refill(tables)?.filter(|_| same && room) else { return Ok(None) };
+        if !(same && room) {
+            return Ok(None);
+        }
+        Ok(self.shape.refill(tables)?.map(|sections| (sections, prefixes)))
+    }
+
+    /// True if the tables fit into it; if not, they have to be loaded as a program of their own.
+    ///
+    /// # Errors
+    /// [`crate::ProgramError::Setting`] for tables that contradict themselves.
+    pub fn fits(&self, tables: &RuleTables) -> Result<bool, XdpError> {
+        Ok(self.fit(tables)?.is_some())
+    }
+
+    /// Fills in the tables; none: they do not fit. Prefixes that are there already (the same `Arc`) cost nothing.
+    ///
+    /// # Errors
+    /// As for [`SpareProgram::fits`].
+    pub fn fill(mut self, tables: &RuleTables) -> Result<Option<Shield>, XdpError> {
+        let Some((sections, prefixes)) = self.fit(tables)? else { return Ok(None) };
         for (name, bytes) in sections {
             if let Some(section) = section(&mut self.sections, name) {
                 section[..bytes.len()].copy_from_slice(&bytes);
