@@ -183,3 +183,45 @@ fn answers_to_what_left_by_a_masquerade_are_waited_for() {
     bed.wait("strays are dropped", || bed.count("strays") == FRAMES.parse::<u64>().unwrap());
     bed.stop();
 }
+
+/// The programs that wait for rules against an attack were loaded before the rule that translates.
+#[test]
+fn an_attack_is_met_by_what_netfilter_came_to_do_in_quiet() {
+    let Some(_alone) = turn() else { return };
+    let Some(mut bed) = ShieldBed::host(EVENKEEL, "eksq") else { return };
+    bed.server.feature("rx-gro", true);
+    let rules = bed.rules(
+        "protect = [\"198.18.0.2/32\"]\n[detection]\nbaseline = { learn = false }\nthreshold = { packets = 15000 }\n\
+         [detection.ladder]\nunknown = [{ do = \"drop-unknown\" }]\n",
+    );
+    // SYNs are answered in the same way before and after.
+    let nft = |bed: &ShieldBed, words: &str| ended(&bed.server.command("nft").arg(words).output().unwrap(), 0);
+    nft(
+        &bed,
+        "add table ip f; add chain ip f i { type filter hook input priority 0; }; add rule ip f i ct state new counter",
+    );
+    bed.run(&rules, &[]);
+    thread::sleep(Duration::from_secs(2));
+    nft(
+        &bed,
+        "add table ip t; add chain ip t p { type nat hook prerouting priority -100; }; add rule ip t p udp dport 53 redirect to :5353",
+    );
+    // Who is looked at once a second has seen it.
+    thread::sleep(Duration::from_secs(2));
+    let mac = bed.server.link.mac.to_string();
+    let mut flood = bed.client.command(EVENKEEL);
+    flood.args(["gen", bed.client.interface(), "--udp", "--dst-port", "9", "--rate", "40000", "--duration", "4s"]);
+    flood.args(["--src", "10.0.0.0/16", "--flows", "4096", "--dst-mac", &mac, "--dst", SERVER]);
+    let mut flood = flood.spawn().unwrap();
+    bed.wait("it is seen", || bed.log().contains("\"event\":\"mitigating\"") || bed.log().contains("exhausted"));
+    let asked = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).unwrap());
+    let answers = bed.server.run(|| bind((SERVER, UDP)));
+    answers.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let heard = (0..20).filter(|_| {
+        asked.send_to(b"who", (SERVER, 53)).unwrap();
+        answers.recv_from(&mut [0; 8]).is_ok()
+    });
+    assert_eq!(heard.count(), 20, "{}", bed.log());
+    flood.wait().unwrap();
+    bed.stop();
+}
