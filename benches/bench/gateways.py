@@ -170,7 +170,7 @@ def between(lab, _generator, options, say):
     ]
     flood = syn_flood("198.18.0.0/16", "02:00:00:00:00:bb")
     how = f"in at one veth, out at another and dropped behind it; all on core {SENDER_CPU}; frames that arrived behind it"
-    return rates_table(lab, "between", how, filters, flood, _crossed, [(ours, bare, 0.8), (ours, bridge, 2.5)], options, say)
+    return rates_table(lab, "between", how, filters, flood, _crossed, [(ours, bare, 0.95), (ours, bridge, 2.5)], options, say)
 
 
 def _flood(lab, seconds):
@@ -196,5 +196,5 @@ def gateways(lab, _generator, options, say):
         Filter(one, "as above; the rule is about UDP to port 9, which does not come", _suricata(rule), receive="plain", in_xdp=False, needs=SURICATA),
     ]
     how = f"65,536 flows of SYNs from a transmit ring; sent and received on core {SENDER_CPU}, user space on core {READER_CPU}; frames that arrived behind"
-    wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, None), (ring, one, None), (ring, unwatched, None)]
+    wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, 2), (ring, one, None), (ring, unwatched, None)]
     return rates_table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)

@@ -2,13 +2,17 @@
 
 mod cookie_bed;
 
-use std::net::TcpListener;
+use std::{
+    hash::Hasher,
+    net::{IpAddr, TcpListener},
+};
 
-use bpf::filter::Tested;
+use bpf::filter::{CookieMode, Shield, Tested};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},
 };
+use siphasher::sip::SipHasher24;
 use wire::Mac;
 
 const DROP: u32 = 1;
@@ -177,10 +181,75 @@ fn only_a_right_cookie_passes() {
     assert_eq!(counts.wrong, 2 * (5 + 1999) + late);
 }
 
-/// The kernel answers by cookies of the same secret while nothing is challenged; what it has put into their timestamps it alone knows.
+/// A cookie is SipHash-2-4 of what the paper's reference makes of the same bytes, and stands for the client's MSS.
+#[test]
+fn a_cookie_is_a_keyed_hash_and_the_number_of_an_mss() {
+    let Some(server) = Server::new("cksip") else { return };
+    let key = server.bed.cookies.connected().unwrap().cookie_key().unwrap();
+    let numbers =
+        [[(0, 0), (1299, 0), (1300, 1), (1459, 2), (1460, 3)], [(0, 0), (1419, 0), (1420, 1), (1440, 2), (8940, 3)]];
+    for (family, numbers) in numbers.into_iter().enumerate() {
+        for (mss, number) in numbers {
+            let [high, low] = u16::to_be_bytes(mss);
+            let options = if mss == 0 { vec![] } else { vec![2, 4, high, low] };
+            let syn = Frame { options, seq: 0xffff_fff0, ..server.syn(family) };
+            let added = server.answer(&syn, &syn.bytes()).seq.wrapping_sub(syn.seq);
+            let hash = |back: u64| {
+                let period = (model::clock::monotonic_ns() >> 36) - back;
+                let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
+                for address in [syn.source, syn.destination] {
+                    match address {
+                        IpAddr::V4(address) => hasher.write(&address.octets()),
+                        IpAddr::V6(address) => hasher.write(&address.octets()),
+                    }
+                }
+                hasher.write(&syn.ports.0.to_le_bytes());
+                hasher.write(&syn.ports.1.to_le_bytes());
+                hasher.write(&period.to_le_bytes()[..3]);
+                hasher.finish() as u32 & !3
+            };
+            assert!(added & 3 == number && [0, 1].map(hash).contains(&(added & !3)), "{mss}: {added:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_follows_takes_the_cookies_and_others_do_not() {
+    let Some(server) = Server::new("cknext") else { return };
+    let (bed, mode) = (&server.bed, server.bed.cookies.mode().clone());
+    let next = bed.another(mode.clone(), Some(&bed.cookies));
+    let stranger = bed.another(mode, None);
+    for family in 0..2 {
+        let syn = server.syn(family);
+        let ack = syn.finish(&server.answer(&syn, &syn.bytes())).bytes();
+        let action = |shield: &Shield| bed.server.run(|| shield.test(&ack)).unwrap().action;
+        assert_eq!((action(&next), action(&stranger)), (PASS, DROP));
+    }
+}
+
+/// The kernel answers by cookies of its own while nothing is challenged; what it has put into them it alone knows.
 #[test]
 fn the_kernels_own_cookies_are_left_to_it() {
     let Some(server) = Server::new("ckkernel") else { return };
+    server.bed.server.set("net.ipv4.tcp_syncookies", "2");
+    let CookieMode::Host(host) = server.bed.cookies.mode().clone() else { panic!("host mode") };
+    let kernels = server.bed.another(CookieMode::Kernel(host), None);
+    for family in 0..2 {
+        let syn = server.syn(family);
+        let tested = server.bed.server.run(|| kernels.test(&syn.bytes())).unwrap();
+        assert_eq!(tested.action, BACK);
+        let ack = syn.finish(&Frame::read(&tested.frame));
+        assert_eq!(server.test(&ack.bytes()).action, PASS);
+        let wrong = Frame { ack: ack.ack.wrapping_add(1 << 20), ..ack };
+        assert_eq!(server.test(&wrong.bytes()).action, DROP);
+    }
+    let counts = server.bed.counts();
+    assert_eq!((counts.right, counts.wrong), (0, 2));
+}
+
+#[test]
+fn a_timestamp_comes_back_with_its_cookie() {
+    let Some(server) = Server::new("ckstamp") else { return };
     for family in 0..2 {
         let syn = server.syn(family);
         let ours = syn.finish(&server.answer(&syn, &syn.bytes()));
@@ -188,12 +257,11 @@ fn the_kernels_own_cookies_are_left_to_it() {
             let mut other = ours.clone();
             let at = other.options.len() - 1 - bit / 8;
             other.options[at] ^= 1 << (bit % 8);
-            assert_eq!(server.test(&other.bytes()).action, PASS, "bit {bit}");
+            assert_eq!(server.test(&other.bytes()).action, DROP, "bit {bit}");
         }
-        assert_eq!((server.bed.counts().right, server.bed.counts().wrong), (family as u64, 0));
         assert_eq!(server.test(&ours.bytes()).action, PASS);
     }
-    assert_eq!(server.bed.counts().right, 2);
+    assert_eq!((server.bed.counts().right, server.bed.counts().wrong), (2, 44));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::{
 
 use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
+    chain::SeatMaps,
     filter::{
         AckCounts, AckProgram, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, Shield, ShieldAck,
         ShieldConfig, ShieldLink, ShieldShared,
@@ -141,20 +142,31 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
         Way::Gateway(gateway) => (CookieMode::Gateway(gateway), None),
     };
     let cookies = Cookies::create(interface, mode, 1 << 12).unwrap();
-    let rule = RuleEntry { action: RuleAction::Challenge, ..RuleEntry::default() };
-    let tables = RuleTables { words: 1, rules: vec![rule], malformed_drop: true, ..RuleTables::default() };
     let shared = ShieldShared::create().unwrap();
     let mut link = ShieldLink::take(interface, XdpMode::Native).unwrap();
-    let seats = vec![link.maps()];
-    let config = ShieldConfig { cookies: Some(cookies.clone()), seats, tell: true, ..ShieldConfig::default() };
-    let shield = Shield::load(&tables, &config, &shared).unwrap();
+    let shield = load(&cookies, vec![link.maps()], &shared);
     link.put(&shield).unwrap();
     // There is no connection yet.
     cookies.connected().unwrap().renew(|| Ok::<_, ()>(Vec::new())).unwrap();
     (link, ack, shield, cookies, shared)
 }
 
+/// A program that challenges everything.
+fn load(cookies: &Cookies, seats: Vec<SeatMaps>, shared: &ShieldShared) -> Shield {
+    let rule = RuleEntry { action: RuleAction::Challenge, ..RuleEntry::default() };
+    let tables = RuleTables { words: 1, rules: vec![rule], malformed_drop: true, ..RuleTables::default() };
+    let config = ShieldConfig { cookies: Some(cookies.clone()), seats, tell: true, ..ShieldConfig::default() };
+    Shield::load(&tables, &config, shared).unwrap()
+}
+
 impl Bed {
+    /// Another program for test runs, with its maps if there are none.
+    pub fn another(&self, mode: CookieMode, cookies: Option<&Cookies>) -> Shield {
+        let create = || Cookies::create(self.server.interface(), mode.clone(), 1 << 12).unwrap();
+        let run = || load(&cookies.cloned().unwrap_or_else(create), Vec::new(), &ShieldShared::create().unwrap());
+        self.server.run(run)
+    }
+
     /// Puts frames on the wire at the client, one after the other, in turn, until `count` are sent.
     pub fn send(&self, frames: &[Vec<u8>], count: u64, pps: f64) {
         let cycle: Vec<_> = frames.iter().map(|f| LivePacket { headers: f, frame_len: f.len() }).collect();

@@ -1,6 +1,7 @@
 //! Connections whose SYNs go to the kernel, as bits by a hash (`src/filter/cookie/connected.h`).
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     sync::atomic::Ordering,
 };
@@ -15,6 +16,8 @@ use crate::link::XdpError;
 const BITS: usize = 1 << 20;
 /// The offset of `complete`, behind the bits.
 const COMPLETE: usize = BITS / 8;
+/// Likewise of `key`.
+const KEY: [usize; 2] = [COMPLETE + 8, COMPLETE + 16];
 /// More bits than this are too many: SYNs of a flood are looked up in vain.
 const CROWDED: f64 = 0.25;
 
@@ -56,6 +59,21 @@ impl Connected {
         read()?.into_iter().for_each(|(local, peer)| self.note(local, peer));
         self.0.word(COMPLETE).store(1, Ordering::Release);
         Ok(())
+    }
+
+    /// The key of cookies, the same for whoever has the map; made at random the first time.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn cookie_key(&self) -> io::Result<[u64; 2]> {
+        let mut key = [0; 2];
+        for (part, at) in key.iter_mut().zip(KEY) {
+            let random = getrandom::u64()?.max(1);
+            // Another process may be at it too.
+            let exchanged = self.0.word(at).compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
+            *part = exchanged.map_or_else(|there| there, |_| random);
+        }
+        Ok(key)
     }
 
     /// From now on there may be connections that the program does not see.

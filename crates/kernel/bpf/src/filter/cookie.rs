@@ -41,7 +41,7 @@ const MSS_MIN_V6: u16 = 1220;
 /// The way in which SYNs are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CookieMode {
-    /// The protected server is this host: SYNs are answered by the kernel's own cookies, and [`super::ShieldAck`] makes connections of
+    /// The protected server is this host: SYNs are answered by cookies (`src/filter/cookie/number.h`), and [`super::ShieldAck`] makes connections of
     /// the ACKs that bring them back.
     Host(HostCookies),
     /// Likewise, and the kernel makes the connections by itself, of listeners that were told of cookies: they are while their queue is full, or if
@@ -365,8 +365,10 @@ impl Cookies {
         Ok(())
     }
 
-    pub(super) fn set(&self, knobs: &mut rodata) {
+    pub(super) fn set(&self, knobs: &mut rodata) -> Result<(), XdpError> {
         knobs.cookie_by_redirect = self.by_redirect;
+        knobs.cookie_key =
+            self.connected()?.cookie_key().map_err(|e| PROGRAM.failed("make a key for SYN cookies", e))?;
         let asked = self.maps.iter().find(|(name, _)| *name == ASKED);
         knobs.cookie_asked_mask = asked.map_or(0, |(_, map)| map.max_entries() - 1);
         match &self.mode {
@@ -393,6 +395,7 @@ impl Cookies {
                 sources.host.set(knobs);
             }
         }
+        Ok(())
     }
 
     fn map(&self, wanted: &str) -> Result<&MapHandle, XdpError> {

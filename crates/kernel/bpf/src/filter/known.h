@@ -50,7 +50,8 @@ static __always_inline __u32 known_tcp(struct xdp_md *ctx, struct shield_cookie_
 		if ((void *)(tcp + 1) <= end) {
 			__u32 seq = bpf_ntohl(tcp->seq) - 1, number = bpf_ntohl(tcp->ack_seq) - 1;
 
-			if (cookie_is_right(&cpu->work, p, seq, number) || connected_began(cpu->fresh, p, seq, number))
+			if (cookie_is_kernels(&cpu->work, p, seq, number) || connected_began(cpu->fresh, p, seq, number) ||
+			    (cookie_mode != SHIELD_COOKIE_OFF && cookie_number_mss(p, seq, number)))
 				return KNOWN_CONNECTION * KNOWN_YES + KNOWN_LISTENER * KNOWN_YES;
 		}
 	}

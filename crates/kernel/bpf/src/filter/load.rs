@@ -223,7 +223,7 @@ impl Shield {
             }
             if let Some(cookies) = config.cookies.as_ref().filter(|_| layout.challenges) {
                 knobs.shield_cookies = true;
-                cookies.set(knobs);
+                cookies.set(knobs)?;
             }
             if let Some(known) = config.known {
                 known.set(knobs);

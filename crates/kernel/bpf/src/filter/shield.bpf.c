@@ -7,6 +7,7 @@
  *
  * clang: -mcpu=v3 (32-bit instructions make the machine code a fourteenth shorter) */
 #include "chain/place.h"
+#include "filter/beat.h"
 #include "filter/between.h"
 #include "filter/cookie/cookie.h"
 #include "filter/known.h"
@@ -25,20 +26,8 @@ const volatile bool shield_tells = false;
 /* Some rule is a limit; some challenge yields to the rules behind it. */
 const volatile bool shield_limits = false;
 const volatile bool shield_yields = false;
-/* For how long in ns the heartbeat may stop; 0: nobody listens to it. Whether then all but the management rules' packets are
- * dropped. */
-const volatile __u64 shield_beat_ns = 0;
+/* When the heartbeat stops, all but the management rules' packets are dropped. */
 const volatile bool shield_fail_closed = false;
-
-/* Written by user space; shared by all programs that follow each other. */
-struct shield_beat {
-	/* CLOCK_MONOTONIC in ns. */
-	__u64 at_ns;
-	/* Of the shared maps' meaning; what shield_seed is to be. */
-	__u64 version;
-	__u64 seed;
-	__u64 pad[5];
-} shield_beat SEC(".data.sh_beat") = {};
 
 /* What one run found, for tests. */
 struct shield_told {

@@ -5,6 +5,7 @@
 #include "lib/parse.h"
 #include "filter/cookie/ack.h"
 #include "filter/cookie/connected.h"
+#include "filter/cookie/number.h"
 #include "filter/cookie/reply.h"
 
 enum shield_cookie_mode { SHIELD_COOKIE_OFF, SHIELD_COOKIE_HOST, SHIELD_COOKIE_GATEWAY, SHIELD_COOKIE_SOURCES };
@@ -74,7 +75,7 @@ struct shield_cookie_work {
 	struct shield_ack ack;
 	struct shield_offer offer;
 	struct shield_reply reply;
-	/* What the kernel makes its cookie of. */
+	/* What the kernel's cookies are made of. */
 	union {
 		struct iphdr ip;
 		struct ipv6hdr ip6;
@@ -135,7 +136,7 @@ static __always_inline int cookie_back(struct xdp_md *ctx)
 	return cookie_by_redirect ? (int)bpf_redirect(ctx->ingress_ifindex, 0) : XDP_TX;
 }
 
-/* The kernel's cookies are made of a packet from client to server; here it is. */
+/* The kernel's cookies are made of a packet from client to server; here it is. They are for connections that the kernel makes. */
 static __always_inline void cookie_addresses(struct shield_cookie_work *w, const struct packet *p)
 {
 	if (p->family == 4) {

@@ -20,7 +20,9 @@ struct connected_bits {
 	__u64 word[CONNECTED_BITS / 64];
 	/* Written by user space: all connections that there are have their bits. If not, each SYN is looked up. */
 	__u64 complete;
-	__u64 pad[7];
+	/* Likewise: cookie_key, for programs that come. */
+	__u64 key[2];
+	__u64 pad[5];
 };
 
 struct {

@@ -2,12 +2,13 @@
 /*
  * TCP SYNs answered in place of the server, without any state per SYN.
  *
- * Host mode: a SYN to a listener is answered by a SYN-ACK whose sequence number is the kernel's own cookie. An ACK that belongs to no
+ * Host mode: a SYN to a listener is answered by a SYN-ACK whose sequence number is a cookie (filter/cookie/number.h). An ACK that belongs to no
  * connection must carry a right one; it is marked (struct shield_ack) and goes on to the program in filter/shield_ack.bpf.c, which
  * makes the connection of it. What the client offered is in the low bits of the timestamp that it sends back.
  *
  * Where no program can make connections (shield_ack needs a kernel and a driver that can), the kernel does, out of its own check of the ACK: the
- * listener has to be told of cookies before, which it takes only while its queue is full, or if net.ipv4.tcp_syncookies is 2. Until then SYNs pass.
+ * listener has to be told of cookies before, which it takes only while its queue is full, or if net.ipv4.tcp_syncookies is 2. Until then SYNs pass. Cookies are
+ * the kernel's there.
  * No timestamps are offered, whose low bits the kernel would read otherwise, and so neither window scaling nor SACK.
  *
  * Gateway mode: the SYN of an unknown source is answered by a SYN-ACK that acknowledges a number which the client never sent: the
@@ -22,7 +23,7 @@
  * most, 1 for frames of least size), and there is at most one.
  *
  * What a client and an administrator notice:
- * - Host: a cookie lasts 2 minutes (the kernel's). A client whose ACK was lost, or found the listener's queue full, gets in with the
+ * - Host: a cookie lasts one minute or two. A client whose ACK was lost, or found the listener's queue full, gets in with the
  *   data that it sends next. What this machine forwards passes (where it forwards, a challenge works in sources mode); but the listener has
  *   to be in the interface's network namespace: what is sent on to another one by NAT (containers) looks as if it were for this machine, and
  *   must not be challenged here. Without timestamps
@@ -30,7 +31,7 @@
  *   with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum is not looked at. ACKs to a listener without a
  *   right cookie get no RST.
  * - Gateway: the first connection of a source takes two more packets, and the time of a round trip. A client whose SYN is not remembered any more, or whose
- *   RST comes when the cookie's minute is over, tries again: Linux after some 10 ms, others after their retransmission time, a second or more. A firewall before the
+ *   RST comes when the cookie is over, tries again: Linux after some 10 ms, others after their retransmission time, a second or more. A firewall before the
  *   client that drops what it thinks invalid keeps it out; Linux's connection tracking thinks so before 6.2. Who can see a known source's address can spoof it.
  */
 #pragma once

@@ -198,16 +198,22 @@ static __always_inline bool cookie_resume(struct xdp_md *ctx, const struct packe
 /* Passes, and is a SYN now. */
 #define COOKIE_RESUMED -2
 
+/* The number that was asked with is the cookie, or half the numbers away from it. */
+static __always_inline bool cookie_differs(__u32 number, __u32 cookie)
+{
+	return (number - cookie) & 0x7fffffff;
+}
+
 static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					  struct tcphdr *tcp)
 {
 	__u8 flags = p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
-	__u32 now = cookie_now(), number, *seen, off;
+	__u32 now = cookie_now(), number, *seen;
 	struct shield_reply *reply = &cpu->work.reply;
 	__be32 seq = tcp->seq, ack = tcp->ack_seq;
 	__u8 doff = tcp->doff;
 	__u8 *stamp = cookie_stamp(p);
-	__s64 cookie;
+	__u64 period;
 
 	seen = cookie_known(p, stamp, now);
 	/* Another CPU may have written a second that began since `now` was read. */
@@ -232,15 +238,10 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, 
 		cpu->count.unknown++;
 		return XDP_DROP;
 	}
-	cookie = cookie_make(&cpu->work, p, 0, 536);
-	if (cookie < 0) {
-		cpu->count.failed++;
-		return XDP_DROP;
-	}
-	number = cookie;
+	period = cookie_period();
+	number = cookie_hash(p, period);
 	if (flags == TCP_RST) {
-		off = bpf_ntohl(seq) - number;
-		if (off != 0 && off != 0x80000000) {
+		if (cookie_differs(bpf_ntohl(seq), number) && cookie_differs(bpf_ntohl(seq), cookie_hash(p, period - 1))) {
 			if (!cookie_strict)
 				return -1;
 			cpu->count.unknown++;

@@ -56,8 +56,8 @@ __noinline int cookie_options(struct xdp_md *ctx, struct shield_offer *offer, __
 	return 1;
 }
 
-/* Whether `number` is a cookie of the last two minutes for the client's sequence number `seq`, its SYN's. Both in host order. */
-static __always_inline bool cookie_is_right(struct shield_cookie_work *w, const struct packet *p, __u32 seq, __u32 number)
+/* Whether `number` is one of the kernel's cookies of the last two minutes for the client's sequence number `seq`, its SYN's. Both in host order. */
+static __always_inline bool cookie_is_kernels(struct shield_cookie_work *w, const struct packet *p, __u32 seq, __u32 number)
 {
 	cookie_addresses(w, p);
 	w->tcp.seq = bpf_htonl(seq + 1);
@@ -195,8 +195,7 @@ static __always_inline int cookie_mark(struct xdp_md *ctx, struct shield_cookie_
 	return -1;
 }
 
-/* The bits of a timestamp that say nothing of what the client offers: by them it is told from the kernel's own, which counts on from whatever
- * comes back. */
+/* The bits of a timestamp that say nothing of what the client offers: it has to come back with the cookie that it was sent with. */
 static __always_inline __u32 stamp_rest(__u32 cookie)
 {
 	return (cookie ^ cookie << 16) & ~SHIELD_STAMP_MASK;
@@ -208,18 +207,24 @@ static __always_inline int cookie_answer(struct xdp_md *ctx, struct packet *p, s
 {
 	struct shield_offer *offer = &cpu->work.offer;
 	struct shield_reply *reply = &cpu->work.reply;
-	__s64 cookie;
+	__s64 kernels;
+	__u32 cookie;
 
 	*offer = (struct shield_offer){ .wscale = SHIELD_NO_WSCALE };
 	if (doff > 5 && !cookie_options(ctx, offer, p->transport_at + sizeof(struct tcphdr), (doff - 5) * 4))
 		return XDP_DROP;
-	cookie = cookie_make(&cpu->work, p, seq, offer->mss);
-	if (cookie < 0) {
-		cpu->count.failed++;
-		return XDP_DROP;
+	if (cookie_told) {
+		kernels = cookie_make(&cpu->work, p, seq, offer->mss);
+		if (kernels < 0) {
+			cpu->count.failed++;
+			return XDP_DROP;
+		}
+		cookie = kernels;
+	} else {
+		cookie = cookie_number(p, bpf_ntohl(seq), offer->mss);
 	}
 	reply->flags = TCP_SYN | TCP_ACK;
-	reply->seq = bpf_htonl((__u32)cookie);
+	reply->seq = bpf_htonl(cookie);
 	reply->ack = bpf_htonl(bpf_ntohl(seq) + 1);
 	reply->window = bpf_htons(cookie_window);
 	reply->options = 4;
@@ -255,14 +260,6 @@ static __always_inline int cookie_answer(struct xdp_md *ctx, struct packet *p, s
 	return cookie_back(ctx);
 }
 
-/* Finds out what MSS a right cookie stands for: its number in the kernel's table (0 to 3) is added to it, and only 0 to 3 is right. */
-static __always_inline __u32 cookie_mss_of(struct shield_cookie_work *w, const struct packet *p, __u32 seq, __u32 number)
-{
-	if (cookie_is_right(w, p, seq, number + 2))
-		return cookie_is_right(w, p, seq, number + 3) ? 0 : 1;
-	return cookie_is_right(w, p, seq, number + 1) ? 2 : 3;
-}
-
 /* Looks at a first ACK, which may bring data, and marks it for shield_ack. */
 static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					 __be32 seq_be, __be32 ack_be, __u8 doff)
@@ -271,13 +268,16 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	struct shield_cookie_work *w = &cpu->work;
 	struct shield_offer *offer = &w->offer;
 	struct shield_ack *ack = &w->ack;
+	bool kernels;
 
+	ack->mss = cookie_told ? 0 : cookie_number_mss(p, seq, number);
+	kernels = !ack->mss && cookie_is_kernels(w, p, seq, number);
 	ack->magic = SHIELD_ACK_MAGIC;
 	ack->flags = 0;
 	ack->tsval = 0;
 	ack->tsecr = 0;
 	ack->transport = p->transport_at - p->ip_at;
-	if (!cookie_is_right(w, p, seq, number)) {
+	if (!ack->mss && !kernels) {
 		if (connected_began(cpu->fresh, p, seq, number)) {
 			ack->flags = SHIELD_ACK_BEHIND;
 			return cookie_told ? -1 : cookie_mark(ctx, cpu);
@@ -291,6 +291,9 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 		cpu->count.right++;
 		return -1;
 	}
+	/* Of before rules challenged: the kernel knows what its own stands for. */
+	if (kernels)
+		return -1;
 	ack->wscale = SHIELD_NO_WSCALE;
 	*offer = (struct shield_offer){ .wscale = SHIELD_NO_WSCALE };
 	if (doff > 5)
@@ -298,9 +301,11 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	if (cookie_timestamps && offer->timestamps) {
 		__u32 stamp = bpf_ntohl(offer->tsecr);
 
-		/* The kernel's own cookie, of before rules challenged: its stamp says something else, which it alone knows. */
-		if (stamp_rest(number) != (stamp & ~SHIELD_STAMP_MASK))
-			return -1;
+		/* A stamp that was never sent with this cookie. */
+		if (stamp_rest(number) != (stamp & ~SHIELD_STAMP_MASK)) {
+			cpu->count.wrong++;
+			return XDP_DROP;
+		}
 		ack->tsval = bpf_ntohl(offer->tsval);
 		ack->tsecr = stamp;
 		ack->flags = SHIELD_ACK_TIMESTAMPS;
@@ -313,8 +318,6 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 		/* No less than the kernel takes for the family. */
 		if (p->family == 6 && ack->mss < 1220)
 			ack->mss = 1220;
-	} else {
-		ack->mss = shield_kernel_mss(p->family, cookie_mss_of(w, p, seq, number));
 	}
 	ack->own_wscale = cookie_wscale;
 	if (cookie_mark(ctx, cpu) != -1)
@@ -351,7 +354,7 @@ static __always_inline int cookie_begun(struct xdp_md *ctx, struct packet *p, st
 		return -1;
 	if (cookie_socket(ctx, &cpu->work, p) != BPF_TCP_LISTEN || cookie_passes_by(ctx, p, cpu))
 		return -1;
-	if (!cookie_is_right(&cpu->work, p, seq, number) && !connected_began(cpu->fresh, p, seq, number))
+	if (!cookie_number_mss(p, seq, number) && !connected_began(cpu->fresh, p, seq, number))
 		return -1;
 	return cookie_finish(ctx, p, cpu, seq_be, ack_be, doff);
 }

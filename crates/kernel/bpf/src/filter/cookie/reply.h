@@ -53,7 +53,7 @@ struct shield_reply {
 /* The MSS values that a timestamp can remember; what the client says is rounded down to one, but not below the first. */
 const __u16 shield_mss[16] = { 536,  1024, 1220, 1240, 1300, 1340, 1360, 1380,
 				      1400, 1420, 1432, 1440, 1448, 1452, 1460, 8940 };
-/* Those of the kernel's cookies (msstab of net/ipv4/syncookies.c and net/ipv6/syncookies.c). */
+/* Those of cookies, the kernel's (msstab of net/ipv4/syncookies.c and net/ipv6/syncookies.c) and ours. */
 const __u16 shield_kernel_mss_v4[4] = { 536, 1300, 1440, 1460 };
 const __u16 shield_kernel_mss_v6[4] = { 1220, 1420, 1440, 8940 };
 
@@ -76,6 +76,14 @@ static __always_inline __u16 shield_mss_of(__u32 number)
 static __always_inline __u16 shield_kernel_mss(__u8 family, __u32 number)
 {
 	return family == 4 ? shield_kernel_mss_v4[number & 3] : shield_kernel_mss_v6[number & 3];
+}
+
+/* The number of the largest of them that is not above `mss`. */
+static __always_inline __u32 shield_kernel_mss_number(__u8 family, __u16 mss)
+{
+	if (family == 4)
+		return (mss >= 1300) + (mss >= 1440) + (mss >= 1460);
+	return (mss >= 1420) + (mss >= 1440) + (mss >= 8940);
 }
 
 static __always_inline __u16 cookie_fold(__u64 sum)
@@ -126,8 +134,8 @@ static __always_inline bool cookie_write(struct xdp_md *ctx, const struct packet
 	const __u32 *from = back ? p->destination : p->source, *to = back ? p->source : p->destination;
 	__u32 ip_at = p->ip_at & 0x3f, ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	__u32 tcp_len = sizeof(struct tcphdr) + reply->options, wanted, i;
-	/* All buffers: what is shortened is the last one. */
-	__u32 old = bpf_xdp_get_buff_len(ctx);
+	/* What a driver has put behind the packet, into another buffer, stays there. */
+	__u32 old = p->frame_len;
 	__u64 sum = bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
 	__be32 ports, offset_and_window;
 	struct ethhdr *eth;
