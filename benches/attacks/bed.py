@@ -51,6 +51,16 @@ class Bed:
         self.running.append(process)
         return process
 
+    def guard(self, evenkeel, folder, rules):
+        """A shield in front of the host, when it is up. What it says is in the file `said` of the folder."""
+        (folder / "rules.toml").write_text(rules)
+        said = open(folder / "said", "w")
+        self.start(1, [evenkeel, "shield", "run", CARDS[1], "--rules", str(folder / "rules.toml"), "--quiet"], stdout=said, stderr=said)
+        words = ["nsenter", f"--net=/run/netns/{SPACES[1]}", evenkeel, "shield", "status", CARDS[1], "--json"]
+        up = lambda: subprocess.run(words, capture_output=True).stdout
+        if not until(up, 10, None):
+            raise RuntimeError(f"the shield is not up: {(folder / 'said').read_text()[-400:]}")
+
     def __exit__(self, *_):
         for process in reversed(self.running):
             end(process)

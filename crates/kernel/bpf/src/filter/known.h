@@ -36,25 +36,12 @@ const volatile bool known_mac_given = false;
 /* A connection, or nobody, or a listener, of a TCP packet. */
 static __always_inline __u32 known_tcp(struct xdp_md *ctx, struct shield_cookie_cpu *cpu, const struct packet *p)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	int state = cookie_socket(ctx, &cpu->work, p);
-	struct tcphdr *tcp;
 
 	if (!state)
 		return KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_NO;
 	if (state != BPF_TCP_LISTEN && state != COOKIE_MULTIPATH)
 		return KNOWN_CONNECTION * KNOWN_YES + KNOWN_LISTENER * KNOWN_YES;
-	/* The end of a handshake that was begun by a cookie, the kernel's or ours. */
-	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK) {
-		tcp = data + (p->transport_at & SHIELD_AT_MASK);
-		if ((void *)(tcp + 1) <= end) {
-			__u32 seq = bpf_ntohl(tcp->seq) - 1, number = bpf_ntohl(tcp->ack_seq) - 1;
-
-			if (cookie_is_kernels(&cpu->work, p, seq, number) || connected_began(cpu->fresh, p, seq, number) ||
-			    (cookie_mode != SHIELD_COOKIE_OFF && cookie_number_mss(p, seq, number)))
-				return KNOWN_CONNECTION * KNOWN_YES + KNOWN_LISTENER * KNOWN_YES;
-		}
-	}
 	return KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_YES;
 }
 
@@ -128,6 +115,29 @@ __noinline __u32 shield_look(struct xdp_md *ctx)
 	return known_listens ? known : known % KNOWN_LISTENER;
 }
 
+/* Whether the packet that is worked with is the end of a handshake that was begun by a cookie, the kernel's or ours. A function of its own, as the stack
+ * of shield_look() is full. */
+__noinline int shield_cookie_comes_back(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct shield_cookie_cpu *cpu;
+	__u32 zero = 0, seq, number;
+	struct tcphdr *tcp;
+	struct packet *p;
+
+	cpu = bpf_map_lookup_elem(&cookie_counts, &zero);
+	if (!cpu)
+		return 0;
+	p = &cpu->work.packet;
+	tcp = data + (p->transport_at & SHIELD_AT_MASK);
+	if (p->protocol != IPPROTO_TCP || (p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK || (void *)(tcp + 1) > end)
+		return 0;
+	seq = bpf_ntohl(tcp->seq) - 1;
+	number = bpf_ntohl(tcp->ack_seq) - 1;
+	return connected_began(cpu->fresh, p, seq, number) || (cookie_mode != SHIELD_COOKIE_OFF && cookie_number_mss(p, seq, number)) ||
+	       cookie_is_kernels(&cpu->work, p, seq, number);
+}
+
 /* The number of the row of what is known about the packet, within those of the field. */
 static __always_inline __u64 shield_known_row(struct xdp_md *ctx, const struct packet *p)
 {
@@ -139,6 +149,8 @@ static __always_inline __u64 shield_known_row(struct xdp_md *ctx, const struct p
 		return 0;
 	cpu->work.packet = *p;
 	known = shield_look(ctx);
+	if (known % KNOWN_LISTENER == KNOWN_NO && known != KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_NO && shield_cookie_comes_back(ctx))
+		known += KNOWN_YES - KNOWN_NO;
 	if (seen_asked && !known_nothing)
 		known += KNOWN_SOURCE * (seen_before(p) ? KNOWN_YES : KNOWN_NO);
 	return resized(shield_known_class)[known & KNOWN_MASK] & shield_mask[SHIELD_KNOWN];
