@@ -216,8 +216,8 @@ fn a_cookie_is_a_keyed_hash_and_the_number_of_an_mss() {
 #[test]
 fn a_program_that_follows_takes_the_cookies_and_others_do_not() {
     let Some(server) = Server::new("cknext") else { return };
-    let (bed, mode) = (&server.bed, server.bed.cookies.mode().clone());
-    let next = bed.another(mode.clone(), Some(&bed.cookies));
+    let (bed, mode) = (&server.bed, server.bed.cookies.mode());
+    let next = bed.another(mode, Some(&bed.cookies));
     let stranger = bed.another(mode, None);
     for family in 0..2 {
         let syn = server.syn(family);
@@ -233,7 +233,7 @@ fn the_kernels_own_cookies_are_left_to_it() {
     let Some(server) = Server::new("ckkernel") else { return };
     server.bed.server.set("net.ipv4.tcp_syncookies", "2");
     let CookieMode::Host(host) = server.bed.cookies.mode().clone() else { panic!("host mode") };
-    let kernels = server.bed.another(CookieMode::Kernel(host), None);
+    let kernels = server.bed.another(&CookieMode::Kernel(host), None);
     for family in 0..2 {
         let syn = server.syn(family);
         let tested = server.bed.server.run(|| kernels.test(&syn.bytes())).unwrap();

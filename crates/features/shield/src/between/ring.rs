@@ -17,6 +17,7 @@ pub mod proof;
 mod sending;
 
 use std::{
+    fs,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -38,6 +39,7 @@ use self::{
     carrier::{Carrier, broke_off},
     counts::{Counts, Sums},
     engine::{Engine, State},
+    proof::SynProof,
 };
 use super::Way;
 use crate::{
@@ -51,6 +53,7 @@ use crate::{
         transition::Counting,
         warnings::still_by,
     },
+    state_file::write_whole,
 };
 
 /// A loss that goes on is reported this often.
@@ -134,10 +137,21 @@ fn begin(
     lock: &mut Option<Lock>,
     threads: usize,
 ) -> Result<Control<Ring>, ShieldError> {
-    let notes = join(&settings, Way::Ring, false)?;
+    let mut notes = join(&settings, Way::Ring, false)?;
+    let path = settings.paths.sources();
+    let proof = match fs::read(&path) {
+        Ok(bytes) => {
+            let proof = SynProof::read(&bytes);
+            let damaged = format!("sources have to show again that they exist: {} is damaged", path.display());
+            notes.extend(proof.is_none().then_some(damaged));
+            proof
+        }
+        // A first process.
+        Err(_) => None,
+    };
     let plane = Ring {
         engine: None,
-        state: Arc::new(State::new()?),
+        state: Arc::new(State::new(proof)?),
         cache: Cache::expecting(&file.rules.protected),
         counts: Arc::new((0..2 * threads).map(|_| Counts::default()).collect()),
         stop: Arc::default(),
@@ -166,6 +180,13 @@ impl Ring {
             self.carriers.push(started.map_err(ShieldError::Thread)?);
         }
         Ok(())
+    }
+}
+
+impl Ring {
+    /// Writes down the sources that have shown that they exist, if there is something new: at once, as the process may be killed.
+    fn keep_sources(&self) -> Result<(), ShieldError> {
+        self.state.proof().written().map_or(Ok(()), |bytes| write_whole(&self.paths.sources(), &bytes))
     }
 }
 
@@ -248,7 +269,11 @@ impl DataPlane for Ring {
 impl Upkeep for Ring {
     fn follow(control: &mut Control<Self>) -> Vec<String> {
         let totals = Sums::new(&control.plane.counts).totals();
-        control.plane.losses.news(&totals)
+        let mut news = control.plane.losses.news(&totals);
+        news.extend(control.plane.keep_sources().err().map(|error| {
+            format!("sources that have shown that they exist cannot be kept for a later process: {error}")
+        }));
+        news
     }
 
     fn warnings(control: &Control<Self>) -> Vec<String> {

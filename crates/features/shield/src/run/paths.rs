@@ -101,6 +101,11 @@ impl Paths {
         self.state.join("memory.json")
     }
 
+    /// The file of the sources that have shown packet rings that they exist.
+    pub(crate) fn sources(&self) -> PathBuf {
+        self.state.join("sources")
+    }
+
     /// The BPF file system.
     pub(super) fn bpf_file_system(&self) -> &Path {
         self.pins.parent().unwrap_or(Path::new(BPFFS))

@@ -161,7 +161,7 @@ fn load(cookies: &Cookies, seats: Vec<SeatMaps>, shared: &ShieldShared) -> Shiel
 
 impl Bed {
     /// Another program for test runs, with its maps if there are none.
-    pub fn another(&self, mode: CookieMode, cookies: Option<&Cookies>) -> Shield {
+    pub fn another(&self, mode: &CookieMode, cookies: Option<&Cookies>) -> Shield {
         let create = || Cookies::create(self.server.interface(), mode.clone(), 1 << 12).unwrap();
         let run = || load(&cookies.cloned().unwrap_or_else(create), Vec::new(), &ShieldShared::create().unwrap());
         self.server.run(run)

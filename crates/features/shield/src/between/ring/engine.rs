@@ -34,15 +34,20 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Nobody is known, and all buckets are full.
+    /// All buckets are full; `proof` knows sources already, none: nobody is known.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
-    pub(super) fn new() -> Result<Self, ShieldError> {
+    pub(super) fn new(proof: Option<SynProof>) -> Result<Self, ShieldError> {
         let lacking = |e| ShieldError::Lacking(format!("cannot get random numbers: {e}"));
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|e| lacking(e.into()))?;
-        Ok(Self { proof: SynProof::new().map_err(lacking)?, buckets: Buckets::new(&key) })
+        Ok(Self { proof: proof.map_or_else(SynProof::new, Ok).map_err(lacking)?, buckets: Buckets::new(&key) })
+    }
+
+    /// The proof of sources.
+    pub(super) fn proof(&self) -> &SynProof {
+        &self.proof
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     hash::Hasher,
     net::IpAddr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use siphasher::sip::SipHasher13;
@@ -28,11 +28,43 @@ struct Set([AtomicU64; PLACES]);
 pub(super) struct Known {
     sets: Box<[Set]>,
     hasher: SipHasher13,
+    /// It is other than when it was last written down.
+    changed: AtomicBool,
 }
 
 impl Known {
     pub(super) fn new(key: &[u8; 16]) -> Self {
-        Self { sets: (0..SETS).map(|_| Set::default()).collect(), hasher: SipHasher13::new_with_key(key) }
+        let sets = (0..SETS).map(|_| Set::default()).collect();
+        Self { sets, hasher: SipHasher13::new_with_key(key), changed: AtomicBool::new(false) }
+    }
+
+    /// Bytes that [`Known::write`] gives.
+    pub(super) const BYTES: usize = SETS * size_of::<Set>();
+
+    /// All sources, to be read by another process of this boot under the same key.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let words = self.sets.iter().flat_map(|set| &set.0);
+        words.flat_map(|place| place.load(Ordering::Relaxed).to_le_bytes()).collect()
+    }
+
+    /// Takes the sources that another one has written.
+    pub(super) fn read(&self, bytes: &[u8]) {
+        let places = self.sets.iter().flat_map(|set| &set.0);
+        for (place, word) in places.zip(bytes.as_chunks().0) {
+            place.store(u64::from_le_bytes(*word), Ordering::Relaxed);
+        }
+    }
+
+    /// True if sources have come, or were seen again, since the last call.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::Relaxed)
+    }
+
+    fn change(&self) {
+        // A line that all threads read is written to once.
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether the source is known at second `now_s` of any clock that runs forward; a SYN of it keeps it known.
@@ -42,6 +74,7 @@ impl Known {
         let Some(place) = set.0.iter().find(|place| is_it(place.load(Ordering::Relaxed))) else { return false };
         if is_syn && age_s(place.load(Ordering::Relaxed), now_s) > 0 {
             place.store(word(mark, now_s), Ordering::Relaxed);
+            self.change();
         }
         true
     }
@@ -56,6 +89,7 @@ impl Known {
         };
         if let Some(place) = set.0.iter().max_by_key(age) {
             place.store(word(mark, now_s), Ordering::Relaxed);
+            self.change();
         }
     }
 
@@ -112,6 +146,22 @@ mod tests {
         assert!(of(7 * all / 2..4 * all) as u32 > all / 2 * 95 / 100, "{}", of(7 * all / 2..4 * all));
         assert!(of(0..all) < 10, "a few sets are never full");
         assert_eq!(of(4 * all..8 * all), 0, "strangers");
+    }
+
+    #[test]
+    fn another_process_takes_what_was_written() {
+        let known = Known::new(&[7; 16]);
+        assert!(!known.has_changed());
+        (0..1000).for_each(|n| known.learn(v4(n), 5));
+        assert!(known.has_changed() && !known.has_changed());
+        let bytes = known.write();
+        assert_eq!(bytes.len(), Known::BYTES);
+        let (next, stranger) = (Known::new(&[7; 16]), Known::new(&[8; 16]));
+        next.read(&bytes);
+        stranger.read(&bytes);
+        assert!((0..1000).all(|n| next.knows(v4(n), 6, false)) && !next.has_changed());
+        assert!(!(0..1000).any(|n| stranger.knows(v4(n), 6, false)));
+        assert!(next.knows(v4(0), 6, true) && next.has_changed());
     }
 
     #[test]

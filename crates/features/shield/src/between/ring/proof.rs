@@ -67,7 +67,12 @@ impl Written {
 pub struct SynProof {
     known: Known,
     hasher: SipHasher13,
+    /// Of the sources, and of the cookies.
+    keys: [[u8; 16]; 2],
 }
+
+/// What stands before all that is written down: changes whenever its meaning does.
+const KEPT: &[u8; 16] = b"evenkeel sources";
 
 impl SynProof {
     /// Nobody is known yet.
@@ -79,7 +84,27 @@ impl SynProof {
         for key in &mut keys {
             getrandom::fill(key).map_err(io::Error::from)?;
         }
-        Ok(Self { known: Known::new(&keys[0]), hasher: SipHasher13::new_with_key(&keys[1]) })
+        Ok(Self::with(keys))
+    }
+
+    fn with(keys: [[u8; 16]; 2]) -> Self {
+        Self { known: Known::new(&keys[0]), hasher: SipHasher13::new_with_key(&keys[1]), keys }
+    }
+
+    /// The sources that are known and the keys, to be kept for [`SynProof::read`] by a process of this boot; none: as they were when this was last asked.
+    pub fn written(&self) -> Option<Vec<u8>> {
+        self.known.has_changed().then(|| [&KEPT[..], &self.keys[0], &self.keys[1], &self.known.write()].concat())
+    }
+
+    /// From what another process has written; none: it is not that.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (first, second) = bytes.strip_prefix(KEPT)?.split_first_chunk().and_then(|(first, rest)| {
+            let (second, known) = rest.split_first_chunk()?;
+            (known.len() == Known::BYTES).then_some((*first, (*second, known)))
+        })?;
+        let proof = Self::with([first, second.0]);
+        proof.known.read(second.1);
+        Some(proof)
     }
 
     /// Judges `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
