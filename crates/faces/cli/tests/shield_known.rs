@@ -124,14 +124,22 @@ fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed()
     let closed = bed.rules("[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n");
     let refused = bed.command(&["run", &bed.interface, "--rules", &closed]).output().unwrap();
     assert!(refused.status.code() == Some(3) && said(&refused).contains("translated address"), "{}", said(&refused));
+    let checked = bed.shield(&["check", &closed]);
+    assert!(checked.status.code() == Some(1) && said(&checked).contains("`run` refuses it"), "{}", said(&checked));
     nft("delete table ip t");
-    let rules = bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\ntcp-flags = \"!syn\"\nconnection = \"none\"\n");
+    let rules = bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\ntcp-flags = \"!syn\"\nconnection = \"none\"\n[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n");
     bed.run(&rules, &[]);
+    assert_eq!(bed.warnings(), "[]");
     let nft = |words: &str| ended(&bed.server.command("nft").arg(words).output().unwrap(), 0);
     nft(
         "add table ip t; add chain ip t p { type nat hook prerouting priority -100; }; add rule ip t p tcp dport 80 redirect to :8080",
     );
-    bed.wait("it is noticed", || bed.log().contains("what can be known of packets has changed"));
+    bed.wait("it is noticed", || bed.log().contains("go by it from now on"));
+    let warned = bed.warnings();
+    assert!(
+        warned.contains("closed") && warned.contains("applies to no packet") && !warned.contains("strays"),
+        "{warned}"
+    );
     // The connection is at port 80 to the client, and no socket has it there: conntrack does.
     let listener = bed.server.run(|| TcpListener::bind((SERVER, 8080)).unwrap());
     thread::spawn(move || {

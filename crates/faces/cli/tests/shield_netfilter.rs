@@ -165,7 +165,7 @@ fn sources_prove_themselves_while_packets_of_no_connection_are_dropped() {
     let events = run_with_ladder(&mut bed, "packets = 5000");
     assert_eq!(way(&bed).0, "sources");
     let flooding = flood_of(&bed, HOST[0], "20000", &["--tcp", "--src", "10.9.0.1", "--flows", "200"]);
-    bed.wait("it is seen", || log(&events).contains("drop TCP of no connection, answer TCP SYN with cookies"));
+    bed.wait("it is seen", || log(&events).contains("drop TCP of no connection, challenge TCP SYN"));
     bed.wait("strays are dropped", || bed.total("dropped") > 1000);
     // The RST by which a source shows that it exists belongs to no connection, either.
     assert_eq!(five(&bed, HOST[0], "80", "10"), all("host"), "{}", bed.log());

@@ -29,6 +29,7 @@ pub use challenge::challenge_here;
 pub use command::{Answer, Command, Reloaded, end_silent};
 pub use control::{Control, Upkeep};
 pub use event_loop::{Ended, Message, Request};
+pub use known::unknowable_here;
 pub use outside::outside;
 pub use paths::Paths;
 pub use plane::DataPlane;

@@ -45,7 +45,7 @@ fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> rules::packet::Packe
 
 #[test]
 fn a_spoofed_syn_flood_is_answered_with_cookies() {
-    attack(AttackClass::SynFlood, syn_flood, "drop TCP SYN to closed ports, answer TCP SYN with cookies");
+    attack(AttackClass::SynFlood, syn_flood, "drop TCP SYN to closed ports, challenge TCP SYN");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn what_would_hit_too_much_gives_way_to_the_next_step() {
         "{events:#?}"
     );
     assert!(matches!(&events[2].what, Happened::Shadowed { acts: false, .. }));
-    assert_eq!(first_action(&events).expect("acts").0, "answer TCP SYN with cookies");
+    assert_eq!(first_action(&events).expect("acts").0, "challenge TCP SYN");
 }
 
 #[test]

@@ -87,7 +87,8 @@ impl Remembered {
     /// In a sentence.
     pub fn text(&self) -> String {
         let share = crate::units::percent(self.false_positives);
-        format!("seen before: about {} sources; {share} of strangers are taken for one of them", self.sources)
+        let sources = if self.sources == 1 { "source" } else { "sources" };
+        format!("seen before: about {} {sources}; {share} of all others would be taken for one of them", self.sources)
     }
 }
 

@@ -72,6 +72,8 @@ pub enum Kind {
     NoFile,
     /// The hook's program cannot be run.
     NoProgram,
+    /// The rule asks what this machine cannot know of packets.
+    Unknowable,
 }
 
 /// Something found in rules that are well written.
@@ -288,7 +290,8 @@ fn tcp(session: &Session, flags: u8) -> Packet {
         icmp_type: None,
         part: Part::Whole,
         dscp: 0,
-        known: crate::known::Known::default(),
+        // An answer, or a packet behind it, is of a connection.
+        known: crate::known::Known { connection: Some(flags & ACK != 0), ..Default::default() },
         ip_at: 14,
         transport_at: 34,
     }

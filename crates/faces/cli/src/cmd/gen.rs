@@ -361,7 +361,7 @@ fn text(r: &GenReport) -> String {
     line(
         "frames",
         format!(
-            "{} in turn, {}{:.0} bytes with FCS on average",
+            "{} different ones in turn, {}{:.0} bytes with FCS on average",
             units::grouped(r.cycle_frames),
             if r.random_sources { "sources drawn anew for each, " } else { "" },
             r.mean_frame_bytes

@@ -17,6 +17,8 @@ use serve::{OutputSettings, Outputs, OutputsChange, ServeError};
 use super::{Detector, Heavy, Learned, Reader, Window, headroom::Headroom};
 use crate::{events::event, metrics};
 
+/// What is done about an attack before its first step.
+const NOTHING_YET: &str = "nothing yet";
 /// Sources that `status` shows.
 const SOURCES: usize = 8;
 
@@ -284,7 +286,7 @@ impl Detection {
                 prefix: event.prefix.clone(),
                 class: String::new(),
                 since_s: 0.0,
-                mitigation: "nothing yet".to_owned(),
+                mitigation: NOTHING_YET.to_owned(),
                 shadow: false,
             });
             self.attacks.len() - 1
@@ -304,6 +306,9 @@ impl Detection {
                 attack.mitigation = format!("would apply to {}{legitimate}", model::units::pps(*would_apply_pps));
             }
             Happened::Exhausted { through_pps } => {
+                if attack.mitigation == NOTHING_YET {
+                    attack.mitigation = "nothing: no step of the ladder applies".to_owned();
+                }
                 attack.mitigation += &format!("; {} still come through", model::units::pps(*through_pps));
             }
             Happened::Ended { .. } => {

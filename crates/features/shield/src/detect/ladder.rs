@@ -50,7 +50,7 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
         // All of TCP: the ACK that brings a cookie back, and the RST by which a source shows that it exists, are no SYNs.
         StepConfig::Challenge {} => {
             let asking = rule("", Kind::Tcp.conditions(prefix), Action::Challenge);
-            (vec![Rule { yields: true, ..asking }], "answer TCP SYN with cookies".into())
+            (vec![Rule { yields: true, ..asking }], "challenge TCP SYN".into())
         }
         StepConfig::DropSources {} if finding.sources.is_empty() => return None,
         StepConfig::DropSources {} => {

@@ -180,9 +180,9 @@ impl<P: DataPlane> Control<P> {
             }
             if urgent && began.elapsed() > SLOW {
                 let why = if prepared {
-                    "did not fit into the program that waited for them"
+                    "have no room in the programs that were ready, and had to be loaded"
                 } else {
-                    "came before a program waited for them"
+                    "came before a program was ready for them"
                 };
                 let ms = began.elapsed().as_millis();
                 self.notes.push(format!("the rules against an attack hold after {ms} ms: they {why}"));

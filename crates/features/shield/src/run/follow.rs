@@ -135,7 +135,7 @@ impl Control<Xdp> {
             return Err(error);
         }
         Ok(asks.then(|| match why {
-            None => "what can be known of packets has changed: rules that ask go by it from now on".to_owned(),
+            None => "netfilter, forwarding or the interface's address has changed: rules with `connection`, `listener` or `source-seen` go by it from now on".to_owned(),
             Some(why) => format!("rules that ask what is known of packets apply to none: {why}"),
         }))
     }
@@ -225,6 +225,7 @@ impl Control<Xdp> {
             found.push(format!("rules challenge, but {error}"));
         }
         found.extend(interface::merged(&self.settings, &self.file, false));
+        found.extend(known::warnings(&self.file, self.plane.known));
         found
     }
 }

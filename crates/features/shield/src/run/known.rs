@@ -2,7 +2,12 @@
 
 use bpf::filter::KnownPackets;
 use host::stack::Hooks;
-use rules::{Rule, detect::StepConfig, file::RuleFile};
+use rules::{
+    Rule,
+    check::{Finding, Kind, Weight},
+    detect::StepConfig,
+    file::RuleFile,
+};
 
 use super::{challenge::forwards, settings::Settings};
 use crate::error::ShieldError;
@@ -18,7 +23,11 @@ pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPacket
             "between two interfaces packets are for other machines, whose connections are not known here".into(),
         );
     }
-    let interface = &settings.interface;
+    of_interface(&settings.interface, hooks)
+}
+
+fn of_interface(interface: &str, hooks: &mut Hooks) -> Result<KnownPackets, ShieldError> {
+    let lacking = |why: String| Err(ShieldError::Lacking(why));
     let unread = |error| ShieldError::Lacking(format!("netfilter's rules cannot be read ({error})"));
     let translates = hooks.translates().map_err(unread)?;
     // Where netfilter has rules, it may know connections that no socket of this machine has.
@@ -42,37 +51,65 @@ pub(super) fn asks(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| !rule.when.known.is_nothing())
 }
 
+/// Returns why a rule asks what cannot be known of packets, of which `known` says what can; none: it can, or the rule does not ask.
+fn unknown(rule: &Rule, known: &Result<KnownPackets, String>, remembers: bool) -> Option<String> {
+    let asked = &rule.when.known;
+    match known {
+        _ if asked.is_nothing() => None,
+        Err(why) => Some(why.clone()),
+        Ok(known) if known.nothing => Some("it cannot be read any more what netfilter does".to_owned()),
+        Ok(known) if asked.listener.is_some() && !known.listeners => {
+            Some("what listens behind a translated address cannot be said; ask `connection` instead".to_owned())
+        }
+        Ok(_) if asked.source_seen.is_some() && !remembers => {
+            Some("sources are remembered of what is protected alone: write protect = [\"ADDRESS/LENGTH\"]".to_owned())
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Warnings about rules of a running shield that ask what can no longer be known, so that they apply to no packet.
+pub(super) fn warnings(file: &RuleFile, known: Option<KnownPackets>) -> Vec<String> {
+    let (Some(known), remembers) = (known.map(Ok), !file.rules.protected.is_empty()) else { return Vec::new() };
+    let of_rule = |rule: &Rule| unknown(rule, &known, remembers).map(|why| (rule.name.clone(), why));
+    let found = file.rules.rules.iter().filter_map(of_rule);
+    found.map(|(name, why)| format!("the rule \"{name}\" applies to no packet: {why}")).collect()
+}
+
+/// Returns what rules ask that this machine cannot know, for checks that name no interface: `run` would refuse them.
+pub fn unknowable_here(file: &RuleFile) -> Vec<Finding> {
+    if !asks(&file.rules.rules) {
+        return Vec::new();
+    }
+    let known = of_interface("", &mut Hooks::open()).map_err(|error| error.to_string());
+    let found = file.rules.rules.iter().filter_map(|rule| {
+        let why = unknown(rule, &known, !file.rules.protected.is_empty())?;
+        Some(Finding {
+            kind: Kind::Unknowable,
+            weight: Weight::Warning,
+            line: rule.line,
+            what: format!("the rule \"{}\" asks what is known of packets, but {why}", rule.name),
+            instead: "`run` refuses it on this machine".to_owned(),
+        })
+    });
+    found.collect()
+}
+
 /// Refuses rules that ask what cannot be known on this interface, and leaves out steps of ladders that would: what is to be told.
 ///
 /// # Errors
 /// The first such rule, and why.
 pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Option<String>, ShieldError> {
-    let known = look(settings, &mut Hooks::open());
-    for rule in &file.rules.rules {
-        let asked = &rule.when.known;
-        let why = match &known {
-            _ if asked.is_nothing() => continue,
-            Err(error) => error.to_string(),
-            Ok(known) if asked.listener.is_some() && !known.listeners => {
-                "what listens behind a translated address cannot be said; ask `connection` instead".to_owned()
-            }
-            Ok(_) if asked.source_seen.is_some() && file.rules.protected.is_empty() => {
-                "sources are remembered of what is protected alone: write protect = [\"ADDRESS/LENGTH\"]".to_owned()
-            }
-            Ok(_) => continue,
-        };
-        return Err(ShieldError::Lacking(format!(
-            "the rule \"{}\" asks what is known of packets, but {why}",
-            rule.name
-        )));
+    let known = look(settings, &mut Hooks::open()).map_err(|error| error.to_string());
+    let remembers = !file.rules.protected.is_empty();
+    let refused = |rule: &Rule| unknown(rule, &known, remembers).map(|why| (rule.name.clone(), why));
+    if let Some((name, why)) = file.rules.rules.iter().find_map(refused) {
+        return Err(ShieldError::Lacking(format!("the rule \"{name}\" asks what is known of packets, but {why}")));
     }
-    if file.rules.protected.is_empty() {
+    let Err(why) = known else { return Ok(None) };
+    if !remembers {
         return Ok(None);
     }
-    let why = match known {
-        Err(error) => error.to_string(),
-        Ok(_) => return Ok(None),
-    };
     let steps = [StepConfig::DropUnknown {}, StepConfig::DropStrangers {}];
     let left_out = steps.iter().fold(false, |found, step| file.detection.leave_out(step) | found);
     // Of a gateway nobody expects them.

@@ -21,7 +21,7 @@ use rules::{
 use serde::Serialize;
 use shield::{
     ShieldError,
-    run::{challenge_here, outside},
+    run::{challenge_here, outside, unknowable_here},
 };
 use sys::privilege::{self, Remaining};
 
@@ -111,6 +111,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     compile::tables(&file.rules, &mut Counters::new(), Now::read())?;
     let mut findings = rules::check::check(&file, &session::sessions(), Now::read());
     findings.extend(outside(&file));
+    findings.extend(unknowable_here(&file));
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let worst = findings.iter().map(|finding| finding.weight).max();
     let challenges = file.rules.rules.iter().any(|rule| rule.action == Action::Challenge);
