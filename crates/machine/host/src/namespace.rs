@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "/sys shows the interfaces of another network namespace than this process is in (`nsenter --net` leaves /sys as it is), so \
-     settings would go to the wrong ones; run {}", way(.name)
+     the two would be mixed up; run {}", way(.name)
 )]
 pub struct OtherNamespace {
     /// The name of the process's own, where `ip netns` has one.

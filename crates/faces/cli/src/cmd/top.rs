@@ -50,6 +50,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     if args.settings {
         return settings::run(args);
     }
+    host::namespace::check()?;
     let intervals = &args.intervals;
     let mut meter = Meter::open(args.interfaces.clone())?;
     let stop = stop_flag(Second::Ends)?;
