@@ -16,7 +16,7 @@ use tui::{
 
 use self::meter::Meter;
 use crate::{
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, caution},
     periods::Intervals,
     signals::{Second, stop_flag},
 };
@@ -50,7 +50,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     if args.settings {
         return settings::run(args);
     }
-    host::namespace::check()?;
+    // What a fast path does is told by /sys/fs/bpf, which only this way of entering a namespace leaves there.
+    if let Err(mixed) = host::namespace::check() {
+        caution(mixed);
+    }
     let intervals = &args.intervals;
     let mut meter = Meter::open(args.interfaces.clone())?;
     let stop = stop_flag(Second::Ends)?;
