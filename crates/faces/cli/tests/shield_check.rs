@@ -243,6 +243,15 @@ fn who_may_not_look_is_told_so() {
         command.args(["--mount", "sh", "-c", script, "sh"]).arg(&copy).arg("shield").args(verb);
         refused(&command.output().expect("unshare"), 3, &["root"]);
     }
+    // What is in a file is checked for everybody; of the machine nothing wrong is said.
+    let rules = program.path().join("rules.toml");
+    let text = "[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n[[rule]]\nname = \"stray\"\naction = \"drop\"\nprotocol = \"udp\"\nconnection = \"none\"\n";
+    std::fs::write(&rules, text).expect("written");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&copy).args(["shield", "check"]).arg(&rules);
+    let checked = command.output().expect("unshare");
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && said.contains("run it as root") && !said.contains("netfilter"), "{checked:?}");
 }
 
 /// `shield` with these arguments, given up after a while, with a file as standard input.

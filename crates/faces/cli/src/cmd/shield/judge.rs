@@ -111,11 +111,16 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     compile::tables(&file.rules, &mut Counters::new(), Now::read())?;
     let mut findings = rules::check::check(&file, &session::sessions(), Now::read());
     findings.extend(outside(&file));
-    findings.extend(unknowable_here(&file));
+    // Netfilter tells nobody else.
+    let is_root = nix::unistd::geteuid().is_root();
+    if is_root {
+        findings.extend(unknowable_here(&file));
+    }
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let worst = findings.iter().map(|finding| finding.weight).max();
     let challenges = file.rules.rules.iter().any(|rule| rule.action == Action::Challenge);
-    let challenge = (challenges || !file.rules.protected.is_empty()).then(challenge_here);
+    let may_challenge = challenges || !file.rules.protected.is_empty();
+    let challenge = (may_challenge && is_root).then(challenge_here);
     if args.json {
         let found = |Finding { kind, weight, line, what, instead }: Finding| Found {
             kind: What::Found(kind),
@@ -142,6 +147,8 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         }
         if let Some(challenge) = &challenge {
             text += &format!("{name}: note: on this machine, {}\n", challenge.text());
+        } else if may_challenge {
+            text += &format!("{name}: note: run it as root to know how SYNs are answered on this machine\n");
         }
         if file.rules.rules.is_empty() && file.rules.protected.is_empty() {
             text += &format!("{name}: note: no rule decides about anything; the default decides about every packet\n");
