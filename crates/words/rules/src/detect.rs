@@ -63,7 +63,7 @@ pub struct ShadowConfig {
     /// They never act. Default false.
     pub only: bool,
     /// They do not act, and the next step is tried, when more than this part of the traffic of sources that were known before the
-    /// attack would be dropped. Default 1: whatever is hit. Only looked at after `first_s`.
+    /// attack would be dropped. Default 0.05. Only looked at after `first_s`.
     pub legitimate_max: f64,
 }
 
@@ -160,7 +160,7 @@ impl Default for BaselineConfig {
 
 impl Default for ShadowConfig {
     fn default() -> Self {
-        Self { first_s: 0.0, only: false, legitimate_max: 1.0 }
+        Self { first_s: 0.0, only: false, legitimate_max: 0.05 }
     }
 }
 
