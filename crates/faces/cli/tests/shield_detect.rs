@@ -301,7 +301,8 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
 
 #[test]
 fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
-    let detection = "baseline = { learn = false }\nthreshold = { packets = 15000 }\nshadow = { first-s = 0.5, legitimate-max = 1 }";
+    let detection =
+        "baseline = { learn = false }\nthreshold = { packets = 15000 }\nshadow = { first-s = 0.5, legitimate-max = 1 }";
     let _alone = alone();
     let Some(bed) = bed("ekdtb", detection) else { return };
     let flood = ["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"];

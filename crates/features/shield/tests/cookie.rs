@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, TcpListener},
 };
 
-use bpf::filter::{CookieMode, Shield, Tested};
+use bpf::filter::{CookieMode, HostCookies, Shield, Tested};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},
@@ -273,7 +273,8 @@ fn what_is_not_for_a_listener_here_is_left_alone() {
         (PASS, Frame { ports: (40_000, 81), ..syn.clone() }, "no listener: the stack says so"),
         (PASS, Frame { to: Mac([0xff; 6]), ..syn.clone() }, "to all hosts"),
         (PASS, Frame { to: Mac([2, 0, 0, 0, 0, 99]), ..syn.clone() }, "to another host"),
-        (PASS, Frame { tags: vec![100, 200], ..syn.clone() }, "two tags"),
+        (DROP, Frame { tags: vec![100, 200], ..syn.clone() }, "two tags, which nobody here takes"),
+        (PASS, Frame { tags: vec![100, 200], flags: ACK, ..syn.clone() }, "two tags, and no SYN"),
         (DROP, Frame { source: "224.0.0.1".parse().unwrap(), ..syn.clone() }, "from a group"),
         (DROP, Frame { source: "127.0.0.1".parse().unwrap(), ..syn.clone() }, "from the loopback"),
         (
@@ -300,6 +301,10 @@ fn what_is_not_for_a_listener_here_is_left_alone() {
     let mut udp = syn.bytes();
     udp[23] = 17;
     assert_eq!(server.test(&udp).action, PASS, "UDP");
+    let CookieMode::Host(host) = server.bed.cookies.mode().clone() else { panic!("host mode") };
+    let takes = server.bed.another(&CookieMode::Host(HostCookies { two_tags: true, ..host }), None);
+    let tagged = Frame { tags: vec![100, 200], ..syn }.bytes();
+    assert_eq!(server.bed.server.run(|| takes.test(&tagged)).unwrap().action, PASS, "a device in a device takes them");
     assert_eq!(server.bed.counts().answered, 0);
 }
 

@@ -24,6 +24,7 @@ use nix::sys::socket::{
 use testbed::{End, Running, wait, wait_for};
 
 /// XDP_PASS and XDP_REDIRECT.
+const DROPPED: u32 = 1;
 const PASSED: u32 = 2;
 const REDIRECTED: u32 = 4;
 
@@ -204,6 +205,30 @@ fn a_port_may_be_used_again_at_once() {
 }
 
 /// Also while SYNs of others are answered without a look at the kernel's sockets.
+/// Half open since before rules challenged: the kernel sends its SYN-ACK again without being asked.
+#[test]
+fn the_syn_of_a_half_open_connection_does_not_go_to_the_kernel_again() {
+    let Some(mut bed) = host("ckhalf") else { return };
+    let _listener = bed.server.run(|| TcpListener::bind((SERVER[0], PORT))).unwrap();
+    let passes = bed.passing();
+    bed.link.put(&passes).unwrap();
+    bed.flood(8, 8, 1000.0);
+    let half_open = || {
+        let shown = bed.server.command("ss").args(["-Htn", "state", "syn-recv"]).output().unwrap();
+        String::from_utf8_lossy(&shown.stdout).lines().count()
+    };
+    wait("the kernel has them", || half_open() == 8);
+    bed.link.put(&bed.shield).unwrap();
+    bed.cookies.connected().unwrap().doubt();
+    let before = bed.counts();
+    for source in 0..8 {
+        let from = cookie_bed::spoofed(source).to_string();
+        let syn = Frame { options: vec![], ..Frame::new(bed.server.link.mac, bed.client.link.mac, &from, SERVER[0]) };
+        assert_eq!(bed.server.run(|| bed.shield.test(&syn.bytes()).unwrap().action), DROPPED);
+    }
+    assert_eq!(bed.counts().odd, before.odd + 8);
+}
+
 #[test]
 fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
     let Some(bed) = host("ckthere") else { return };

@@ -310,6 +310,24 @@ fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
     assert_eq!(words(&world.run(50, &both(500_000, 500_000))), [""; 0], "both are held");
 }
 
+/// What comes in the place of what was met, or beside it, is met as soon as a first attack.
+#[test]
+fn what_no_step_has_met_is_not_waited_for() {
+    for beside in [false, true] {
+        let mut world = World::new(thresholds());
+        world.run(100, &[CALM]);
+        let reflected = Stream { pps: 200_000, make: reflection };
+        let events = world.run(4, &[CALM, reflected]);
+        assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
+        let flood = Stream { pps: 300_000, make: syn_flood };
+        let reflected = Stream { pps: if beside { 200_000 } else { 0 }, make: reflection };
+        let events = world.run(4, &[CALM, reflected, flood]);
+        assert_eq!(words(&events), ["turned", "mitigating"], "{events:#?}");
+        assert_eq!(events[0].class, AttackClass::SynFlood);
+        assert!(events[1].since_s < 0.6, "some looks later: {events:#?}");
+    }
+}
+
 #[test]
 fn few_samples_of_one_prefix_among_many_are_waited_for() {
     let mut world = World::new(thresholds());

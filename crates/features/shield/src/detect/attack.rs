@@ -66,6 +66,8 @@ pub struct Attack {
     effect: Effect,
     /// Looks since the last judgement of what comes through.
     rest: Rest,
+    /// Looks in a row in which something came through that no step has met.
+    unmet: u32,
     reported: bool,
     exhausted: bool,
     /// A step was taken in the look before: only from its end on do its rules hold.
@@ -79,6 +81,18 @@ struct Rest {
     counts: Counts,
     samples: Vec<Packet>,
     applied: HashMap<String, u64>,
+}
+
+/// What comes through beside the steps so far.
+struct Left {
+    finding: Finding,
+    above: Vec<Above>,
+    /// Of all that comes.
+    rates: Rates,
+    through_pps: f64,
+    /// Samples of what comes through.
+    rest: Vec<Packet>,
+    counts: Counts,
 }
 
 impl Rest {
@@ -119,6 +133,7 @@ impl Attack {
             since: now,
             effect: Effect::default(),
             rest: Rest::default(),
+            unmet: 0,
             reported: false,
             exhausted: false,
             fresh: false,
@@ -267,27 +282,18 @@ impl Attack {
         config: &DetectConfig,
     ) -> Vec<Happened> {
         let waited = (look.now - self.since).as_secs_f64();
-        if waited < config.patience_s && (waited < IN_VAIN_S || !self.is_in_vain()) {
-            return Vec::new();
-        }
-        self.rest.add(look, &self.acting);
-        if self.rest.samples.len() < SAMPLES_MIN {
-            return Vec::new();
-        }
-        let Rest { time, counts, samples, applied } = std::mem::take(&mut self.rest);
-        let rates = Rates::of(&counts, time);
-        let weighed = effect::left_over(&samples, &self.acting, &applied, counts.packets);
-        let mut through = rates;
-        for measure in Measure::ALL {
-            through.0[measure as usize] *= effect::part_left(&weighed, measure);
-        }
-        let above = baseline.above(&through, 1.0, config);
-        if above.is_empty() {
-            return Vec::new();
-        }
+        let left = if waited < config.patience_s && (waited < IN_VAIN_S || !self.is_in_vain()) {
+            self.unmet(look, baseline, config)
+        } else {
+            self.rest.add(look, &self.acting);
+            if self.rest.samples.len() < SAMPLES_MIN {
+                return Vec::new();
+            }
+            let rest = std::mem::take(&mut self.rest);
+            self.left(&rest, baseline, config)
+        };
+        let Some(Left { finding, above, rates, through_pps, rest, counts }) = left else { return Vec::new() };
         let busy_alone = is_busy_alone(&above);
-        let rest: Vec<Packet> = weighed.iter().filter(|(_, part)| *part > 0.0).map(|(p, _)| *p).collect();
-        let finding = Finding { remembers: self.finding.remembers, ..classify(&mix::counts(rest.iter()), &rest) };
         let mut events = Vec::new();
         if finding.class != self.finding.class {
             let now = super::picture(above, &rates, &counts, &rest, finding.kind);
@@ -299,9 +305,42 @@ impl Attack {
             events.push(next);
         } else if !self.exhausted {
             self.exhausted = true;
-            events.push(Happened::Exhausted { through_pps: through.get(Measure::Packets) });
+            events.push(Happened::Exhausted { through_pps });
         }
         events
+    }
+
+    /// What no step has met yet, beside the rest or in its place, once it was so for as many looks as make an attack: it is not waited for.
+    fn unmet(&mut self, look: &Look<'_>, baseline: &Baseline, config: &DetectConfig) -> Option<Left> {
+        let mut rest = Rest::default();
+        rest.add(look, &self.acting);
+        if rest.samples.len() < SAMPLES_MIN {
+            return None;
+        }
+        // Samples do not say which of them begin a flow: what is left of those is guessed.
+        let is_sure = |left: &Left| left.above.iter().any(|above| above.measure != Measure::NewFlows);
+        let is_new = |left: &Left| !self.taken.contains_key(&left.finding.form());
+        let left = self.left(&rest, baseline, config).filter(|left| is_sure(left) && is_new(left));
+        self.unmet = if left.is_some() { self.unmet + 1 } else { 0 };
+        left.filter(|_| self.unmet >= config.confirm).inspect(|_| self.unmet = 0)
+    }
+
+    /// What comes through of `rest`, if it is above a limit.
+    fn left(&self, rest: &Rest, baseline: &Baseline, config: &DetectConfig) -> Option<Left> {
+        let rates = Rates::of(&rest.counts, rest.time);
+        let weighed = effect::left_over(&rest.samples, &self.acting, &rest.applied, rest.counts.packets);
+        let mut through = rates;
+        for measure in Measure::ALL {
+            through.0[measure as usize] *= effect::part_left(&weighed, measure);
+        }
+        let above = baseline.above(&through, 1.0, config);
+        if above.is_empty() {
+            return None;
+        }
+        let samples: Vec<Packet> = weighed.iter().filter(|(_, part)| *part > 0.0).map(|(p, _)| *p).collect();
+        let finding = Finding { remembers: self.finding.remembers, ..classify(&mix::counts(samples.iter()), &samples) };
+        let through_pps = through.get(Measure::Packets);
+        Some(Left { finding, above, rates, through_pps, rest: samples, counts: rest.counts })
     }
 
     /// The steps so far have hardly ended anything.

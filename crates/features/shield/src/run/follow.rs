@@ -248,6 +248,8 @@ fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
         "MAC address"
     } else if (before.mss_v4, before.mss_v6) != (now.mss_v4, now.mss_v6) {
         "MTU"
+    } else if before.two_tags != now.two_tags {
+        "VLAN device within another"
     } else {
         "setting net.ipv4.tcp_*"
     }

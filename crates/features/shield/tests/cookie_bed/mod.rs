@@ -167,6 +167,13 @@ impl Bed {
         self.server.run(run)
     }
 
+    /// A program that passes everything, for the same place.
+    pub fn passing(&self) -> Shield {
+        let config = ShieldConfig { seats: vec![self.link.maps()], ..ShieldConfig::default() };
+        let tables = RuleTables { words: 1, ..RuleTables::default() };
+        self.server.run(|| Shield::load(&tables, &config, &self._shared)).unwrap()
+    }
+
     /// Puts frames on the wire at the client, one after the other, in turn, until `count` are sent.
     pub fn send(&self, frames: &[Vec<u8>], count: u64, pps: f64) {
         let cycle: Vec<_> = frames.iter().map(|f| LivePacket { headers: f, frame_len: f.len() }).collect();

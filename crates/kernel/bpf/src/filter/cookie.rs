@@ -72,6 +72,8 @@ pub struct HostCookies {
     pub mac: Option<[u8; 6]>,
     /// TCP packets to ports where no socket is are dropped; else the stack gets and refuses them (RST), which is slow under a flood.
     pub drop_unlistened: bool,
+    /// A VLAN device within another one takes frames with two tags, of which no connection can be made: their SYNs pass. If not, they are dropped.
+    pub two_tags: bool,
     /// Timestamps are offered. Without them a connection has neither window scaling nor SACK nor ECN.
     pub timestamps: bool,
     /// SACK is offered.
@@ -95,6 +97,7 @@ impl Default for HostCookies {
         Self {
             mac: None,
             drop_unlistened: false,
+            two_tags: false,
             timestamps: true,
             sack: true,
             scaling: true,
@@ -148,6 +151,7 @@ impl HostCookies {
         let window_shift = receive.ilog2().saturating_sub(15).min(14) as u8;
         Ok(Self {
             mac: sys::link::mac(interface).map_err(failed("read the MAC address"))?.filter(|mac| *mac != [0; 6]),
+            two_tags: fs::read_to_string(VLANS).is_ok_and(|vlans| takes_two_tags(&vlans, interface)),
             timestamps: first("tcp_timestamps")? != 0,
             sack: first("tcp_sack")? != 0,
             scaling: first("tcp_window_scaling")? != 0,
@@ -158,6 +162,19 @@ impl HostCookies {
             ..Self::default()
         })
     }
+}
+
+/// The VLAN devices of this thread's namespace and what each is on (net/8021q/vlanproc.c); absent where there is none.
+const VLANS: &str = "/proc/thread-self/net/vlan/config";
+
+/// True if a VLAN device is on a VLAN device of `interface`. Lines are `NAME | ID | ON`, behind a heading.
+fn takes_two_tags(vlans: &str, interface: &str) -> bool {
+    let on = |line: &str| {
+        let mut parts = line.split('|').map(str::trim);
+        Some((parts.next()?.to_owned(), parts.nth(1)?.to_owned()))
+    };
+    let all: Vec<(String, String)> = vlans.lines().filter_map(on).collect();
+    all.iter().any(|(_, lower)| all.iter().any(|(name, on)| name == lower && on == interface))
 }
 
 const SETTINGS: &str = "read net.ipv4.tcp_* for SYN cookies";
@@ -409,6 +426,7 @@ impl HostCookies {
         knobs.cookie_mac_known = self.mac.is_some();
         knobs.cookie_mac = self.mac.unwrap_or_default();
         knobs.cookie_drop_unlistened = self.drop_unlistened;
+        knobs.cookie_two_tags = self.two_tags;
         knobs.cookie_mptcp_at = mptcp_at();
         knobs.cookie_timestamps = self.timestamps;
         knobs.cookie_sack = self.sack;
@@ -478,4 +496,18 @@ fn other_version(path: &Path) -> XdpError {
 
 fn failed(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {
     PROGRAM.failed(operation, to_io(e)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::takes_two_tags;
+
+    #[test]
+    fn a_vlan_device_within_another_takes_two_tags() {
+        let head = "VLAN Dev name\t | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\n";
+        let one = format!("{head}eth0.5         | 5  | eth0\neth1.6         | 6  | eth1\n");
+        assert!(!takes_two_tags(&one, "eth0") && !takes_two_tags("", "eth0"));
+        let two = format!("{one}inner          | 7  | eth0.5\n");
+        assert!(takes_two_tags(&two, "eth0") && !takes_two_tags(&two, "eth1"));
+    }
 }

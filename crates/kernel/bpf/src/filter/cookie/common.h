@@ -21,6 +21,8 @@ const volatile bool cookie_mac_known = false;
 const volatile bool cookie_drop_unlistened = false;
 /* Host mode: timestamps are offered, and with them what follows. Needs shield_ack. */
 const volatile bool cookie_timestamps = true;
+/* Host mode: SYNs with two VLAN tags are for somebody here, and pass. */
+const volatile bool cookie_two_tags = false;
 /* The kernel's settings: net.ipv4.tcp_sack, tcp_window_scaling, tcp_ecn. */
 const volatile bool cookie_sack = true;
 const volatile bool cookie_scaling = true;

@@ -28,7 +28,7 @@
  *   to be in the interface's network namespace: what is sent on to another one by NAT (containers) looks as if it were for this machine, and
  *   must not be challenged here. Without timestamps
  *   only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is not acknowledged, so that it comes again. Frames
- *   with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum is not looked at. ACKs to a listener without a
+ *   with two tags, and ACKs in fragments, make no connection this way: SYNs with two tags pass where a VLAN device within another takes them, and are dropped elsewhere. A SYN's checksum is not looked at. ACKs to a listener without a
  *   right cookie get no RST.
  * - Gateway: the first connection of a source takes two more packets, and the time of a round trip. A client whose SYN is not remembered any more, or whose
  *   RST comes when the cookie is over, tries again: Linux after some 10 ms, others after their retransmission time, a second or more. A firewall before the
@@ -83,8 +83,12 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 		return cookie_gateway(ctx, p, cpu, tcp);
 	}
 	/* Two tags: the stack's tc hook sees such a frame with one tag still on, where no connection can be made of it. */
-	if (p->ip_at > sizeof(*eth) + 4)
-		return -1;
+	if (p->ip_at > sizeof(*eth) + 4) {
+		if (cookie_two_tags || (p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_SYN)
+			return -1;
+		cpu->count.odd++;
+		return XDP_DROP;
+	}
 	return cookie_host(ctx, p, cpu, tcp);
 }
 

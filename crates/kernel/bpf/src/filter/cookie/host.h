@@ -385,6 +385,11 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct packet *p, str
 		}
 		if (state != BPF_TCP_LISTEN) {
 			connected_note(p);
+			/* Half open since before rules challenged: the kernel sends its SYN-ACK again by itself, and a flood may send this SYN as often as it likes. */
+			if (state == BPF_TCP_NEW_SYN_RECV && flags == TCP_SYN) {
+				cpu->count.odd++;
+				return XDP_DROP;
+			}
 			return -1;
 		}
 		if (!connected_listens(cpu->listeners, p)) {
