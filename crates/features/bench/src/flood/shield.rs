@@ -78,7 +78,7 @@ impl Protection for Shield {
                 "gateway",
                 "shield, gateway",
                 "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in XDP, \
-                 and passes once it has answered by a reset; the client tries again",
+                 and passes once it has answered by a reset, in whose place its SYN goes on",
             ),
             Self::BetweenRings => About::new(
                 "gateway-ring",
