@@ -11,13 +11,6 @@ use rules::{
 };
 use shield::detect::{classify::Finding, insert, ladder, mix::Kind, template};
 
-const CLASSES: [AttackClass; 5] = [
-    AttackClass::SynFlood,
-    AttackClass::FewSources,
-    AttackClass::Reflection,
-    AttackClass::Fragments,
-    AttackClass::Unknown,
-];
 const KINDS: [Kind; 6] = [Kind::Syn, Kind::SynAck, Kind::Tcp, Kind::Udp, Kind::Icmp, Kind::Other];
 
 fn prefix(address: &str, len: u8) -> Prefix {
@@ -27,7 +20,7 @@ fn prefix(address: &str, len: u8) -> Prefix {
 /// All that a ladder does, step by step, about attacks of each class and kind.
 fn steps(config: &DetectConfig, on: Prefix) -> Vec<(String, Vec<Rule>)> {
     let mut all = Vec::new();
-    for (class, kind) in CLASSES.into_iter().flat_map(|class| KINDS.map(|kind| (class, kind))) {
+    for (class, kind) in AttackClass::ALL.into_iter().flat_map(|class| KINDS.map(|kind| (class, kind))) {
         let sources = (1..=16u32).map(|n| (prefix(&format!("10.9.{n}.1"), 32), 0.05)).collect();
         let finding = Finding {
             class,

@@ -6,13 +6,6 @@ use rules::{Action, Match, Prefix, Rule};
 
 use super::{classify::Finding, ladder, mix::Kind};
 
-const CLASSES: [AttackClass; 5] = [
-    AttackClass::SynFlood,
-    AttackClass::FewSources,
-    AttackClass::Reflection,
-    AttackClass::Fragments,
-    AttackClass::Unknown,
-];
 /// Rules of one step, and some more: of a second attack, or of the step before.
 const RULES: usize = 4;
 
@@ -20,7 +13,8 @@ const RULES: usize = 4;
 /// all of theirs. Nothing is to be done with them but to compile them: they say what room a program needs. Empty: the ladder does
 /// nothing.
 pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
-    let steps = CLASSES.iter().flat_map(|&class| config.ladder(class).into_iter().map(move |step| (class, step)));
+    let steps =
+        AttackClass::ALL.iter().flat_map(|&class| config.ladder(class).into_iter().map(move |step| (class, step)));
     let rules: Vec<Rule> = steps
         .flat_map(|(class, step)| [Kind::Syn, Kind::Tcp, Kind::Udp].map(|kind| (class, step.clone(), kind)))
         .filter_map(|(class, step, kind)| ladder::rules(&step, 1, &finding(class, kind, prefix), prefix))
@@ -93,12 +87,12 @@ mod tests {
         assert!(when.known.connection.is_some() && when.known.listener.is_some());
         assert!(rules.iter().any(|rule| rule.action == Action::Challenge));
         assert!(rules.iter().any(|rule| matches!(rule.action, Action::Limit(Limit { .. }))));
-        for class in CLASSES {
+        for class in AttackClass::ALL {
             config.ladder.insert(class, vec![StepConfig::Drop {}]);
         }
         let rules = template(&config, prefix);
         assert!(rules.iter().all(|rule| rule.action == Action::Drop && rule.when.source.is_empty()));
-        CLASSES.into_iter().for_each(|class| drop(config.ladder.insert(class, Vec::new())));
+        AttackClass::ALL.into_iter().for_each(|class| drop(config.ladder.insert(class, Vec::new())));
         assert_eq!(template(&config, prefix), []);
     }
 }
