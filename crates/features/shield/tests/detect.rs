@@ -328,6 +328,25 @@ fn what_no_step_has_met_is_not_waited_for() {
     }
 }
 
+/// Where a ladder has no step, an attack that turns to and fro is told of once in each form until patience is over.
+#[test]
+fn an_attack_that_nothing_is_done_about_is_not_told_of_again_and_again() {
+    let mut config = thresholds();
+    config.ladder = AttackClass::ALL.map(|class| (class, Vec::new())).into();
+    config.ladder.insert(AttackClass::Reflection, vec![StepConfig::DropPorts {}]);
+    let mut world = World::new(config);
+    world.run(100, &[CALM]);
+    // Met, so that the steps so far are not in vain.
+    let met = || Stream { pps: 300_000, make: reflection };
+    let mut events = world.run(4, &[CALM, met()]);
+    for turn in 0..4 {
+        let make = if turn % 2 == 0 { gre } else { syn_flood };
+        events.extend(world.run(4, &[CALM, met(), Stream { pps: 300_000, make }]));
+    }
+    let turns = words(&events).into_iter().filter(|word| *word == "turned").count();
+    assert!(turns <= 2, "{turns} in 1.6 s: {:?}", words(&events));
+}
+
 #[test]
 fn few_samples_of_one_prefix_among_many_are_waited_for() {
     let mut world = World::new(thresholds());

@@ -17,7 +17,8 @@ pub mod proof;
 mod sending;
 
 use std::{
-    fs,
+    fs, io,
+    path::Path,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -99,6 +100,8 @@ pub struct Ring {
     indices: [u32; 2],
     holds: Vec<StackHold>,
     losses: Losses,
+    /// The sources could not be written down the last time.
+    unkept: bool,
     paths: Paths,
 }
 
@@ -139,16 +142,10 @@ fn begin(
 ) -> Result<Control<Ring>, ShieldError> {
     let mut notes = join(&settings, Way::Ring, false)?;
     let path = settings.paths.sources();
-    let proof = match fs::read(&path) {
-        Ok(bytes) => {
-            let proof = SynProof::read(&bytes);
-            let damaged = format!("sources have to show again that they exist: {} is damaged", path.display());
-            notes.extend(proof.is_none().then_some(damaged));
-            proof
-        }
-        // A first process.
-        Err(_) => None,
-    };
+    let proof = kept_sources(&path).unwrap_or_else(|why| {
+        notes.push(format!("sources have to show again that they exist: {}: {why}", path.display()));
+        None
+    });
     let plane = Ring {
         engine: None,
         state: Arc::new(State::new(proof)?),
@@ -159,12 +156,32 @@ fn begin(
         indices: [0; 2],
         holds: Vec::new(),
         losses: Losses::default(),
+        unkept: false,
         paths: settings.paths.clone(),
     };
     Control::begin(settings, file, plane, None, notes, lock)
 }
 
+/// Those that a process before this one has written down; none: this is the first one.
+fn kept_sources(path: &Path) -> Result<Option<SynProof>, String> {
+    match fs::read(path) {
+        Ok(bytes) => SynProof::read(&bytes).map(Some).ok_or_else(|| "it is damaged".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Ring {
+    /// Writes down the sources that have shown that they exist, if there is something new: at once, as the process may be killed. Returns why
+    /// it cannot, the first time.
+    fn keep_sources(&mut self) -> Option<String> {
+        let bytes = self.state.proof().written()?;
+        let why = write_whole(&self.paths.sources(), &bytes).err();
+        let before = std::mem::replace(&mut self.unkept, why.is_some());
+        why.filter(|_| !before)
+            .map(|why| format!("sources that have shown that they exist cannot be kept for a later process: {why}"))
+    }
+
     /// Begins to carry.
     fn carry(&mut self, engine: &Arc<RwLock<Arc<Engine>>>, settings: &Settings) -> Result<(), ShieldError> {
         let Some(pair) = &settings.between else { return Ok(()) };
@@ -180,13 +197,6 @@ impl Ring {
             self.carriers.push(started.map_err(ShieldError::Thread)?);
         }
         Ok(())
-    }
-}
-
-impl Ring {
-    /// Writes down the sources that have shown that they exist, if there is something new: at once, as the process may be killed.
-    fn keep_sources(&self) -> Result<(), ShieldError> {
-        self.state.proof().written().map_or(Ok(()), |bytes| write_whole(&self.paths.sources(), &bytes))
     }
 }
 
@@ -270,9 +280,7 @@ impl Upkeep for Ring {
     fn follow(control: &mut Control<Self>) -> Vec<String> {
         let totals = Sums::new(&control.plane.counts).totals();
         let mut news = control.plane.losses.news(&totals);
-        news.extend(control.plane.keep_sources().err().map(|error| {
-            format!("sources that have shown that they exist cannot be kept for a later process: {error}")
-        }));
+        news.extend(control.plane.keep_sources());
         news
     }
 

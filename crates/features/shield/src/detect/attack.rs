@@ -300,6 +300,8 @@ impl Attack {
             events.push(Happened::Turned { from: self.finding.class, now });
         }
         (self.finding, self.busy_alone) = (finding, busy_alone);
+        // Met from now on, also where no step of its ladder applies.
+        self.taken.entry(self.finding.form()).or_default();
         if let Some(next) = self.next_step(look.now, prefix, config).or_else(|| self.refresh(look.now, prefix, config))
         {
             events.push(next);

@@ -57,7 +57,7 @@ fn unknown(rule: &Rule, known: &Result<KnownPackets, String>, remembers: bool) -
     match known {
         _ if asked.is_nothing() => None,
         Err(why) => Some(why.clone()),
-        Ok(known) if known.nothing => Some("it cannot be read any more what netfilter does".to_owned()),
+        Ok(known) if known.nothing => Some("what netfilter does cannot be read any more".to_owned()),
         Ok(known) if asked.listener.is_some() && !known.listeners => {
             Some("what listens behind a translated address cannot be said; ask `connection` instead".to_owned())
         }

@@ -98,12 +98,13 @@ impl SynProof {
 
     /// From what another process has written; none: it is not that.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (first, second) = bytes.strip_prefix(KEPT)?.split_first_chunk().and_then(|(first, rest)| {
-            let (second, known) = rest.split_first_chunk()?;
-            (known.len() == Known::BYTES).then_some((*first, (*second, known)))
-        })?;
-        let proof = Self::with([first, second.0]);
-        proof.known.read(second.1);
+        let (of_sources, rest) = bytes.strip_prefix(KEPT)?.split_first_chunk()?;
+        let (of_cookies, known) = rest.split_first_chunk()?;
+        if known.len() != Known::BYTES {
+            return None;
+        }
+        let proof = Self::with([*of_sources, *of_cookies]);
+        proof.known.read(known);
         Some(proof)
     }
 

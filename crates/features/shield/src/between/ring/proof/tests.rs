@@ -125,3 +125,16 @@ fn a_question_is_never_longer_than_its_syn() {
         }
     }
 }
+
+#[test]
+fn what_is_not_whole_or_of_another_kind_is_not_taken() {
+    let proof = SynProof::new().unwrap();
+    assert_eq!(proof.written(), None, "nobody is known");
+    proof.known.learn("10.0.0.1".parse().unwrap(), 1 << 31);
+    let bytes = proof.written().unwrap();
+    assert!(SynProof::read(&bytes).is_some_and(|next| next.known.knows("10.0.0.1".parse().unwrap(), 1 << 31, false)));
+    let other = [&b"evenkeel others "[..], &bytes[16..]].concat();
+    for wrong in [&[][..], &bytes[..40], &bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat(), &other] {
+        assert!(SynProof::read(wrong).is_none(), "{} bytes", wrong.len());
+    }
+}
