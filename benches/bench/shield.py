@@ -1,4 +1,4 @@
-"""Tables `drop`, `prefixes`, `pass`, `cookies`: what `evenkeel shield` does per second on one core, beside what else could do it.
+"""Tables `drop`, `prefixes`, `strays`, `unasked`, `pass`, `cookies`: what `evenkeel shield` does per second on one core, beside what else could do it.
 
 The flood is the same for all: SYNs of 60 bytes, the source of each drawn anew. Set-ups differ in what stands at the receiving end, and each is
 measured by the interface's own counters: a frame counts only when what was to become of it did become of it."""
@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass
 from typing import Callable
 
@@ -49,12 +50,16 @@ def start_inside(lab, name, argv, cpu):
     return program
 
 
-def syn_flood(source, to_mac=RECEIVER_MAC):
+def flood(source, kind="--syn-flood", to_mac=RECEIVER_MAC):
     def argv(lab, seconds):
-        return [EVENKEEL, "gen", SENDER, "--syn-flood", "--random-sources", "--src", source, "--dst", VICTIM, "--dst-port", str(PORT), "--dst-mac",
+        return [EVENKEEL, "gen", SENDER, kind, "--random-sources", "--src", source, "--dst", VICTIM, "--dst-port", str(PORT), "--dst-mac",
                 to_mac, "--rate", "max", "--duration", f"{seconds:.1f}s", "--cpus", str(SENDER_CPU)]
 
-    return Generator("evenkeel gen", argv, EVENKEEL, "one SYN flood, each source drawn anew")
+    return Generator("evenkeel gen", argv, EVENKEEL, "one flood, each source drawn anew")
+
+
+def syn_flood(source, to_mac=RECEIVER_MAC):
+    return flood(source, to_mac=to_mac)
 
 
 # -- what stands at the receiving end
@@ -116,9 +121,12 @@ def _prefixes(count):
     return [f"{a >> 24}.{a >> 16 & 255}.{a >> 8 & 255}.{a & 255}/{bits}" for a, bits in sorted(found)]
 
 
-def rules_file(lab, prefixes, last="drop", rules=RULES):
+FLOOD = f'protocol = "tcp"\ndestination-port = {PORT}'
+
+
+def rules_file(lab, prefixes, last="drop", rules=RULES, flood=FLOOD):
     """A file of so many rules: two that pass, some of every kind that do not apply, the blocked prefixes, and the one for the flood."""
-    folder = os.path.join(lab.scratch, f"shield-{prefixes}-{last}")
+    folder = os.path.join(lab.scratch, f"shield-{prefixes}-{last}-{zlib.crc32(flood.encode())}")
     path = os.path.join(folder, "rules.toml")
     if os.path.exists(path):
         return path
@@ -134,7 +142,7 @@ def rules_file(lab, prefixes, last="drop", rules=RULES):
             f'action = "{("drop", "pass")[number % 2]}"\nprotocol = "{("tcp", "udp")[number % 2]}"\ndestination-port = {6000 + number}')
         text.append(f'[[rule]]\nname = "r{number}"\n{what}\n')
     text.append('[[rule]]\nname = "blocked"\naction = "drop"\nsource = "@blocked"\n')
-    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\nprotocol = "tcp"\ndestination-port = {PORT}\n')
+    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\n{flood}\n')
     with open(path, "w") as file:
         file.write("\n".join(text))
     return path
@@ -257,6 +265,59 @@ def prefixes(lab, _generator, options, say):
     wanted = [(name(count), name(10), 0.87 if count == counts[-1] else None) for count in counts[1:]]
     how = f"as `drop`, evenkeel shield with more and more blocked prefixes of 17 to 32 bits in one of its {RULES} rules"
     return rates_table(lab, "prefixes", how, filters, syn_flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
+
+
+# -- what the machine knows of a packet
+
+NFT_STRAY = _nft("""table ip ekb { chain first { type filter hook prerouting priority -150;
+  ct state invalid drop
+}
+}
+""")
+
+
+def _served(place):
+    """Behind a server that listens at the flooded TCP port; nobody does at the UDP one."""
+    def both(lab):
+        _server(lab)
+        return place(lab)
+
+    return both
+
+
+def _stray_nft(lab):
+    _inside(lab, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=0", check=False)
+    NFT_STRAY(lab)
+    _inside(lab, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=0")
+
+
+def _known(name, note, condition):
+    return Filter(name, note, _served(running_shield(RECEIVER, rules=lambda lab: rules_file(lab, PREFIXES, flood=condition))), _server_away)
+
+
+def strays(lab, _generator, options, say):
+    """Table `strays`: ACKs of no connection, to a port that is listened to."""
+    ours, theirs = f"{SHIELD}, connection", "nft, ct state invalid"
+    filters = [
+        Filter(BARE, "the most that any filter can reach", _nothing, receive="drop"),
+        _known(ours, "the flood's rule asks `connection = \"none\"`", FLOOD + '\nconnection = "none"'),
+        Filter(theirs, "prerouting, nf_conntrack_tcp_loose=0", _served(_stray_nft), _server_away, needs="nft", in_xdp=False),
+    ]
+    how = f"ACKs of no connection to a port that is listened to, sources drawn anew; generator and filter share core {SENDER_CPU}; every frame is dropped"
+    return rates_table(lab, "strays", how, filters, flood("0.0.0.0/0", "--tcp"), _taken, [(ours, BARE, 0.45), (ours, theirs, None)], options, say, _ended_early)
+
+
+def unasked(lab, _generator, options, say):
+    """Table `unasked`: UDP to a port that nobody listens to."""
+    ours, theirs = f"{SHIELD}, listener", "plain kernel"
+    condition = f'protocol = "udp"\ndestination-port = {PORT}\nlistener = "no"'
+    filters = [
+        Filter(BARE, "the most that any filter can reach", _nothing, receive="drop"),
+        _known(ours, "the flood's rule asks `listener = \"no\"`", condition),
+        Filter(theirs, "it looks for a socket and finds none", _served(_nothing), _server_away, in_xdp=False),
+    ]
+    how = f"UDP to a port that nobody listens to, sources drawn anew; generator and filter share core {SENDER_CPU}; every frame is dropped"
+    return rates_table(lab, "unasked", how, filters, flood("0.0.0.0/0", "--udp"), _taken, [(ours, BARE, 0.45), (ours, theirs, None)], options, say, _ended_early)
 
 
 def passed(lab, _generator, options, say):

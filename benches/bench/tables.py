@@ -239,6 +239,7 @@ def _read(descriptor, patience):
 TABLES = {
     "gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top, "cost": cost.table,
     "ledger": cost.ledger_answer, "doctor": cost.doctor_answer, "bench": rfc2544.table,
-    "drop": shield.drop, "prefixes": shield.prefixes, "pass": shield.passed, "between": gateways.between, "gateways": gateways.gateways,
-    "cookies": shield.cookies, "route": route.one, "route-many": route.many, "route-full": route.full,
+    "drop": shield.drop, "prefixes": shield.prefixes, "strays": shield.strays, "unasked": shield.unasked,
+    "pass": shield.passed, "between": gateways.between, "gateways": gateways.gateways, "cookies": shield.cookies,
+    "route": route.one, "route-many": route.many, "route-full": route.full,
 }

@@ -13,11 +13,13 @@
 #include "filter/seen.h"
 #include "lib/conntrack.h"
 
-#define KNOWN_CONNECTION 1
 #define KNOWN_LISTENER 3
 #define KNOWN_SOURCE 9
 #define KNOWN_NO 1
 #define KNOWN_YES 2
+/* The first two digits while they are looked for: two bits each, as dividing by 3 takes longer than all else that is done with them. */
+#define LOOKED(connection, listener) ((connection) | (listener) << 2)
+#define LOOKED_CONNECTION 3
 /* The numbers of a table, rounded up to a power of two, less one. */
 #define KNOWN_MASK 31
 
@@ -30,26 +32,50 @@ const volatile bool known_tracks = false;
 /* Who listens here can be said: nothing translates what comes to this machine. */
 const volatile bool known_listens = true;
 /* The MAC address that packets for this machine have; others are a bridge's. Only if known_mac_given. */
-const volatile __u8 known_mac[6] = {};
+const volatile __u8 known_mac[6] __attribute__((aligned(4))) = {};
 const volatile bool known_mac_given = false;
 
-/* A connection, or nobody, or a listener, of a TCP packet. */
+/* Whether the packet ends a handshake that was begun by a cookie of the kernel's for this listener, by the kernel's own check: it costs a hash only
+ * where the listener has sent any within the last two minutes. */
+static __always_inline bool known_ends_handshake(struct shield_cookie_work *w, const struct packet *p, const struct tcphdr *tcp, struct bpf_sock *listener)
+{
+	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK)
+		return false;
+	cookie_addresses(w, p);
+	w->tcp.seq = tcp->seq;
+	w->tcp.ack_seq = tcp->ack_seq;
+	/* Its length in words, and the ACK bit. */
+	((__be16 *)&w->tcp)[6] = bpf_htons(5 << 12 | TCP_ACK);
+	w->ip.version = p->family;
+	if (p->family == 4)
+		return !bpf_tcp_check_syncookie(listener, &w->ip, sizeof(w->ip), &w->tcp, sizeof(w->tcp));
+	return !bpf_tcp_check_syncookie(listener, &w->ip6, sizeof(w->ip6), &w->tcp, sizeof(w->tcp));
+}
+
+/* A connection, or nobody, or a listener, of a TCP packet: LOOKED(). */
 static __always_inline __u32 known_tcp(struct xdp_md *ctx, struct shield_cookie_cpu *cpu, const struct packet *p)
 {
-	int state = cookie_socket(ctx, &cpu->work, p);
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct tcphdr *tcp = data + (p->transport_at & SHIELD_AT_MASK);
+	__u32 known = LOOKED(KNOWN_YES, KNOWN_YES);
+	struct bpf_sock *sk;
 
-	if (!state)
-		return KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_NO;
-	if (state != BPF_TCP_LISTEN && state != COOKIE_MULTIPATH)
-		return KNOWN_CONNECTION * KNOWN_YES + KNOWN_LISTENER * KNOWN_YES;
-	return KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_YES;
+	if ((void *)(tcp + 1) > end)
+		return 0;
+	sk = cookie_look(ctx, &cpu->work, p);
+	if (!sk)
+		return LOOKED(KNOWN_NO, KNOWN_NO);
+	if (sk->state == BPF_TCP_LISTEN && !known_ends_handshake(&cpu->work, p, tcp, sk))
+		known = LOOKED(KNOWN_NO, KNOWN_YES);
+	bpf_sk_release(sk);
+	return known;
 }
 
 /* Likewise of UDP, where a connection is a socket with a peer. */
 static __always_inline __u32 known_udp(struct xdp_md *ctx, struct shield_cookie_cpu *cpu, const struct packet *p)
 {
 	struct bpf_sock_tuple *tuple = &cpu->work.tuple;
-	__u32 known = KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_NO;
+	__u32 known = LOOKED(KNOWN_NO, KNOWN_NO);
 	struct bpf_sock *sk;
 
 	if (cookie_tuple(&cpu->work, p) == sizeof(tuple->ipv4))
@@ -57,7 +83,7 @@ static __always_inline __u32 known_udp(struct xdp_md *ctx, struct shield_cookie_
 	else
 		sk = bpf_sk_lookup_udp(ctx, tuple, sizeof(tuple->ipv6), BPF_F_CURRENT_NETNS, 0);
 	if (sk) {
-		known = KNOWN_LISTENER * KNOWN_YES + KNOWN_CONNECTION * (sk->state == BPF_TCP_ESTABLISHED ? KNOWN_YES : KNOWN_NO);
+		known = LOOKED(sk->state == BPF_TCP_ESTABLISHED ? KNOWN_YES : KNOWN_NO, KNOWN_YES);
 		bpf_sk_release(sk);
 	}
 	return known;
@@ -81,25 +107,22 @@ static __always_inline bool known_tracked(struct xdp_md *ctx, struct shield_cook
 	return true;
 }
 
-/* What sockets and connection tracking say of the packet that is worked with. A global function: verified once, by itself. */
-__noinline __u32 shield_look(struct xdp_md *ctx)
+/* What sockets and connection tracking say of the packet that is worked with: LOOKED(). */
+static __always_inline __u32 known_look(struct xdp_md *ctx)
 {
 	struct shield_cookie_cpu *cpu;
 	struct packet *p;
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
 	__u32 zero = 0, known;
-	int i;
 
 	cpu = bpf_map_lookup_elem(&cookie_counts, &zero);
 	if (!cpu || (void *)(eth + 1) > end)
 		return 0;
 	p = &cpu->work.packet;
-	if (known_mac_given) {
-		for (i = 0; i < 6; i++)
-			if (eth->h_dest[i] != known_mac[i])
-				return 0;
-	}
+	if (known_mac_given && (*(__be32 *)eth->h_dest != *(const volatile __be32 *)known_mac ||
+				*(__be16 *)(eth->h_dest + 4) != *(const volatile __be16 *)(known_mac + 4)))
+		return 0;
 	/* A group, or all: as many may listen as like. */
 	if (known_nothing || !p->has_ports || cookie_no_destination(p))
 		return 0;
@@ -107,16 +130,21 @@ __noinline __u32 shield_look(struct xdp_md *ctx)
 		return 0;
 	if (known_forwards && cookie_passes_by(ctx, p, cpu)) {
 		/* What is forwarded may go by untracked, or one way alone. */
-		return known_tracked(ctx, cpu, p) ? KNOWN_CONNECTION * KNOWN_YES : 0;
+		return known_tracked(ctx, cpu, p) ? LOOKED(KNOWN_YES, 0) : 0;
 	}
 	known = p->protocol == IPPROTO_TCP ? known_tcp(ctx, cpu, p) : known_udp(ctx, cpu, p);
-	if (known % KNOWN_LISTENER == KNOWN_NO && known_tracked(ctx, cpu, p))
+	if ((known & LOOKED_CONNECTION) == KNOWN_NO && known_tracked(ctx, cpu, p))
 		known += KNOWN_YES - KNOWN_NO;
-	return known_listens ? known : known % KNOWN_LISTENER;
+	return known_listens ? known : known & LOOKED_CONNECTION;
 }
 
-/* Whether the packet that is worked with is the end of a handshake that was begun by a cookie, the kernel's or ours. A function of its own, as the stack
- * of shield_look() is full. */
+/* The same as a global function: verified once, by itself, with a stack of its own. */
+__noinline __u32 shield_look(struct xdp_md *ctx)
+{
+	return known_look(ctx);
+}
+
+/* Whether the packet that is worked with is the end of a handshake that was begun by a cookie of ours. A function of its own, as the stack is full. */
 __noinline int shield_cookie_comes_back(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -134,25 +162,29 @@ __noinline int shield_cookie_comes_back(struct xdp_md *ctx)
 		return 0;
 	seq = bpf_ntohl(tcp->seq) - 1;
 	number = bpf_ntohl(tcp->ack_seq) - 1;
-	return connected_began(cpu->fresh, p, seq, number) || (cookie_mode != SHIELD_COOKIE_OFF && cookie_number_mss(p, seq, number)) ||
-	       cookie_is_kernels(&cpu->work, p, seq, number);
+	return connected_began(&cpu->recent, p, seq, number) || (cookie_mode != SHIELD_COOKIE_OFF && cookie_number_mss(p, seq, number));
 }
 
-/* The number of the row of what is known about the packet, within those of the field. */
-static __always_inline __u64 shield_known_row(struct xdp_md *ctx, const struct packet *p)
+/* Where what is worked with is; 0: nowhere. */
+static __always_inline struct shield_cookie_cpu *known_cpu(void)
 {
-	struct shield_cookie_cpu *cpu;
-	__u32 zero = 0, known;
+	__u32 zero = 0;
 
-	cpu = bpf_map_lookup_elem(&cookie_counts, &zero);
-	if (!cpu)
-		return 0;
-	cpu->work.packet = *p;
-	known = shield_look(ctx);
-	if (known % KNOWN_LISTENER == KNOWN_NO && known != KNOWN_CONNECTION * KNOWN_NO + KNOWN_LISTENER * KNOWN_NO && shield_cookie_comes_back(ctx))
-		known += KNOWN_YES - KNOWN_NO;
+	return bpf_map_lookup_elem(&cookie_counts, &zero);
+}
+
+/* The number of the row of what is known about the packet that is worked with, of which known_look() says `looked`, within those of the field. A call
+ * and its return take as long as ten to twenty loads where returns are guarded (SRSO): none is made in vain. */
+static __always_inline __u64 known_row(struct xdp_md *ctx, struct shield_cookie_cpu *cpu, __u32 looked)
+{
+	__u32 known;
+
+	if ((looked & LOOKED_CONNECTION) == KNOWN_NO && looked != LOOKED(KNOWN_NO, KNOWN_NO) &&
+	    (cookie_mode != SHIELD_COOKIE_OFF || connected_lately(&cpu->recent)) && shield_cookie_comes_back(ctx))
+		looked += KNOWN_YES - KNOWN_NO;
+	known = (looked & LOOKED_CONNECTION) + KNOWN_LISTENER * (looked >> 2);
 	if (seen_asked && !known_nothing)
-		known += KNOWN_SOURCE * (seen_before(p) ? KNOWN_YES : KNOWN_NO);
+		known += KNOWN_SOURCE * (seen_before(&cpu->work.packet) ? KNOWN_YES : KNOWN_NO);
 	return resized(shield_known_class)[known & KNOWN_MASK] & shield_mask[SHIELD_KNOWN];
 }
 

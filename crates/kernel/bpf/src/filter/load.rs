@@ -390,6 +390,8 @@ fn trie(layout: TrieLayout) -> prefix_trie {
         runs_len: layout.runs_len,
         used: layout.used,
         wide: layout.wide,
+        ranks: layout.ranks,
         deep: layout.deep,
+        deep_len: layout.deep_len,
     }
 }

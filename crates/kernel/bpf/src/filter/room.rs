@@ -2,11 +2,11 @@
 //! what is there is not.
 
 use rules::tables::prefixes::{
-    DEEP_LEN, PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Hash, V6Kind, V6Prefixes, V6Slot,
+    PrefixLayout, RANKS_LEN, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Hash, V6Kind, V6Prefixes, V6Slot,
 };
 use zerocopy::IntoBytes;
 
-/// Entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
+/// States of /24, entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
 const SPARE: usize = 4096;
 /// Entries of `top`, words of `bits`.
 const TOP: usize = 1 << 16;
@@ -21,8 +21,9 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
         at as u32
     };
     let mut trie = |table: Option<&V4Prefixes>| {
-        let [entries, blocks, runs] =
-            table.map_or([0; 3], |t| [t.entries.len(), t.blocks.len(), t.runs.len()]).map(|len| len + SPARE);
+        let [deep, entries, blocks, runs] = table
+            .map_or([0; 4], |t| [t.deep.len(), t.entries.len(), t.blocks.len(), t.runs.len()])
+            .map(|len| len + SPARE);
         TrieLayout {
             states: part(STATES_LEN, 1),
             top: part(TOP, 8),
@@ -35,7 +36,9 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
             runs_len: runs as u32,
             used: 1,
             wide: table.is_none_or(|t| t.wide).into(),
-            deep: if table.is_some_and(|t| !t.deep.is_empty()) { part(DEEP_LEN, 1) } else { 0 },
+            ranks: part(RANKS_LEN, 4),
+            deep: part(deep, 4),
+            deep_len: deep as u32,
         }
     };
     let (first, second) = (trie(v4), trie(v6.map(|v6| &v6.first)));
@@ -58,10 +61,10 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
 
 pub(super) fn fits(layout: &PrefixLayout, v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> bool {
     let trie = |at: &TrieLayout, table: &V4Prefixes| {
-        table.entries.len() <= at.entries_len as usize
+        table.deep.len() <= at.deep_len as usize
+            && table.entries.len() <= at.entries_len as usize
             && table.blocks.len() <= at.blocks_len as usize
             && table.runs.len() <= at.runs_len as usize
-            && (at.deep == 0 || !table.deep.is_empty())
     };
     v4.is_none_or(|v4| trie(&layout.v4, v4))
         && v6.is_none_or(|v6| {
@@ -93,10 +96,9 @@ fn fill_trie(at: &TrieLayout, table: Option<&V4Prefixes>, section: &mut [u8]) {
     let Some(table) = table else {
         return section[at.states as usize..][..STATES_LEN].fill(0);
     };
-    if at.deep != 0 {
-        put(section, at.deep, &table.deep);
-    }
     put(section, at.states, &table.states);
+    put(section, at.ranks, table.ranks.as_bytes());
+    put(section, at.deep, table.deep.as_bytes());
     put(section, at.top, table.top.as_bytes());
     put(section, at.bits, table.bits.as_bytes());
     put(section, at.entries, table.entries.as_bytes());

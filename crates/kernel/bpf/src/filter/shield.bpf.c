@@ -113,6 +113,7 @@ __noinline __u32 shield_search_word(struct shield_search *s)
 __noinline __u64 shield_answer(struct xdp_md *ctx, struct shield_search *s, __u64 bits, __u64 word)
 {
 	__u64 base = shield_base[SHIELD_KNOWN], at;
+	struct shield_cookie_cpu *cpu;
 
 	/* With several words there is one in front. Kernels before 6.8 verify this function also where nothing calls it. */
 	if (!s || !shield_uses[SHIELD_KNOWN] || word > (shield_words == 1 ? 0 : shield_words))
@@ -120,8 +121,13 @@ __noinline __u64 shield_answer(struct xdp_md *ctx, struct shield_search *s, __u6
 	at = times(base + shield_unknown_row(), shield_stride());
 	if (!(bits & ~resized(shield_rows)[at + word]))
 		return bits;
-	if (!s->known)
-		s->known = shield_known_row(ctx, &s->packet) + 1;
+	if (!s->known) {
+		cpu = known_cpu();
+		if (!cpu)
+			return 0;
+		cpu->work.packet = s->packet;
+		s->known = known_row(ctx, cpu, shield_look(ctx)) + 1;
+	}
 	at = times(base + ((s->known - 1) & shield_mask[SHIELD_KNOWN]), shield_stride());
 	return bits & resized(shield_rows)[at + word];
 }
@@ -347,16 +353,24 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	}
 }
 
-/* What is to become of a packet that parse_common() knows. */
-static __always_inline int shield_settle(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found, __u32 action)
+/* Drops or passes a packet that parse_common() knows. */
+static __always_inline int shield_drop_or_pass(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found, __u32 action)
 {
 	shield_tell(PARSED_IP, p);
 	shield_tell_verdict(found, action);
 	if (action == SHIELD_DROP)
 		return shield_end(ctx, shield_why(found, false), found, shield_drop(total, p->frame_len));
-	if (action == SHIELD_CHALLENGE)
-		return shield_ask(ctx, total, p, found);
 	return shield_end(ctx, shield_why(found, false), found, shield_pass(ctx, total, p->frame_len));
+}
+
+/* What is to become of a packet that parse_common() knows. */
+static __always_inline int shield_settle(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found, __u32 action)
+{
+	if (action != SHIELD_CHALLENGE)
+		return shield_drop_or_pass(ctx, total, p, found, action);
+	shield_tell(PARSED_IP, p);
+	shield_tell_verdict(found, action);
+	return shield_ask(ctx, total, p, found);
 }
 
 /* As shield_common(), where rule `asks` is a challenge that yields to those of `bits`. */
@@ -384,6 +398,35 @@ static __always_inline int shield_common_asked(struct xdp_md *ctx, const struct 
 	return shield_settle(ctx, &cpu->total, p, found, action);
 }
 
+/* Not a verdict: the packet goes the long way. */
+#define SHIELD_LONG_WAY 0xffff
+
+/* As shield_common(), of the packet that is worked with, where `bits` ask what the machine knows about it; or SHIELD_LONG_WAY. A global function:
+ * verified once, by itself. It does not call what goes the long way: that needs all of the stack. */
+__noinline int shield_common_known(struct xdp_md *ctx, __u64 bits)
+{
+	struct shield_cookie_cpu *known = known_cpu();
+	struct shield_cpu *cpu = shield_cpu();
+	struct shield_rule *rule;
+	struct packet *p;
+	__u32 n;
+
+	if (!shield_uses[SHIELD_KNOWN] || !known)
+		return SHIELD_LONG_WAY;
+	p = &known->work.packet;
+	bits &= SHIELD_ROW(SHIELD_KNOWN, known_row(ctx, known, known_look(ctx)));
+	if (!bits) {
+		cpu->total.by_default++;
+		return shield_drop_or_pass(ctx, &cpu->total, p, SHIELD_NONE, shield_default);
+	}
+	n = shield_lowest(bits);
+	rule = &resized(shield_rules)[n];
+	if (!rule->plain || rule->action == SHIELD_CHALLENGE)
+		return SHIELD_LONG_WAY;
+	shield_count(cpu, rule->counter, p);
+	return shield_drop_or_pass(ctx, &cpu->total, p, n * 4 + (rule->action & 3), rule->action & 3);
+}
+
 /* A packet that parse_common() knows, judged by rules of one word; limits, shadows, what expires and more than one challenge that
  * yields go the long way. */
 static __always_inline int shield_common(struct xdp_md *ctx, const struct packet *p, __u64 on)
@@ -391,15 +434,25 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct packet
 	struct shield_cpu *cpu = shield_cpu_of(on);
 	struct shield_total *total = &cpu->total;
 	__u32 found = SHIELD_NONE, action = shield_default, n;
+	struct shield_cookie_cpu *known;
 	struct shield_rule *rule;
+	int verdict;
 	__u64 bits;
 
 	if (watch_on)
 		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
 	bits = shield_apply_common(p);
-	/* The long way: a call here would have all that is known by now put away and read back, also where no rule asks. */
-	if (shield_uses[SHIELD_KNOWN] && bits & ~SHIELD_ROW(SHIELD_KNOWN, shield_unknown_row()))
+	/* What is to be done is all in that function: if not, all that is known by now would be put away and read back, also where no rule asks. */
+	if (shield_uses[SHIELD_KNOWN] && bits & ~SHIELD_ROW(SHIELD_KNOWN, shield_unknown_row())) {
+		known = known_cpu();
+		if (known) {
+			known->work.packet = *p;
+			verdict = shield_common_known(ctx, bits);
+			if (verdict != SHIELD_LONG_WAY)
+				return verdict;
+		}
 		return shield_any(ctx, SHIELD_WATCHED);
+	}
 	if (bits) {
 		n = shield_lowest(bits);
 		rule = &resized(shield_rules)[n];

@@ -11,6 +11,8 @@
 #define PREFIX_FINE (PREFIX_WIDE + (1 << 14))
 /* Of a state: all of it has class 0 or the usual one; if not, the tables behind say. */
 #define PREFIX_USUAL 1
+/* Sixteen states are read as one word. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the states of /20 are in the order of little-endian machines");
 /* Of an entry of `top`: some /24 differ from the others, `bits` says which. */
 #define PREFIX_SPLIT 0x8000u
 /* Of an entry of a /24: a block, not a class. */
@@ -33,8 +35,8 @@ struct prefix_trie {
 	__u32 used;
 	/* The states of /16 are looked at. */
 	__u32 wide;
-	/* Where the states of /22 are; 0: they are not there. */
-	__u32 deep;
+	/* Where the ranks of /16 and the states of /24 are, and how many of these there are. */
+	__u32 ranks, deep, deep_len;
 };
 
 struct prefix_table {
@@ -110,10 +112,25 @@ static __always_inline __u32 trie_block(const void *data, const volatile struct 
 	return *(const __u32 *)(data + t->runs + at * 4) & 0xffff;
 }
 
-/* The state of the /16, /20 or /22 of that number. */
+/* The state of the /16 or /20 of that number. */
 static __always_inline __u32 trie_state(const void *states, __u32 number)
 {
 	return *(const __u8 *)(states + (number >> 2)) >> (2 * (number & 3)) & 3;
+}
+
+/* The state of an address's /24, where that of its /20 says nothing: those of such /20 alone are kept, one word after the other. */
+static __always_inline __u32 trie_deep(const void *data, const volatile struct prefix_trie *t, __u32 address)
+{
+	__u64 rank, before;
+
+	/* Of the 16 /20 beside each other; none has its upper bit set but such ones. */
+	before = *(const __u32 *)(data + t->states + PREFIX_FINE + (__u64)(address >> 16) * 4) >> 1 & 0x55555555;
+	before &= (1ull << (2 * ((address >> 12) & 15))) - 1;
+	rank = *(const __u32 *)(data + t->ranks + (__u64)(address >> 16) * 4) + count_ones(before);
+	keep(rank);
+	if (rank >= t->deep_len)
+		return PREFIX_USUAL + 1;
+	return *(const __u32 *)(data + t->deep + rank * 4) >> (2 * ((address >> 8) & 15)) & 3;
 }
 
 /* The class of 32 bits, in host order, where the states do not say. */
@@ -161,8 +178,8 @@ static __always_inline __u32 trie_find(const void *data, const volatile struct p
 		state = trie_state(states + PREFIX_WIDE, address >> 16);
 	if (state > PREFIX_USUAL)
 		state = trie_state(states + PREFIX_FINE, address >> 12);
-	if (t->deep && state > PREFIX_USUAL)
-		state = trie_state(data + t->deep, address >> 10);
+	if (state > PREFIX_USUAL)
+		state = trie_deep(data, t, address);
 	if (state > PREFIX_USUAL)
 		return trie_further(data, t, address);
 	return *(const __u16 *)states & -(__u64)state;

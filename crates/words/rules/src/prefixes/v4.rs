@@ -9,10 +9,6 @@ use crate::tables::prefixes::{
 
 use crate::rule::Prefix;
 
-/// With fewer /22 than this in /20 that are not of one class, a chance of 1 in 4 at random addresses, nothing is said of each of them: with
-/// 100,000 prefixes (1 in 12) a second large table cost more than it saved.
-const DEEP_MIN: usize = 1 << 20;
-
 /// Builds the table of the IPv4 prefixes among `classes`, which need not be sorted and may be nested: the longest decides.
 pub fn v4(classes: &[(Prefix, u16)]) -> V4Prefixes {
     let prefixes = classes.iter().filter_map(|&(prefix, class)| match prefix.address {
@@ -55,15 +51,11 @@ fn close(open: &mut Vec<(u64, u16)>, at: u64, begin: &mut impl FnMut(u64, u16)) 
 }
 
 pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
-    let States { bytes: states, wide, deep } = states(runs);
-    let mut table = V4Prefixes {
-        states,
-        wide,
-        deep,
-        top: Vec::with_capacity(1 << 16),
-        bits: vec![0; 1 << 18],
-        ..V4Prefixes::default()
-    };
+    let mut table = V4Prefixes { top: Vec::with_capacity(1 << 16), bits: vec![0; 1 << 18], ..V4Prefixes::default() };
+    (table.states, table.wide) = states(runs);
+    let left;
+    (table.ranks, left) = ranks(&table.states[STATES_FINE..]);
+    add_deep(&mut table, left, runs);
     // The run that holds the address at hand.
     let mut at = 0;
     for high in 0..1u64 << 16 {
@@ -81,20 +73,12 @@ pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
     table
 }
 
-/// The states of whole /16, /20 or /22.
-struct States {
-    bytes: Vec<u8>,
-    wide: bool,
-    deep: Vec<u8>,
-}
-
-/// The states of each /16, /20 and /22: those of /16 are worth a look if three of four say all, those of /22 if they say it of half of those
-/// that the ones of /20 leave open.
-fn states(runs: &[(u32, u16)]) -> States {
+/// The states of each /16 and /20, and whether those of /16 are worth a look: if three of four say all.
+fn states(runs: &[(u32, u16)]) -> (Vec<u8>, bool) {
     let mut held = vec![0u64; runs.iter().map(|run| usize::from(run.1) + 1).max().unwrap_or(0).max(2)];
     whole(runs, 12).for_each(|(class, whole)| held[usize::from(class)] += whole.len() as u64);
     let usual = (1..held.len()).max_by_key(|&class| held[class]).unwrap_or(1) as u16;
-    let fine = level(runs, 12, usual);
+    let fine = fine(runs, usual);
     let all = |sixteen: &[u8], state| sixteen == [four(state); 4];
     let wide = fine.chunks_exact(4).map(|sixteen| {
         [STATE_NONE, STATE_USUAL].into_iter().find(|&state| all(sixteen, state)).unwrap_or(STATE_FURTHER)
@@ -106,11 +90,45 @@ fn states(runs: &[(u32, u16)]) -> States {
     bytes[..2].copy_from_slice(&usual.to_ne_bytes());
     bytes.extend(wide.chunks_exact(4).map(|four| four[0] | four[1] << 2 | four[2] << 4 | four[3] << 6));
     debug_assert_eq!(bytes.len(), STATES_FINE);
-    let left = further(&fine) << 2;
     bytes.extend(fine);
-    let deep = if left >= DEEP_MIN { level(runs, 10, usual) } else { vec![] };
-    let deep = if further(&deep) <= left / 2 { deep } else { vec![] };
-    States { bytes, wide: said >= wide.len() / 4 * 3, deep }
+    (bytes, said >= wide.len() / 4 * 3)
+}
+
+/// How many /20 before each /16 are of several classes or another one, and how many there are.
+fn ranks(fine: &[u8]) -> (Vec<u32>, usize) {
+    let mut before = 0;
+    let of_16 = fine.chunks_exact(4).map(|sixteen| {
+        let rank = before;
+        // None has its upper bit set but these.
+        before += sixteen.iter().map(|byte| (byte & four(STATE_FURTHER)).count_ones()).sum::<u32>();
+        rank
+    });
+    (of_16.collect(), before as usize)
+}
+
+/// Adds the states of the /24 of the `left` such /20. A run that is wholly one of these states can share a /20 with others only where it begins and ends.
+fn add_deep(table: &mut V4Prefixes, left: usize, runs: &[(u32, u16)]) {
+    table.deep = vec![u32::from_ne_bytes([four(STATE_FURTHER); 4]); left];
+    let usual = table.usual();
+    for (class, whole) in whole(runs, 8) {
+        let state = match class {
+            0 => STATE_NONE,
+            class if class == usual => STATE_USUAL,
+            _ => continue,
+        };
+        let ends = [whole.start / 16, (whole.end - 1) / 16];
+        for number in &ends[usize::from(ends[0] == ends[1])..] {
+            let part = whole.start.max(number * 16)..whole.end.min(number * 16 + 16);
+            if part.len() == 16 {
+                continue;
+            }
+            let word = table.rank(*number as u32);
+            for at in part {
+                let shift = 2 * (at % 16);
+                table.deep[word] = table.deep[word] & !(3 << shift) | u32::from(state) << shift;
+            }
+        }
+    }
 }
 
 /// Classes of runs and the blocks of `2^bits` addresses that are wholly in them.
@@ -122,10 +140,10 @@ fn whole(runs: &[(u32, u16)], bits: u32) -> impl Iterator<Item = (u16, Range<usi
     runs.iter().zip(ends).map(whole).filter(|(_, whole)| !whole.is_empty())
 }
 
-/// The states of all blocks of `2^bits` addresses.
-fn level(runs: &[(u32, u16)], bits: u32, usual: u16) -> Vec<u8> {
-    let mut states = vec![four(STATE_FURTHER); 1 << (30 - bits)];
-    for (class, whole) in whole(runs, bits) {
+/// The states of all /20.
+fn fine(runs: &[(u32, u16)], usual: u16) -> Vec<u8> {
+    let mut states = vec![four(STATE_FURTHER); STATES_LEN - STATES_FINE];
+    for (class, whole) in whole(runs, 12) {
         match class {
             0 => set_states(&mut states, whole, STATE_NONE),
             class if class == usual => set_states(&mut states, whole, STATE_USUAL),
@@ -133,11 +151,6 @@ fn level(runs: &[(u32, u16)], bits: u32, usual: u16) -> Vec<u8> {
         }
     }
     states
-}
-
-fn further(states: &[u8]) -> usize {
-    // None has its upper bit set but these.
-    states.iter().map(|byte| (byte & four(STATE_FURTHER)).count_ones() as usize).sum()
 }
 
 /// Four times the same state, as a byte holds them.

@@ -23,8 +23,8 @@ pub const STATES_HEAD: usize = 64;
 pub const STATES_FINE: usize = STATES_HEAD + (1 << 14);
 /// Bytes of all states.
 pub const STATES_LEN: usize = STATES_FINE + (1 << 18);
-/// Bytes of the states of all /22.
-pub const DEEP_LEN: usize = 1 << 20;
+/// Entries of [`V4Prefixes::ranks`].
+pub const RANKS_LEN: usize = 1 << 16;
 /// A state: class 0, all of it.
 pub const STATE_NONE: u8 = 0;
 /// A state: the class that the head names, all of it.
@@ -61,8 +61,10 @@ pub struct V4Prefixes {
     pub states: Vec<u8>,
     /// So few /16 have the state [`STATE_FURTHER`] that looking at them first is worth it.
     pub wide: bool,
-    /// [`DEEP_LEN`] bytes, the states of each /22; or none, where those of /20 say it of most addresses or these would not.
-    pub deep: Vec<u8>,
+    /// [`RANKS_LEN`] numbers: how many /20 before each /16 have the state [`STATE_FURTHER`].
+    pub ranks: Vec<u32>,
+    /// For each such /20 in turn the states of its /24, the first in the lowest two bits.
+    pub deep: Vec<u32>,
     /// 65,536 entries. Bits 0 to 14: the class of the /16, or of most of it. Bit 15: [`SPLIT`]. Bits 16 to 39: the first of its
     /// `entries`. Three bytes from bit 40 on: how many of them the first word, the first two and the first three words of `bits` have.
     pub top: Vec<u64>,
@@ -91,14 +93,23 @@ impl V4Prefixes {
         if found == STATE_FURTHER {
             found = state(&self.states[STATES_FINE..], address >> 12);
         }
-        if found == STATE_FURTHER && !self.deep.is_empty() {
-            found = state(&self.deep, address >> 10);
+        if found == STATE_FURTHER {
+            found = (self.deep[self.rank(address >> 12)] >> (2 * (address >> 8 & 15)) & 3) as u8;
         }
         match found {
             STATE_NONE => 0,
             STATE_USUAL => self.usual(),
             _ => self.find_further(address),
         }
+    }
+
+    /// How many /20 before that of this number have the state [`STATE_FURTHER`].
+    pub(crate) fn rank(&self, number: u32) -> usize {
+        let at = STATES_FINE + (number >> 4 << 2) as usize;
+        let of_16 = u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.states[at + byte]));
+        // None has its upper bit set but these.
+        let before = of_16 >> 1 & 0x5555_5555 & ((1 << (2 * (number & 15))) - 1);
+        (self.ranks[(number >> 4) as usize] + before.count_ones()) as usize
     }
 
     /// The class that the head names.
@@ -245,8 +256,10 @@ pub struct TrieLayout {
     pub used: u32,
     /// The states of /16 are looked at.
     pub wide: u32,
-    /// The place of the states of /22; 0: they are not there.
+    /// The places of the ranks of /16 and of the states of /24, and how many of these there are.
+    pub ranks: u32,
     pub deep: u32,
+    pub deep_len: u32,
 }
 
 /// The same for all of a field's prefixes: the kernel's `struct shield_prefixes`.
@@ -292,7 +305,9 @@ impl Section {
             runs_len: table.runs.len() as u32,
             used: 1,
             wide: table.wide.into(),
-            deep: if table.deep.is_empty() { 0 } else { self.put(&table.deep) },
+            ranks: self.put(&table.ranks),
+            deep: self.put(&table.deep),
+            deep_len: table.deep.len() as u32,
         }
     }
 }

@@ -94,7 +94,7 @@ struct shield_cookie_cpu {
 	struct connected_listener listeners[CONNECTED_LISTENERS];
 	/* Those that were told of cookies. */
 	struct connected_listener told[CONNECTED_LISTENERS];
-	struct connected_fresh fresh[CONNECTED_FRESH];
+	struct connected_recent recent;
 	struct shield_cookie_work work;
 };
 

@@ -51,6 +51,13 @@ struct connected_fresh {
 
 /* Per CPU, a power of two: a poll is of 64 frames. */
 #define CONNECTED_FRESH 64
+/* Those of one CPU. */
+struct connected_recent {
+	/* When the last one was let in, in jiffies. */
+	__u64 last;
+	struct connected_fresh slot[CONNECTED_FRESH];
+};
+
 /* Many polls: longer ones are of a softirq that was held up. */
 #define CONNECTED_FRESH_JIFFIES 8
 /* Bytes: a client sends ten segments before it hears of the first. */
@@ -105,22 +112,33 @@ static __always_inline void connected_note(const struct packet *p)
 }
 
 /* The connection is let in with these numbers, both in host order. */
-static __always_inline void connected_begins(struct connected_fresh *fresh, const struct packet *p, __u32 seq, __u32 ack)
+static __always_inline void connected_begins(struct connected_recent *recent, const struct packet *p, __u32 seq, __u32 ack)
 {
 	__u64 hash = connected_mix(connected_hash(p) ^ ack);
-	struct connected_fresh *slot = &fresh[hash >> 32 & (CONNECTED_FRESH - 1)];
+	struct connected_fresh *slot = &recent->slot[hash >> 32 & (CONNECTED_FRESH - 1)];
 
 	slot->hash = hash;
 	slot->seq = seq;
 	slot->jiffies = bpf_jiffies64();
+	recent->last = bpf_jiffies64();
+}
+
+/* Whether any connection has been let in of late. */
+static __always_inline bool connected_lately(const struct connected_recent *recent)
+{
+	return bpf_jiffies64() - recent->last < CONNECTED_FRESH_JIFFIES;
 }
 
 /* Whether this comes behind the ACK of a connection that has just been let in. */
-static __always_inline bool connected_began(struct connected_fresh *fresh, const struct packet *p, __u32 seq, __u32 ack)
+static __always_inline bool connected_began(struct connected_recent *recent, const struct packet *p, __u32 seq, __u32 ack)
 {
-	__u64 hash = connected_mix(connected_hash(p) ^ ack);
-	struct connected_fresh *slot = &fresh[hash >> 32 & (CONNECTED_FRESH - 1)];
+	struct connected_fresh *slot;
+	__u64 hash;
 
+	if (!connected_lately(recent))
+		return false;
+	hash = connected_mix(connected_hash(p) ^ ack);
+	slot = &recent->slot[hash >> 32 & (CONNECTED_FRESH - 1)];
 	return slot->hash == hash && (__u32)bpf_jiffies64() - slot->jiffies < CONNECTED_FRESH_JIFFIES &&
 	       seq - slot->seq < CONNECTED_FRESH_BYTES;
 }

@@ -278,7 +278,7 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	ack->tsecr = 0;
 	ack->transport = p->transport_at - p->ip_at;
 	if (!ack->mss && !kernels) {
-		if (connected_began(cpu->fresh, p, seq, number)) {
+		if (connected_began(&cpu->recent, p, seq, number)) {
 			ack->flags = SHIELD_ACK_BEHIND;
 			return cookie_told ? -1 : cookie_mark(ctx, cpu);
 		}
@@ -287,7 +287,7 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	}
 	if (cookie_told) {
 		connected_note(p);
-		connected_begins(cpu->fresh, p, seq, number);
+		connected_begins(&cpu->recent, p, seq, number);
 		cpu->count.right++;
 		return -1;
 	}
@@ -323,7 +323,7 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	if (cookie_mark(ctx, cpu) != -1)
 		return XDP_DROP;
 	connected_note(p);
-	connected_begins(cpu->fresh, p, seq, number);
+	connected_begins(&cpu->recent, p, seq, number);
 	cpu->count.right++;
 	return -1;
 }
@@ -354,7 +354,7 @@ static __always_inline int cookie_begun(struct xdp_md *ctx, struct packet *p, st
 		return -1;
 	if (cookie_socket(ctx, &cpu->work, p) != BPF_TCP_LISTEN || cookie_passes_by(ctx, p, cpu))
 		return -1;
-	if (!cookie_number_mss(p, seq, number) && !connected_began(cpu->fresh, p, seq, number))
+	if (!cookie_number_mss(p, seq, number) && !connected_began(&cpu->recent, p, seq, number))
 		return -1;
 	return cookie_finish(ctx, p, cpu, seq_be, ack_be, doff);
 }
