@@ -1,13 +1,20 @@
 //! The program that waits has room for whatever the ladder asks for, so that no attack waits for the verifier.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
-use bpf::filter::{ShieldConfig, ShieldShared, SpareProgram};
+use bpf::{
+    XdpMode,
+    filter::{
+        CookieMode, Cookies, GatewayCookies, Heartbeat, HostCookies, KnownPackets, ShieldConfig, ShieldLink,
+        ShieldShared, SourceCookies, SpareProgram, Watch,
+    },
+};
 use model::shield_event::AttackClass;
 use rules::{
     Prefix, Rule, Rules,
     compile::{self, Cache, Counters, Now},
     detect::DetectConfig,
+    tables::RuleTables,
 };
 use shield::detect::{classify::Finding, insert, ladder, mix::Kind, template};
 
@@ -39,6 +46,11 @@ fn steps(config: &DetectConfig, on: Prefix) -> Vec<(String, Vec<Rule>)> {
     all
 }
 
+/// The tables of quiet times with rules of a ladder in front.
+fn tables(calm: &Rules, cache: &mut Cache, extra: &[Rule]) -> RuleTables {
+    compile::tables_after(&insert(calm, extra), &mut Counters::new(), Now::read(), cache).unwrap()
+}
+
 #[test]
 fn whatever_the_ladder_asks_for_fits_into_the_program_that_waits() {
     if !testbed::privileged() {
@@ -48,10 +60,7 @@ fn whatever_the_ladder_asks_for_fits_into_the_program_that_waits() {
     let calm = Rules { protected: vec![v4, v6], ..Rules::default() };
     let config = DetectConfig::default();
     let mut cache = Cache::expecting(&calm.protected);
-    let mut tables = |extra: &[Rule]| {
-        let rules = insert(&calm, extra);
-        compile::tables_after(&rules, &mut Counters::new(), Now::read(), &mut cache).unwrap()
-    };
+    let mut tables = |extra: &[Rule]| tables(&calm, &mut cache, extra);
     let shared = ShieldShared::create().unwrap();
     let settings = ShieldConfig { tell: true, ..ShieldConfig::default() };
     let spare = SpareProgram::load(&tables(&template(&config, v4)), &settings, &shared).unwrap();
@@ -65,4 +74,44 @@ fn whatever_the_ladder_asks_for_fits_into_the_program_that_waits() {
         let both = [&first.1[..], &second.1[..]].concat();
         assert!(spare.fits(&tables(&both)).unwrap(), "{} beside {}", first.0, second.0);
     }
+}
+
+/// A row of calls has 512 bytes of stack, which the verifier counts for what a program may do, not for what packets do.
+#[test]
+fn each_way_to_answer_has_stack_enough_beside_all_that_rules_may_ask() {
+    let Some((_bed, [_, far])) = testbed::Bed::pair("stack") else { return };
+    let calm = Rules { protected: vec![prefix("198.18.0.0", 24), prefix("2001:db8::", 64)], ..Rules::default() };
+    let all = template(&DetectConfig::default(), calm.protected[0]);
+    let tables = tables(&calm, &mut Cache::expecting(&calm.protected), &all);
+    far.run(|| {
+        let host = HostCookies::of(far.interface()).unwrap();
+        let modes = [
+            CookieMode::Host(host.clone()),
+            CookieMode::Kernel(host.clone()),
+            CookieMode::Gateway(GatewayCookies::default()),
+            CookieMode::Sources(SourceCookies { known_s: 600, until_ns: u64::MAX, host: host.clone() }),
+        ];
+        let link = ShieldLink::take(far.interface(), XdpMode::Native).unwrap();
+        let shared = ShieldShared::create().unwrap();
+        let watch = Watch::create(2).unwrap();
+        for mode in modes {
+            let config = ShieldConfig {
+                heartbeat: Some(Heartbeat { timeout: Duration::from_secs(1), closed: true }),
+                cookies: Some(Cookies::create(far.interface(), mode.clone(), 1 << 10).unwrap()),
+                watch: Some(watch.config().clone()),
+                seats: vec![link.maps()],
+                known: Some(KnownPackets {
+                    mac: host.mac,
+                    forwards: true,
+                    tracked: KnownPackets::tracks(),
+                    listeners: true,
+                    nothing: false,
+                }),
+                ..ShieldConfig::default()
+            };
+            if let Err(error) = SpareProgram::load(&tables, &config, &shared) {
+                panic!("{mode:?}: {error}");
+            }
+        }
+    });
 }
