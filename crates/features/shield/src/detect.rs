@@ -14,6 +14,7 @@ pub mod known;
 pub mod ladder;
 mod learned;
 pub mod mix;
+mod protected;
 mod reader;
 mod template;
 pub mod window;

@@ -2,7 +2,7 @@
 
 use model::{
     counters::{Counter, Row},
-    shield::{RuleStatus, ShieldStatus, Totals},
+    shield::{ProtectedStatus, RuleStatus, ShieldStatus, Totals},
     units,
 };
 
@@ -119,6 +119,10 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     text += &look.table(&["FRAMES", ">SINCE THE START", ">RATE"], rows);
     text += "\n";
     text += &rule_table(&status.rules, true, look);
+    if !status.protected.is_empty() {
+        text += "\n";
+        text += &protected_table(&status.protected, look);
+    }
     if !status.attacks.is_empty() {
         let attacks = status.attacks.iter().map(|attack| {
             let shadow = if attack.shadow { "shadow: " } else { "" };
@@ -132,6 +136,40 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         let sources = status.sources.iter().map(|source| vec![source.source.clone(), units::pps(source.pps)]);
         text += "\n";
         text += &look.table(&["SOURCE THAT SENDS MOST", ">RATE"], sources);
+    }
+    text
+}
+
+/// Protected prefixes that are shown.
+const PROTECTED_MAX: usize = 10;
+
+/// Protected prefixes, those that are closest to a limit first.
+fn protected_table(protected: &[ProtectedStatus], look: Look) -> String {
+    let reached = |it: &ProtectedStatus| it.closest().map_or(0.0, |(_, part)| part);
+    let mut shown: Vec<_> = protected.iter().collect();
+    shown.sort_by(|a, b| reached(b).total_cmp(&reached(a)));
+    let row = |it: &&ProtectedStatus| {
+        let packets = it.measures.iter().find(|measure| measure.measure == "packets");
+        let rate = packets.map_or_else(String::new, |packets| units::pps(packets.rate));
+        let limit = packets.and_then(|packets| packets.limit).map_or_else(|| "none".to_owned(), units::pps);
+        let closest = it.closest().map(|(measure, part)| {
+            let limit = measure.limit.unwrap_or_default();
+            let limit = match &*measure.measure {
+                "bits" => units::bits_per_second(limit),
+                "new-flows" => format!("{}/s", units::count(limit as u64)),
+                _ => units::pps(limit),
+            };
+            let origin = measure.origin.as_deref().unwrap_or_default();
+            format!("{}: {} of {limit} ({origin})", measure.measure, units::percent(part))
+        });
+        let learning = (it.learning_s > 0.0).then(|| format!("learning for {:.0} s more", it.learning_s.ceil()));
+        let closest = [closest, learning].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        vec![it.prefix.clone(), rate, limit, closest]
+    };
+    let heads = ["PROTECTED", ">PACKETS NOW", ">LIMIT", "CLOSEST TO ITS LIMIT"];
+    let mut text = look.table(&heads, shown.iter().take(PROTECTED_MAX).map(row));
+    if shown.len() > PROTECTED_MAX {
+        text += &format!("{} more protected prefixes: see --json\n", shown.len() - PROTECTED_MAX);
     }
     text
 }

@@ -53,6 +53,7 @@ fn attacked() -> ShieldStatus {
         refused: None,
         challenge: None,
         remembered: None,
+        protected: Vec::new(),
         rules: vec![
             rule("management:neighbours", "pass", 12, 0, 0.2),
             rule("management:session", "pass", 4_711, 0, 13.0),

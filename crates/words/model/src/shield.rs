@@ -61,6 +61,9 @@ pub struct ShieldStatus {
     pub rates: Option<Rates>,
     /// Sources that send most, if they are watched.
     pub sources: Vec<SourceStatus>,
+    /// Protected prefixes, if attacks are looked for.
+    #[serde(default)]
+    pub protected: Vec<ProtectedStatus>,
     /// Attacks that go on, with what is done about them.
     pub attacks: Vec<AttackStatus>,
     /// The way in which challenged SYNs are or would be answered; none: none are, or the shield stands between two interfaces.
@@ -226,6 +229,39 @@ pub struct SourceStatus {
     pub pps: f64,
 }
 
+/// A protected prefix: what comes to it, and from where on that is an attack.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProtectedStatus {
+    /// The prefix.
+    pub prefix: String,
+    /// Seconds until limits that are learned count; 0: they do, or none are learned.
+    pub learning_s: f64,
+    /// What is measured.
+    pub measures: Vec<MeasureStatus>,
+}
+
+/// One measure of a protected prefix.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasureStatus {
+    /// Its name in files: `packets`, `bits`, `syn`.
+    pub measure: String,
+    /// Per second, in the last look.
+    pub rate: f64,
+    /// Per second; none: it has no limit now.
+    pub limit: Option<f64>,
+    /// The origin of the limit: `learned`, `given`, or `headroom`: the machine can bear no more.
+    pub origin: Option<String>,
+}
+
+impl ProtectedStatus {
+    /// The measure that is closest to its limit, and the part of the limit that it has reached. None: nothing comes, or nothing has a limit.
+    pub fn closest(&self) -> Option<(&MeasureStatus, f64)> {
+        let come = self.measures.iter().filter(|measure| measure.rate > 0.0);
+        let reached = come.filter_map(|measure| Some((measure, measure.rate / measure.limit?)));
+        reached.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
 /// An attack that goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttackStatus {
@@ -246,6 +282,27 @@ pub struct AttackStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_closest_to_its_limit_comes_and_has_one() {
+        let measure = |measure: &str, rate, limit| MeasureStatus {
+            measure: measure.into(),
+            rate,
+            limit,
+            origin: limit.map(|_| "given".into()),
+        };
+        let measures = vec![
+            measure("packets", 500.0, Some(1000.0)),
+            measure("syn", 90.0, Some(100.0)),
+            measure("udp", 5000.0, None),
+            measure("icmp", 0.0, Some(1.0)),
+        ];
+        let mut status = ProtectedStatus { prefix: "192.0.2.0/24".into(), learning_s: 0.0, measures };
+        let (closest, part) = status.closest().unwrap();
+        assert_eq!((&*closest.measure, part), ("syn", 0.9));
+        status.measures.retain(|measure| measure.measure == "udp" || measure.measure == "icmp");
+        assert_eq!(status.closest(), None);
+    }
 
     #[test]
     fn rates_are_differences_by_time_and_never_negative() {

@@ -52,9 +52,15 @@ pub struct Limit {
 }
 
 impl Baseline {
+    /// Seconds until limits that are learned count; 0: they do, or none are learned.
+    pub fn learning_s(&self, config: &DetectConfig) -> f64 {
+        let left = config.baseline.after_s - self.learned.as_secs_f64();
+        if config.baseline.learn { left.max(0.0) } else { 0.0 }
+    }
+
     /// Limits hold that were learned.
     fn is_ready(&self, config: &DetectConfig) -> bool {
-        config.baseline.learn && self.learned.as_secs_f64() >= config.baseline.after_s
+        config.baseline.learn && self.learning_s(config) == 0.0
     }
 
     /// The limit of a measure: the lowest of what was configured, what was learned and what the machine takes in. None: it has no limit (yet).

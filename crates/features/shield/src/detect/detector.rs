@@ -291,7 +291,7 @@ impl Detector {
         self.prefixes.iter().map(|w| State {
             prefix: w.prefix,
             rates: w.rates,
-            learned: w.baseline.learned(),
+            learning_s: w.baseline.learning_s(&self.config),
             limits: Measure::ALL.map(|m| w.baseline.limit(m, &self.config)),
             attack: w.attack.as_ref(),
         })
@@ -325,8 +325,8 @@ pub struct State<'a> {
     pub prefix: Prefix,
     /// Of the last look.
     pub rates: Rates,
-    /// The time for which its baseline has learned.
-    pub learned: Duration,
+    /// Seconds until limits that are learned count; 0: they do, or none are learned.
+    pub learning_s: f64,
     /// Limits in the order of [`Measure::ALL`].
     pub limits: [Option<Limit>; Measure::ALL.len()],
     /// The attack on it.

@@ -382,6 +382,7 @@ impl<P: Upkeep> Control<P> {
         ShieldStatus {
             attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
             sources: detection.map_or_else(Vec::new, Detection::sources),
+            protected: detection.map_or_else(Vec::new, |detection| detection.detector().protected()),
             challenge: self.plane.challenge().cloned(),
             remembered: detection
                 .and_then(|_| self.plane.remembered())

@@ -40,6 +40,7 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
         totals: counts.totals,
         rates: None,
         sources: Vec::new(),
+        protected: Vec::new(),
         attacks: Vec::new(),
         challenge: None,
         remembered: None,
