@@ -149,7 +149,8 @@ fn no_attack_is_seen_in_traffic_that_comes_and_goes() {
     }
     assert_eq!(words(&world.events), [""; 0], "{:#?}", world.events);
     // No more than its bursts, a look in ten, was ever above a limit: all else was learned.
-    assert!(world.detector.states().all(|s| s.learned >= Duration::from_secs(540)));
+    assert!(world.detector.baselines().all(|(_, b)| b.learned() >= Duration::from_secs(540)));
+    assert!(world.detector.states().all(|s| s.learning_s == 0.0));
 }
 
 #[test]
@@ -399,6 +400,33 @@ fn shadow_is_ended_and_begun_by_a_reload() {
     assert!(!world.detector.rules().is_empty() && world.detector.rules().iter().all(|rule| rule.shadow));
     world.run(30, &flood());
     assert!(world.detector.rules().iter().all(|rule| rule.shadow));
+}
+
+#[test]
+fn another_ladder_is_begun_at_its_foot_while_the_attack_goes_on() {
+    let mut without = thresholds();
+    assert!(without.leave_out_challenges());
+    let flood = || [CALM, Stream { pps: 500_000, make: syn_flood }];
+    let mut world = World::new(without);
+    world.run(20, &[CALM]);
+    world.run(60, &flood());
+    let limits = |rules: &[Rule]| rules.iter().filter(|rule| matches!(rule.action, Action::Limit(_))).count();
+    let before = world.detector.rules();
+    assert!(limits(&before) == 1 && before.iter().all(|rule| rule.action != Action::Challenge), "{before:#?}");
+    world.detector.reconfigure(thresholds(), &[protected()]);
+    assert_eq!(world.detector.rules(), before, "what is done goes on until the next look");
+    let revision = world.detector.revision();
+    let events = world.run(1, &flood());
+    assert!(first_action(&events).expect("a step").0.contains("challenge"), "{events:#?}");
+    let rules = world.detector.rules();
+    assert!(rules.iter().any(|rule| rule.action == Action::Challenge) && limits(&rules) == 0, "{rules:#?}");
+    assert_ne!(world.detector.revision(), revision);
+    // And of a ladder without a step nothing is left.
+    let ladder = AttackClass::ALL.into_iter().map(|class| (class, Vec::new())).collect();
+    world.detector.reconfigure(DetectConfig { ladder, ..thresholds() }, &[protected()]);
+    let (revision, events) = (world.detector.revision(), world.run(1, &flood()));
+    assert_eq!(words(&events), ["exhausted"]);
+    assert!(world.detector.rules().is_empty() && world.detector.revision() != revision);
 }
 
 #[test]

@@ -170,6 +170,11 @@ impl DetectConfig {
         self.ladder.get(&class).cloned().unwrap_or_else(|| default_ladder(class))
     }
 
+    /// Returns whether some ladder has such a step.
+    pub fn has(&self, step: &StepConfig) -> bool {
+        AttackClass::ALL.into_iter().any(|class| self.ladder(class).contains(step))
+    }
+
     /// Leaves out the steps that challenge; whether there were any.
     pub fn leave_out_challenges(&mut self) -> bool {
         self.leave_out(&StepConfig::Challenge {})

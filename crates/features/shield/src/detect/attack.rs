@@ -72,6 +72,8 @@ pub struct Attack {
     exhausted: bool,
     /// A step was taken in the look before: only from its end on do its rules hold.
     fresh: bool,
+    /// Its ladder is another one by now: the next look begins it.
+    anew: bool,
 }
 
 /// Looks together, until they have enough samples: where many prefixes are attacked, each has few.
@@ -137,6 +139,7 @@ impl Attack {
             reported: false,
             exhausted: false,
             fresh: false,
+            anew: false,
         };
         let events = attack.next_step(now, prefix, config).into_iter().collect();
         (attack, events)
@@ -191,8 +194,9 @@ impl Attack {
         self.taken.get(&self.finding.form()).copied().unwrap_or(0)
     }
 
-    /// Other settings hold: what only counts by them stops acting, and counts.
-    pub fn reconfigure(&mut self, config: &DetectConfig) {
+    /// Other settings hold than `before`: what only counts by them stops acting, and counts; another ladder is begun at its foot.
+    pub fn reconfigure(&mut self, before: &DetectConfig, config: &DetectConfig) {
+        self.anew |= self.taken.keys().any(|&(class, _)| before.ladder(class) != config.ladder(class));
         if config.shadow.only && !self.acting.is_empty() {
             self.shadow.splice(0..0, self.acting.drain(..));
             self.begin_effect(self.since);
@@ -224,6 +228,15 @@ impl Attack {
             self.last_above = look.now;
         } else if (look.now - self.last_above).as_secs_f64() >= config.quiet_s {
             return vec![self.end()];
+        }
+        if std::mem::take(&mut self.anew) {
+            self.taken.clear();
+            self.acting.clear();
+            self.shadow.clear();
+            self.exhausted = false;
+            let next = self.next_step(look.now, prefix, config);
+            self.exhausted = next.is_none();
+            return vec![next.unwrap_or(Happened::Exhausted { through_pps: rates.get(Measure::Packets) })];
         }
         if std::mem::take(&mut self.fresh) {
             // Loading them may have taken longer than a look.

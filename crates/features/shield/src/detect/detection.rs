@@ -309,7 +309,8 @@ impl Detection {
                 if attack.mitigation == NOTHING_YET {
                     attack.mitigation = "nothing: no step of the ladder applies".to_owned();
                 }
-                attack.mitigation += &format!("; {} still come through", model::units::pps(*through_pps));
+                let (through, at) = (model::units::pps(*through_pps), event.at.get(11..19).unwrap_or(&event.at));
+                attack.mitigation = format!("NO STEP LEFT: {through} came through at {at} UTC; {}", attack.mitigation);
             }
             Happened::Ended { .. } => {
                 self.attacks.remove(at);

@@ -167,9 +167,9 @@ impl Detector {
     pub fn reconfigure(&mut self, config: DetectConfig, protected: &[Prefix]) {
         let mut old: HashMap<Prefix, Watched> = self.prefixes.drain(..).map(|w| (w.prefix, w)).collect();
         self.prefixes = protected.iter().map(|&p| old.remove(&p).unwrap_or_else(|| Watched::new(p))).collect();
-        self.config = config;
+        let before = std::mem::replace(&mut self.config, config);
         for attack in self.prefixes.iter_mut().filter_map(|w| w.attack.as_mut()) {
-            attack.reconfigure(&self.config);
+            attack.reconfigure(&before, &self.config);
         }
         self.revision += 1;
     }
@@ -217,7 +217,7 @@ impl Detector {
             }
         }
         let applied: HashMap<String, u64> = window.applied.iter().cloned().collect();
-        let mut events = Vec::new();
+        let (mut events, mut withdrawn) = (Vec::new(), false);
         let room = known::room(self.prefixes.len());
         self.set_ceilings(window);
         for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
@@ -225,7 +225,9 @@ impl Detector {
             watched.rates = Rates::of(counts, window.time);
             self.regular.extend(watched.regular(samples, &self.config));
             let (number, class, happened) = if let Some(mut attack) = watched.attack.take() {
+                let rules = attack.rules().count();
                 let happened = attack.look(&look, &watched.baseline, &watched.known, watched.prefix, &self.config);
+                withdrawn |= attack.rules().count() < rules;
                 let told = (attack.number, attack.class());
                 let began = attack.began;
                 if !happened.iter().any(|what| matches!(what, Happened::Ended { .. })) {
@@ -248,10 +250,10 @@ impl Detector {
                 what,
             }));
         }
-        if events
-            .iter()
-            .any(|e| matches!(e.what, Happened::Mitigating { .. } | Happened::Shadowed { .. } | Happened::Ended { .. }))
-        {
+        let is_step = |e: &ShieldEvent| {
+            matches!(e.what, Happened::Mitigating { .. } | Happened::Shadowed { .. } | Happened::Ended { .. })
+        };
+        if withdrawn || events.iter().any(is_step) {
             self.revision += 1;
         }
         events

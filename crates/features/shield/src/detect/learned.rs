@@ -145,7 +145,10 @@ mod tests {
         let learned = Learned::parse(&text, MINUTE, MINUTE * 10).unwrap();
         let mut after = Detector::new(DetectConfig::default(), &[prefix("198.18.2.0"), prefix("198.18.0.0")]);
         after.recall(&learned);
-        let limits = |detector: &Detector| detector.states().map(|s| (s.learned, s.limits[0])).collect::<Vec<_>>();
+        let limits = |detector: &Detector| {
+            let learned = detector.baselines().map(|(_, baseline)| baseline.learned());
+            learned.zip(detector.states()).map(|(learned, s)| (learned, s.limits[0])).collect::<Vec<_>>()
+        };
         let (before, after) = (limits(&before), limits(&after));
         let floor = Limit { rate: 10_000.0, of: LimitOrigin::Learned };
         assert_eq!(before[0], (MINUTE, Some(floor)), "the floor");

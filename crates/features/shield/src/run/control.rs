@@ -10,6 +10,7 @@ use model::shield::{Remembered, ShieldStatus};
 use rules::{
     Rule,
     compile::{COUNTERS_MAX, Now, expires_otherwise},
+    detect::{DetectConfig, StepConfig},
     file::RuleFile,
     requester::Requester,
     status::{self as shown, Holding},
@@ -39,6 +40,8 @@ pub struct Control<P> {
     pub(super) settings: Settings,
     pub(crate) plane: P,
     pub(super) file: RuleFile,
+    /// Detection as the file asks for it, with the steps of ladders that cannot be taken.
+    pub(super) asked: DetectConfig,
     pub(super) memory: Memory,
     /// Rules that detection adds.
     pub(super) extra: Vec<Rule>,
@@ -95,11 +98,13 @@ impl<P: DataPlane> Control<P> {
         mut notes: Vec<String>,
         lock: &mut Option<Lock>,
     ) -> Result<Self, ShieldError> {
+        let asked = file.detection.clone();
         notes.extend(interface::fit(&settings, &mut file)?);
         let mut control = Self {
             settings,
             plane,
             file: file.clone(),
+            asked,
             memory: memory.unwrap_or_default(),
             extra: Vec::new(),
             own: Vec::new(),
@@ -134,8 +139,11 @@ impl<P: DataPlane> Control<P> {
         let done = self.settings.source.read_again().and_then(|mut file| {
             let warnings = judged(asked, &file)?;
             asked.let_in(&mut self.settings.sessions);
+            let detection = file.detection.clone();
             self.notes.extend(interface::fit(&self.settings, &mut file)?);
-            self.hold(file, None, Changed::All).map(|()| warnings)
+            self.hold(file, None, Changed::All)?;
+            self.asked = detection;
+            Ok(warnings)
         });
         if done.is_err() {
             self.settings.sessions = before;
@@ -208,8 +216,19 @@ impl<P: DataPlane> Control<P> {
         challenges(&self.file) || challenge(&self.extra)
     }
 
+    /// Returns whether SYNs of an attack would be challenged if they could be answered.
+    pub(super) fn leaves_out_challenges(&self) -> bool {
+        let step = StepConfig::Challenge {};
+        self.asked.has(&step) && !self.file.detection.has(&step) && !self.file.rules.protected.is_empty()
+    }
+
     /// Makes these rules hold, and against attacks `mitigations`; none: those of now go on.
-    fn hold(&mut self, file: RuleFile, mitigations: Option<Vec<Rule>>, what: Changed) -> Result<(), ShieldError> {
+    pub(super) fn hold(
+        &mut self,
+        file: RuleFile,
+        mitigations: Option<Vec<Rule>>,
+        what: Changed,
+    ) -> Result<(), ShieldError> {
         let prepared = self.prepare(file, mitigations, what)?;
         self.put(prepared)
     }
@@ -383,7 +402,7 @@ impl<P: Upkeep> Control<P> {
             attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
             sources: detection.map_or_else(Vec::new, Detection::sources),
             protected: detection.map_or_else(Vec::new, |detection| detection.detector().protected()),
-            challenge: self.plane.challenge().cloned(),
+            challenge: self.plane.challenge().filter(|_| self.challenges() || !self.leaves_out_challenges()).cloned(),
             remembered: detection
                 .and_then(|_| self.plane.remembered())
                 .map(|(sources, false_positives)| Remembered { sources, false_positives }),

@@ -2,11 +2,12 @@
 
 use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, SourceCookies};
 use model::shield::ChallengeStatus;
+use rules::{detect::StepConfig, file::RuleFile};
 
 use super::{
     control::{Control, Upkeep},
     interface, known,
-    plane::DataPlane,
+    plane::{Changed, DataPlane},
     syn_answers, warnings,
     xdp::Xdp,
 };
@@ -25,6 +26,8 @@ impl Control<Xdp> {
         said.extend(self.follow_known().unwrap_or_else(|error| Some(asked(error))));
         let challenged = before("challenged SYNs are still answered as before netfilter or forwarding".to_owned());
         said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
+        let laddered = before("ladders go on as they were: whether SYNs can be answered".to_owned());
+        said.extend(self.follow_answers().unwrap_or_else(|error| Some(laddered(error))));
         said
     }
 
@@ -106,6 +109,33 @@ impl Control<Xdp> {
             return Err(error);
         }
         Ok(self.plane.challenge().map(ChallengeStatus::text))
+    }
+
+    /// Takes the steps of ladders that challenge in again when SYNs can be answered, and leaves them out when they no longer can. What was done, in words.
+    ///
+    /// # Errors
+    /// As for [`Control::reload`]; the ladders of before go on, and it is tried again.
+    fn follow_answers(&mut self) -> Result<Option<String>, ShieldError> {
+        let challenge = StepConfig::Challenge {};
+        if self.settings.between.is_some() || !self.asked.has(&challenge) {
+            return Ok(None);
+        }
+        let mut file = RuleFile { detection: self.asked.clone(), ..self.file.clone() };
+        let left_out = interface::leave_out(&self.settings, &mut file);
+        if file.detection.has(&challenge) == self.file.detection.has(&challenge) {
+            return Ok(None);
+        }
+        // Steps that ask what cannot be known here stay out.
+        for step in [StepConfig::DropUnknown {}, StepConfig::DropStrangers {}] {
+            if !self.file.detection.has(&step) {
+                file.detection.leave_out(&step);
+            }
+        }
+        self.hold(file, None, Changed::All)?;
+        let interface = &self.settings.interface;
+        Ok(Some(left_out.unwrap_or_else(|| {
+            format!("SYNs of an attack are challenged from now on: {interface} takes the answers that XDP sends")
+        })))
     }
 
     /// Makes the program anew when what can be known of packets has changed: netfilter came to translate or to track, forwarding began, the
@@ -223,6 +253,10 @@ impl Control<Xdp> {
             && let Err(error) = interface::answers(&self.settings)
         {
             found.push(format!("rules challenge, but {error}"));
+        } else if self.leaves_out_challenges()
+            && let Err(error) = interface::answers(&self.settings)
+        {
+            found.push(format!("SYNs of an attack are not challenged: {error}"));
         }
         found.extend(interface::merged(&self.settings, &self.file, false));
         found.extend(known::warnings(&self.file, self.plane.known));

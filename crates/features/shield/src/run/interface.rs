@@ -57,7 +57,7 @@ fn challenged(settings: &Settings, file: &RuleFile) -> Result<Option<String>, Sh
 
 /// Where SYNs cannot be answered, the steps against attacks that would are left out, so that the next ones are taken at once: what
 /// is to be told about it.
-fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
+pub(super) fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
     if settings.between.is_some() || file.rules.protected.is_empty() {
         return None;
     }

@@ -164,7 +164,7 @@ fn begin(
     if control.plane.ack.is_none() {
         accept_no_more(&control.settings)?;
     }
-    let answered = control.plane.challenge().map(ChallengeStatus::text);
+    let answered = control.status().challenge.as_ref().map(ChallengeStatus::text);
     control.notes.extend(answered);
     Ok(control)
 }
