@@ -19,7 +19,8 @@ use cookie_bed::{
     talk, talk_long,
 };
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, listen, setsockopt,
+    socket, sockopt,
 };
 use testbed::{End, Running, wait, wait_for};
 
@@ -65,6 +66,24 @@ fn connections_keep_their_options() {
     assert_eq!((counts.answered, counts.right, counts.wrong), (2, 2, 0));
     assert_eq!((acks.given, acks.refused, acks.unlistened), (2, 0, 0));
     assert_eq!(bed.server.counter("TcpExtSyncookiesSent"), 0, "the kernel has answered none itself");
+}
+
+/// Its copy of a frame shares the bytes with the one that TCP gets.
+#[test]
+fn whoever_reads_along_from_a_packet_socket_is_in_nobodys_way() {
+    let Some(bed) = host("ckreads") else { return };
+    let reads = bed
+        .server
+        .run(|| socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll))
+        .unwrap();
+    for family in [0, 1] {
+        let to = bed.echo(SERVER[family]);
+        for _ in 0..5 {
+            talk(&mut bed.connect(to).unwrap());
+        }
+    }
+    drop(reads);
+    assert_eq!((bed.counts().right, bed.acks().given, bed.acks().unlistened), (10, 10, 0));
 }
 
 /// A client that is told to offer no timestamps gets none of what they carry; the MSS comes from the cookie alone.

@@ -130,18 +130,23 @@ static __noinline int follow(struct __sk_buff *skb, const struct shield_ack *ack
 SEC("tc")
 int shield_ack(struct __sk_buff *skb)
 {
-	struct shield_ack *mark = (void *)(long)skb->data_meta, ack;
+	const struct shield_ack *mark = (void *)(long)skb->data_meta;
+	struct shield_ack ack;
 
 	if ((void *)(mark + 1) > (void *)(long)skb->data || mark->magic != SHIELD_ACK_MAGIC)
 		return ACK_NEXT;
 	/*
 	 * Packets of one NAPI poll go through here together, before TCP has seen the first of them: of an ACK and the data behind it each
 	 * would make a connection, and the kernel drops the second with its data. The backlog hands them on one by one.
+	 *
+	 * That it has been here is said beside the frame, not in the mark. Where a packet socket reads along, the frame's bytes are shared with
+	 * its copy, and a program that may write to them gets bytes of its own, without the mark.
 	 */
-	if (!(mark->flags & SHIELD_ACK_AGAIN)) {
-		mark->flags |= SHIELD_ACK_AGAIN;
+	if (skb->tc_index != SHIELD_ACK_AGAIN) {
+		skb->tc_index = SHIELD_ACK_AGAIN;
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	}
+	skb->tc_index = 0;
 	ack = *mark;
 	return ack.flags & SHIELD_ACK_BEHIND ? follow(skb, &ack) : give(skb, &ack);
 }

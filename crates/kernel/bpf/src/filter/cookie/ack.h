@@ -9,10 +9,11 @@
 #define SHIELD_ACK_TIMESTAMPS 1
 #define SHIELD_ACK_SACK 2
 #define SHIELD_ACK_ECN 4
-/* It has been through the program at tc once. */
-#define SHIELD_ACK_AGAIN 8
 /* It follows such an ACK, of which TCP need not have heard yet: it only takes the same way. */
 #define SHIELD_ACK_BEHIND 16
+
+/* In tc_index of a packet that has been through the program at tc once. */
+#define SHIELD_ACK_AGAIN 0x5ac4
 
 /* No window scaling. */
 #define SHIELD_NO_WSCALE 15
