@@ -104,6 +104,32 @@ fn flood_of(bed: &ShieldBed, host: &str, rate: &str, frames: &[&str]) -> Running
     Running::silent(bed.client.command(EVENKEEL).args(arguments).args(["--duration", "12s"]).args(frames))
 }
 
+/// The kernel hands the packets of a bridge's port on from there, and binds sockets to the bridge.
+#[test]
+fn sources_are_authenticated_where_the_interface_is_a_port_of_a_bridge() {
+    let Some(mut bed) = listening("eknfp") else { return };
+    let port = bed.server.interface().to_owned();
+    let mac = bed.server.link.mac;
+    for step in [
+        format!("ip link add ekbr address {mac} type bridge"),
+        format!("ip addr flush dev {port}"),
+        format!("ip link set {port} master ekbr"),
+        "ip link set ekbr up".to_owned(),
+        format!("ip addr add {}/24 dev ekbr", HOST[0]),
+    ] {
+        bed.server.output(&step);
+    }
+    let asks = bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\nconnection = \"none\"\n");
+    let refused = bed.server.command(EVENKEEL).args(["shield", "run", &port, "--rules"]).arg(&asks).output().unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
+    assert!(said(&refused).contains(&format!("{port} is a port of ekbr")), "{}", said(&refused));
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    let (way, why) = way(&bed);
+    assert!(way == "sources" && why.starts_with(&format!("{port} is a port of ekbr")), "{way}: {why}");
+    assert_eq!(five(&bed, HOST[0], "80", "10"), all("host"), "{}", bed.log());
+}
+
 #[test]
 fn cookies_answer_where_nothing_stands_between() {
     let Some(mut bed) = listening("eknfa") else { return };

@@ -14,7 +14,7 @@ use bpf::{
     ProgramError, XdpError, XdpMode,
     filter::{CookieMode, GatewayCookies, HostCookies, SourceCookies},
 };
-use host::stack::Hooks;
+use host::{interface::Wiring, stack::Hooks};
 use model::{
     clock::monotonic_ns,
     shield::{ChallengeStatus, ChallengeWay},
@@ -98,6 +98,9 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
     if let Some(setting) = forwards(interface) {
         return sources(format!("this machine forwards packets ({setting}=1), and hosts behind it are protected too"));
     }
+    if let Some(master) = master(interface) {
+        return sources(format!("{interface} is a port of {master}, which hands packets to the sockets"));
+    }
     match HostCookies::kernel_needs(interface) {
         Ok(()) => {}
         Err(XdpError::Unsupported { .. }) => return sources("net.ipv4.tcp_syncookies is 0".to_owned()),
@@ -121,6 +124,11 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
     }
     let why = "no rules of netfilter stand between the interface and the sockets".to_owned();
     ChallengeStatus { way: ChallengeWay::Cookies, why }
+}
+
+/// The bridge, bond or VRF that the interface is a port of; none: it is of none, or there is no such interface.
+pub(super) fn master(interface: &str) -> Option<String> {
+    Wiring::read().ok()?.master(interface)
 }
 
 /// The setting by which packets that `interface` receives go on to other hosts; none: they do not. IPv4 asks the interface, IPv6 the machine.

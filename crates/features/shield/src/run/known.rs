@@ -9,7 +9,10 @@ use rules::{
     file::RuleFile,
 };
 
-use super::{challenge::forwards, settings::Settings};
+use super::{
+    challenge::{forwards, master},
+    settings::Settings,
+};
 use crate::error::ShieldError;
 
 /// What can be known now, with netfilter's rules as `hooks` finds them.
@@ -28,6 +31,12 @@ pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPacket
 
 fn of_interface(interface: &str, hooks: &mut Hooks) -> Result<KnownPackets, ShieldError> {
     let lacking = |why: String| Err(ShieldError::Lacking(why));
+    if let Some(master) = master(interface) {
+        return lacking(format!(
+            "{interface} is a port of {master}, and sockets that are bound to {master} are not found from it: take {interface} out of {master}, or do \
+             without `connection`, `listener` and `source-seen`"
+        ));
+    }
     let unread = |error| ShieldError::Lacking(format!("netfilter's rules cannot be read ({error})"));
     let translates = hooks.translates().map_err(unread)?;
     // Where netfilter has rules, it may know connections that no socket of this machine has.

@@ -33,6 +33,12 @@ impl Wiring {
         Some(here.map_or(Peer::Elsewhere, |peer| Peer::Here(peer.name.clone())))
     }
 
+    /// The bridge, bond or VRF that an interface belongs to, by name; none: to none, or it is not there.
+    pub fn master(&self, name: &str) -> Option<String> {
+        let master = self.find(name)?.1.master?;
+        Some(self.0.get(&master).map_or_else(|| format!("interface {master}"), |master| master.name.clone()))
+    }
+
     /// The VLAN devices on an interface.
     pub fn vlans(&self, name: &str) -> Vec<&str> {
         let Some((index, _)) = self.find(name) else { return Vec::new() };
@@ -87,6 +93,12 @@ mod tests {
         assert_eq!((wiring.peer("eth0"), wiring.peer("none")), (None, None));
         assert_eq!((wiring.vlans("eth0"), wiring.vlans("c"), wiring.vlans("a")), (vec!["eth0.5"], vec!["c.7"], vec![]));
         assert_eq!(wiring.up().count(), 0);
+        let port = Link { name: "port".into(), master: Some(9), ..Link::default() };
+        let lost = Link { name: "lost".into(), master: Some(99), ..Link::default() };
+        let ports = Wiring([(7, port), (8, lost), (9, link("br0", "bridge", 0, false))].into());
+        let master = |name| ports.master(name);
+        assert_eq!((master("port"), master("lost")), (Some("br0".into()), Some("interface 99".into())));
+        assert_eq!((master("br0"), master("none")), (None, None));
         let read = Wiring::read().expect("the kernel lists its interfaces");
         assert!(read.up().count() <= read.interfaces().len());
     }
