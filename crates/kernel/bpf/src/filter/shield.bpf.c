@@ -423,6 +423,9 @@ __noinline int shield_common_known(struct xdp_md *ctx, __u64 bits)
 	rule = &resized(shield_rules)[n];
 	if (!rule->plain || rule->action == SHIELD_CHALLENGE)
 		return SHIELD_LONG_WAY;
+	/* It may have to pass all the same. */
+	if (rule->action == SHIELD_DROP && shield_cookies && shield_yields && shield_may_prove(p))
+		return SHIELD_LONG_WAY;
 	shield_count(cpu, rule->counter, p);
 	return shield_drop_or_pass(ctx, &cpu->total, p, n * 4 + (rule->action & 3), rule->action & 3);
 }

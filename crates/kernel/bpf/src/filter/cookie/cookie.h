@@ -92,6 +92,14 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 	return cookie_host(ctx, p, cpu, tcp);
 }
 
+/* Whether a packet may be the RST of a source that was asked. */
+static __always_inline bool shield_may_prove(const struct packet *p)
+{
+	if (cookie_mode != SHIELD_COOKIE_GATEWAY && cookie_mode != SHIELD_COOKIE_SOURCES)
+		return false;
+	return p->protocol == IPPROTO_TCP && p->has_flags && (p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_RST;
+}
+
 /*
  * Whether a packet that a rule drops is the RST of a source that was asked; then it has become the SYN that was asked about, and may pass: no rule dropped
  * that one. Rules against packets of no connection would keep out whoever has to send such a RST.
@@ -103,9 +111,7 @@ static __always_inline bool shield_proves(struct xdp_md *ctx, const struct packe
 	__u64 hash;
 	__u32 zero = 0;
 
-	if (cookie_mode != SHIELD_COOKIE_GATEWAY && cookie_mode != SHIELD_COOKIE_SOURCES)
-		return false;
-	if (p->protocol != IPPROTO_TCP || !p->has_flags || (p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_RST)
+	if (!shield_may_prove(p))
 		return false;
 	hash = connected_hash(p) | 1;
 	asked = cookie_asked_at(hash);
