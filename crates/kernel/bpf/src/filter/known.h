@@ -17,7 +17,7 @@
 #define KNOWN_SOURCE 9
 #define KNOWN_NO 1
 #define KNOWN_YES 2
-/* The first two digits while they are looked for: two bits each, as dividing by 3 takes longer than all else that is done with them. */
+/* The first two digits while they are looked for: two bits each, which need no division. */
 #define LOOKED(connection, listener) ((connection) | (listener) << 2)
 #define LOOKED_CONNECTION 3
 /* The numbers of a table, rounded up to a power of two, less one. */

@@ -4,8 +4,8 @@
 //! The first 32 bits of an address end in a class by one look-up for most addresses, in tables small enough for the caches, where the
 //! 32 MB of DIR-24-8 (Gupta, Lin, McKeown 1998) miss cache and TLB at each packet: two bits for each /20 (256 KB) say that none of it
 //! is in a prefix, that all of it has the most usual class, or that one has to look further. Where most /16 are of one class, two bits for
-//! each of those (16 KB) come before; where many /20 are not, two bits for each /22 (1 MB) come behind. Further, an entry for each /16
-//! (512 KB) says its class, and a bit for each /24 (2 MB) whether that one differs. A /24 that differs has an entry, found by counting
+//! each of those (16 KB) come before. Of each /20 that is not of one class a word has two bits for each /24 (1 MB for a million prefixes). Further,
+//! an entry for each /16 (512 KB) says its class, and a bit for each /24 (2 MB) whether that one differs. A /24 that differs has an entry, found by counting
 //! bits; in one that only few prefixes divide this says where they do, and one of several classes has a block of up to four runs behind it, or a sorted
 //! list of more.
 
