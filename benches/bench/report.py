@@ -247,7 +247,7 @@ from a saved run; the last time it was `{command}`. What each peer is started wi
   "Per second of work" is the same ratio made of frames per second of processor time that sender, box and watcher used: it does not see what else ran.
   The empty program on kfree_skb is the least that a look at every drop costs.
   "Its kernel programs" is the time that the kernel measures inside the watcher's BPF programs on all cores (kernel.bpf_stats_enabled), in a window of its own.
-- *drop*, *prefixes*, *pass*, *between*, *cookies*: what stands at the receiving end, one after the other, under one flood whose sources are drawn anew for each
+- *drop*, *prefixes*, *strays*, *unasked*, *pass*, *between*, *cookies*: what stands at the receiving end, one after the other, under one flood whose sources are drawn anew for each
   frame. Counted are the frames that met what was to become of them: dropped (what ends in XDP must not reach the stack), routed on, arrived behind
   the gateway, answered. xdp-filter appears as it comes and as its fastest program, which cannot look at addresses.
 - *bench*: what `evenkeel bench` reaches without a box, sender and receiving ends on one core, in turn with peers that send from that core. Its rates are

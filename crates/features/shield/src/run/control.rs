@@ -187,13 +187,15 @@ impl<P: DataPlane> Control<P> {
                 return Err(error);
             }
             if urgent && began.elapsed() > SLOW {
-                let why = if prepared {
-                    "have no room in the programs that were ready, and had to be loaded"
+                let why = if self.plane.took_ready() {
+                    "this process got little CPU time"
+                } else if prepared {
+                    "they have no room in the programs that were ready, and had to be loaded"
                 } else {
-                    "came before a program was ready for them"
+                    "they came before a program was ready for them"
                 };
                 let ms = began.elapsed().as_millis();
-                self.notes.push(format!("the rules against an attack hold after {ms} ms: they {why}"));
+                self.notes.push(format!("the rules against an attack hold after {ms} ms: {why}"));
             }
         } else {
             self.plane.catch_up()?;

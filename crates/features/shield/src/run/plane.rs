@@ -123,6 +123,11 @@ pub trait DataPlane: Debug + Send + Sized {
         false
     }
 
+    /// Returns whether the rules that came last needed no program to be loaded.
+    fn took_ready(&self) -> bool {
+        true
+    }
+
     /// Returns whether rules can be withdrawn without delay; if not, that is tried again soon. `all`: all that are against attacks.
     fn can_withdraw(&self, _all: bool) -> bool {
         true

@@ -27,11 +27,14 @@ pub(super) struct Preload {
     /// The program that makes connections of SYN cookies.
     ack: Option<AckProgram>,
     loader: Option<Loader>,
+    /// The tables that came last are in a program that waited.
+    filled: bool,
 }
 
 impl Preload {
     pub(super) fn new(protected: &[Prefix]) -> Self {
-        Self { cache: Arc::new(Mutex::new(Cache::expecting(protected))), spares: Vec::new(), ack: None, loader: None }
+        let cache = Arc::new(Mutex::new(Cache::expecting(protected)));
+        Self { cache, spares: Vec::new(), ack: None, loader: None, filled: false }
     }
 
     /// The tables of these rules, as far as possible from those before.
@@ -48,10 +51,17 @@ impl Preload {
             self.keep(loaded?)?;
         }
         // One that has no room for these may have it for the next.
-        match self.spares.pop_if(|spare| spare.fits(tables).unwrap_or(true)) {
-            Some(spare) => Ok(spare.fill(tables)?),
-            None => Ok(None),
-        }
+        let filled = match self.spares.pop_if(|spare| spare.fits(tables).unwrap_or(true)) {
+            Some(spare) => spare.fill(tables)?,
+            None => None,
+        };
+        self.filled = filled.is_some();
+        Ok(filled)
+    }
+
+    /// Returns whether the tables that came last are in a program that waited.
+    pub(super) fn filled(&self) -> bool {
+        self.filled
     }
 
     /// The program that makes connections of SYN cookies, if it was loaded.

@@ -372,6 +372,10 @@ impl DataPlane for Xdp {
         self.ahead.waits()
     }
 
+    fn took_ready(&self) -> bool {
+        self.ahead.filled()
+    }
+
     fn can_withdraw(&self, all: bool) -> bool {
         (all && self.calm.is_some()) || self.ahead.waits() || !self.ahead.is_loading()
     }
