@@ -140,7 +140,8 @@ fn cookies_answer_where_nothing_stands_between() {
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "cookies", "{:?}", way(&bed));
     both_families_connect(&bed, "by cookies");
-    assert_eq!(bed.status()["totals"]["challenged"], 10, "each SYN is answered");
+    // A client whose answer is held up on a busy machine sends its SYN again.
+    assert!(bed.total("challenged") >= 10, "each SYN is answered: {}", bed.status());
     bed.stop();
 }
 
