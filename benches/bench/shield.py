@@ -124,9 +124,9 @@ def _prefixes(count):
 FLOOD = f'protocol = "tcp"\ndestination-port = {PORT}'
 
 
-def rules_file(lab, prefixes, last="drop", rules=RULES, flood=FLOOD):
+def rules_file(lab, prefixes, last="drop", rules=RULES, flooded=FLOOD):
     """A file of so many rules: two that pass, some of every kind that do not apply, the blocked prefixes, and the one for the flood."""
-    folder = os.path.join(lab.scratch, f"shield-{prefixes}-{last}-{zlib.crc32(flood.encode())}")
+    folder = os.path.join(lab.scratch, f"shield-{prefixes}-{last}-{zlib.crc32(flooded.encode())}")
     path = os.path.join(folder, "rules.toml")
     if os.path.exists(path):
         return path
@@ -142,7 +142,7 @@ def rules_file(lab, prefixes, last="drop", rules=RULES, flood=FLOOD):
             f'action = "{("drop", "pass")[number % 2]}"\nprotocol = "{("tcp", "udp")[number % 2]}"\ndestination-port = {6000 + number}')
         text.append(f'[[rule]]\nname = "r{number}"\n{what}\n')
     text.append('[[rule]]\nname = "blocked"\naction = "drop"\nsource = "@blocked"\n')
-    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\n{flood}\n')
+    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\n{flooded}\n')
     with open(path, "w") as file:
         file.write("\n".join(text))
     return path
@@ -286,13 +286,17 @@ def _served(place):
 
 
 def _stray_nft(lab):
-    _inside(lab, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=0", check=False)
     NFT_STRAY(lab)
     _inside(lab, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=0")
 
 
+def _stray_nft_away(lab):
+    _inside(lab, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=1", check=False)
+    _server_away(lab)
+
+
 def _known(name, note, condition):
-    return Filter(name, note, _served(running_shield(RECEIVER, rules=lambda lab: rules_file(lab, PREFIXES, flood=condition))), _server_away)
+    return Filter(name, note, _served(running_shield(RECEIVER, rules=lambda lab: rules_file(lab, PREFIXES, flooded=condition))), _server_away)
 
 
 def strays(lab, _generator, options, say):
@@ -301,7 +305,7 @@ def strays(lab, _generator, options, say):
     filters = [
         Filter(BARE, "the most that any filter can reach", _nothing, receive="drop"),
         _known(ours, "the flood's rule asks `connection = \"none\"`", FLOOD + '\nconnection = "none"'),
-        Filter(theirs, "prerouting, nf_conntrack_tcp_loose=0", _served(_stray_nft), _server_away, needs="nft", in_xdp=False),
+        Filter(theirs, "prerouting, nf_conntrack_tcp_loose=0", _served(_stray_nft), _stray_nft_away, needs="nft", in_xdp=False),
     ]
     how = f"ACKs of no connection to a port that is listened to, sources drawn anew; generator and filter share core {SENDER_CPU}; every frame is dropped"
     return rates_table(lab, "strays", how, filters, flood("0.0.0.0/0", "--tcp"), _taken, [(ours, BARE, 0.45), (ours, theirs, None)], options, say, _ended_early)

@@ -78,6 +78,15 @@ fn a_veth_whose_peer_would_lose_answers_challenges_nobody() {
     bed.rules(PROTECT);
     bed.run(&rules, &[]);
     assert!(bed.log().contains(LEFT_OUT) && bed.log().contains("gro on"), "{}", bed.log());
+    assert!(!bed.log().contains("SYNs are answered"), "{}", bed.log());
+    assert!(bed.status()["challenge"].is_null() && bed.warnings().contains("are not challenged"), "{}", bed.status());
+    // The ladder follows, both ways.
+    bed.client.feature("rx-gro", true);
+    bed.wait("the step that challenges", || bed.status()["challenge"]["way"] == "cookies");
+    assert!(bed.log().contains("SYNs of an attack are challenged from now on"), "{}", bed.log());
+    assert_eq!(bed.warnings(), "[]");
+    bed.client.feature("rx-gro", false);
+    bed.wait("no such step", || bed.status()["challenge"].is_null());
     bed.stop();
     bed.client.feature("rx-gro", true);
     bed.rules(CHALLENGE);

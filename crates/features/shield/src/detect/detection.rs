@@ -306,7 +306,9 @@ impl Detection {
                 attack.mitigation = format!("would apply to {}{legitimate}", model::units::pps(*would_apply_pps));
             }
             Happened::Exhausted { through_pps } => {
-                if attack.mitigation == NOTHING_YET {
+                let mut states = self.detector.states().filter_map(|state| state.attack);
+                let acts = states.any(|it| it.number == event.attack && it.rules().next().is_some());
+                if attack.mitigation == NOTHING_YET || !acts {
                     attack.mitigation = "nothing: no step of the ladder applies".to_owned();
                 }
                 let (through, at) = (model::units::pps(*through_pps), event.at.get(11..19).unwrap_or(&event.at));

@@ -188,14 +188,14 @@ impl<P: DataPlane> Control<P> {
             }
             if urgent && began.elapsed() > SLOW {
                 let why = if self.plane.took_ready() {
-                    "this process got little CPU time"
+                    ", though no program had to be loaded for them"
                 } else if prepared {
-                    "they have no room in the programs that were ready, and had to be loaded"
+                    ": they have no room in the programs that were ready, and had to be loaded"
                 } else {
-                    "they came before a program was ready for them"
+                    ": they came before a program was ready for them"
                 };
                 let ms = began.elapsed().as_millis();
-                self.notes.push(format!("the rules against an attack hold after {ms} ms: {why}"));
+                self.notes.push(format!("the rules against an attack hold after {ms} ms{why}"));
             }
         } else {
             self.plane.catch_up()?;

@@ -120,18 +120,18 @@ impl Control<Xdp> {
         if self.settings.between.is_some() || !self.asked.has(&challenge) {
             return Ok(None);
         }
-        let mut file = RuleFile { detection: self.asked.clone(), ..self.file.clone() };
-        let left_out = interface::leave_out(&self.settings, &mut file);
-        if file.detection.has(&challenge) == self.file.detection.has(&challenge) {
+        let mut detection = self.asked.clone();
+        let left_out = interface::leave_out(&self.settings, self.file.rules.protected.is_empty(), &mut detection);
+        if detection.has(&challenge) == self.file.detection.has(&challenge) {
             return Ok(None);
         }
         // Steps that ask what cannot be known here stay out.
         for step in [StepConfig::DropUnknown {}, StepConfig::DropStrangers {}] {
             if !self.file.detection.has(&step) {
-                file.detection.leave_out(&step);
+                detection.leave_out(&step);
             }
         }
-        self.hold(file, None, Changed::All)?;
+        self.hold(RuleFile { detection, ..self.file.clone() }, None, Changed::All)?;
         let interface = &self.settings.interface;
         Ok(Some(left_out.unwrap_or_else(|| {
             format!("SYNs of an attack are challenged from now on: {interface} takes the answers that XDP sends")

@@ -3,7 +3,7 @@
 use bpf::{XdpMode, filter::HostCookies};
 use host::interface::Peer;
 use port::offloads::{self, Tags};
-use rules::{Action, Rule, file::RuleFile};
+use rules::{Action, Rule, detect::DetectConfig, file::RuleFile};
 
 use super::{known, settings::Settings, syn_answers};
 use crate::error::ShieldError;
@@ -16,7 +16,7 @@ pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Vec<String
     let mut notes = Vec::new();
     notes.extend(sees_tags(settings, file)?);
     notes.extend(challenged(settings, file)?);
-    notes.extend(leave_out(settings, file));
+    notes.extend(leave_out(settings, file.rules.protected.is_empty(), &mut file.detection));
     notes.extend(known::fit(settings, file)?);
     notes.extend(merged(settings, file, true));
     Ok(notes)
@@ -57,12 +57,12 @@ fn challenged(settings: &Settings, file: &RuleFile) -> Result<Option<String>, Sh
 
 /// Where SYNs cannot be answered, the steps against attacks that would are left out, so that the next ones are taken at once: what
 /// is to be told about it.
-pub(super) fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
-    if settings.between.is_some() || file.rules.protected.is_empty() {
+pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut DetectConfig) -> Option<String> {
+    if settings.between.is_some() || unprotected {
         return None;
     }
     let error = answers(settings).err()?;
-    let left_out = file.detection.leave_out_challenges();
+    let left_out = detection.leave_out_challenges();
     left_out.then(|| format!("SYNs of an attack are not challenged, and the next step is taken at once: {error}"))
 }
 
