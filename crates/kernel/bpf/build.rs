@@ -1,12 +1,14 @@
 //! Compiles every `*.bpf.c` under `src` with clang and writes one skeleton each to `OUT_DIR`.
 //!
-//! Only uapi headers and libbpf's own are used: neither the running kernel's BTF nor bpftool.
+//! Only uapi headers and libbpf's own are used: neither the running kernel's BTF nor bpftool. The environment variable CLANG names another compiler
+//! than `clang` (tools/clangs).
 
 use std::{
     env,
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use libbpf_cargo::SkeletonBuilder;
@@ -16,6 +18,12 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     // A new program is named there.
     println!("cargo:rerun-if-changed=src/skel.rs");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let version = Command::new(&clang).arg("--version").output().unwrap_or_else(|e| panic!("{}: {e}", clang.display()));
+    let version =
+        String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or("an unknown clang").trim().to_owned();
+    println!("cargo:rustc-env=EVENKEEL_CLANG={version}");
     let mut files = Vec::new();
     walk(Path::new("src"), &mut files);
     for path in files {
@@ -26,6 +34,7 @@ fn main() {
         let Some(name) = file.strip_suffix(".bpf.c") else { continue };
         SkeletonBuilder::new()
             .source(&path)
+            .clang(&clang)
             .obj(out.join(format!("{name}.o")))
             .clang_args([
                 OsStr::new("-Wall"),

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use bpf::{
     XdpMode,
     filter::{
-        CookieMode, Cookies, GatewayCookies, Heartbeat, HostCookies, KnownPackets, ShieldConfig, ShieldLink,
+        Between, CookieMode, Cookies, GatewayCookies, Heartbeat, HostCookies, KnownPackets, ShieldConfig, ShieldLink,
         ShieldShared, SourceCookies, SpareProgram, Watch,
     },
 };
@@ -76,13 +76,21 @@ fn whatever_the_ladder_asks_for_fits_into_the_program_that_waits() {
     }
 }
 
-/// A row of calls has 512 bytes of stack, which the verifier counts for what a program may do, not for what packets do.
+/// As many rules in front as make the rows of all several words.
+fn many() -> Vec<Rule> {
+    let settings = template(&DetectConfig::default(), prefix("198.18.0.0", 24));
+    settings.iter().cycle().take(settings.len() + 100).cloned().collect()
+}
+
+/// A row of calls has 512 bytes of stack, which the verifier counts for what a program may do, not for what packets do. Each way to answer is tried with
+/// rows of one word and of several, and for the two interfaces that frames cross between.
 #[test]
 fn each_way_to_answer_has_stack_enough_beside_all_that_rules_may_ask() {
     let Some((_bed, [_, far])) = testbed::Bed::pair("stack") else { return };
     let calm = Rules { protected: vec![prefix("198.18.0.0", 24), prefix("2001:db8::", 64)], ..Rules::default() };
-    let all = template(&DetectConfig::default(), calm.protected[0]);
-    let tables = tables(&calm, &mut Cache::expecting(&calm.protected), &all);
+    let template = template(&DetectConfig::default(), calm.protected[0]);
+    let [few, several] = [&template, &many()].map(|rules| tables(&calm, &mut Cache::expecting(&calm.protected), rules));
+    assert!(few.words == 1 && several.words > 1, "{} and {} words", few.words, several.words);
     far.run(|| {
         let host = HostCookies::of(far.interface()).unwrap();
         let modes = [
@@ -94,12 +102,14 @@ fn each_way_to_answer_has_stack_enough_beside_all_that_rules_may_ask() {
         let link = ShieldLink::take(far.interface(), XdpMode::Native).unwrap();
         let shared = ShieldShared::create().unwrap();
         let watch = Watch::create(2).unwrap();
-        for mode in modes {
+        for (mode, tables) in modes.iter().flat_map(|mode| [(mode, &few), (mode, &several)]) {
+            let across = matches!(mode, CookieMode::Gateway(_));
             let config = ShieldConfig {
                 heartbeat: Some(Heartbeat { timeout: Duration::from_secs(1), closed: true }),
                 cookies: Some(Cookies::create(far.interface(), mode.clone(), 1 << 10).unwrap()),
                 watch: Some(watch.config().clone()),
-                seats: vec![link.maps()],
+                between: across.then_some(Between { first: 1, second: 2 }),
+                seats: vec![link.maps(); if across { 2 } else { 1 }],
                 known: Some(KnownPackets {
                     mac: host.mac,
                     forwards: true,
@@ -109,8 +119,8 @@ fn each_way_to_answer_has_stack_enough_beside_all_that_rules_may_ask() {
                 }),
                 ..ShieldConfig::default()
             };
-            if let Err(error) = SpareProgram::load(&tables, &config, &shared) {
-                panic!("{mode:?}: {error}");
+            if let Err(error) = SpareProgram::load(tables, &config, &shared) {
+                panic!("{mode:?}, {} words: {error}", tables.words);
             }
         }
     });

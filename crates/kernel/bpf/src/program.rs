@@ -15,7 +15,10 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 use model::{Classified, ErrorClass};
-use sys::map_mmap::SharedMemory;
+use sys::{
+    map_mmap::SharedMemory,
+    privilege::{Capability, require},
+};
 
 use crate::counters::PerCpu;
 
@@ -23,12 +26,23 @@ use crate::counters::PerCpu;
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    #[error("cannot load the kernel program `{program}`: {source}{}{log}", privilege_hint(source))]
+    #[error("cannot load the kernel program `{program}`: {source}{}{}", privilege_hint(source), said(log))]
     Load {
         program: &'static str,
-        /// The last lines of what the kernel's verifier said, after `; the kernel's verifier: `; empty if it said nothing.
+        /// The last lines of the verifier's log; empty if it said nothing.
         log: String,
         source: libbpf_rs::Error,
+    },
+    /// No privilege is missing: the program as it was compiled is not one that this kernel takes.
+    #[error(
+        "the kernel's verifier (Linux {}) refused the kernel program `{program}`, compiled by {COMPILER}: {log}. Compile it by a clang that \
+         docs/kernels.md says was tried: `CLANG=clang-16 make build`",
+        release()
+    )]
+    Verifier {
+        program: &'static str,
+        /// The last lines of its log.
+        log: String,
     },
     #[error(
         "{feature} needs {function} of Linux {since} and later, which this kernel ({}) does not have: {instead}",
@@ -52,7 +66,7 @@ impl ProgramError {
         match self {
             Self::Load { source, .. } => source.kind() == ErrorKind::PermissionDenied,
             Self::Map { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
-            Self::Kernel { .. } | Self::Setting(_) => false,
+            Self::Verifier { .. } | Self::Kernel { .. } | Self::Setting(_) => false,
         }
     }
 }
@@ -63,7 +77,7 @@ impl Classified for ProgramError {
             Self::Setting(_) => ErrorClass::Usage,
             Self::Kernel { .. } => ErrorClass::Lacking,
             Self::Load { .. } if self.is_denied() => ErrorClass::Lacking,
-            Self::Load { .. } => ErrorClass::Internal,
+            Self::Load { .. } | Self::Verifier { .. } => ErrorClass::Internal,
             Self::Map { source, .. } => class_of(source),
         }
     }
@@ -75,6 +89,24 @@ pub(crate) fn class_of(refused: &io::Error) -> ErrorClass {
         Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
         _ => ErrorClass::Internal,
     }
+}
+
+/// The compiler of the kernel programs, as it names itself.
+const COMPILER: &str = env!("EVENKEEL_CLANG");
+
+/// The error of a load that failed just now on this thread.
+pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> ProgramError {
+    let log = VERIFIER_LOG.take();
+    // The verifier takes less of those who lack a capability: that is then what helps.
+    let needed = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];
+    if log.is_empty() || require(program, &needed).is_err() {
+        return ProgramError::Load { program, log, source };
+    }
+    ProgramError::Verifier { program, log }
+}
+
+fn said(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("; the kernel's verifier: {log}") }
 }
 
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
@@ -208,7 +240,7 @@ impl Program {
 
     /// A load that failed just now on this thread.
     pub(crate) fn refused(self, source: libbpf_rs::Error) -> ProgramError {
-        ProgramError::Load { program: self.0, log: VERIFIER_LOG.take(), source }
+        refusal(self.0, source)
     }
 
     /// Something that could not be done with a map.
@@ -277,11 +309,6 @@ pub(crate) fn quiet_libbpf() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, keep)));
 }
 
-/// The end of the verifier's log of a load that failed just now on this thread; empty if it said nothing.
-pub(crate) fn take_verifier_log() -> String {
-    VERIFIER_LOG.take()
-}
-
 /// The last three lines of the verifier's log in a message of libbpf, without its statistics.
 fn verifier_log(message: &str) -> Option<String> {
     let (_, log) = message.split_once("BEGIN PROG LOAD LOG --")?;
@@ -289,7 +316,7 @@ fn verifier_log(message: &str) -> Option<String> {
     let said: Vec<&str> =
         log.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("processed ")).collect();
     let last = &said[said.len().saturating_sub(3)..];
-    (!last.is_empty()).then(|| format!("; the kernel's verifier: {}", last.join(" / ")))
+    (!last.is_empty()).then(|| last.join(" / "))
 }
 
 #[cfg(test)]
@@ -300,11 +327,33 @@ mod tests {
     fn the_end_of_a_verifiers_log_is_told() {
         let message = "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: a\n1: b\n2: c\nR1 invalid mem access\n\
              processed 3 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
-        assert_eq!(
-            verifier_log(message).as_deref(),
-            Some("; the kernel's verifier: 1: b / 2: c / R1 invalid mem access")
-        );
+        assert_eq!(verifier_log(message).as_deref(), Some("1: b / 2: c / R1 invalid mem access"));
         assert_eq!(verifier_log("libbpf: prog 'x': BPF program load failed: -EPERM\n"), None);
+    }
+
+    /// A program of XDP loaded as one for sockets, which may not call what it calls.
+    #[test]
+    fn a_refusal_by_the_verifier_names_it_and_not_privileges() {
+        if !testbed::privileged() {
+            return;
+        }
+        let program = Program("xsk_redirect");
+        let mut object = MaybeUninit::uninit();
+        let mut open = program.open::<crate::skel::xsk_redirect::XskRedirectSkelBuilder>(&mut object).unwrap();
+        open.progs.xsk_redirect.set_prog_type(libbpf_rs::ProgramType::SocketFilter);
+        let Err(error) = program.load(open) else { panic!("it loads") };
+        let said = error.to_string();
+        assert!(!error.is_denied() && error.class() == ErrorClass::Internal, "{error:?}");
+        assert!(said.starts_with("the kernel's verifier (Linux "), "{said}");
+        for word in [
+            ") refused the kernel program `xsk_redirect`, compiled by ",
+            "clang",
+            "cannot use helper",
+            "docs/kernels.md",
+        ] {
+            assert!(said.contains(word), "{said}");
+        }
+        assert!(!said.contains("CAP_") && !said.contains('\n'), "{said}");
     }
 
     #[test]

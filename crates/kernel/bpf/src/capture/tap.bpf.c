@@ -103,10 +103,9 @@ static __noinline void without_ring(void)
 static __always_inline bool copy_words(struct xdp_md *ctx, struct tap_record *rec, __u32 len)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	__u8 *to = (void *)(rec + 1), *from = data;
 	__u32 off, last = (len - sizeof(__u64)) & (TAP_WORDS_MAX - 1);
+	__u8 *to = (void *)(rec + 1), *from = apart(data, last);
 
-	from += last;
 	if ((void *)(from + sizeof(__u64)) > data_end)
 		return false;
 	*(__u64 *)(to + last) = *(__u64 *)from;

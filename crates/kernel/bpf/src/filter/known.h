@@ -56,7 +56,7 @@ static __always_inline bool known_ends_handshake(struct shield_cookie_work *w, c
 static __always_inline __u32 known_tcp(struct xdp_md *ctx, struct shield_cookie_cpu *cpu, const struct packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct tcphdr *tcp = data + (p->transport_at & SHIELD_AT_MASK);
+	struct tcphdr *tcp = apart(data, low_bits(p->transport_at, SHIELD_AT_MASK));
 	__u32 known = LOOKED(KNOWN_YES, KNOWN_YES);
 	struct bpf_sock *sk;
 
@@ -157,7 +157,7 @@ __noinline int shield_cookie_comes_back(struct xdp_md *ctx)
 	if (!cpu)
 		return 0;
 	p = &cpu->work.packet;
-	tcp = data + (p->transport_at & SHIELD_AT_MASK);
+	tcp = apart(data, low_bits(p->transport_at, SHIELD_AT_MASK));
 	if (p->protocol != IPPROTO_TCP || (p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK || (void *)(tcp + 1) > end)
 		return 0;
 	seq = bpf_ntohl(tcp->seq) - 1;

@@ -135,8 +135,9 @@ static __always_inline struct shield_cpu *shield_cpu(void)
 	return shield_cpu_of(bpf_get_smp_processor_id());
 }
 
-/* The number of the lowest bit that is set; BPF has no instruction for it. (Leiserson, Prokop, Randall 1998.) */
-static __always_inline __u32 shield_lowest(__u64 bits)
+/* The number of the lowest bit that is set; BPF has no instruction for it. (Leiserson, Prokop, Randall 1998.) From the product to the table clang 17
+ * and later would see what this is, and make an instruction of it that their backends do not have (18) or expand without an end (17). */
+static __always_inline __u64 shield_lowest(__u64 bits)
 {
 	static const __u8 number[64] = {
 		0,  1,	48, 2,	57, 49, 28, 3,	61, 58, 50, 42, 38, 29, 17, 4,	62, 55, 59, 36, 53, 51,
@@ -144,7 +145,9 @@ static __always_inline __u32 shield_lowest(__u64 bits)
 		44, 32, 23, 11, 46, 26, 40, 15, 34, 20, 31, 10, 25, 14, 19, 9,	13, 8,	7,  6,
 	};
 
-	return number[((bits & -bits) * 0x03f79d71b4cb0a89ULL) >> 58] & 63;
+	bits = (bits & -bits) * 0x03f79d71b4cb0a89ULL;
+	keep(bits);
+	return low_bits(number[bits >> 58], 63);
 }
 
 /* Where a packet's rows begin, in words within its table: for the source, the destination, and the others. */

@@ -30,6 +30,14 @@ static __always_inline __u64 low_bits(__u64 value, __u64 mask)
 /* Keeps the compiler from comparing a copy of a number whose bounds the verifier then does not know. */
 #define keep(x) asm volatile("" : "+r"(x))
 
+/* The place `at` bytes behind `from` in a frame. The compiler is not to know that it lies behind: of two tests against the frame's end it would leave
+ * out the one for the bytes before this place, which the verifier needs. A bound of `at` that the verifier is to know is set before. */
+static __always_inline void *apart(void *from, __u64 at)
+{
+	keep(at);
+	return from + at;
+}
+
 /* Has the verifier forget what it knows of a number, so that paths which differ by it alone are one path again. `other` is any number
  * that it does not know. */
 #define forget(x, other) \

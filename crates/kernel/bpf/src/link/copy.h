@@ -100,7 +100,7 @@ static __always_inline int link_deliver(struct xdp_md *ctx, struct link_count *c
 /* Sends the frame back with another header. A header that is not in the first buffer is left to the stack. */
 static __always_inline int link_answer(struct xdp_md *ctx, struct link_count *count, const struct link_frame *f, const LINK_HEADER *h)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *at = data + f->at;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *at = apart(data, f->at);
 	__u16 *eth = data;
 
 	if (at + sizeof(*h) > end || data + sizeof(struct ethhdr) > end || f->is_group || (f->source[0] & 1)) {

@@ -12,6 +12,7 @@ use sys::map_mmap::SharedMemory;
 
 use crate::{
     bytes::{word16, word32, word64},
+    program::ProgramError,
     skel::drops::types::{
         detail_key as RawDetailKey, detail_value as RawDetail, drop_cpu as RawCpu, drop_flow as RawFlow,
         drop_key as RawKey, drop_slot as RawSlot, drop_value as RawValue,
@@ -44,14 +45,8 @@ pub enum DropError {
     NoBtf(libbpf_rs::Error),
     #[error("cannot trace dropped packets: {0}")]
     NoTracepoint(String),
-    #[error("cannot load the kernel programs `drops`: {source}{hint}{log}")]
-    Load {
-        source: libbpf_rs::Error,
-        /// The way out; may be empty.
-        hint: &'static str,
-        /// The end of the verifier's log; may be empty.
-        log: String,
-    },
+    #[error("{0}{hint}", hint = if .0.is_denied() { ", on a kernel that is not locked down (/sys/kernel/security/lockdown)" } else { "" })]
+    Load(ProgramError),
     #[error("cannot attach to the tracepoint {tracepoint}: {source}; drops cannot be traced without it")]
     Attach { tracepoint: &'static str, source: libbpf_rs::Error },
     #[error(
@@ -67,7 +62,7 @@ impl Classified for DropError {
         match self {
             Self::TooManyInterfaces(_) => ErrorClass::Usage,
             Self::Read { .. } => ErrorClass::Internal,
-            Self::NoBtf(_) | Self::NoTracepoint(_) | Self::Load { .. } | Self::Attach { .. } => ErrorClass::Lacking,
+            Self::NoBtf(_) | Self::NoTracepoint(_) | Self::Load(_) | Self::Attach { .. } => ErrorClass::Lacking,
         }
     }
 }

@@ -55,7 +55,7 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 	p = &cpu->work.packet;
 	if (p->protocol != IPPROTO_TCP || !p->has_flags)
 		return -1;
-	tcp = data + (p->transport_at & SHIELD_AT_MASK);
+	tcp = apart(data, low_bits(p->transport_at, SHIELD_AT_MASK));
 	if ((void *)(tcp + 1) > end || (void *)(eth + 1) > end)
 		return -1;
 	/* A group of hosts: TCP is not for them, and the stack ignores it. */

@@ -110,7 +110,7 @@ static __always_inline bool cookie_grow(struct xdp_md *ctx, __u32 by, __u32 ip_a
 	if (by > SHIELD_GROW_MAX || bpf_xdp_adjust_head(ctx, -(int)by))
 		return false;
 	to = (void *)(long)ctx->data;
-	from = (void *)to + low_bits(by, 2 * SHIELD_GROW_MAX - 1);
+	from = apart(to, low_bits(by, 2 * SHIELD_GROW_MAX - 1));
 	end = (void *)(long)ctx->data_end;
 	/* Whatever is written over it is longer. */
 	if ((void *)to + SHIELD_BEFORE_IP > end || (void *)from + SHIELD_BEFORE_IP > end)

@@ -15,7 +15,7 @@ use sys::map_mmap::SharedMemory;
 
 use super::{DropError, DropOptions, DropTrace, RawCpu, slots};
 use crate::{
-    program::{self, take_verifier_log},
+    program,
     skel::drops::{DropsSkel, DropsSkelBuilder},
 };
 
@@ -180,10 +180,5 @@ fn calibrate(skel: &DropsSkel<'_>, memory: &SharedMemory, cpus: usize) -> Result
 }
 
 fn load_error(source: libbpf_rs::Error) -> DropError {
-    let hint = if source.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        "; it takes CAP_BPF and CAP_PERFMON, and a kernel that is not locked down (/sys/kernel/security/lockdown): run as root"
-    } else {
-        ""
-    };
-    DropError::Load { source, hint, log: take_verifier_log() }
+    DropError::Load(program::refusal("drops", source))
 }
