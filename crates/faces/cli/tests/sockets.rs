@@ -9,6 +9,8 @@ use testbed::{Bed, ended, json, refused, said, wait};
 mod carried;
 #[path = "sockets/cluster.rs"]
 mod cluster;
+#[path = "sockets/hostile.rs"]
+mod hostile;
 
 use cluster::{Cluster, EVENKEEL, OWN, PEER, PROGRAMS};
 

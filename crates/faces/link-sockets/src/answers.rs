@@ -6,8 +6,8 @@ use std::{
     ptr,
 };
 
-use libc::{EFAULT, ENOPROTOOPT, SOL_SOCKET, sockaddr, socklen_t};
-use link::sockets::{Asker, is_of_tcp, option};
+use libc::{EFAULT, sockaddr, socklen_t};
+use link::sockets::{Asker, is_of_tcp, option, set_option};
 
 use crate::{
     address,
@@ -69,7 +69,10 @@ pub unsafe extern "C" fn getsockopt(
     let figures = || Asker::here().figures(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
     let value = option(level, name, local.is_ipv6(), figures);
     drop(errno);
-    let Some(value) = value else { return fail(ENOPROTOOPT) };
+    let value = match value {
+        Ok(value) => value,
+        Err(error) => return fail(error),
+    };
     if at.is_null() || len.is_null() {
         return fail(EFAULT);
     }
@@ -88,9 +91,8 @@ pub unsafe extern "C" fn getsockopt(
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, at: *const c_void, len: socklen_t) -> c_int {
-    // What is set of TCP and IP has nothing to work on.
-    if level != SOL_SOCKET && is_of_tcp(level, name) && address::names(fd).is_some() {
-        return 0;
+    if is_of_tcp(level, name) && address::names(fd).is_some() {
+        return set_option(level, name).map_or_else(fail, |()| 0);
     }
     // SAFETY: the caller's arguments, as they came.
     unsafe { (real().setsockopt)(fd, level, name, at, len) }

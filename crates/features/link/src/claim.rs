@@ -110,8 +110,23 @@ impl Talk {
     /// Waits for the next message, and the descriptors that came with it; none: the other end is gone.
     pub(crate) fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut text = [0; MESSAGE_MAX];
+        let (bytes, fds) = self.hear_text(&mut text)?;
+        match bytes {
+            0 => Ok(None),
+            bytes => Ok(Some((serde_json::from_slice(&text[..bytes])?, fds))),
+        }
+    }
+
+    /// The same of a stranger, whatever its message: none: it is none of ours. All its descriptors come with this, as their close may wait.
+    pub(crate) fn hear_stranger<T: DeserializeOwned>(&self) -> io::Result<(Option<T>, Vec<OwnedFd>)> {
+        let mut text = [0; MESSAGE_MAX];
+        let (bytes, fds) = self.hear_text(&mut text)?;
+        Ok((serde_json::from_slice(&text[..bytes]).ok(), fds))
+    }
+
+    fn hear_text(&self, text: &mut [u8; MESSAGE_MAX]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = cmsg_space!([i32; DESCRIPTORS_MAX]);
-        let mut places = [IoSliceMut::new(&mut text)];
+        let mut places = [IoSliceMut::new(text)];
         let heard = loop {
             match recvmsg::<()>(self.0.as_raw_fd(), &mut places, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
                 Err(Errno::EINTR) => {}
@@ -119,15 +134,17 @@ impl Talk {
                 Ok(heard) => break heard,
             }
         };
-        let bytes = heard.bytes;
         let fds = sys::fds::received(heard.cmsgs()?.filter_map(|message| match message {
             ControlMessageOwned::ScmRights(fds) => Some(fds),
             _ => None,
         }));
-        if bytes == 0 {
-            return Ok(None);
-        }
-        Ok(Some((serde_json::from_slice(&text[..bytes])?, fds)))
+        Ok((heard.bytes, fds))
+    }
+}
+
+impl From<Talk> for OwnedFd {
+    fn from(talk: Talk) -> Self {
+        talk.0
     }
 }
 

@@ -178,6 +178,11 @@ impl<C: Carrier> Engine<C> {
         self.node.peer_of(handle)
     }
 
+    /// The port at its other end; none once it has ended and rested.
+    pub fn peer_port_of(&self, handle: Handle) -> Option<u16> {
+        self.node.connection(handle).map(|connection| connection.settings().peer_port)
+    }
+
     /// Its bytes are a stream, not messages.
     pub fn is_stream(&self, handle: Handle) -> Option<bool> {
         self.node.connection(handle).map(|connection| connection.settings().stream)

@@ -33,6 +33,8 @@ const BLOCK: u16 = 64;
 const OWN: u16 = 16;
 /// The first of them all.
 const FIRST: u16 = *transport::FREE_PORTS.start();
+/// The ports that the broker of a node connects from for the sockets of programs. No other program of that node has them.
+pub(crate) const BROKER_PORTS: std::ops::RangeInclusive<u16> = FIRST..=FIRST + OWN * BLOCK - 1;
 /// Bytes of the ring that a program's frames wait in.
 const RING_BYTES: usize = 4 << 20;
 /// Below this only root listens, as with TCP.

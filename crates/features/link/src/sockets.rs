@@ -17,12 +17,12 @@ mod program;
 mod questions;
 mod serve;
 
-pub(crate) use self::places::Listening;
 pub use self::{
     ask::{Asker, Figures, Way},
     names::{names, parse as parse_name},
-    options::{is_of_tcp, option},
+    options::{is_of_tcp, option, set_option},
     places::Known,
     program::{By, by},
     serve::Sockets,
 };
+pub(crate) use self::{options::OF_SOCKET, places::Listening};

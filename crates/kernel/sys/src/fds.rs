@@ -32,6 +32,26 @@ pub fn socket_cookie(socket: &impl AsFd) -> io::Result<u64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
+/// Has the other ends of a Unix socket pass no descriptors to it (SO_PASSRIGHTS, since Linux 6.16): what is dropped unread would be closed here.
+///
+/// # Errors
+/// ENOPROTOOPT before that.
+pub fn pass_no_rights(socket: &impl AsFd) -> io::Result<()> {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let off: libc::c_int = 0;
+    // SAFETY: the descriptor is alive; the kernel reads as many bytes of the number as it has.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of_val(&off) as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Has a socket listen, with any backlog that another program gives: the kernel takes a negative one for the longest that it allows.
 ///
 /// # Errors

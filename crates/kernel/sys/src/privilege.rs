@@ -154,6 +154,25 @@ fn become_nobody() -> Result<(), Errno> {
     setresuid(user, user, user)
 }
 
+/// Makes the calling thread alone one of `nobody` without groups, in effect: what the kernel notes of who makes a socket (SO_PEERCRED) is nobody's.
+/// Its real user stays, so that processes of nobody cannot signal it.
+///
+/// # Errors
+/// It is not root's.
+pub fn seem_nobody() -> io::Result<()> {
+    const NOBODY: libc::c_long = 65534;
+    const AS_IT_IS: libc::c_long = -1;
+    // SAFETY: the calls take numbers, and an empty list; those of the C library would change all threads.
+    let results = unsafe {
+        [
+            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()),
+            libc::syscall(libc::SYS_setresgid, AS_IT_IS, NOBODY, AS_IT_IS),
+            libc::syscall(libc::SYS_setresuid, AS_IT_IS, NOBODY, AS_IT_IS),
+        ]
+    };
+    if results.contains(&-1) { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Folders whose files are read while packets run: counters, settings, time zones, libraries.
 const READ: [&str; 6] = ["/proc", "/sys", "/usr", "/lib", "/lib64", "/etc/localtime"];
 

@@ -5,6 +5,8 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
+use nix::fcntl::{FcntlArg, fcntl};
+
 /// A kind of socket, in the numbers of socket(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketKind {
@@ -47,15 +49,34 @@ pub fn network_namespace(fd: &impl AsFd) -> io::Result<u64> {
     option(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0)
 }
 
+/// The states of TCP that are asked for (include/net/tcp_states.h).
+const ESTABLISHED: u8 = 1;
+const CLOSE: u8 = 7;
+
 /// Whether a TCP socket is as it was made: neither connected, nor connecting, nor listening.
 ///
 /// # Errors
 /// EOPNOTSUPP and the like for what is no TCP.
 pub fn is_fresh_tcp(fd: &impl AsFd) -> io::Result<bool> {
-    /// TCP_CLOSE of include/net/tcp_states.h.
-    const CLOSE: u8 = 7;
+    Ok(tcp_state(fd)? == CLOSE)
+}
+
+/// Whether a TCP socket is connected, and neither side has closed.
+///
+/// # Errors
+/// EOPNOTSUPP and the like for what is no TCP.
+pub fn is_established_tcp(fd: &impl AsFd) -> io::Result<bool> {
+    Ok(tcp_state(fd)? == ESTABLISHED)
+}
+
+fn tcp_state(fd: &impl AsFd) -> io::Result<u8> {
     // The state is the first byte of struct tcp_info, of which the kernel gives as much as is asked for.
-    Ok(option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, 0u8)? == CLOSE)
+    option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, 0u8)
+}
+
+/// Whether a descriptor is a pipe. No file system is asked, which could wait.
+pub fn is_pipe(fd: &impl AsFd) -> bool {
+    fcntl(fd.as_fd(), FcntlArg::F_GETPIPE_SZ).is_ok()
 }
 
 /// A number of socket options can be read as.
@@ -99,7 +120,17 @@ mod tests {
         assert!(is_fresh_tcp(&fresh).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(!is_fresh_tcp(&listener).unwrap());
-        assert!(!is_fresh_tcp(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap());
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!is_fresh_tcp(&connected).unwrap() && is_established_tcp(&connected).unwrap());
+        assert!(!is_established_tcp(&listener).unwrap());
         assert!(is_fresh_tcp(&UnixStream::pair().unwrap().0).is_err());
+    }
+
+    #[test]
+    fn a_pipe_is_known_without_its_file_system() {
+        let (read, write) = nix::unistd::pipe().unwrap();
+        assert!(is_pipe(&read) && is_pipe(&write));
+        assert!(!is_pipe(&UnixStream::pair().unwrap().0));
+        assert!(!is_pipe(&std::fs::File::open("/dev/null").unwrap()));
     }
 }

@@ -98,6 +98,16 @@ impl<'a> Cluster<'a> {
         self.ends[at].run(|| Running::start(command))
     }
 
+    /// Runs a program without link to its end.
+    pub(crate) fn plain(&self, at: usize, command: &mut Command) -> Output {
+        self.ends[at].run(|| command.output().unwrap())
+    }
+
+    /// Does something on a node.
+    pub(crate) fn inside<T: Send>(&self, at: usize, work: impl FnOnce() -> T + Send) -> T {
+        self.ends[at].run(work)
+    }
+
     /// Runs one to its end.
     pub(crate) fn result(&self, at: usize, words: &[&str]) -> Output {
         self.ends[at].run(|| self.command(words).output().unwrap())

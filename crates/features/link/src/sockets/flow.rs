@@ -1,7 +1,6 @@
 //! One connection: bytes between an end of a pair and a stream of link.
 
 use std::{
-    net::SocketAddr,
     os::fd::{AsRawFd, OwnedFd},
     time::Instant,
 };
@@ -17,13 +16,14 @@ use crate::{Either, Engine, LinkError};
 /// Bytes that one system call moves at the most, and that wait here.
 pub(super) const PIECE: usize = 1 << 17;
 
+/// Bytes of memory that a way keeps while nothing waits for it.
+const KEPT: usize = 1 << 12;
+
 /// The two ways of a connection that is open.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) stream: Handle,
     pub(super) end: OwnedFd,
-    /// The addresses that the program's end has.
-    pub(super) names: (SocketAddr, SocketAddr),
     /// From the other node, for the program.
     incoming: Waiting,
     /// From the program, for the other node.
@@ -64,9 +64,13 @@ impl Waiting {
         &self.bytes[self.at..]
     }
 
+    /// Long ones give their memory back.
     fn clear(&mut self) {
-        self.bytes.clear();
         self.at = 0;
+        match self.bytes.capacity() {
+            0..=KEPT => self.bytes.clear(),
+            _ => self.bytes = Vec::new(),
+        }
     }
 }
 
@@ -81,11 +85,10 @@ pub(super) enum Next {
 
 impl Flow {
     /// `early` came before the pair was there.
-    pub(super) fn new(stream: Handle, end: OwnedFd, names: (SocketAddr, SocketAddr), early: Vec<u8>) -> Self {
+    pub(super) fn new(stream: Handle, end: OwnedFd, early: Vec<u8>) -> Self {
         Self {
             stream,
             end,
-            names,
             received: early.len() as u64,
             incoming: Waiting { bytes: early, at: 0 },
             outgoing: Waiting::default(),
@@ -210,6 +213,9 @@ impl Flow {
                 let sent = self.pass_on(waiting.left());
                 self.incoming = waiting;
                 self.incoming.at += sent?;
+                if self.incoming.is_empty() {
+                    self.incoming.clear();
+                }
             }
         }
         Ok(())
@@ -245,6 +251,9 @@ impl Flow {
                 match engine.write(self.stream, self.outgoing.left())? {
                     0 => return Ok(()),
                     written => self.outgoing.at += written,
+                }
+                if self.outgoing.is_empty() {
+                    self.outgoing.clear();
                 }
             } else if self.program_ended || self.is_moved {
                 match engine.close(self.stream) {

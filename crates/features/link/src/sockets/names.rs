@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, RawFd},
+    os::fd::{AsFd, AsRawFd},
 };
 
 use nix::{
@@ -21,12 +21,7 @@ pub(super) fn name(end: &impl AsFd, local: SocketAddr, peer: SocketAddr, number:
 
 /// The local address and the peer's that an end stands for; none: it is an ordinary descriptor.
 pub fn names(end: &impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
-    of(end.as_fd().as_raw_fd())
-}
-
-/// The same of a descriptor's number.
-pub(super) fn of(end: RawFd) -> Option<(SocketAddr, SocketAddr)> {
-    let name = getsockname::<UnixAddr>(end).ok()?;
+    let name = getsockname::<UnixAddr>(end.as_fd().as_raw_fd()).ok()?;
     parse(name.as_abstract()?)
 }
 

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs, io,
+    fs,
+    io::{self, Write},
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::{AsFd, AsRawFd},
     path::PathBuf,
@@ -30,6 +31,8 @@ const TOLD: Duration = Duration::from_millis(200);
 const FRESH: Duration = Duration::from_millis(1);
 /// Ways by TCP that are told of at the most.
 const TCP_MAX: usize = 64;
+/// Listeners that are known before those that are gone are looked for.
+const LISTENING_FEW: usize = 64;
 /// The port that a node is asked for by, where its Ethernet address is not known: discard.
 const DISCARD: u16 = 9;
 
@@ -197,35 +200,58 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Listening {
     file: PathBuf,
-    /// Port and inode.
-    sockets: BTreeMap<u64, u16>,
+    /// By inode.
+    sockets: BTreeMap<u64, Listener>,
+    /// With so many, those that are gone are looked for.
+    pruned_at: usize,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Listener {
+    port: u16,
+    /// Whose program it is.
+    uid: u32,
 }
 
 impl Listening {
     /// What the file says.
     pub(crate) fn read(file: PathBuf) -> Self {
         let text = fs::read_to_string(&file).unwrap_or_default();
-        let one =
-            |line: &str| line.split_once(' ').and_then(|(inode, port)| Some((inode.parse().ok()?, port.parse().ok()?)));
-        Self { file, sockets: text.lines().filter_map(one).collect() }
+        let one = |line: &str| {
+            let mut words = line.split(' ');
+            let (inode, port) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            // Older brokers did not write whose it is.
+            let uid = words.next().map_or(Ok(0), str::parse).ok()?;
+            Some((inode, Listener { port, uid }))
+        };
+        Self { file, sockets: text.lines().filter_map(one).collect(), pruned_at: LISTENING_FEW }
     }
 
-    /// One more.
-    pub(super) fn add(&mut self, socket: &impl AsFd, port: u16) -> io::Result<()> {
+    /// One more, of a user's program. The kernel is asked for all, and the file written anew, each time that twice as many are known alone.
+    pub(super) fn add(&mut self, socket: &impl AsFd, port: u16, uid: u32) -> io::Result<()> {
         let inode = fstat(socket.as_fd())?.st_ino;
-        if self.sockets.insert(inode, port).is_none() {
-            if let Ok(there) = listening() {
-                self.sockets.retain(|inode, _| there.contains_key(inode));
-            }
-            self.write()?;
+        let listener = Listener { port, uid };
+        if self.sockets.insert(inode, listener) == Some(listener) {
+            return Ok(());
         }
-        Ok(())
+        if self.sockets.len() < self.pruned_at {
+            let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.file)?;
+            return file.write_all(line(inode, listener).as_bytes());
+        }
+        if let Ok(there) = listening() {
+            self.sockets.retain(|inode, _| there.contains_key(inode));
+        }
+        self.pruned_at = (2 * self.sockets.len()).max(LISTENING_FEW);
+        let lines: String = self.sockets.iter().map(|(&inode, &listener)| line(inode, listener)).collect();
+        fs::write(&self.file, lines)
     }
 
-    /// Do all listeners that a connection to an address can reach belong here? Those that name it go before those of any address.
-    pub(super) fn has(&self, to: SocketAddr) -> bool {
-        if !self.sockets.values().any(|&port| port == to.port()) {
-            return false;
+    /// The user whose listener a connection to an address reaches; none: not all that it can reach belong here. Those that name it go before those of any
+    /// address.
+    pub(super) fn user(&self, to: SocketAddr) -> Option<u32> {
+        if !self.sockets.values().any(|listener| listener.port == to.port()) {
+            return None;
         }
         let there: Vec<(u64, IpAddr)> = listening()
             .unwrap_or_default()
@@ -234,10 +260,11 @@ impl Listening {
             .map(|(inode, at)| (inode, at.ip().to_canonical()))
             .collect();
         let all_ours = |is_meant: &dyn Fn(IpAddr) -> bool| {
-            let mut meant = there.iter().filter(|(_, ip)| is_meant(*ip)).peekable();
-            meant.peek().is_some().then(|| meant.all(|(inode, _)| self.sockets.contains_key(inode)))
+            let meant = there.iter().filter(|(_, ip)| is_meant(*ip));
+            let users: Vec<_> = meant.map(|(inode, _)| self.sockets.get(inode).map(|listener| listener.uid)).collect();
+            (!users.is_empty()).then(|| users.into_iter().collect::<Option<Vec<_>>>())
         };
-        all_ours(&|ip| ip == to.ip()).or_else(|| all_ours(&|ip| ip.is_unspecified())).unwrap_or(false)
+        all_ours(&|ip| ip == to.ip()).or_else(|| all_ours(&|ip| ip.is_unspecified()))??.first().copied()
     }
 
     /// Does a process of this machine hold one of them, in whatever network namespace?
@@ -251,11 +278,10 @@ impl Listening {
         !self.sockets.is_empty()
             && entries(PathBuf::from("/proc")).any(|process| entries(process.join("fd")).any(|fd| is_one(fd).is_some()))
     }
+}
 
-    fn write(&self) -> io::Result<()> {
-        let lines: String = self.sockets.iter().map(|(inode, port)| format!("{inode} {port}\n")).collect();
-        fs::write(&self.file, lines)
-    }
+fn line(inode: u64, Listener { port, uid }: Listener) -> String {
+    format!("{inode} {port} {uid}\n")
 }
 
 /// The address of a socket, canonical, and whether it is one of IPv6.

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     net::SocketAddr,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::PermissionsExt,
     },
     path::Path,
@@ -80,7 +80,7 @@ pub(super) fn listener(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Calls on it do not wait any more.
-pub(super) fn no_wait(fd: &OwnedFd) -> io::Result<()> {
+pub(super) fn no_wait(fd: &impl AsFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())

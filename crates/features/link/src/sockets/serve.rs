@@ -1,7 +1,9 @@
 //! What carries the sockets of programs: one loop over the questions, the ends and the streams.
 
 mod direct;
+mod guests;
 mod offers;
+mod pairs;
 mod wishes;
 
 use std::{
@@ -9,10 +11,14 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
+use host::netlink::Netlink;
 use ipnet::IpNet;
 use model::link::LinkConnection;
 use nix::{
@@ -21,26 +27,31 @@ use nix::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         resource::{Resource, getrlimit, setrlimit},
         socket::{
-            AddressFamily, Shutdown, SockFlag, SockType, getsockopt, shutdown, socketpair, sockopt::PeerCredentials,
+            Shutdown, SockProtocol, getsockopt, shutdown,
+            sockopt::{AcceptConn, PeerCredentials},
         },
-        stat::fstat,
     },
 };
-use sys::socket_kind::network_namespace;
+use sys::{
+    fds::socket_cookie,
+    socket_kind::{SocketKind, is_established_tcp, is_fresh_tcp, network_namespace},
+};
 use transport::{Handle, Reason};
 
 use self::{
     direct::Direct,
+    guests::{Counted, Guests, Sent, User},
+    pairs::Pairs,
     wishes::{Connects, LOOK},
 };
 use super::{
     ask::{Figures, Question, Reply},
     flow::{Flow, Next, PIECE},
-    names::{name, names},
-    places::{Known, Listening, Places, canonical, local},
+    names::name,
+    places::{Known, Listening, Places, local},
     questions::{LINE_MAX, listener, no_wait},
 };
-use crate::{Address, Claim, Either, Engine, LinkError, Paths, claim::Talk};
+use crate::{Address, Claim, Either, Engine, LinkError, Paths, claim::Talk, ports::BROKER_PORTS};
 
 /// The port of link that brokers take connections of programs on.
 const PORT: u16 = 2;
@@ -61,8 +72,9 @@ const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
 /// Names that are tried for an end.
 const NAMES: u32 = 64;
-/// Programs of one user that may ask at once, and how long each may say nothing.
-const ASKING_MAX: usize = 1024;
+/// Programs that are let in at once: those that come in a loop do not hold up connections.
+const PROGRAMS: usize = 16;
+/// How long a program that asks may say nothing.
 const ASKED: Duration = Duration::from_secs(2);
 /// A connection whose program is gone waits so long for the other end to close, as TCP's do (tcp_fin_timeout).
 const ORPHAN: Duration = Duration::from_secs(60);
@@ -76,6 +88,12 @@ pub struct Sockets {
     engine: Engine<Either>,
     epoll: Epoll,
     questions: OwnedFd,
+    /// More programs wait to be let in.
+    has_more: bool,
+    guests: Guests,
+    pairs: Pairs,
+    /// Where the kernel says which socket has two addresses.
+    diag: Netlink,
     /// The network namespace, as its sockets have it.
     namespace: u64,
     places: Places,
@@ -84,11 +102,11 @@ pub struct Sockets {
     all: HashMap<u64, Stage>,
     /// By the address that this broker connected from, who waits to be accepted.
     queued: BTreeMap<SocketAddr, u64>,
-    /// Connections that broke, of late, by the addresses that their ends have.
-    broke: VecDeque<((SocketAddr, SocketAddr), Errno)>,
+    /// Connections that broke, of late, by the cookies of their programs' ends.
+    broke: VecDeque<(u64, Errno)>,
     /// Whose stream it is.
     streams: HashMap<Handle, u64>,
-    /// By the inodes of both descriptors of a pair, whose they are.
+    /// By the cookies of both descriptors of a pair, whose they are.
     ends: HashMap<u64, u64>,
     /// Those that something happened to, and those that time happens to.
     busy: BTreeSet<u64>,
@@ -111,7 +129,7 @@ struct Who {
 #[derive(Debug)]
 enum Stage {
     /// A program has come, and not asked yet.
-    Asks { talk: Talk, uid: u32, since: Instant },
+    Asks { talk: Sent<Talk>, asks: Counted, since: Instant },
     /// It wants to be connected.
     Connects(Box<Connects>),
     /// Another node has a connection for us, and has not said which.
@@ -121,9 +139,9 @@ enum Stage {
     /// Another node's broker is to hear one line.
     Tells { stream: Handle, line: Vec<u8> },
     /// It carries bytes. The TCP socket that was connected holds its port.
-    Open { flow: Box<Flow>, who: Who, direct: Direct, holds: Option<OwnedFd> },
+    Open { flow: Box<Flow>, who: Who, direct: Direct, holds: Option<Sent<OwnedFd>> },
     /// Its program carries the bytes. The descriptor that the program has, too, tells when nobody holds the end any more.
-    Direct { end: OwnedFd, names: (SocketAddr, SocketAddr), who: Who, direct: Direct, holds: Option<OwnedFd> },
+    Direct { end: OwnedFd, who: Who, direct: Direct, holds: Option<Sent<OwnedFd>> },
 }
 
 impl Sockets {
@@ -154,6 +172,10 @@ impl Sockets {
             _claim: claim,
             engine,
             epoll,
+            has_more: false,
+            guests: Guests::new(),
+            pairs: Pairs::start().map_err(failed)?,
+            diag: Netlink::open(SockProtocol::NetlinkSockDiag).map_err(failed)?,
             namespace: network_namespace(&questions).map_err(failed)?,
             questions,
             places,
@@ -193,7 +215,7 @@ impl Sockets {
             let now = Instant::now();
             self.turn(now);
             let waits = !self.wishes.is_empty();
-            if arrived > 0 || others {
+            if arrived > 0 || others || self.has_more {
                 busy = now;
             } else if now.duration_since(busy) > SPIN && self.engine.arm()? {
                 let most = if waits { LOOK } else { TURN };
@@ -238,63 +260,60 @@ impl Sockets {
         }
     }
 
-    /// Programs have come to ask. One user cannot hold up the others: so many of a user wait at the most, and none for long with nothing said.
+    /// Programs have come to ask. One user cannot hold up the others: so many are let in at once, so many of a user wait at the most, and none for long
+    /// with nothing said.
     fn on_programs(&mut self) {
-        while let Ok(fd) = sys::fds::accept(&self.questions) {
+        self.has_more = false;
+        for _ in 0..PROGRAMS {
+            let Ok(fd) = sys::fds::accept(&self.questions) else { return };
             let Ok(who) = getsockopt(&fd, PeerCredentials) else { continue };
-            let (uid, since) = (who.uid(), Instant::now());
-            let is_one = |stage: &&Stage| match stage {
-                Stage::Asks { uid: other, .. } => *other == uid,
-                Stage::Connects(wish) => wish.uid == uid,
-                _ => false,
-            };
+            let Some(user) = self.guests.user(who.uid()) else { continue };
+            let talk = Sent::new(Talk::new(fd), &user);
+            let Some(asks) = user.asks() else { continue };
             let id = self.draw();
-            if self.all.values().filter(is_one).count() < ASKING_MAX
-                && no_wait(&fd).is_ok()
-                && self.watch(fd.as_fd(), id).is_ok()
-            {
-                self.all.insert(id, Stage::Asks { talk: Talk::new(fd), uid, since });
+            if no_wait(&talk).is_ok() && self.watch(talk.as_fd(), id).is_ok() {
+                self.all.insert(id, Stage::Asks { talk, asks, since: Instant::now() });
             }
         }
+        self.has_more = true;
     }
 
     fn on_question(&mut self, id: u64) {
-        let Some(Stage::Asks { talk, uid, since }) = self.all.remove(&id) else { return };
-        let (question, mut fds) = match talk.hear::<Question>() {
+        let Some(Stage::Asks { talk, asks, since }) = self.all.remove(&id) else { return };
+        let (question, fds) = match talk.hear_stranger::<Question>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.all.insert(id, Stage::Asks { talk, uid, since });
+                self.all.insert(id, Stage::Asks { talk, asks, since });
                 return;
             }
-            Ok(Some(heard)) => heard,
-            // Gone, or none of ours.
-            _ => return,
+            Ok(heard) => heard,
+            // Gone.
+            Err(_) => return,
         };
-        // A socket of another network namespace could have any address.
-        let is_ours = |fd: &OwnedFd| network_namespace(fd).is_ok_and(|of| of == self.namespace);
-        let Some(tcp) = fds.pop().filter(is_ours) else {
-            let _ = talk.say(&Reply::Tcp, &[]);
-            return;
+        let mut fds: Vec<_> = fds.into_iter().map(|fd| Sent::new(fd, talk.user())).collect();
+        let Some(question) = question else { return };
+        let count = if question == Question::Take { 2 } else { 1 };
+        let shown = fds.pop().filter(|fd| fds.len() + 1 == count && self.is_meant(&question, fd));
+        let Some(shown) = shown else {
+            drop(fds);
+            return talk.answer(Reply::Tcp);
         };
-        match question {
+        let reply = match question {
             Question::Listens => {
-                if let Some((at, _)) = local(&tcp) {
+                if let Some((at, _)) = local(&shown) {
                     // Without the file a broker that starts again does not know of it.
-                    let _ = self.listening.add(&tcp, at.port());
+                    let _ = self.listening.add(&shown, at.port(), talk.user().uid);
                 }
-                let _ = talk.say(&Reply::Tcp, &[]);
+                Reply::Tcp
             }
-            Question::Accepted => {
-                if self.on_accepted(&talk, &tcp).is_none() {
-                    let _ = talk.say(&Reply::Tcp, &[]);
-                }
-            }
-            Question::Figures => {
-                let reply = self.figures(&tcp).map_or(Reply::Tcp, Reply::Figures);
-                let _ = talk.say(&reply, &[]);
-            }
+            Question::Accepted => match self.on_accepted(&talk, &shown) {
+                Some(()) => return,
+                None => Reply::Tcp,
+            },
+            Question::Figures => self.figures(&shown).map_or(Reply::Tcp, Reply::Figures),
             Question::Ended => {
-                let broke = names(&tcp).and_then(|ends| self.broke.iter().find(|(of, _)| *of == ends));
-                let _ = talk.say(&broke.map_or(Reply::Tcp, |&(_, error)| Reply::Broke(error as i32)), &[]);
+                let cookie = socket_cookie(&shown).ok();
+                let broke = self.broke.iter().find(|(of, _)| Some(*of) == cookie);
+                broke.map_or(Reply::Tcp, |&(_, error)| Reply::Broke(error as i32))
             }
             Question::Offer(_)
             | Question::IsOffered
@@ -302,55 +321,82 @@ impl Sockets {
             | Question::Delivered
             | Question::Moved
             | Question::Returned
-            | Question::Did(_) => self.on_direct(&talk, &tcp, fds.pop(), &question),
+            | Question::Did(_) => match self.on_direct(&talk, &shown, fds.pop(), &question) {
+                Some(reply) => reply,
+                None => return,
+            },
             Question::Connect { to, is_patient } => {
                 let asked = Instant::now();
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };
-                let wish = Connects { talk, uid, tcp, to, asked, until, looked: None, stream: None, bytes: Vec::new() };
+                let (looked, stream, bytes) = (None, None, Vec::new());
+                let wish = Connects { talk, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
                 self.wishes.insert(id);
                 self.all.insert(id, Stage::Connects(Box::new(wish)));
+                return;
             }
+        };
+        drop((shown, fds));
+        talk.answer(reply);
+    }
+
+    /// Is a descriptor of this network namespace, and what a question has to be about? Nothing of this waits, whatever it is.
+    fn is_meant(&self, question: &Question, fd: &Sent<OwnedFd>) -> bool {
+        let Ok(kind) = SocketKind::of(fd) else { return false };
+        // A socket of another network namespace could have any address.
+        if !network_namespace(fd).is_ok_and(|of| of == self.namespace) {
+            return false;
+        }
+        match question {
+            // Only Multipath TCP that nothing was done with yet does not say its state.
+            Question::Connect { .. } => {
+                kind.is_tcp() && is_fresh_tcp(fd).unwrap_or(kind.protocol == nix::libc::IPPROTO_MPTCP)
+            }
+            Question::Listens => kind.is_tcp() && getsockopt(fd, AcceptConn).unwrap_or(false),
+            Question::Accepted => kind.is_tcp() && is_established_tcp(fd).unwrap_or(false),
+            _ => kind.is_unix_stream(),
         }
     }
 
-    fn figures(&self, end: &OwnedFd) -> Option<Figures> {
-        let (local, peer) = names(end)?;
-        let is_meant = |who: &Who| who.local == canonical(local) && who.peer == canonical(peer);
-        let (resent, round_trip) = self.all.values().find_map(|stage| match stage {
-            Stage::Open { flow, who, .. } if is_meant(who) => {
-                Some((self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream)))
-            }
-            Stage::Direct { who, direct, .. } if is_meant(who) => Some(direct.figures()),
-            _ => None,
-        })?;
+    fn figures(&self, end: &Sent<OwnedFd>) -> Option<Figures> {
+        let id = self.ends.get(&socket_cookie(end).ok()?)?;
+        let (resent, round_trip) = match self.all.get(id)? {
+            Stage::Open { flow, .. } => (self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream)),
+            Stage::Direct { direct, .. } => direct.figures(),
+            _ => return None,
+        };
         let round_trip = round_trip.unwrap_or_default();
         Some(Figures { resent, round_trip, frame_bytes: self.engine.carrier().wire().payload_max })
     }
 
-    /// The two descriptors of a pair, and the inode of the second, which has these addresses as its name.
-    fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd, u64), Errno> {
-        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+    /// The two descriptors of a pair, of which the second, the program's, has these addresses as its name.
+    fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd), Errno> {
+        let (ours, theirs) = self.pairs.next()?;
         for _ in 0..NAMES {
             let number = self.draw();
             match name(&theirs, local, peer, number) {
                 // Somebody else has that name.
                 Err(Errno::EADDRINUSE) => {}
-                done => return done.and_then(|()| Ok(fstat(&theirs)?.st_ino)).map(|inode| (ours, theirs, inode)),
+                done => return done.map(|()| (ours, theirs)),
             }
         }
         Err(Errno::EADDRINUSE)
     }
 
-    fn open(&mut self, id: u64, who: Who, flow: Flow, inode: u64, holds: Option<OwnedFd>) {
-        // Of the same addresses an earlier one may have broken.
-        self.broke.retain(|(names, _)| *names != flow.names);
-        if self.watch(flow.end.as_fd(), id).is_err() {
-            return self.abort(flow.stream);
-        }
+    /// A connection of a user is there, whose program has the other end of `flow.end`.
+    fn open(
+        &mut self,
+        id: u64,
+        user: &Arc<User>,
+        who: Who,
+        flow: Flow,
+        theirs: &OwnedFd,
+        holds: Option<Sent<OwnedFd>>,
+    ) {
+        let cookies = socket_cookie(theirs).and_then(|end| Ok([end, socket_cookie(&flow.end)?]));
+        let (Ok(cookies), Ok(())) = (cookies, self.watch(flow.end.as_fd(), id)) else { return self.abort(flow.stream) };
         self.busy.insert(id);
-        let inodes = [Some(inode), fstat(&flow.end).ok().map(|of| of.st_ino)];
-        let direct = Direct::new(inodes, self.engine.peer_of(flow.stream));
-        self.ends.extend(direct.inodes.iter().flatten().map(|&inode| (inode, id)));
+        let direct = Direct::new(cookies, self.engine.peer_of(flow.stream), user.opens());
+        self.ends.extend(cookies.map(|cookie| (cookie, id)));
         let flow = Box::new(flow);
         self.all.insert(id, Stage::Open { flow, who, direct, holds });
     }
@@ -371,13 +417,13 @@ impl Sockets {
     }
 
     fn on_stream(&mut self, stream: Handle) {
-        let node = self.engine.peer_of(stream);
+        // Programs of that node have other ports. What they say of addresses nobody has looked at.
+        let is_of_broker = self.engine.peer_port_of(stream).is_some_and(|port| BROKER_PORTS.contains(&port));
+        let Some(node) = self.engine.peer_of(stream).filter(|_| is_of_broker) else { return self.abort(stream) };
         let id = self.draw();
-        if let Some(node) = node {
-            self.streams.insert(stream, id);
-            self.busy.insert(id);
-            self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new() });
-        }
+        self.streams.insert(stream, id);
+        self.busy.insert(id);
+        self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new() });
     }
 
     /// Does what can be done for those that something happened to, and for all once in a while.
@@ -387,9 +433,13 @@ impl Sockets {
                 self.busy.insert(id);
             }
         }
-        if now.duration_since(self.looked) >= LOOKED_AT {
+        self.guests.look(now);
+        let looks = now.duration_since(self.looked) >= LOOKED_AT;
+        if looks {
             self.looked = now;
             self.busy.extend(self.all.keys().copied());
+        }
+        if looks || self.has_more {
             self.on_programs();
         }
         self.busy.extend(self.wishes.iter().copied());
@@ -397,7 +447,7 @@ impl Sockets {
             let Some(stage) = self.all.remove(&id) else { continue };
             let after = match stage {
                 Stage::Open { flow, who, direct, holds } => self.carry(flow, who, direct, holds, now),
-                Stage::Direct { end, names, who, direct, holds } => self.watched(end, names, who, direct, holds),
+                Stage::Direct { end, who, direct, holds } => self.watched(end, who, direct, holds),
                 Stage::Tells { stream, line } => self.on_tells(stream, line),
                 Stage::Connects(wish) => self.on_wish(id, wish, now),
                 Stage::Named { stream, node, bytes } => self.on_head(id, stream, node, bytes),
@@ -427,7 +477,7 @@ impl Sockets {
         mut flow: Box<Flow>,
         who: Who,
         direct: Direct,
-        holds: Option<OwnedFd>,
+        holds: Option<Sent<OwnedFd>>,
         now: Instant,
     ) -> Option<Stage> {
         match flow.turn(&mut self.engine, &mut self.piece) {
@@ -437,25 +487,23 @@ impl Sockets {
             }
             Ok(Next::More) if direct.has_lost_owner() => {
                 self.abort(flow.stream);
-                self.on_broken(flow.names, &LinkError::Ended(Reason::Aborted));
+                self.on_broken(direct.cookie(), &LinkError::Ended(Reason::Aborted));
                 let _ = shutdown(flow.end.as_raw_fd(), Shutdown::Both);
                 None
             }
             Ok(Next::More) => Some(Stage::Open { flow, who, direct, holds }),
-            Ok(Next::Done) if flow.is_taken() => {
-                Some(Stage::Direct { names: flow.names, end: flow.end, who, direct, holds })
-            }
+            Ok(Next::Done) if flow.is_taken() => Some(Stage::Direct { end: flow.end, who, direct, holds }),
             Ok(Next::Done) => None,
             Err(error) => {
                 self.abort(flow.stream);
-                self.on_broken(flow.names, &error);
+                self.on_broken(direct.cookie(), &error);
                 None
             }
         }
     }
 
     /// The program hears of it when it asks, once its end says that nothing follows.
-    fn on_broken(&mut self, names: (SocketAddr, SocketAddr), error: &LinkError) {
+    fn on_broken(&mut self, end: u64, error: &LinkError) {
         if self.broke.len() >= BROKE_MAX {
             self.broke.pop_front();
         }
@@ -463,7 +511,7 @@ impl Sockets {
             LinkError::Ended(Reason::TimedOut) => Errno::ETIMEDOUT,
             _ => Errno::ECONNRESET,
         };
-        self.broke.push_back((names, error));
+        self.broke.push_back((end, error));
     }
 
     /// What `link status` shows.

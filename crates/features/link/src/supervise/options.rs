@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use nix::{errno::Errno, libc};
+use nix::libc;
 use sys::{
     seccomp_notify::{Call, Rule, SocketOption},
     socket_kind::SocketKind,
@@ -15,15 +15,15 @@ use super::{
     Sockets, address,
     caller::{Caller, Done, Stop},
 };
-use crate::sockets::option;
+use crate::sockets::{OF_SOCKET, option, set_option};
 
 /// The options that are answered here; all others are as AF_UNIX has them, and go past.
 pub(super) fn rules() -> [Rule; 2] {
     let all = |level| SocketOption { level, names: Vec::new() };
     let of_protocols = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].map(all);
-    let kind = SocketOption { level: libc::SOL_SOCKET, names: vec![libc::SO_DOMAIN, libc::SO_PROTOCOL] };
-    let get = [&of_protocols[..], &[kind]].concat();
-    [Rule { call: Call::Getsockopt, options: get }, Rule { call: Call::Setsockopt, options: of_protocols.to_vec() }]
+    let of_socket = SocketOption { level: libc::SOL_SOCKET, names: OF_SOCKET.to_vec() };
+    let options = [&of_protocols[..], &[of_socket]].concat();
+    [Call::Getsockopt, Call::Setsockopt].map(|call| Rule { call, options: options.clone() })
 }
 
 /// The descriptor of the call if it is an end, and its addresses.
@@ -48,13 +48,14 @@ pub(super) fn name(caller: &Caller<'_>, sockets: &dyn Sockets, of_peer: bool) ->
 pub(super) fn get(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done, Stop> {
     let (end, local, _) = end(caller, sockets)?;
     let figures = || sockets.figures(end.as_fd());
-    let value = option(caller.number(1), caller.number(2), local.is_ipv6(), figures).ok_or(Errno::ENOPROTOOPT)?;
+    let value = option(caller.number(1), caller.number(2), local.is_ipv6(), figures).map_err(Stop::Fails)?;
     caller.fill_option(caller.place(3, 4)?, &value)?;
     Ok(Done::Value(0))
 }
 
-/// setsockopt(fd, level, name, value, length): there is nothing to set.
+/// setsockopt(fd, level, name, value, length)
 pub(super) fn set(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done, Stop> {
     end(caller, sockets)?;
+    set_option(caller.number(1), caller.number(2)).map_err(Stop::Fails)?;
     Ok(Done::Value(0))
 }

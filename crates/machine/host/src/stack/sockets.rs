@@ -11,7 +11,7 @@ use nix::sys::socket::SockProtocol;
 
 use super::unread::{SocketKind, Source, Unread};
 use crate::{
-    netlink::{DUMP, Netlink, attributes, u32_at},
+    netlink::{DUMP, Netlink, ONE, attributes, u32_at},
     root::Root,
 };
 
@@ -190,6 +190,40 @@ pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
 /// The kernel does not list them (sock_diag; CONFIG_INET_DIAG).
 pub fn listening() -> io::Result<BTreeMap<u64, SocketAddr>> {
     Ok(listeners()?.iter().filter_map(|socket| Some((u64::from(socket.inode), socket.local?))).collect())
+}
+
+/// The kernel's number (SO_COOKIE) of the TCP socket that has these two addresses as its own and its peer's; none: there is none that is connected.
+///
+/// # Errors
+/// The kernel does not tell (sock_diag; CONFIG_INET_DIAG).
+pub fn tcp_cookie(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u64>> {
+    const TCP_ESTABLISHED: u8 = 1;
+    const COOKIE_AT: usize = 44;
+    let bytes = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => [v4.octets(), [0; 4], [0; 4], [0; 4]].concat(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // struct inet_diag_req_v2: family, protocol, extensions, padding, states; struct inet_diag_sockid: ports, addresses, interface, no cookie.
+    let mut body = vec![family as u8, libc::IPPROTO_TCP as u8, 0, 0];
+    body.extend(TCP_STATES.to_ne_bytes());
+    body.extend(local.port().to_be_bytes());
+    body.extend(remote.port().to_be_bytes());
+    body.extend(bytes(local.ip()));
+    body.extend(bytes(remote.ip()));
+    body.extend(0_u32.to_ne_bytes());
+    body.extend([0xff; 8]);
+    let mut cookie = None;
+    let asked = diag.ask(SOCK_DIAG_BY_FAMILY, ONE, &body, |kind, payload| {
+        let is_it = kind == SOCK_DIAG_BY_FAMILY && payload.get(1) == Some(&TCP_ESTABLISHED);
+        if let (true, Some(low), Some(high)) = (is_it, u32_at(payload, COOKIE_AT), u32_at(payload, COOKIE_AT + 4)) {
+            cookie = Some(u64::from(high) << 32 | u64::from(low));
+        }
+    });
+    match asked {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        asked => asked.map(|()| cookie),
+    }
 }
 
 /// The sockets that text files alone tell of: UDP and raw.

@@ -16,7 +16,6 @@ use crate::Address;
 use crate::sockets::{
     ask::{Did, Offer, Question, Reply},
     flow::Flow,
-    names,
     questions::{LINE_MAX, line, take_line},
 };
 
@@ -211,7 +210,6 @@ impl Direct {
 
     /// Takes a connection from the broker, and tells the other program how many bytes it is to expect from there.
     fn take(&mut self, id: Id, fd: RawFd, stream: Handle) -> Option<Box<Flow>> {
-        let names = names::of(fd)?;
         let (Reply::Taken { sent }, mut fds) =
             self.asker.about(&[self.life.0.as_raw_fd(), fd], &Question::Take).ok()?
         else {
@@ -220,7 +218,7 @@ impl Direct {
         let ours = fds.pop()?;
         self.watch(&ours, id).ok()?;
         self.engine.write(stream, &line(&sent)).ok()?;
-        Some(Box::new(Flow::new(stream, ours, names, Vec::new())))
+        Some(Box::new(Flow::new(stream, ours, Vec::new())))
     }
 
     /// The brokers carry it on, where they still do.

@@ -16,12 +16,12 @@ use nix::{
     sys::{
         epoll::{EpollEvent, EpollFlags},
         socket::{Shutdown, shutdown},
-        stat::fstat,
     },
 };
+use sys::{fds::socket_cookie, socket_kind::is_pipe};
 use transport::Reason;
 
-use super::{PORT, Sockets, Stage, Who};
+use super::{Counted, PORT, Sent, Sockets, Stage, Who};
 use crate::{
     Address, LinkError,
     claim::Talk,
@@ -35,7 +35,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Direct {
     /// Of both descriptors of the pair, the program's first.
-    pub(super) inodes: [Option<u64>; 2],
+    cookies: [u64; 2],
+    /// It is one of its user's.
+    _open: Counted,
     /// It has ended.
     pub(super) is_gone: bool,
     /// The node of the other end.
@@ -43,18 +45,23 @@ pub(super) struct Direct {
     /// Where the other end's program takes it.
     offered: Option<Offer>,
     /// A pipe whose other end those have who carry it.
-    owner: Option<OwnedFd>,
+    owner: Option<Sent<OwnedFd>>,
     did: Did,
 }
 
 impl Direct {
-    pub(super) fn new(inodes: [Option<u64>; 2], node: Option<Address>) -> Self {
-        Self { inodes, is_gone: false, node, offered: None, owner: None, did: Did::default() }
+    pub(super) fn new(cookies: [u64; 2], node: Option<Address>, open: Counted) -> Self {
+        Self { cookies, _open: open, is_gone: false, node, offered: None, owner: None, did: Did::default() }
+    }
+
+    /// Of the program's descriptor.
+    pub(super) fn cookie(&self) -> u64 {
+        self.cookies[0]
     }
 
     /// Those who carried it have ended.
     pub(super) fn has_lost_owner(&self) -> bool {
-        let has_ended = |owner: &OwnedFd| {
+        let has_ended = |owner: &Sent<OwnedFd>| {
             let mut waits = [PollFd::new(owner.as_fd(), PollFlags::POLLIN)];
             poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
@@ -83,17 +90,33 @@ impl Direct {
 }
 
 impl Sockets {
-    /// A program asks of a connection that it carries itself, or would.
-    pub(super) fn on_direct(&mut self, talk: &Talk, fd: &OwnedFd, life: Option<OwnedFd>, question: &Question) {
-        let reply = self.answer(fd, life, question);
-        let (reply, end) = reply.unwrap_or((Reply::Tcp, None));
-        // It may have gone.
-        let _ = talk.say(&reply, &end.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>());
+    /// A program asks of a connection that it carries itself, or would; what it is to be answered, if it has not been.
+    pub(super) fn on_direct(
+        &mut self,
+        talk: &Sent<Talk>,
+        fd: &Sent<OwnedFd>,
+        life: Option<Sent<OwnedFd>>,
+        question: &Question,
+    ) -> Option<Reply> {
+        match self.answer(fd, life, question) {
+            None => Some(Reply::Tcp),
+            Some((reply, None)) => Some(reply),
+            Some((reply, Some(end))) => {
+                // It may have gone.
+                let _ = talk.say(&reply, &[end.as_raw_fd()]);
+                None
+            }
+        }
     }
 
     /// None: there is no such connection.
-    fn answer(&mut self, fd: &OwnedFd, life: Option<OwnedFd>, question: &Question) -> Option<(Reply, Option<OwnedFd>)> {
-        let id = *self.ends.get(&fstat(fd).ok()?.st_ino)?;
+    fn answer(
+        &mut self,
+        fd: &Sent<OwnedFd>,
+        life: Option<Sent<OwnedFd>>,
+        question: &Question,
+    ) -> Option<(Reply, Option<OwnedFd>)> {
+        let id = *self.ends.get(&socket_cookie(fd).ok()?)?;
         if let (Question::Take, Some(Stage::Open { flow, .. })) = (question, self.all.get(&id))
             && flow.is_taken()
         {
@@ -101,7 +124,7 @@ impl Sockets {
             return None;
         }
         if let Question::Take = question {
-            let life = life?;
+            let life = life.filter(is_pipe)?;
             let mut event = EpollEvent::new(EpollFlags::EPOLLIN, id);
             match self.epoll.add(&life, event) {
                 // The number was that of the same program's pipe for a connection that has ended.
@@ -198,18 +221,18 @@ impl Sockets {
             }
             match (about, stage) {
                 (About::Offer(offer), Stage::Open { direct, .. }) => direct.offered = Some(offer),
-                (About::Broke, Stage::Direct { end, names, direct, .. }) => {
+                (About::Broke, Stage::Direct { end, direct, .. }) => {
                     // Its program, which has the same descriptor, hears of it by that.
                     let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
                     direct.is_gone = true;
-                    broke = Some((id, *names));
+                    broke = Some((id, direct.cookie()));
                 }
                 _ => {}
             }
         }
-        if let Some((id, names)) = broke {
+        if let Some((id, end)) = broke {
             self.busy.insert(id);
-            self.on_broken(names, &LinkError::Ended(Reason::Aborted));
+            self.on_broken(end, &LinkError::Ended(Reason::Aborted));
         }
     }
 
@@ -217,16 +240,15 @@ impl Sockets {
     pub(super) fn watched(
         &mut self,
         end: OwnedFd,
-        names: (SocketAddr, SocketAddr),
         who: Who,
         direct: Direct,
-        holds: Option<OwnedFd>,
+        holds: Option<Sent<OwnedFd>>,
     ) -> Option<Stage> {
         if direct.is_gone {
             return None;
         }
         if direct.has_lost_owner() {
-            self.on_broken(names, &LinkError::Ended(Reason::Aborted));
+            self.on_broken(direct.cookie(), &LinkError::Ended(Reason::Aborted));
             if let Some(node) = direct.node {
                 self.tell(node, (who.local, who.peer), About::Broke);
             }
@@ -239,6 +261,6 @@ impl Sockets {
         if poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
             return None;
         }
-        Some(Stage::Direct { end, names, who, direct, holds })
+        Some(Stage::Direct { end, who, direct, holds })
     }
 }

@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
+use host::stack::tcp_cookie;
 use nix::{
     errno::Errno,
     libc::linger,
@@ -14,9 +15,10 @@ use nix::{
         sockopt::{IpBindAddressNoPort, KeepAlive, Linger, SocketError, TcpKeepIdle},
     },
 };
+use sys::fds::socket_cookie;
 use transport::{Handle, State};
 
-use super::{Sockets, Stage, Who, program};
+use super::{Sent, Sockets, Stage, Who, program};
 use crate::{
     Address,
     claim::Talk,
@@ -34,23 +36,25 @@ const LOST_S: u32 = 1;
 const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
 impl Sockets {
-    /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not of this broker.
-    pub(super) fn on_accepted(&mut self, talk: &Talk, tcp: &OwnedFd) -> Option<()> {
+    /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not the other end of one.
+    pub(super) fn on_accepted(&mut self, talk: &Sent<Talk>, tcp: &Sent<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
         let id = *self.queued.get(&from)?;
         let Some(Stage::Offered { who, .. }) = self.all.get(&id) else { return None };
-        if local(tcp)?.0 != who.local {
+        // Others can have the same addresses; the kernel says which socket is connected to this broker's.
+        let accepted = tcp_cookie(&mut self.diag, who.local, from).ok().flatten()?;
+        if socket_cookie(tcp).ok()? != accepted {
             return None;
         }
         let names = (as_of(is_v6, who.local), as_of(is_v6, who.peer));
-        let (ours, theirs, inode) = self.pair(names).ok()?;
+        let (ours, theirs) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.queued.remove(&from);
         if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.all.remove(&id) {
             // It has done its part, and leaves nothing that waits for a minute (TIME_WAIT): the next ones look through all of those for a port.
             let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
             who.program = program(talk);
-            self.open(id, who, Flow::new(stream, ours, names, Vec::new()), inode, None);
+            self.open(id, talk.user(), who, Flow::new(stream, ours, Vec::new()), &theirs, None);
         }
         Some(())
     }
@@ -99,9 +103,10 @@ impl Sockets {
         if self.places.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
         }
-        if !self.listening.has(to) {
+        let Some(uid) = self.listening.user(to) else {
             return Err(format!("no program with link listens on port {} there", to.port()));
-        }
+        };
+        self.guests.may_open(uid).map_err(|why| format!("{why} on that node"))?;
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let refused = |error: Errno| format!("{to} refuses: {error}");

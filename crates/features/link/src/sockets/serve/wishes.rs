@@ -9,7 +9,7 @@ use std::{
 use nix::sys::socket::{SockaddrStorage, bind};
 use transport::{Handle, Reason, State};
 
-use super::{PORT, Sockets, Stage, Who, program};
+use super::{Counted, PORT, Sent, Sockets, Stage, Who, program};
 use crate::{
     claim::Talk,
     sockets::{
@@ -27,10 +27,9 @@ const LOOKED: Duration = Duration::from_millis(100);
 /// A program's wish to be connected.
 #[derive(Debug)]
 pub(super) struct Connects {
-    pub(super) talk: Talk,
-    /// Who asks.
-    pub(super) uid: u32,
-    pub(super) tcp: OwnedFd,
+    pub(super) talk: Sent<Talk>,
+    pub(super) _asks: Counted,
+    pub(super) tcp: Sent<OwnedFd>,
     pub(super) to: SocketAddr,
     pub(super) asked: Instant,
     pub(super) until: Instant,
@@ -60,8 +59,9 @@ impl Sockets {
                 self.abort(stream);
             }
             self.known.lock().went_by_tcp(wish.to, &why);
-            // It may have gone.
-            let _ = wish.talk.say(&Reply::Tcp, &[]);
+            let Connects { talk, tcp, .. } = *wish;
+            drop(tcp);
+            talk.answer(Reply::Tcp);
             return None;
         }
         self.all.remove(&id)
@@ -120,6 +120,9 @@ impl Sockets {
             Some(own) if own == to => return Wish::ByTcp("it is this node".to_owned()),
             Some(_) => {}
         }
+        if let Err(why) = self.guests.may_open(wish.talk.user().uid) {
+            return Wish::ByTcp(why);
+        }
         let Some(node) = self.places.find(to) else {
             self.places.provoke(to);
             return match now.duration_since(wish.asked) > LOOKED {
@@ -157,10 +160,12 @@ impl Sockets {
         let from = self.bound(wish)?;
         let is_v6 = local(&wish.tcp)?.1;
         let names = (as_of(is_v6, from), as_of(is_v6, wish.to));
-        let (ours, theirs, inode) = self.pair(names).ok()?;
+        let (ours, theirs) = self.pair(names).ok()?;
         let who = Who { local: from, peer: wish.to, node, program: program(&wish.talk) };
-        let holds = wish.tcp.try_clone().ok();
-        self.open(id, who, Flow::new(stream, ours, names, std::mem::take(&mut wish.bytes)), inode, holds);
+        let user = wish.talk.user();
+        let holds = wish.tcp.try_clone().ok().map(|tcp| Sent::new(tcp, user));
+        let flow = Flow::new(stream, ours, std::mem::take(&mut wish.bytes));
+        self.open(id, user, who, flow, &theirs, holds);
         if wish.talk.say(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // It has gone: its end is closed here, which ends the connection.
             drop(theirs);

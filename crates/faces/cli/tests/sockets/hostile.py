@@ -1,0 +1,133 @@
+"""What a user without rights tries with the broker of `link run`: `hostile.py WAY ...`. It prints what came of it."""
+
+# The encoding is loaded before the rights are given up: python's files may be root's.
+import encodings.idna, json, os, re, signal, socket, struct, sys, time
+
+
+def ask(question, fds, hears=True):
+    asks = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asks.settimeout(60)
+    asks.connect(f"/run/evenkeel-link/{os.stat('/proc/self/ns/net').st_ino}/sockets")
+    socket.send_fds(asks, [json.dumps(question).encode()], [fd.fileno() for fd in fds])
+    if not hears:
+        return asks
+    return hear(asks)
+
+
+def hear(asks):
+    said, fds, _, _ = socket.recv_fds(asks, 65536, 4)
+    return json.loads(said) if said else None, fds
+
+
+def addresses(line):
+    """Of a line of /proc/net/tcp: the port of the local end, both ends and the state."""
+    words = line.split()
+    return int(words[1].split(":")[1], 16), words[1], words[2], words[3]
+
+
+def steal(at, port):
+    """A socket with the addresses of a connection that waits in somebody's listener, but not that connection."""
+    host = struct.pack("<I", struct.unpack("!I", socket.inet_aton(at))[0]).hex().upper()
+    wanted, tried = f"{host}:{port:04X}", set()
+    while not tried:
+        with open("/proc/net/tcp") as table:
+            for mine, _, peer, state in map(addresses, table.read().splitlines()[1:]):
+                if peer != wanted or state != "01":
+                    continue
+                tried.add(mine)
+                one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind((at, port))
+                one.connect((at, mine))
+                print("udp", ask("Accepted", [one]), flush=True)
+        time.sleep(0.01)
+    # Connections of one's own: to that listener, and accepted elsewhere.
+    own = socket.create_connection((at, port))
+    print("own", ask("Accepted", [own]), flush=True)
+    listener = socket.create_server((at, 0))
+    other = socket.create_connection(listener.getsockname())
+    print("accepted", ask("Accepted", [listener.accept()[0]]), flush=True)
+    # What is no fresh socket is not connected, and what does not listen is no listener.
+    for name, way, fd in (
+        ("connected", {"Connect": {"to": f"{at}:1", "is_patient": True}}, other),
+        ("udp connects", {"Connect": {"to": f"{at}:1", "is_patient": True}}, socket.socket(type=socket.SOCK_DGRAM)),
+        ("connection listens", "Listens", other),
+    ):
+        print(name, ask(way, [fd]), flush=True)
+
+
+def lingering():
+    """A socket whose close waits for an hour, and what has to stay open for that."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1)
+    full = socket.create_connection(listener.getsockname())
+    other = listener.accept()[0]
+    full.setblocking(False)
+    try:
+        while True:
+            full.send(bytes(1 << 16))
+    except BlockingIOError:
+        pass
+    full.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    return full, (listener, other)
+
+
+def linger(to):
+    # A close of this process, where the broker's came first, is not to wait.
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    kept = []
+    for question, count, hears in (("Figures", 1, True), ("Figures", 3, True), ("Take", 2, True), ("Ended", 1, False), ({}, 2, False)):
+        all = [lingering() for _ in range(count)]
+        kept += [rest for _, rest in all]
+        asks = ask(question, [one for one, _ in all], hears=False)
+        for one, _ in all:
+            one.close()
+        if not hears:
+            asks.close()
+        kept.append(asks)
+        # Another user's question waits for none of it.
+        print("answered", json.dumps(question), ask("Figures", [socket.socket()])[0], flush=True)
+    # By the end of a connection over link.
+    said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])
+    end = socket.socket(fileno=fds[0])
+    one, rest = lingering()
+    try:
+        socket.send_fds(end, [b"with a descriptor"], [one.fileno()])
+        print("passed")
+    except OSError as error:
+        print("not passed", error.errno)
+    one.close()
+    print("answered", said, ask("Figures", [socket.socket()])[0], flush=True)
+    os._exit(0)
+
+
+def figures():
+    """What is told of a connection by its name, which anybody may take."""
+    with open("/proc/net/unix") as table:
+        names = re.findall(r"@(ek \S+ \S+ )\S+", table.read())
+    for name in names:
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        one.bind("\0" + name + "ffffff")
+        print([ask(question, [one])[0] for question in ("Figures", "Ended", "IsOffered", "Delivered")], flush=True)
+
+
+def crowd(to, most):
+    """As many connections as a user gets."""
+    ends = []
+    while len(ends) < most:
+        said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])
+        if said != "End":
+            break
+        ends += fds
+    print("has", len(ends), said, flush=True)
+
+
+if __name__ == "__main__":
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    way, *words = sys.argv[1:]
+    globals()[way](*[int(word) if word.isdigit() else word for word in words])

@@ -1,0 +1,204 @@
+//! What a user without rights, a program of the group and a node on the wire try with connections of others.
+
+use std::{fs, process::Command, time::Duration};
+
+use link::{Claim, State};
+use nix::sys::signal::Signal;
+use testbed::{Bed, Running, ended, said, wait};
+
+use crate::cluster::{Cluster, Network, OWN, PEER};
+
+const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/hostile.py");
+
+/// Accepts once a file is there, and answers what comes; a client that says a secret, and what it is answered.
+const SERVER: &str = "
+import os, socket, sys, time
+listener = socket.create_server((sys.argv[1], 7000), backlog=4096)
+print('ready', flush=True)
+while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+while True:
+    connection, peer = listener.accept()
+    while data := connection.recv(4096):
+        print('came', data, flush=True)
+        connection.sendall(b'server: ' + data)
+";
+const CLIENT: &str = "
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 7000))
+print('connected', flush=True)
+for number in range(int(sys.argv[2])):
+    connection.sendall(b'secret')
+    print(connection.recv(100), flush=True)
+    time.sleep(0.01)
+";
+
+fn hostile(cluster: &Cluster<'_>, at: usize, words: &[&str]) -> String {
+    let mut python = Command::new("python3");
+    let output = cluster.plain(at, python.arg(HOSTILE).args(words));
+    ended(&output, 0);
+    said(&output)
+}
+
+fn log(cluster: &Cluster<'_>, of: &str) -> String {
+    fs::read_to_string(cluster.log(of)).unwrap_or_default()
+}
+
+/// The server, once it listens; it accepts when [`let_in`] was called.
+fn server(cluster: &Cluster<'_>) -> Running {
+    let go = cluster.log("go").display().to_string();
+    let server = cluster.run(1, &["python3", "-u", "-c", SERVER, PEER, &go], "server");
+    wait("the server listens", || log(cluster, "server").contains("ready"));
+    server
+}
+
+fn let_in(cluster: &Cluster<'_>) {
+    fs::write(cluster.log("go"), "").unwrap();
+}
+
+#[test]
+fn a_connection_is_its_listeners_alone() {
+    let Some((bed, ends)) = Bed::pair("lkhsteal") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "client");
+    wait("the client is connected", || log(&cluster, "client").contains("connected"));
+    let told = hostile(&cluster, 1, &["steal", PEER, "7000"]);
+    for what in ["udp", "own", "accepted", "connected", "udp connects", "connection listens"] {
+        assert!(told.lines().any(|line| line == format!("{what} ('Tcp', [])")), "{what}: {told}");
+    }
+    let_in(&cluster);
+    wait("the server's answer comes", || log(&cluster, "client").contains("b'server: secret'"));
+    assert!(log(&cluster, "server").contains("came b'secret'"));
+}
+
+#[test]
+fn no_descriptor_that_somebody_sends_holds_up_the_broker() {
+    let Some((bed, ends)) = Bed::pair("lkhwait") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let_in(&cluster);
+    let told = hostile(&cluster, 0, &["linger", &format!("{PEER}:7000")]);
+    assert_eq!(told.matches("answered").count(), 6, "{told}");
+    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
+    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+    // An end by SIGTERM waits for none of it either.
+    cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
+}
+
+#[test]
+fn what_is_said_of_a_connection_is_said_to_who_has_it() {
+    let Some((bed, ends)) = Bed::pair("lkhname") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let_in(&cluster);
+    let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "100000"], "client");
+    wait("the client is answered", || log(&cluster, "client").contains("b'server: secret'"));
+    for at in [0, 1] {
+        let told = hostile(&cluster, at, &["figures"]);
+        assert!(!told.is_empty() && told.lines().all(|line| line == "['Tcp', 'Tcp', 'Tcp', 'Tcp']"), "{told}");
+    }
+}
+
+#[test]
+fn one_user_takes_no_more_than_its_part_of_the_connections() {
+    let Some((bed, ends)) = Bed::pair("lkhmany") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let told = hostile(&cluster, 0, &["crowd", &format!("{PEER}:7000"), "1100"]);
+    assert_eq!(told.trim(), "has 1024 Tcp");
+    let over_tcp = cluster.status(0)["over_tcp"].to_string();
+    assert!(over_tcp.contains("user 65534 has 1024 connections"), "{over_tcp}");
+    let_in(&cluster);
+    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
+    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+}
+
+/// What the kernel says of the other end of what is accepted: of the socket, and past whatever answers calls.
+const WHO: &str = "
+import ctypes, os, socket, struct, sys
+def told(connection, name):
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, name, 12)
+    except OSError as error:
+        return error.errno
+def passed(connection, name):
+    try:
+        return connection.setsockopt(socket.SOL_SOCKET, name, 1)
+    except OSError as error:
+        return error.errno
+listener = socket.create_server((sys.argv[1], 7000))
+print('ready', flush=True)
+while True:
+    connection, _ = listener.accept()
+    cred, groups, security, pidfd = [told(connection, name) for name in (17, 59, 31, 77)]
+    all = struct.unpack('3i', cred), groups, security, pidfd, passed(connection, 16), passed(connection, 76)
+    out, room = ctypes.create_string_buffer(12), ctypes.c_int(12)
+    getsockopt = 55 if os.uname().machine == 'x86_64' else 209
+    ctypes.CDLL(None).syscall(getsockopt, connection.fileno(), 1, 17, out, ctypes.byref(room))
+    print('said', all, 'user', struct.unpack('3i', out.raw)[1], connection.family.name, flush=True)
+    connection.sendall(b'done')
+    connection.close()
+";
+
+#[test]
+fn a_client_is_no_user_of_this_machine() {
+    let Some((bed, ends)) = Bed::pair("lkhwho") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7000)).recv(4))";
+    for by in ["library", "supervisor"] {
+        let mut command = Command::new(crate::cluster::EVENKEEL);
+        command.args(["link", "run", "--by", by, "--", "python3", "-u", "-c", WHO, PEER]);
+        let server = cluster.spoken(1, &mut command, by);
+        wait("the server listens", || log(&cluster, by).contains("ready"));
+        let over_link = cluster.result(0, &["python3", "-c", ask, PEER]);
+        ended(&over_link, 0);
+        assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]), "{}", said(&over_link));
+        ended(&cluster.plain(0, Command::new("python3").args(["-c", ask, PEER])), 0);
+        wait("both are answered", || log(&cluster, by).matches("AF_INET").count() == 2);
+        let told = log(&cluster, by);
+        let lines: Vec<_> = told.lines().filter(|line| line.starts_with("said")).collect();
+        let of = |line: &str| line.split(" user ").next().unwrap().to_owned();
+        assert!(lines[0].starts_with("said ((0, -1, -1), "), "{told}");
+        assert_eq!(of(lines[0]), of(lines[1]), "as by TCP: {told}");
+        // Past the library the pair is nobody's; the supervisor hears that call, too.
+        let user = if by == "library" { "user 65534 " } else { "user -1 " };
+        assert!(lines[0].contains(user), "{told}");
+        server.stop(Signal::SIGTERM);
+    }
+}
+
+/// What a broker answers to a first line that comes from a port of a program; none: it ends the connection.
+fn head(cluster: &Cluster<'_>, line: &str) -> Option<String> {
+    cluster.inside(0, || {
+        let (claim, mut engine) = Claim::take().unwrap();
+        let node = claim.find("right").unwrap();
+        let stream = engine.connect(node, 2, true).unwrap();
+        let (mut answer, mut has_said) = (Vec::new(), false);
+        wait("the broker answers", || {
+            engine.wait(Duration::ZERO, Duration::from_millis(10)).unwrap();
+            if !has_said && engine.state(stream) == Some(State::Open) {
+                has_said = engine.write(stream, line.as_bytes()).is_ok_and(|written| written > 0);
+            }
+            let ended = engine.read(stream, |bytes| answer.extend_from_slice(bytes)).is_err();
+            ended || !answer.is_empty() || matches!(engine.state(stream), None | Some(State::Failed(_)))
+        });
+        (!answer.is_empty()).then(|| String::from_utf8(answer).unwrap())
+    })
+}
+
+#[test]
+fn brokers_believe_brokers_alone() {
+    let udp = Network { prefix: "10.77.0.0/24", addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &["--over", "udp"] };
+    let plain = Network { more: &[], ..udp };
+    for (tag, network) in [("lkhhead", plain), ("lkhudp", udp)] {
+        let Some((bed, ends)) = Bed::pair(tag) else { return };
+        let cluster = Cluster::on(network, &bed, &ends);
+        let _server = server(&cluster);
+        let_in(&cluster);
+        let line = format!("{{\"from\":\"{OWN}:22\",\"to\":\"{PEER}:7000\"}}\n");
+        assert_eq!(head(&cluster, &line), None, "{tag}: a head from a program's port");
+        let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
+        assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+        assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    }
+}

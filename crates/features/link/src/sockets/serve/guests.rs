@@ -1,0 +1,307 @@
+//! Users whose programs ask: what they have sent is closed off the loop, and counted.
+//!
+//! close(2) of a descriptor that another program has made can wait for as long as that program likes: a TCP socket with SO_LINGER for its other end, a
+//! file of a FUSE file system for its server. So each user has a thread that closes what its programs have sent, in the order in which it came, and
+//! answers behind that. A wait for SO_LINGER is interrupted; one for a file system holds up that user alone.
+
+use std::{
+    collections::HashMap,
+    ops::Deref,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use sys::interrupt::InterruptibleThread;
+
+use crate::{claim::Talk, sockets::ask::Reply};
+
+/// A close that takes longer is interrupted.
+const CLOSES: Duration = Duration::from_millis(50);
+/// A user of whom so many descriptors wait to be closed is not heard.
+const CLOSING_MAX: usize = 256;
+/// Programs of one user that may ask at once.
+const ASKING_MAX: usize = 1024;
+
+/// Connections of one user but root, and of all together: each can have some 0.6 MB wait here (256 frames of 1500 bytes each way, and what the pair does
+/// not take), of which the user's own limits know nothing. The last ones are root's.
+const OPEN_MAX: usize = 1024;
+const ALL_MAX: usize = 16 * OPEN_MAX;
+const KEPT_FOR_ROOT: usize = OPEN_MAX;
+
+/// All users that have asked lately.
+#[derive(Debug)]
+pub(super) struct Guests {
+    users: HashMap<u32, (Arc<User>, u64)>,
+    looked: Instant,
+}
+
+/// One user.
+#[derive(Debug)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    jobs: Sender<Job>,
+    progress: Arc<Progress>,
+    asking: AtomicUsize,
+    open: AtomicUsize,
+}
+
+/// How far its thread is.
+#[derive(Debug, Default)]
+struct Progress {
+    waiting: AtomicUsize,
+    done: AtomicU64,
+    thread: OnceLock<InterruptibleThread>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Close(OwnedFd),
+    Answer(Talk, Reply),
+}
+
+/// A descriptor that a program of a user has sent, or the socket that it asks by.
+#[derive(Debug)]
+pub(super) struct Sent<T: Into<OwnedFd>> {
+    what: Option<T>,
+    user: Arc<User>,
+}
+
+/// What a user has of something.
+#[derive(Debug)]
+pub(super) struct Counted {
+    user: Arc<User>,
+    of: fn(&User) -> &AtomicUsize,
+}
+
+impl Guests {
+    pub(super) fn new() -> Self {
+        Self { users: HashMap::new(), looked: Instant::now() }
+    }
+
+    /// The user; none: no thread can be had for it.
+    pub(super) fn user(&mut self, uid: u32) -> Option<Arc<User>> {
+        if let Some((user, _)) = self.users.get(&uid) {
+            return Some(Arc::clone(user));
+        }
+        let (jobs, todo) = channel();
+        let progress = Arc::new(Progress::default());
+        let of_thread = Arc::clone(&progress);
+        thread::Builder::new().name("ek-close".into()).spawn(move || close_all(&todo, &of_thread)).ok()?;
+        let user = Arc::new(User { uid, jobs, progress, asking: AtomicUsize::default(), open: AtomicUsize::default() });
+        self.users.insert(uid, (Arc::clone(&user), 0));
+        Some(user)
+    }
+
+    /// Interrupts what takes too long, and forgets users that have nothing here.
+    pub(super) fn look(&mut self, now: Instant) {
+        if now.duration_since(self.looked) < CLOSES {
+            return;
+        }
+        self.looked = now;
+        for (user, seen) in self.users.values_mut() {
+            let done = user.progress.done.load(Relaxed);
+            if let (true, Some(thread)) = (user.is_closing() && *seen == done, user.progress.thread.get()) {
+                thread.interrupt();
+            }
+            *seen = done;
+        }
+        self.users.retain(|_, (user, _)| Arc::strong_count(user) > 1 || user.is_closing());
+    }
+
+    /// Whether a user may have one more connection; if not, why.
+    pub(super) fn may_open(&self, uid: u32) -> Result<(), String> {
+        let open = |user: &User| user.open.load(Relaxed);
+        let (most, of_user) = match uid {
+            0 => (ALL_MAX, 0),
+            _ => (ALL_MAX - KEPT_FOR_ROOT, self.users.get(&uid).map_or(0, |(user, _)| open(user))),
+        };
+        if of_user >= OPEN_MAX {
+            return Err(format!("user {uid} has {OPEN_MAX} connections over link, the most that one user may have"));
+        }
+        match self.users.values().map(|(user, _)| open(user)).sum::<usize>() >= most {
+            true => Err(format!("{most} connections are open over link, the most that this user may share")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl User {
+    fn is_closing(&self) -> bool {
+        self.progress.waiting.load(Relaxed) > 0
+    }
+
+    fn give(&self, job: Job) {
+        self.progress.waiting.fetch_add(1, Relaxed);
+        // The thread goes after the last of these.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Counts a program that asks; none: too many do already, or too much of them is not closed yet.
+    pub(super) fn asks(self: &Arc<Self>) -> Option<Counted> {
+        let has_room = self.progress.waiting.load(Relaxed) < CLOSING_MAX && self.asking.load(Relaxed) < ASKING_MAX;
+        has_room.then(|| self.count(|user| &user.asking))
+    }
+
+    /// Counts a connection.
+    pub(super) fn opens(self: &Arc<Self>) -> Counted {
+        self.count(|user| &user.open)
+    }
+
+    fn count(self: &Arc<Self>, of: fn(&Self) -> &AtomicUsize) -> Counted {
+        of(self).fetch_add(1, Relaxed);
+        Counted { user: Arc::clone(self), of }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.of)(&self.user).fetch_sub(1, Relaxed);
+    }
+}
+
+impl<T: Into<OwnedFd>> Sent<T> {
+    pub(super) fn new(what: T, user: &Arc<User>) -> Self {
+        Self { what: Some(what), user: Arc::clone(user) }
+    }
+
+    pub(super) fn user(&self) -> &Arc<User> {
+        &self.user
+    }
+}
+
+impl Sent<Talk> {
+    /// Answers once all that came from this user so far is closed: a program counts on a port being free when its own close has returned.
+    pub(super) fn answer(mut self, reply: Reply) {
+        if let Some(talk) = self.what.take() {
+            self.user.give(Job::Answer(talk, reply));
+        }
+    }
+}
+
+impl<T: Into<OwnedFd>> Deref for Sent<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.what.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<T: Into<OwnedFd> + AsFd> AsFd for Sent<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.deref().as_fd()
+    }
+}
+
+impl<T: Into<OwnedFd>> Drop for Sent<T> {
+    fn drop(&mut self) {
+        if let Some(what) = self.what.take() {
+            self.user.give(Job::Close(what.into()));
+        }
+    }
+}
+
+fn close_all(todo: &Receiver<Job>, progress: &Progress) {
+    if let Ok(thread) = InterruptibleThread::current() {
+        let _ = progress.thread.set(thread);
+    }
+    while let Ok(job) = todo.recv() {
+        match job {
+            Job::Close(fd) => drop(fd),
+            // It may have gone.
+            Job::Answer(talk, reply) => drop(talk.say(&reply, &[])),
+        }
+        progress.done.fetch_add(1, Relaxed);
+        progress.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        net::{TcpListener, TcpStream},
+    };
+
+    use nix::{
+        libc::linger,
+        sys::socket::{setsockopt, sockopt::Linger},
+    };
+
+    use super::*;
+
+    /// A socket whose close waits for an hour.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut full = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let other = listener.accept().unwrap().0;
+        full.set_nonblocking(true).unwrap();
+        while full.write(&[0; 1 << 16]).is_ok() {}
+        setsockopt(&full, Linger, &linger { l_onoff: 1, l_linger: 3600 }).unwrap();
+        (full.into(), other)
+    }
+
+    #[test]
+    fn a_close_that_waits_is_ended_and_holds_up_no_other_user() {
+        let mut guests = Guests::new();
+        let (one, other) = (guests.user(1000).unwrap(), guests.user(1001).unwrap());
+        let (fd, _peer) = lingering();
+        drop(Sent::new(fd, &one));
+        drop(Sent::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()), &other));
+        // The hour is not over.
+        let begun = Instant::now();
+        while one.is_closing() || other.is_closing() {
+            assert!(begun.elapsed() < Duration::from_secs(600), "it waits");
+            guests.look(Instant::now());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let counted = one.asks().unwrap();
+        assert_eq!(one.asking.load(Relaxed), 1);
+        drop((counted, one, other));
+        wait_until(|| {
+            guests.look(Instant::now());
+            guests.users.is_empty()
+        });
+    }
+
+    fn wait_until(mut is_so: impl FnMut() -> bool) {
+        while !is_so() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_user_has_so_many_connections_and_root_has_some_left() {
+        let mut guests = Guests::new();
+        let users: Vec<_> = (0..17).map(|uid| guests.user(uid).unwrap()).collect();
+        let mut all: Vec<Vec<Counted>> = Vec::new();
+        for user in &users[1..16] {
+            all.push((0..OPEN_MAX).map_while(|_| guests.may_open(user.uid).ok().map(|()| user.opens())).collect());
+            assert_eq!(all.last().unwrap().len(), OPEN_MAX);
+            assert!(guests.may_open(user.uid).unwrap_err().contains(&format!("user {} has 1024", user.uid)));
+        }
+        // All that others may have are taken.
+        assert!(guests.may_open(16).unwrap_err().contains("15360 connections are open"));
+        let of_root: Vec<Counted> =
+            (0..OPEN_MAX).map_while(|_| guests.may_open(0).ok().map(|()| users[0].opens())).collect();
+        assert_eq!((of_root.len(), guests.may_open(0).is_err()), (OPEN_MAX, true));
+        all.clear();
+        assert_eq!(guests.may_open(16), Ok(()));
+    }
+
+    #[test]
+    fn a_user_whose_descriptors_are_not_closed_is_not_heard() {
+        let mut guests = Guests::new();
+        let user = guests.user(1000).unwrap();
+        user.progress.waiting.store(CLOSING_MAX, Relaxed);
+        assert!(user.asks().is_none());
+        user.progress.waiting.store(0, Relaxed);
+        let all: Vec<Counted> = (0..ASKING_MAX).map_while(|_| user.asks()).collect();
+        assert_eq!((all.len(), user.asks().is_none()), (ASKING_MAX, true));
+    }
+}

@@ -1,0 +1,73 @@
+//! Pairs of sockets that say of their maker what TCP says of a peer: nothing that a program could take for a user of this machine.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
+};
+use sys::{fds::pass_no_rights, privilege::seem_nobody};
+
+/// Pairs that are made before they are needed.
+const READY: usize = 8;
+
+type Pair = Result<(OwnedFd, OwnedFd), Errno>;
+
+/// Makes pairs on a thread that seems nobody's: the kernel notes its user with each (SO_PEERCRED), and tells that to a program whose call goes past what
+/// else would answer it.
+#[derive(Debug)]
+pub(super) struct Pairs(Receiver<Pair>);
+
+impl Pairs {
+    pub(super) fn start() -> io::Result<Self> {
+        let (to, pairs) = sync_channel(READY);
+        thread::Builder::new().name("ek-pairs".into()).spawn(move || make(&to))?;
+        // A thread that may not change its user makes none.
+        let made = Self(pairs);
+        made.next()?;
+        Ok(made)
+    }
+
+    /// The broker's descriptor and the program's.
+    pub(super) fn next(&self) -> Pair {
+        self.0.recv().unwrap_or(Err(Errno::EPERM))
+    }
+}
+
+fn make(to: &SyncSender<Pair>) {
+    if seem_nobody().is_err() {
+        return;
+    }
+    let one = || {
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+        // Before Linux 6.16 programs can pass descriptors: those are closed by the read that comes to them.
+        let _ = pass_no_rights(&ours);
+        Ok((ours, theirs))
+    };
+    while to.send(one()).is_ok() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+    use super::*;
+
+    #[test]
+    fn a_pair_tells_of_no_user_of_this_machine() {
+        if !testbed::privileged() {
+            return;
+        }
+        let pairs = Pairs::start().unwrap();
+        let (ours, theirs) = pairs.next().unwrap();
+        for end in [ours, theirs] {
+            let who = getsockopt(&end, PeerCredentials).unwrap();
+            assert_eq!((who.uid(), who.gid()), (65534, 65534));
+        }
+    }
+}
