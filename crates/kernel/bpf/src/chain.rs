@@ -6,9 +6,11 @@
 //!
 //! Nothing keeps the chain but its users: each holds a descriptor of the link and one of its own place, or a name for them in a BPF file
 //! system. The kernel empties a program array whose last descriptor and name are gone, a little later. So a place whose owner was killed is
-//! empty soon after. Two things follow. Whoever sits elsewhere must not hold a descriptor of it; and who closes the last one leaves something
-//! in it, so that the next one, who waits until it is empty, is not emptied out with it.
+//! empty soon after. Three things follow. Whoever sits elsewhere must not hold a descriptor of it. Who closes the last one leaves something
+//! in it, so that the next one, who waits until it is empty, is not emptied out with it. And as anybody can open and close the array of an
+//! empty place (`bpftool map show` does), an owner looks again ([`Seat::put_back`]). docs/chain.md has the whole protocol.
 
+mod again;
 mod end;
 mod front;
 mod maps;
@@ -111,14 +113,19 @@ pub fn users(entry: u32) -> Vec<(Place, u32)> {
     if program_name(entry) != ENTRY {
         return Vec::new();
     }
-    let state = maps::Maps::of(entry, |name| name == state::STATE);
+    let state = maps::Maps::of_chain(entry, |name| name == state::STATE);
     let Ok(state) = state.and_then(|maps| ChainState::of(maps.get(state::STATE)?)) else { return Vec::new() };
-    let sits = |&place: &Place| {
-        let id = state.user(place).load(Ordering::Relaxed);
-        // Who was killed has left the number of a program that is gone.
-        (id != 0 && !program_name(id).is_empty()).then_some((place, id))
+    // Who was killed has left the number of a program that is gone; who has not filled its place, that of what stands in for it.
+    let is_filled =
+        |place: &Place| !matches!(program_name(state.user(*place).load(Ordering::Relaxed)).as_str(), "" | maps::NONE);
+    let filled: Vec<_> = Place::ALL.into_iter().filter(is_filled).collect();
+    // A place without an owner is not opened.
+    let maps = maps::Maps::of_chain(entry, |name| filled.iter().any(|place| place.map() == name)).unwrap_or_default();
+    let sits = |place: Place| {
+        let id = maps::sits(maps.get(place.map()).ok()?, 0)?;
+        (program_name(id) != maps::NONE).then_some((place, id))
     };
-    Place::ALL.iter().filter_map(sits).collect()
+    filled.into_iter().filter_map(sits).collect()
 }
 
 /// The name of the program that judges an interface's frames: of the chain whose resident program has that id, the shield's or else its first

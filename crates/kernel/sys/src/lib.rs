@@ -53,4 +53,5 @@ pub mod program;
 pub mod seccomp_notify;
 pub mod socket_kind;
 pub mod tun;
+pub mod turn;
 pub mod xsk;

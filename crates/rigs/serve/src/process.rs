@@ -25,6 +25,7 @@ impl Signals {
     /// The kernel refuses.
     pub fn catch() -> io::Result<Self> {
         let signals = Self::default();
+        sys::turn::ends_waits(&signals.stop);
         for (signal, flag) in [(SIGHUP, &signals.reload), (SIGINT, &signals.stop), (SIGTERM, &signals.stop)] {
             signal_hook::flag::register(signal, Arc::clone(flag))?;
         }

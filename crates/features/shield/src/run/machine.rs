@@ -3,10 +3,10 @@
 use std::{fs, path::Path};
 
 use nix::{
-    fcntl::{Flock, FlockArg},
     mount::{MsFlags, mount, umount},
     sys::statfs::{BPF_FS_MAGIC, statfs},
 };
+use sys::turn::{Turn, Until};
 
 use crate::error::ShieldError;
 
@@ -46,8 +46,12 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
         }
     }
     // Two that mount at once would hide the one's pins behind the other's mount.
-    let Ok(_lock) = fs::File::open(root).and_then(lock) else {
+    if !root.is_dir() {
         return lacking(format!(", and no folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf bpf {at}"));
+    }
+    let _turn = match Turn::take("bpffs", Until::Stopped) {
+        Ok(turn) => turn,
+        Err(error) => return lacking(format!(", and mounting one has to wait: {error}")),
     };
     if is_bpf(root) {
         return Ok(None);
@@ -83,10 +87,6 @@ pub(super) fn unmount(root: &Path) -> std::io::Result<()> {
 
 fn is_bpf(root: &Path) -> bool {
     statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
-}
-
-fn lock(folder: fs::File) -> std::io::Result<Flock<fs::File>> {
-    Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
 }
 
 /// Refuses a time namespace whose monotonic clock is not the kernel's: the program would take this process for dead, or for alive when it is not.

@@ -201,8 +201,6 @@ impl Tap {
 
     /// Puts the program in its place. See [`Seat::put`] for what is refused.
     pub fn attach(&mut self) -> Result<(), XdpError> {
-        // What it wants is its own to say from here on.
-        self.seat.iter_mut().try_for_each(Seat::claim)?;
         if self.shared.judged {
             self.shared.chain.want(self.shared.place == TapPlace::Behind, true);
         }

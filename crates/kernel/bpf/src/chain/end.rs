@@ -57,6 +57,22 @@ impl AtEnd {
         }
     }
 
+    /// Puts it back if somebody else emptied its place, and says so ([`Seat::put_back`]).
+    pub fn put_back(&self) -> Option<String> {
+        match self {
+            Self::Alone(_) => None,
+            Self::InChain(seat) => seat.put_back(),
+        }
+    }
+
+    /// The number of times that it was put back.
+    pub fn times_put_back(&self) -> u64 {
+        match self {
+            Self::Alone(_) => 0,
+            Self::InChain(seat) => seat.times_put_back(),
+        }
+    }
+
     /// The id of the program.
     pub fn program_id(&self) -> u32 {
         match self {

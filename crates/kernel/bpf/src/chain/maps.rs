@@ -27,6 +27,12 @@ const KEPT: u32 = Place::ALL.len() as u32;
 /// The programs that go on behind each place.
 pub(super) type Rests = Vec<(Place, OwnedFd)>;
 
+/// The maps of the resident program by position: in the order of its instructions, and then of what [`Maps::create`] binds to it.
+fn order() -> [&'static str; 10] {
+    let [before, filter, behind, crossing, route, link, end] = Place::ALL.map(Place::map);
+    [before, filter, behind, route, link, end, STATE, NAMES, RESTS, crossing]
+}
+
 /// Descriptors of a chain's maps. Whoever keeps that of a place which is not his own keeps it filled when its owner dies.
 #[derive(Default)]
 pub(crate) struct Maps(Vec<(String, MapHandle)>);
@@ -65,31 +71,46 @@ impl Maps {
                 return Err(PROGRAM.failed("bind a map to the resident program", source).into());
             }
         }
+        // Others find them by their position.
+        let (ids, order) = (map_ids(raw(&entry))?, order());
+        for (at, name) in order.iter().enumerate() {
+            let id = maps.get(name)?.info().map_err(failed)?.info.id;
+            if ids.get(at) != Some(&id) || ids.len() != order.len() {
+                return Err(XdpError::setting(format!("the map {name} is not number {at} of the resident program")));
+            }
+        }
         Ok((maps, entry, kept))
     }
 
-    /// Those of the program with that id, of which `wanted` likes the name. Others are not opened.
+    /// Those of the program with that id, of which `wanted` likes the name. All are opened, as only then they tell it: not for the resident
+    /// program of a chain ([`Maps::of_chain`]).
     ///
     /// # Errors
     /// CAP_SYS_ADMIN is missing, or the program is gone.
     pub(crate) fn of(program: u32, wanted: impl Fn(&str) -> bool) -> Result<Self, XdpError> {
+        Self::opened(program, |_| true, wanted)
+    }
+
+    /// Those of a chain's resident program that `wanted` likes. Others are not opened: the kernel empties a place without an owner whenever
+    /// a descriptor of it is closed, a little later, when somebody may have filled it meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Maps::of`].
+    pub(super) fn of_chain(entry: u32, wanted: impl Fn(&str) -> bool) -> Result<Self, XdpError> {
+        let order = order();
+        Self::opened(entry, |at| order.get(at).is_some_and(|name| wanted(name)), &wanted)
+    }
+
+    fn opened(
+        program: u32,
+        is_opened: impl Fn(usize) -> bool,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, XdpError> {
         let failed =
             |operation: &'static str| move |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed(operation, to_io(&e)));
         let program = libbpf_rs::Program::fd_from_id(program).map_err(failed("open (which takes CAP_SYS_ADMIN)"))?;
-        let mut ids = [0u32; 64];
-        let mut info = libbpf_sys::bpf_prog_info {
-            nr_map_ids: ids.len() as u32,
-            map_ids: ids.as_mut_ptr() as u64,
-            ..Default::default()
-        };
-        let mut len = size_of_val(&info) as u32;
-        // SAFETY: the kernel writes at most `nr_map_ids` numbers to where `map_ids` points, and into `info`; both outlive the call.
-        let code = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(raw(&program), &raw mut info, &raw mut len) };
-        if code < 0 {
-            return Err(PROGRAM.failed("ask for the maps", io::Error::from_raw_os_error(-code)).into());
-        }
         let mut maps = Self::default();
-        for &id in ids.iter().take(info.nr_map_ids as usize) {
+        for (_, id) in map_ids(raw(&program))?.into_iter().enumerate().filter(|(at, _)| is_opened(*at)) {
             let map = MapHandle::from_map_id(id).map_err(failed("open a map (which takes CAP_SYS_ADMIN)"))?;
             if map.name().to_str().is_some_and(&wanted) {
                 maps.keep(map)?;
@@ -131,13 +152,33 @@ pub(super) fn kept(rests: &MapHandle) -> Result<Rests, XdpError> {
     Ok(kept)
 }
 
+/// The ids of a program's maps, in the order in which it refers to them.
+fn map_ids(program: i32) -> Result<Vec<u32>, XdpError> {
+    let mut ids = [0u32; 64];
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: ids.len() as u32,
+        map_ids: ids.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: the kernel writes at most `nr_map_ids` numbers to where `map_ids` points, and into `info`; both outlive the call.
+    let code = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program, &raw mut info, &raw mut len) };
+    if code < 0 {
+        return Err(PROGRAM.failed("ask for the maps", io::Error::from_raw_os_error(-code)).into());
+    }
+    Ok(ids.into_iter().take(info.nr_map_ids as usize).collect())
+}
+
 /// The id of the program at `at` of an array of programs.
 pub(super) fn sits(map: &MapHandle, at: u32) -> Option<u32> {
     let id = map.lookup(&at.to_ne_bytes(), MapFlags::ANY).ok()??;
     Some(u32::from_ne_bytes(id.try_into().ok()?))
 }
 
-/// Loads what stands in a place until the kernel has emptied it.
+/// The name of what stands in a place that its owner has taken and not filled, or has left.
+pub(super) const NONE: &str = "ek_none";
+
+/// Loads what stands in a place until its owner fills it, or the kernel has emptied it.
 pub(super) fn none(place: Place, rests: &MapHandle) -> Result<OwnedFd, XdpError> {
     let failed = |source| PROGRAM.refused(source);
     let mut object = MaybeUninit::uninit();

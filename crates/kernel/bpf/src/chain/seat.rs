@@ -2,58 +2,85 @@
 
 use std::{
     ffi::CString,
-    fs::{self, File},
-    io,
+    fs, io,
     os::{
         fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
-        unix::ffi::OsStrExt,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     thread::sleep,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject, libbpf_sys};
-use nix::fcntl::{Flock, FlockArg};
+use sys::turn::{Turn, TurnError, Until};
 
 use super::{
-    ENTRY, PROGRAM, Place, RuleNames, is_chain,
-    maps::{Maps, NAMES, RESTS, Rests, cross, kept, lend, link_of, none, put, sits},
+    ENTRY, PROGRAM, Place, RuleNames,
+    again::Looked,
+    is_chain,
+    maps::{self, Maps, NAMES, RESTS, Rests, cross, kept, lend, link_of, none, put, sits},
     raw,
     state::{ChainState, STATE, state_cpus},
 };
 use crate::{
-    link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, link_info, program_info},
+    link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, link_info, program_info, program_name},
     program::to_io,
 };
 
-/// How often, and how long, a place is looked at again that its killed owner has not left yet.
-const AGAIN: (u32, Duration) = (50, Duration::from_millis(10));
+/// The wait for a place in which a program runs: its owner may just be ending.
+const RUNNING: Duration = Duration::from_millis(500);
+/// The wait for a place that is being left or filled: the kernel empties it when it comes to it, on a busy CPU late.
+const CHANGING: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A place in the chain of an interface, or several. Dropping it empties them, unless it is pinned.
 #[derive(Debug)]
 pub struct Seat {
-    spots: Vec<Spot>,
-    interface: String,
+    pub(super) spots: Vec<Spot>,
+    pub(super) interface: String,
     mode: XdpMode,
     link: On,
     maps: SeatMaps,
     names: MapHandle,
     state: ChainState,
-    /// The programs that are to be called behind each place, until the first program is put here; none: they are called.
-    rests: Option<Rests>,
-    /// The places are this seat's, and nobody else's.
-    claimed: bool,
+    /// The programs that are called behind each place while somebody is there.
+    rests: Rests,
+    /// A program was put here, and the places before go on to it.
+    is_called: bool,
     pinned: bool,
+    pub(super) looked: Looked,
 }
 
 #[derive(Debug)]
-struct Spot {
-    place: Place,
-    map: MapHandle,
+pub(super) struct Spot {
+    pub(super) place: Place,
+    pub(super) map: MapHandle,
     /// What stands in the place when it is left; none: it is pinned, and stays as it is.
     none: Option<OwnedFd>,
+    /// The program that was put there last, with its id; none: none was, or it cannot be had.
+    pub(super) program: Option<(OwnedFd, u32)>,
+}
+
+/// A place that another seat has.
+struct Busy {
+    place: Place,
+    id: u32,
+    /// Its owner leaves it, or has not filled it yet.
+    is_changing: bool,
+}
+
+/// Why a place was not taken.
+enum Refused {
+    Busy(Busy),
+    Error(XdpError),
+}
+
+impl From<XdpError> for Refused {
+    fn from(error: XdpError) -> Self {
+        Self::Error(error)
+    }
 }
 
 /// Whether the chain runs already.
@@ -110,13 +137,41 @@ impl SeatMaps {
 }
 
 impl Seat {
-    /// Takes a place in the chain of `interface`; where there is none, one is made, which goes on the interface with the first program.
+    /// Takes a place in the chain of `interface`; where there is none, one is made, which goes on the interface with the first program. One that
+    /// is being left is waited for.
     ///
     /// # Errors
-    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`] by who sits there or was faster, [`XdpError::OtherMode`], [`XdpError::OtherChain`];
+    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`] by who sits there, [`XdpError::OtherMode`], [`XdpError::OtherChain`];
     /// what the kernel refuses.
     pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
-        let _turn = turn(interface)?;
+        let began = Instant::now();
+        let mut running = None;
+        loop {
+            // Neither the turn nor a descriptor of the place is held meanwhile: its owner needs the one to leave, and the kernel empties the place
+            // of one that was killed only without the other.
+            let busy = match Self::take_now(interface, mode, places) {
+                Ok(seat) => return Ok(seat),
+                Err(Refused::Error(error)) => return Err(error),
+                Err(Refused::Busy(busy)) => busy,
+            };
+            let waited = match busy.is_changing {
+                true => began.elapsed() < CHANGING,
+                false => running.get_or_insert_with(Instant::now).elapsed() < RUNNING,
+            };
+            if !waited {
+                let (interface, place) = (interface.to_owned(), busy.place.words());
+                return Err(XdpError::Taken { interface, place, id: busy.id });
+            }
+            if sys::turn::is_stopping() {
+                let source = io::Error::new(io::ErrorKind::Interrupted, "this process was told to end");
+                return Err(system(interface, "wait for a place in the chain", source));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    fn take_now(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, Refused> {
+        let turn = turn(interface, Until::Stopped)?;
         let index = interface_index(interface)?;
         let (mut maps, link, rests) = loop {
             let Some(runs) = attached(interface)? else {
@@ -130,25 +185,44 @@ impl Seat {
             let found = find(interface, index, mode, places, runs)
                 .and_then(|(maps, link)| Ok((kept(maps.get(RESTS)?)?, maps, link)));
             match found {
+                Ok(_) if turn.is_none() => {
+                    let source = io::Error::new(io::ErrorKind::PermissionDenied, "this takes root's user id");
+                    return Err(system(interface, "join the chain", source).into());
+                }
                 Ok((rests, maps, link)) => break (maps, On::Link(link), rests),
                 // It went while it was looked at.
                 Err(_) if attached(interface)?.is_none_or(|now| now.id != id) => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         };
         let held = Held { rests: maps.take(RESTS)?, state: maps.take(STATE)? };
+        let state = ChainState::of(&held.state)?;
+        for place in places {
+            is_free(*place, maps.get(place.map())?, &state).map_err(Refused::Busy)?;
+        }
         let spot = |place: &Place| {
-            Ok::<_, XdpError>(Spot {
-                place: *place,
-                map: maps.take(place.map())?,
-                none: Some(none(*place, &held.rests)?),
-            })
+            let map = maps.take(place.map())?;
+            let none = none(*place, &held.rests)?;
+            Ok::<_, XdpError>(Spot { place: *place, map, none: Some(none), program: None })
         };
-        let spots = places.iter().map(spot).collect::<Result<_, _>>()?;
-        let (names, state) = (maps.take(NAMES)?, ChainState::of(&held.state)?);
-        let maps = SeatMaps(Arc::new(held));
-        let (interface, rests) = (interface.to_owned(), Some(rests));
-        Ok(Self { spots, interface, mode, link, maps, names, state, rests, claimed: false, pinned: false })
+        let spots: Vec<_> = places.iter().map(spot).collect::<Result<_, _>>()?;
+        let names = maps.take(NAMES)?;
+        let (maps, looked) = (SeatMaps(Arc::new(held)), Looked::default());
+        let (interface, is_called, pinned) = (interface.to_owned(), false, false);
+        let seat = Self { spots, interface, mode, link, maps, names, state, rests, is_called, pinned, looked };
+        seat.claim()?;
+        Ok(seat)
+    }
+
+    /// Makes the places this seat's own before anything is put there.
+    fn claim(&self) -> Result<(), XdpError> {
+        for spot in &self.spots {
+            if let Some(none) = &spot.none {
+                self.state.user(spot.place).store(program_info(none.as_fd()).0, Ordering::Relaxed);
+                put(&spot.map, 0, none.as_fd()).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+            }
+        }
+        Ok(())
     }
 
     /// What a program for this place has to be loaded with.
@@ -160,18 +234,18 @@ impl Seat {
     /// the chain on the interface. `programs`: one for each place that was taken, filled from the last one on.
     ///
     /// # Errors
-    /// [`XdpError::Raced`] if another's chain came meanwhile: begin again, with [`super::together`]; those of [`Seat::claim`];
-    /// [`XdpError::System`] with what the kernel answers, and those of [`XdpLink::attach`]; what was there goes on.
+    /// [`XdpError::Raced`] if another's chain came meanwhile: begin again, with [`super::together`]; [`XdpError::System`] with what the kernel answers, and those of [`XdpLink::attach`]; what was there goes on.
     pub fn put(&mut self, programs: &[BorrowedFd<'_>]) -> Result<(), XdpError> {
-        if !self.is_alive() {
+        if self.link().is_some_and(|link| !link.is_alive()) {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
             return Err(system(&self.interface, "replace the program", source));
         }
-        self.claim()?;
-        let _turn = self.rests.as_ref().map(|_| turn(&self.interface)).transpose()?;
-        for (spot, program) in self.spots.iter().zip(programs).rev() {
+        let _turn = (!self.is_called).then(|| turn(&self.interface, Until::Stopped)).transpose()?;
+        for (spot, program) in self.spots.iter_mut().zip(programs).rev() {
+            let (id, kept) = (program_info(*program).0, PROGRAM.descriptor(*program)?);
             put(&spot.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
-            self.state.user(spot.place).store(program_info(*program).0, Ordering::Relaxed);
+            self.state.user(spot.place).store(id, Ordering::SeqCst);
+            spot.program = Some((kept, id));
             if spot.place == Place::Crossing {
                 let cross = cross(&spot.map)?;
                 put(&self.maps.0.rests, Place::Crossing as u32, cross.as_fd())
@@ -190,64 +264,50 @@ impl Seat {
         Ok(())
     }
 
-    /// Makes the places this seat's own, before anything is put there: of several who found them free the first one.
-    ///
-    /// # Errors
-    /// [`XdpError::Taken`].
-    pub(crate) fn claim(&mut self) -> Result<(), XdpError> {
-        if self.claimed {
-            return Ok(());
-        }
-        let _turn = turn(&self.interface)?;
-        self.spots.iter().try_for_each(|spot| free(&self.interface, spot.place, &spot.map))?;
-        for spot in &self.spots {
-            if let Some(none) = &spot.none {
-                put(&spot.map, 0, none.as_fd()).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
-            }
-        }
-        self.claimed = true;
-        Ok(())
-    }
-
     /// Has the places before go on to these. Once; those who leave take it back.
     fn call_rests(&mut self) -> Result<(), XdpError> {
-        let Some(rests) = &self.rests else { return Ok(()) };
+        if self.is_called {
+            return Ok(());
+        }
         let last = self.spots.iter().map(|spot| spot.place).filter(|place| *place != Place::Crossing);
         let last = last.map(|place| place as u32).max().unwrap_or(0);
-        for (place, program) in rests.iter().filter(|(place, _)| (*place as u32) < last) {
+        for (place, program) in self.rests.iter().filter(|(place, _)| (*place as u32) < last) {
             put(&self.maps.0.rests, *place as u32, program.as_fd())
                 .map_err(|e| system(&self.interface, "have the places before go on to this one", e))?;
         }
-        self.rests = None;
+        self.is_called = true;
         Ok(())
     }
 
     /// Takes back what goes on from a place behind which nobody is any more. Who was killed counts as being there: that costs little.
-    fn end_rests(&self) {
-        // Without the turn, others may just be coming.
-        let Ok(_turn) = turn(&self.interface) else { return };
+    /// Without a turn (not `is_alone`), others may be coming just now: what goes on to them is put back then.
+    fn end_rests(&self, is_alone: bool) {
         let chain = Place::ALL.into_iter().filter(|place| *place != Place::Crossing);
-        for place in chain.rev() {
+        for place in chain.clone().rev() {
             // It may be empty already.
             let _ = self.maps.0.rests.delete(&(place as u32).to_ne_bytes());
-            if self.state.user(place).load(Ordering::Relaxed) != 0 {
+            if self.has_user(place) {
                 break;
+            }
+        }
+        if !is_alone {
+            let last = chain.rev().find(|place| self.has_user(*place)).map_or(0, |place| place as u32);
+            for (place, program) in self.rests.iter().filter(|(place, _)| (*place as u32) < last) {
+                // As good as before.
+                let _ = put(&self.maps.0.rests, *place as u32, program.as_fd());
             }
         }
     }
 
+    fn has_user(&self, place: Place) -> bool {
+        self.state.user(place).load(Ordering::SeqCst) != 0
+    }
+
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.
     fn empty(&self) {
-        if !self.claimed {
-            // Another one may have come first. Without the turn nothing is touched.
-            let Ok(_turn) = turn(&self.interface) else { return };
-            for spot in self.spots.iter().filter(|spot| sits(&spot.map, 0).is_none()) {
-                spot.none.iter().for_each(|none| leave(&spot.map, none));
-            }
-            return;
-        }
+        // A process that gave up its rights, as a capture does, gets no turn.
+        let turn = turn(&self.interface, Until::Limit);
         for spot in &self.spots {
-            self.state.user(spot.place).store(0, Ordering::Relaxed);
             if spot.place == Place::Crossing {
                 let _ = self.maps.0.rests.delete(&(Place::Crossing as u32).to_ne_bytes());
             }
@@ -256,8 +316,10 @@ impl Seat {
             if let Some(none) = &spot.none {
                 leave(&spot.map, none);
             }
+            // Last: a place that has a user is nobody else's, also while it is empty.
+            self.state.user(spot.place).store(0, Ordering::SeqCst);
         }
-        self.end_rests();
+        self.end_rests(matches!(turn, Ok(Some(_))));
     }
 
     /// The id of the program in the first place; 0: none.
@@ -284,22 +346,29 @@ impl Seat {
     }
 
     /// The link of the chain; none: it is on no interface yet.
-    fn link(&self) -> Option<&XdpLink> {
+    pub(super) fn link(&self) -> Option<&XdpLink> {
         match &self.link {
             On::NotYet(_) => None,
             On::Link(link) => Some(link),
         }
     }
 
-    /// Whether the interface still exists and runs the chain, or the chain waits for its first program.
+    /// Whether the interface still exists and runs the chain with no program of others in these places, or the chain waits for its first program.
     pub fn is_alive(&self) -> bool {
-        self.link().is_none_or(XdpLink::is_alive)
+        self.link().is_none_or(XdpLink::is_alive) && self.usurper().is_none()
     }
 
     /// Why the chain is not alive, in words; none: it is.
     pub fn why_ended(&self) -> Option<String> {
-        if self.is_alive() {
-            return None;
+        if self.link().is_none_or(XdpLink::is_alive) {
+            return self.usurper().map(|(place, id)| {
+                format!(
+                    "another tool put the program `{}` (id {id}) in the place of {} in the chain of {}",
+                    program_name(id),
+                    place.words(),
+                    self.interface
+                )
+            });
         }
         Some(match attached(&self.interface) {
             Err(_) => format!("{} was removed", self.interface),
@@ -396,9 +465,14 @@ impl Seat {
         let open = |path: &Path| MapHandle::from_pinned_path(path).map_err(|e| XdpError::pin("open", path, to_io(&e)));
         let held = Held { rests: open(&rests)?, state: open(&state)? };
         let (names, state) = (open(&names)?, ChainState::of(&held.state)?);
-        let spots = vec![Spot { place, map: open(&map)?, none: None }];
+        let map = open(&map)?;
+        // What runs there, to be put back until something else is put; without CAP_SYS_ADMIN it cannot be had.
+        let program = sits(&map, 0).and_then(|id| Some((libbpf_rs::Program::fd_from_id(id).ok()?, id)));
+        let spots = vec![Spot { place, map, none: None, program }];
         let (mode, link, maps) = (link.mode(), On::Link(link), SeatMaps(Arc::new(held)));
-        Ok(Self { spots, interface, mode, link, maps, names, state, rests: None, claimed: true, pinned: true })
+        let looked = Looked::default();
+        let (rests, is_called, pinned) = (Rests::new(), true, true);
+        Ok(Self { spots, interface, mode, link, maps, names, state, rests, is_called, pinned, looked })
     }
 }
 
@@ -436,33 +510,37 @@ fn find(
         return Err(XdpError::OtherMode { users, interface: name, runs: runs.mode, asked: mode });
     }
     let own = |name: &str| places.iter().any(|place| place.map() == name);
-    let maps = Maps::of(runs.id, |name| own(name) || [RESTS, STATE, NAMES].contains(&name))?;
+    let maps = Maps::of_chain(runs.id, |name| own(name) || [RESTS, STATE, NAMES].contains(&name))?;
     let link = link_of(runs.id, index);
     let link = link.map_err(|e| system(interface, "find the chain's link (which takes CAP_SYS_ADMIN)", e))?;
     let (link, _) = XdpLink::adopt(link).map_err(|e| system(interface, "join the chain", e))?;
-    for place in places {
-        free(interface, *place, maps.get(place.map())?)?;
-    }
     Ok((maps, link))
 }
 
-/// Waits until a place is free that its owner is just leaving.
-fn free(interface: &str, place: Place, map: &MapHandle) -> Result<(), XdpError> {
-    let mut by = 0;
-    for _ in 0..AGAIN.0 {
-        let Some(id) = sits(map, 0) else { return Ok(()) };
-        by = id;
-        sleep(AGAIN.1);
+/// Whether nobody has that place.
+fn is_free(place: Place, map: &MapHandle, state: &ChainState) -> Result<(), Busy> {
+    if let Some(id) = sits(map, 0) {
+        let is_changing = matches!(program_name(id).as_str(), "" | maps::NONE);
+        return Err(Busy { place, id, is_changing });
     }
-    Err(XdpError::Taken { interface: interface.to_owned(), place: place.words(), id: by })
+    match state.user(place).load(Ordering::Relaxed) {
+        0 => Ok(()),
+        id if program_name(id).is_empty() => Ok(()),
+        // Its owner will put it back, or was killed just now.
+        id => Err(Busy { place, id, is_changing: true }),
+    }
 }
 
-/// Those who join and leave chains of this network namespace do it one after the other.
-fn turn(interface: &str) -> Result<Flock<File>, XdpError> {
-    let namespace = File::open("/proc/thread-self/ns/net");
-    let failed = |e| system(interface, "wait for others that join its chain", e);
-    let file = namespace.map_err(failed)?;
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))
+/// Those who join and leave chains of this network namespace do it one after the other. None: this process is not root's, which makes chains and
+/// joins none.
+fn turn(interface: &str, until: Until) -> Result<Option<Turn>, XdpError> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|e| system(interface, "tell the namespace", e))?;
+    match Turn::take(&format!("chain@{}", namespace.ino()), until) {
+        Ok(turn) => Ok(Some(turn)),
+        Err(error) if error.is_denied() && !nix::unistd::geteuid().is_root() => Ok(None),
+        Err(error @ TurnError::Held { .. }) => Err(system(interface, "join or leave the chain", error.into())),
+        Err(error) => Err(system(interface, "join the chain", error.into())),
+    }
 }
 
 fn system(interface: &str, operation: &'static str, source: io::Error) -> XdpError {

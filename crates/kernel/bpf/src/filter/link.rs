@@ -128,6 +128,16 @@ impl ShieldLink {
         self.seat.why_ended()
     }
 
+    /// Puts the program back if somebody else emptied its place, and says so ([`Seat::put_back`]).
+    pub fn put_back(&self) -> Option<String> {
+        self.seat.put_back()
+    }
+
+    /// The number of times that it was put back.
+    pub fn times_put_back(&self) -> u64 {
+        self.seat.times_put_back()
+    }
+
     /// The interface's new name, if it has another one than before: [`ShieldLink::interface`] is the new one from then on.
     pub fn renamed(&mut self) -> Option<&str> {
         let now = self.seat.interface_name()?;

@@ -1,0 +1,89 @@
+//! The owner of a place looks again: whether what it put there is there.
+
+use std::{
+    os::fd::AsFd,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use super::{
+    Place,
+    maps::{put, sits},
+    seat::{Seat, Spot},
+};
+use crate::link::XdpLink;
+
+/// What looking again has found so far.
+#[derive(Debug, Default)]
+pub(super) struct Looked(Mutex<Found>);
+
+#[derive(Debug, Default)]
+struct Found {
+    before: Option<Instant>,
+    put_back: u64,
+    /// The last try was refused.
+    is_refused: bool,
+}
+
+impl Seat {
+    /// Puts programs back into their places that somebody else emptied, and says so; none: all are there. To be called at intervals, of a second
+    /// at most: until then frames pass by.
+    ///
+    /// The kernel empties an array of programs some time after its last descriptor was closed, whoever closed it while the place had no owner.
+    pub fn put_back(&self) -> Option<String> {
+        let mut found = self.looked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = found.before.replace(Instant::now());
+        if !self.link().is_some_and(XdpLink::is_alive) {
+            return None;
+        }
+        let mut emptied = Vec::new();
+        let mut result = Ok(());
+        for spot in self.spots.iter().rev() {
+            let Some((program, _)) = &spot.program else { continue };
+            if sits(&spot.map, 0).is_none() {
+                emptied.push(spot.place.words());
+                result = result.and(put(&spot.map, 0, program.as_fd()));
+            }
+        }
+        let is_refused = result.is_err();
+        let was_refused = std::mem::replace(&mut found.is_refused, is_refused);
+        if emptied.is_empty() {
+            return None;
+        }
+        let what = format!(
+            "the place of {} in the chain of {} was emptied from outside",
+            emptied.join(" and "),
+            self.interface
+        );
+        match result {
+            Ok(()) => {
+                found.put_back += 1;
+                let time =
+                    before.map_or_else(String::new, |at| format!(" for up to {:.1} s", at.elapsed().as_secs_f64()));
+                let times = found.put_back;
+                Some(format!(
+                    "{what}, and its program was put back: frames passed by it{time} ({times} times so far; `bpftool map show` can cause it while a program starts)"
+                ))
+            }
+            // Once: it is tried again at each look.
+            Err(_) if was_refused => None,
+            Err(error) => {
+                Some(format!("{what}, and the kernel refuses to put its program back ({error}): frames pass by it"))
+            }
+        }
+    }
+
+    /// The number of times that programs were put back.
+    pub fn times_put_back(&self) -> u64 {
+        self.looked.0.lock().unwrap_or_else(PoisonError::into_inner).put_back
+    }
+
+    /// The program that somebody else put into one of the places.
+    pub(super) fn usurper(&self) -> Option<(Place, u32)> {
+        let other = |spot: &Spot| {
+            let (_, own) = spot.program.as_ref()?;
+            sits(&spot.map, 0).filter(|id| id != own).map(|id| (spot.place, id))
+        };
+        self.spots.iter().find_map(other)
+    }
+}

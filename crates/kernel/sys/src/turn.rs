@@ -1,0 +1,267 @@
+//! Turns: processes of root's that change the same thing do it one after the other.
+//!
+//! A turn is a lock on a file below `/run/evenkeel` that root alone can open. A lock on a file that others can open, such as a namespace's in
+//! /proc, is theirs to hold for as long as they like.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::owner::{Distrust, trusted_folder};
+
+/// The folder of root's files that are gone after a restart of the machine.
+const RUN: &str = "/run/evenkeel";
+/// The longest wait for a turn.
+const LIMIT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Flags by which this process is told to end.
+static STOPS: Mutex<Vec<Arc<AtomicBool>>> = Mutex::new(Vec::new());
+
+/// A turn that did not come.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    #[error("{holder} holds the lock {} for more than {} s: wait until it is done, or end it", path.display(), LIMIT.as_secs())]
+    Held { path: PathBuf, holder: String },
+    #[error("this process was told to end while it waited for the lock {}, which {holder} holds", path.display())]
+    Stopped { path: PathBuf, holder: String },
+    #[error("cannot {operation} {}: {source}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl TurnError {
+    /// True if this process may not open the lock, as it is not root's.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
+impl From<TurnError> for io::Error {
+    fn from(error: TurnError) -> Self {
+        match error {
+            TurnError::Held { .. } => Self::new(io::ErrorKind::TimedOut, error),
+            TurnError::Stopped { .. } => Self::new(io::ErrorKind::Interrupted, error),
+            TurnError::File { .. } => Self::other(error),
+        }
+    }
+}
+
+/// Has waits of this process end once `stop` is set: by a signal that would otherwise be noticed behind the wait alone.
+pub fn ends_waits(stop: &Arc<AtomicBool>) {
+    STOPS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(stop));
+}
+
+/// True if this process was told to end ([`ends_waits`]).
+pub fn is_stopping() -> bool {
+    STOPS.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|stop| stop.load(Ordering::Relaxed))
+}
+
+/// Who may cut the wait for a turn short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// The limit, or what tells this process to end.
+    Stopped,
+    /// The limit alone: this process is ending, and cleans up.
+    Limit,
+}
+
+/// A turn, until it is dropped; its file goes with it.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: Flock<File>,
+    path: PathBuf,
+}
+
+impl Turn {
+    /// Waits for the turn of that name, up to ten seconds.
+    ///
+    /// # Errors
+    /// Another process holds it, named by number and program; the folder or the file is not root's (or this user's) alone.
+    pub fn take(name: &str, until: Until) -> Result<Self, TurnError> {
+        Self::take_in(Path::new(RUN), name, until, LIMIT)
+    }
+
+    fn take_in(folder: &Path, name: &str, until: Until, limit: Duration) -> Result<Self, TurnError> {
+        let path = folder.join(format!("{name}.lock"));
+        let began = Instant::now();
+        let mut file = None;
+        loop {
+            let next = match file.take() {
+                Some(file) => file,
+                None => match open(folder, &path) {
+                    Ok(file) => file,
+                    // Whoever made the folder has just removed it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && began.elapsed() < limit => continue,
+                    Err(source) => return Err(TurnError::File { operation: "use the lock", path, source }),
+                },
+            };
+            match Flock::lock(next, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) if is_at(&lock, &path) => return Ok(Self { _lock: lock, path }),
+                // Whoever held it before has removed the file: others lock another one.
+                Ok(_) => {}
+                Err((next, nix::errno::Errno::EWOULDBLOCK)) => {
+                    if until == Until::Stopped && is_stopping() {
+                        return Err(TurnError::Stopped { holder: holder(&next), path });
+                    }
+                    if began.elapsed() >= limit {
+                        return Err(TurnError::Held { holder: holder(&next), path });
+                    }
+                    sleep(PAUSE);
+                    file = Some(next);
+                }
+                Err((_, errno)) => return Err(TurnError::File { operation: "lock", path, source: errno.into() }),
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // While it is still locked: whoever waits for it looks whether it is the one at the path. One that stays is only one file more.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Opens the lock, which nobody but root and this user can open.
+fn open(folder: &Path, path: &Path) -> io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    trusted_folder(folder)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path)?;
+    let meta = file.metadata()?;
+    let distrust = |distrust| Err(io::Error::other(distrust));
+    match meta.uid() {
+        _ if !meta.is_file() => distrust(Distrust::Kind { path: path.to_owned() }),
+        uid if uid != 0 && uid != nix::unistd::geteuid().as_raw() => {
+            distrust(Distrust::Owner { path: path.to_owned(), uid })
+        }
+        _ if meta.mode() & 0o077 != 0 => distrust(Distrust::Mode { path: path.to_owned(), mode: meta.mode() & 0o7777 }),
+        _ => Ok(file),
+    }
+}
+
+/// Whether `path` still leads to that file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |found: fs::Metadata| Ok((found.dev(), found.ino()) == file.metadata().map(|of| (of.dev(), of.ino()))?);
+    fs::symlink_metadata(path).and_then(same).unwrap_or(false)
+}
+
+/// The process that holds a lock on that file, by number and name (proc_locks(5)).
+fn holder(file: &File) -> String {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let Some(pid) = file.metadata().ok().and_then(|meta| locked_by(&locks, meta.dev(), meta.ino())) else {
+        return "a process that cannot be seen from here".to_owned();
+    };
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    match name.trim_end() {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({})", name.escape_debug()),
+    }
+}
+
+/// The process that has a lock of flock(2) on a file: `1: FLOCK  ADVISORY  WRITE 708 00:1b:1234 0 EOF`.
+fn locked_by(locks: &str, dev: u64, ino: u64) -> Option<u32> {
+    let file = format!("{:02x}:{:02x}:{ino}", libc::major(dev), libc::minor(dev));
+    let of = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, at, ..] = words[..] else { return None };
+        // Of another PID namespace it is 0.
+        pid.parse().ok().filter(|&pid| at == file && pid != 0)
+    };
+    locks.lines().find_map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, thread};
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ek-turn-{name}-{}", std::process::id()));
+            DirBuilder::new().mode(0o700).create(&path).unwrap();
+            Self(path)
+        }
+
+        fn take(&self, until: Until, limit_ms: u64) -> Result<Turn, TurnError> {
+            Turn::take_in(&self.0, "test", until, Duration::from_millis(limit_ms))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_holder_is_named_and_the_file_goes_with_the_last_turn() {
+        let folder = Folder::new("held");
+        let held = folder.take(Until::Limit, 100).unwrap();
+        let Err(error @ TurnError::Held { .. }) = folder.take(Until::Limit, 50) else { panic!("it is held") };
+        assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");
+        let waits = thread::scope(|scope| {
+            let waits = scope.spawn(|| folder.take(Until::Limit, 60_000));
+            drop(held);
+            waits.join().unwrap()
+        });
+        drop(waits.unwrap());
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_tells_the_process_to_end_ends_the_wait_but_not_that_of_cleaning_up() {
+        let folder = Folder::new("stop");
+        let held = folder.take(Until::Limit, 100).unwrap();
+        let stop = Arc::new(AtomicBool::new(true));
+        ends_waits(&stop);
+        assert!(matches!(folder.take(Until::Stopped, 60_000), Err(TurnError::Stopped { .. })));
+        assert!(matches!(folder.take(Until::Limit, 20), Err(TurnError::Held { .. })));
+        drop(held);
+        folder.take(Until::Stopped, 60_000).expect("a free one is taken at once");
+        stop.store(false, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_lock_or_folder_that_others_can_open_is_refused() {
+        let folder = Folder::new("mode");
+        let path = folder.0.join("test.lock");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(folder.take(Until::Limit, 10).unwrap_err().to_string().contains("0644"));
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(folder.take(Until::Limit, 10).is_err(), "a link leads elsewhere");
+        fs::remove_file(&path).unwrap();
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(folder.take(Until::Limit, 10).unwrap_err().to_string().contains("0777"));
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
+        folder.take(Until::Limit, 10).unwrap();
+    }
+
+    #[test]
+    fn the_lock_of_a_file_is_found_among_all() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 00:1b:99 0 EOF\n2: FLOCK  ADVISORY  WRITE 708 00:1b:1234 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 0 00:1b:5 0 EOF\n";
+        let dev = libc::makedev(0, 0x1b);
+        assert_eq!(locked_by(locks, dev, 1234), Some(708));
+        assert_eq!(locked_by(locks, dev, 5), None);
+        assert_eq!(locked_by(locks, dev, 99), None);
+    }
+}
