@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, TcpListener},
 };
 
-use bpf::filter::{CookieMode, HostCookies, Shield, Tested};
+use bpf::filter::{CookieMode, HostCookies, Shield, SourceCookies, Tested};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},
@@ -20,6 +20,9 @@ const PASS: u32 = 2;
 /// To where it came from; on other drivers than veth's it is XDP_TX.
 const BACK: u32 = 4;
 
+/// The ids of VLAN devices that there are, as the program is told.
+const TAGS: [u16; 3] = [5, 100, 4094];
+
 /// SACK, timestamps, the client's window shift.
 type Kept = (bool, bool, Option<u8>);
 
@@ -30,7 +33,7 @@ struct Server {
 
 impl Server {
     fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, Way::Host(|_| ()))?;
+        let bed = Bed::new(tag, Way::Host(|host| host.tags = Some(TAGS.into())))?;
         let listen = |address| bed.server.run(|| TcpListener::bind((address, cookie_bed::PORT))).unwrap();
         let listeners = SERVER.iter().map(|a| listen(*a)).collect();
         Some(Self { bed, _listeners: listeners })
@@ -275,6 +278,8 @@ fn what_is_not_for_a_listener_here_is_left_alone() {
         (PASS, Frame { to: Mac([2, 0, 0, 0, 0, 99]), ..syn.clone() }, "to another host"),
         (DROP, Frame { tags: vec![100, 200], ..syn.clone() }, "two tags, which nobody here takes"),
         (PASS, Frame { tags: vec![100, 200], flags: ACK, ..syn.clone() }, "two tags, and no SYN"),
+        (PASS, Frame { tags: vec![7], ..syn.clone() }, "a tag of no device"),
+        (PASS, Frame { tags: vec![7], flags: ACK, ..syn.clone() }, "an ACK with a tag of no device"),
         (DROP, Frame { source: "224.0.0.1".parse().unwrap(), ..syn.clone() }, "from a group"),
         (DROP, Frame { source: "127.0.0.1".parse().unwrap(), ..syn.clone() }, "from the loopback"),
         (
@@ -302,6 +307,12 @@ fn what_is_not_for_a_listener_here_is_left_alone() {
     udp[23] = 17;
     assert_eq!(server.test(&udp).action, PASS, "UDP");
     let CookieMode::Host(host) = server.bed.cookies.mode().clone() else { panic!("host mode") };
+    let sources = SourceCookies { known_s: 600, until_ns: 0, host: host.clone() };
+    let takes = server.bed.another(&CookieMode::Sources(sources), None);
+    for (tags, wanted) in [(vec![], BACK), (vec![0], BACK), (vec![7], PASS), (vec![7, 8], PASS)] {
+        let tagged = Frame { tags, ..syn.clone() }.bytes();
+        assert_eq!(server.bed.server.run(|| takes.test(&tagged)).unwrap().action, wanted, "{:?}", &tagged[12..18]);
+    }
     let takes = server.bed.another(&CookieMode::Host(HostCookies { two_tags: true, ..host }), None);
     let tagged = Frame { tags: vec![100, 200], ..syn }.bytes();
     assert_eq!(server.bed.server.run(|| takes.test(&tagged)).unwrap().action, PASS, "a device in a device takes them");

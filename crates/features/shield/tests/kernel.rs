@@ -99,6 +99,15 @@ fn frames_of_several_buffers() {
             let frame = spec.bytes();
             must(seed, kernel.compare(&frame));
         }
+        // More than a length field can say.
+        for _ in 0..20 {
+            let mut spec = random::spec(&mut random, &kernel.rules);
+            spec.payload = 65_400 + random.below(300);
+            let mut frame = spec.bytes();
+            let at = if frame[12..14] == [8, 0] { 16 } else { 18 };
+            frame[at..at + 2].copy_from_slice(&[0, 0]);
+            must(seed, kernel.compare(&frame));
+        }
         must(seed, kernel.compare_counts());
     }
 }

@@ -118,6 +118,33 @@ fn contradictions_are_malformed() {
     }
 }
 
+/// What a stack has merged beyond 64 KiB has length 0 in its header (BIG TCP), over IPv6 with or without the option of RFC 2675.
+#[test]
+fn a_packet_longer_than_its_length_fields_is_as_long_as_its_frame() {
+    let Some((shield, shared)) = loaded() else { return };
+    let jumbo = vec![(0, vec![0, 0, 0xc2, 4, 0, 1, 2, 0])];
+    let kinds = [
+        (Frame::tcp(1, 2, 16), 16),
+        (Frame { tags: vec![(0x8100, 7)], ..Frame::tcp(1, 2, 16) }, 20),
+        (Frame { six: true, ..Frame::tcp(1, 2, 16) }, 18),
+        (Frame { six: true, extensions: jumbo, ..Frame::tcp(1, 2, 16) }, 18),
+    ];
+    let mut bytes = 0;
+    for (n, (frame, at)) in kinds.into_iter().enumerate() {
+        let of = |len: usize| {
+            let mut bytes = Frame { padding: len - frame.bytes().len(), ..frame.clone() }.bytes();
+            bytes[at..at + 2].copy_from_slice(&[0, 0]);
+            bytes
+        };
+        let big = shield.test(&of(67_000)).unwrap();
+        assert_eq!((big.action, big.parsed), (PASS, Some(ShieldParsed::Ip)), "case {n}");
+        bytes += 67_000;
+        let small = shield.test(&of(1500)).unwrap();
+        assert_eq!((small.action, small.parsed), (DROP, Some(ShieldParsed::Malformed)), "case {n}");
+    }
+    assert_eq!(shared.counts().totals.passed_bytes, bytes);
+}
+
 #[test]
 fn what_is_not_ip_passes() {
     let Some((shield, shared)) = loaded() else { return };

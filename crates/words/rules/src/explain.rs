@@ -36,6 +36,9 @@ pub struct Explained {
     pub len: u32,
     /// What it is.
     pub frame: Frame,
+    /// It has no length, as a card that cuts TCP leaves it in captures on the sender: it is judged by the length that the file says. Received it would be
+    /// malformed.
+    pub uncut: bool,
     /// Its end.
     pub decision: Decision,
 }
@@ -88,6 +91,8 @@ pub struct Summary {
     pub malformed: Count,
     /// Too little of them was captured; in none of the other counts but that of all.
     pub cut: Count,
+    /// Of those that are judged: without a length, before the sender's card cut them ([`Explained::uncut`]).
+    pub uncut: Count,
     /// In the order of the rules: what each decided.
     pub decided: Vec<Count>,
     /// In the order of the rules: what each counted without deciding (shadow rules, limits that were kept).
@@ -125,10 +130,10 @@ pub fn explain_while(
     let wrong = |reason: String| RulesError::Capture { path: path.to_owned(), reason };
     let unreadable = |error: pcap::Error| wrong(text::of_libpcap(error, path));
     let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
-    let parse: fn(&[u8]) -> Parsed = match capture.get_datalink() {
-        Linktype::ETHERNET => Packet::parse,
+    let [parse, parse_uncut]: [fn(&[u8]) -> Parsed; 2] = match capture.get_datalink() {
+        Linktype::ETHERNET => [Packet::parse, Packet::parse_uncut],
         // What DLT_RAW is called differs from system to system.
-        Linktype(12 | 14 | 101 | 228 | 229) => Packet::parse_ip,
+        Linktype(12 | 14 | 101 | 228 | 229) => [Packet::parse_ip, Packet::parse_ip_uncut],
         other => {
             let name = other.get_name().unwrap_or_else(|_| other.0.to_string());
             let only = "only Ethernet (EN10MB) and bare IP (RAW) can be explained";
@@ -154,7 +159,15 @@ pub fn explain_while(
         let at_ns = i128::from(packet.header.ts.tv_sec) * 1_000_000_000 + i128::from(packet.header.ts.tv_usec);
         // Time that runs backwards in the file does not for the limits.
         clock = clock.max(u64::try_from(at_ns).unwrap_or(0));
-        let frame = frame(parse, packet.data, packet.header.len as usize);
+        let len = packet.header.len as usize;
+        let received = frame(parse, packet.data, len);
+        let uncut = match &received {
+            Frame::Malformed(_) => {
+                Some(frame(parse_uncut, packet.data, len)).filter(|uncut| matches!(uncut, Frame::Ip(_)))
+            }
+            _ => None,
+        };
+        let (frame, uncut) = (uncut.unwrap_or(received), uncut.is_some());
         let decision = match &frame {
             Frame::Ip(packet) => lookup::decide(&tables, packet, now.monotonic_ns, |rule, packet| {
                 limits.exceeds(rule, packet.source, clock)
@@ -163,7 +176,7 @@ pub fn explain_while(
             Frame::NotIp | Frame::Cut => Decision::undecided(Verdict::Pass.into()),
         };
         let number = summary.all.packets + 1;
-        let explained = Explained { number, at_ns, len: packet.header.len, frame, decision };
+        let explained = Explained { number, at_ns, len: packet.header.len, frame, uncut, decision };
         summary.add(&explained);
         if each(&explained).is_break() {
             return Ok((summary, None));
@@ -208,6 +221,9 @@ impl Summary {
             Frame::NotIp => self.not_ip.add(len),
             Frame::Malformed(_) => self.malformed.add(len),
             Frame::Ip(_) => {}
+        }
+        if explained.uncut {
+            self.uncut.add(len);
         }
         match explained.decision.outcome {
             Outcome::Pass => self.passed.add(len),

@@ -16,6 +16,7 @@ pub const EXTENSIONS_MAX: usize = 8;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 const IPV6_LEN: usize = 40;
+const TCP: u8 = 6;
 
 /// What parsing found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub struct Packet {
     pub destination: IpAddr,
     /// Source and destination port of TCP, UDP, UDP-Lite, SCTP and DCCP; none in later fragments.
     pub ports: Option<(u16, u16)>,
-    /// IPv4's total length; IPv6's payload length plus 40, at most 65,535.
+    /// IPv4's total length, IPv6's payload length plus 40; at most 65,535.
     pub len: u16,
     /// VLAN id of the outermost tag.
     pub vlan: Option<u16>,
@@ -92,10 +93,39 @@ impl Packet {
         }
     }
 
+    /// As [`Packet::parse`], of a frame that was captured where it was sent: TCP of length 0 is still to be cut by the card, and as long as its frame.
+    pub fn parse_uncut(frame: &[u8]) -> Parsed {
+        filled(frame, ethernet(frame).ok()).map_or(Parsed::NotIp, |whole| Self::parse(&whole))
+    }
+
+    /// The same without a link layer.
+    pub fn parse_ip_uncut(packet: &[u8]) -> Parsed {
+        let kind = if packet.first().is_some_and(|b| b >> 4 == 4) { 0x0800 } else { 0x86dd };
+        filled(packet, Some((kind, None, 0))).map_or(Parsed::NotIp, |whole| Self::parse_ip(&whole))
+    }
+
     /// 4 or 6.
     pub fn family(&self) -> u8 {
         if self.source.is_ipv4() { 4 } else { 6 }
     }
+}
+
+/// The frame with its IP packet's length filled in; none: it is not TCP of length 0.
+fn filled(frame: &[u8], behind: Option<Behind>) -> Option<Vec<u8>> {
+    let (kind, _, at) = behind?;
+    let (length_at, protocol_at, counted) = match kind {
+        0x0800 => (2, 9, 0),
+        0x86dd => (4, 6, IPV6_LEN),
+        _ => return None,
+    };
+    let rest = frame.get(at..)?;
+    if be16(rest, length_at)? != 0 || *rest.get(protocol_at)? != TCP {
+        return None;
+    }
+    let len = u16::try_from(rest.len().checked_sub(counted)?).ok()?;
+    let mut whole = frame.to_vec();
+    whole[at + length_at..at + length_at + 2].copy_from_slice(&len.to_be_bytes());
+    Some(whole)
 }
 
 fn parsed(result: Result<Packet, &'static str>) -> Parsed {
@@ -147,11 +177,14 @@ fn ipv4(frame: &[u8], at: usize, vlan: Option<u16>) -> Result<Packet, &'static s
     if header_len < 20 {
         return Err("IPv4 header length below 20");
     }
-    let len = u16::from_be_bytes([header[2], header[3]]);
-    if usize::from(len) < header_len {
+    let len = match usize::from(u16::from_be_bytes([header[2], header[3]])) {
+        0 => big(rest).unwrap_or(0),
+        len => len,
+    };
+    if len < header_len {
         return Err("IPv4 total length below the header's");
     }
-    let packet = rest.get(..usize::from(len)).ok_or("IPv4 total length beyond the frame")?;
+    let packet = rest.get(..len).ok_or("IPv4 total length beyond the frame")?;
     let offset = u16::from_be_bytes([header[6], header[7]]);
     let part = match (offset & 0x1fff, offset & 0x2000 != 0) {
         (0, false) => Part::Whole,
@@ -163,7 +196,7 @@ fn ipv4(frame: &[u8], at: usize, vlan: Option<u16>) -> Result<Packet, &'static s
         source: address(12),
         destination: address(16),
         ports: None,
-        len,
+        len: u16::try_from(len).unwrap_or(u16::MAX),
         vlan,
         protocol: header[9],
         tcp_flags: None,
@@ -183,7 +216,10 @@ fn ipv6(frame: &[u8], at: usize, vlan: Option<u16>) -> Result<Packet, &'static s
     if header[0] >> 4 != 6 {
         return Err("EtherType IPv6, another version within");
     }
-    let len = usize::from(u16::from_be_bytes([header[4], header[5]])) + IPV6_LEN;
+    let len = match usize::from(u16::from_be_bytes([header[4], header[5]])) {
+        0 => big(rest).unwrap_or(IPV6_LEN),
+        payload => payload + IPV6_LEN,
+    };
     let packet = rest.get(..len).ok_or("IPv6 payload length beyond the frame")?;
     let chain = extensions(packet, header[6])?;
     let address = |n: usize| {
@@ -248,6 +284,11 @@ fn extensions(packet: &[u8], first: u8) -> Result<Chain, &'static str> {
         chain.end += len;
     }
     Ok(chain)
+}
+
+/// The length of a packet that is longer than its length fields can say, which then are 0: BIG TCP, packets that a stack has merged or has still to cut.
+fn big(packet: &[u8]) -> Option<usize> {
+    (packet.len() > usize::from(u16::MAX)).then_some(packet.len())
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {

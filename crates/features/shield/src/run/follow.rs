@@ -282,8 +282,8 @@ fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
         "MAC address"
     } else if (before.mss_v4, before.mss_v6) != (now.mss_v4, now.mss_v6) {
         "MTU"
-    } else if before.two_tags != now.two_tags {
-        "VLAN device within another"
+    } else if (before.two_tags, &before.tags) != (now.two_tags, &now.tags) {
+        "VLAN devices"
     } else {
         "setting net.ipv4.tcp_*"
     }
@@ -304,6 +304,7 @@ mod tests {
         assert_eq!(other(|_| ()), "");
         assert_eq!(other(|now| now.mac = Some([2; 6])), "MAC address");
         assert_eq!(other(|now| now.mss_v4 = 1360), "MTU");
+        assert_eq!(other(|now| now.tags = Some([7].into())), "VLAN devices");
         assert_eq!(other(|now| now.sack = false), "setting net.ipv4.tcp_*");
     }
 }

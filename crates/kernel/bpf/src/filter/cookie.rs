@@ -1,6 +1,7 @@
 //! SYN cookies: how SYNs are answered, and what is remembered about it (`src/filter/cookie/cookie.h`).
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     net::IpAddr,
     os::fd::AsFd,
@@ -74,6 +75,8 @@ pub struct HostCookies {
     pub drop_unlistened: bool,
     /// A VLAN device within another one takes frames with two tags, of which no connection can be made: their SYNs pass. If not, they are dropped.
     pub two_tags: bool,
+    /// The ids of all VLAN devices of this namespace: TCP with a tag of no such device passes unanswered. None: whatever the tag.
+    pub tags: Option<BTreeSet<u16>>,
     /// Timestamps are offered. Without them a connection has neither window scaling nor SACK nor ECN.
     pub timestamps: bool,
     /// SACK is offered.
@@ -98,6 +101,7 @@ impl Default for HostCookies {
             mac: None,
             drop_unlistened: false,
             two_tags: false,
+            tags: None,
             timestamps: true,
             sack: true,
             scaling: true,
@@ -149,9 +153,12 @@ impl HostCookies {
         // As tcp_select_initial_window does (net/ipv4/tcp_output.c).
         let receive = setting("tcp_rmem")?.last().copied().unwrap_or(0).max(1 << 16);
         let window_shift = receive.ilog2().saturating_sub(15).min(14) as u8;
+        // There is no such file where the kernel has no VLAN devices.
+        let vlans = fs::read_to_string(VLANS).unwrap_or_default();
         Ok(Self {
             mac: sys::link::mac(interface).map_err(failed("read the MAC address"))?.filter(|mac| *mac != [0; 6]),
-            two_tags: fs::read_to_string(VLANS).is_ok_and(|vlans| takes_two_tags(&vlans, interface)),
+            two_tags: takes_two_tags(&vlans, interface),
+            tags: Some(tags(&vlans)),
             timestamps: first("tcp_timestamps")? != 0,
             sack: first("tcp_sack")? != 0,
             scaling: first("tcp_window_scaling")? != 0,
@@ -166,6 +173,11 @@ impl HostCookies {
 
 /// The VLAN devices of this thread's namespace and what each is on (net/8021q/vlanproc.c); absent where there is none.
 const VLANS: &str = "/proc/thread-self/net/vlan/config";
+
+/// The ids of VLAN devices, on whatever interface: one of a bridge or a bond takes frames of its ports.
+fn tags(vlans: &str) -> BTreeSet<u16> {
+    vlans.lines().filter_map(|line| line.split('|').nth(1)?.trim().parse().ok()).collect()
+}
 
 /// True if a VLAN device is on a VLAN device of `interface`. Lines are `NAME | ID | ON`, behind a heading.
 fn takes_two_tags(vlans: &str, interface: &str) -> bool {
@@ -427,6 +439,10 @@ impl HostCookies {
         knobs.cookie_mac = self.mac.unwrap_or_default();
         knobs.cookie_drop_unlistened = self.drop_unlistened;
         knobs.cookie_two_tags = self.two_tags;
+        knobs.cookie_any_tag = self.tags.is_none();
+        for tag in self.tags.iter().flatten() {
+            knobs.cookie_tags[usize::from(tag >> 6) & 63] |= 1 << (tag & 63);
+        }
         knobs.cookie_mptcp_at = mptcp_at();
         knobs.cookie_timestamps = self.timestamps;
         knobs.cookie_sack = self.sack;
@@ -500,12 +516,13 @@ fn failed(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {
 
 #[cfg(test)]
 mod tests {
-    use super::takes_two_tags;
+    use super::{tags, takes_two_tags};
 
     #[test]
     fn a_vlan_device_within_another_takes_two_tags() {
         let head = "VLAN Dev name\t | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\n";
         let one = format!("{head}eth0.5         | 5  | eth0\neth1.6         | 6  | eth1\n");
+        assert_eq!((tags(&one), tags("")), ([5, 6].into(), [].into()));
         assert!(!takes_two_tags(&one, "eth0") && !takes_two_tags("", "eth0"));
         let two = format!("{one}inner          | 7  | eth0.5\n");
         assert!(takes_two_tags(&two, "eth0") && !takes_two_tags(&two, "eth1"));

@@ -47,10 +47,20 @@ union nf_conntrack_proto {
 	struct ip_ct_tcp tcp;
 } __attribute__((preserve_access_index));
 
+struct net;
+
+struct nf_conntrack_zone {
+	__u16 id;
+} __attribute__((preserve_access_index));
+
 struct nf_conn {
 	__u32 timeout;
+	struct nf_conntrack_zone zone;
 	struct nf_conntrack_tuple_hash tuplehash[2];
 	unsigned long status;
+	struct {
+		struct net *net;
+	} ct_net;
 	__u32 mark;
 	struct nf_ct_ext *ext;
 	union nf_conntrack_proto proto;

@@ -41,7 +41,7 @@ struct packet {
 	__u32 destination[4];
 	__u16 source_port;
 	__u16 destination_port;
-	/* IPv4's total length, IPv6's payload length plus 40. */
+	/* IPv4's total length, IPv6's payload length plus 40, at most 65,535. */
 	__u16 len;
 	/* VLAN id of the outermost tag, or VLAN_NONE. */
 	__u16 vlan;
@@ -84,6 +84,18 @@ static __always_inline bool is_tag(__u16 ethertype)
 static __always_inline bool frame_holds(struct xdp_md *ctx, const struct packet *p, __u32 bytes)
 {
 	return p->frame_len >= bytes || bpf_xdp_get_buff_len(ctx) >= bytes;
+}
+
+/* Of the IP packet in a frame that is longer than its length fields can say, which then are 0 (BIG TCP: only packets that the stack has merged, or that
+ * are still to be cut); 0: it is not. The frame's length is known then. */
+static __always_inline __u32 big_packet(struct xdp_md *ctx, struct packet *p)
+{
+	__u32 frame_len = bpf_xdp_get_buff_len(ctx);
+
+	if (frame_len <= (__u32)p->ip_at + 0xffff)
+		return 0;
+	p->frame_len = frame_len;
+	return frame_len - p->ip_at;
 }
 
 /* Ports, flags and types; `left` is what the IP packet has from the transport header on. */
@@ -148,12 +160,14 @@ static __always_inline enum parsed parse_ipv4(struct xdp_md *ctx, struct packet 
 		return PARSED_MALFORMED;
 	header = ip->ihl * 4;
 	len = bpf_ntohs(ip->tot_len);
+	if (!len)
+		len = big_packet(ctx, p);
 	if (header < sizeof(*ip) || len < header || !frame_holds(ctx, p, p->ip_at + len))
 		return PARSED_MALFORMED;
 	p->family = 4;
 	p->source[0] = ip->saddr;
 	p->destination[0] = ip->daddr;
-	p->len = len;
+	p->len = len > 0xffff ? 0xffff : len;
 	p->protocol = ip->protocol;
 	p->dscp = ip->tos >> 2;
 	p->transport_at = p->ip_at + header;
@@ -185,6 +199,12 @@ static __always_inline enum parsed parse_ipv6(struct xdp_md *ctx, struct packet 
 		return PARSED_MALFORMED;
 	left = bpf_ntohs(ip->payload_len);
 	len = left + sizeof(*ip);
+	if (!left) {
+		len = big_packet(ctx, p);
+		if (len < sizeof(*ip))
+			len = sizeof(*ip);
+		left = len - sizeof(*ip);
+	}
 	if (!frame_holds(ctx, p, p->ip_at + len))
 		return PARSED_MALFORMED;
 	p->family = 6;

@@ -57,6 +57,17 @@ static __always_inline __u64 route_digest_of(const __u32 *address, bool v6)
 	return v6 ? route_whole_hash((__u64)address[0] << 32 | address[1], (__u64)address[2] << 32 | address[3]) : address[0];
 }
 
+/* The network namespace of what conntrack names here, as struct net. */
+__u64 route_net;
+
+/* Whether that memory holds, now, a connection that conntrack would name here: of this namespace, in no zone. */
+static __always_inline bool route_is_here(const struct nf_conn *conn)
+{
+	if ((__u64)conn->ct_net.net != *(volatile __u64 *)&route_net)
+		return false;
+	return !bpf_core_field_exists(conn->zone) || !conn->zone.id;
+}
+
 /* Whether that memory holds, now, the connection of these packets. */
 static __always_inline bool route_still_is(const struct nf_conntrack_tuple *own, const struct route_key *k, const struct route_segment *s,
 					   __u8 reply, bool v6)
@@ -109,7 +120,7 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 	conn = bpf_rdonly_cast((void *)found->conn, bpf_core_type_id_kernel(struct nf_conn));
 	own = reply ? &conn->tuplehash[1].tuple : &conn->tuplehash[0].tuple;
 	status = conn->status;
-	if (!route_still_is(own, k, s, reply, v6) || route_is_open(conn, s, status, v6) != ROUTE_FORWARDED)
+	if (!route_is_here(conn) || !route_still_is(own, k, s, reply, v6) || route_is_open(conn, s, status, v6) != ROUTE_FORWARDED)
 		return false;
 	/* What the other direction comes from is where this one goes to. */
 	other = reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple;
@@ -141,6 +152,7 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 /* conntrack has named the packet's connection. */
 static __always_inline void route_meets(struct route_decision *d, struct nf_conn *conn, bool reply)
 {
+	__u64 net = (__u64)conn->ct_net.net;
 	struct route_connection *one;
 
 	if (d->place == ROUTE_NO_PLACE)
@@ -148,6 +160,9 @@ static __always_inline void route_meets(struct route_decision *d, struct nf_conn
 	one = route_connection_at(d->place);
 	if (!one)
 		return;
+	/* Written where it differs only, as all CPUs read it. */
+	if (*(volatile __u64 *)&route_net != net)
+		*(volatile __u64 *)&route_net = net;
 	one->generation = ROUTE_NEVER;
 	one->conn = (__u64)conn;
 	one->way = reply ? ROUTE_REPLY : 0;

@@ -114,6 +114,9 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 
 	if (!ip || ip->version != 6)
 		return ROUTE_BAD_HEADER;
+	/* Longer than the field can say, where it is 0 (BIG TCP), or nothing but a header. */
+	if (!ip->payload_len)
+		return ROUTE_BAD_HEADER;
 	d->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (d->ip_at + d->ip_len > d->frame_len && d->ip_at + d->ip_len > bpf_xdp_get_buff_len(ctx))
 		return ROUTE_BAD_HEADER;

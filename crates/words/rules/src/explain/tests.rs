@@ -94,6 +94,27 @@ fn each_packet_has_its_reason() {
     assert_eq!((summary.passed.packets, summary.dropped.packets, summary.all.bytes), (3, 3, 42 * 4 + 60 + 41));
 }
 
+/// As a card that cuts TCP leaves packets in captures on the sender, whole and cut short.
+#[test]
+fn tcp_without_a_length_is_judged_by_the_files() {
+    let rules = Rules { rules: vec![rule("web", 80, Action::Drop, false, 1)], ..Rules::default() };
+    let tcp = [&[0, 53, 0, 80][..], &[0; 8], &[0x50, 0x10, 0, 9, 0, 0, 0, 0], &[7; 1400]].concat();
+    let mut four = udp(80)[..34].to_vec();
+    (four[16], four[17], four[23]) = (0, 0, 6);
+    let mut six = [&four[..12], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 6, 64]].concat();
+    six.extend([1; 32]);
+    let (four, six) = ([&four[..], &tcp].concat(), [&six[..], &tcp].concat());
+    let mut udp = udp(80);
+    (udp[16], udp[17]) = (0, 0);
+    let (_folder, path) =
+        pcap(1, &[(0, &four, four.len()), (0, &six, six.len()), (0, &four[..80], four.len()), (0, &udp, udp.len())]);
+    let (lines, summary) = told(&rules, &path);
+    let of = |n: usize| lines[n].split_once(" tcp ack length ").unwrap_or_else(|| panic!("{}", lines[n])).1;
+    assert_eq!([of(0), of(1), of(2)].map(|l| &l[..12]), ["1440 -> drop", "1460 -> drop", "1440 -> drop"]);
+    assert!(lines[3].contains("malformed: IPv4 total length below"), "{}", lines[3]);
+    assert_eq!((summary.uncut.packets, summary.malformed.packets, summary.decided[0].packets), (3, 1, 3));
+}
+
 #[test]
 fn what_the_capture_did_not_keep_is_not_guessed() {
     let rules = Rules { rules: vec![rule("web", 0, Action::Drop, false, 1)], ..Rules::default() };

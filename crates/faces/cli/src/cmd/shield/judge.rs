@@ -307,8 +307,16 @@ fn sums(rules: &rules::Rules, summary: &explain::Summary) -> String {
         .collect();
     rows.push(vec!["(default)".into(), grouped(summary.by_default.packets), String::new()]);
     let table = Look::of_stdout().table(&["RULE", ">DECIDED", ">MATCHED, NOT DECIDED"], rows);
+    let uncut = match summary.uncut.packets {
+        0 => String::new(),
+        uncut => format!(
+            "\n{} of them have no length in their IP header, as TCP that the sender's card was to cut: judged by their length in the file. Received so, \
+             they would be malformed",
+            grouped(uncut)
+        ),
+    };
     format!(
-        "\n{} packets: {} passed, {} dropped, {} challenged; {} not IP, {} malformed, {} cut short by the capture\n\n{table}",
+        "\n{} packets: {} passed, {} dropped, {} challenged; {} not IP, {} malformed, {} cut short by the capture{uncut}\n\n{table}",
         grouped(summary.all.packets),
         grouped(summary.passed.packets),
         grouped(summary.dropped.packets),

@@ -23,6 +23,9 @@ const volatile bool cookie_drop_unlistened = false;
 const volatile bool cookie_timestamps = true;
 /* Host mode: SYNs with two VLAN tags are for somebody here, and pass. */
 const volatile bool cookie_two_tags = false;
+/* Host and sources mode, where cookie_mac_known: TCP with a tag of no VLAN device of this machine passes unanswered. Else the ids of those, by bits. */
+const volatile bool cookie_any_tag = true;
+const volatile __u64 cookie_tags[64] = {};
 /* The kernel's settings: net.ipv4.tcp_sack, tcp_window_scaling, tcp_ecn. */
 const volatile bool cookie_sack = true;
 const volatile bool cookie_scaling = true;

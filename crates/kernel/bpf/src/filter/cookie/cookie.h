@@ -39,6 +39,14 @@
 #include "filter/cookie/gateway.h"
 #include "filter/cookie/host.h"
 
+/* Whether a VLAN device of this machine takes the packet's tag, if it has one. A priority tag is nobody's, and is taken off. */
+static __always_inline bool cookie_takes_tag(const struct packet *p)
+{
+	if (!cookie_mac_known || cookie_any_tag || !p->vlan || p->vlan >= VLAN_NONE)
+		return true;
+	return cookie_tags[p->vlan >> 6 & 63] >> (p->vlan & 63) & 1;
+}
+
 /* A global function: verified once, by itself, and not for each way that leads to it. */
 __noinline int shield_challenge_packet(struct xdp_md *ctx)
 {
@@ -76,6 +84,8 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 				return -1;
 	}
 	if (cookie_mode == SHIELD_COOKIE_SOURCES) {
+		if (!cookie_takes_tag(p))
+			return -1;
 		if (cookie_no_destination(p) || cookie_to_itself(p)) {
 			cpu->count.odd++;
 			return XDP_DROP;
@@ -89,6 +99,8 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 		cpu->count.odd++;
 		return XDP_DROP;
 	}
+	if (!cookie_takes_tag(p))
+		return -1;
 	return cookie_host(ctx, p, cpu, tcp);
 }
 
