@@ -12,7 +12,7 @@ pub(crate) const PROGRAM: &str = "evenkeel";
 /// Modes of an XDP program.
 pub(crate) const XDP_MODES: [(&str, &str, XdpMode); 2] = [
     ("native", "In the driver", XdpMode::Native),
-    ("generic", "In the network stack: works on every interface, and saves little", XdpMode::Generic),
+    ("generic", "In the network stack: needs no driver, and saves little", XdpMode::Generic),
 ];
 
 /// The place of the journal.

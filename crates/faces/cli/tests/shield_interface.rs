@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testbed::{DROP_9, SERVER, ShieldBed, said};
+use testbed::{DROP_9, SERVER, ShieldBed, Tun, said};
 
 const CHALLENGE: &str = "[[rule]]\nname = \"web\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = 80\n";
 const PROTECT: &str = "protect = [\"198.18.0.2\"]\n";
@@ -158,4 +158,38 @@ fn a_mac_address_that_changes_goes_on_to_be_answered_for() {
     bed.ip(&format!("link set {interface} mtu 1400"));
     bed.wait("it is seen", || bed.log().contains(&format!("{interface} has another MTU")));
     assert_eq!(bed.log().matches("has another").count(), 2, "{}", bed.log());
+}
+
+/// A UDP packet from the IP header on.
+fn packet(port: u16) -> Vec<u8> {
+    let mut packet =
+        vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 1, 1, 198, 18, 1, 2, 4, 0, 0, 9, 0, 8, 0, 0];
+    packet[22..24].copy_from_slice(&port.to_be_bytes());
+    packet
+}
+
+#[test]
+fn an_interface_without_ethernet_headers_is_filtered_from_the_ip_header_on() {
+    let Some(mut bed) = bed("eksig") else { return };
+    let veth = std::mem::replace(&mut bed.interface, "ektun1".to_owned());
+    let mut tun = Tun::build(&bed.host.clone(), &bed.interface);
+    let rules = bed.rules(&format!("default = \"drop\"\n{DROP_9}[[rule]]\nname = \"ten\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 10\n"));
+    assert!(refused(&bed, &bed.interface, &rules).contains("--xdp-mode generic"));
+    bed.run(&rules, &["--xdp-mode", "generic"]);
+    tun.write(&[packet(9), packet(9), packet(10), packet(11)]);
+    bed.wait("all four are judged", || bed.total("dropped") + bed.total("passed") == 4);
+    assert_eq!((bed.count("nine"), bed.count("ten"), bed.total("dropped"), bed.total("not_ip")), (2, 1, 3, 0));
+    bed.stop();
+    bed.rules(CHALLENGE);
+    for arguments in [
+        &["run", "ektun1", "--xdp-mode", "generic"][..],
+        &["run", "--between", &format!("{veth},ektun1"), "--xdp-mode", "generic"],
+    ] {
+        let output = bed.shield(&[arguments, &["--quiet", "--rules", &rules]].concat());
+        assert!(
+            output.status.code() == Some(3) && said(&output).contains("ektun1 has no Ethernet headers"),
+            "{}",
+            said(&output)
+        );
+    }
 }

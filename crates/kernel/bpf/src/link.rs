@@ -81,7 +81,7 @@ pub enum XdpError {
     )]
     OtherChain { interface: String, attached: Attached },
     #[error(
-        "the driver of {interface} cannot run the XDP program `{program}` in native mode; generic mode works on every interface, more slowly"
+        "the driver of {interface} cannot run the XDP program `{program}` in native mode; generic mode needs no driver, and is slower"
     )]
     NoNative { interface: String, program: &'static str },
     #[error("{interface} cannot run the XDP program `{program}` in {mode} mode: {reason}")]

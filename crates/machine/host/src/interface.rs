@@ -5,6 +5,6 @@ pub(crate) mod link;
 mod name;
 mod wiring;
 
-pub use link::{Link, PortState, links};
+pub use link::{FrameStart, Link, PortState, links};
 pub use name::{NoInterface, exists, index, name_of, names};
 pub use wiring::{Peer, Wiring};

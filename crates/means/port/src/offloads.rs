@@ -1,6 +1,6 @@
 //! What offloads of an interface, or of the other end of a veth, keep from a program at XDP: tags beside the frames, and packets that were merged.
 
-use host::interface::{Peer, Wiring};
+use host::interface::{FrameStart, Peer, Wiring};
 use sys::ethtool::Ethtool;
 
 use crate::{PortError, keeps_tags};
@@ -119,6 +119,26 @@ pub fn peer(interface: &str) -> Result<Option<Peer>, PortError> {
 /// As for [`peer`].
 pub fn vlans(interface: &str) -> Result<Vec<String>, PortError> {
     Ok(wiring()?.vlans(interface).into_iter().map(ToOwned::to_owned).collect())
+}
+
+/// True if what `interface` receives begins with the IP header, false if with an Ethernet header.
+///
+/// # Errors
+/// It begins with neither; the interfaces cannot be listed.
+pub fn begins_with_ip(interface: &str) -> Result<bool, PortError> {
+    let wiring = wiring()?;
+    let (start, kind) = wiring.frame_start(interface).unwrap_or((FrameStart::Ethernet, ""));
+    match start {
+        FrameStart::Ethernet => Ok(false),
+        FrameStart::Ip => Ok(true),
+        FrameStart::Other(hardware) => {
+            let kind = if kind.is_empty() { String::new() } else { format!(" of kind {kind}") };
+            Err(PortError::Asking(format!(
+                "{interface}{kind} (hardware type {hardware}) has no frames that XDP programs here can read: they read Ethernet, and IP on tun, WireGuard, \
+                 PPP and IP-in-IP devices; filter there by nftables, as `evenkeel shield plan {interface}` writes"
+            )))
+        }
+    }
 }
 
 fn wiring() -> Result<Wiring, PortError> {

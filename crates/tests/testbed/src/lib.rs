@@ -13,6 +13,7 @@ mod program;
 mod shield;
 mod skip;
 mod sshd;
+mod tun;
 mod wait;
 mod witness;
 
@@ -23,5 +24,6 @@ pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, ru
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;
+pub use tun::Tun;
 pub use wait::{WAIT_TIMEOUT, wait, wait_for, wait_telling};
 pub use witness::{Tcpdump, matching, tshark};

@@ -83,12 +83,12 @@ impl Packet {
         }
     }
 
-    /// Parses a packet without a link layer, as captures of tunnels have them.
+    /// Parses a packet without a link layer, as tunnels have them.
     pub fn parse_ip(packet: &[u8]) -> Parsed {
         match packet.first().map(|b| b >> 4) {
             Some(4) => parsed(ipv4(packet, 0, None)),
             Some(6) => parsed(ipv6(packet, 0, None)),
-            Some(_) => Parsed::NotIp,
+            Some(_) => Parsed::Malformed("neither IPv4 nor IPv6"),
             None => Parsed::Malformed("empty"),
         }
     }

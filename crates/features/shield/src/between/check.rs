@@ -30,6 +30,11 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
     let mut notes = Vec::new();
     for name in pair.names() {
         interface::index(name)?;
+        if offloads::begins_with_ip(name)? {
+            return Err(ShieldError::Lacking(format!(
+                "{name} has no Ethernet headers, and what crosses is Ethernet frames: filter there by `evenkeel shield run {name} --xdp-mode generic`"
+            )));
+        }
         if !ours && !flags(name)?.up {
             return Err(port::PortError::InterfaceDown { interface: name.to_owned() }.into());
         }

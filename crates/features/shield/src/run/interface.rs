@@ -72,6 +72,11 @@ pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut 
 /// They cannot; the message says what to do.
 pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
+    if offloads::begins_with_ip(interface)? {
+        return Err(ShieldError::Lacking(format!(
+            "{interface} has no Ethernet headers, and answers are Ethernet frames"
+        )));
+    }
     let peer = offloads::peer(interface)?;
     if let Some(peer) = &peer
         && bpf::takes_redirected_frames(interface)? == Some(false)

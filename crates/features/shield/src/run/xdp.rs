@@ -13,6 +13,7 @@ use model::{
     clock::monotonic_ns,
     shield::{ChallengeStatus, Fail},
 };
+use port::offloads;
 use rules::{Action, Rule, compile::Counters, file::RuleFile};
 use serve::Lock;
 
@@ -54,6 +55,8 @@ pub struct Xdp {
     pub(super) ack: Option<ShieldAck>,
     /// What the programs that were loaded last can know of packets; none: nothing.
     pub(super) known: Option<KnownPackets>,
+    /// What the interface receives begins with the IP header.
+    bare_ip: bool,
     ahead: Preload,
     /// The program of the rules that hold without mitigations, while it is of use.
     calm: Option<Arc<Shield>>,
@@ -130,6 +133,7 @@ fn begin(
         XdpMode::Native | XdpMode::Offload => Way::Native,
     };
     notes.extend(join(&settings, way, left.is_some())?);
+    let bare_ip = offloads::begins_with_ip(&settings.interface)?;
     let (shared, links, memory) = match left {
         Some(Leftover { shared, link, second, memory, lost }) => {
             notes.extend(lost);
@@ -156,6 +160,7 @@ fn begin(
         host: None,
         ack: None,
         known,
+        bare_ip,
         ahead: Preload::new(&file.rules.protected),
         calm: None,
         holds_calm: false,
@@ -283,6 +288,7 @@ impl DataPlane for Xdp {
             between: settings.between.as_ref().map(indices).transpose()?,
             known: self.known,
             seats: self.links.iter().map(ShieldLink::maps).collect(),
+            bare_ip: self.bare_ip,
             tell: false,
         };
         let calm = coming.rules.rules.len() == coming.calm.rules.len();

@@ -57,6 +57,8 @@ pub struct ShieldConfig {
     pub seats: Vec<SeatMaps>,
     /// What the program can know of packets; needed if a rule asks.
     pub known: Option<KnownPackets>,
+    /// Frames begin with the IP header: the interface has no link layer.
+    pub bare_ip: bool,
     /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
     pub tell: bool,
 }
@@ -211,6 +213,7 @@ impl Shield {
             knobs.shield_default = u32::from(tables.default_drop);
             knobs.shield_malformed = u32::from(tables.malformed_drop);
             knobs.shield_tells = config.tell;
+            knobs.parse_bare_ip = config.bare_ip;
             knobs.shield_limits = layout.limits;
             knobs.seen_asked = layout.seen;
             knobs.shield_yields = layout.yields;

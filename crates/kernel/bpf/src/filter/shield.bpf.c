@@ -506,7 +506,7 @@ static __always_inline int shield_judge(struct xdp_md *ctx)
 			return shield_end(ctx, CHAIN_NO_HEARTBEAT, SHIELD_NONE, shield_pass(ctx, total, bpf_xdp_get_buff_len(ctx)));
 		}
 	}
-	if (shield_words == 1 && parse_common(ctx, &p))
+	if (shield_words == 1 && !parse_bare_ip && parse_common(ctx, &p))
 		return shield_common(ctx, &p, on);
 	return shield_any(ctx, 0);
 }

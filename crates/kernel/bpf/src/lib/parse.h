@@ -247,44 +247,75 @@ static __always_inline enum parsed parse_ipv6(struct xdp_md *ctx, struct packet 
 
 #define UNPARSED ((struct packet){ .vlan = VLAN_NONE, .detail = DETAIL_NONE })
 
+/* Frames begin with the IP header: the interface has no link layer (tun, WireGuard, PPP, IP in IP). */
+const volatile bool parse_bare_ip = false;
+
+/* What is behind Ethernet's header and at most two tags: an EtherType, or negative: the frame is malformed. */
+static __always_inline int parse_ethernet(struct xdp_md *ctx, struct packet *p, struct cursor *c)
+{
+	struct ethhdr *eth = cursor_take(c, sizeof(*eth));
+	struct vlan_tag *tag, third;
+	__u16 ethertype;
+
+	if (!eth)
+		return -1;
+	ethertype = bpf_ntohs(eth->h_proto);
+	p->ip_at = sizeof(*eth);
+	if (!is_tag(ethertype))
+		return ethertype;
+	tag = cursor_take(c, sizeof(*tag));
+	if (!tag)
+		return -1;
+	p->vlan = bpf_ntohs(tag->id) & 0xfff;
+	ethertype = bpf_ntohs(tag->ethertype);
+	p->ip_at += sizeof(*tag);
+	if (!is_tag(ethertype))
+		return ethertype;
+	tag = cursor_take(c, sizeof(*tag));
+	if (!tag)
+		return -1;
+	ethertype = bpf_ntohs(tag->ethertype);
+	p->ip_at += sizeof(*tag);
+	if (!is_tag(ethertype))
+		return ethertype;
+	/* The stack takes off any number of priority tags: what is behind them would reach it unseen. */
+	if (!p->vlan || !(tag->id & bpf_htons(0xfff)) || bpf_xdp_load_bytes(ctx, p->ip_at, &third, sizeof(third)) ||
+	    !(third.id & bpf_htons(0xfff)))
+		return -1;
+	return ethertype;
+}
+
+/* The same of a frame that begins with the IP header: the version is all that tells. The stack goes by a word beside the frame; whatever is neither
+ * version could be a packet of any protocol there, tags in front of IP included. */
+static __always_inline int parse_version(const struct cursor *c)
+{
+	const __u8 *first = c->pos;
+
+	if ((void *)(first + 1) > c->end)
+		return -1;
+	switch (*first >> 4) {
+	case 4:
+		return ETH_P_IP;
+	case 6:
+		return ETH_P_IPV6;
+	default:
+		return -1;
+	}
+}
+
 /* What the frame is: enum parsed. `p` is UNPARSED before. A global function: verified once, by itself. */
 __noinline int parse_frame(struct xdp_md *ctx, struct packet *p)
 {
 	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 	enum parsed parsed = PARSED_NOT_IP;
-	struct vlan_tag *tag, third;
-	struct ethhdr *eth;
-	__u16 ethertype;
+	int ethertype;
 
 	if (!p)
 		return PARSED_MALFORMED;
 	p->frame_len = (__u64)c.end - (__u64)c.pos;
-	eth = cursor_take(&c, sizeof(*eth));
-	if (!eth)
+	ethertype = parse_bare_ip ? parse_version(&c) : parse_ethernet(ctx, p, &c);
+	if (ethertype < 0)
 		return PARSED_MALFORMED;
-	ethertype = bpf_ntohs(eth->h_proto);
-	p->ip_at = sizeof(*eth);
-	if (is_tag(ethertype)) {
-		tag = cursor_take(&c, sizeof(*tag));
-		if (!tag)
-			return PARSED_MALFORMED;
-		p->vlan = bpf_ntohs(tag->id) & 0xfff;
-		ethertype = bpf_ntohs(tag->ethertype);
-		p->ip_at += sizeof(*tag);
-		if (is_tag(ethertype)) {
-			tag = cursor_take(&c, sizeof(*tag));
-			if (!tag)
-				return PARSED_MALFORMED;
-			ethertype = bpf_ntohs(tag->ethertype);
-			p->ip_at += sizeof(*tag);
-			if (is_tag(ethertype)) {
-				/* The stack takes off any number of priority tags: what is behind them would reach it unseen. */
-				if (!p->vlan || !(tag->id & bpf_htons(0xfff)) || bpf_xdp_load_bytes(ctx, p->ip_at, &third, sizeof(third)) ||
-				    !(third.id & bpf_htons(0xfff)))
-					return PARSED_MALFORMED;
-			}
-		}
-	}
 	p->ethertype = ethertype;
 	if (ethertype == ETH_P_IP)
 		parsed = parse_ipv4(ctx, p, c);

@@ -14,6 +14,13 @@ pub(crate) const LINK: [u16; 3] = [16, 17, 18];
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
 const IFINFOMSG_BYTES: usize = 16;
 const IFF_UP: u32 = 1;
+/// Hardware types (linux/if_arp.h).
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_PPP: u16 = 512;
+const ARPHRD_LOOPBACK: u16 = 772;
+/// Virtual interfaces without a link layer whose drivers set the MAC header of what they receive to the inner IP header (since Linux 5.14). Others, as
+/// `gre` without a remote address, leave it at an outer one.
+const BARE_IP: [&str; 5] = ["tun", "wireguard", "ipip", "ip6tnl", "sit"];
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -56,6 +63,17 @@ pub enum PortState {
     Blocking,
 }
 
+/// The beginning of what an interface receives, as generic XDP sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameStart {
+    /// An Ethernet header.
+    Ethernet,
+    /// The IP header.
+    Ip,
+    /// Anything else, of this hardware type (ARPHRD).
+    Other(u16),
+}
+
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
@@ -63,6 +81,8 @@ pub struct Link {
     pub name: String,
     /// The kind of a virtual one, such as `veth` or `bridge`; empty for hardware.
     pub kind: String,
+    /// The hardware type (ARPHRD).
+    pub hardware: u16,
     /// The hardware address as /sys writes it: `02:00:00:00:00:01`; empty where there is none.
     pub address: String,
     /// Bytes of the largest packet.
@@ -94,6 +114,16 @@ pub struct Link {
 }
 
 impl Link {
+    /// The beginning of what it receives.
+    pub fn frame_start(&self) -> FrameStart {
+        match self.hardware {
+            ARPHRD_ETHER | ARPHRD_LOOPBACK => FrameStart::Ethernet,
+            ARPHRD_PPP => FrameStart::Ip,
+            _ if BARE_IP.contains(&self.kind.as_str()) => FrameStart::Ip,
+            other => FrameStart::Other(other),
+        }
+    }
+
     /// The counts between `earlier` and now; the rest is that of now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -110,7 +140,8 @@ pub fn links(route: &mut Netlink) -> io::Result<BTreeMap<u32, Link>> {
 pub(crate) fn parse(payload: &[u8]) -> Option<(u32, Link)> {
     let index = u32_at(payload, 4)?;
     let flags = u32_at(payload, 8)?;
-    let mut link = Link { up: flags & IFF_UP != 0, ..Link::default() };
+    let hardware = u16::from_ne_bytes(*payload.get(2..)?.first_chunk()?);
+    let mut link = Link { hardware, up: flags & IFF_UP != 0, ..Link::default() };
     for attribute in attributes(payload.get(IFINFOMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
@@ -237,6 +268,31 @@ mod tests {
                 [[0u32, 9, IFF_UP, 0].map(u32::to_ne_bytes).concat(), nested(&[(IFLA_LINKINFO, &info)])].concat();
             let (_, link) = parse(&payload).expect("a link");
             assert_eq!((link.vlan, link.vlan_priorities), (Some(7), priorities));
+        }
+    }
+
+    #[test]
+    fn what_frames_begin_with_is_known_by_hardware_type_and_kind() {
+        let of = |hardware, kind: &str| Link { hardware, kind: kind.into(), ..Link::default() }.frame_start();
+        for kind in ["veth", "", "tun", "gretap"] {
+            assert_eq!(of(1, kind), FrameStart::Ethernet, "a tap is of kind tun");
+        }
+        assert_eq!(of(772, ""), FrameStart::Ethernet);
+        for (hardware, kind) in [
+            (65534, "tun"),
+            (65534, "wireguard"),
+            (512, "ppp"),
+            (512, ""),
+            (768, "ipip"),
+            (769, "ip6tnl"),
+            (776, "sit"),
+        ] {
+            assert_eq!(of(hardware, kind), FrameStart::Ip, "{kind}");
+        }
+        for (hardware, kind) in
+            [(778, "gre"), (823, "ip6gre"), (768, "vti"), (65534, "xfrm"), (65534, ""), (32, ""), (803, "")]
+        {
+            assert_eq!(of(hardware, kind), FrameStart::Other(hardware), "{kind}");
         }
     }
 

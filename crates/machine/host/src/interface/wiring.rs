@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use nix::sys::socket::SockProtocol;
 
-use super::{Link, links};
+use super::{FrameStart, Link, links};
 use crate::{netlink::Netlink, picture::Nic};
 
 /// The other end of a veth.
@@ -31,6 +31,11 @@ impl Wiring {
         let (_, link) = self.find(name).filter(|(_, link)| link.kind == "veth")?;
         let here = link.lower.filter(|_| !link.elsewhere).and_then(|to| self.0.get(&to));
         Some(here.map_or(Peer::Elsewhere, |peer| Peer::Here(peer.name.clone())))
+    }
+
+    /// The beginning of what an interface receives, and its kind; none: it is not there.
+    pub fn frame_start(&self, name: &str) -> Option<(FrameStart, &str)> {
+        self.find(name).map(|(_, link)| (link.frame_start(), link.kind.as_str()))
     }
 
     /// The bridge, bond or VRF that an interface belongs to, by name; none: to none, or it is not there.
