@@ -78,7 +78,7 @@ pub struct Rest(After);
 
 enum After {
     /// Programs that wait have to be loaded anew, of prefixes that are protected from now on too.
-    Anew { base: Box<Base>, ahead: Option<Preload>, host: Option<HostCookies> },
+    Anew { base: Box<Base>, ahead: Option<Preload>, host: Option<Box<HostCookies>> },
     /// They stay; the filled program that holds is to be replaced.
     Same(Option<Box<Exact>>),
 }
@@ -298,7 +298,7 @@ impl DataPlane for Xdp {
             return Ok(Ready {
                 shield,
                 calm,
-                rest: Rest(After::Anew { base: Box::new(base), ahead: elsewhere, host }),
+                rest: Rest(After::Anew { base: Box::new(base), ahead: elsewhere, host: host.map(Box::new) }),
             });
         }
         if let Some(kept) = self.calm.as_ref().filter(|_| calm) {
@@ -361,7 +361,7 @@ impl DataPlane for Xdp {
         }
         match rest {
             After::Anew { base, ahead, host } => {
-                self.host = host;
+                self.host = host.map(|host| *host);
                 if let Some(ahead) = ahead {
                     self.ahead = ahead;
                 }
