@@ -454,8 +454,8 @@ fn delivery(counts: LinkCounts) -> LinkDelivery {
 }
 
 fn refused(counts: NodeCounts) -> LinkRefused {
-    let NodeCounts { short, version, kind, checksum, unknown, refused, busy, .. } = counts;
-    LinkRefused { short, version, kind, checksum, unknown, refused, busy }
+    let NodeCounts { short, version, kind, checksum, unknown, refused, busy, half_open, .. } = counts;
+    LinkRefused { short, version, kind, checksum, unknown, refused, busy, half_open }
 }
 
 /// A name as it is shown: any node can send one with line ends and blanks, which would look like other rows.

@@ -54,16 +54,16 @@ impl<C: Carrier> Engine<C> {
         slots: u32,
         ports: RangeInclusive<u16>,
     ) -> Result<Self, LinkError> {
-        let mut drawn = [0; 12];
+        let mut drawn = [0; 20];
         getrandom::fill(&mut drawn)
             .map_err(|e| LinkError::System { operation: "draw random numbers", source: e.into() })?;
-        let [a, b, c, d, seed @ ..] = drawn;
+        let [a, b, c, d, secret @ ..] = drawn;
         let settings = NodeSettings {
             name: name.to_owned(),
             epoch: u32::from_ne_bytes([a, b, c, d]),
             payload_max: carrier.payload_max(),
             slots,
-            seed: u64::from_ne_bytes(seed),
+            secret: u128::from_ne_bytes(secret),
             ports,
         };
         let mut node = Node::new(settings);

@@ -122,6 +122,7 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
         ("for a connection that is not there", r.unknown),
         ("to a port where nobody listens", r.refused),
         ("to a listener without room", r.busy),
+        ("offers whose answer nobody acknowledged", r.half_open),
     ];
     let counts: Vec<_> = counts.iter().filter(|(_, n)| *n > 0).collect();
     if !counts.is_empty() {

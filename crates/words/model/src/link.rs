@@ -130,6 +130,9 @@ pub struct LinkRefused {
     pub refused: u64,
     /// Offers that a listener had no room for.
     pub busy: u64,
+    /// Offers whose answer nobody acknowledged.
+    #[serde(default)]
+    pub half_open: u64,
 }
 
 /// The broker of a node (schema `evenkeel.link.status/1`).

@@ -17,7 +17,7 @@ fn node(at: u64, payload_max: u16) -> Node<usize> {
         epoch: at as u32,
         payload_max,
         slots: 256,
-        seed: at,
+        secret: u128::from(at),
         ports: FREE_PORTS,
     })
 }

@@ -19,6 +19,11 @@ pub const REST: Nanos = 2_000_000_000;
 const CONGESTED_FROM: f64 = 0.5;
 /// Between two offers at the most.
 const OFFER_MAX: Nanos = 1_000_000_000;
+/// An answer to an offer is sent again after this, and after this many times the wait each time: 4, 32, 256 and 2048 ms.
+const ANSWER_WAIT: Nanos = 4_000_000;
+const ANSWER_LONGER: u64 = 8;
+/// So often it is sent again by itself.
+const ANSWERS_AGAIN: u32 = 4;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub struct Connection {
     /// When the offer, or the answer to it, is to be sent; none: not.
     offer_at: Option<Nanos>,
     offer_wait: Nanos,
+    /// How often the answer to an offer is still sent by itself.
+    answers_left: u32,
     opened_at: Nanos,
     /// None: it does not rest, or no longer.
     rests_until: Option<Nanos>,
@@ -65,13 +72,22 @@ impl Connection {
         Self::new(now, settings, false)
     }
 
-    /// Accepts what `header` offers.
+    /// Accepts what `header` offers. It is open once the other end acknowledges the answer; an end that does not is given up after [`DEAD`].
     pub fn accept(now: Nanos, settings: Settings, header: &Header, offer: &Offer) -> Self {
         let mut this = Self::new(now, settings, true);
         this.peer_epoch = Some(header.epoch);
         this.meet(offer, header.sequence);
-        this.state = State::Open;
         this
+    }
+
+    /// It answers an offer once, and again only where that is made again.
+    pub(crate) fn answers_once(&mut self) {
+        self.answers_left = 1;
+    }
+
+    /// It answers an offer, and its answer is not acknowledged.
+    pub(crate) fn is_half_open(&self) -> bool {
+        self.accepts && self.state == State::Opening
     }
 
     fn new(now: Nanos, settings: Settings, accepts: bool) -> Self {
@@ -89,7 +105,8 @@ impl Connection {
             payload_max,
             fin_sent: false,
             offer_at: Some(now),
-            offer_wait: TIMEOUT_MIN,
+            offer_wait: if accepts { ANSWER_WAIT } else { TIMEOUT_MIN },
+            answers_left: 1 + ANSWERS_AGAIN,
             opened_at: now,
             rests_until: None,
             reset: None,
@@ -218,7 +235,7 @@ impl Connection {
             return Ok(());
         }
         if self.state == State::Opening {
-            self.fail(now, Reason::Aborted, None);
+            self.abort(now, Reason::Aborted);
             return Ok(());
         }
         if self.sender.room() == 0 {
@@ -329,15 +346,28 @@ impl Connection {
 
     /// A frame for this connection arrived.
     pub fn on_frame(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
-        if self.peer_epoch.is_some_and(|epoch| epoch != header.epoch) && header.kind != Kind::Reset {
+        // A reset of a node that does not know the connection names none, and has another epoch where that node started again.
+        let of_connection = header.kind != Kind::Reset || header.connection != 0;
+        if of_connection && self.peer_epoch.is_some_and(|epoch| epoch != header.epoch) {
             self.counts.strange += 1;
             return;
         }
         match header.kind {
             Kind::OpenAck => self.on_open_ack(now, header, payload),
-            Kind::Open if self.accepts && self.state == State::Open => self.offer_at = Some(now),
+            Kind::Open if self.is_half_open() => {
+                self.offer_at = Some(now);
+                self.answers_left = self.answers_left.max(1);
+            }
+            // It was under way when the answer was acknowledged.
+            Kind::Open if self.accepts => {}
             Kind::Reset => self.on_reset(now, header, payload),
-            Kind::Busy if self.state == State::Opening => {}
+            Kind::Busy if self.state == State::Opening && !self.accepts => {}
+            // Whoever does not see the answer cannot guess its number.
+            Kind::Data | Kind::Ack | Kind::Probe
+                if self.is_half_open() && header.acknowledged != self.settings.first =>
+            {
+                self.counts.strange += 1;
+            }
             Kind::Data | Kind::Ack | Kind::Probe if self.receiver.is_some() => self.on_data(now, header, payload),
             Kind::Open | Kind::Busy | Kind::Hello | Kind::Data | Kind::Ack | Kind::Probe => self.counts.strange += 1,
         }
@@ -347,6 +377,7 @@ impl Connection {
         // It names the number that was offered: whoever does not see the frames cannot guess it.
         let answers = header.acknowledged == self.settings.first;
         match (self.state, Offer::read(payload)) {
+            (State::Opening, _) if self.accepts => self.counts.strange += 1,
             (State::Opening, Some(offer)) if answers && offer.stream != self.settings.stream => {
                 self.peer_number = offer.connection;
                 self.fail(now, Reason::Mismatch, Some(header.sequence));
@@ -386,8 +417,10 @@ impl Connection {
     }
 
     fn on_data(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
-        // The answer to the offer has arrived.
-        self.offer_at = None;
+        if self.is_half_open() {
+            self.state = State::Open;
+            self.offer_at = None;
+        }
         self.sender.heard(&mut self.pool, now, header);
         let Some(receiver) = &mut self.receiver else { return };
         if header.kind == Kind::Probe {
@@ -410,10 +443,7 @@ impl Connection {
     pub fn due(&self) -> Option<Nanos> {
         let ack = self.receiver.as_ref().and_then(Receiver::due);
         let (sender, dead) = match self.state {
-            State::Open => {
-                let sender = self.sender.due().filter(|_| !self.waits_for_answer());
-                (sender, self.sender.waits_since().map(|since| since + DEAD))
-            }
+            State::Open => (self.sender.due(), self.sender.waits_since().map(|since| since + DEAD)),
             State::Opening => (None, Some(self.opened_at + DEAD)),
             State::Resting => (None, self.rests_until),
             // It acknowledges nothing any more: a time that nothing is done at would be due for ever.
@@ -425,7 +455,11 @@ impl Connection {
     /// Time has gone by.
     pub fn on_time(&mut self, now: Nanos) {
         match self.state {
-            State::Opening if now >= self.opened_at + DEAD => self.fail(now, Reason::TimedOut, None),
+            State::Opening if now >= self.opened_at + DEAD => {
+                self.fail(now, Reason::TimedOut, None);
+                // Nobody has heard of its number.
+                self.rests_until = self.rests_until.filter(|_| !self.accepts);
+            }
             State::Open => {
                 self.sender.on_time(now);
                 if self.sender.waits_since().is_some_and(|since| now >= since + DEAD) {
@@ -465,16 +499,19 @@ impl Connection {
         if let Some((_, number)) = self.reset.take() {
             return Some((Header { sequence: number, ..self.header(Kind::Reset, Flags::default()) }, Part::Reason));
         }
-        if self.offer_at.is_some_and(|at| at <= now) && matches!(self.state, State::Opening | State::Open) {
-            self.offer_at = Some(now + self.offer_wait);
-            self.offer_wait = (2 * self.offer_wait).min(OFFER_MAX);
+        if self.offer_at.is_some_and(|at| at <= now) && self.state == State::Opening {
             let kind = if self.accepts { Kind::OpenAck } else { Kind::Open };
+            let longer =
+                if self.accepts { ANSWER_LONGER * self.offer_wait } else { OFFER_MAX.min(2 * self.offer_wait) };
+            self.answers_left -= u32::from(self.accepts);
+            self.offer_at = (self.answers_left > 0).then_some(now + self.offer_wait);
+            self.offer_wait = longer;
             return Some((
                 Header { sequence: self.settings.first, ..self.header(kind, Flags::default()) },
                 Part::Offer,
             ));
         }
-        let next = if self.state == State::Open && !self.waits_for_answer() { self.sender.next(now) } else { None };
+        let next = if self.state == State::Open { self.sender.next(now) } else { None };
         match next {
             Some(Next::Data { number, again, ask }) => {
                 let echo = self.acknowledges();
@@ -496,11 +533,6 @@ impl Connection {
                 Some((self.header(Kind::Ack, Flags::default().with_if(echo, Flags::ECHO)), Part::Nothing))
             }
         }
-    }
-
-    /// An end that accepts sends nothing of its own before it knows that the other one has its number.
-    fn waits_for_answer(&self) -> bool {
-        self.accepts && self.offer_at.is_some()
     }
 
     fn acknowledges(&mut self) -> bool {

@@ -1,13 +1,17 @@
 //! A node: its listeners, and its connections to others, found by their numbers.
 
+mod half_open;
 mod strange;
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
-    hash::Hash,
+    hash::{Hash, Hasher},
     ops::RangeInclusive,
 };
 
+use siphasher::sip::SipHasher24;
+
+use self::half_open::{HalfOpen, Room};
 use crate::{
     Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Peer, Reason, Serial, Settings, State, echo::Echoes,
     peers::Peers, slots::Pool, version::Versions,
@@ -29,8 +33,8 @@ pub struct NodeSettings {
     pub payload_max: u16,
     /// Frames that each connection keeps each way.
     pub slots: u32,
-    /// Where numbers that nobody is to guess come from.
-    pub seed: u64,
+    /// Known to nobody else: the numbers of its connections and the first ones of their frames follow from it.
+    pub secret: u128,
     /// The ports that it gives to whoever asks for none.
     pub ports: RangeInclusive<u16>,
 }
@@ -70,8 +74,10 @@ pub struct NodeCounts {
     pub unknown: u64,
     /// Offers to a port where nobody listens.
     pub refused: u64,
-    /// Offers that a listener had no room for.
+    /// Offers that a listener, or the node, had no room for.
     pub busy: u64,
+    /// Offers whose answer was not acknowledged, by an address that nobody has for example.
+    pub half_open: u64,
     /// Frames that had met congestion on this node's way in.
     pub congested: u64,
     /// Probes of this node that were answered.
@@ -127,6 +133,7 @@ pub struct Node<P> {
     offers: HashMap<(P, u32, u32), Handle>,
     /// By peer, own port and its port.
     by_ports: HashMap<(P, u16, u16), Handle>,
+    half_open: HalfOpen<P>,
     ready: VecDeque<u32>,
     /// Connections that a frame or time has changed; none: nobody asks for them.
     news: Option<VecDeque<Handle>>,
@@ -141,6 +148,7 @@ pub struct Node<P> {
     versions: Versions<P>,
     echoes: Echoes<P>,
     counts: NodeCounts,
+    /// Numbers drawn so far.
     drawn: u64,
     next_port: u16,
 }
@@ -149,7 +157,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
     /// A node without listeners and connections.
     pub fn new(settings: NodeSettings) -> Self {
         Self {
-            drawn: settings.seed,
+            drawn: 0,
             next_port: *settings.ports.start(),
             settings,
             entries: Vec::new(),
@@ -157,6 +165,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             listeners: HashMap::new(),
             offers: HashMap::new(),
             by_ports: HashMap::new(),
+            half_open: HalfOpen::new(),
             ready: VecDeque::new(),
             news: None,
             opened: None,
@@ -181,12 +190,12 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.peers.iter()
     }
 
+    /// The next number that nobody can tell from those before: of a keyed hash.
     fn draw(&mut self) -> u64 {
-        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.drawn;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.drawn += 1;
+        let mut hash = SipHasher24::new_with_keys(self.settings.secret as u64, (self.settings.secret >> 64) as u64);
+        hash.write_u64(self.drawn);
+        hash.finish()
     }
 
     /// Listens at a port; `room` connections wait to be accepted at the most. False: somebody listens there.
@@ -264,9 +273,6 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
         self.entries[at as usize] =
             Some(Entry { peer, connection, offered, armed: None, is_ready: false, has_news: false });
-        if offered != (0, 0) {
-            self.has_opened(at);
-        }
         self.touched(now, at);
         handle
     }
@@ -374,6 +380,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
 
     fn remove(&mut self, at: u32) {
         let Some(mut entry) = self.entries[at as usize].take() else { return };
+        if entry.offered != (0, 0) {
+            self.half_open.remove(Handle(entry.connection.settings().number));
+        }
         entry.connection.give_back(&mut self.pool);
         let Settings { port, peer_port, number, .. } = *entry.connection.settings();
         entry.armed.map(|armed| self.timers.remove(&(armed, at)));
@@ -409,27 +418,62 @@ impl<P: Copy + Eq + Hash> Node<P> {
             0 => None,
             number => self.at(number),
         };
-        let connection = connection.filter(|&at| self.entries[at as usize].as_ref().is_some_and(|e| e.peer == peer));
+        // Programs of a node have one address, and each sends from ports of its own alone.
+        let connection = connection.filter(|&at| {
+            let Some(entry) = &self.entries[at as usize] else { return false };
+            let &Settings { port, peer_port, .. } = entry.connection.settings();
+            (entry.peer, port, peer_port) == (peer, header.to_port, header.from_port)
+        });
         match (header.kind, connection) {
             (Kind::Open, _) => self.on_open(now, peer, &header, payload),
-            (Kind::Hello, _) => self.on_hello(now, peer, &header, payload),
-            (_, Some(at)) => {
-                self.work(at, |connection| connection.on_frame(now, &header, payload));
-                if header.kind == Kind::OpenAck {
-                    self.has_opened(at);
-                }
-                self.tell(at);
-                self.touched(now, at);
-            }
+            // In the name of a node speaks its broker alone, which has port 0.
+            (Kind::Hello, _) if header.from_port == 0 => self.on_hello(now, peer, &header, payload),
+            (_, Some(at)) => self.on_connection(now, at, &header, payload),
             (Kind::Probe, None) if header.connection == 0 && header.to_port == 0 => {
                 self.on_probe(peer, &header, payload);
             }
-            (Kind::Ack, None) if header.connection == 0 => self.on_echo(now, peer, &header, payload),
-            (Kind::Reset | Kind::Busy, None) => self.counts.unknown += 1,
+            // The answer to a probe is the node's own, too.
+            (Kind::Ack, None) if header.connection == 0 && header.from_port == 0 => {
+                self.on_echo(now, peer, &header, payload);
+            }
+            (Kind::Reset | Kind::Busy | Kind::Hello, None) => self.counts.unknown += 1,
             (Kind::Data | Kind::Probe | Kind::Ack | Kind::OpenAck, None) => {
                 self.counts.unknown += 1;
                 self.refuse(peer, &header, Reason::Unknown);
             }
+        }
+    }
+
+    fn on_connection(&mut self, now: Nanos, at: u32, header: &Header, payload: &[u8]) {
+        let was_half_open = self.work(at, |connection| {
+            let was_half_open = connection.is_half_open();
+            connection.on_frame(now, header, payload);
+            was_half_open && !connection.is_half_open()
+        });
+        if was_half_open == Some(true) {
+            self.has_answered(now, at);
+        }
+        if header.kind == Kind::OpenAck {
+            self.has_opened(at);
+        }
+        self.tell(at);
+        self.touched(now, at);
+    }
+
+    /// The answer to its offer is acknowledged: it waits to be accepted; or refused.
+    fn has_answered(&mut self, now: Nanos, at: u32) {
+        let Some(entry) = &self.entries[at as usize] else { return };
+        let Settings { port, number, .. } = *entry.connection.settings();
+        self.half_open.remove(Handle(number));
+        if entry.connection.state() != State::Open {
+            return;
+        }
+        match self.listeners.get_mut(&port) {
+            Some(listener) => {
+                listener.waiting.push_back(Handle(number));
+                self.has_opened(at);
+            }
+            None => drop(self.work(at, |connection| connection.abort(now, Reason::Refused))),
         }
     }
 
@@ -459,15 +503,28 @@ impl<P: Copy + Eq + Hash> Node<P> {
             }
             Some(_) => {}
         }
+        match self.half_open.room(now, peer) {
+            Room::Free => {}
+            Room::Evict(oldest) => {
+                self.counts.half_open += 1;
+                self.at(oldest.0).into_iter().for_each(|at| self.remove(at));
+            }
+            Room::Full => {
+                self.counts.busy += 1;
+                return;
+            }
+        }
         let Some(settings) = self.ends(header.to_port, header.from_port, offer.stream) else {
             self.counts.busy += 1;
             return;
         };
-        let handle = self.add(now, peer, offered, Connection::accept(now, settings, header, &offer));
-        self.offers.insert((peer, offered.0, offered.1), handle);
-        if let Some(listener) = self.listeners.get_mut(&header.to_port) {
-            listener.waiting.push_back(handle);
+        let mut connection = Connection::accept(now, settings, header, &offer);
+        if self.half_open.is_crowded() {
+            connection.answers_once();
         }
+        let handle = self.add(now, peer, offered, connection);
+        self.half_open.add(now, peer, handle);
+        self.offers.insert((peer, offered.0, offered.1), handle);
     }
 
     /// When [`Node::on_time`] is to be called, or some time before; none: nothing is waited for. It is right once [`Node::poll`] has given all.
@@ -485,7 +542,12 @@ impl<P: Copy + Eq + Hash> Node<P> {
                 self.arm(now, at);
                 continue;
             }
-            self.work(at, |connection| connection.on_time(now));
+            let given_up = self.work(at, |connection| {
+                let was_half_open = connection.is_half_open();
+                connection.on_time(now);
+                was_half_open && !connection.is_half_open()
+            });
+            self.counts.half_open += u64::from(given_up == Some(true));
             self.tell(at);
             self.touched(now, at);
         }

@@ -25,7 +25,15 @@ pub struct OtherVersion {
 /// Those that were heard.
 #[derive(Debug)]
 pub(crate) struct Versions<P> {
-    nodes: HashMap<P, (OtherVersion, Option<Nanos>)>,
+    nodes: HashMap<P, Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// None: its programs alone were heard, which do not speak for it.
+    version: Option<OtherVersion>,
+    heard: Nanos,
+    told: Option<Nanos>,
 }
 
 impl<P: Copy + Eq + Hash> Versions<P> {
@@ -34,24 +42,27 @@ impl<P: Copy + Eq + Hash> Versions<P> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&P, &OtherVersion)> {
-        self.nodes.iter().map(|(peer, (node, _))| (peer, node))
+        self.nodes.iter().filter_map(|(peer, node)| Some((peer, node.version.as_ref()?)))
     }
 
-    /// A frame of another version came. True: its sender is to be told so.
-    pub(crate) fn heard(&mut self, now: Nanos, peer: P, version: u8, tells: bool) -> bool {
+    /// A frame of another version came: of the node itself, or of one of its programs. True: its sender is to be told so.
+    pub(crate) fn heard(&mut self, now: Nanos, peer: P, version: u8, of_node: bool, tells: bool) -> bool {
         if self.nodes.len() >= KEPT && !self.nodes.contains_key(&peer) {
-            let oldest = self.nodes.iter().min_by_key(|(_, (node, _))| node.heard);
-            let Some((&oldest, _)) = oldest.filter(|(_, (node, _))| node.heard + TOLD_EVERY <= now) else {
+            let oldest = self.nodes.iter().min_by_key(|(_, node)| node.heard);
+            let Some((&oldest, _)) = oldest.filter(|(_, node)| node.heard + TOLD_EVERY <= now) else {
                 return false;
             };
             self.nodes.remove(&oldest);
         }
-        let new = (OtherVersion { version, frames: 0, heard: now }, None);
-        let (node, told) = self.nodes.entry(peer).or_insert(new);
-        *node = OtherVersion { version, frames: node.frames + 1, heard: now };
-        let tell = tells && told.is_none_or(|at| now >= at + TOLD_EVERY);
+        let node = self.nodes.entry(peer).or_insert(Node { version: None, heard: now, told: None });
+        node.heard = now;
+        if of_node {
+            let frames = 1 + node.version.map_or(0, |version| version.frames);
+            node.version = Some(OtherVersion { version, frames, heard: now });
+        }
+        let tell = tells && node.told.is_none_or(|at| now >= at + TOLD_EVERY);
         if tell {
-            *told = Some(now);
+            node.told = Some(now);
         }
         tell
     }
@@ -65,6 +76,12 @@ pub(crate) fn is_damaged(frame: &[u8]) -> bool {
     head[0] = 0;
     let [first, low] = Sum::new().bytes(&head).bytes(payload).finish().to_be_bytes();
     low == 0 && first >> 4 == VERSION
+}
+
+/// The port that a frame of any version comes from.
+pub(crate) fn from_port(frame: &[u8]) -> Option<u16> {
+    let head = frame.first_chunk::<HEADER_BYTES>()?;
+    Some(u16::from_be_bytes([head[4], head[5]]))
 }
 
 /// What answers a frame of another version, in the form that all versions read.
@@ -103,10 +120,10 @@ mod tests {
     fn more_strangers_than_are_kept_are_told_nothing_until_others_were_silent() {
         let mut versions = Versions::new();
         for peer in 0..KEPT {
-            assert!(versions.heard(1, peer, 2, true) && !versions.heard(2, peer, 3, true));
+            assert!(versions.heard(1, peer, 2, true, true) && !versions.heard(2, peer, 3, true, true));
         }
-        assert!(!versions.heard(3, KEPT, 2, true) && versions.iter().count() == KEPT);
-        assert!(versions.heard(TOLD_EVERY + 2, KEPT, 2, true) && versions.iter().count() == KEPT);
+        assert!(!versions.heard(3, KEPT, 2, true, true) && versions.iter().count() == KEPT);
+        assert!(versions.heard(TOLD_EVERY + 2, KEPT, 2, true, true) && versions.iter().count() == KEPT);
         assert!(versions.iter().any(|(&peer, node)| peer == KEPT && node.frames == 1));
     }
 }

@@ -61,7 +61,7 @@ impl World {
                 epoch: 1 + at as u32,
                 payload_max: PAYLOAD as u16,
                 slots: 256,
-                seed: at as u64,
+                secret: at as u128,
                 ports: FREE_PORTS,
             })
         };

@@ -58,7 +58,9 @@ fn where_nobody_listens_or_wants_something_else_an_offer_is_refused() {
 fn a_listener_without_room_is_busy_until_somebody_accepts() {
     let mut cluster = Cluster::new(2);
     cluster.nodes[1].listen(PORT, false, 1);
-    let both = [cluster.connect(0, 1), cluster.connect(0, 1)];
+    let first = cluster.connect(0, 1);
+    cluster.run(MS);
+    let both = [first, cluster.connect(0, 1)];
     cluster.run(10 * MS);
     assert_eq!(both.map(|h| cluster.state(0, h)), [Some(State::Open), Some(State::Opening)]);
     assert!(cluster.nodes[1].counts().busy > 0);
@@ -130,7 +132,7 @@ fn a_flood_of_strange_frames_takes_no_memory_beyond_a_bound() {
             epoch: 9,
             payload_max: 100,
             slots: 8,
-            seed: 3,
+            secret: 3,
             ports: FREE_PORTS,
         });
         other.connect(1, 0usize, 99, false);

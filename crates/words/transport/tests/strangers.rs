@@ -52,7 +52,8 @@ fn a_frame_whose_version_was_damaged_is_not_answered() {
 #[test]
 fn a_frame_of_another_version_is_answered_in_the_form_that_all_read_once_a_second() {
     let mut node = node(1, 77);
-    let strange: Vec<u8> = (0..200).map(|at| if at == 0 { 0x2e } else { at as u8 }).collect();
+    let mut strange: Vec<u8> = (0..200).map(|at| if at == 0 { 0x2e } else { at as u8 }).collect();
+    strange[4..6].fill(0);
     for now in [5, 6, 7 + MS] {
         node.on_frame(now, 3, &strange);
     }
@@ -61,7 +62,7 @@ fn a_frame_of_another_version_is_answered_in_the_form_that_all_read_once_a_secon
     assert_eq!(answer[0], 5, "version 0, kind reset");
     assert_eq!(
         (&answer[1..4], &answer[4..8]),
-        (&[0, 0, 3][..], &[6, 7, 4, 5][..]),
+        (&[0, 0, 3][..], &[6, 7, 0, 0][..]),
         "no flags, 3 bytes, ports turned round"
     );
     assert_eq!((&answer[8..16], &answer[16..20]), (&[0, 0, 0, 0, 0, 0, 0, 77][..], &[16, 17, 18, 19][..]));
@@ -106,8 +107,7 @@ fn what_was_offered_to_a_node_of_another_version_fails_by_that_reason() {
     assert_eq!(ours.connection(handle).map(Connection::state), Some(State::Failed(Reason::Version)));
     assert!(sent(&mut ours, 3).is_empty(), "a notice is not answered");
     assert_eq!(ours.counts().version_heard, 3);
-    let other = ours.other_versions().find(|&(&at, _)| at == 1).map(|(_, other)| other.version);
-    assert_eq!(other, Some(VERSION), "the highest that the other node says it speaks");
+    assert_eq!(ours.other_versions().count(), 0, "it came from a program's port");
 }
 
 #[test]
@@ -245,4 +245,35 @@ fn a_sender_hears_that_the_ring_of_its_receiver_is_filled() {
         assert_eq!(echoes, u64::from(congested));
     }
     assert_eq!(cluster.nodes[1].counts().congested, 1);
+}
+
+#[test]
+fn a_program_does_not_speak_for_its_node() {
+    let mut node = node(0, 1);
+    let of_program = |kind, payload: &[u8]| {
+        let header = Header {
+            kind,
+            flags: Flags::ASK,
+            from_port: 50_000,
+            to_port: 0,
+            connection: 0,
+            epoch: 7,
+            sequence: Serial(5),
+            acknowledged: Serial(0),
+            received: 0,
+            credit: 0,
+        };
+        [&header.write(payload)[..], payload].concat()
+    };
+    node.on_frame(1, 3, &of_program(Kind::Hello, b"db-master"));
+    node.on_frame(1, 3, &of_program(Kind::Probe, b"there?"));
+    node.probe(3, 5, b"there?");
+    sent(&mut node, 1);
+    node.on_frame(1, 3, &of_program(Kind::Ack, b"there?"));
+    node.on_frame(1, 3, &of_version(2, &of_program(Kind::Data, b"")));
+    let seen = (node.peers().count(), node.echoes().count(), node.other_versions().count());
+    assert_eq!(seen, (0, 0, 0), "names, answers and versions that a program told");
+    // What no connection has is reset, and a frame of another version has its notice.
+    let answers: Vec<u8> = sent(&mut node, 1).iter().map(|(_, frame)| frame[0]).collect();
+    assert_eq!(answers, [0x15, 5]);
 }

@@ -200,7 +200,7 @@ fn what_is_wrong_with_a_frame_is_named_and_a_notice_is_read() {
         epoch: 5,
         payload_max: 100,
         slots: 8,
-        seed: 1,
+        secret: 1,
         ports: transport::FREE_PORTS,
     });
     let header = Header {

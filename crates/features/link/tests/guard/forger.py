@@ -10,8 +10,8 @@ OWN, OTHER = (bytes.fromhex(mac.replace(":", "")) for mac in (own, other))
 VICTIM, ALL, LINK = int(victim), 3, 0x88B5
 
 
-def frame(sender, text, source=OWN, ethertype=LINK, kind=0x12, to=7):
-    head = struct.pack("!BBHHHIIIIIHH", kind, 0, len(text), sender, to, 1, 2, 3, 4, 5, 6, 0)
+def frame(sender, text, source=OWN, ethertype=LINK, kind=0x12, to=7, number=1):
+    head = struct.pack("!BBHHHIIIIIHH", kind, 0, len(text), sender, to, number, 2, 3, 4, 5, 6, 0)
     return OTHER + source + struct.pack("!H", ethertype) + head + text
 
 
@@ -41,6 +41,12 @@ for s in sockets:
         frame(1, b"FORGED: a privileged port"),
         frame(first, b"FORGED: another node", source=OTHER),
         frame(first, b"FORGED: another protocol", ethertype=0x0800),
+        frame(first, b"FORGED: a hello", kind=0x17),
+        frame(first, b"FORGED: a probe of the node", kind=0x11, to=0, number=0),
+        frame(first, b"FORGED: an answer of the node", kind=0x12, to=0, number=0),
+        frame(first, b"FORGED: a kind that is none", kind=0x1F),
+        frame(first, b"FORGED: another version", kind=0x20),
+        frame(first, b"FORGED: a notice that is none", kind=0x00),
         frame(first, b"FORGED: in a VLAN")[:12] + b"\x81\x00\x00\x05" + frame(first, b"FORGED: in a VLAN")[12:],
     ]
     for bypass in (0, 1):

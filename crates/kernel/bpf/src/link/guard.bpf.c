@@ -4,6 +4,7 @@
  * Those sockets live in a network namespace whose one interface is an end of a veth pair. What they send comes out of the other end, where
  * link_guard_out lets pass to the wire what its sender may send: the veth pair has no way round it, PACKET_QDISC_BYPASS neither. What comes for
  * them is sent in by link_guard_in. */
+#include "link/header.h"
 #include "link/owners.h"
 
 #include <stdbool.h>
@@ -11,7 +12,7 @@
 #include <linux/pkt_cls.h>
 
 /* An Ethernet header and that of a message. */
-#define HEADERS_BYTES (ETH_HLEN + 32)
+#define HEADERS_BYTES (ETH_HLEN + sizeof(struct link_header))
 /* Halves of a word behind the start: the EtherType, and the ports. */
 #define ETHERTYPE_AT 6
 #define FROM_PORT_AT 9
@@ -37,6 +38,18 @@ const volatile __u16 address[3] = {};
 /* Frames that were not let out. */
 PER_CPU(__u64, guard_refused);
 
+/* What speaks for a connection of its own port: nothing that nodes say of themselves, and no other version but its one notice. */
+static __always_inline bool is_of_program(const struct link_header *h)
+{
+	__u8 kind = h->version_kind & 15;
+
+	if (h->version_kind >> 4 != LINK_VERSION)
+		return h->version_kind == LINK_RESET;
+	if (kind >= LINK_HELLO)
+		return false;
+	return h->connection || kind == LINK_OPEN || kind == LINK_RESET;
+}
+
 static __always_inline bool may_send(struct __sk_buff *skb)
 {
 	__u64 cookie = bpf_get_socket_cookie(skb);
@@ -56,6 +69,8 @@ static __always_inline bool may_send(struct __sk_buff *skb)
 	if (half[ETHERTYPE_AT] != bpf_htons(LINK_ETHERTYPE))
 		return false;
 	if (half[3] != address[0] || half[4] != address[1] || half[5] != address[2])
+		return false;
+	if (!is_of_program((void *)half + ETH_HLEN))
 		return false;
 	port = bpf_ntohs(half[FROM_PORT_AT]);
 	sender = bpf_map_lookup_elem(&guarded_sockets, &cookie);

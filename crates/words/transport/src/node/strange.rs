@@ -30,7 +30,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             BadFrame::Version { .. } if version::is_damaged(frame) => self.counts.checksum += 1,
             BadFrame::Version { theirs } => {
                 self.counts.version += 1;
-                if self.versions.heard(now, peer, theirs, true)
+                if self.versions.heard(now, peer, theirs, version::from_port(frame) == Some(0), true)
                     && let Some((head, payload)) = version::notice(self.settings.epoch, frame)
                 {
                     self.counts.version_told += u64::from(self.answer_with(peer, head, &payload));
@@ -48,7 +48,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             return;
         };
         self.counts.version_heard += 1;
-        self.versions.heard(now, peer, highest, false);
+        self.versions.heard(now, peer, highest, header.from_port == 0, false);
         let at = self.by_ports.get(&(peer, header.to_port, header.from_port)).and_then(|h| self.at(h.0));
         if let Some(at) = at {
             self.work(at, |connection| connection.on_frame(now, &header, &Reason::Version.bytes()));

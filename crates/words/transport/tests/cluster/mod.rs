@@ -18,8 +18,8 @@ pub(crate) struct Cluster {
 }
 
 pub(crate) fn named(name: &str, at: usize, epoch: u32, payload_max: u16) -> Node<usize> {
-    let seed = u64::from(epoch) << 8 | at as u64;
-    Node::new(NodeSettings { name: name.to_owned(), epoch, payload_max, slots: 16, seed, ports: FREE_PORTS })
+    let secret = u128::from(epoch) << 8 | at as u128;
+    Node::new(NodeSettings { name: name.to_owned(), epoch, payload_max, slots: 16, secret, ports: FREE_PORTS })
 }
 
 pub(crate) fn node(at: usize, epoch: u32) -> Node<usize> {

@@ -53,7 +53,7 @@ pub(crate) fn play(bytes: &[u8]) {
             epoch: 1 + at as u32,
             payload_max: PAYLOAD,
             slots: SLOTS,
-            seed: 77 + at as u64,
+            secret: 77 + at as u128,
             ports: transport::FREE_PORTS,
         })
     };
@@ -339,7 +339,9 @@ impl Play<'_> {
                 let others = self.accepted.iter().filter(|&&(node, _)| node != at).map(|&(_, other)| other);
                 let ok = conn.ends[1 - at].map_or_else(|| others.into_iter().any(ended), ended);
                 let closes = self.nodes[at].connection(handle).is_some_and(|_| reason == Reason::Aborted);
-                assert!(ok || closes, "an end of {at} failed: {reason:?}");
+                // An end whose acknowledgement of the answer never came is forgotten.
+                let forgotten = reason == Reason::Unknown && self.nodes[1 - at].counts().half_open > 0;
+                assert!(ok || closes || forgotten, "an end of {at} failed: {reason:?}");
             }
         }
     }
