@@ -1,7 +1,7 @@
 //! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     fs, io,
     net::SocketAddr,
     os::{
@@ -23,6 +23,7 @@ use model::link::{LinkDelivery, LinkNode, LinkOtherVersion, LinkRefused, LinkSta
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
+    sys::stat::{Mode, fchmod, umask},
 };
 use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
@@ -32,6 +33,7 @@ use transport::{Ends, NodeCounts, VERSION};
 use crate::{
     Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire,
     engine::SLOTS,
+    news::Told,
     pings::Pings,
     ports::Ports,
     sockets::{Known, Listening},
@@ -127,6 +129,9 @@ impl Paths {
     /// Another broker has it; the folder cannot be made or is somebody else's.
     pub fn lock(&self) -> Result<Held, LinkError> {
         let failed = |source| LinkError::System { operation: "make a folder in /run/evenkeel-link", source };
+        // Others may read what a broker writes, and nobody but root may change it.
+        let before = umask(Mode::from_bits_truncate(0o022));
+        umask(before | Mode::from_bits_truncate(0o022));
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.0).map_err(failed)?;
         trusted_folder(&self.0).map_err(failed)?;
         match serve::lock(&self.0.join("lock")) {
@@ -248,7 +253,7 @@ pub struct Broker {
     claims: Option<JoinHandle<()>>,
     began: Instant,
     /// What was told of already.
-    told: BTreeSet<String>,
+    told: Told,
     pings: Pings,
     known: Known,
 }
@@ -276,7 +281,7 @@ impl Broker {
             stop,
             claims: Some(claims),
             began,
-            told: BTreeSet::new(),
+            told: Told::default(),
             pings: Pings::default(),
             known: Known::default(),
         })
@@ -307,7 +312,7 @@ impl Broker {
         stop: &AtomicBool,
         mut told: impl FnMut(String),
     ) -> Result<(), LinkError> {
-        let (mut asked, mut known): (Option<Instant>, Option<Instant>) = (None, None);
+        let (mut asked, mut known, mut news): (Option<Instant>, Option<Instant>, Option<Instant>) = (None, None, None);
         while !stop.load(Ordering::Relaxed) {
             if asked.is_none_or(|at| at.elapsed() >= HELLO) {
                 self.engine.hello()?;
@@ -341,10 +346,10 @@ impl Broker {
                 // Whoever asked may have gone.
                 let _ = to.send(answer);
             }
-            for news in self.news() {
-                if self.told.insert(news.clone()) {
-                    told(news);
-                }
+            if news.is_none_or(|at| at.elapsed() >= TURN) {
+                let all = self.news();
+                self.told.tell(Instant::now(), all, &mut told);
+                news = Some(Instant::now());
             }
         }
         Ok(())
@@ -368,7 +373,11 @@ impl Broker {
                 self.wire.interface
             )
         });
-        alike.chain(others).chain(gone).collect()
+        let down =
+            self.engine.carrier().is_down().then(|| {
+                format!("{} is down: connections wait for it for 10 s after what they send", self.wire.interface)
+            });
+        alike.chain(others).chain(gone).chain(down).collect()
     }
 
     fn same_name(&self) -> Vec<String> {
@@ -521,9 +530,11 @@ fn listen_for_claims(
 
 fn claims_socket(path: &Path, group: Option<u32>) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    // The file has its mode from the beginning, whatever the umask.
+    fchmod(&fd, Mode::from_bits_truncate(0o600))?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(if group.is_some() { 0o660 } else { 0o600 }))?;
     chown(path, None, group)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(if group.is_some() { 0o660 } else { 0o600 }))?;
     listen(&fd, Backlog::new(64)?)?;
     Ok(fd)
 }

@@ -98,6 +98,12 @@ impl Talk {
         Ok(Self(sys::fds::received(iter::once(vec![number])).remove(0)))
     }
 
+    /// The next message has to come within this time; none: it may take as long as it likes.
+    pub(crate) fn hears_within(&self, time: Option<Duration>) -> io::Result<()> {
+        let micros = i64::try_from(time.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
+        Ok(setsockopt(&self.0, ReceiveTimeout, &TimeVal::microseconds(micros))?)
+    }
+
     /// Sends a message, and descriptors with it.
     pub(crate) fn say(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;

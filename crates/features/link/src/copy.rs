@@ -27,6 +27,11 @@ const WAITING: usize = 16;
 const LINE_MAX: usize = 8192;
 /// Bytes that are read of a file at once.
 const PIECE: usize = 1 << 18;
+/// A sender has so long to name its file.
+const NAMED_WITHIN: Duration = Duration::from_secs(5);
+/// Files on their way in at once, of all nodes and of one.
+const FILES_MAX: usize = 256;
+const FILES_OF_NODE_MAX: usize = 64;
 /// An ended connection is still answered for so long.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -74,7 +79,7 @@ pub fn send(
         engine.wait(SPIN, TURN)?;
     }
     if engine.state(stream) == Some(State::Failed(Reason::Refused)) {
-        let why = "it receives none: start its broker with `evenkeel link serve --receive FOLDER`".to_owned();
+        let why = format!("{to} accepts no files; there: `evenkeel link serve INTERFACE --receive FOLDER`");
         return Err(LinkError::NotTaken { why });
     }
     let mut head = serde_json::to_vec(&Head { path: path.to_owned(), bytes }).map_err(|e| failed(e.into()))?;
@@ -175,8 +180,8 @@ pub struct Receives {
 /// A file on its way in.
 #[derive(Debug)]
 enum File {
-    /// Its line is not whole yet.
-    Named(Vec<u8>),
+    /// Its line is not whole yet; since when it is waited for.
+    Named(Vec<u8>, Instant),
     Comes {
         to: Whole,
         hash: Sha256,
@@ -211,7 +216,13 @@ impl Receives {
         while !stop.load(Ordering::Relaxed) {
             self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { SPIN }, TURN)?;
             while let Some(new) = self.engine.accept(PORT) {
-                self.files.insert(new, File::Named(Vec::new()));
+                let from = self.engine.peer_of(new);
+                let of_node = self.files.keys().filter(|&&other| self.engine.peer_of(other) == from).count();
+                if self.files.len() >= FILES_MAX || of_node >= FILES_OF_NODE_MAX {
+                    self.engine.abort(new)?;
+                    continue;
+                }
+                self.files.insert(new, File::Named(Vec::new(), Instant::now()));
             }
             let (engine, folder) = (&mut self.engine, &self.folder);
             self.files.retain(|&stream, file| match turn(engine, stream, file, folder, &mut told) {
@@ -237,6 +248,10 @@ fn turn(
     if engine.state(stream).is_none() {
         return Ok(false);
     }
+    if matches!(file, File::Named(_, since) if since.elapsed() >= NAMED_WITHIN) {
+        engine.abort(stream)?;
+        return Ok(false);
+    }
     engine.read(stream, |bytes| file.take(bytes, folder, told))?;
     file.is_complete(told);
     if let File::Answered(answer, written) = file {
@@ -258,7 +273,7 @@ fn turn(
 
 impl File {
     fn take(&mut self, mut bytes: &[u8], folder: &Path, told: &mut impl FnMut(String)) {
-        if let Self::Named(line) = self {
+        if let Self::Named(line, _) = self {
             let end = bytes.iter().position(|&b| b == b'\n');
             line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
             let Some(end) = end else {
@@ -288,7 +303,7 @@ impl File {
         if !matches!(self, Self::Comes { left: 0, .. }) {
             return;
         }
-        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Named(Vec::new())) {
+        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Answered(Vec::new(), 0)) {
             let done = to.write(&[]).map(|()| hex(&hash.finalize())).map_err(|e| e.to_string());
             self.answer(done, told);
         }
@@ -319,6 +334,6 @@ fn open(line: &[u8], folder: &Path) -> Result<(Whole, u64), String> {
     if !is_below || path.file_name().is_none() {
         return Err(format!("{} leads out of the folder for files, or names none", head.path));
     }
-    let whole = Whole::plain(&folder.join(path), PRIVATE).map_err(|e| e.to_string())?;
+    let whole = Whole::below(folder, path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
 }

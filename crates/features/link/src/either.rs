@@ -57,6 +57,11 @@ impl Either {
         }
     }
 
+    /// The interface was down when frames were last sent or waited for.
+    pub fn is_down(&self) -> bool {
+        matches!(&self.way, Way::Ethernet(raw) if raw.is_down())
+    }
+
     /// Frames come by a ring out of the XDP hook.
     pub fn has_ring(&self) -> bool {
         matches!(&self.way, Way::Ethernet(raw) if raw.has_ring())

@@ -1,19 +1,20 @@
 //! Which program of this node has which ports.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use bpf::{GUARDED, LinkCounts, LinkPort, LinkRing, PortOwners, PortSockets};
 use model::link::{LinkNode, LinkProgram};
 use nix::{
     errno::Errno,
-    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials},
 };
 use transport::Ends;
 use wire::Mac;
@@ -35,6 +36,15 @@ const OWN: u16 = 16;
 const FIRST: u16 = *transport::FREE_PORTS.start();
 /// The ports that the broker of a node connects from for the sockets of programs. No other program of that node has them.
 pub(crate) const BROKER_PORTS: std::ops::RangeInclusive<u16> = FIRST..=FIRST + OWN * BLOCK - 1;
+/// Blocks that one user other than root has at the most: each costs the kernel some 11 MB for sockets and the ring.
+const OF_USER: usize = 32;
+/// Blocks that are left for root.
+const OF_ROOT: usize = 32;
+/// Connections of one user other than root, and of all of them, at the most: each has a thread.
+const TALKS_OF_USER: usize = 64;
+const TALKS: usize = 512;
+/// A program has so long for its first question.
+const FIRST_QUESTION: Duration = Duration::from_secs(5);
 /// Bytes of the ring that a program's frames wait in.
 const RING_BYTES: usize = 4 << 20;
 /// Below this only root listens, as with TCP.
@@ -53,6 +63,8 @@ pub(crate) struct Ports {
     /// What stands between the programs of other users than root and the wire; none: they get no ports.
     guard: Option<Guard>,
     taken: Mutex<Taken>,
+    /// Connections of programs of other users than root, by user.
+    talks: Mutex<HashMap<u32, usize>>,
     /// Connections that programs left open that are gone: their other ends are to be told.
     left: Mutex<Vec<Ends<Mac>>>,
     /// The other nodes, by address.
@@ -101,6 +113,7 @@ impl Ports {
             node: node.to_owned(),
             xdp: xdp.map(Mutex::new),
             taken: Mutex::new(taken),
+            talks: Mutex::default(),
             left: Mutex::default(),
             nodes: Mutex::default(),
         })
@@ -197,27 +210,33 @@ impl Ports {
 
     /// Serves a program on a thread of its own, until it is gone.
     pub(crate) fn serve(self: &Arc<Self>, stream: OwnedFd) -> io::Result<()> {
+        let who = getsockopt(&stream, PeerCredentials)?;
+        let Some(place) = TalkPlace::take(self, who.uid()) else {
+            return Err(io::Error::other("a user has too many connections"));
+        };
         let ports = Arc::clone(self);
         thread::Builder::new().name("ek-claim".into()).spawn(move || {
             // Whoever talks otherwise is not answered.
-            let _ = ports.talk(stream);
+            let _ = ports.talk(stream, who);
+            drop(place);
         })?;
         Ok(())
     }
 
-    fn talk(self: Arc<Self>, stream: OwnedFd) -> Result<(), LinkError> {
+    fn talk(self: Arc<Self>, stream: OwnedFd, who: UnixCredentials) -> Result<(), LinkError> {
         let failed = |source| LinkError::System { operation: "talk to a program", source };
-        let who = getsockopt(&stream, PeerCredentials).map_err(|e| failed(e.into()))?;
         let talk = Talk::new(stream);
+        talk.hears_within(Some(FIRST_QUESTION)).map_err(failed)?;
         let mut block = None;
         while let Some((ask, _)) = talk.hear::<Ask>().map_err(failed)? {
+            talk.hears_within(None).map_err(failed)?;
             let answer = match (&block, ask) {
                 (None, Ask::Ports) if who.uid() != 0 && self.guard.is_none() => {
                     Told::Refused(Errno::EACCES as i32, "only root's programs may have ports of this broker".to_owned())
                 }
                 (None, Ask::Ports) => match self.block(who.pid(), who.uid()) {
-                    None => Told::Refused(Errno::EADDRNOTAVAIL as i32, "all ports of this node are taken".to_owned()),
-                    Some(taken) => {
+                    Err(why) => Told::Refused(Errno::EADDRNOTAVAIL as i32, why),
+                    Ok(taken) => {
                         let taken = block.insert(taken);
                         let owner = taken.owner;
                         let ([receives, sends], cookies) = self.sockets(owner)?;
@@ -257,10 +276,21 @@ impl Ports {
         Ok(())
     }
 
-    fn block(self: &Arc<Self>, pid: i32, uid: u32) -> Option<Block> {
+    fn block(self: &Arc<Self>, pid: i32, uid: u32) -> Result<Block, String> {
         let mut taken = self.taken();
+        let of_user = taken.programs.values().filter(|program| program.uid == uid).count();
+        if uid != 0 && of_user >= OF_USER {
+            return Err(format!("{of_user} programs of user {uid} have ports: one user has no more"));
+        }
+        let kept = if uid == 0 { 0 } else { OF_ROOT };
+        let all = || "all ports of this node are taken".to_owned();
         let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
-        let at = if is_own { 0 } else { taken.free.pop_front()? };
+        let at = if is_own {
+            0
+        } else {
+            let free = (taken.free.len() > kept).then(|| taken.free.pop_front()).flatten();
+            free.ok_or_else(all)?
+        };
         if !is_own {
             // Without it the next broker may give ports of a program that lives on.
             let _ = fs::write(&taken.next_block, format!("{}\n", at + 1));
@@ -276,7 +306,7 @@ impl Ports {
             Some(_) => u32::from(at) + 1,
             None => taken.owners.max(1) | if guarded { GUARDED } else { 0 },
         };
-        Some(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
+        Ok(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
     }
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
@@ -316,6 +346,36 @@ impl Ports {
             self.owners.set(port, 0)?;
         }
         Ok(())
+    }
+}
+
+/// A connection of a program, among those that its user may have.
+struct TalkPlace(Arc<Ports>, u32);
+
+impl TalkPlace {
+    /// None: there are too many. Root's have no limit.
+    fn take(ports: &Arc<Ports>, uid: u32) -> Option<Self> {
+        let mut talks = ports.talks.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of_user, all) = (talks.get(&uid).copied().unwrap_or(0), talks.values().sum::<usize>());
+        if uid != 0 && (of_user >= TALKS_OF_USER || all >= TALKS) {
+            return None;
+        }
+        if uid != 0 {
+            talks.insert(uid, of_user + 1);
+        }
+        Some(Self(Arc::clone(ports), uid))
+    }
+}
+
+impl Drop for TalkPlace {
+    fn drop(&mut self) {
+        let mut talks = self.0.talks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = talks.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                talks.remove(&self.1);
+            }
+        }
     }
 }
 

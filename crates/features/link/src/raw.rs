@@ -1,6 +1,7 @@
 //! The protocol as the payload of Ethernet frames, by AF_PACKET.
 
 use std::{
+    io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
@@ -21,8 +22,9 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 use sys::{
-    packet::{Batch, PacketSocket},
+    packet::{Batch, PacketError, PacketSocket},
     packet_batch::PacketBatch,
+    packet_tx::PacketTxError,
 };
 use transport::{Ends, HEADER_BYTES};
 use wire::Mac;
@@ -146,6 +148,8 @@ pub struct Raw {
     table: Option<Table>,
     /// That program, where this is its only user.
     program: Option<LinkPort>,
+    /// The interface is down: what is sent is lost, until it is up again.
+    is_down: bool,
 }
 
 impl Raw {
@@ -198,6 +202,7 @@ impl Raw {
             bursts: None,
             table: None,
             program: None,
+            is_down: false,
         }
     }
 
@@ -224,6 +229,21 @@ impl Raw {
         all.extend(self.ring.iter().flat_map(|ring| ring.descriptors().map(|fd| fd.as_raw_fd())));
         all.extend(self.table.iter().map(|table| table.as_fd().as_raw_fd()));
         all
+    }
+
+    /// The interface was down when frames were last sent or waited for.
+    pub fn is_down(&self) -> bool {
+        self.is_down
+    }
+
+    /// An interface that is down may come up again, and the kernel then goes on with its sockets and its program; one that is gone does not.
+    fn goes_on(&mut self, operation: &'static str, source: io::Error) -> Result<(), LinkError> {
+        let down = source.raw_os_error() == Some(Errno::ENETDOWN as i32);
+        if down && self.socket.is_bound() {
+            self.is_down = true;
+            return Ok(());
+        }
+        Err(LinkError::System { operation, source })
     }
 
     /// The interface.
@@ -259,7 +279,14 @@ impl Carrier for Raw {
             }
             self.looks = 0;
         }
-        let count = self.batch.receive(&self.socket)?;
+        let count = match self.batch.receive(&self.socket) {
+            Ok(count) => count,
+            Err(PacketError::Receive(source)) => {
+                self.goes_on("receive on the interface", source)?;
+                return Ok(0);
+            }
+            Err(error) => return Err(error.into()),
+        };
         for packet in self.batch.packets(count) {
             if let Some((head, frame)) = packet.data.split_at_checked(ETHERNET_BYTES) {
                 on(Mac([head[6], head[7], head[8], head[9], head[10], head[11]]), frame, false);
@@ -285,8 +312,15 @@ impl Carrier for Raw {
         {
             return Ok(());
         }
+        if self.out.waiting() == 0 {
+            return Ok(());
+        }
         // What finds no room is sent again as if the network had lost it.
-        self.out.flush()?;
+        match self.out.flush() {
+            Ok(_) => self.is_down = false,
+            Err(PacketTxError::Send(source)) => self.goes_on("send on the interface", source)?,
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 
@@ -305,10 +339,10 @@ impl Carrier for Raw {
         };
         self.looks = SOCKET_EVERY;
         let failed = woken == Woken::Failed;
-        match failed.then(|| self.socket.take_error()).transpose()?.flatten() {
-            Some(source) => Err(LinkError::System { operation: "receive on the interface", source }),
-            None => Ok(woken != Woken::Signal),
+        if let Some(source) = failed.then(|| self.socket.take_error()).transpose()?.flatten() {
+            self.goes_on("receive on the interface", source)?;
         }
+        Ok(woken != Woken::Signal)
     }
 
     fn watch(&self, epoll: &Epoll) -> Result<(), LinkError> {

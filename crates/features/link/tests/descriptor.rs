@@ -141,6 +141,15 @@ fn an_interface_that_goes_down_wakes_and_is_told() {
         assert!(a.arm().unwrap());
         left.link_set("down");
         assert!(is_readable(&mut a, MISSED_MS));
+        // It may come up again.
+        a.turn().unwrap();
+        assert!(a.carrier().is_down());
+        left.link_set("up");
+        while !a.arm().unwrap() {
+            a.turn().unwrap();
+        }
+        left.output(&format!("ip link delete {}", left.interface()));
+        assert!(is_readable(&mut a, MISSED_MS));
         let told = a.turn().unwrap_err();
         assert!(told.to_string().contains("down"), "{told}");
     }

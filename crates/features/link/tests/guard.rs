@@ -244,3 +244,36 @@ fn the_other_ends_of_a_killed_program_hear_of_it_at_once() {
         });
     }
 }
+
+/// Takes ports until it gets none, and then connects until it is let in no more.
+const GREEDY: &str = r#"
+import json, socket, sys
+def talk():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); s.settimeout(20); return s
+all = []
+while True:
+    s = talk(); all.append(s); s.send(b'"Ports"'); told = json.loads(socket.recv_fds(s, 4096, 16)[0])
+    if 'Ports' not in told: break
+print('blocks', len(all) - 1, told['Refused'][1], flush=True)
+for n in range(200): all.append(talk())
+# Those beyond the limit are closed at once, the silent ones after a while.
+print('closed', sum(s.recv(1) == b'' for s in all[33:]), flush=True)
+sys.stdin.readline()
+"#;
+
+#[test]
+fn one_user_takes_a_part_of_the_ports_and_of_the_connections() {
+    let Some((_bed, [left, _right])) = Bed::pair("linkgm") else { return };
+    served(&left, Receive::Auto, || {
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", GREEDY]).arg(left.run(|| Paths::here().claims()));
+        command.uid(USERS[0]).gid(GROUP).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut greedy = left.run(|| Running::start(&mut command));
+        let mut lines = BufReader::new(greedy.child().stdout.take().unwrap()).lines().map_while(Result::ok);
+        let blocks = lines.next().expect("it has ports");
+        assert!(blocks.starts_with("blocks 32 ") && blocks.contains("65532"), "{blocks}");
+        left.run(|| Claim::take().map(drop)).expect("root's programs have ports");
+        assert_eq!(lines.next().as_deref(), Some("closed 200"), "none stays that asks nothing");
+        drop(greedy.child().stdin.take());
+    });
+}

@@ -123,3 +123,29 @@ fn a_program_that_ends_tells_the_other_end() {
     }
     assert_eq!(b.state(theirs), Some(State::Failed(link::Reason::Aborted)));
 }
+
+#[test]
+fn a_connection_goes_on_when_the_interface_was_down() {
+    let Some((_bed, [left, right])) = Bed::pair("linkud") else { return };
+    let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
+    let (ours, theirs) = joined(&mut a, &mut b, false);
+    let mut place = [0; 100];
+    for at in 0..2 {
+        left.link_set("down");
+        a.send(ours, b"while it was down").unwrap();
+        b.send(theirs, b"and back").unwrap();
+        until(&mut a, &mut b, |a, b| {
+            a.wait(Duration::ZERO, STEP).unwrap();
+            b.wait(Duration::ZERO, STEP).unwrap();
+            a.counts(ours).is_some_and(|counts| counts.resent > 2 * (at + 1)) && a.carrier().is_down()
+        });
+        left.link_set("up");
+        let mut came = [false; 2];
+        until(&mut a, &mut b, |a, b| {
+            came[0] |= b.receive(theirs, &mut place).unwrap() == Some(17);
+            came[1] |= a.receive(ours, &mut place).unwrap() == Some(8);
+            came == [true; 2]
+        });
+        assert!(!a.carrier().is_down());
+    }
+}

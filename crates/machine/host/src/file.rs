@@ -153,6 +153,16 @@ impl Whole {
         }
     }
 
+    /// As [`Self::plain`], of a path below `folder`: no link below it is followed, whatever others do there meanwhile.
+    pub fn below(folder: &Path, path: &Path, mode: u32) -> Result<Self, FileError> {
+        let whole = folder.join(path);
+        let spot = Spot::below(folder, path)?;
+        match spot.kind.special() {
+            Some(what) => Err(FileError::NotPlain { path: whole, what }),
+            None => Ok(Self { way: Way::Beside(Beside::make(spot, &whole, mode)?), path: whole }),
+        }
+    }
+
     /// Takes `bytes` of room on the disk now, so that what comes at the end of a long run finds it. File systems that cannot are not asked.
     ///
     /// # Errors

@@ -22,9 +22,11 @@ use nix::{
     sys::{
         signal::{Signal, kill},
         socket::{
-            AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
+            AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen, setsockopt,
+            socket,
             sockopt::{PeerCredentials, SendTimeout},
         },
+        stat::{Mode, fchmod},
         time::TimeVal,
     },
     unistd::Pid,
@@ -74,7 +76,7 @@ impl Listener {
     {
         let failed = |source| ServeError::File { operation: "listen on", path: path.to_owned(), source };
         let _ = fs::remove_file(path);
-        let socket = UnixListener::bind(path).map_err(failed)?;
+        let socket = private_listener(path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -107,6 +109,15 @@ impl Drop for Listener {
             let _ = thread.join();
         }
     }
+}
+
+/// A socket whose file is this user's alone from the beginning, whatever the umask.
+fn private_listener(path: &Path) -> io::Result<UnixListener> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    fchmod(&fd, Mode::from_bits_truncate(0o600))?;
+    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&fd, Backlog::new(128)?)?;
+    Ok(fd.into())
 }
 
 fn serve<C: DeserializeOwned, A: Serialize>(stream: &UnixStream, to: &Sender<Request<C, A>>) -> io::Result<()> {

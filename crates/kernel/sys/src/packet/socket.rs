@@ -335,6 +335,16 @@ impl PacketSocket {
         Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
     }
 
+    /// It is bound to an interface that is there, up or down. The kernel unbinds the sockets of one that goes.
+    pub fn is_bound(&self) -> bool {
+        // SAFETY: all zeros is a value of this struct of integers.
+        let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        let mut len = mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the pointer and the length describe `name`, and the kernel writes at most `len` bytes of integers into it.
+        let result = unsafe { libc::getsockname(self.fd.as_raw_fd(), (&raw mut name).cast(), &raw mut len) };
+        result == 0 && name.sll_ifindex > 0
+    }
+
     /// Reads an option into zeroed plain data: a kernel that writes less leaves zeros.
     fn get<T: PlainOption>(&self, level: libc::c_int, option: libc::c_int, name: &str) -> Result<T, PacketError> {
         let mut len = mem::size_of::<T>() as libc::socklen_t;

@@ -139,6 +139,29 @@ impl Spot {
         Err(failed(kind.into()))
     }
 
+    /// What `path` names below `folder`, which the kernel neither leaves nor follows a link in (openat2(2)).
+    pub(super) fn below(folder: &Path, path: &Path) -> Result<Self, FileError> {
+        let shown = folder.join(path);
+        let failed = |error: Errno| FileError::io(&shown, io::Error::from(error));
+        let name = path.file_name().ok_or_else(|| failed(Errno::EISDIR))?.to_owned();
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let top = fcntl::open(folder, flags, Mode::empty()).map_err(failed)?;
+        let how = fcntl::OpenHow::new()
+            .flags(flags)
+            .resolve(fcntl::ResolveFlag::RESOLVE_BENEATH | fcntl::ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let fd = fcntl::openat2(&top, parent, how).map_err(failed)?;
+        let (kind, owner) = match fstatat(&fd, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) => (Kind::Missing, geteuid().as_raw()),
+            Err(error) => return Err(failed(error)),
+            Ok(there) => (Kind::of(there.st_mode).ok_or_else(|| failed(Errno::ELOOP))?, there.st_uid),
+        };
+        Ok(Self { folder: Folder { fd, shown: folder.join(parent) }, name, kind, owner })
+    }
+
     /// Opens a pipe or device without waiting.
     pub(super) fn open_as_it_is(&self, path: &Path) -> Result<File, FileError> {
         let failed = |source: io::Error| FileError::io(path, source);

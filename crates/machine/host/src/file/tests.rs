@@ -199,3 +199,20 @@ fn a_temporary_folder_is_new_and_for_us_alone() {
     drop(folder);
     assert!(!path.exists());
 }
+
+#[test]
+fn a_file_below_a_folder_is_written_through_no_link() {
+    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(folder.path().join("in")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("latest")).unwrap();
+    std::os::unix::fs::symlink("in", folder.path().join("within")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("x"), folder.path().join("link")).unwrap();
+    for path in ["latest/x", "within/x", "../x", "link", "in/../../x", "/etc/x"] {
+        assert!(Whole::below(folder.path(), Path::new(path), 0o600).is_err(), "{path}");
+    }
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+    for path in ["in/x", "y"] {
+        Whole::below(folder.path(), Path::new(path), 0o600).unwrap().write(b"text").unwrap();
+        assert_eq!(std::fs::read(folder.path().join(path)).unwrap(), b"text");
+    }
+}
