@@ -62,7 +62,7 @@ pub fn trial(
     let readers = sources.len();
     let limits = Limits { packets: None, duration: Some(duration), ..limits };
     let sink = if count_only { Sink::Count } else { Sink::Nowhere };
-    let report = run::run(sources, sink, limits, stop, |_, _| {});
+    let report = run::run(sources, sink, limits, stop, |_| {});
     measure(backend, readers, report)
 }
 

@@ -1,6 +1,7 @@
 //! The readers at work: one thread per source, from the first packet to the last.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -123,6 +124,26 @@ pub struct ReaderStats {
     pub span: Duration,
 }
 
+/// A change of an interface that does not end the capture by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// It went down; its readers wait until it is up.
+    Down(String),
+    /// It is up again.
+    Up(String),
+    /// Its readers ended; those of other interfaces go on. The reason, as a message.
+    Ended(String),
+}
+
+/// State of a capture under way, for whoever watches it.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// Counts of each reader at this time since the start, once a second.
+    Second(Duration, &'a [ReaderStats]),
+    /// A change of an interface.
+    Notice(Notice),
+}
+
 /// How a capture ended.
 #[derive(Debug)]
 pub struct Report {
@@ -217,9 +238,53 @@ struct Shared<'a> {
     closed: AtomicBool,
     left: AtomicU64,
     slots: Vec<Slot>,
+    links: Mutex<Links>,
+}
+
+/// Changes of interfaces that are not reported yet. Readers of one interface see the same change, which is reported once.
+#[derive(Debug, Default)]
+struct Links {
+    down: BTreeSet<String>,
+    ended: BTreeSet<String>,
+    notices: Vec<Notice>,
 }
 
 impl Shared<'_> {
+    fn links(&self) -> MutexGuard<'_, Links> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that an interface went down, where `result` says so: that ends no reader.
+    fn unless_down<T: Default>(&self, result: Result<T, PortError>) -> Result<T, PortError> {
+        match result {
+            Err(PortError::Down { interface }) => {
+                let mut links = self.links();
+                if links.down.insert(interface.clone()) {
+                    links.notices.push(Notice::Down(interface));
+                }
+                Ok(T::default())
+            }
+            other => other,
+        }
+    }
+
+    /// Notes that an interface is up again.
+    fn up(&self, interface: &str) {
+        let mut links = self.links();
+        if links.down.remove(interface) {
+            links.notices.push(Notice::Up(interface.to_owned()));
+        }
+    }
+
+    /// Notes that an interface is gone.
+    fn ended(&self, error: &PortError) {
+        let text = error.to_string();
+        let mut links = self.links();
+        if links.ended.insert(text.clone()) {
+            links.notices.push(Notice::Ended(text));
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.ended.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
     }
@@ -280,13 +345,14 @@ fn text(lines: &[u8]) -> Result<(), OutputError> {
     })
 }
 
-/// Reads from `sources`, each on its CPU, until `stop`, a limit, or a failure. `each_second` sees what was done so far.
+/// Reads from `sources`, each on its CPU, until `stop`, a limit, or a failure. An interface that goes down is waited for; one that is removed ends
+/// its own readers, and is the failure of the capture only if it was the last.
 pub fn run(
     sources: Vec<(AnySource, Option<u32>)>,
     sink: Sink,
     limits: Limits,
     stop: &AtomicBool,
-    mut each_second: impl FnMut(Duration, &[ReaderStats]),
+    mut watch: impl FnMut(Seen<'_>),
 ) -> Report {
     let cpus: Vec<Option<u32>> = sources.iter().map(|(_, cpu)| *cpu).collect();
     let start = Instant::now();
@@ -304,6 +370,11 @@ pub fn run(
         closed: AtomicBool::new(false),
         left: AtomicU64::new(limits.packets.unwrap_or(u64::MAX)),
         slots: sources.iter().map(|_| Slot::default()).collect(),
+        links: Mutex::default(),
+    };
+    let notices = |watch: &mut dyn FnMut(Seen<'_>)| {
+        let new = std::mem::take(&mut shared.links().notices);
+        new.into_iter().for_each(|notice| watch(Seen::Notice(notice)));
     };
     let snapshot = || -> Vec<ReaderStats> { shared.slots.iter().zip(&cpus).map(|(s, cpu)| s.read(*cpu)).collect() };
     let (failure, elapsed) = thread::scope(|scope| {
@@ -314,8 +385,12 @@ pub fn run(
             let shared = &shared;
             let work = move || {
                 let result = dispatch(source, cpu, shared, index);
-                if result.is_err() {
-                    shared.ended.store(true, Ordering::Relaxed);
+                match &result {
+                    Err(RunError::Port(error @ (PortError::Vanished { .. } | PortError::TakenOff { .. }))) => {
+                        shared.ended(error);
+                    }
+                    Err(_) => shared.ended.store(true, Ordering::Relaxed),
+                    Ok(()) => {}
                 }
                 result
             };
@@ -338,13 +413,28 @@ pub fn run(
                 end = end.or(Some(elapsed));
             } else if elapsed >= next {
                 next += Duration::from_secs(1);
-                each_second(elapsed, &snapshot());
+                watch(Seen::Second(elapsed, &snapshot()));
+            }
+            if readers.iter().any(|r| !r.is_finished()) {
+                notices(&mut watch);
             }
             thread::sleep(Duration::from_millis(10));
         }
+        let (mut removed, mut rest) = (None, 0);
         for reader in readers {
-            let result = reader.join().unwrap_or(Err(RunError::Panicked));
-            failure = failure.or(result.err());
+            match reader.join().unwrap_or(Err(RunError::Panicked)) {
+                Err(RunError::Port(error @ (PortError::Vanished { .. } | PortError::TakenOff { .. }))) => {
+                    removed = removed.or(Some(error.into()));
+                }
+                Err(other) => failure = failure.or(Some(other)),
+                Ok(()) => rest += 1,
+            }
+        }
+        // With interfaces left the removal was a notice.
+        if rest == 0 {
+            failure = failure.or(removed);
+        } else {
+            notices(&mut watch);
         }
         (failure, end.unwrap_or_else(|| start.elapsed()))
     });
@@ -473,7 +563,11 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
     let (mut packets, mut received, mut bytes) = (0, 0, 0);
     let mut work = || loop {
         let Some(timeout) = closing.timeout(&mut source, shared, slot)? else { return Ok(()) };
-        let counted = source.count(timeout)?;
+        let was_down = source.is_down();
+        let counted = shared.unless_down(source.count(timeout))?;
+        if was_down && !source.is_down() {
+            shared.up(source.interface());
+        }
         if counted.packets == 0 && closing.shut {
             return Ok(());
         }
@@ -513,6 +607,7 @@ fn encode<S: Source>(
     let mut work = || loop {
         let Some(timeout) = closing.timeout(&mut source, shared, slot)? else { return Ok(()) };
         let mut written = Ok(());
+        let was_down = source.is_down();
         let received = source.receive(timeout, |frame| {
             if limited && shared.claim(1) == 0 {
                 return;
@@ -526,7 +621,10 @@ fn encode<S: Source>(
                 written = shared.write(&mut chunk);
             }
         });
-        let n = written.and(received.map_err(RunError::from))?;
+        let n = written.and(shared.unless_down(received).map_err(RunError::from))?;
+        if was_down && !source.is_down() {
+            shared.up(source.interface());
+        }
         if n == 0 && closing.shut {
             return Ok(());
         }

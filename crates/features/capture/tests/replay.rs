@@ -61,7 +61,7 @@ fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
     let rate = |backend| {
         let limits =
             Limits { duration: Some(Duration::from_millis(950)), held_back: Duration::from_secs(1), ..limits() };
-        run(wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")), Sink::Count, limits, &stop, |_, _| ())
+        run(wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")), Sink::Count, limits, &stop, |_| ())
     };
     let (socket, ring) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| replay(&wire, &file, 20_000));

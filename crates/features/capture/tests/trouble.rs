@@ -13,7 +13,7 @@ use capture::{
 };
 use common::{capture, limits, mixture, options, read_pcapng, replay, sources, wire, write_pcap};
 use model::{Classified, ErrorClass};
-use port::{PortError, RingSource, Source};
+use port::{RingSource, Source};
 use sys::packet::RingLayout;
 
 fn small_ring() -> RingLayout {
@@ -49,31 +49,6 @@ fn a_slow_reader_finds_its_losses_marked() {
     assert_eq!((stats.delivered, stats.delivered + stats.dropped), (seen, 502), "{stats:?}");
     assert_eq!(marked, stats.dropped, "every loss is marked at the first packet after it");
     assert!(String::from_utf8_lossy(&file).contains("packets lost before this one"));
-}
-
-#[test]
-fn an_interface_that_vanishes_leaves_a_whole_file() {
-    let Some(wire) = wire("vanish") else { return };
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(100));
-    for backend in [Backend::Packet, Backend::Ring] {
-        let ours = dir.path().join(format!("{backend}.pcapng"));
-        let make = || sources(&wire, backend, 1, &Tuning::default(), "");
-        let report = capture(&wire, make, &ours, limits(), || {
-            replay(&wire, &file, 10_000);
-            wire.receiver.link_set("down");
-            std::thread::sleep(Duration::from_millis(500));
-        });
-        assert!(
-            matches!(report.failure, Some(RunError::Port(PortError::Vanished { .. }))),
-            "{backend}: {:?}",
-            report.failure
-        );
-        assert_eq!(report.failure.unwrap().class(), ErrorClass::Lacking);
-        assert_eq!(read_pcapng(&ours).len(), 100, "{backend}");
-        wire.receiver.link_set("up");
-    }
 }
 
 #[test]

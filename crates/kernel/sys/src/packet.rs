@@ -8,7 +8,9 @@ mod socket;
 
 pub use batch::{Batch, Received};
 pub use ring::{Block, RingFrame, RingLayout, RxRing};
-pub use socket::{FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, PacketSocket, Readiness, Statistics};
+pub use socket::{
+    FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, LinkState, PacketSocket, Readiness, Statistics,
+};
 
 use std::io;
 

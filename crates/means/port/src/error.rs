@@ -13,7 +13,10 @@ pub enum PortError {
     NoInterface(#[from] NoInterface),
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]
     InterfaceDown { interface: String },
-    #[error("the interface {interface} went away or was taken down during the capture")]
+    /// Reported once by a source, which goes on when the interface is up again.
+    #[error("the interface {interface} went down")]
+    Down { interface: String },
+    #[error("the interface {interface} was removed, or moved to another network namespace, during the capture")]
     Vanished { interface: String },
     #[error("the capture on {interface} ended: {why}")]
     TakenOff { interface: String, why: String },
@@ -45,6 +48,7 @@ impl Classified for PortError {
             Self::Setting { .. } => ErrorClass::Usage,
             Self::NoInterface(_)
             | Self::InterfaceDown { .. }
+            | Self::Down { .. }
             | Self::Vanished { .. }
             | Self::TakenOff { .. }
             | Self::Privilege { .. }

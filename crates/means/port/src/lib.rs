@@ -7,6 +7,7 @@ pub mod frame;
 pub mod members;
 pub mod offloads;
 pub mod packet;
+mod presence;
 pub mod ring;
 pub mod source;
 pub mod tap;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use host::interface;
 use sys::packet::{FANOUT_MAX_MEMBERS, Fanout, Instruction, PacketError, PacketSocket};
 
-use crate::PortError;
+use crate::{PortError, presence::Presence};
 
 /// A snap length that no frame reaches: nothing is cut (libpcap's MAXIMUM_SNAPLEN).
 pub const WHOLE_FRAME: u32 = 262_144;
@@ -63,6 +63,11 @@ impl PacketOptions {
     /// On the loopback every packet passes twice, out and in: one of the two is enough (libpcap does the same).
     fn only_incoming(&self) -> bool {
         self.ignore_outgoing || self.interface == "lo"
+    }
+
+    /// The interface, which is up.
+    pub(crate) fn presence(&self) -> Result<Presence, PortError> {
+        Ok(Presence::new(&self.interface, self.index()?))
     }
 
     /// The interface's index, or an error that lists names like it.

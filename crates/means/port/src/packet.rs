@@ -7,6 +7,7 @@ use sys::packet::{Batch, PacketSocket, Readiness};
 use crate::{
     Frame, Group, PacketOptions, PortError, Source, SourceStats, VlanTag,
     members::{self, explain},
+    presence::Presence,
 };
 
 /// The call by which packets are read from the socket.
@@ -31,7 +32,7 @@ pub struct PacketSource {
     batch: Batch,
     interface: String,
     backend: &'static str,
-    gone: bool,
+    presence: Presence,
     /// The drop count of the last packet (SO_RXQ_OVFL), which wraps.
     drops_seen: u32,
     stats: SourceStats,
@@ -44,13 +45,13 @@ impl PacketSource {
     /// Opens a socket of its own.
     pub fn open(options: &PacketOptions, reading: PlainReading) -> Result<Self, PortError> {
         let socket = members::open_one(options, PLAIN, |s| prepare(s, reading), |s| s)?;
-        Ok(Self::new(socket, options, reading, PLAIN))
+        Ok(Self::new(socket, options.presence()?, options, reading, PLAIN))
     }
 
     /// Opens the members of a fanout group.
     pub fn open_group(options: &PacketOptions, reading: PlainReading, group: &Group) -> Result<Vec<Self>, PortError> {
         let sockets = members::open_group(options, group, FANOUT, |s| prepare(s, reading), |s| s)?;
-        Ok(sockets.into_iter().map(|s| Self::new(s, options, reading, FANOUT)).collect())
+        sockets.into_iter().map(|s| Ok(Self::new(s, options.presence()?, options, reading, FANOUT))).collect()
     }
 
     /// The receive buffer in bytes that the kernel gave, which may be less than was asked for (net.core.rmem_max).
@@ -61,21 +62,27 @@ impl PacketSource {
     /// Takes a batch. When the socket tells of an error instead (which it does once), what is queued is still to be read.
     fn take_batch(&mut self) -> Result<usize, PortError> {
         match self.batch.receive(&self.socket).map_err(|e| explain(self.backend, &self.interface, e)) {
-            Err(PortError::Vanished { .. }) if !self.gone => {
-                self.gone = true;
+            Err(PortError::Vanished { .. }) => {
+                self.presence.failed();
                 self.batch.receive(&self.socket).map_err(|e| explain(self.backend, &self.interface, e))
             }
             other => other,
         }
     }
 
-    fn new(socket: PacketSocket, options: &PacketOptions, reading: PlainReading, backend: &'static str) -> Self {
+    fn new(
+        socket: PacketSocket,
+        presence: Presence,
+        options: &PacketOptions,
+        reading: PlainReading,
+        backend: &'static str,
+    ) -> Self {
         Self {
             socket,
             batch: Batch::new(reading.batch, options.snaplen as usize),
             interface: options.interface.clone(),
             backend,
-            gone: false,
+            presence,
             drops_seen: 0,
             stats: SourceStats::default(),
         }
@@ -96,14 +103,16 @@ impl Source for PacketSource {
     fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
         let mut n = self.take_batch()?;
         if n == 0 {
-            if self.gone {
-                return Err(PortError::Vanished { interface: self.interface.clone() });
-            }
+            self.presence.check(&self.socket)?;
             let explain = |e| explain(self.backend, &self.interface, e);
             match self.socket.wait(timeout).map_err(explain)? {
                 Readiness::Nothing => return Ok(0),
                 Readiness::Ready => {}
-                Readiness::Failed => self.gone = self.socket.take_error().map_err(explain)?.is_some(),
+                Readiness::Failed => {
+                    if self.socket.take_error().map_err(explain)?.is_some() {
+                        self.presence.failed();
+                    }
+                }
             }
             n = self.take_batch()?;
         }
@@ -124,6 +133,14 @@ impl Source for PacketSource {
         }
         self.stats.delivered += n as u64;
         Ok(n)
+    }
+
+    fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    fn is_down(&self) -> bool {
+        self.presence.is_down()
     }
 
     fn close_intake(&mut self) -> Result<(), PortError> {

@@ -10,6 +10,7 @@ use sys::packet::{Block, Readiness, RingFrame, RingLayout, RxRing, Statistics};
 use crate::{
     Counted, Frame, Group, PacketOptions, PortError, Source, SourceStats, VlanTag,
     members::{self, explain},
+    presence::Presence,
 };
 
 /// A ring, alone or as a member of a fanout group.
@@ -19,7 +20,7 @@ pub struct RingSource {
     interface: String,
     backend: &'static str,
     retire: Duration,
-    gone: bool,
+    presence: Presence,
     losses: Losses,
     delivered: u64,
     naps_left: u32,
@@ -36,22 +37,28 @@ impl RingSource {
     /// Opens a ring of its own.
     pub fn open(options: &PacketOptions, layout: RingLayout) -> Result<Self, PortError> {
         let ring = members::open_one(options, ALONE, |s| RxRing::new(s, layout), RxRing::socket)?;
-        Ok(Self::new(ring, options, layout, ALONE))
+        Ok(Self::new(ring, options.presence()?, options, layout, ALONE))
     }
 
     /// Opens the members of a fanout group, each with a ring of this layout.
     pub fn open_group(options: &PacketOptions, layout: RingLayout, group: &Group) -> Result<Vec<Self>, PortError> {
         let rings = members::open_group(options, group, FANOUT, |s| RxRing::new(s, layout), RxRing::socket)?;
-        Ok(rings.into_iter().map(|r| Self::new(r, options, layout, FANOUT)).collect())
+        rings.into_iter().map(|r| Ok(Self::new(r, options.presence()?, options, layout, FANOUT))).collect()
     }
 
-    fn new(ring: RxRing, options: &PacketOptions, layout: RingLayout, backend: &'static str) -> Self {
+    fn new(
+        ring: RxRing,
+        presence: Presence,
+        options: &PacketOptions,
+        layout: RingLayout,
+        backend: &'static str,
+    ) -> Self {
         Self {
             ring,
             interface: options.interface.clone(),
             backend,
             retire: Duration::from_millis(u64::from(layout.retire_ms)),
-            gone: false,
+            presence,
             losses: Losses::default(),
             delivered: 0,
             naps_left: 0,
@@ -69,9 +76,7 @@ impl RingSource {
     /// CPU that receives, which has better things to do.
     fn wait(&mut self, timeout: Duration) -> Result<bool, PortError> {
         let explain = |e| explain(self.backend, &self.interface, e);
-        if self.gone {
-            return Err(PortError::Vanished { interface: self.interface.clone() });
-        }
+        self.presence.check(self.ring.socket())?;
         let mut timeout = timeout;
         while self.naps_left != 0 && timeout > NAP {
             self.naps_left -= 1;
@@ -85,7 +90,9 @@ impl RingSource {
             Readiness::Ready => Ok(true),
             Readiness::Nothing => Ok(false),
             Readiness::Failed => {
-                self.gone = self.ring.socket().take_error().map_err(explain)?.is_some();
+                if self.ring.socket().take_error().map_err(explain)?.is_some() {
+                    self.presence.failed();
+                }
                 // The last block is still open; its timer hands it over.
                 thread::sleep(self.retire * 2);
                 Ok(true)
@@ -179,6 +186,14 @@ impl Source for RingSource {
     /// The kernel's timer may have looked just before the block was opened.
     fn holds_back(&self) -> Duration {
         self.retire * 2
+    }
+
+    fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    fn is_down(&self) -> bool {
+        self.presence.is_down()
     }
 
     fn close_intake(&mut self) -> Result<(), PortError> {

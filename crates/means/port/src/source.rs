@@ -24,7 +24,8 @@ pub trait Source: Send {
     /// means that the time went by or that a signal came.
     ///
     /// A call hands over one batch (a block, a ring's content, one recvmmsg), so that the caller gets to look at its stop
-    /// flag. [`PortError::Vanished`] when the interface is gone.
+    /// flag. [`PortError::Down`], once, when the interface went down: later calls go on, and give frames when it is up again.
+    /// [`PortError::Vanished`] when the interface is gone.
     fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, each: F) -> Result<usize, PortError>;
 
     /// Like [`Source::receive`], and only counts. Backends that know the count without touching the frames do better
@@ -40,6 +41,14 @@ pub trait Source: Send {
     /// anything.
     fn close_intake(&mut self) -> Result<(), PortError> {
         Ok(())
+    }
+
+    /// The name of its interface when it was opened.
+    fn interface(&self) -> &str;
+
+    /// True while the interface is down.
+    fn is_down(&self) -> bool {
+        false
     }
 
     /// The time that a frame may wait before [`Source::receive`] gives it although the reader has time.

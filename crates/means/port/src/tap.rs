@@ -13,10 +13,11 @@ use bpf::{
 };
 use model::verdict::Verdict;
 use nix::time::{ClockId, clock_gettime};
-use sys::packet::{Instruction, PacketSocket};
+use sys::packet::{Instruction, LinkState, PacketSocket};
 
 use crate::{
     Counted, Frame, Judged, PortError, Source, SourceStats,
+    presence::Presence,
     xdp_common::{Pace, companion, deal, explain_xdp, filter, keeps_tags, up_interface},
 };
 
@@ -119,6 +120,7 @@ pub struct TapSource {
     interface: String,
     rings: Vec<TapReader>,
     words: Words,
+    presence: Presence,
     pace: Pace,
     tai_ahead_ns: u64,
     /// Losses that the next frame is to carry, whichever ring it comes from.
@@ -161,6 +163,7 @@ impl TapSource {
                 attachment: Arc::clone(&attachment),
                 interface: interface.clone(),
                 rings,
+                presence: Presence::new(interface, index),
                 words: Words { names: names.clone(), known: HashMap::new(), until_ns: 0 },
                 pace: Pace::new(options.nap),
                 tai_ahead_ns,
@@ -190,8 +193,8 @@ impl TapSource {
             self.pace.after_look(found);
             if self.pace.time_for_checks() {
                 self.tai_ahead_ns = tai_ahead_ns();
-                if found == 0 && !self.closed && !self.alive() {
-                    return Err(self.ended());
+                if found == 0 && !self.closed {
+                    self.check()?;
                 }
             }
             if found > 0 || start.elapsed() >= timeout {
@@ -214,11 +217,15 @@ impl TapSource {
         }
     }
 
-    /// True if the interface is still there and up, or another source of ours has ended the capture.
-    fn alive(&self) -> bool {
-        // Who cannot be asked by its name (any more) may have got another one.
-        let up = || self.attachment.companion.is_up(&self.interface).unwrap_or(true);
-        self.attachment.with(|tap| tap.seat().is_none_or(|seat| seat.is_alive() && seat.is_here() && up()))
+    /// Looks at the program and at the interface. Without a slot another source of ours has ended the capture.
+    fn check(&mut self) -> Result<(), PortError> {
+        if !self.attachment.with(|tap| tap.seat().is_none_or(|seat| seat.is_alive() && seat.is_here())) {
+            return Err(self.ended());
+        }
+        if self.presence.link_state(&self.attachment.companion) != LinkState::Up {
+            self.presence.failed();
+        }
+        self.presence.check(&self.attachment.companion)
     }
 }
 
@@ -256,6 +263,14 @@ impl Source for TapSource {
         let packets =
             self.wait(timeout, |this| this.rings.iter_mut().map(TapReader::skip).sum::<u64>() as usize)? as u64;
         Ok(Counted { packets, bytes: None })
+    }
+
+    fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    fn is_down(&self) -> bool {
+        self.presence.is_down()
     }
 
     /// Takes the program off, for all the sources that were opened together.

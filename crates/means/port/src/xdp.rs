@@ -20,6 +20,7 @@ use sys::{
 
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
+    presence::Presence,
     xdp_common::{CHECK_EVERY, Pace, companion, deal, explain_xdp, filter, keeps_tags, now_ns, up_interface},
 };
 
@@ -87,7 +88,7 @@ struct Attachment {
     mode: XdpMode,
     /// Frames passed on from queues without a socket when the program was taken off.
     passed: AtomicU64,
-    _companion: PacketSocket,
+    companion: PacketSocket,
 }
 
 impl Attachment {
@@ -117,6 +118,7 @@ pub struct XdpSource {
     interface: String,
     sockets: Vec<XskReceiver>,
     queues: Vec<u32>,
+    presence: Presence,
     snaplen: usize,
     wait: XdpWait,
     pace: Pace,
@@ -144,12 +146,8 @@ impl XdpSource {
         }
         program.attach(interface, options.mode).map_err(explain)?;
         let mode = program.link().map_or(options.mode, bpf::XdpLink::mode);
-        let attachment = Arc::new(Attachment {
-            program: Mutex::new(Some(program)),
-            mode,
-            passed: AtomicU64::new(0),
-            _companion: companion,
-        });
+        let attachment =
+            Arc::new(Attachment { program: Mutex::new(Some(program)), mode, passed: AtomicU64::new(0), companion });
         let nap = if let XdpWait::Nap(nap) = options.wait { nap } else { Duration::ZERO };
         let numbered = (0..).zip(sockets).collect();
         Ok(deal(numbered, readers)
@@ -161,6 +159,7 @@ impl XdpSource {
                     interface: interface.clone(),
                     sockets,
                     queues,
+                    presence: Presence::new(interface, index),
                     snaplen: options.snaplen as usize,
                     wait: options.wait,
                     pace: Pace::new(nap),
@@ -194,7 +193,25 @@ impl XdpSource {
     }
 
     /// Looks until `look` found something or the time is over.
-    fn wait(&mut self, timeout: Duration, mut look: impl FnMut(&mut Self) -> usize) -> Result<usize, PortError> {
+    fn wait(&mut self, timeout: Duration, look: impl FnMut(&mut Self) -> usize) -> Result<usize, PortError> {
+        let found = match self.wait_up(timeout, look) {
+            // Of an interface that is down each call of its sockets says so.
+            Err(PortError::Vanished { .. }) => {
+                self.presence.failed();
+                if self.presence.is_down() {
+                    thread::sleep(timeout.min(CHECK_EVERY));
+                }
+                0
+            }
+            other => other?,
+        };
+        if found == 0 {
+            self.presence.check(&self.attachment.companion)?;
+        }
+        Ok(found)
+    }
+
+    fn wait_up(&mut self, timeout: Duration, mut look: impl FnMut(&mut Self) -> usize) -> Result<usize, PortError> {
         let start = Instant::now();
         loop {
             let left = timeout.saturating_sub(start.elapsed());
@@ -391,6 +408,14 @@ impl Source for XdpSource {
             this.sockets.iter_mut().map(|socket| socket.skip(batch) as usize).sum()
         })?;
         Ok(Counted { packets: packets as u64, bytes: None })
+    }
+
+    fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    fn is_down(&self) -> bool {
+        self.presence.is_down()
     }
 
     /// Takes the program off, for all the sources that were opened together.

@@ -15,7 +15,7 @@ use capture::{
     output::{Output, Target},
     pcapng::{Captured, Section},
     plan::{self, Backend, Plan, Request},
-    run::{self, Limits, Sink},
+    run::{self, Limits, Seen, Sink},
 };
 use host::{
     Host, Root,
@@ -86,7 +86,10 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let sink = sink(&config, &host, backend, &interfaces, &of)?;
     give_up(&sink)?;
     let mut progress = show::Progress::new(&config);
-    let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
+    let report = run::run(sources, sink, limits(&config), &stop, |seen| match seen {
+        Seen::Second(elapsed, readers) => progress.tick(elapsed, readers),
+        Seen::Notice(notice) => show::notice(&notice),
+    });
     let shown = show::report(&config, backend, attachment, choice.as_ref(), &report);
     match report.failure {
         Some(failure) => Err(failure.into()),

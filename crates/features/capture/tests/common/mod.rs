@@ -177,7 +177,7 @@ pub(crate) fn capture(
                 let output = Output::open(target, section(wire)).unwrap();
                 opened.store(true, Ordering::SeqCst);
                 let sink = Sink::Pcapng { output: Box::new(output), interfaces: Vec::new() };
-                capture::run::run(sources, sink, limits, &stop, |_, _| {})
+                capture::run::run(sources, sink, limits, &stop, |_| {})
             })
         });
         wait("the capture has begun", || opened.load(Ordering::SeqCst) || run.is_finished());

@@ -95,6 +95,17 @@ pub enum Readiness {
     Failed,
 }
 
+/// The state of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkState {
+    /// It exists, and is administratively up (IFF_UP).
+    Up,
+    /// It exists, and is down.
+    Down,
+    /// The network namespace has no interface with that index.
+    Gone,
+}
+
 /// An AF_PACKET socket of type SOCK_RAW.
 #[derive(Debug)]
 pub struct PacketSocket {
@@ -310,23 +321,27 @@ impl PacketSocket {
         Ok(Statistics { packets: s.tp_packets, drops: s.tp_drops, freezes: s.tp_freeze_q_cnt })
     }
 
-    /// True if `interface`, of the network namespace that the socket was made in, is up (netdevice(7), SIOCGIFFLAGS).
-    pub fn is_up(&self, interface: &str) -> io::Result<bool> {
+    /// State of the interface with this index in the network namespace that the socket was made in (SIOCGIFNAME, SIOCGIFFLAGS).
+    pub fn link_state(&self, index: u32) -> io::Result<LinkState> {
         // SAFETY: all zeros are a valid ifreq.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
-        // One place is left for the NUL.
-        if interface.len() >= request.ifr_name.len() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        for (place, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-            *place = byte as libc::c_char;
-        }
-        // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
-        if unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } < 0 {
-            return Err(io::Error::last_os_error());
+        request.ifr_ifru.ifru_ifindex = index as libc::c_int;
+        let mut ask = |what| {
+            // SAFETY: the request is an initialised ifreq, whose name the first call fills, and outlives the call.
+            match unsafe { libc::ioctl(self.fd.as_raw_fd(), what, &raw mut request) } {
+                0.. => Ok(Some(())),
+                _ => match io::Error::last_os_error() {
+                    gone if gone.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+                    other => Err(other),
+                },
+            }
+        };
+        if ask(libc::SIOCGIFNAME)?.is_none() || ask(libc::SIOCGIFFLAGS)?.is_none() {
+            return Ok(LinkState::Gone);
         }
         // SAFETY: SIOCGIFFLAGS has just filled this member.
-        Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)
+        let up = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
+        Ok(if up { LinkState::Up } else { LinkState::Down })
     }
 
     /// The pending error of the socket, such as ENETDOWN; reading takes it away.

@@ -7,7 +7,7 @@ use capture::{
     open::Attachment,
     output::Target,
     plan::Backend,
-    run::{ReaderStats, Report},
+    run::{Notice, ReaderStats, Report},
 };
 use model::units;
 use serde::Serialize;
@@ -62,6 +62,15 @@ impl Progress {
 
 fn place(reader: &ReaderStats) -> String {
     reader.cpu.map_or_else(String::new, |cpu| format!("cpu{cpu} "))
+}
+
+/// A change of an interface, on standard error, also with `--quiet`: packets may be missing.
+pub(super) fn notice(notice: &Notice) {
+    match notice {
+        Notice::Down(interface) => note(format_args!("{interface} went down: the capture waits until it is up again")),
+        Notice::Up(interface) => note(format_args!("{interface} is up again")),
+        Notice::Ended(reason) => note(format_args!("{reason}; the other interfaces go on")),
+    }
 }
 
 /// What `auto` has tried and chosen, on standard error.

@@ -128,7 +128,7 @@ impl Carrier {
             });
             drop(ways);
             match ended {
-                Err(ShieldError::Port(PortError::Vanished { .. })) => {}
+                Err(ShieldError::Port(PortError::Down { .. } | PortError::Vanished { .. })) => {}
                 other => return other,
             }
             match self.ways_again()? {
