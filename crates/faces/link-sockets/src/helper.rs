@@ -5,7 +5,8 @@ use std::{
     ffi::c_int,
     io,
     os::fd::AsRawFd,
-    ptr, thread,
+    ptr,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -28,7 +29,7 @@ const LONG: Duration = Duration::from_millis(20);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Starts it. It gets none of the program's signals.
-pub(crate) fn start() -> io::Result<()> {
+pub(crate) fn start() -> io::Result<JoinHandle<()>> {
     // SAFETY: all zeros are a set; the calls write sets, and the old one is put back.
     unsafe {
         let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
@@ -36,7 +37,7 @@ pub(crate) fn start() -> io::Result<()> {
         libc::pthread_sigmask(SIG_SETMASK, &raw const all, &raw mut old);
         let started = thread::Builder::new().name("evenkeel-link".to_owned()).stack_size(STACK_BYTES).spawn(run);
         libc::pthread_sigmask(SIG_SETMASK, &raw const old, ptr::null_mut());
-        started.map(drop)
+        started
     }
 }
 

@@ -107,18 +107,25 @@ extern "C" fn leave_behind() {
         return;
     }
     let Some(mut locked) = Locked::take() else { return };
+    if carries_on(&mut locked) {
+        locked.forget();
+    }
+}
+
+/// Has a process carry on what is carried here; false: nothing is.
+pub(crate) fn carries_on(locked: &mut Locked) -> bool {
     if !locked.is_own() || locked.direct().is_none_or(|direct| !direct.has_any() && direct.is_quiet()) {
-        return;
+        return false;
     }
     // SAFETY: this thread holds the lock, so that the functions of this library at a fork do nothing; the child calls what a child may.
     unsafe {
         let child = libc::fork();
         if child == 0 {
             // The program's descriptors are closed before the program ends: its ports are free for whoever starts next.
-            stand_apart(&mut locked);
+            stand_apart(locked);
             // Its parent ends at once, so that the program has no child that it knows nothing of.
             if libc::fork() == 0 {
-                carry_on(&mut locked);
+                carry_on(locked);
             }
             (real().exit_now)(0);
         }
@@ -126,7 +133,7 @@ extern "C" fn leave_behind() {
             libc::waitpid(child, ptr::null_mut(), 0);
         }
     }
-    locked.forget();
+    true
 }
 
 /// Leaves the session, the signals and the descriptors of the program.

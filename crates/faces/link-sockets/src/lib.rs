@@ -20,6 +20,7 @@ mod leave;
 mod polls;
 mod reads;
 mod real;
+mod rights;
 mod state;
 mod table;
 mod writes;
@@ -32,5 +33,6 @@ pub use self::{
     leave::{_Exit, _exit, execv, execve, execvp, execvpe, fexecve},
     polls::*,
     reads::*,
+    rights::{capset, seteuid, setresuid, setreuid, setuid},
     writes::*,
 };

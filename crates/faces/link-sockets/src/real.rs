@@ -7,7 +7,7 @@ use std::{
 };
 
 use libc::{
-    FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+    FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval, uid_t,
 };
 
 use crate::address::Name;
@@ -44,6 +44,10 @@ type Fdopen = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
 type Exec = unsafe extern "C" fn(*const c_char, *const *const c_char) -> c_int;
 type ExecIn = unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
 type Fexecve = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
+type OfUser = unsafe extern "C" fn(uid_t) -> c_int;
+type OfTwoUsers = unsafe extern "C" fn(uid_t, uid_t) -> c_int;
+type OfThreeUsers = unsafe extern "C" fn(uid_t, uid_t, uid_t) -> c_int;
+type CapSet = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
 type Exit = unsafe extern "C" fn(c_int) -> !;
 
 /// All of them.
@@ -87,6 +91,11 @@ pub(crate) struct Real {
     pub(crate) execve: ExecIn,
     pub(crate) execvpe: ExecIn,
     pub(crate) fexecve: Fexecve,
+    pub(crate) setuid: OfUser,
+    pub(crate) seteuid: OfUser,
+    pub(crate) setreuid: OfTwoUsers,
+    pub(crate) setresuid: OfThreeUsers,
+    pub(crate) capset: CapSet,
     pub(crate) exit_now: Exit,
 }
 
@@ -144,6 +153,11 @@ pub(crate) fn real() -> &'static Real {
             execve: mem::transmute::<*mut c_void, ExecIn>(next(c"execve")),
             execvpe: mem::transmute::<*mut c_void, ExecIn>(next(c"execvpe")),
             fexecve: mem::transmute::<*mut c_void, Fexecve>(next(c"fexecve")),
+            setuid: mem::transmute::<*mut c_void, OfUser>(next(c"setuid")),
+            seteuid: mem::transmute::<*mut c_void, OfUser>(next(c"seteuid")),
+            setreuid: mem::transmute::<*mut c_void, OfTwoUsers>(next(c"setreuid")),
+            setresuid: mem::transmute::<*mut c_void, OfThreeUsers>(next(c"setresuid")),
+            capset: mem::transmute::<*mut c_void, CapSet>(next(c"capset")),
             exit_now: mem::transmute::<*mut c_void, Exit>(next(c"_exit")),
         }
     })

@@ -11,6 +11,7 @@ use std::{
         Mutex, MutexGuard, Once, OnceLock, PoisonError,
         atomic::{AtomicI32, AtomicU8, Ordering::Relaxed},
     },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -64,6 +65,7 @@ static KICK: AtomicI32 = AtomicI32::new(-1);
 static STATE: Mutex<State> = Mutex::new(State {
     direct: None,
     is_refused: false,
+    helper: None,
     descriptors: BTreeMap::new(),
     watchers: 0,
     since: None,
@@ -85,6 +87,8 @@ pub(crate) struct State {
     direct: Option<Direct>,
     /// There was no broker to ask, or it said no.
     is_refused: bool,
+    /// The thread of [`helper`].
+    helper: Option<JoinHandle<()>>,
     /// The descriptors of each connection.
     descriptors: BTreeMap<Id, Vec<c_int>>,
     /// Calls that sleep until a frame comes.
@@ -221,6 +225,41 @@ impl Locked {
     /// Forgets all that is carried here: another process does. Nothing of it is undone.
     pub(crate) fn forget(&mut self) {
         self.state().forget();
+    }
+
+    /// Has this process what it takes to carry connections?
+    pub(crate) fn has_begun(&self) -> bool {
+        self.guard.as_ref().is_some_and(|state| state.direct.is_some() && state.pid == process::id())
+    }
+
+    /// Ends all that this process carries connections with, its sockets among it; [`may_begin`] allows it again. If it `goes_on` in another process,
+    /// nothing of it is undone.
+    pub(crate) fn end(mut self, goes_on: bool) {
+        let state = self.state();
+        let Some(direct) = state.direct.take() else { return };
+        state.is_refused = true;
+        let mut carried = Vec::new();
+        table::each_carried(|fd, _| carried.push(fd));
+        carried.into_iter().for_each(|fd| table::set(fd, What::Other));
+        let (kick, helper) = (KICK.swap(-1, Relaxed), state.helper.take());
+        set_mode(Mode::None);
+        state.descriptors.clear();
+        (state.watchers, state.since, state.pid) = (0, None, 0);
+        drop(self);
+        let _errno = Errno::keep();
+        // SAFETY: a write of eight bytes that are there; the descriptor is the helper's.
+        unsafe { (real().write)(kick, ptr::from_ref(&1_u64).cast(), 8) };
+        // It sleeps on these descriptors, and finds that there is nothing to do.
+        let _ = helper.map(JoinHandle::join);
+        // SAFETY: it is this library's own, and nobody uses it any more.
+        unsafe { (real().close)(kick) };
+        if goes_on {
+            for fd in direct.descriptors() {
+                // SAFETY: as above; they are forgotten below.
+                unsafe { (real().close)(fd) };
+            }
+            std::mem::forget(direct);
+        }
     }
 
     /// Looks on for a while, before a call sleeps, where that has paid lately. True: something came.
@@ -392,6 +431,13 @@ pub(crate) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The process may carry connections, after [`Locked::end`].
+pub(crate) fn may_begin() {
+    if let Some(mut locked) = Locked::take() {
+        locked.state().is_refused = false;
+    }
+}
+
 /// Marks this thread as one whose calls are all the kernel's.
 pub(crate) fn stay_out() {
     BUSY.set(true);
@@ -460,7 +506,7 @@ impl State {
             }
             KICK.store(kick, Relaxed);
             set_mode(Mode::Tick);
-            helper::start().ok()?;
+            self.helper = Some(helper::start().ok()?);
             at_forks();
             (self.direct, self.is_refused, self.pid) = (Some(direct), false, process::id());
         }
@@ -471,6 +517,8 @@ impl State {
         let mut carried = Vec::new();
         table::each_carried(|fd, _| carried.push(fd));
         carried.into_iter().for_each(|fd| table::set(fd, What::Other));
+        // Of a thread that this process has not there is nothing to give back.
+        std::mem::forget(self.helper.take());
         let Some(direct) = self.direct.take() else { return };
         let kick = KICK.swap(-1, Relaxed);
         for fd in direct.descriptors().into_iter().chain([kick]) {

@@ -167,6 +167,67 @@ fn a_client_is_no_user_of_this_machine() {
     }
 }
 
+/// A server of root's that answers lines, gives up its rights in some way after the client has said 100, and then says what packet sockets it has.
+const RETAINS: &str = "
+import ctypes, os, socket, sys
+listener = socket.create_server((sys.argv[1], 7000))
+print('ready', flush=True)
+connection, _ = listener.accept()
+def packets():
+    numbers = [int(fd) for fd in os.listdir('/proc/self/fd')]
+    found = [os.readlink(f'/proc/self/fd/{fd}') for fd in numbers if os.path.exists(f'/proc/self/fd/{fd}')]
+    with open('/proc/net/packet') as table:
+        inodes = [line.split()[-1] for line in table.read().splitlines()[1:]]
+    return sum(f'socket:[{inode}]' in found for inode in inodes)
+class Data(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint32) for name in 'abcdef']
+ways = {
+    'setuid': lambda: os.setuid(65534),
+    'setreuid': lambda: os.setreuid(65534, 65534),
+    'setresuid': lambda: os.setresuid(65534, 65534, 65534),
+    'seteuid': lambda: (os.setresuid(65534, 65534, 0), os.seteuid(0), os.seteuid(65534), os.setresuid(65534, 65534, 65534)),
+    'capset': lambda: ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), Data()),
+}
+came = 0
+while data := connection.recv(100):
+    connection.sendall(data)
+    came += 1
+    if came == 100:
+        before, had = packets(), os.getuid()
+        ways[sys.argv[2]]()
+        print('packet sockets', before, 'then', packets(), 'uid', os.getuid(), flush=True)
+print('end', came, flush=True)
+";
+
+#[test]
+fn a_program_that_gives_up_root_gives_up_its_sockets_and_keeps_its_connections() {
+    let Some((bed, ends)) = Bed::pair("lkhroot") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    cluster.after = Some(2);
+    let client = "
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 7000))
+for number in range(200):
+    line = b'%d' % number
+    connection.sendall(line)
+    assert connection.recv(100) == line
+    time.sleep(0.002)
+print('all came back', flush=True)
+";
+    for way in ["setuid", "setreuid", "setresuid", "seteuid", "capset"] {
+        let _server = cluster.run(1, &["python3", "-u", "-c", RETAINS, PEER, way], way);
+        wait("the server listens", || log(&cluster, way).contains("ready"));
+        let used = cluster.result(0, &["python3", "-c", client, PEER]);
+        wait("the server has ended", || log(&cluster, way).contains("end 200"));
+        let told = log(&cluster, way);
+        assert!(said(&used).contains("all came back"), "{way}: {}{told}", said(&used));
+        let had = told.lines().find_map(|line| line.strip_prefix("packet sockets ")).unwrap();
+        let (before, after) = had.split_once(" then ").unwrap();
+        assert!(before.parse::<u32>().unwrap() > 0, "it carried its connection: {told}");
+        assert!(after.starts_with("0 uid "), "{way}: {told}");
+    }
+}
+
 /// What a broker answers to a first line that comes from a port of a program; none: it ends the connection.
 fn head(cluster: &Cluster<'_>, line: &str) -> Option<String> {
     cluster.inside(0, || {
