@@ -387,6 +387,7 @@ impl Broker {
 
     fn status(&self) -> LinkStatus {
         let (connections, over_tcp) = self.known.told();
+        let (allowed, allowed_by_default) = self.known.allowed();
         LinkStatus {
             node: self.settings.name.clone(),
             interface: self.wire.interface.clone(),
@@ -399,6 +400,8 @@ impl Broker {
             forged: self.ports.forged(),
             connections,
             over_tcp,
+            allowed,
+            allowed_by_default,
             same_name: self.same_name(),
             other_versions: self
                 .engine

@@ -90,6 +90,22 @@ pub fn missed(check: &LinkCheck, machines: &[(String, String)]) -> Vec<LinkProbl
         .collect()
 }
 
+/// Says that connections over link pass by what filters on this machine (`filters`, in words), unless somebody has said what may come in so.
+pub fn passed_by(status: &LinkStatus, filters: Option<&str>) -> Option<LinkProblem> {
+    let filters = filters.filter(|_| status.allowed_by_default && !status.allowed.is_empty())?;
+    Some(problem(
+        &status.node,
+        format!(
+            "connections over link pass by the firewall: {filters}, and {} may connect without meeting it",
+            status.allowed.join(", ")
+        ),
+        format!(
+            "say who may come in over link: `evenkeel link serve {} --cluster PREFIX --allow PREFIX:PORTS`",
+            status.interface
+        ),
+    ))
+}
+
 /// Bytes of the headers of IP and UDP before a frame, where nodes have such addresses.
 fn behind(address: &str) -> u32 {
     match address.parse() {

@@ -7,6 +7,7 @@
 //! A program that listens keeps its TCP socket. The broker of the other end connects to it, as any TCP client would, and the program's side swaps
 //! what accept(2) gives for an end of a pair. So backlogs, several processes that accept, and clients from elsewhere work as they do.
 
+mod allow;
 mod ask;
 pub mod direct;
 mod flow;
@@ -18,6 +19,7 @@ mod questions;
 mod serve;
 
 pub use self::{
+    allow::Allow,
     ask::{Asker, Figures, Way},
     names::{names, parse as parse_name},
     options::{is_of_tcp, option, set_option},

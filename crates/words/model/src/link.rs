@@ -163,6 +163,12 @@ pub struct LinkStatus {
     /// What went by TCP to the cluster all the same.
     #[serde(default)]
     pub over_tcp: Vec<LinkOverTcp>,
+    /// Sources and ports that connections over link may come from and to, past every firewall; none: no cluster is served.
+    #[serde(default)]
+    pub allowed: Vec<String>,
+    /// Those are the default.
+    #[serde(default)]
+    pub allowed_by_default: bool,
     /// Addresses of nodes of the same name.
     pub same_name: Vec<String>,
     /// Nodes that speak another version of the protocol.

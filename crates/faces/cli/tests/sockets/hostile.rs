@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use link::{Claim, State};
 use nix::sys::signal::Signal;
-use testbed::{Bed, Running, ended, said, wait};
+use testbed::{Bed, Running, ended, refused, said, wait};
 
 use crate::cluster::{Cluster, Network, OWN, PEER};
 
@@ -226,6 +226,73 @@ print('all came back', flush=True)
         assert!(before.parse::<u32>().unwrap() > 0, "it carried its connection: {told}");
         assert!(after.starts_with("0 uid "), "{way}: {told}");
     }
+}
+
+/// Servers on so many ports, which answer each connection.
+const DOORS: &str = "
+import select, socket, sys
+all = [socket.create_server((sys.argv[1], int(port))) for port in sys.argv[2:]]
+print('ready', flush=True)
+while True:
+    for listener in select.select(all, [], [])[0]:
+        connection, _ = listener.accept()
+        connection.sendall(b'open')
+        connection.close()
+";
+
+/// Ports that a client reaches over link, and why others not; it gets to all, as nothing filters TCP.
+fn reached(cluster: &Cluster<'_>, ports: &[&str]) -> (Vec<String>, String) {
+    let ask = "
+import socket, sys
+for port in sys.argv[2:]:
+    assert socket.create_connection((sys.argv[1], int(port)), timeout=20).recv(4) == b'open'
+";
+    ended(&cluster.result(0, &[&["python3", "-c", ask, PEER], ports].concat()), 0);
+    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let by_tcp = |port: &str| over_tcp.as_array().unwrap().iter().any(|row| row["peer"] == format!("{PEER}:{port}"));
+    (ports.iter().filter(|port| !by_tcp(port)).map(ToString::to_string).collect(), over_tcp.to_string())
+}
+
+#[test]
+fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
+    let ports = ["22", "7000", "7001"];
+    let named: &[&str] = &["--allow", "10.77.0.1/32:22", "--allow", "10.77.0.0/24:7001-7001"];
+    for (tag, more, let_in) in [("lkhdflt", &[][..], ["7000", "7001"]), ("lkhallow", named, ["22", "7001"])] {
+        let Some((bed, ends)) = Bed::pair(tag) else { return };
+        let network = Network { prefix: "10.77.0.0/24", addresses: ["10.77.0.1/24", "10.77.0.2/24"], more };
+        let cluster = Cluster::on(network, &bed, &ends);
+        let _doors = cluster.run(1, &[&["python3", "-u", "-c", DOORS, PEER], &ports[..]].concat(), "doors");
+        wait("the servers listen", || log(&cluster, "doors").contains("ready"));
+        let (over_link, over_tcp) = reached(&cluster, &ports);
+        assert_eq!(over_link, let_in, "{over_tcp}");
+        let closed = if more.is_empty() { "22" } else { "7000" };
+        assert!(over_tcp.contains(&format!("lets {OWN} in to port {closed} by TCP alone")), "{over_tcp}");
+
+        // Without rules there is nothing to pass by.
+        assert!(!said(&cluster.link(1, &["check"])).contains("firewall"));
+        let rules = "table inet door { chain in { type filter hook input priority 0; tcp dport 7001 drop; }; }";
+        cluster.inside(1, || ended(&Command::new("nft").arg(rules).output().unwrap(), 0));
+        let checked = cluster.link(1, &["check"]);
+        match more {
+            [] => {
+                ended(&checked, 1);
+                for word in ["pass by the firewall", "table inet door", "10.77.0.0/24:1024-65535", "--allow"] {
+                    assert!(said(&checked).contains(word), "{word}: {}", said(&checked));
+                }
+            }
+            _ => drop(ended(&checked, 0)),
+        }
+    }
+    let wrong = |words: &[&str]| {
+        Command::new(crate::cluster::EVENKEEL).args(["link", "serve", "lo"]).args(words).output().unwrap()
+    };
+    refused(&wrong(&["--allow", "10.0.0.0/24"]), 2, &["--cluster"]);
+    refused(&wrong(&["--cluster", "10.0.0.0/24", "--allow", "10.0.0.1"]), 2, &["10.0.0.0/24:7000-7999"]);
+    refused(
+        &wrong(&["--cluster", "10.0.0.0/24", "--allow", "192.0.2.0/24:22"]),
+        2,
+        &["192.0.2.0/24 is in no --cluster"],
+    );
 }
 
 /// What a broker answers to a first line that comes from a port of a program; none: it ends the connection.

@@ -56,6 +56,10 @@ pub(crate) struct Shared {
     pub(crate) is_carried: bool,
     /// Connections, by their number.
     pub(crate) connections: BTreeMap<u64, LinkConnection>,
+    /// The sources and ports that are let in.
+    pub(crate) allowed: Vec<String>,
+    /// Those are the default.
+    pub(crate) allowed_by_default: bool,
     /// What went by TCP, and how often.
     pub(crate) over_tcp: BTreeMap<(SocketAddr, String), u64>,
 }
@@ -75,6 +79,12 @@ impl Known {
         self.lock().connections = connections;
         self.0.is_asked.store(false, Ordering::Relaxed);
         self.0.told.notify_all();
+    }
+
+    /// The sources and ports that are let in, and whether nobody said which.
+    pub(crate) fn allowed(&self) -> (Vec<String>, bool) {
+        let shared = self.lock();
+        (shared.allowed.clone(), shared.allowed_by_default)
     }
 
     /// What `link status` shows; the carrier is asked for its connections, if there is one.

@@ -45,6 +45,7 @@ use self::{
     wishes::{Connects, LOOK},
 };
 use super::{
+    allow::Allow,
     ask::{Figures, Question, Reply},
     flow::{Flow, Next, PIECE},
     names::name,
@@ -97,6 +98,7 @@ pub struct Sockets {
     /// The network namespace, as its sockets have it.
     namespace: u64,
     places: Places,
+    allowed: Vec<Allow>,
     listening: Listening,
     known: Known,
     all: HashMap<u64, Stage>,
@@ -145,11 +147,12 @@ enum Stage {
 }
 
 impl Sockets {
-    /// Begins to carry the sockets of programs that connect to addresses of `prefixes`, which are behind the broker's interface.
+    /// Begins to carry the sockets of programs that connect to addresses of `prefixes`, which are behind the broker's interface. What `allowed` lets in
+    /// comes to programs that listen here; empty: the ports of programs from all of those.
     ///
     /// # Errors
     /// No broker serves; a prefix is not behind its interface alone.
-    pub fn start(prefixes: &[IpNet], known: Known) -> Result<Self, LinkError> {
+    pub fn start(prefixes: &[IpNet], allowed: &[Allow], known: Known) -> Result<Self, LinkError> {
         let failed = |source| LinkError::System { operation: "serve the sockets of programs", source };
         let paths = Paths::here();
         // A connection has two descriptors here. With fewer there are fewer connections.
@@ -167,7 +170,16 @@ impl Sockets {
         epoll.add(engine.descriptor()?, frames).map_err(|e| failed(e.into()))?;
         let lines: String = prefixes.iter().map(|prefix| format!("{prefix}\n")).collect();
         std::fs::write(paths.cluster(), lines).map_err(failed)?;
-        known.lock().is_carried = true;
+        let allowed_by_default = allowed.is_empty();
+        let allowed: Vec<_> = match allowed {
+            [] => prefixes.iter().copied().map(Allow::of).collect(),
+            given => given.to_vec(),
+        };
+        {
+            let mut shared = known.lock();
+            (shared.is_carried, shared.allowed_by_default) = (true, allowed_by_default);
+            shared.allowed = allowed.iter().map(ToString::to_string).collect();
+        }
         Ok(Self {
             _claim: claim,
             engine,
@@ -179,6 +191,7 @@ impl Sockets {
             namespace: network_namespace(&questions).map_err(failed)?,
             questions,
             places,
+            allowed,
             listening: Listening::read(paths.listening()),
             known,
             all: HashMap::new(),

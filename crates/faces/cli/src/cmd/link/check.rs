@@ -8,6 +8,7 @@ use doctor::{
     compare::compare,
     nodes::{self, NodesOptions},
 };
+use host::stack::Hooks;
 use link::{
     LinkError,
     broker::{self, Answer, Command},
@@ -63,13 +64,17 @@ pub(super) fn run(args: &CheckArgs) -> Result<Result<Outcome, Failure>, LinkErro
             Err(error) => return Ok(Err(error.into())),
         },
     };
-    let mut found = check::check(&asked()?, |address, bytes| {
+    let status = asked()?;
+    let mut found = check::check(&status, |address, bytes| {
         match broker::ask(&Command::Ping { address: address.to_owned(), bytes, timeout: args.wait })? {
             Answer::Ping(came) => Ok(came.is_some()),
             // The MTU has changed since; the next status has the new one.
             _ => Ok(false),
         }
     })?;
+    // What cannot be read is not judged.
+    let filters = Hooks::open().look(&status.interface).ok().flatten();
+    found.problems.extend(check::passed_by(&status, filters.as_deref()));
     if !names.is_empty() {
         match machines(args, &names) {
             Ok(machines) => {

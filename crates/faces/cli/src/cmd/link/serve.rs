@@ -10,12 +10,13 @@ use std::{
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, ValueEnum};
+use host::stack::Hooks;
 use ipnet::IpNet;
 use link::{
     Paths, Receive, UdpSettings,
     broker::{Broker, BrokerSettings},
     copy::Receives,
-    sockets::Sockets,
+    sockets::{Allow, Sockets},
 };
 use nix::unistd::{Group, gethostname};
 use serve::{Signals, control::Listener};
@@ -49,6 +50,13 @@ pub(super) struct ServeArgs {
     /// Prefix that programs under `link run` reach over link. May be given several times.
     #[arg(long, value_name = "PREFIX", help_heading = "Programs")]
     cluster: Vec<IpNet>,
+    /// Source of connections that programs under `link run` get over link, and ports: 10.0.0.0/24:7000-7999, or one port. May be given several times.
+    ///
+    /// These connections pass by every firewall of this machine (nftables, iptables, shield): their frames are no IP. Without --allow every address of
+    /// --cluster may connect so to the ports 1024 to 65535; ports below are let in only when named. What is not let in goes by TCP, which the firewall
+    /// judges.
+    #[arg(long, value_name = "PREFIX:PORTS", requires = "cluster", help_heading = "Programs")]
+    allow: Vec<Allow>,
     /// Folder below which files of other nodes are written.
     ///
     /// Any node on this Ethernet can then write there: nothing proves who it is.
@@ -127,6 +135,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
         return Err(Failure::usage(anyhow!("--name takes 1 to 255 bytes without blanks and colons, not {name:?}")));
     }
     let udp = udp(args)?;
+    refuse_strange(args)?;
     let group = args.group.as_deref().map(group).transpose()?;
     let held = Paths::here().lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
@@ -136,8 +145,16 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let listener = Listener::start(&Paths::here().control(), to)?;
     let sockets = match args.cluster.as_slice() {
         [] => None,
-        prefixes => Some(Sockets::start(prefixes, broker.known())?),
+        prefixes => Some(Sockets::start(prefixes, &args.allow, broker.known())?),
     };
+    if sockets.is_some()
+        && args.allow.is_empty()
+        && let Ok(Some(filters)) = Hooks::open().look(&args.interface)
+    {
+        note(format_args!(
+            "connections over link pass by the firewall ({filters}): addresses of the cluster may connect to ports from 1024 on; say who may: --allow PREFIX:PORTS"
+        ));
+    }
     let receives = args.receive.as_deref().map(Receives::start).transpose()?;
     note(format_args!(
         "{}: node {} serves; frames come to programs by {}{}",
@@ -183,6 +200,17 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     note("the broker has ended; connections of root's programs go on");
     ran?;
     Ok(Outcome::Fine)
+}
+
+/// Nobody but nodes of the cluster comes over link.
+fn refuse_strange(args: &ServeArgs) -> Result<(), Failure> {
+    let is_of_cluster = |allow: &&Allow| args.cluster.iter().any(|prefix| prefix.contains(&allow.sources()));
+    match args.allow.iter().find(|allow| !is_of_cluster(allow)) {
+        Some(other) => {
+            Err(Failure::usage(anyhow!("--allow {other} lets nobody in: {} is in no --cluster", other.sources())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What is asked for behind UDP; none: plain Ethernet.

@@ -1,7 +1,7 @@
 //! Connections that other nodes have for programs of this one.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
@@ -79,7 +79,7 @@ impl Sockets {
         }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
         let offered = offered.and_then(|Head { from, to, .. }| match self.places.is_at(from.ip(), node) {
-            true => self.offer(to).map(|tcp| (from, to, tcp)),
+            true => self.offer(from.ip(), to).map(|tcp| (from, to, tcp)),
             false => Err(format!("{} is not known there as an address of this node", from.ip())),
         });
         match offered {
@@ -99,9 +99,12 @@ impl Sockets {
     }
 
     /// Connects to the listener, as a client of TCP.
-    pub(super) fn offer(&mut self, to: SocketAddr) -> Result<OwnedFd, String> {
+    pub(super) fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<OwnedFd, String> {
         if self.places.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
+        }
+        if !self.allowed.iter().any(|allow| allow.lets(from, to)) {
+            return Err(format!("that node lets {from} in to port {} by TCP alone (--allow of its broker)", to.port()));
         }
         let Some(uid) = self.listening.user(to) else {
             return Err(format!("no program with link listens on port {} there", to.port()));
