@@ -1,18 +1,18 @@
 //! A thread that waits for the answer to a call: its descriptors and its memory.
 
 use std::{
-    fs, io,
-    io::{IoSlice, IoSliceMut},
-    os::fd::{BorrowedFd, OwnedFd},
+    fs::{self, File},
+    io,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
 };
 
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
-    sys::{
-        socket::{getsockopt, setsockopt, sockopt},
-        uio::{RemoteIoVec, process_vm_readv, process_vm_writev},
-    },
+    sys::socket::{getsockopt, setsockopt, sockopt},
     unistd::Pid,
 };
 use sys::{
@@ -107,25 +107,22 @@ impl<'a> Caller<'a> {
         self.listener.replace(self.notification.id, self.number(0), by, close_on_exec)
     }
 
+    /// Its memory, by a descriptor that stays that memory's: while the thread waits, its number was its own when this was opened.
+    fn memory(&self) -> Result<File, Errno> {
+        let path = format!("/proc/{}/mem", self.thread());
+        let memory = File::options().read(true).write(true).open(path);
+        let memory = memory.map_err(|error| error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw))?;
+        if self.waits() { Ok(memory) } else { Err(Errno::ESRCH) }
+    }
+
     /// Reads its memory.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Errno> {
-        let (base, len) = (at, into.len());
-        match process_vm_readv(self.thread(), &mut [IoSliceMut::new(into)], &[RemoteIoVec { base, len }])? {
-            read if read == len => Ok(()),
-            _ => Err(Errno::EFAULT),
-        }
+        self.memory()?.read_exact_at(into, at as u64).map_err(|_| Errno::EFAULT)
     }
 
     /// Writes to its memory: only while it waits, as then nobody else uses what its call points to.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
-        if !self.waits() {
-            return Err(Errno::ESRCH);
-        }
-        let (base, len) = (at, bytes.len());
-        match process_vm_writev(self.thread(), &[IoSlice::new(bytes)], &[RemoteIoVec { base, len }])? {
-            written if written == len => Ok(()),
-            _ => Err(Errno::EFAULT),
-        }
+        self.memory()?.write_all_at(bytes, at as u64).map_err(|_| Errno::EFAULT)
     }
 
     /// The place for a result of any length, and where its length is read and written: two pointers.

@@ -91,12 +91,12 @@ impl<'a> Supervisor<'a> {
             self.idle.fetch_sub(1, Ordering::Relaxed);
             while let Some(turn) = hears.take() {
                 let Some(notification) = self.listener.receive()? else { return Ok(()) };
-                let goes_on = !may_wait(notification.call) || !self.another(scope);
-                if goes_on {
-                    // Nobody else is needed, or can be had.
-                    hears = Some(turn);
-                } else {
+                // Any call can wait: for memory of the caller that another program has to fill.
+                if self.another(scope) {
                     drop(turn);
+                } else {
+                    // Nobody else can be had.
+                    hears = Some(turn);
                 }
                 self.answer(notification)?;
             }
@@ -150,9 +150,4 @@ impl<'a> Supervisor<'a> {
             }
         }
     }
-}
-
-/// Whether a call can take longer than looking at it.
-fn may_wait(call: Call) -> bool {
-    matches!(call, Call::Connect | Call::Accept | Call::Accept4 | Call::Listen)
 }
