@@ -55,25 +55,25 @@ fn item(code: &str, what: impl Into<String>, remedy: impl Into<String>) -> Obsta
 pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if evidence.conntrack.is_none() {
-        let what = "the kernel tracks no connections: no rule asks for it, or it has no such module";
+        let what =
+            "the kernel tracks no connections: no rule of nftables asks for it, or the module nf_conntrack is missing";
         found.push(item("conntrack", what, "modprobe nf_conntrack, or stay in mode standard or routed"));
     }
     let is_given = |set: &host::stack::MarkSet| set.value & set.bits & mark.value == mark.value;
     if !evidence.netfilter.marks.iter().any(is_given) {
         let what =
-            format!("no rule of nftables marks connections with {mark}: nothing says which ones may be forwarded");
+            format!("mode stateful needs a rule of nftables that marks connections with {mark}, and there is none");
         found.push(item("consent", what, format!("evenkeel route rules --mark {mark} --apply")));
     }
     for what in &evidence.netfilter.old {
         found.push(item("netfilter", what.clone(), "write those rules for nftables, or stay in mode standard"));
     }
     for chain in &evidence.netfilter.zones {
-        let what =
-            format!("rules put packets into zones of conntrack's ({chain}), and the fast path looks in zone 0 alone");
+        let what = format!("rules put packets into conntrack zones ({chain}); the fast path knows zone 0 only");
         found.push(item("zones", what, "take those rules away, or stay in mode standard"));
     }
     if evidence.rules.iter().any(|rule| rule.by_mark) {
-        let what = "rules of policy routing ask for packet marks (fwmark), which only the kernel's own way sets";
+        let what = "rules of policy routing match packet marks (fwmark), which the fast path does not have";
         found.push(item("fwmark", what, "see `ip rule`; stay in mode standard"));
     }
     found
@@ -84,23 +84,21 @@ pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let conntrack = evidence.conntrack.unwrap_or_default();
     if !conntrack.liberal {
-        let what = "TCP stays with the kernel until conntrack ignores TCP windows";
+        let what = "the kernel forwards TCP until conntrack ignores TCP windows";
         found.push(item("tcp-window", what, "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1"));
     }
-    let what = "a rule that is added does not meet connections that are marked already";
+    let what = "new rules do not apply to connections that are already marked";
     found.push(item(
         "new-rules",
         what,
         "to stop one at once: `conntrack -D -s ADDRESS`, or `evenkeel route mode standard`",
     ));
     if conntrack.counts {
-        let what = "conntrack counts packets and bytes (nf_conntrack_acct), and no program may add to its counters: what is forwarded by \
-                    the fast path is not in them";
+        let what = "conntrack's packet and byte counters (nf_conntrack_acct) do not have what the fast path forwards";
         found.push(item("acct", what, "count by `evenkeel route status`, or do not mark connections that are billed"));
     }
     for chain in &evidence.netfilter.sees {
-        let what =
-            format!("packets of marked connections are neither counted nor changed by these statements ({chain})");
+        let what = format!("these statements neither count nor change packets of marked connections ({chain})");
         let remedy = "none for statements that only new connections reach; else do not mark those that they must see";
         found.push(item("passed-by", what, remedy));
     }

@@ -51,22 +51,27 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
     let mut add =
         |code: &str, what: String, remedy: String| notes.push(Obstacle { code: code.to_owned(), what, remedy });
     for port in ports {
-        let (who, end) = match offloads::peer(port) {
+        let (what, remedy) = match offloads::peer(port) {
             Ok(Some(Peer::Here(peer))) if offloads::on(&peer, &[UNFINISHED]).is_ok_and(|on| !on.is_empty()) => {
-                (format!("{peer}, the other end of {port}, leaves checksums to it"), peer)
+                let what =
+                    format!("packets from {peer}, the peer of {port}, have unfinished checksums (a veth's default)");
+                (what, offloads::off(&peer, &[UNFINISHED.1]))
             }
             Ok(Some(Peer::Elsewhere)) => (
-                format!("the other end of {port} may leave checksums to it, as a veth does unless told otherwise"),
-                "PEER".into(),
+                format!(
+                    "packets from the peer of {port} have unfinished checksums unless `tx` is off there (on by default on a veth; it is in another \
+                     network namespace and cannot be asked)"
+                ),
+                offloads::off("PEER", &[UNFINISHED.1]),
             ),
             _ => continue,
         };
-        add("unfinished", format!("{who}: those packets go up to the kernel"), offloads::off(&end, &[UNFINISHED.1]));
+        add("unfinished", format!("{what}: the kernel forwards those"), remedy);
     }
     for port in ports.iter().filter(|_| xdp == XdpMode::Native) {
         if matches!(takes_redirected_frames(port), Ok(None)) {
             let what = format!(
-                "the kernel does not tell whether {port} takes redirected frames (before Linux 6.3 none does): if it takes none, what leaves by it is lost"
+                "what leaves by {port} is lost if its driver takes no redirected frames, which kernels before Linux 6.3 do not tell"
             );
             let remedy = "`evenkeel ledger` shows what is lost in mode routed; a veth takes them after: ethtool -K PEER gro on, once it is up";
             add("exit-unknown", what, remedy.into());
@@ -74,7 +79,7 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
     }
     let merges = |port: &&String| offloads::on(port, &[MERGED]).is_ok_and(|on| !on.is_empty());
     for port in ports.iter().filter(|_| xdp == XdpMode::Generic).filter(merges) {
-        let what = format!("{port} merges packets that it receives: merged ones go up to the kernel");
+        let what = format!("{port} merges packets that it receives: the kernel forwards merged ones");
         add("merged", what, offloads::off(port, &[MERGED.1]));
     }
     notes

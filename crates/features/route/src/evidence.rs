@@ -43,6 +43,8 @@ pub(crate) struct Routes {
     pub partial: BTreeSet<Route>,
     /// This machine's own IPv4 addresses and those of broadcasts, beyond 127.0.0.0/8.
     pub own: BTreeSet<Route>,
+    /// Routes that say how long a packet may be.
+    pub limited: BTreeSet<Route>,
     /// How many there were of all tables when they were last read all: IPv4 and IPv6.
     pub read: [usize; 2],
 }
@@ -69,13 +71,20 @@ impl Routes {
     /// With another route, in the place of one for the same prefix. Whether that matters.
     pub(crate) fn add(&mut self, route: Route) -> bool {
         let removed = self.remove(&route);
-        self.set_of(&route).map(|set| set.insert(route)).unwrap_or(removed)
+        self.insert(route) || removed
+    }
+
+    /// With a route that is in the place of none. Whether that matters.
+    fn insert(&mut self, route: Route) -> bool {
+        let limited = route.mtu.is_some() && matches!(route.kind, RouteKind::Unicast | RouteKind::Other(_));
+        let limited = limited && self.limited.insert(route.clone());
+        self.set_of(&route).is_some_and(|set| set.insert(route)) || limited
     }
 
     /// Without a route, and others for the same prefix. Whether that matters.
     pub(crate) fn remove(&mut self, route: &Route) -> bool {
         let other = |of: &Route| (of.table, of.to, of.metric) != (route.table, route.to, route.metric);
-        let sets = [&mut self.multipath, &mut self.partial, &mut self.own];
+        let sets = [&mut self.multipath, &mut self.partial, &mut self.own, &mut self.limited];
         let before = sets.iter().map(|set| set.len()).sum::<usize>();
         let after = sets.into_iter().map(|set| {
             set.retain(other);
@@ -160,9 +169,7 @@ impl Reader {
         for route in all {
             routes.read[usize::from(route.to.address.is_ipv6())] += 1;
             // Of a list nothing is in the place of anything else.
-            if let Some(set) = routes.set_of(&route) {
-                set.insert(route);
-            }
+            routes.insert(route);
         }
         Ok(routes)
     }

@@ -2,11 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use bpf::{ROUTE_PORTS_MAX, RouteKey, RouteSlots, RouteTrack, RouteWay};
-use host::interface::NoInterface;
+use bpf::{ROUTE_LIMITS_MAX, ROUTE_PORTS_MAX, RouteKey, RouteSlots, RouteTrack, RouteWay};
+use host::{interface::NoInterface, netlink::route::Route};
 use model::route::CtMark;
 
 use crate::{
@@ -25,6 +25,8 @@ pub(crate) struct RoutePlan {
     pub key: RouteKey,
     /// This machine's own addresses and those of broadcasts.
     pub own: Vec<Ipv4Addr>,
+    /// The longest packets to addresses of a prefix, where its route or one around it says so.
+    pub limits: BTreeMap<(IpAddr, u8), u32>,
     /// Which connections mode stateful takes.
     pub track: RouteTrack,
     /// Which ports take redirected frames, in their order.
@@ -105,8 +107,45 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
         key: key(evidence, ways.values().any(|way| way.strict || way.loose)),
         ways,
         own: own.collect(),
+        limits: limits(evidence.routes.limited.iter()),
         sends: out.to_vec(),
         track: evidence.conntrack.unwrap_or_default().track(mark, evidence.netfilter.translates),
+    }
+}
+
+/// The limits of routes by prefix. Which of the routes around an address applies (by table, source or TOS) is not known here: the least counts, so that what may
+/// be too long goes up.
+fn limits<'a>(routes: impl Iterator<Item = &'a Route>) -> BTreeMap<(IpAddr, u8), u32> {
+    let mut own: BTreeMap<(IpAddr, u8), u32> = BTreeMap::new();
+    for route in routes {
+        let Some(mtu) = route.mtu else { continue };
+        let least = own.entry((route.to.address, route.to.length)).or_insert(mtu);
+        *least = mtu.min(*least);
+    }
+    if own.len() > ROUTE_LIMITS_MAX {
+        let mut all = BTreeMap::new();
+        for ((address, _), mtu) in own {
+            let least = all.entry((masked(address, 0), 0)).or_insert(mtu);
+            *least = mtu.min(*least);
+        }
+        return all;
+    }
+    let lengths: BTreeSet<u8> = own.keys().map(|(_, length)| *length).collect();
+    let around = |&(address, length): &(IpAddr, u8)| {
+        lengths.range(..=length).filter_map(|&length| own.get(&(masked(address, length), length))).min().copied()
+    };
+    own.keys().filter_map(|prefix| Some((*prefix, around(prefix)?))).collect()
+}
+
+/// The address without the bits behind the first `length`.
+fn masked(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            Ipv4Addr::from_bits(v4.to_bits() & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)).into()
+        }
+        IpAddr::V6(v6) => {
+            Ipv6Addr::from_bits(v6.to_bits() & u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)).into()
+        }
     }
 }
 

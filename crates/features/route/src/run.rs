@@ -96,6 +96,8 @@ pub struct Router {
     reread_at: Option<Instant>,
     poked_ns: u64,
     comparison: ShadowResult,
+    /// It forwards after a trial in which there was nothing to compare.
+    untried: bool,
     /// When the trial ends.
     trial_ends: Option<Instant>,
     begun: Instant,
@@ -194,6 +196,7 @@ impl Router {
             reread_at: None,
             poked_ns: now_ns(),
             comparison: ShadowResult::default(),
+            untried: false,
             trial_ends: None,
             begun: Instant::now(),
             ended: BTreeSet::new(),
@@ -290,14 +293,17 @@ impl Router {
         self.trial_ends = None;
         let result = self.compare()?.clone();
         happened.push(RouteEvent::Compared(result.clone()));
-        if result.wrong() > 0 {
-            let why = format!("in shadow {} of {} frames left otherwise", result.wrong(), result.compared());
+        if let Some(why) = result.objection() {
             self.hold_back(&why, happened);
             return Ok(());
         }
         self.switch(self.settings.mode)?;
-        let why =
-            if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
+        self.untried = result.compared() == 0;
+        let why = if self.untried {
+            "no frame came during the trial: nothing was compared"
+        } else {
+            "the shadow agreed with the kernel"
+        };
         happened.push(RouteEvent::Mode { mode: self.mode, why: why.to_owned() });
         Ok(())
     }
@@ -355,6 +361,7 @@ impl Router {
             self.outs = self.ports.iter().map(attach).collect::<Result<_, _>>()?;
         }
         self.tables.set_mode(mode, self.settings.mode == RouteMode::Stateful);
+        self.untried = false;
         if mode != RouteMode::Shadow {
             self.outs.clear();
         }
@@ -540,6 +547,9 @@ impl Router {
         // What next hops depend on is set before ways that may need it.
         if new.key != self.applied.key {
             self.tables.set_key(new.key);
+        }
+        if new.limits != self.applied.limits {
+            self.tables.set_limits(&new.limits)?;
         }
         if new.ways != self.applied.ways {
             self.tables.set_ways(&new.ways)?;

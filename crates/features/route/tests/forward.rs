@@ -159,3 +159,33 @@ fn what_is_remembered_ends_with_the_route() {
         assert_eq!(sends(), [true, false]);
     });
 }
+
+#[test]
+fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
+    let Some(world) = World::new("rttry") else { return };
+    let World { bed: _bed, a, ra, rb, .. } = &world;
+    // Nobody sends by itself.
+    for end in [a, ra, rb] {
+        end.space().set(&format!("net.ipv6.conf.{}.disable_ipv6", end.interface()), "1");
+    }
+    ra.space().run(|| {
+        let trial = Duration::from_millis(1200);
+        let mut router =
+            Router::start(route::RouteSettings { trial, ..settings(&[ra.interface(), rb.interface()]) }).unwrap();
+        let mut tried = |ping: bool| {
+            router.set_mode(RouteMode::Routed).unwrap();
+            assert!(!router.status().unwrap().untried, "the trial has begun");
+            if ping {
+                a.space().output("ping -c 3 -i 0.01 -W 1 198.18.2.2");
+            }
+            wait("the trial ends", || {
+                router.turn(Duration::from_millis(20)).unwrap();
+                router.mode() == RouteMode::Routed
+            });
+            router.status().unwrap().untried
+        };
+        assert!(tried(false), "no frame came");
+        a.space().output("ping -c 1 -W 1 198.18.2.2");
+        assert!(!tried(true), "frames were compared");
+    });
+}

@@ -48,6 +48,8 @@ const ROUTERS: [Ipv4Addr; 4] = [
 ];
 /// The smaller limit, of the way to `b`.
 const MTU: usize = 1400;
+/// The limit of some routes.
+const LIMIT: usize = 1300;
 
 /// `a` sends, `r` is the router, `b`, `c` and `d` receive, the latter behind an interface that is no port. The four have no address: what
 /// reaches them stays there.
@@ -108,6 +110,16 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
         "rule add from 198.18.10.0/24 lookup 100",
         "route add 198.18.60.0/24 via inet6 2001:2:0:3::2",
         "route add 198.18.61.0/24 via inet6 2001:2:0:2::2",
+        // Limits of their own, without and with `lock`; inside the first a route without one, and within that one with another.
+        "route add 198.18.31.0/24 via 198.18.3.2 mtu LIMIT",
+        "route add 198.18.31.128/25 via 198.18.3.2",
+        "route add 198.18.31.192/26 via 198.18.3.2 mtu 1450",
+        "route add 198.18.32.0/24 via 198.18.3.2 mtu lock LIMIT",
+        "route add 198.18.33.0/24 via 198.18.3.2 mtu 4000",
+        "-6 route add 2001:2:0:31::/64 via 2001:2:0:3::2 mtu LIMIT",
+        "-6 route add 2001:2:0:31:8000::/65 via 2001:2:0:3::2",
+        "-6 route add 2001:2:0:31:c000::/66 via 2001:2:0:3::2 mtu 1450",
+        "-6 route add 2001:2:0:32::/64 via 2001:2:0:3::2 mtu lock LIMIT",
         "route add blackhole 198.18.50.0/24",
         "route add unreachable 198.18.51.0/24",
         "route add prohibit 198.18.52.0/24",
@@ -121,7 +133,7 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
         "-6 route add unreachable 2001:2:0:51::/64",
         "-6 route add prohibit 2001:2:0:52::/64",
     ] {
-        r.output(&format!("ip {}", routes.replace("WRAPPED", rc.interface())));
+        r.output(&format!("ip {}", routes.replace("WRAPPED", rc.interface()).replace("LIMIT", &LIMIT.to_string())));
     }
     for (sysctl, value) in sysctls {
         r.set(&sysctl.replace("ENTRY", ra.interface()), value);
@@ -136,7 +148,7 @@ fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
         let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
         bytes.try_into().unwrap()
     };
-    let aim = Aim { router: mac(MACS[1]), sender: mac(MACS[0]), mtus: [1500, MTU] };
+    let aim = Aim { router: mac(MACS[1]), sender: mac(MACS[0]), mtus: [1500, MTU, 1450, LIMIT] };
     let mut dice = Dice::new(seed);
     let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
     for n in 0..count {

@@ -114,7 +114,7 @@ fn number(name: &str, else_this: u64) -> u64 {
 /// Frames without tags.
 fn untagged() -> Vec<Vec<u8>> {
     let [router, sender] = macs(0);
-    let aim = Aim { router, sender, mtus: [1500, MTU] };
+    let aim = Aim { router, sender, mtus: [1500, MTU, 1500, MTU] };
     let mut dice = Dice::new(number("EK_ORACLE_SEED", 1));
     let mut frames = || frame(&mut dice, &aim);
     let plain = |frame: &Vec<u8>| !matches!(frame.get(12..14), Some([0x81, 0] | [0x88, 0xa8]));

@@ -69,8 +69,8 @@ pub use route::{
     port::{RoutePort, stateful_lacks},
     shadow::{RouteLeaving, RouteOut, RouteSample, shadow_lacks},
     tables::{
-        LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteSlots, RouteTables, RouteTrack,
-        RouteWay,
+        LIMITS_MAX as ROUTE_LIMITS_MAX, LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey,
+        RouteSlots, RouteTables, RouteTrack, RouteWay,
     },
     watch::RouteWatch,
     xdp_fib::{FibCounts, XdpFib},

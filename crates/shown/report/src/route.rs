@@ -20,7 +20,7 @@ fn obstacles(of: &[Obstacle], look: Look) -> String {
 
 /// What is given up by mode stateful.
 fn notes(of: &[Obstacle], look: Look) -> String {
-    if of.is_empty() { String::new() } else { items("TO BE KNOWN", of, look) }
+    if of.is_empty() { String::new() } else { items("NOTE", of, look) }
 }
 
 fn items(head: &str, of: &[Obstacle], look: Look) -> String {
@@ -32,7 +32,7 @@ fn items(head: &str, of: &[Obstacle], look: Look) -> String {
 /// What next hops depend on.
 fn key(of: &[String]) -> String {
     match of {
-        [] => "Next hops depend on the destination alone.".to_owned(),
+        [] => "Next hops depend on the destination only.".to_owned(),
         _ => format!("Next hops depend on the destination and on: {}.", of.join(", ")),
     }
 }
@@ -40,16 +40,14 @@ fn key(of: &[String]) -> String {
 /// What stands against the fast path.
 pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     let mut text = match check.obstacles.as_slice() {
-        [] if !check.can_forward() => {
-            look.paragraph("Nothing is in the way, but nothing can be forwarded yet: no port takes redirected frames.")
-        }
+        [] if !check.can_forward() => look.paragraph("Nothing can be forwarded yet: no port takes redirected frames."),
         [] => look.paragraph(&format!("Nothing stands against the fast path between {}.", check.ports.join(", "))),
         all => obstacles(all, look),
     };
     text += &notes(&check.notes, look);
     for port in &check.cannot_send {
         text += &look.paragraph(&format!(
-            "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: bring its other end up, then switch GRO on there (`ethtool -K PEER gro off; ethtool -K PEER gro on`)."
+            "{port} takes no redirected frames: the kernel sends what leaves by it. On a veth: `ethtool -K PEER gro on` at the other end, and bring that up."
         ));
     }
     text + &look.paragraph(&key(&check.key))
@@ -75,20 +73,26 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     }
     if status.held_back.is_none() && status.mode != status.wanted {
         let then = status.wanted.name();
-        text +=
-            &look.paragraph(&format!("A trial goes on; mode {then} follows if no frame would have left otherwise."));
+        text += &look.paragraph(&format!(
+            "A trial runs: mode {then} follows if the kernel sends each frame as the fast path would."
+        ));
+    }
+    if status.untried {
+        text += &look.paragraph(
+            "Not compared with the kernel: no frame came during the trial. `evenkeel route mode shadow` compares while the kernel forwards.",
+        );
     }
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
     }
     for port in status.ports.iter().filter(|port| !port.sends) {
         text += &look.paragraph(&format!(
-            "The fast path sends nothing by {}: it is down or gone, or it is a veth whose other end runs no NAPI. What leaves by it goes up to the kernel. A veth's other end runs NAPI after `ethtool -K PEER gro on`.",
+            "{} takes no redirected frames, as it is down or gone, or a veth whose other end runs no NAPI: the kernel sends what leaves by it. On a veth: `ethtool -K PEER gro on` at the other end, and bring that up.",
             port.interface
         ));
     }
     if !status.unwatched.is_empty() {
-        text += &look.paragraph("Changes of routes and neighbours take effect some milliseconds late on this kernel.");
+        text += &look.paragraph("Changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced (`route status --json` lists them).");
     }
     text += &notes(&status.notes, look);
     if let Some(shadow) = &status.shadow {
@@ -105,7 +109,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     heads.extend(status.ports.iter().map(|port| format!(">{}", port.interface)));
     let row = |counter: &Counter<RouteTotals>| {
         let (Row::Always(what) | Row::IfAny(what)) = counter.row else { return Vec::new() };
-        let up = if counter.label.is_some() { "up: " } else { "" };
+        let up = if counter.label.is_some() { "to the kernel: " } else { "" };
         let mut row = vec![format!("{up}{what}")];
         row.extend(status.ports.iter().map(|port| units::grouped((counter.get)(&port.totals))));
         row

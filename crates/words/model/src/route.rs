@@ -162,6 +162,24 @@ impl ShadowResult {
         self.way + self.macs + self.hop_limit
     }
 
+    /// Why a trial with this result failed; none: it passed, or there was nothing to compare. A frame that the kernel does not send may have been lost in a
+    /// queue, or dropped by a rule: the trial fails by these where they are more than those that left alike.
+    pub fn objection(&self) -> Option<String> {
+        let compared = self.compared();
+        if self.wrong() > 0 {
+            return Some(format!(
+                "the kernel sent {} of {compared} frames another way than the fast path would",
+                self.wrong()
+            ));
+        }
+        (self.not_sent > self.same).then(|| {
+            format!(
+                "the kernel did not send {} of {compared} frames that the fast path would have forwarded",
+                self.not_sent
+            )
+        })
+    }
+
     /// Frames compared.
     pub fn compared(&self) -> u64 {
         self.same + self.wrong() + self.not_sent
@@ -245,6 +263,9 @@ pub struct RouteStatus {
     pub cpus: Option<CpuSet>,
     /// What the shadow found, if it ran.
     pub shadow: Option<ShadowResult>,
+    /// The fast path forwards after a trial in which no frame came: nothing was compared.
+    #[serde(default)]
+    pub untried: bool,
     /// The rules before the fast path; none: it has none.
     #[serde(default)]
     pub rules: Option<RouteRulesStatus>,
@@ -301,6 +322,15 @@ fn routed() -> RouteMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_passes_where_frames_left_alike() {
+        let of = |same, way, not_sent| ShadowResult { same, way, not_sent, ..ShadowResult::default() }.objection();
+        assert_eq!([of(0, 0, 0), of(5, 0, 0), of(5, 0, 5)], [None, None, None]);
+        assert!(of(5, 1, 0).unwrap().starts_with("the kernel sent 1 of 6 frames another way"));
+        assert!(of(0, 0, 183).unwrap().starts_with("the kernel did not send 183 of 183 frames"));
+        assert!(of(4, 0, 5).is_some());
+    }
 
     #[test]
     fn a_mark_is_read_as_it_is_written() {

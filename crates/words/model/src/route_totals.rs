@@ -24,7 +24,7 @@ macro_rules! route_totals {
                 not_ip: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "not_ip")), row: IfAny("neither IPv4 nor IPv6") };
                 unknown_tag: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "unknown_tag")), row: IfAny("in a VLAN without a device") };
+                    { label: Some(("reason", "unknown_tag")), row: IfAny("in a VLAN that has no device here") };
                 bad_header: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "bad_header")), row: IfAny("with a damaged header") };
                 bad_checksum: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
@@ -32,31 +32,31 @@ macro_rules! route_totals {
                 options: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "options")), row: IfAny("with options") };
                 hop_limit: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "hop_limit")), row: IfAny("at their last hop") };
+                    { label: Some(("reason", "hop_limit")), row: IfAny("TTL or hop limit used up") };
                 fragment: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "fragment")), row: IfAny("fragments, where ports decide") };
                 icmp_error: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "icmp_error")), row: IfAny("ICMP errors, where sources decide") };
                 martian: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "martian")), row: IfAny("with an address that is no host's") };
+                    { label: Some(("reason", "martian")), row: IfAny("with an address that no host may use") };
                 reverse_path: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "reverse_path")), row: IfAny("whose way back is another one") };
+                    { label: Some(("reason", "reverse_path")), row: IfAny("fails the reverse path check (rp_filter)") };
                 local: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "local")), row: IfAny("for this machine, or without a route") };
                 refused: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "refused")), row: IfAny("by a route that refuses") };
+                    { label: Some(("reason", "refused")), row: IfAny("by a blackhole, unreachable or prohibit route") };
                 no_forwarding: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_forwarding")), row: IfAny("where forwarding is off") };
                 wrapped: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "wrapped")), row: IfAny("by a route that wraps packets") };
+                    { label: Some(("reason", "wrapped")), row: IfAny("by a route with encapsulation") };
                 no_neighbour: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "no_neighbour")), row: IfAny("to a neighbour that is not known") };
+                    { label: Some(("reason", "no_neighbour")), row: IfAny("to a neighbour without a known MAC address") };
                 too_big: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "too_big")), row: IfAny("larger than the way out takes") };
+                    { label: Some(("reason", "too_big")), row: IfAny("larger than the MTU of the port or the route") };
                 not_a_port: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "not_a_port")), row: IfAny("the way out is no port, or cannot send") };
+                    { label: Some(("reason", "not_a_port")), row: IfAny("leaves by an interface that is no port or cannot transmit") };
                 same_way: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "same_way")), row: IfAny("back by the way they came") };
+                    { label: Some(("reason", "same_way")), row: IfAny("back out of the port they came in by") };
                 untracked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "untracked")), row: IfAny("neither TCP nor UDP, in mode stateful") };
                 handshake: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
@@ -66,15 +66,15 @@ macro_rules! route_totals {
                 unmarked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "unmarked")), row: IfAny("of connections without the mark") };
                 not_settled: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "not_settled")), row: IfAny("of connections not established yet, or ending") };
+                    { label: Some(("reason", "not_settled")), row: IfAny("of connections not established yet, or closing") };
                 special: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "special")), row: IfAny("of connections with a helper, rewritten sequence numbers or times of their own") };
+                    { label: Some(("reason", "special")), row: IfAny("of connections with a helper, rewritten sequence numbers or a timeout policy") };
                 window: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "window")), row: IfAny("of TCP, while conntrack is strict about windows") };
+                    { label: Some(("reason", "window")), row: IfAny("TCP, while conntrack checks windows (tcp_be_liberal is 0)") };
                 moved: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections whose way out changed") };
+                    { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections that now leave by another interface") };
                 unfinished: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "unfinished")), row: IfAny("whose checksum is left to a device") };
+                    { label: Some(("reason", "unfinished")), row: IfAny("with an unfinished checksum (left to a device)") };
                 translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
                     { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."

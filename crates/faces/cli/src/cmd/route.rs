@@ -311,7 +311,7 @@ fn switch(args: &ModeArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     let done = match control::ask(&Command::Status)? {
         Answer::Status(status) if status.mode != mode => {
             format!(
-                "mode {}: a trial; {} follows if no frame would have left otherwise",
+                "mode {}: a trial; {} follows if the kernel sends each frame as the fast path would",
                 status.mode.name(),
                 mode.name()
             )
@@ -363,7 +363,7 @@ fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     if let Some(pid) = killed {
         note(format_args!("process {pid} did not answer and was killed"));
     }
-    Ok(conclude("route.stop", args.json, &answer, "the fast path is gone; the kernel forwards"))
+    Ok(conclude("route.stop", args.json, &answer, "stopped; the kernel forwards"))
 }
 
 fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outcome, Failure> {
@@ -451,8 +451,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     router.set_mode((*mode).into())?;
     if !router.unwatched().is_empty() {
         note(
-            "note: changes of routes and neighbours take effect some milliseconds late on this kernel (`route status --json` lists the functions that it \
-             does not let be followed)",
+            "note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
+             (`route status --json` lists them)",
         );
     }
     for it in router.notes() {

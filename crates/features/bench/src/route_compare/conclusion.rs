@@ -38,10 +38,7 @@ pub(super) fn conclusion(run: &RouteCompare) -> String {
         }
         let memory: Vec<String> = ways.iter().filter_map(|w| memory(w, bed.cores)).collect();
         if !memory.is_empty() {
-            sentences.push(format!(
-                "Memory management takes of the box's own work at the throughput: {}",
-                memory.join(", ")
-            ));
+            sentences.push(format!("Memory management's share of the box's CPU time: {}", memory.join(", ")));
         }
         let buffers: Vec<String> = ways.iter().filter_map(|w| buffers(w)).collect();
         if !buffers.is_empty() {

@@ -198,8 +198,8 @@ fn second_core(usable: &CpuSet) -> LeftOut {
     LeftOut {
         what: "with the second core".into(),
         why: format!(
-            "it takes three CPUs, one that sends and two of the box; usable here: {usable}. On fewer the sender would share a core with the box, and \
-             the result would be that of both"
+            "it takes three CPUs, one that sends and two of the box; usable here: {usable}. With fewer CPUs sender and box share a core, and \
+             the figure mixes both"
         ),
     }
 }

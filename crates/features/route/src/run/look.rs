@@ -94,6 +94,7 @@ impl Router {
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
             cpus: (!self.cpus.is_empty()).then(|| self.cpus.clone()),
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+            untried: self.untried,
             rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
             ..RouteStatus::default()
         })

@@ -37,12 +37,17 @@ impl Dice {
 pub(crate) struct Aim {
     pub(crate) router: [u8; 6],
     pub(crate) sender: [u8; 6],
-    /// Bytes of the largest packets of the ways in and out.
-    pub(crate) mtus: [usize; 2],
+    /// Bytes of the largest packets of the ways in and out, and of routes.
+    pub(crate) mtus: [usize; 4],
 }
 
 /// The last two have a neighbour of IPv6 for their next hop.
-const V4_FAR: [[u8; 4]; 10] = [
+const V4_FAR: [[u8; 4]; 15] = [
+    [198, 18, 31, 5],
+    [198, 18, 31, 140],
+    [198, 18, 31, 200],
+    [198, 18, 32, 5],
+    [198, 18, 33, 5],
     [198, 18, 2, 2],
     [198, 18, 2, 2],
     [198, 18, 20, 7],
@@ -232,7 +237,18 @@ fn ipv4(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
 }
 
 fn ipv6(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
-    let far = ["2001:2:0:2::2", "2001:2:0:2::2", "2001:2:0:20::7", "2001:2:0:3::2", "2001:2:0:30::9", "2001:2:0:40::5"];
+    let far = [
+        "2001:2:0:2::2",
+        "2001:2:0:2::2",
+        "2001:2:0:20::7",
+        "2001:2:0:3::2",
+        "2001:2:0:30::9",
+        "2001:2:0:40::5",
+        "2001:2:0:31::5",
+        "2001:2:0:31:9000::5",
+        "2001:2:0:31:d000::5",
+        "2001:2:0:32::5",
+    ];
     let odd = [
         "2001:2:0:1::1",
         "2001:2:0:2::1",

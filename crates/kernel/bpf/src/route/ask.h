@@ -18,6 +18,23 @@ struct {
 	__type(value, __u32);
 } route_tags SEC(".maps");
 
+/* Prefixes of both versions: no packet to an address in it is longer than this on its route, where the route says so (`mtu` of `ip route`). The kernel's answer
+ * has that limit only where the route locks it; ip_forward() always goes by it. */
+struct route_prefix {
+	__u32 len;
+	/* 4 or 6, on the wire: before the address, so that the versions share no prefix. */
+	__be32 version;
+	__u32 to[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct route_prefix);
+	__type(value, __u32);
+} route_limits SEC(".maps");
+
 /* All that a next hop may depend on. */
 struct route_key {
 	__u32 to[4];
@@ -78,6 +95,17 @@ static __always_inline __u32 route_way_flags(__u32 ifindex)
 	return way ? way->flags : 0;
 }
 
+/* The longest packet to that destination, where it is less than `mtu`. */
+static __always_inline __u32 route_limit(const struct route_key *k, __u32 version, __u32 mtu)
+{
+	struct route_prefix prefix = { .len = 32 + (version == 4 ? 32 : 128), .version = bpf_htonl(version) };
+	__u32 *limit;
+
+	__builtin_memcpy(prefix.to, k->to, sizeof(k->to));
+	limit = bpf_map_lookup_elem(&route_limits, &prefix);
+	return limit && *limit < mtu ? *limit : mtu;
+}
+
 /* Asks the kernel. A function of its own, with a stack of its own. */
 static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct route_exit *exit, __u32 len, __u32 version)
 {
@@ -121,7 +149,9 @@ static __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct 
 	if (fib.family == ROUTE_AF_INET)
 		exit->address[1] = exit->address[2] = exit->address[3] = 0;
 	/* The limit of the way, which shares its place with the length that was asked about. */
-	exit->mtu = fib.mtu_result;
+	exit->mtu = route_limit(k, version, fib.mtu_result);
+	if (len > exit->mtu)
+		return ROUTE_TOO_BIG;
 	__builtin_memcpy(exit->macs, fib.dmac, 6);
 	__builtin_memcpy((void *)exit->macs + 6, fib.smac, 6);
 	if (version == 4 && in & (ROUTE_WAY_STRICT | ROUTE_WAY_LOOSE) && !route_leads_back(ctx, k, &fib, in & ROUTE_WAY_STRICT))

@@ -32,18 +32,22 @@ pub(super) const PROGRAM: Program = Program("ek_route");
 /// The map of what user space sets.
 pub(super) const CONFIG: &str = ".data.route";
 /// Maps that the programs of all ports share, by name.
-const SHARED: [&str; 10] = [
+const SHARED: [&str; 11] = [
     CONFIG,
     "route_ports",
     "route_ways",
     "route_tags",
     "route_hops",
+    LIMITS,
     "route_slots_v4",
     "route_slots_v6",
     "route_slots_flow",
     "route_exits",
     "route_samples",
 ];
+const LIMITS: &str = "route_limits";
+/// Prefixes of routes with a limit that the programs know (max_entries of route_limits, less those that go while others come).
+pub const LIMITS_MAX: usize = 32_768;
 /// Those that only programs of mode stateful have.
 const SHARED_STATEFUL: [&str; 1] = ["route_conns"];
 /// Ports that frames are forwarded between.
@@ -401,6 +405,25 @@ impl RouteTables {
         Ok(())
     }
 
+    /// The longest packets to addresses of these prefixes, which are not more than [`LIMITS_MAX`]; longer ones go up. Others have the limit of their port.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_limits(&self, limits: &BTreeMap<(IpAddr, u8), u32>) -> Result<(), XdpError> {
+        let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the limits of routes", to_io(&e)));
+        let map = self.map(LIMITS)?;
+        let limits: BTreeMap<Vec<u8>, u32> =
+            limits.iter().map(|((address, length), mtu)| (limit_key(*address, *length), *mtu)).collect();
+        for (key, mtu) in &limits {
+            map.update(key, &mtu.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        }
+        for key in map.keys().filter(|key| !limits.contains_key(key)).collect::<Vec<_>>() {
+            map.delete(&key).map_err(failed)?;
+        }
+        self.forget();
+        Ok(())
+    }
+
     /// Lets frames leave by port `number`, or no more.
     pub(super) fn set_exit(&self, number: usize, ifindex: Option<u32>) -> io::Result<()> {
         let Ok(exits) = self.map("route_ports") else { return Ok(()) };
@@ -457,6 +480,16 @@ fn ticks_per_second() -> u64 {
     let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).map_or(0, |tick| tick.tv_nsec() as u64);
     let tick = if tick == 0 { 4_000_000 } else { tick };
     (1_000_000_000 + tick / 2) / tick
+}
+
+/// `struct route_prefix` of ask.h.
+fn limit_key(address: IpAddr, length: u8) -> Vec<u8> {
+    let (version, mut octets) = match address {
+        IpAddr::V4(v4) => (4u32, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (6, v6.octets().to_vec()),
+    };
+    octets.resize(16, 0);
+    [(32 + u32::from(length)).to_ne_bytes().as_slice(), &version.to_be_bytes(), &octets].concat()
 }
 
 fn hop(key: &[u8]) -> RouteHop {

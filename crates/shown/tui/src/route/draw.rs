@@ -125,7 +125,10 @@ impl<A: FnMut(Act)> View<A> {
             }
             Some(why) => lines.push((format!("Held back from {wanted}: {why}."), Some(Color::Red))),
             None if status.mode != status.wanted => {
-                lines.push((format!("A trial: {wanted} follows if no frame would have left otherwise."), None));
+                lines.push((
+                    format!("A trial: {wanted} follows if the kernel sends each frame as the fast path would."),
+                    None,
+                ));
             }
             None if status.mode == RouteMode::Standard => {
                 lines.push(("The kernel alone forwards, as asked for.".to_owned(), None));
