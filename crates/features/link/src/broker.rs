@@ -452,7 +452,7 @@ fn attach(settings: &BrokerSettings) -> Result<(Option<LinkPort>, String), LinkE
     match LinkPort::attach(interface, mode, LinkSettings { checked: false, answers_on_veth: false }) {
         Ok(port) => {
             let mode = port.mode();
-            Ok((Some(port), format!("rings out of the XDP hook, {mode} mode")))
+            Ok((Some(port), format!("shared rings filled by XDP ({mode})")))
         }
         Err(error) if settings.xdp == Receive::Auto => sockets(&error.to_string()),
         Err(error) => Err(error.into()),

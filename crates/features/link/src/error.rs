@@ -58,7 +58,7 @@ pub enum LinkError {
     Shrank { left: u64 },
     #[error("the file has bytes, and its length is told as 0, as in /proc: copy it to a plain file first")]
     Unsized,
-    #[error("the other node takes no file: {why}")]
+    #[error("no file copied: {why}")]
     NotTaken { why: String },
     #[error("the file arrived changed: its SHA-256 is {ours} here and {theirs} there")]
     Differs { ours: String, theirs: String },

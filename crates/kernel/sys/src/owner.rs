@@ -9,6 +9,9 @@ use std::{
 
 use nix::unistd::{getegid, geteuid};
 
+/// As many links as the kernel follows.
+const LINKS_MAX: usize = 40;
+
 /// True if somebody else than root and this user can change what has this owner, group and mode. The user's own group is the user's.
 pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
     let foreign = uid != 0 && uid != geteuid().as_raw();
@@ -51,23 +54,49 @@ pub fn trusted_folder(path: &Path) -> io::Result<()> {
     trusted(path, &meta).map_err(io::Error::other)
 }
 
-/// As [`trusted`], for the file that `path` leads to and every folder on the way to it: a program that is to be run. A sticky
-/// folder such as /tmp is fine on the way, as others cannot replace there what is not theirs.
+/// As [`trusted`], for the file that `path` leads to and every folder on the way to it, those of links among them: a program that is to be run. Its path
+/// without links, which nobody else can make lead elsewhere. A sticky folder such as /tmp is fine for what is root's or this user's and no link, as
+/// others cannot replace that.
 ///
 /// # Errors
 /// [`Distrust`] within an [`io::Error`], or why it cannot be looked at.
-pub fn trusted_program(path: &Path) -> io::Result<()> {
-    let real = fs::canonicalize(path)?;
-    let meta = fs::metadata(&real)?;
-    trusted(&real, &meta).map_err(io::Error::other)?;
-    for folder in real.ancestors().skip(1) {
-        let meta = fs::metadata(folder)?;
-        let sticky = meta.mode() & 0o1000 != 0 && (meta.uid() == 0 || meta.uid() == geteuid().as_raw());
+pub fn trusted_program(path: &Path) -> io::Result<PathBuf> {
+    let own = |meta: &Metadata| meta.uid() == 0 || meta.uid() == geteuid().as_raw();
+    let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    // What is still to be followed, from its end.
+    let mut left = parts(&std::path::absolute(path)?);
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(name) = left.pop() {
+        match name.to_str() {
+            Some("/") => {
+                at = PathBuf::from("/");
+                continue;
+            }
+            Some(".") => continue,
+            Some("..") => {
+                at.pop();
+                continue;
+            }
+            _ => {}
+        }
+        let next = at.join(&name);
+        let (folder, there) = (fs::symlink_metadata(&at)?, fs::symlink_metadata(&next)?);
+        let sticky = folder.mode() & 0o1000 != 0 && own(&folder) && own(&there) && !there.is_symlink();
         if !sticky {
-            trusted(folder, &meta).map_err(io::Error::other)?;
+            trusted(&at, &folder).map_err(io::Error::other)?;
+        }
+        if there.is_symlink() {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(io::Error::from_raw_os_error(nix::libc::ELOOP));
+            }
+            left.extend(parts(&fs::read_link(&next)?));
+        } else {
+            at = next;
         }
     }
-    Ok(())
+    trusted(&at, &fs::symlink_metadata(&at)?).map_err(io::Error::other)?;
+    Ok(at)
 }
 
 #[cfg(test)]
@@ -95,6 +124,20 @@ mod tests {
         mode(&folder, 0o755);
         symlink(&folder, folder.join("link")).unwrap();
         assert!(trusted_folder(&folder.join("link")).is_err(), "a link is no folder of ours");
+        assert_eq!(trusted_program(&folder.join("link/../hook")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(trusted_program(&folder.join("link/hook")).unwrap(), fs::canonicalize(&program).unwrap());
+        // What is behind the link is fine, but others could change the link.
+        let open = folder.join("open");
+        fs::create_dir(&open).unwrap();
+        mode(&open, 0o777);
+        symlink(&program, open.join("hook")).unwrap();
+        symlink("open/hook", folder.join("through")).unwrap();
+        for path in ["open/hook", "through"] {
+            let told = trusted_program(&folder.join(path)).unwrap_err().to_string();
+            assert!(told.contains("open (mode 0777)"), "{told}");
+        }
+        mode(&open, 0o1777);
+        assert!(trusted_program(&open.join("hook")).is_err(), "a link in a sticky folder");
         if geteuid().is_root() {
             chown(&program, Some(65534), None).unwrap();
             assert!(trusted_program(&program).unwrap_err().to_string().contains("65534"));

@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsStr,
+    io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
@@ -46,8 +47,22 @@ pub fn refuse_foreign(program: &OsStr) -> Result<(), Distrust> {
             // It is looked at again when it is started.
             Err(_) => Ok(()),
         },
-        Ok(()) => Ok(()),
+        Ok(_) => Ok(()),
     }
+}
+
+/// The command that starts `program`, which nobody but root can change or have replaced meanwhile, without any environment but PATH.
+///
+/// # Errors
+/// [`Distrust`] within an [`io::Error`]; it is not there.
+pub fn trusted_command(program: &OsStr) -> io::Result<Command> {
+    let mut command = if geteuid().is_root() {
+        Command::new(owner::trusted_program(&find(program).ok_or(io::ErrorKind::NotFound)?)?)
+    } else {
+        Command::new(program)
+    };
+    command.env_clear().env("PATH", search_path());
+    Ok(command)
 }
 
 /// The command that starts `program`. Root's looks through fixed folders, and so do the programs that it starts itself. One that is

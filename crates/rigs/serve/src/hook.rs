@@ -16,7 +16,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use sys::program::{command, refuse_foreign};
+use sys::program::{refuse_foreign, trusted_command};
 
 use crate::{background::Background, error::ServeError, event::Event};
 
@@ -112,8 +112,8 @@ impl Drop for Hook {
 /// Runs it once: no shell, a group of its own, the event on its standard input.
 fn run_once(run: &[String], timeout: Duration, event: &Event, end: &End) -> Result<(), String> {
     let (program, arguments) = run.split_first().ok_or("no program is named")?;
-    refuse_foreign(program.as_ref()).map_err(|distrust| distrust.to_string())?;
-    let mut child = command(program)
+    let mut child = trusted_command(program.as_ref())
+        .map_err(|error| error.to_string())?
         .args(arguments)
         .env("EVENKEEL_EVENT", event.name)
         .envs(event.environment.iter().map(|(name, value)| (name, value)))
@@ -172,6 +172,13 @@ mod tests {
         let start = || Hook::start(&[program.to_str().unwrap().to_owned()], Duration::from_secs(1));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         start().unwrap();
+        // What leads to a program of root's, but others can have lead elsewhere.
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        std::os::unix::fs::symlink(&program, open.join("hook")).unwrap();
+        let hook = open.join("hook").to_str().unwrap().to_owned();
+        assert!(matches!(Hook::start(&[hook], Duration::from_secs(1)), Err(ServeError::Hook { event: "start", .. })));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(start(), Err(ServeError::Hook { event: "start", .. })));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();

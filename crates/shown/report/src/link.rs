@@ -3,6 +3,7 @@
 use model::{
     link::{LinkConnection, LinkNode, LinkNodes, LinkOverTcp, LinkPing, LinkProgram, LinkStatus},
     units,
+    visible::visible_word,
 };
 
 use crate::table::Look;
@@ -19,7 +20,7 @@ pub fn link_nodes_text(nodes: &LinkNodes, look: Look) -> String {
 }
 
 fn node_table(nodes: &[LinkNode], look: Look) -> String {
-    look.table(&["NODE", "ADDRESS"], nodes.iter().map(|n| vec![n.name.clone(), n.address.clone()]))
+    look.table(&["NODE", "ADDRESS"], nodes.iter().map(|n| vec![visible_word(&n.name).into_owned(), n.address.clone()]))
 }
 
 /// The connections of programs that use TCP, and what went by TCP all the same.
@@ -89,7 +90,7 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
             &["PROGRAM", ">PID", ">USER", "SENDS", "LISTENS ON"],
             programs.iter().map(|p| {
                 let ports = p.listens.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-                vec![p.name.clone(), p.pid.to_string(), p.uid.to_string(), way(p).to_owned(), ports]
+                vec![visible_word(&p.name).into_owned(), p.pid.to_string(), p.uid.to_string(), way(p).to_owned(), ports]
             }),
         ),
     };

@@ -27,6 +27,8 @@ const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
 /// The most bytes of what ssh and the other process say besides their answers.
 const SAID_MAX: u64 = 1 << 16;
+/// Bytes of the longest answer.
+const LINE_MAX: u64 = 16 << 20;
 
 /// A machine, and the command that starts a process there.
 #[derive(Debug)]
@@ -97,8 +99,9 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
         if let Some(output) = child.stdout.take() {
             thread::spawn(move || {
                 // What else a login shell prints is no answer.
-                let lines = BufReader::new(output).lines().map_while(Result::ok);
-                for answer in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
+                let mut output = BufReader::new(output);
+                let lines = std::iter::from_fn(|| line_of(&mut output));
+                for answer in lines.filter_map(|line| serde_json::from_slice(&line).ok()) {
                     if to.send(answer).is_err() {
                         return;
                     }
@@ -196,4 +199,11 @@ impl<A> Drop for Near<A> {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The next line; none: there is none, or it is longer than an answer.
+fn line_of(from: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    from.take(LINE_MAX).read_until(b'\n', &mut line).ok()?;
+    (line.last() == Some(&b'\n') || !line.is_empty() && (line.len() as u64) < LINE_MAX).then_some(line)
 }

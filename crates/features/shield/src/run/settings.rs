@@ -1,7 +1,7 @@
 //! What is asked of a shield, and where its rules come from.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -34,17 +34,14 @@ pub struct Source {
 
 /// Refuses a file of rules that names a program for root to run, and that somebody else can change. A pipe comes from whoever started the
 /// shield.
-fn refuse_foreign(path: &Path) -> Result<(), ShieldError> {
-    if !geteuid().is_root() || !fs::metadata(path).is_ok_and(|found| found.is_file()) {
-        return Ok(());
+fn refuse_foreign(path: &Path) -> io::Result<PathBuf> {
+    // What this process has open already, whoever started it chose.
+    let is_open = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|open| path.starts_with(open));
+    let is_file = || fs::metadata(path).is_ok_and(|found| found.is_file());
+    if !geteuid().is_root() || is_open && !is_file() {
+        return Ok(path.to_owned());
     }
-    trusted_program(path).map_err(|source| {
-        ShieldError::Rules(RulesError::Read {
-            what: "rules with a hook, which root runs,",
-            path: path.to_owned(),
-            source,
-        })
-    })
+    trusted_program(path)
 }
 
 impl Source {
@@ -54,14 +51,20 @@ impl Source {
     /// They are wrong.
     pub fn read(&self) -> Result<RuleFile, ShieldError> {
         let mut read = match &self.file {
-            Some(path) => file::read(path)?,
+            Some(path) => {
+                // Looked at before it is read, and read by the path that nobody else can have lead elsewhere: what is read is what was looked at.
+                let trusted = refuse_foreign(path);
+                let read = file::read(trusted.as_deref().unwrap_or(path))?;
+                if let Err(source) = trusted
+                    && read.detection.hook.is_some()
+                {
+                    let what = "rules with a hook, which root runs,";
+                    return Err(ShieldError::Rules(RulesError::Read { what, path: path.to_owned(), source }));
+                }
+                read
+            }
             None => file::parse_in("", "", Path::new(""))?,
         };
-        if let Some(path) = &self.file
-            && read.detection.hook.is_some()
-        {
-            refuse_foreign(path)?;
-        }
         for set in &self.sets {
             flags::set(&mut read, set)?;
         }
@@ -117,6 +120,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
     use super::*;
 
     #[test]
@@ -137,7 +142,6 @@ mod tests {
 
     #[test]
     fn rules_with_a_hook_are_refused_if_somebody_else_can_change_them() {
-        use std::os::unix::fs::{PermissionsExt, chown};
         if !geteuid().is_root() {
             return eprintln!("skipped: for root only");
         }
@@ -155,5 +159,25 @@ mod tests {
         // Rules alone run nothing.
         fs::write(&path, "default = \"pass\"\n").unwrap();
         source.read().unwrap();
+    }
+
+    #[test]
+    fn rules_with_a_hook_are_not_read_through_a_link_of_others() {
+        if !geteuid().is_root() {
+            return eprintln!("skipped: for root only");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (rules, open) = (folder.path().join("rules.toml"), folder.path().join("open"));
+        fs::write(&rules, "protect = [\"203.0.113.0/24\"]\n[detection]\nhook = { run = [\"/bin/true\"] }\n").unwrap();
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(&rules, folder.path().join("own.toml")).unwrap();
+        symlink(&rules, open.join("rules.toml")).unwrap();
+        let read = |file: PathBuf| Source { file: Some(file), ..Source::default() }.read();
+        for file in ["rules.toml", "own.toml"] {
+            assert!(read(folder.path().join(file)).is_ok_and(|read| read.detection.hook.is_some()), "{file}");
+        }
+        let told = read(open.join("rules.toml")).unwrap_err().to_string();
+        assert!(told.contains("hook"), "{told}");
     }
 }

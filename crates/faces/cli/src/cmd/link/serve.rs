@@ -157,7 +157,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     }
     let receives = args.receive.as_deref().map(Receives::start).transpose()?;
     note(format_args!(
-        "{}: node {} serves; frames come to programs by {}{}",
+        "{}: node {} serves; delivery: {}{}",
         settings.interface,
         settings.name,
         broker.carried(),
