@@ -175,3 +175,57 @@ fn a_vlan_without_an_interface_and_a_foreign_address_of_ipv6_are_named() {
     assert!(found.at("ip", "IPv6: not an address").iter().all(advised), "{}", found.shown());
     is_advised(&found);
 }
+
+/// Frames that switches send by themselves, by name: their destination and what follows the source.
+fn of_switches() -> Vec<(&'static str, [u8; 6], Vec<u8>)> {
+    let ieee = |last: u8| [0x01, 0x80, 0xc2, 0, 0, last];
+    let cisco = |last: u8| [0x01, 0x00, 0x0c, 0xcc, 0xcc, last];
+    let llc = |header: &[u8]| [&38u16.to_be_bytes()[..], header, &[0; 35]].concat();
+    let of_type = |ethertype: u16| [&ethertype.to_be_bytes()[..], &[0; 46]].concat();
+    let snap = |organisation: [u8; 3], protocol: u16| {
+        llc(&[&[0xaa, 0xaa, 3][..], &organisation, &protocol.to_be_bytes()].concat())
+    };
+    vec![
+        ("STP", ieee(0), llc(&[0x42, 0x42, 3])),
+        ("STP of a provider bridge", ieee(8), llc(&[0x42, 0x42, 3])),
+        ("GARP", ieee(0x20), llc(&[0x42, 0x42, 3])),
+        ("IS-IS", ieee(0x14), llc(&[0xfe, 0xfe, 3])),
+        ("pause", ieee(1), of_type(0x8808)),
+        ("LACP", ieee(2), of_type(0x8809)),
+        ("802.1X", ieee(3), of_type(0x888e)),
+        ("LLDP", ieee(0x0e), of_type(0x88cc)),
+        ("LLDP, nearest bridge", ieee(3), of_type(0x88cc)),
+        ("MVRP", ieee(0x21), of_type(0x88f5)),
+        ("CDP", cisco(0xcc), snap([0, 0, 0x0c], 0x2000)),
+        ("PVST+", cisco(0xcd), snap([0, 0, 0x0c], 0x010b)),
+    ]
+}
+
+/// What the ledger finds of fifty of these frames, by a trace that looked at every drop: other programs' drops may make it sample.
+fn fifty(road: &Road, frame: &[u8]) -> Found {
+    let file = road.file("frame.pcap", losses::pcap(frame));
+    wait_for("a trace that does not sample", || {
+        let (found, sent) = road.measure(|| road.generate(&["--pcap", &file, "--count", "50"], FEW));
+        assert_eq!(sent, 50);
+        found.report.trace.as_ref().is_none_or(|trace| trace.sampling <= 1).then_some(found)
+    })
+}
+
+#[test]
+fn frames_that_switches_send_by_themselves_are_counted_once_and_are_no_loss() {
+    let _alone = alone();
+    let Some(road) = road("ekswit") else { return };
+    let frames: Vec<(&str, Vec<u8>)> = of_switches()
+        .into_iter()
+        .map(|(name, to, rest)| (name, [&to[..], &road.from.link.mac.0, &rest].concat()))
+        .collect();
+    for (name, frame) in &frames {
+        let found = fifty(&road, frame);
+        found.lost_nothing();
+        assert!(found.report.delivered >= 50 && found.report.offered < 100, "{name}: {}", found.shown());
+        is_advised(&found);
+    }
+    // What is for a station, and nobody speaks, is lost.
+    let strange = [&road.entry.link.mac.0[..], &road.from.link.mac.0, &0x88b5u16.to_be_bytes(), &[0; 46]].concat();
+    fifty(&road, &strange).holds("ethernet", "no protocol wanted it", "", 50);
+}

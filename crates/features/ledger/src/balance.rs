@@ -250,10 +250,12 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     ));
     r.delivered.push(entry("sent back by XDP", xdp_sent, "the driver's xdp_tx"));
     r.delivered.push(entry("taken by synproxy", taken, "counter of the rule"));
+    let of_others = r.delivered.len();
     for (ethertype, &packets) in interval.others.iter().flatten() {
         r.delivered.push(entry(protocol_name(*ethertype), packets as i64, "counted by a socket of this program"));
     }
-    let refused = lost.at(Stage::Other);
+    // The sockets of this program have counted them.
+    let refused = take(&mut r.delivered[of_others..], lost.at(Stage::Other));
     take(&mut r.delivered, refused);
     r.delivered.push(entry("joined to others by GRO", joined, "In*ECT*Pkts, InReceives"));
     r.delivered.push(entry("fragments joined, or waiting for the rest", joined_fragments, "ReasmReqds - ReasmOKs"));
@@ -384,18 +386,19 @@ fn protocol_name(ethertype: u16) -> String {
     }
 }
 
-/// Takes `packets` out of the largest entries.
-fn take(entries: &mut [Entry], mut packets: i64) {
+/// Takes `packets` out of the largest entries; what is left.
+fn take(entries: &mut [Entry], mut packets: i64) -> i64 {
     while packets > 0 {
         let Some(most) =
             entries.iter_mut().filter(|e| !e.handed_over).max_by_key(|e| e.packets).filter(|e| e.packets > 0)
         else {
-            return;
+            return packets;
         };
         let part = packets.min(most.packets as i64);
         most.packets -= part as u64;
         packets -= part;
     }
+    0
 }
 
 /// The ways to a socket. IP counts the delivery, then the protocols may still lose it.

@@ -120,6 +120,10 @@ places! {
         "`ip link add link {iface} name {iface}.ID type vlan id ID` takes the tag, if this host is to be in that VLAN. Otherwise remove the VLAN from the switch's port.";
     "otherhost" "ethernet" Receive Link Harmless "addressed to another host's MAC" ["link.rx_otherhost_dropped"] ["OTHERHOST" ANY]
         "Nothing was lost here. Usual on a mirror port; otherwise the switch floods, or the sender has an old MAC in its ARP table.";
+    "link-local" "ethernet" Receive Link Harmless "for switches and the next device alone (spanning tree, LLDP, LACP, CDP): no protocol here wanted it" [] []
+        "Nothing was lost: switches send these by themselves. To read LLDP, run a daemon for it (lldpd).";
+    "llc" "ethernet" Receive Other Harmless "802.2 frame, done with by its handler (spanning tree and the like)" [] []
+        "Nothing was lost: the kernel frees these frames after its handler has seen them.";
     "unhandled" "ethernet" Receive Link Lost "no protocol wanted it" [] ["UNHANDLED_PROTO" ANY, "PTYPE_ABSENT" ANY]
         "Nobody here speaks this protocol (the cause names its EtherType). Stop it at the switch or its sender.";
     "arp" "arp" Receive Other Lost "refused by ARP" [] ["NOT_SPECIFIED" ARP, "NOMEM" ARP, "ARP_PVLAN_DISABLE" ANY]

@@ -18,6 +18,10 @@ pub(crate) const BY_FUNCTION: &[(&str, &str)] = &[
     ("arp", "arp"),
     ("packet_", "tap"),
     ("tpacket_", "tap"),
+    ("br_stp_rcv", "llc"),
+    ("stp_", "llc"),
+    ("llc_", "llc"),
+    ("snap_", "llc"),
     ("br_", "bridge"),
     ("__br_", "bridge"),
     ("neigh", "neighbour-failed"),
@@ -76,6 +80,7 @@ fn by_kind(drop: &Drop, tcp: bool) -> Option<&'static str> {
     match (drop.kind, reason) {
         (DropKind::Copy, _) => Some("tap"),
         (DropKind::ForeignVlan, _) => Some("vlan"),
+        (DropKind::LinkLocal, "UNHANDLED_PROTO" | "PTYPE_ABSENT") => Some("link-local"),
         (_, "IP_INADDRERRORS") if drop.protocol == IPV6 => Some("in-address6"),
         (_, "PKT_TOO_SMALL") if tcp => Some("tcp-header"),
         (DropKind::TcpReset, "NO_SOCKET" | "NOT_SPECIFIED" | "TCP_RESET") if tcp => Some("tcp-reset"),
@@ -140,6 +145,32 @@ mod tests {
         assert_eq!(id("NOT_SPECIFIED", Some("something")), "unnamed");
         let six = Drop { reason: "IP_INADDRERRORS".into(), protocol: IPV6, ..Drop::default() };
         assert_eq!((place_of(&six).id, id("IP_INADDRERRORS", None)), ("in-address6", "in-address"));
+    }
+
+    #[test]
+    fn frames_of_switches_are_no_loss() {
+        let of = |reason: &str, function: &str, kind| {
+            place_of(&Drop {
+                reason: reason.into(),
+                function: Some(function.into()),
+                kind,
+                protocol: 4,
+                ..Drop::default()
+            })
+        };
+        for (reason, function, kind, id) in [
+            ("NOT_SPECIFIED", "stp_pdu_rcv", DropKind::LinkLocal, "llc"),
+            ("NOT_SPECIFIED", "br_stp_rcv", DropKind::LinkLocal, "llc"),
+            ("NOT_SPECIFIED", "llc_rcv", DropKind::Other, "llc"),
+            ("NOT_SPECIFIED", "snap_rcv", DropKind::LinkLocal, "llc"),
+            ("UNHANDLED_PROTO", "__netif_receive_skb_core", DropKind::LinkLocal, "link-local"),
+            ("PTYPE_ABSENT", "__netif_receive_skb_core", DropKind::LinkLocal, "link-local"),
+        ] {
+            let place = of(reason, function, kind);
+            assert_eq!((place.id, place.kind), (id, model::stations::LossKind::Harmless), "{function}");
+        }
+        assert_eq!(of("UNHANDLED_PROTO", "__netif_receive_skb_core", DropKind::Other).id, "unhandled");
+        assert_eq!(of("NOT_SPECIFIED", "br_handle_frame", DropKind::Other).id, "bridge");
     }
 
     #[test]

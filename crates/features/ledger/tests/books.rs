@@ -252,6 +252,23 @@ fn what_is_not_for_this_host_is_not_lost() {
 }
 
 #[test]
+fn a_frame_that_its_handler_frees_is_counted_once() {
+    let counters = [("Ip.InReceives", 500), ("Ip.InDelivers", 500), ("Tcp.InSegs", 500)];
+    let mut interval = interval(vec![interface(2, 600, 0)], &counters, vec![]);
+    interval.others = Some([(0x0004, 100)].into());
+    let of = |function, packets| Drop {
+        kind: DropKind::LinkLocal,
+        protocol: 4,
+        ..drop("NOT_SPECIFIED", function, 2, packets)
+    };
+    interval.drops = Some(vec![of("stp_pdu_rcv", 60), of("llc_rcv", 40)]);
+    let report = closed(&interval);
+    assert_eq!((report.offered, report.delivered, report.lost), (600, 600, 0));
+    let tcp = report.receive.delivered.iter().find(|e| e.what == "TCP").expect("an entry");
+    assert_eq!(tcp.packets, 500, "they are not taken out of other protocols' packets");
+}
+
+#[test]
 fn what_waits_for_a_neighbour_is_neither_delivered_nor_lost() {
     let counters = [("Ip.InReceives", 500), ("Ip.OutTransmits", 500)];
     let mut first = interval(vec![interface(2, 500, 0), interface(3, 0, 0)], &counters, vec![]);

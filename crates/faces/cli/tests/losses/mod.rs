@@ -147,7 +147,7 @@ impl Road {
 }
 
 /// A capture file of one frame (pcap, microseconds, Ethernet).
-fn pcap(frame: &[u8]) -> Vec<u8> {
+pub(crate) fn pcap(frame: &[u8]) -> Vec<u8> {
     let length = frame.len() as u32;
     let words = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, length, length];
     words.iter().flat_map(|word: &u32| word.to_ne_bytes()).chain(frame.iter().copied()).collect()

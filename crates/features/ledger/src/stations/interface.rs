@@ -90,7 +90,7 @@ fn traced_xdp(interface: &Interface, traced: &Traced<'_>) -> u64 {
 
 /// What of `rx_dropped` the driver lost itself: not the stack behind it, nor XDP.
 fn driver_drops(interface: &Interface, traced: &Traced<'_>) -> u64 {
-    let stack = traced.sum("backlog", interface.index) + traced.sum("unhandled", interface.index);
+    let stack = traced.sum("backlog", interface.index) + traced.unhandled(interface.index);
     let xdp = match interface.xdp {
         Some(done) if done.nested => done.dropped,
         _ => traced_xdp(interface, traced),
@@ -274,7 +274,7 @@ pub(super) fn backlog(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Fo
         let drops = traced.at(p.id, interface.index);
         let by_backlog = counts_by_backlog(interface);
         let counter = by_backlog.then(|| {
-            let others = traced.sum("unhandled", interface.index);
+            let others = traced.unhandled(interface.index);
             ("rx_dropped, softnet_stat".to_owned(), interface.stats.rx_dropped.saturating_sub(others))
         });
         let words = format!("{}: {}", interface.name, p.words);

@@ -1,6 +1,6 @@
 //! The drops that were traced, by place: compared with the counters, and the causes they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::stations::{Cause, StationLoss};
 
@@ -9,7 +9,7 @@ use crate::{
     advice::{Known, filled},
     input::{Drop, Interval, SocketLoss},
     names,
-    places::Place,
+    places::{Place, Stage},
     placing::place_of,
 };
 
@@ -50,6 +50,11 @@ impl<'a> Traced<'a> {
         packets(&self.at(id, ifindex))
     }
 
+    /// The drops for which no protocol took the packet, be they a loss or not: the kernel counts all of them in rx_dropped.
+    pub(super) fn unhandled(&self, ifindex: u32) -> u64 {
+        self.sum("unhandled", ifindex) + self.sum("link-local", ifindex)
+    }
+
     /// How far counter and trace may be apart.
     pub(super) fn tolerance(&self, of: u64) -> f64 {
         let of = of as f64;
@@ -67,7 +72,9 @@ impl<'a> Traced<'a> {
         expects: bool,
         place: &Place,
     ) -> StationLoss {
-        let traced = packets(drops);
+        // A trace that samples may say more than this program's own sockets have counted of a protocol.
+        let heard = if place.stage == Stage::Other { self.heard(drops) } else { None };
+        let traced = packets(drops).min(heard.unwrap_or(u64::MAX));
         let counted = counter.as_ref().map_or(0, |(_, n)| *n);
         let tolerance = self.tolerance(counted.max(traced));
         let over = counter.is_none() || (traced as f64) > counted as f64 + tolerance;
@@ -93,6 +100,13 @@ impl<'a> Traced<'a> {
             details,
             ..StationLoss::default()
         }
+    }
+
+    /// Packets that came of the protocols of these drops, where a socket counts them.
+    fn heard(&self, drops: &[&Drop]) -> Option<u64> {
+        let others = self.interval.others.as_ref()?;
+        let protocols: BTreeSet<u16> = drops.iter().map(|drop| drop.protocol).collect();
+        protocols.iter().map(|protocol| others.get(protocol)).sum()
     }
 
     pub(super) fn causes(&self, drops: &[&Drop]) -> Vec<Cause> {

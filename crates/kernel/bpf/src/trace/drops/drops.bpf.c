@@ -275,6 +275,8 @@ static __noinline int look_at_drop(__u64 *ctx, struct drop_cpu *cpu, struct drop
 	key.kind = look_into(&flow, skb);
 	if (is_other_host(key.reason) && is_for_device(skb))
 		key.kind = DROP_FOREIGN_VLAN;
+	else if (!flow.version && is_link_local(skb))
+		key.kind = DROP_LINK_LOCAL;
 	identify(&key, skb, receiver);
 	if (drop_only_wanted && !is_wanted(key.netns, key.ifindex) && !is_wanted(key.netns, skb->skb_iif)) {
 		cpu->filtered += weight;

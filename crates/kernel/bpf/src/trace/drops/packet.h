@@ -22,6 +22,8 @@
 #define DROP_COPY 6
 /* Taken for another host's though it has our MAC: the kernel does so with a VLAN tag that no device has. */
 #define DROP_FOREIGN_VLAN 7
+/* No IP, to a group that switches talk to each other in (is_link_local). */
+#define DROP_LINK_LOCAL 8
 
 #define AF_PACKET 17
 #define NO_HEADER 0xffff
@@ -153,4 +155,18 @@ static __always_inline int is_for_device(struct sk_buff *skb)
 	if (bpf_probe_read_kernel(own, 6, dev->dev_addr) || bpf_probe_read_kernel(wanted, 6, skb->head + at))
 		return 0;
 	return own[0] == wanted[0] && own[1] == wanted[1] && own[2] == wanted[2];
+}
+
+/* Whether its destination is a group address of the next device alone, or of switches: 01:80:c2:00:00:00 to 2f (IEEE 802.1Q tables 8-1 and 10-1:
+ * spanning tree, pause, LACP, LLDP, 802.1X, MVRP) and Cisco's 01:00:0c:cc:cc:xx (CDP, VTP, PVST+). */
+static __always_inline int is_link_local(struct sk_buff *skb)
+{
+	__u32 at = skb->mac_header;
+	__u8 to[6] = {};
+
+	if (at == NO_HEADER || at + LEAST_MAC_HEADER > skb->tail || bpf_probe_read_kernel(to, 6, skb->head + at) || to[0] != 1)
+		return 0;
+	if (to[1] == 0x80)
+		return to[2] == 0xc2 && !to[3] && !to[4] && to[5] < 0x30;
+	return !to[1] && to[2] == 0x0c && to[3] == 0xcc && to[4] == 0xcc;
 }

@@ -28,6 +28,8 @@ pub enum DropKind {
     Copy,
     /// The kernel took it for another host's, but it has the MAC of this one: its VLAN tag has no device here.
     ForeignVlan,
+    /// No IP, to a group address of the next device alone or of switches: spanning tree, LLDP, LACP, CDP.
+    LinkLocal,
 }
 
 impl DropKind {
@@ -40,6 +42,7 @@ impl DropKind {
             5 => Self::TcpBare,
             6 => Self::Copy,
             7 => Self::ForeignVlan,
+            8 => Self::LinkLocal,
             _ => Self::Other,
         }
     }
