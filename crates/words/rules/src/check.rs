@@ -60,6 +60,8 @@ pub enum Kind {
     MoreOverlaps,
     /// No rule names the set.
     UnusedSet,
+    /// The set holds all addresses of a family.
+    HoldsAll,
     /// A rule would end the ssh session, or keep it from being opened again.
     CutsOff,
     /// Answers to connections of this machine are dropped.
@@ -268,13 +270,26 @@ fn sets(rules: &Rules) -> Vec<Finding> {
         })
         .collect();
     let unused = rules.sets.keys().filter(|name| !used.contains(name.as_str()));
+    let whole = rules.sets.iter().filter(|(name, _)| used.contains(name.as_str())).flat_map(|(name, set)| {
+        set.prefixes.iter().filter(|prefix| prefix.len == 0).map(move |prefix| {
+            let what =
+                format!("the set `{name}` holds every {} address ({}/0)", family(prefix.address), prefix.address);
+            let instead = "take that line out of the list; a rule about all packets needs no set";
+            found(Kind::HoldsAll, Weight::Warning, None, what, instead)
+        })
+    });
     unused
         .map(|name| {
             let what = format!("no rule names the set `{name}`");
             let instead = format!("name it as source = \"@{name}\", or remove it");
             found(Kind::UnusedSet, Weight::Warning, None, what, &instead)
         })
+        .chain(whole)
         .collect()
+}
+
+fn family(address: std::net::IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
 /// A TCP packet to this machine.

@@ -36,11 +36,18 @@ pub enum NftError {
         "rule \"{rule}\" asks what this machine knows about a packet (connection, listener, source-seen), which nftables cannot say at ingress; leave the rule out"
     )]
     Known { rule: String },
+    #[error(
+        "nftables cannot name the interface {interface}: it has no way to write a quotation mark; rename it by `ip link set`"
+    )]
+    Unwritable { interface: String },
 }
 
 impl Classified for NftError {
     fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
+        match self {
+            Self::Unwritable { .. } => ErrorClass::Lacking,
+            _ => ErrorClass::Usage,
+        }
     }
 }
 
@@ -100,6 +107,9 @@ pub fn script(rules: &Rules, interface: &str, now: Now) -> Result<String, NftErr
     let mut text = Script::default();
     if rules.malformed == Verdict::Drop {
         text.line(0, format_args!("# Frames that are cut short or contradict themselves (malformed = \"drop\") pass here: nftables cannot tell."));
+    }
+    if interface.contains('"') {
+        return Err(NftError::Unwritable { interface: interface.to_owned() });
     }
     text.rules(rules, interface, now)?;
     Ok(text.0)

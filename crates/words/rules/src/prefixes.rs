@@ -8,6 +8,7 @@ mod v6;
 
 pub(crate) use laid::Laid;
 pub use overlay::{Overlay, overlay};
+pub(crate) use read::unmapped;
 pub use read::{BadLine, OnBadLine, SetError, parse_prefix, parse_set, read_set};
 pub use v4::v4;
 pub use v6::v6;

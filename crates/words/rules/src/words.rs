@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, ops::RangeInclusive};
 
-use super::rule::{Fragment, Place, Prefix, TcpFlags};
+use super::{
+    prefixes::unmapped,
+    rule::{Fragment, Place, Prefix, TcpFlags},
+};
 
 /// A wrong word, and the way to write it instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,16 @@ pub const PROTOCOLS: &[(&str, u8)] = &[
     ("l2tp", 115),
     ("sctp", 132),
     ("udplite", 136),
+];
+/// Other names for some of them, as /etc/protocols, nftables and routers write them.
+const PROTOCOLS_TOO: &[(&str, u8)] = &[
+    ("ipencap", 4),
+    ("rsvp", 46),
+    ("icmp6", 58),
+    ("ipv6-icmp", 58),
+    ("eigrp", 88),
+    ("ospfigp", 89),
+    ("udp-lite", 136),
 ];
 /// TCP flags and their bits.
 pub const TCP_FLAGS: &[(&str, u8)] =
@@ -163,7 +176,7 @@ pub fn prefix(word: &str) -> Result<Prefix, Wrong> {
             format!("write {first}/{len}, or {parsed} for one address"),
         ));
     }
-    Ok(Prefix { address: parsed, len })
+    Ok(unmapped(parsed, len))
 }
 
 /// A prefix, or `@name` of a set.
@@ -234,7 +247,11 @@ fn named(word: &str, noun: &str, known: &[(&str, u8)], high: u8) -> Result<u8, W
 /// # Errors
 /// Neither.
 pub fn protocol(word: &str) -> Result<u8, Wrong> {
-    named(word, "protocol", PROTOCOLS, 255)
+    // Beside the names that are shown: of `icmp6` the nearest would be another protocol.
+    match PROTOCOLS_TOO.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
+        Some((_, number)) => Ok(*number),
+        None => named(word, "protocol", PROTOCOLS, 255),
+    }
 }
 
 /// A differentiated services code point by name or number.

@@ -79,6 +79,20 @@ fn rules_that_only_the_order_decides_between_are_told() {
 }
 
 #[test]
+fn a_set_of_all_addresses_is_warned_of() {
+    let with = |set: &str| {
+        findings(
+            &format!("[sets.s]\nprefixes = [{set}]\n[[rule]]\nname = \"a\"\naction = \"drop\"\nsource = \"@s\"\n"),
+            &[],
+        )
+    };
+    for all in ["\"0.0.0.0/0\"", "\"192.0.2.1\", \"::/0\"", "\"::ffff:0.0.0.0/96\""] {
+        assert!(with(all).contains(&(Weight::Warning, Kind::HoldsAll)), "{all}");
+    }
+    assert!(!with("\"0.0.0.0/1\"").iter().any(|(_, kind)| *kind == Kind::HoldsAll));
+}
+
+#[test]
 fn sets_that_nobody_uses_and_rules_that_have_expired_are_told() {
     let found = findings(&rules(&["action = \"drop\"\nsource = \"192.0.2.1\"\nexpires = 2001-01-01T00:00:00Z"]), &[]);
     assert!(found.contains(&(Weight::Warning, Kind::UnusedSet)), "{found:?}");

@@ -146,5 +146,52 @@ pub fn parse_prefix(text: &str) -> Result<Prefix, (usize, String)> {
     if masked != bits {
         return Err((0, format!("{text} has bits set after /{len}: write {masked}/{len}, or {bits} for one address")));
     }
-    Ok(Prefix { address: bits, len })
+    Ok(unmapped(bits, len))
+}
+
+/// The IPv4 prefix of addresses within ::ffff:0:0/96, as IPv6 sockets write those of IPv4 (RFC 4291 section 2.5.5.2): no packet has one of them.
+pub(crate) fn unmapped(address: IpAddr, len: u8) -> Prefix {
+    match (address.to_canonical(), len.checked_sub(96)) {
+        (canonical, Some(rest)) if canonical != address => Prefix { address: canonical, len: rest },
+        _ => Prefix { address, len },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_addresses_are_those_of_ipv4() {
+        let read = |text: &str| parse_prefix(text).map(|prefix| (prefix.address.to_string(), prefix.len));
+        for (text, address, len) in [
+            ("::ffff:192.0.2.7", "192.0.2.7", 32),
+            ("::ffff:c000:207", "192.0.2.7", 32),
+            ("::ffff:192.0.2.0/120", "192.0.2.0", 24),
+            ("::ffff:0:0/96", "0.0.0.0", 0),
+            ("::fffe:0:0/95", "::fffe:0:0", 95),
+            ("::/0", "::", 0),
+            ("64:ff9b::192.0.2.7", "64:ff9b::c000:207", 128),
+        ] {
+            assert_eq!(read(text), Ok((address.to_owned(), len)), "{text}");
+            let word = crate::words::prefix(text).map(|prefix| (prefix.address.to_string(), prefix.len));
+            assert_eq!(word, Ok((address.to_owned(), len)), "{text}");
+        }
+    }
+
+    #[test]
+    fn protocols_have_the_names_of_others_too() {
+        for (word, number) in [
+            ("icmp6", 58),
+            ("ipv6-icmp", 58),
+            ("udp-lite", 136),
+            ("ospfigp", 89),
+            ("ipencap", 4),
+            ("eigrp", 88),
+            ("rsvp", 46),
+            ("IPv6-ICMP", 58),
+        ] {
+            assert_eq!(crate::words::protocol(word), Ok(number), "{word}");
+        }
+    }
 }
