@@ -46,8 +46,8 @@ impl Unit<'_> {
         let writes = self.writes.iter().map(|folder| quoted(&folder.display().to_string())).chain(folders);
         let writes = writes.collect::<Vec<_>>().join(" ");
         let writes = if writes.is_empty() { String::new() } else { format!("ReadWritePaths={writes}\n") };
-        // A device unit's name has its slashes escaped; interface names have none (systemd.unit(5)).
-        let device = |name: &&str| format!("sys-subsystem-net-devices-{}.device", name.replace('-', "\\x2d"));
+        let device = |name: &&str| format!("sys-subsystem-net-devices-{}.device", escaped(name));
+        let description = description.replace('%', "%%");
         let device = self.interfaces.iter().map(device).collect::<Vec<_>>().join(" ");
         format!(
             "[Unit]
@@ -101,6 +101,15 @@ WantedBy=multi-user.target {device}
     }
 }
 
+/// As `systemd-escape` writes it (systemd.unit(5)).
+fn escaped(name: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' | b'.' => char::from(byte).to_string(),
+        other => format!("\\x{other:02x}"),
+    };
+    name.bytes().map(byte).collect()
+}
+
 fn line_of(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
@@ -117,6 +126,25 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_devices_are_escaped_as_systemd_does() {
+        for (name, unit) in [
+            ("eth0.5", "eth0.5"),
+            ("a@b", "a\\x40b"),
+            ("x!y", "x\\x21y"),
+            ("-x", "\\x2dx"),
+            ("it's", "it\\x27s"),
+            ("50%", "50\\x25"),
+            ("a\"b", "a\\x22b"),
+            ("$;*", "\\x24\\x3b\\x2a"),
+            ("é0", "\\xc3\\xa90"),
+            ("a\\b", "a\\x5cb"),
+            ("a_b:c", "a_b:c"),
+        ] {
+            assert_eq!(escaped(name), unit, "{name}");
+        }
+    }
 
     #[test]
     fn words_are_quoted_and_what_is_not_needed_is_left_out() {

@@ -15,18 +15,30 @@ const OF_RINGS: &str = "CAP_NET_RAW";
 pub fn text(program: &Path, interface: &str, arguments: &[String], rings: bool, detection: &DetectConfig) -> String {
     let word = |text: &str| text.to_owned();
     let program = program.display().to_string();
-    let target = if interface.contains(',') { vec![word("--between"), word(interface)] } else { vec![word(interface)] };
     let mut start = vec![program.clone(), word("shield"), word("run")];
-    start.extend(target);
+    match interface {
+        pair if pair.contains(',') => start.push(format!("--between={pair}")),
+        flag if flag.starts_with('-') => {}
+        name => start.push(word(name)),
+    }
     start.push(word("--quiet"));
     start.extend_from_slice(arguments);
+    let mut reload = vec![program, word("shield"), word("reload")];
+    // Behind `--` nothing is a flag.
+    if interface.starts_with('-') {
+        reload.push(word("--"));
+        if !interface.contains(',') {
+            start.extend([word("--"), word(interface)]);
+        }
+    }
+    reload.push(word(interface));
     let files: Vec<PathBuf> = [&detection.events, &detection.metrics.file].into_iter().flatten().cloned().collect();
     let unit = Unit {
         description: &format!("evenkeel shield of {interface}"),
         manual: "evenkeel-shield(1)",
         interfaces: &interface.split(',').collect::<Vec<_>>(),
         start: &start,
-        reload: &[program, word("shield"), word("reload"), word(interface)],
+        reload: &reload,
         capabilities: &CAPABILITIES.into_iter().chain(rings.then_some(OF_RINGS)).collect::<Vec<_>>(),
         families: if rings { &["AF_PACKET"] } else { &[] },
         writes: &[Path::new("/sys/fs/bpf")],
@@ -49,6 +61,27 @@ mod tests {
         assert!(unit.contains("BindsTo=sys-subsystem-net-devices-eth\\x2d0.device\n"), "{unit}");
         assert!(unit.contains("CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_NET_ADMIN\n"), "{unit}");
     }
+
+    #[test]
+    fn an_interface_that_begins_with_a_dash_is_no_flag() {
+        let unit = |interface: &str| {
+            text(Path::new("/usr/bin/evenkeel"), interface, &["--rule".to_owned()], false, &DetectConfig::default())
+        };
+        for (interface, start, reload) in [
+            ("-x", "run --quiet --rule -- -x", "reload -- -x"),
+            ("-x,y", "run --between=-x,y --quiet --rule", "reload -- -x,y"),
+            ("a,b", "run --between=a,b --quiet --rule", "reload a,b"),
+        ] {
+            let text = unit(interface);
+            for line in [
+                format!("ExecStart=/usr/bin/evenkeel shield {start}"),
+                format!("ExecReload=/usr/bin/evenkeel shield {reload}"),
+            ] {
+                assert!(text.lines().any(|other| other == line), "{line}: {text}");
+            }
+        }
+    }
+
     #[test]
     fn a_unit_has_what_rings_and_files_need_and_no_more() {
         let mut detection = DetectConfig { events: Some("/var/log/ek/events.jsonl".into()), ..DetectConfig::default() };
