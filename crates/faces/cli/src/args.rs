@@ -15,6 +15,17 @@ pub(crate) const XDP_MODES: [(&str, &str, XdpMode); 2] = [
     ("generic", "In the network stack: needs no driver, and saves little", XdpMode::Generic),
 ];
 
+/// The name of an interface of this machine as the kernel has it: an alternative name is one of its names too.
+pub(crate) fn interface(text: &str) -> Result<String, std::convert::Infallible> {
+    Ok(host::interface::real_name(text))
+}
+
+/// The same of several, where they may be a saved machine's, whose names stay.
+pub(crate) fn interfaces(named: &[String], saved: bool) -> Vec<String> {
+    let real = |name: &String| if saved { name.clone() } else { host::interface::real_name(name) };
+    named.iter().map(real).collect()
+}
+
 /// The place of the journal.
 #[derive(Debug, Args)]
 pub(crate) struct StateArg {

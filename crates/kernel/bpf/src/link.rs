@@ -148,7 +148,9 @@ impl Classified for XdpError {
 
 /// The index of an interface of this thread's network namespace.
 pub fn interface_index(interface: &str) -> Result<u32, XdpError> {
-    nix::net::if_::if_nametoindex(interface).map_err(|_| XdpError::NoInterface { interface: interface.to_owned() })
+    // The kernel cuts names at a colon, behind which is the label of an address.
+    let found = nix::net::if_::if_nametoindex(interface).ok().filter(|_| !interface.contains(':'));
+    found.ok_or_else(|| XdpError::NoInterface { interface: interface.to_owned() })
 }
 
 /// The kernel's answer about XDP on `interface`.

@@ -33,6 +33,12 @@ pub enum ProgramError {
         log: String,
         source: libbpf_rs::Error,
     },
+    #[error(
+        "this kernel (Linux {}) has no type information (BTF, /sys/kernel/btf/vmlinux), without which `{program}` cannot be loaded: boot one that was \
+         built with CONFIG_DEBUG_INFO_BTF, as those of distributions are",
+        release()
+    )]
+    NoTypes { program: &'static str },
     /// No privilege is missing: the program as it was compiled is not one that this kernel takes.
     #[error(
         "the kernel's verifier (Linux {}) refused the kernel program `{program}`, compiled by {COMPILER}: {log}. Compile it by a clang that \
@@ -66,7 +72,7 @@ impl ProgramError {
         match self {
             Self::Load { source, .. } => source.kind() == ErrorKind::PermissionDenied,
             Self::Map { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
-            Self::Verifier { .. } | Self::Kernel { .. } | Self::Setting(_) => false,
+            Self::NoTypes { .. } | Self::Verifier { .. } | Self::Kernel { .. } | Self::Setting(_) => false,
         }
     }
 }
@@ -75,7 +81,7 @@ impl Classified for ProgramError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Setting(_) => ErrorClass::Usage,
-            Self::Kernel { .. } => ErrorClass::Lacking,
+            Self::Kernel { .. } | Self::NoTypes { .. } => ErrorClass::Lacking,
             Self::Load { .. } if self.is_denied() => ErrorClass::Lacking,
             Self::Load { .. } | Self::Verifier { .. } => ErrorClass::Internal,
             Self::Map { source, .. } => class_of(source),
@@ -97,6 +103,9 @@ const COMPILER: &str = env!("EVENKEEL_CLANG");
 /// The error of a load that failed just now on this thread.
 pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> ProgramError {
     let log = VERIFIER_LOG.take();
+    if log.is_empty() && source.kind() != ErrorKind::PermissionDenied && Btf::from_vmlinux().is_err() {
+        return ProgramError::NoTypes { program };
+    }
     // The verifier takes less of those who lack a capability: that is then what helps.
     let needed = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];
     if log.is_empty() || require(program, &needed).is_err() {

@@ -6,5 +6,5 @@ mod name;
 mod wiring;
 
 pub use link::{FrameStart, Link, PortState, links};
-pub use name::{NoInterface, exists, index, name_of, names};
+pub use name::{NoInterface, exists, index, name_of, names, real_name};
 pub use wiring::{Peer, Wiring};

@@ -54,7 +54,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "BOX", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
     dut: Vec<String>,
     /// Test an outside box that is cabled to these two interfaces, such as eth2,eth3.
-    #[arg(long, value_name = "A,B", value_delimiter = ',', help_heading = "The box")]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = crate::args::interface, help_heading = "The box")]
     ports: Vec<String>,
     /// The outside box is a bridge, a switch or a cable: it needs no addresses.
     #[arg(long, hide_short_help = true, requires = "ports", help_heading = "The box")]

@@ -43,6 +43,7 @@ const FLOWS_MIXED: usize = 4_096;
 #[command(group(ArgGroup::new("what").required(true)))]
 pub(crate) struct GenArgs {
     /// The interface to send on.
+    #[arg(value_parser = crate::args::interface)]
     interface: String,
 
     /// TCP SYNs without options, from many sources.

@@ -28,7 +28,7 @@ const UNEXPLAINED: f64 = 0.001;
 #[derive(Debug, Args)]
 pub(crate) struct LedgerArgs {
     /// Interfaces to show one by one; the others are summed up [default: all]
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interfaces: Vec<String>,
     #[command(flatten)]
     intervals: Intervals,

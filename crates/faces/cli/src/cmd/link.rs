@@ -68,7 +68,7 @@ struct StatusArgs {
 #[derive(Debug, Args)]
 struct NodesArgs {
     /// Interface that the nodes are behind [default: that of this node's broker].
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interface: Option<String>,
     /// Time to wait for answers, where an interface is named.
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = time)]

@@ -52,7 +52,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "CPUS", help_heading = "Sampling")]
     cpus: Option<CpuSet>,
     /// Divide by the packets of these interfaces [default: of all that carry traffic].
-    #[arg(long, value_name = "INTERFACE", value_delimiter = ',', help_heading = "Sampling")]
+    #[arg(long, value_name = "INTERFACE", value_delimiter = ',', value_parser = crate::args::interface, help_heading = "Sampling")]
     per: Vec<String>,
     /// A column for every core.
     #[arg(long, help_heading = "Results")]

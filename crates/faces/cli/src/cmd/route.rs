@@ -90,7 +90,7 @@ impl From<Mode> for RouteMode {
 #[derive(Debug, Args)]
 struct RouterArgs {
     /// Ports to forward between. What leaves by another interface goes up to the kernel.
-    #[arg(value_name = "INTERFACE", required = true)]
+    #[arg(value_name = "INTERFACE", required = true, value_parser = crate::args::interface)]
     interfaces: Vec<String>,
     /// Mode once the trial is over.
     #[arg(long, value_enum, default_value = "routed", help_heading = "Operation")]
@@ -227,7 +227,7 @@ fn cpus_or_none(text: &str) -> Result<CpuSet, String> {
 #[derive(Debug, Args)]
 struct CheckArgs {
     /// Ports to forward between.
-    #[arg(value_name = "INTERFACE", required = true)]
+    #[arg(value_name = "INTERFACE", required = true, value_parser = crate::args::interface)]
     interfaces: Vec<String>,
     /// Mode to check for.
     #[arg(long, value_enum, default_value = "routed")]

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
         caution(mixed);
     }
     let intervals = &args.intervals;
-    let mut meter = Meter::open(args.interfaces.clone())?;
+    let mut meter = Meter::open(crate::args::interfaces(&args.interfaces, false))?;
     let stop = stop_flag(Second::Ends)?;
     let everything = args.all || !args.interfaces.is_empty();
     if intervals.are_live() {

@@ -129,6 +129,7 @@ struct Types(NonNull<libbpf_sys::btf>);
 
 impl Types {
     fn of_kernel() -> Result<Self, std::io::Error> {
+        crate::program::quiet_libbpf();
         // SAFETY: the call takes nothing; it answers null with errno, or an object that is ours.
         let btf = unsafe { libbpf_sys::btf__load_vmlinux_btf() };
         NonNull::new(btf).map(Self).ok_or_else(std::io::Error::last_os_error)

@@ -34,6 +34,8 @@ const IFLA_STATS64: u16 = 23;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_VLAN_ID: u16 = 1;
@@ -79,6 +81,8 @@ pub enum FrameStart {
 pub struct Link {
     /// Its name at that moment.
     pub name: String,
+    /// Its alternative names.
+    pub alternatives: Vec<String>,
     /// The kind of a virtual one, such as `veth` or `bridge`; empty for hardware.
     pub kind: String,
     /// The hardware type (ARPHRD).
@@ -147,6 +151,10 @@ pub(crate) fn parse(payload: &[u8]) -> Option<(u32, Link)> {
         match attribute.kind() {
             IFLA_ADDRESS => link.address = value.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":"),
             IFLA_IFNAME => link.name = text(value),
+            IFLA_PROP_LIST => {
+                let names = attributes(value).filter(|a| a.kind() == IFLA_ALT_IFNAME);
+                link.alternatives = names.map(|a| text(a.value())).collect();
+            }
             IFLA_MTU => link.mtu = u32_at(value, 0).unwrap_or(0),
             IFLA_LINK => link.lower = u32_at(value, 0),
             IFLA_LINK_NETNSID => link.elsewhere = true,

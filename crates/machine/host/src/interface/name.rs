@@ -3,6 +3,8 @@
 use model::{Classified, ErrorClass};
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
+use super::Wiring;
+
 /// A name that is this far from the one given may have been meant.
 const NEAR: usize = 2;
 
@@ -25,6 +27,10 @@ impl NoInterface {
     /// Among these, of which those like it are named, or else all.
     pub fn among<'a>(name: &str, there: impl IntoIterator<Item = &'a str>) -> Self {
         let all: Vec<&str> = there.into_iter().collect();
+        if let Some(real) = name.split_once(':').map(|(real, _)| real).filter(|real| all.contains(real)) {
+            let hint = format!("; `{name}` is a label of an address: name the interface, {real}");
+            return Self { name: name.to_owned(), hint };
+        }
         let near: Vec<&str> =
             all.iter().copied().filter(|other| strsim::damerau_levenshtein(other, name) <= NEAR).collect();
         let hint = match (near.is_empty(), all.is_empty()) {
@@ -53,12 +59,28 @@ pub fn names() -> Vec<String> {
 /// # Errors
 /// There is none of that name.
 pub fn index(name: &str) -> Result<u32, NoInterface> {
-    if_nametoindex(name).map_err(|_| NoInterface::here(name))
+    find(name).ok_or_else(|| NoInterface::here(name))
+}
+
+/// The kernel cuts names at a colon, which no interface has in its name: what is behind it is a label of an address.
+fn find(name: &str) -> Option<u32> {
+    if_nametoindex(name).ok().filter(|_| !name.contains(':'))
+}
+
+/// The name of the interface that has `name` as its name or as an alternative one (`ip link property add … altname`); `name` itself if there is
+/// none in this thread's network namespace. Everything that is kept under an interface's name goes by this one.
+pub fn real_name(name: &str) -> String {
+    if name.contains(':') || names().iter().any(|there| there == name) {
+        return name.to_owned();
+    }
+    // Alternative names may be longer than the system call takes.
+    let found = Wiring::read().ok().and_then(|wiring| wiring.alternative(name).map(ToOwned::to_owned));
+    found.unwrap_or_else(|| name.to_owned())
 }
 
 /// True if there is an interface of that name in this thread's network namespace.
 pub fn exists(name: &str) -> bool {
-    if_nametoindex(name).is_ok()
+    find(name).is_some()
 }
 
 pub use sys::link::name_of;
@@ -73,13 +95,19 @@ mod tests {
         assert!(told("eht0", &["lo", "eth0", "eth10"]).ends_with("namespace; did you mean eth0 or eth10?"));
         assert!(told("wlan0", &["lo", "eth0"]).ends_with("`wlan0` in this network namespace; there are: lo, eth0"));
         assert!(told("x", &[]).ends_with("namespace"));
+        assert!(told("eth0:1", &["lo", "eth0"]).ends_with("name the interface, eth0"));
+        assert!(!told("br:1", &["lo", "eth0"]).contains("label"));
     }
 
     #[test]
     fn the_loopback_has_a_number() {
         assert_eq!(index("lo").map(name_of), Ok(Some("lo".to_owned())));
         assert_eq!(index("ek-none").unwrap_err().name, "ek-none");
-        assert!(exists("lo") && !exists("ek-none"));
+        assert!(exists("lo") && !exists("ek-none") && !exists("lo:1"));
+        assert_eq!(
+            (real_name("lo"), real_name("lo:1"), real_name("ek-none")),
+            ("lo".into(), "lo:1".into(), "ek-none".into())
+        );
         assert_eq!(name_of(i32::MAX as u32), None);
     }
 }

@@ -33,6 +33,11 @@ impl Wiring {
         Some(here.map_or(Peer::Elsewhere, |peer| Peer::Here(peer.name.clone())))
     }
 
+    /// The name of the interface that has this alternative name.
+    pub fn alternative(&self, name: &str) -> Option<&str> {
+        self.0.values().find(|link| link.alternatives.iter().any(|other| other == name)).map(|link| link.name.as_str())
+    }
+
     /// The beginning of what an interface receives, and its kind; none: it is not there.
     pub fn frame_start(&self, name: &str) -> Option<(FrameStart, &str)> {
         self.find(name).map(|(_, link)| (link.frame_start(), link.kind.as_str()))

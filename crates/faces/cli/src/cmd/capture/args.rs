@@ -348,7 +348,7 @@ impl CaptureArgs {
             }
         }
         let interface = match (&args.interface, &args.read) {
-            (Some(interface), None) => interface.clone(),
+            (Some(interface), None) => host::interface::real_name(interface),
             (None, Some(_)) => String::new(),
             (Some(_), Some(_)) => return Err(wrong("an interface and a file to read: give one of them")),
             (None, None) => {

@@ -35,7 +35,7 @@ const USUAL: (u32, u32, u64) = (3, 2000, 900);
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
     /// This machine's interface, with --with.
-    #[arg(value_name = "INTERFACE", requires = "with")]
+    #[arg(value_name = "INTERFACE", requires = "with", value_parser = crate::args::interface)]
     interface: Option<String>,
     /// The other machine: host, user@host or ssh://user@host:port.
     ///
@@ -125,7 +125,7 @@ fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> R
 #[derive(Debug, Args)]
 pub(super) struct EndArgs {
     /// Its interface.
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interface: String,
     /// Its CPU.
     #[arg(long, value_name = "CPU")]

@@ -34,7 +34,7 @@ use crate::failure::{Failure, Outcome, note, print_json};
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Interface to the other nodes. For one VLAN name its interface, such as eth0.7.
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interface: String,
     /// Name of this node [default: the host's].
     #[arg(long, value_name = "NAME", help_heading = "Node")]

@@ -61,7 +61,7 @@ const CARRIERS: [(&str, &str, &[By]); 3] = [
 #[derive(Debug, Args)]
 pub(super) struct SpeedupArgs {
     /// This machine's interface, with --with.
-    #[arg(value_name = "INTERFACE", requires = "with")]
+    #[arg(value_name = "INTERFACE", requires = "with", value_parser = crate::args::interface)]
     interface: Option<String>,
     /// The other machines: host, user@host or ssh://user@host:port; commas separate them.
     ///
@@ -190,7 +190,7 @@ fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> 
 #[derive(Debug, Args)]
 pub(super) struct NodeArgs {
     /// Its interface.
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interface: String,
 }
 

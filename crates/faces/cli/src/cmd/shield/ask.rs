@@ -31,6 +31,7 @@ use crate::time::interval;
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     /// The interface.
+    #[arg(value_parser = crate::args::interface)]
     interface: Option<String>,
     /// Length of the interval for rates, 100ms to 1h.
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
@@ -56,6 +57,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {
     /// The interface.
+    #[arg(value_parser = crate::args::interface)]
     interface: String,
     /// Load the rules even if one would cut off the ssh session you are typing in.
     #[arg(long)]
@@ -69,6 +71,7 @@ pub(super) struct ReloadArgs {
 #[derive(Debug, Args)]
 pub(super) struct StopArgs {
     /// The interface.
+    #[arg(value_parser = crate::args::interface)]
     interface: String,
     /// End the process, but leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within
     /// --fail-after.

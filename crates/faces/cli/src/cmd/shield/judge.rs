@@ -171,6 +171,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     /// The interface on which packets come in.
+    #[arg(value_parser = crate::args::interface)]
     interface: String,
     #[command(flatten)]
     rules: RuleArgs,

@@ -36,7 +36,7 @@ pub(super) enum Backend {
 #[derive(Debug, Args)]
 pub(super) struct ShieldOptions {
     /// The interface to protect.
-    #[arg(required_unless_present = "between", conflicts_with = "between")]
+    #[arg(required_unless_present = "between", conflicts_with = "between", value_parser = crate::args::interface)]
     pub(super) interface: Option<String>,
     /// Filter between two interfaces, in both directions.
     #[arg(long, value_name = "A,B", value_parser = pair, help_heading = "Operation")]
@@ -67,7 +67,9 @@ pub(super) struct ShieldOptions {
 }
 
 fn pair(text: &str) -> Result<Pair, String> {
-    Pair::parse(text).map_err(|error| error.to_string())
+    let Pair { first, second } = Pair::parse(text).map_err(|error| error.to_string())?;
+    let real = host::interface::real_name;
+    Pair::parse(&format!("{},{}", real(&first), real(&second))).map_err(|error| error.to_string())
 }
 
 impl ShieldOptions {

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&open_root(&args.root)?)?;
     let node = match &args.interface {
         None => None,
-        Some(name) => host.named(name)?.node,
+        Some(name) => host.named(&crate::args::interfaces(std::slice::from_ref(name), args.root.is_given())[0])?.node,
     };
     // As in capture: a node without a CPU that is online counts as none.
     let node = node.filter(|node| host.cpus.iter().any(|c| c.node == *node && c.online));

@@ -77,7 +77,7 @@ impl RequestArgs {
     pub(crate) fn options(&self, root: &Root) -> Result<Options, Failure> {
         let flows = root.read_opt("proc/sys/net/core/rps_sock_flow_entries").ok().flatten();
         Ok(Options {
-            nics: self.scope.interfaces.clone(),
+            nics: crate::args::interfaces(&self.scope.interfaces, !root.is_live()),
             cpus: self.scope.cpus.clone(),
             except: self.scope.except.clone().unwrap_or_default(),
             rps: self.rps,

@@ -40,7 +40,8 @@ struct Report {
 pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
     let root = live_root()?;
     let host = Host::read(&root)?;
-    for name in &args.interfaces {
+    let named = crate::args::interfaces(&args.interfaces, false);
+    for name in &named {
         host.named(name)?;
     }
     let journal = args.state.journal();
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
     let (earlier, began) = (interrupts(&root.read("proc/interrupts")?), Instant::now());
     thread::sleep(args.interval);
     let (later, seconds) = (interrupts(&root.read("proc/interrupts")?), began.elapsed().as_secs_f64());
-    let rows = status(&Host::read(&root)?, &of_this_boot, &args.interfaces, &earlier, &later, seconds);
+    let rows = status(&Host::read(&root)?, &of_this_boot, &named, &earlier, &later, seconds);
     let outcome = if rows.iter().any(|r| r.finding.is_some()) { Outcome::No } else { Outcome::Fine };
     if args.json {
         let text = json("spread.status", Report { irqbalance_pid: host.irqbalance_pid, queues: rows })?;

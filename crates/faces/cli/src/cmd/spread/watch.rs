@@ -90,7 +90,7 @@ struct Mover {
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
 pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&live_root()?)?;
-    for name in &args.scope.interfaces {
+    for name in &crate::args::interfaces(&args.scope.interfaces, false) {
         host.named(name)?;
     }
     let except = args.scope.except.clone().unwrap_or_default();
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     let _promiscuous = hold_promiscuous(args)?;
     let moves = Moves::new(args.state.journal(), Live, command_line());
     let mut mover = Mover { moves, keep: args.keep, state: args.state.flag() };
-    let mut meter = Meter::start(host, allowed, args.scope.interfaces.clone())?;
+    let mut meter = Meter::start(host, allowed, crate::args::interfaces(&args.scope.interfaces, false))?;
     let watched = watch(args, &mut meter, &mut mover, &stop);
     let restored = mover.end();
     match (watched, restored) {
@@ -241,7 +241,7 @@ fn table(sample: &Sample) -> String {
 /// One socket per interface; the membership ends with it.
 fn hold_promiscuous(args: &WatchArgs) -> Result<Vec<PacketSocket>, Failure> {
     let mut sockets = Vec::new();
-    for name in args.scope.interfaces.iter().filter(|_| args.promisc) {
+    for name in crate::args::interfaces(&args.scope.interfaces, false).iter().filter(|_| args.promisc) {
         let index = interface::index(name)?;
         let socket = PacketSocket::open().map_err(Failure::lacking)?;
         socket.set_promiscuous(index).map_err(Failure::lacking)?;

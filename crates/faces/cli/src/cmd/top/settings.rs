@@ -16,10 +16,11 @@ struct Settings<'a> {
 pub(super) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
     let host = Host::read(&root)?;
-    for name in &args.interfaces {
+    let named = crate::args::interfaces(&args.interfaces, args.root.is_some());
+    for name in &named {
         host.named(name)?;
     }
-    let wanted = |nic: &&Nic| args.interfaces.is_empty() || args.interfaces.contains(&nic.name);
+    let wanted = |nic: &&Nic| named.is_empty() || named.contains(&nic.name);
     let interfaces: Vec<&Nic> = host.nics.iter().filter(wanted).collect();
     if args.intervals.json {
         return print_json("top.settings", Settings { interfaces }).map(|()| Outcome::Fine);
