@@ -1,7 +1,7 @@
 """What a user without rights tries with the broker of `link run`: `hostile.py WAY ...`. It prints what came of it."""
 
 # The encoding is loaded before the rights are given up: python's files may be root's.
-import encodings.idna, json, os, re, signal, socket, struct, sys, time
+import ctypes, encodings.idna, json, os, re, signal, socket, struct, sys, tempfile, time
 
 
 def ask(question, fds, hears=True):
@@ -104,6 +104,41 @@ def linger(to):
     os._exit(0)
 
 
+def answerless():
+    """A file of a FUSE file system whose server does not answer when it is closed. It takes root to mount it here; users have fusermount."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.unshare(0x20000) == 0 and libc.mount(None, b"/", None, 0x44000, None) == 0
+    device = os.open("/dev/fuse", os.O_RDWR)
+    folder = tempfile.mkdtemp()
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+    assert libc.mount(b"fuse", folder.encode(), b"fuse", 0, options) == 0, ctypes.get_errno()
+    INIT, LOOKUP, GETATTR, OPEN = 26, 1, 3, 14
+    # This process serves: when it is killed the file system ends, and with it whatever waits for it.
+    if os.fork() != 0:
+        attributes = lambda inode, mode: struct.pack("QQQQQQIIIIIIIIII", inode, 0, 0, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+        while True:
+            asked = os.read(device, 1 << 17)
+            _, what, unique, inode = struct.unpack("IIQQ", asked[:24])
+            said = {
+                INIT: lambda: struct.pack("IIIIHHIIHHI", 7, 31, 65536, 0, 16, 12, 4096, 1, 0, 0, 0) + bytes(28),
+                LOOKUP: lambda: struct.pack("QQQQII", 2, 0, 60, 60, 0, 0) + attributes(2, 0o100666),
+                GETATTR: lambda: struct.pack("QII", 60, 0, 0) + attributes(inode, 0o40777 if inode == 1 else 0o100666),
+                OPEN: lambda: struct.pack("QII", 1, 0, 0),
+            }.get(what)
+            if said:
+                os.write(device, struct.pack("IiQ", 16 + len(said()), 0, unique) + said())
+    os.close(device)
+    return open(f"{folder}/file", "rb", buffering=0)
+
+
+def wait(file):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    asks = [ask(question, [file] * count, hears=False) for question, count in (("Figures", 1), ("Take", 2))]
+    print("asked", flush=True)
+    # Its own close would wait, too.
+    time.sleep(3600)
+
+
 def figures():
     """What is told of a connection by its name, which anybody may take."""
     with open("/proc/net/unix") as table:
@@ -126,8 +161,11 @@ def crowd(to, most):
 
 
 if __name__ == "__main__":
+    way, *words = sys.argv[1:]
+    words = [int(word) if word.isdigit() else word for word in words]
+    if way == "wait":
+        words = [answerless()]
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
-    way, *words = sys.argv[1:]
-    globals()[way](*[int(word) if word.isdigit() else word for word in words])
+    globals()[way](*words)

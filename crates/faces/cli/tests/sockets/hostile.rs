@@ -86,6 +86,28 @@ fn no_descriptor_that_somebody_sends_holds_up_the_broker() {
 }
 
 #[test]
+fn a_file_system_that_answers_nothing_holds_up_its_user_alone() {
+    let Some((bed, ends)) = Bed::pair("lkhfuse") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let_in(&cluster);
+    let mut python = Command::new("python3");
+    let waits = cluster.spoken(0, python.args(["-u", HOSTILE, "wait"]), "waits");
+    wait("the descriptors are sent", || log(&cluster, "waits").contains("asked"));
+    // In the second question the file was to be looked at, too.
+    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
+    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    let pid = cluster.brokers[0].as_ref().unwrap().pid();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    assert!(names.any(|name| name.trim() == "ek-close"), "the close still waits");
+    // With its server the file system ends, and the close with it.
+    waits.stop(Signal::SIGKILL);
+    cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
+}
+
+#[test]
 fn what_is_said_of_a_connection_is_said_to_who_has_it() {
     let Some((bed, ends)) = Bed::pair("lkhname") else { return };
     let cluster = Cluster::start(&bed, &ends);
