@@ -83,6 +83,39 @@ fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
     assert_eq!(bed.host.run(|| attached(&bed.interface).unwrap()), None, "the chain goes with its last user");
 }
 
+/// Empties a place of the chain behind its owner's back, as the kernel does after a program of others opened and closed it.
+fn empty(bed: &ShieldBed, place: usize) {
+    let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("a chain").id;
+    let program = Command::new("bpftool").args(["-j", "prog", "show", "id", &entry.to_string()]).output().unwrap();
+    // By position: before, filter, behind, …
+    let map = &json(&program)["map_ids"][place];
+    let deleted =
+        Command::new("bpftool").args(["map", "delete", "id", &map.to_string(), "key", "0", "0", "0", "0"]).output();
+    ended(&deleted.unwrap(), 0);
+}
+
+#[test]
+fn a_shield_and_a_capture_that_were_taken_out_of_their_places_are_put_back_and_say_so() {
+    let Some(mut bed) = ShieldBed::host(EVENKEEL, "capback") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &[]);
+    let file = bed.path("back.pcapng");
+    let before = capture(&bed, "--before", &file);
+    assert_eq!(bed.status()["put_back"], 0);
+    for place in [1, 0] {
+        empty(&bed, place);
+    }
+    wait("the shield is put back", || bed.status()["put_back"] == 1);
+    wait("both are in their places", || places(&bed) == [Place::Before, Place::Filter]);
+    send(&bed, 9, 3);
+    wait("it judges again", || bed.status()["totals"]["dropped"] == 3);
+    let warnings = bed.status()["warnings"].to_string();
+    assert!(warnings.contains("put back"), "{warnings}");
+    let told = said(&before.interrupt());
+    assert!(told.contains("frames passed unseen"), "{told}");
+    bed.stop();
+}
+
 #[test]
 fn a_capture_a_shield_and_a_receiver_end_in_every_order() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "caporder") else { return };

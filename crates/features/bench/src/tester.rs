@@ -271,6 +271,9 @@ impl Tester for RealTester<'_> {
         {
             return Err(BenchError::Machine(format!("the port {} is gone", port.interface)));
         }
+        if let Some(what) = receivers.of.iter().find_map(|receiver| receiver.link()?.put_back()) {
+            return Err(BenchError::Machine(format!("the trial counts for nothing: {what}")));
+        }
         if order.observe {
             observed.drops.extend(self.lost_in_rings(given_before, &sent, arrived)?);
             observed.drops.sort_by_key(|d| std::cmp::Reverse(d.packets));

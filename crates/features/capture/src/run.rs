@@ -112,6 +112,8 @@ pub struct ReaderStats {
     pub dropped: u64,
     /// Packets of queues that were made after the capture began and have no reader, as far as this reader is the one to tell.
     pub missed: u64,
+    /// Times that others emptied the capture's place in the interface's chain; the same for all its readers.
+    pub put_back: u64,
     /// Times its ring was full.
     pub freezes: u64,
     /// CPU time of its thread in nanoseconds; known at the end.
@@ -180,6 +182,11 @@ impl Report {
         self.readers.iter().map(|r| r.missed).sum()
     }
 
+    /// Times that others emptied the capture's place in the interface's chain: frames passed it unseen until it was put back.
+    pub fn put_back(&self) -> u64 {
+        self.readers.iter().map(|r| r.put_back).max().unwrap_or(0)
+    }
+
     /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed, nor the time in which
     /// the last block of a ring was filling as time without packets.
     pub fn packets_per_second(&self) -> f64 {
@@ -197,6 +204,7 @@ struct Slot {
     bytes_unknown: AtomicBool,
     dropped: AtomicU64,
     missed: AtomicU64,
+    put_back: AtomicU64,
     freezes: AtomicU64,
     cpu_ns: AtomicU64,
     in_time: AtomicU64,
@@ -213,6 +221,7 @@ impl Slot {
             bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
             dropped: self.dropped.load(Ordering::Relaxed),
             missed: self.missed.load(Ordering::Relaxed),
+            put_back: self.put_back.load(Ordering::Relaxed),
             freezes: self.freezes.load(Ordering::Relaxed),
             cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
             in_time: self.in_time.load(Ordering::Relaxed),
@@ -500,6 +509,7 @@ fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
     let stats = source.stats()?;
     slot.dropped.store(stats.dropped, Ordering::Relaxed);
     slot.missed.store(stats.missed, Ordering::Relaxed);
+    slot.put_back.store(stats.put_back, Ordering::Relaxed);
     slot.freezes.store(stats.freezes, Ordering::Relaxed);
     Ok(())
 }

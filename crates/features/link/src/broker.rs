@@ -347,6 +347,7 @@ impl Broker {
                 let _ = to.send(answer);
             }
             if news.is_none_or(|at| at.elapsed() >= TURN) {
+                self.ports.put_back().into_iter().for_each(&mut told);
                 let all = self.news();
                 self.told.tell(Instant::now(), all, &mut told);
                 news = Some(Instant::now());

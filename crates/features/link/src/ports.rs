@@ -186,6 +186,11 @@ impl Ports {
         port.try_lock().map_or(true, |port| port.seat().is_alive())
     }
 
+    /// Puts the program back if others emptied its place, and says so. While it is being worked on, whoever asks does not wait.
+    pub(crate) fn put_back(&self) -> Option<String> {
+        self.xdp.as_ref()?.try_lock().ok()?.seat().put_back()
+    }
+
     /// Tells programs of these nodes from now on.
     pub(crate) fn set_nodes(&self, mut nodes: Vec<LinkNode>) {
         nodes.sort_by(|a, b| a.address.cmp(&b.address));

@@ -470,6 +470,8 @@ impl Router {
         if let Some(Err(error)) = self.rules.as_mut().map(|rules| rules.follow(&mut self.ports)) {
             self.followed.push(format!("the rules follow neither addresses nor the clock: {error}"));
         }
+        let put_back = self.ports.iter().filter_map(|port| port.seat().put_back());
+        happened.extend(put_back.map(|what| RouteEvent::PutBack { what }));
         let here: Vec<String> = self.ports.iter().filter_map(name).collect();
         self.ended.retain(|port| !here.contains(port));
         for port in self.ports.iter().filter(|port| name(port).is_none()) {

@@ -135,7 +135,7 @@ fn event(moment: &RouteMoment) -> Event {
         RouteEvent::Sends { interface, sends } => {
             environment.extend([("EVENKEEL_INTERFACE", interface.clone()), ("EVENKEEL_SENDS", sends.to_string())]);
         }
-        RouteEvent::Rules { what } => environment.push(("EVENKEEL_WHAT", what.clone())),
+        RouteEvent::Rules { what } | RouteEvent::PutBack { what } => environment.push(("EVENKEEL_WHAT", what.clone())),
         RouteEvent::Cpus { cpus } => environment.push(("EVENKEEL_CPUS", cpus.to_string())),
         RouteEvent::PortEnded { why } => environment.push(("EVENKEEL_WHY", why.clone())),
         RouteEvent::Compared(result) => environment.push(("EVENKEEL_WRONG", result.wrong().to_string())),
@@ -153,7 +153,13 @@ pub fn metrics(status: &RouteStatus) -> Metrics {
         mode.add(&[("mode", each.name())], u8::from(each == status.mode));
     }
     let mut sends = gauge("evenkeel_route_port_sends", "1 if the fast path can send by the port.");
+    let mut put_back = Family::new(
+        Kind::Counter,
+        "evenkeel_route_put_back",
+        "Times that the program of a port was put back into its place in the chain, which others had emptied.",
+    );
     for port in &status.ports {
+        put_back.add(&[("interface", &port.interface)], port.put_back);
         sends.add(&[("interface", &port.interface)], u8::from(port.sends));
     }
     let held_back = gauge("evenkeel_route_held_back", "1 if the mode is not the one that was asked for.");
@@ -164,6 +170,7 @@ pub fn metrics(status: &RouteStatus) -> Metrics {
         held_back.with(&[], u8::from(status.held_back.is_some())),
         obstacles.with(&[], status.obstacles.len()),
         sends,
+        put_back,
     ]);
     for port in &status.ports {
         metrics.add_counters(&[("interface", &port.interface)], &port.totals, RouteTotals::COUNTERS);

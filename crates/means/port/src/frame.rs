@@ -50,4 +50,6 @@ pub struct SourceStats {
     pub missed: u64,
     /// Times the ring was found full (TPACKET_V3 tp_freeze_q_cnt).
     pub freezes: u64,
+    /// Times that others emptied the program's place in the interface's chain: frames passed by it until it was put back.
+    pub put_back: u64,
 }

@@ -126,6 +126,7 @@ pub struct TapSource {
     /// Losses that the next frame is to carry, whichever ring it comes from.
     unmarked: u64,
     delivered: u64,
+    put_back: u64,
     closed: bool,
 }
 
@@ -169,6 +170,7 @@ impl TapSource {
                 tai_ahead_ns,
                 unmarked: 0,
                 delivered: 0,
+                put_back: 0,
                 closed: false,
             })
             .collect())
@@ -193,6 +195,8 @@ impl TapSource {
             self.pace.after_look(found);
             if self.pace.time_for_checks() {
                 self.tai_ahead_ns = tai_ahead_ns();
+                // Its number is in the statistics.
+                self.attachment.with(|tap| tap.seat().and_then(Seat::put_back));
                 if found == 0 && !self.closed {
                     self.check()?;
                 }
@@ -282,7 +286,9 @@ impl Source for TapSource {
 
     fn stats(&mut self) -> Result<SourceStats, PortError> {
         let dropped = self.rings.iter().map(|ring| ring.counts().lost).sum();
-        Ok(SourceStats { delivered: self.delivered, dropped, ..SourceStats::default() })
+        // After the end it is as it was.
+        self.put_back = self.put_back.max(self.attachment.with(|tap| tap.seat().map_or(0, Seat::times_put_back)));
+        Ok(SourceStats { delivered: self.delivered, dropped, put_back: self.put_back, ..SourceStats::default() })
     }
 }
 

@@ -36,6 +36,7 @@ fn port(interface: &str, n: u64) -> RoutePort {
         interface: interface.into(),
         xdp: "native".into(),
         sends: true,
+        put_back: 0,
         totals,
         counters,
         lost: None,

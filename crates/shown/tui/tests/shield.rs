@@ -45,6 +45,7 @@ fn attacked() -> ShieldStatus {
         program_id: 7,
         pid: Some(1234),
         silent_s: 0.1,
+        put_back: 0,
         patience_s: 0.7,
         fail: Some(Fail::Open),
         file: Some("/etc/rules.toml".into()),

@@ -115,6 +115,9 @@ pub struct RoutePort {
     pub sends: bool,
     /// Since the start.
     pub totals: RouteTotals,
+    /// Times that the program was put back into its place in the chain, which others had emptied.
+    #[serde(default)]
+    pub put_back: u64,
     /// What the interface itself has counted.
     #[serde(default)]
     pub counters: PortCounters,

@@ -29,6 +29,11 @@ pub enum RouteEvent {
         /// In words, with the port's name.
         why: String,
     },
+    /// A port's program was put back into its place in the chain, which others had emptied.
+    PutBack {
+        /// In words, with the port's name.
+        what: String,
+    },
     /// A port's interface has another name.
     Renamed {
         /// The old one.
@@ -65,6 +70,7 @@ impl RouteEvent {
             Self::Obstacle(_) => "obstacle",
             Self::Cleared(_) => "cleared",
             Self::PortEnded { .. } => "port-ended",
+            Self::PutBack { .. } => "put-back",
             Self::Renamed { .. } => "renamed",
             Self::Sends { .. } => "sends",
             Self::Rules { .. } => "rules",
@@ -91,7 +97,7 @@ impl fmt::Display for RouteEvent {
             Self::Sends { interface, sends: false } => {
                 write!(f, "{interface} takes no redirected frames any more: what leaves by it goes up to the kernel")
             }
-            Self::Rules { what } => f.write_str(what),
+            Self::Rules { what } | Self::PutBack { what } => f.write_str(what),
             Self::Cpus { cpus } if cpus.is_empty() => {
                 f.write_str("CPUs went offline or came back: each CPU forwards what it receives")
             }

@@ -140,6 +140,7 @@ mod tests {
             interface: "eth0".into(),
             xdp: "native".into(),
             sends: true,
+            put_back: 0,
             totals,
             counters,
             lost: None,

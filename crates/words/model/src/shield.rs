@@ -39,6 +39,9 @@ pub struct ShieldStatus {
     pub pid: Option<u32>,
     /// Seconds since the heart last beat.
     pub silent_s: f64,
+    /// Times that the program was put back into its place in the interface's chain, which others had emptied: frames passed unjudged for a moment.
+    #[serde(default)]
+    pub put_back: u64,
     /// Seconds of silence after which the shield fails.
     pub patience_s: f64,
     /// The way in which it then fails; none: nobody runs it, and its settings are lost.

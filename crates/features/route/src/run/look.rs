@@ -73,6 +73,7 @@ impl Router {
                 xdp: port.seat().mode().to_string(),
                 sends: way.is_some_and(|way| way.out),
                 totals: port.counts()?,
+                put_back: port.seat().times_put_back(),
                 lost: match (&self.losses, port.queues_id()) {
                     (Some(losses), Some(map)) => Some(losses.of(map)?),
                     _ => None,

@@ -69,6 +69,7 @@ impl<P: Upkeep> Control<P> {
             if signals.reload.swap(false, Ordering::Relaxed) {
                 emit_reload(self.reload_timed(&Requester::default()), &mut emit);
             }
+            self.notes.extend(self.plane.put_back());
             if let Some(why) = self.plane.has_ended(&self.name()) {
                 // That it has ended is the news.
                 let _ = self.stop();

@@ -1,6 +1,6 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
-use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, SourceCookies};
+use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, ShieldLink, SourceCookies};
 use model::shield::ChallengeStatus;
 use rules::{detect::StepConfig, file::RuleFile};
 
@@ -239,6 +239,8 @@ impl Control<Xdp> {
                 found.push(warnings::still_by(was, now));
             }
         }
+        let times = self.plane.links.iter().map(ShieldLink::times_put_back).sum();
+        found.extend(warnings::put_back(times));
         found.extend(warnings::of_pins(&self.settings.paths));
         found.extend(self.settings.between.as_ref().and_then(warnings::unlike_mtus));
         let host = self

@@ -54,6 +54,8 @@ pub struct Standing {
     pub program_id: u32,
     /// Seconds since the last heartbeat.
     pub silent_s: f64,
+    /// Times that the program was put back into its place, which others had emptied.
+    pub put_back: u64,
 }
 
 /// Judges frames. [`Control`] tells it by which rules, and does everything that has nothing to do with how.
@@ -147,6 +149,11 @@ pub trait DataPlane: Debug + Send + Sized {
     /// The kernel refuses; what holds goes on.
     fn catch_up(&mut self) -> Result<(), ShieldError> {
         Ok(())
+    }
+
+    /// Sees that programs are where they were put, and returns what had to be done, in words.
+    fn put_back(&mut self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns why it has ended by itself; none: it goes on. `name` is that of the shield.

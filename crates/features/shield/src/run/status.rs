@@ -29,6 +29,7 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
         program_id: standing.program_id,
         pid: None,
         silent_s: standing.silent_s,
+        put_back: standing.put_back,
         patience_s: memory.patience_s,
         fail: memory.fail,
         file: memory.file.clone(),

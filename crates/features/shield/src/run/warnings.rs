@@ -31,6 +31,13 @@ pub(super) fn of_pins(paths: &Paths) -> Option<String> {
     })
 }
 
+/// Frames passed unjudged, as others emptied the place of the program.
+pub(super) fn put_back(times: u64) -> Option<String> {
+    (times > 0).then(|| {
+        format!("the program was taken out of its place in the chain {times} times and put back; each time frames passed unjudged for a moment (docs/chain.md)")
+    })
+}
+
 pub(crate) fn still_by(before: &str, now: &str) -> String {
     format!(
         "{before} is called {now} now, and its shield still goes by the old name (`evenkeel shield status {before}`): what is set on the interface by its name is \

@@ -405,6 +405,10 @@ impl DataPlane for Xdp {
         Ok(())
     }
 
+    fn put_back(&mut self) -> Vec<String> {
+        self.links.iter().filter_map(ShieldLink::put_back).collect()
+    }
+
     fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
         let why = self.links.iter().find_map(ShieldLink::why_ended)?;
         Some(ShieldError::Ended { name: name.to_owned(), why })
@@ -412,8 +416,11 @@ impl DataPlane for Xdp {
 
     fn standing(&self, settings: &Settings) -> Standing {
         match self.links.first() {
-            Some(link) => Standing::of(link, &self.shared),
-            None => Standing { mode: settings.mode.to_string(), program_id: 0, silent_s: 0.0 },
+            Some(link) => {
+                let put_back = self.links.iter().map(ShieldLink::times_put_back).sum();
+                Standing { put_back, ..Standing::of(link, &self.shared) }
+            }
+            None => Standing { mode: settings.mode.to_string(), program_id: 0, silent_s: 0.0, put_back: 0 },
         }
     }
 
@@ -431,7 +438,8 @@ impl Standing {
     /// Of a program that is attached, whether or not somebody controls it.
     pub(super) fn of(link: &ShieldLink, shared: &ShieldShared) -> Self {
         let silent_ns = monotonic_ns().saturating_sub(shared.last_beat_ns());
-        Self { mode: link.mode().to_string(), program_id: link.program_id(), silent_s: silent_ns as f64 / 1e9 }
+        let (mode, program_id) = (link.mode().to_string(), link.program_id());
+        Self { mode, program_id, silent_s: silent_ns as f64 / 1e9, put_back: 0 }
     }
 }
 

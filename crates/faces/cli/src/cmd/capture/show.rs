@@ -110,6 +110,7 @@ struct Totals<'a> {
     bytes: Option<u64>,
     dropped: u64,
     missed: u64,
+    put_back: u64,
     packets_per_second: f64,
     /// None without packets.
     cpu_ns_per_packet: Option<f64>,
@@ -157,6 +158,7 @@ pub(super) fn report(
             bytes: report.readers.iter().map(|r| r.bytes).sum(),
             dropped,
             missed: report.missed(),
+            put_back: report.put_back(),
             packets_per_second: report.packets_per_second(),
             cpu_ns_per_packet: per_packet,
             files: report.files,
@@ -201,6 +203,13 @@ pub(super) fn report(
             "  {} packets not captured: they came through queues that {} got during the capture; start it again\n",
             units::grouped(report.missed()),
             config.interface
+        );
+    }
+    if report.put_back() > 0 {
+        text += &format!(
+            "  frames passed unseen: another program emptied the capture's place in the chain of {} {} times; it was put back (docs/chain.md)\n",
+            config.interface,
+            report.put_back()
         );
     }
     if report.readers.len() > 1 {
