@@ -52,6 +52,11 @@ fn row(report: &Value, side: &str, list: &str, what: &str) -> u64 {
     rows.map(|row| row["packets"].as_u64().unwrap()).sum()
 }
 
+/// The machine had so many losses of others that the ledger traced only some of all, and says so: it cannot be true to the last packet.
+fn is_sampled(report: &Value) -> bool {
+    report["trace"]["sampling"].as_u64().expect("how it was traced") > 1 || report["trace"]["precision"] != 0.0
+}
+
 /// Both directions sum up to the last packet.
 fn closes(report: &Value) {
     let all = |side: &str, list: &str| row(report, side, list, "");
@@ -104,6 +109,9 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
             send(&world, SENT);
             world.b.feature("rx-gro", true);
         });
+        if is_sampled(&report) && attempt < 20 {
+            continue;
+        }
         closes(&report);
         let lost = SENT - (got(&world) - arrived);
         assert_eq!(report["lost"], lost, "{report}");
@@ -135,6 +143,9 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
         for attempt in 1.. {
             let (before, arrived) = (world.forwarded(), got(&world));
             let report = ledger(&world, || send(&world, SENT));
+            if is_sampled(&report) && attempt < 20 {
+                continue;
+            }
             closes(&report);
             let (lost, forwarded) = (SENT - (got(&world) - arrived), world.forwarded() - before);
             assert_eq!(report["lost"], lost, "{mode}: {report}");

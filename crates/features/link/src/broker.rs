@@ -144,7 +144,7 @@ impl Paths {
         }
     }
 
-    /// Removes what killed brokers of other network namespaces left. One that begins just now has not taken its lock yet, perhaps: what is new
+    /// Removes what brokers of network namespaces that are gone left for the next one, and what killed ones of others left. One that begins just now has not taken its lock yet, perhaps: what is new
     /// stays.
     fn clear_dead(&self) {
         let entries = fs::read_dir(RUN).into_iter().flatten().flatten().map(|entry| Self(entry.path()));
@@ -153,7 +153,16 @@ impl Paths {
             let made = made(paths.0.join("lock")).or_else(|_| made(paths.listening()));
             made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT))
         };
-        for paths in entries.filter(|paths| paths != self && is_old(paths)) {
+        let alive = host::namespace::all();
+        for paths in entries.filter(|paths| paths != self) {
+            let namespace = paths.0.file_name().and_then(|name| name.to_str()?.parse().ok());
+            if namespace.is_some_and(|namespace: u64| !alive.contains(&namespace)) {
+                let _ = fs::remove_file(paths.next_block());
+                let _ = fs::remove_dir(&paths.0);
+            }
+            if !is_old(&paths) {
+                continue;
+            }
             let lock = paths.0.join("lock");
             // One that ended has left its list of listeners alone, without a lock.
             let lock = if lock.exists() { serve::lock_left(&lock) } else { serve::lock(&lock).ok() };

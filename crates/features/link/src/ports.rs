@@ -178,6 +178,11 @@ impl Ports {
     /// Programs of other users send and receive no longer.
     pub(crate) fn close(&self) {
         self.guard.iter().for_each(Guard::close);
+        let taken = self.taken();
+        // Nobody lives on with ports that the next broker could give.
+        if taken.programs.keys().all(|&at| at == 0) {
+            let _ = fs::remove_file(&taken.next_block);
+        }
     }
 
     /// True unless another tool took that program off, or it is being worked on, which takes tens of milliseconds: whoever asks does not wait.

@@ -3,7 +3,14 @@
 //! /sys shows the namespace that it was mounted in, sockets that of the process. `ip netns exec` mounts /sys anew; `nsenter --net` does
 //! not, and whoever reads both mixes up two machines.
 
-use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt, path::Path, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    thread,
+    time::Duration,
+};
 
 use model::{Classified, ErrorClass};
 
@@ -76,6 +83,14 @@ fn by_files(root: &Root) -> Option<BTreeMap<u32, (String, String)>> {
 /// /proc cannot be read.
 pub fn own() -> io::Result<u64> {
     Ok(fs::metadata(OWN)?.ino())
+}
+
+/// The numbers of all network namespaces that a thread is in or that have a name.
+pub fn all() -> BTreeSet<u64> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let threads = entries(Path::new("/proc")).flat_map(|process| entries(&process.join("task")));
+    let found = threads.map(|thread| thread.join("ns/net")).chain(entries(Path::new("/run/netns")));
+    found.filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect()
 }
 
 /// The name that `ip netns` has for this thread's namespace.

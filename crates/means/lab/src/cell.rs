@@ -16,6 +16,8 @@ pub struct Cell {
     here: NamespaceHandle,
     space: NamespaceHandle,
     door: String,
+    /// Of the door. Another cell's door may get its name, but never its index.
+    index: u32,
     inside: VethEnd,
 }
 
@@ -29,15 +31,16 @@ impl Cell {
     pub fn new(door: &str, mtu: u32) -> Result<Self, LabError> {
         let here = NamespaceHandle::own("of this program")?;
         let space = NamespaceHandle::nameless("for programs of other users")?;
-        here.run(|| {
+        let index = here.run(|| {
             if link::index_of(door).is_ok() {
                 link::remove(door)?;
             }
             link::create_veth(door, INSIDE, space.file().as_fd(), 1)?;
             link::silence(door)?;
-            link::set_mtu(door, mtu)
+            link::set_mtu(door, mtu)?;
+            link::index_of(door)
         })??;
-        let mut cell = Self { here, space, door: door.to_owned(), inside: VethEnd::default() };
+        let mut cell = Self { here, space, door: door.to_owned(), index, inside: VethEnd::default() };
         cell.inside = cell.space.run(|| {
             link::silence(INSIDE)?;
             link::set_mtu(INSIDE, mtu)?;
@@ -61,7 +64,10 @@ impl Cell {
     /// Takes both ends away.
     pub fn close(&self) {
         // They go with the last socket inside at the latest.
-        let _ = self.here.run(|| link::remove(&self.door));
+        let _ = self.here.run(|| match link::index_of(&self.door)? == self.index {
+            true => link::remove(&self.door),
+            false => Ok(()),
+        });
     }
 
     /// The end in this network namespace.

@@ -130,3 +130,21 @@ fn a_lab_that_panics_leaves_nothing() {
         .collect();
     assert_eq!(left, Vec::<String>::new());
 }
+
+#[test]
+fn a_cell_that_goes_late_leaves_the_door_of_the_next_one() {
+    if !privileged() {
+        return;
+    }
+    testbed::in_namespace(|| {
+        let first = lab::Cell::new("ekdoor", 1500).unwrap();
+        first.close();
+        let next = lab::Cell::new("ekdoor", 1500).unwrap();
+        drop(first);
+        let shown = Command::new("ip").args(["link", "show", "ekdoor"]).output().unwrap();
+        assert!(shown.status.success(), "it is the next one's");
+        drop(next);
+        let shown = Command::new("ip").args(["link", "show", "ekdoor"]).output().unwrap();
+        assert!(!shown.status.success(), "it is taken away");
+    });
+}

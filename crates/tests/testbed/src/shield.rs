@@ -265,6 +265,8 @@ impl ShieldBed {
     pub fn flow(&self, port: u16, pause: Duration) -> Flow {
         let receiver = self.server.run(|| bind((SERVER, port)));
         receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
+        // A sender that was held up sends all that it is late with at once, before the receiver's turn.
+        nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(16 << 20)).expect("root");
         let sender = self.client.run(|| bind((CLIENT, 0)));
         let stop = Arc::new(AtomicBool::new(false));
         let (told, heard) = (Arc::clone(&stop), Arc::clone(&stop));
