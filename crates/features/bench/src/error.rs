@@ -35,6 +35,9 @@ pub enum BenchError {
     Observer(String),
     #[error("{0}")]
     Machine(String),
+    /// The run has no prospect: its time is over, or no trial counts any more.
+    #[error("{0}")]
+    GivenUp(String),
     #[error("interrupted")]
     Interrupted,
 }
@@ -51,7 +54,7 @@ impl Classified for BenchError {
             Self::Traffic(e) => e.class(),
             Self::Load(e) => e.class(),
             Self::Panicked(_) => ErrorClass::Internal,
-            Self::Observer(_) | Self::Machine(_) | Self::Interrupted => ErrorClass::Lacking,
+            Self::Observer(_) | Self::Machine(_) | Self::GivenUp(_) | Self::Interrupted => ErrorClass::Lacking,
         }
     }
 }

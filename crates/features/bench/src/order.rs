@@ -1,6 +1,9 @@
 //! The order for a trial, and the tester that carries it out.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::{LazyLock, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
 
 use model::bench::{Counts, FrameSpec, Observation, Trial};
 
@@ -109,6 +112,12 @@ pub trait Tester {
     /// # Errors
     /// Further trials are useless: a port is gone, a program cannot be loaded, `stop` is set; or the other work failed.
     fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError>;
+
+    /// The time by the clock that trials take their time from; simulated boxes have a virtual one.
+    fn now(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
+    }
 
     /// Makes one trial, and nothing else.
     ///

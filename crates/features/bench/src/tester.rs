@@ -33,8 +33,9 @@ use crate::{
     BenchError, Cores, Dut, Load, Meanwhile, Observer, Order, Stamping, TestPort, Tester,
     frames::{self, Traffic},
     histogram,
-    others::Tasks,
 };
+
+use rig::others::Tasks;
 
 use drain::Drained;
 use judge::TesterRecord;

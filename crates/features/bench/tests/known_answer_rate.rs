@@ -79,10 +79,11 @@ fn one_in_700_is_more_than_0_1_percent_at_every_load() {
     has_none(&losing_one_in(700, 0.001, 50_000.0, 1.0));
 }
 
-/// Short trials that end before the lost packet do not make a throughput.
+/// Short trials that end before the lost packet do not make a throughput, and few trials show that no load has one.
 fn has_none(found: &Throughput) {
     assert_eq!(found.found[0].lower_pps, None, "{found:#?}");
-    assert!(matches!(found.verdict, Verdict::NotMet { least_pps, .. } if least_pps < 6000.0), "{found:#?}");
+    assert!(found.found[0].trials <= 8, "{found:#?}");
+    assert!(matches!(found.verdict, Verdict::SameLoss { least_pps, .. } if least_pps < 6000.0), "{found:#?}");
 }
 
 #[test]

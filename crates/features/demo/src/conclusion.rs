@@ -29,15 +29,14 @@ pub(crate) fn conclusion(stages: &[Stage]) -> String {
     // Ranges of the same measurement, taken as often, that overlap tell nothing.
     if alike(first, best) {
         return format!(
-            "Of {} offered, \"{}\" captured {} ({}). That another way does better on this machine cannot be told: the highest, \"{}\", \
-             captured {}, and the ranges of both over {} overlap.",
-            units::pps(first.offered_pps),
+            "No verdict: the ranges of \"{}\" and of the best other way, \"{}\", overlap ({}). Of {} offered, they captured {} ({}) and {}.",
             first.name,
+            best.name,
+            measurements(first),
+            units::pps(first.offered_pps),
             units::pps(first.delivered_pps),
             units::percent(captured(first)),
-            best.name,
             units::pps(best.delivered_pps),
-            measurements(first),
         );
     }
     let mut text = format!(
@@ -129,7 +128,7 @@ mod tests {
         assert!(!text.contains("Without XDP"), "{text}");
         let wide = stage(keys::PLAIN, [1e5, 2e5, 8.5e5], 900.0);
         let text = conclusion(&[wide, tap]);
-        assert!(text.contains("cannot be told") && !text.contains("times as much"), "{text}");
+        assert!(text.starts_with("No verdict") && !text.contains("times as much"), "{text}");
         assert!(conclusion(&[]).contains("Nothing"));
     }
 }

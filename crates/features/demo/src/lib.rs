@@ -14,4 +14,5 @@ mod run;
 mod sampling;
 
 pub use error::DemoError;
+pub use plan::stage_names;
 pub use run::{DemoConfig, run};

@@ -42,6 +42,11 @@ impl StagePlan {
     }
 }
 
+/// The names of the stages on these CPUs, in their order.
+pub fn stage_names(usable: &CpuSet, topology: &[Cpu]) -> Vec<&'static str> {
+    DemoCores::split(usable, topology).stages().iter().map(|stage| stage.name).collect()
+}
+
 /// The cores of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DemoCores {

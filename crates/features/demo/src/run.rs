@@ -16,6 +16,7 @@ use model::{
 };
 use rig::{
     machine,
+    others::Watch,
     progress::{Progress, Step},
     repeat::{median_by, sorted},
     window::{LoadMeter, busy_ns_per_second, pause, steal_percent, undisturbed},
@@ -64,6 +65,7 @@ pub fn run(
     let plans = cores.stages();
     let lab = Lab::new("demo")?;
     let when = machine::now();
+    let watch = Watch::start(config.cpus.iter());
     let step = |name: &str, number| Step { name: name.to_owned(), number, of: plans.len() + 1, left_s: None };
     progress.begin(&step("generator ceiling", 1));
     let generator = ceiling(&lab, &cores, config.duration, stop)?;
@@ -99,6 +101,7 @@ pub fn run(
     Ok(Some(DemoRun {
         when,
         machine: machine::describe(host),
+        disturbed: watch.warning(),
         frame_bytes: FRAME_BYTES as u32,
         seconds_per_stage: config.duration.as_secs_f64(),
         generator,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use inferno::flamegraph::{self, Options, color::Color};
+use inferno::flamegraph::{self, Options, TextTruncateDirection, color::Color};
 use model::{Classified, ErrorClass, profile::Class, visible::visible_word};
 
 use crate::{
@@ -36,27 +36,27 @@ const fn colour(rgb: u32) -> Color {
     Color { r: (rgb >> 16) as u8, g: (rgb >> 8) as u8, b: rgb as u8 }
 }
 
-/// The colour of a class and its name for the legend.
-fn of_class(class: Class) -> (Color, &'static str) {
+/// The colour of a class.
+fn of_class(class: Class) -> Color {
     match class {
-        Class::Interrupts => (colour(0xf2_c14e), "yellow"),
-        Class::Receive => (colour(0x4d_9de0), "blue"),
-        Class::Bpf => (colour(0xb3_8cd9), "violet"),
-        Class::Taps => (colour(0xe0_7bb5), "pink"),
-        Class::Ethernet => (colour(0x8f_d0f0), "light blue"),
-        Class::Bridge => (colour(0x5f_c4b8), "turquoise"),
-        Class::Ip => (colour(0x5f_b760), "green"),
-        Class::Netfilter => (colour(0xf0_8a3c), "orange"),
-        Class::Transport => (colour(0xa8_d65c), "lime"),
-        Class::Transmit => (colour(0x4a_7fb5), "dark blue"),
-        Class::Memory => (colour(0xd9_a05b), "brown"),
-        Class::Copying => (colour(0xc9_b037), "ochre"),
-        Class::Locks => (colour(0xe1_4b4b), "red"),
-        Class::Scheduler => (colour(0xe8_a598), "salmon"),
-        Class::Timers => (colour(0xd8_d08a), "sand"),
-        Class::Syscalls => (colour(0xa9_b8c4), "slate"),
-        Class::User => (colour(0x9f_d9a0), "pale green"),
-        Class::Unclassified | Class::Idle | Class::Steal => (GREY, "grey"),
+        Class::Interrupts => colour(0xf2_c14e),
+        Class::Receive => colour(0x4d_9de0),
+        Class::Bpf => colour(0xb3_8cd9),
+        Class::Taps => colour(0xe0_7bb5),
+        Class::Ethernet => colour(0x8f_d0f0),
+        Class::Bridge => colour(0x5f_c4b8),
+        Class::Ip => colour(0x5f_b760),
+        Class::Netfilter => colour(0xf0_8a3c),
+        Class::Transport => colour(0xa8_d65c),
+        Class::Transmit => colour(0x4a_7fb5),
+        Class::Memory => colour(0xd9_a05b),
+        Class::Copying => colour(0xc9_b037),
+        Class::Locks => colour(0xe1_4b4b),
+        Class::Scheduler => colour(0xe8_a598),
+        Class::Timers => colour(0xd8_d08a),
+        Class::Syscalls => colour(0xa9_b8c4),
+        Class::User => colour(0x9f_d9a0),
+        Class::Unclassified | Class::Idle | Class::Steal => GREY,
     }
 }
 
@@ -79,18 +79,62 @@ pub fn flame_graph(tally: &Tally, title: &str) -> Result<Vec<u8>, FlameError> {
         for (depth, name) in stack.split(';').enumerate() {
             let class = if depth == 0 || name == "[user mode]" { Some(Class::User) } else { class_of(name) };
             used.extend(class);
-            palette.insert(name, class.map_or(GREY, |c| of_class(c).0));
+            palette.insert(name, class.map_or(GREY, of_class));
         }
     }
-    let legend: Vec<String> = used.iter().map(|&c| format!("{}: {}", of_class(c).1, c.name())).collect();
     let mut options = Options::default();
     options.title = visible_word(title).into_owned();
-    options.subtitle = Some(legend.join(", "));
+    options.subtitle = Some("Width: CPU time. Idle time is left out. Colour: class of the function itself".to_owned());
     options.count_name = "samples".into();
+    // The head of a name says more than its tail.
+    options.text_truncate_direction = TextTruncateDirection::Right;
     options.palette_map = Some(&mut palette);
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
-    Ok(svg)
+    let legend: Vec<(String, Color)> = used.iter().map(|&c| (c.name().to_owned(), of_class(c))).collect();
+    let grey = [("helper, charged to its caller; or no class".to_owned(), GREY)];
+    Ok(with_legend(&String::from_utf8_lossy(&svg), legend.into_iter().chain(grey)).into_bytes())
+}
+
+/// The width of the drawing, of a column of the legend, and the height of a row, in pixels.
+const WIDTH: usize = 1200;
+const COLUMN: usize = 290;
+const ROW: usize = 20;
+
+/// Colours for a dark page; frames keep theirs, with dark names on them.
+const DARK: &str = "@media (prefers-color-scheme: dark) { #background stop { stop-color: #12181f } \
+     #title, #subtitle, #details, #unzoom, #search, #matched, #legend text { fill: #e4eaf0 } }";
+
+/// The drawing with a swatch and a name for each class below it.
+fn with_legend(svg: &str, legend: impl Iterator<Item = (String, Color)>) -> String {
+    let Some(height) = attribute(svg, "height") else { return svg.to_owned() };
+    let columns = WIDTH / COLUMN;
+    let mut entries = String::new();
+    let mut rows = 0;
+    for (i, (name, Color { r, g, b })) in legend.enumerate() {
+        let (x, y) = (10 + COLUMN * (i % columns), height + ROW * (i / columns));
+        rows = i / columns + 1;
+        entries += &format!(
+            "<rect x=\"{x}\" y=\"{y}\" width=\"14\" height=\"14\" rx=\"2\" fill=\"rgb({r},{g},{b})\"/><text x=\"{}\" y=\"{}\">{name}</text>",
+            x + 20,
+            y + 12
+        );
+    }
+    let taller = height + ROW * rows + ROW / 2;
+    let svg = svg
+        .replace(&format!("height=\"{height}\""), &format!("height=\"{taller}\""))
+        .replace(&format!("viewBox=\"0 0 {WIDTH} {height}\""), &format!("viewBox=\"0 0 {WIDTH} {taller}\""));
+    let end = format!("<style type=\"text/css\">{DARK}</style><g id=\"legend\">{entries}</g></svg>");
+    match svg.rfind("</svg>") {
+        Some(at) => format!("{}{end}{}", &svg[..at], &svg[at + "</svg>".len()..]),
+        None => svg,
+    }
+}
+
+/// The first value of an attribute, as a whole number.
+fn attribute(svg: &str, name: &str) -> Option<usize> {
+    let (_, rest) = svg.split_once(&format!("{name}=\""))?;
+    rest.split('"').next()?.parse().ok()
 }
 
 /// The class of a function by itself; none for helpers and for what no rule names.
@@ -116,7 +160,10 @@ mod tests {
         let rect_of = |name: &str| svg.split("<g>").find(|g| g.contains(&format!("<title>{name} "))).unwrap();
         assert!(rect_of("fib_table_lookup").contains("rgb(95,183,96)"), "{}", rect_of("fib_table_lookup"));
         assert!(rect_of("frobnicate").contains("rgb(200,200,200)"));
-        assert!(svg.contains("green: IP") && svg.contains("7 samples") && svg.contains("a &lt;title&gt;"));
+        let legend = svg.split("<g id=\"legend\">").nth(1).unwrap();
+        assert!(legend.contains("fill=\"rgb(95,183,96)\"") && legend.contains(">IP</text>"), "{legend}");
+        assert!(!legend.contains(Class::Bridge.name()) && svg.contains("prefers-color-scheme"), "{legend}");
+        assert!(svg.contains("Idle time is left out") && svg.contains("7 samples") && svg.contains("a &lt;title&gt;"));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Sources {
                 started(vec![PacketSource::open(&packet, plain)?], cpus, None, "socket buffer full")
             }
             Backend::Packet => {
-                started(PacketSource::open_group(&packet, plain, &group)?, cpus, None, "socket buffers full")
+                started(PacketSource::open_group(&packet, plain, &group)?, cpus, None, "socket buffer full")
             }
             Backend::Ring if alone => started(vec![RingSource::open(&packet, ring)?], cpus, None, "ring full"),
             Backend::Ring => started(RingSource::open_group(&packet, ring, &group)?, cpus, None, "rings full"),

@@ -8,7 +8,6 @@ pub(crate) mod columns;
 pub(crate) mod heat;
 pub(crate) mod lines;
 pub(crate) mod plane;
-pub(crate) mod radar;
 pub(crate) mod rows;
 pub(crate) mod scale;
 pub(crate) mod svg;

@@ -8,7 +8,7 @@ use model::{
 use crate::{
     chart::{
         Room, heat,
-        rows::{self, Bars},
+        rows::{self, Axis, Bars},
     },
     demo_text::{parts, range_mpps},
 };
@@ -35,11 +35,11 @@ pub(crate) fn rates(run: &DemoRun) -> String {
         name: name.to_owned(),
         colour,
         hatched: false,
-        bars: run.stages.iter().map(|s| (Some(get(s) / 1e6), units::pps(get(s)))).collect(),
+        bars: run.stages.iter().map(|s| (Some(get(s)), units::pps(get(s)))).collect(),
     };
     let bars = [series("offered", OFFERED, |s| s.offered_pps), series("captured", CAPTURED, |s| s.delivered_pps)];
     let label = "Bars: packets per second offered and captured in every stage; the figures are in the table of stages";
-    rows::chart("rates", label, Room::Half, &names(run), &bars, " M")
+    rows::chart("rates", label, Room::Half, &names(run), &bars, Axis::Rates)
 }
 
 /// The figures of others, in the same rows; none when there are none.
@@ -68,7 +68,7 @@ pub(crate) fn published(run: &DemoRun) -> Option<String> {
     let bars: Vec<Bars> = bars.collect();
     let label =
         "Hatched bars: rates that others have published, beside the same stages; the figures are in a table below";
-    (!bars.is_empty()).then(|| rows::chart("published", label, Room::Half, &names(run), &bars, " M"))
+    (!bars.is_empty()).then(|| rows::chart("published", label, Room::Half, &names(run), &bars, Axis::Numbers(" Mpps")))
 }
 
 /// The part of a citation that fits a legend: up to the first comma that a year precedes, or all of it.

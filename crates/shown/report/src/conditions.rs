@@ -24,3 +24,8 @@ pub(crate) fn cores(arrangement: &Arrangement) -> (&'static str, String) {
 pub(crate) fn paragraphs(conditions: &Conditions, look: Look) -> String {
     conditions.iter().map(|(what, text)| look.paragraph(&format!("{what}: {text}"))).collect()
 }
+
+/// The warning of a busy machine at the top of a text; nothing without one.
+pub(crate) fn disturbed(why: Option<&str>, look: Look) -> String {
+    why.map_or_else(String::new, |why| look.paragraph(&format!("The machine was busy. {why}.\n")))
+}

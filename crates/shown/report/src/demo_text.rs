@@ -17,7 +17,8 @@ use crate::{
 
 /// The whole run: conclusion, stages, ledgers, published figures, conditions.
 pub fn demo_text(run: &DemoRun, look: Look) -> String {
-    let mut out = look.paragraph(&run.conclusion);
+    let mut out = conditions::disturbed(run.disturbed.as_deref(), look);
+    out += &look.paragraph(&run.conclusion);
     let _ = write!(out, "\nStages\n{}", stages(run, look));
     if run.stages.iter().any(|s| s.work.is_some()) {
         let heading = look.paragraph(&format!("What the CPU time went to: {WORK_NOTE}"));

@@ -159,14 +159,29 @@ pub(crate) fn others(point: &FloodPoint) -> Option<String> {
 
 /// A sentence for each protection.
 pub(crate) fn conclusion(run: &FloodRun) -> Vec<String> {
-    run.modes.iter().map(|mode| sentence(run, mode)).collect()
+    let at_most = |mode: &FloodMode| mode.points.last().map_or(0.0, |p| p.clients.success_ratio());
+    let mut modes: Vec<&FloodMode> = run.modes.iter().collect();
+    // Verdicts first, then what is void; each by the share that was served at its maximum.
+    modes.sort_by(|a, b| is_void(a).cmp(&is_void(b)).then(at_most(b).total_cmp(&at_most(a))));
+    let mut all: Vec<String> = modes.into_iter().map(|mode| sentence(run, mode)).collect();
+    if run.modes.len() > 1 && run.modes.iter().any(|m| m.points.last().is_some_and(|p| p.wanted_pps.is_none())) {
+        all.push("Each maximum is another rate: that which the flood reached against this protection.".to_owned());
+    }
+    all
+}
+
+/// True if clients failed without any flood: the machine was at fault, and nothing is known of the protection.
+pub(crate) fn is_void(mode: &FloodMode) -> bool {
+    mode.untouched_pps().is_none()
 }
 
 fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
     let end = mode.points.last().map_or_else(String::new, |last| {
         let p99 = last.clients.connect.as_ref().map(|c| units::nanoseconds(c.p99_ns as f64));
-        let p99 = p99.map_or_else(String::new, |p99| format!(", 99 of 100 of these connected within {p99}"));
-        format!(" At {} {} of {} clients have their answer{p99}.", offered(last), success(last), run.setup.connects)
+        let p99 = p99.map_or_else(String::new, |p99| format!(", p99 connect {p99}"));
+        let rate = units::pps(last.offered_pps());
+        let at = if last.wanted_pps.is_none() { format!("At the maximum, {rate}") } else { format!("At {rate}") };
+        format!(" {at}: {} served{p99}.", success(last))
     });
     // What so many clients can show at best.
     let best = Clients { tried: run.setup.connects, finished: run.setup.connects, ..Clients::default() };
@@ -182,7 +197,18 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
     match mode.untouched_pps() {
         Some(0.0) => format!("{}: clients notice every flood that was tried.{end}", mode.name),
         Some(pps) => format!("{}: clients notice nothing up to {}{sure}.{end}", mode.name, units::pps(pps)),
-        None => format!("{}: clients are in trouble even without a flood.{end}", mode.name),
+        None => {
+            let why = mode.points.first().map_or_else(String::new, |quiet| {
+                let failed = percent(1.0 - quiet.clients.success_ratio());
+                let others = if quiet.others.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (others used these CPUs: {})", quiet.others)
+                };
+                format!(" {failed} failed without any flood{others}.")
+            });
+            format!("Void: {}:{why}{end}", mode.name)
+        }
     }
 }
 

@@ -173,6 +173,10 @@ fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, u
 }
 
 impl Page<'_> {
+    fn void(&self) -> bool {
+        self.run.modes.iter().any(flood::is_void)
+    }
+
     fn heads(&self) -> [(&'static str, bool); 11] {
         let wide = ["ARRIVED", "ANSWERED", flood::LOWER_BOUND, "GOODPUT", "RETRIES", "CPU", "CLIENTS"];
         flood::HEADS.map(|head| head.trim_start_matches('>')).map(|head| (head, wide.contains(&head)))

@@ -9,7 +9,7 @@ use model::{
 use crate::{
     chart::{
         Room,
-        rows::{self, Bars},
+        rows::{self, Axis, Bars},
     },
     guest as figures,
     page::PageError,
@@ -79,7 +79,7 @@ fn per_frame(id: &str, run: &GuestRun, figure: fn(&PerFrame) -> f64) -> String {
     };
     let bars: Vec<Bars> = lengths.iter().enumerate().map(series).collect();
     let label = format!("Bars: {id} for each forwarded frame, by card model and burst; the figures are in the table");
-    rows::chart(&format!("guest-{id}"), &label, Room::Half, &names, &bars, "")
+    rows::chart(&format!("guest-{id}"), &label, Room::Half, &names, &bars, Axis::Numbers(""))
 }
 
 /// The rates of others as bars, both directions together.
@@ -97,5 +97,5 @@ fn published(run: &GuestRun) -> String {
         bars: run.sources.iter().map(bar).collect(),
     }];
     let label = "Bars: rates that others published for card models, on their hardware; the figures are in the table";
-    rows::chart("guest-published", label, Room::Whole, &names, &bars, "")
+    rows::chart("guest-published", label, Room::Whole, &names, &bars, Axis::Numbers(""))
 }

@@ -12,7 +12,9 @@ pub(crate) const PINGS: [&str; 6] = ["BYTES", "OVER", "WAITING", "MEDIAN", "99 %
 
 /// A run as text.
 pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
-    let mut text = look.paragraph("Messages there and back, one after the other:");
+    let mut text = conditions::disturbed(run.disturbed.as_deref(), look);
+    text += &look.paragraph(&headline(run));
+    text += &look.paragraph("\nMessages there and back, one after the other:");
     let heads: Vec<String> =
         PINGS.iter().map(|h| if ["OVER", "WAITING"].contains(h) { (*h).to_owned() } else { format!(">{h}") }).collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
@@ -46,6 +48,29 @@ pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
     }
     text.push('\n');
     text + &conditions::paragraphs(&of(run), look)
+}
+
+/// The result in a sentence: link beside TCP for a short message, while polling and asleep, and in bulk.
+pub(crate) fn headline(run: &LinkBench) -> String {
+    let over = |sleeps: bool| {
+        let rows = run.pings.iter().filter(|p| p.by == "link" && p.bytes == 64 && !p.beside_transfer);
+        rows.filter(|p| (p.receive == Receive::Sleeping) == sleeps).filter_map(|p| p.over_tcp).reduce(f64::min)
+    };
+    let mut parts = Vec::new();
+    for (ratio, when) in [(over(false), "while polling"), (over(true), "asleep")] {
+        parts.extend(ratio.map(|ratio| format!("{ratio:.2} of TCP's time {when}")));
+    }
+    let times = match parts.is_empty() {
+        true => None,
+        false => Some(format!("A round trip of 64 bytes over link takes {}", parts.join(", "))),
+    };
+    let bulk = run.transfers.iter().filter(|t| t.by == "link").filter_map(|t| t.over_tcp).reduce(f64::max);
+    let bulk = bulk.map(|rate| format!("a transfer has {} of TCP's rate", units::percent(rate)));
+    let all: Vec<String> = [times, bulk].into_iter().flatten().collect();
+    match all.is_empty() {
+        true => "Nothing over link was measured beside TCP.".to_owned(),
+        false => format!("{}.", all.join("; ")),
+    }
 }
 
 fn rows(run: &LinkBench, beside: bool) -> Vec<Vec<String>> {

@@ -9,7 +9,7 @@ use model::{
 use crate::{
     chart::{
         Room,
-        rows::{self, Bars},
+        rows::{self, Axis, Bars},
     },
     link_bench as figures,
     page::PageError,
@@ -23,6 +23,7 @@ const GREEN: &str = "#7a9a01";
 #[template(path = "link_bench.html")]
 struct Page<'a> {
     run: &'a LinkBench,
+    headline: String,
     charts: Vec<(String, String)>,
     transfer: String,
     messages: [(&'static str, Vec<[String; 6]>); 2],
@@ -41,6 +42,7 @@ pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
     let cells = |beside| run.pings.iter().filter(|p| p.beside_transfer == beside).map(figures::ping_cells).collect();
     let page = Page {
         run,
+        headline: figures::headline(run),
         charts: charts(run),
         transfer: transfer(run),
         messages: [("Messages there and back", cells(false)), ("The same beside a transfer over TCP", cells(true))],
@@ -57,7 +59,7 @@ pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
 fn charts(run: &LinkBench) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for bytes in [64, 5000] {
-        for (title, sleeps) in [("active", false), ("asleep", true)] {
+        for (title, sleeps) in [("while polling", false), ("asleep", true)] {
             let chosen = run
                 .pings
                 .iter()
@@ -75,14 +77,14 @@ fn charts(run: &LinkBench) -> Vec<(String, String)> {
                 bars: chosen
                     .iter()
                     .map(|p| if which == 0 { p.p50_ns } else { p.p99_ns })
-                    .map(|ns| (Some(ns / 1e3), units::nanoseconds(ns)))
+                    .map(|ns| (Some(ns), units::nanoseconds(ns)))
                     .collect(),
             });
-            let label = "Bars: microseconds of a message there and back; the figures are in the table";
-            let id = format!("there-{title}-{bytes}");
-            let chart = rows::chart(&id, label, Room::Half, &names, &series, " \u{b5}s");
-            let less = if brokers.is_empty() { "" } else { " (brokers: in the table)" };
-            all.push((format!("{} bytes there and back, {title}{less}", units::grouped(bytes.into())), chart));
+            let label = "Bars: the time of a message there and back; the figures are in the table";
+            let id = format!("there-{}-{bytes}", if sleeps { "asleep" } else { "polling" });
+            let chart = rows::chart(&id, label, Room::Half, &names, &series, Axis::Times);
+            let less = if brokers.is_empty() { "" } else { " (`link run`: see the table)" };
+            all.push((format!("Round trip of {} bytes {title}{less}", units::grouped(bytes.into())), chart));
         }
     }
     all
@@ -96,5 +98,5 @@ fn transfer(run: &LinkBench) -> String {
     let bars = run.transfers.iter().map(|t| (Some(rate(t) / 1e9), units::bits_per_second(rate(t)))).collect();
     let series = [Bars { name: "rate".to_owned(), colour: GREEN, hatched: false, bars }];
     let label = "Bars: gigabits per second of each transfer; the figures are in the table";
-    rows::chart("transfer", label, Room::Whole, &names, &series, " Gbit/s")
+    rows::chart("transfer", label, Room::Whole, &names, &series, Axis::Numbers(" Gbit/s"))
 }

@@ -14,7 +14,7 @@ use crate::chart::{
 
 /// An area that nowhere reaches this, in percent, is drawn with the other small ones as one.
 const SMALL: f64 = 1.0;
-const SMALL_ONES: (&str, &str) = ("other classes", "#7f8c8d");
+pub(crate) const SMALL_ONES: (&str, &str) = ("other classes", "#7f8c8d");
 
 /// One area of the stack.
 pub(crate) struct Area {
@@ -44,7 +44,7 @@ pub(crate) fn areas(setups: &[&Setup]) -> Vec<Area> {
     areas.extend([
         area("receiving end of the lab", "#c9b79c", |s| s.receiver_percent),
         area("generator", "#e3d5bd", |s| s.generator_percent),
-        area("other programs", "rgba(128,128,128,0.45)", |s| s.others_percent),
+        area("other programs (not part of the run)", "#d08a00", |s| s.others_percent),
         of(Class::Idle),
         of(Class::Steal),
     ]);
@@ -65,12 +65,15 @@ pub(crate) fn panel(setups: &[&Setup], setup: &Setup, areas: &[Area]) -> String 
     let scaled = |pps: f64| pps / scale;
     let high = 1.02 * scaled(top);
     let low = scaled(steps().map(|s| s.offered_pps).fold(top, f64::min));
+    // By the load that was offered: on a busy machine it is another one than was asked for.
+    let mut in_order: Vec<&Step> = setup.steps.iter().collect();
+    in_order.sort_by(|a, b| a.offered_pps.total_cmp(&b.offered_pps));
     let percent: Vec<chart::Area> = areas
         .iter()
         .map(|area| chart::Area {
             name: area.name.to_owned(),
             colour: area.colour,
-            percent: setup.steps.iter().map(|s| (area.percent)(s)).collect(),
+            percent: in_order.iter().map(|s| (area.percent)(s)).collect(),
         })
         .collect();
     let tip = |step: &Step| {
@@ -82,9 +85,9 @@ pub(crate) fn panel(setups: &[&Setup], setup: &Setup, areas: &[Area]) -> String 
         tip
     };
     let steps = Steps {
-        x: setup.steps.iter().map(|s| scaled(s.offered_pps)).collect(),
-        line: setup.steps.iter().map(|s| scaled(s.forwarded_pps)).collect(),
-        tips: setup.steps.iter().map(tip).collect(),
+        x: in_order.iter().map(|s| scaled(s.offered_pps)).collect(),
+        line: in_order.iter().map(|s| scaled(s.forwarded_pps)).collect(),
+        tips: in_order.iter().map(|s| tip(s)).collect(),
     };
     let across =
         Across::Numbers { scale: Scale::linear(low, high), name: number, title: Some(format!("offered, {unit}")) };
@@ -99,7 +102,7 @@ pub(crate) fn panel(setups: &[&Setup], setup: &Setup, areas: &[Area]) -> String 
 }
 
 /// The colour of a class: the same on every page.
-fn colour(class: Class) -> &'static str {
+pub(crate) fn colour(class: Class) -> &'static str {
     match class {
         Class::Interrupts => "#8c564b",
         Class::Receive => "#1f77b4",

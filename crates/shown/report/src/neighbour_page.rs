@@ -6,7 +6,7 @@ use model::bench::neighbour::{Boxed, Measure, NeighbourRun, Reading};
 use crate::{
     chart::{
         Room,
-        rows::{self, Bars},
+        rows::{self, Axis, Bars},
     },
     neighbour as figures,
     page::PageError,
@@ -62,20 +62,25 @@ fn charts(boxed: &Boxed) -> Vec<(String, String)> {
     let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
     let shown = [Measure::Loss, Measure::P99, Measure::IdleTrip, Measure::LoadedTrip, Measure::Cpu, Measure::Waiting];
     let chart = |measure: Measure| {
-        let (scale, suffix) = if measure.is_share() { (100.0, " %") } else { (1e-3, " \u{b5}s") };
+        let (scale, axis) = if measure.is_share() { (100.0, Axis::Numbers(" %")) } else { (1.0, Axis::Times) };
         let mean = |readings: &[Reading]| {
             let values: Vec<f64> = readings.iter().filter_map(|r| r.values.get(&measure).copied()).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+            (!values.is_empty()).then(|| (values.iter().sum::<f64>() / values.len() as f64, values.len()))
         };
         let bar = |(_, readings): &(String, &Vec<Reading>)| match mean(readings) {
-            Some(mean) => (Some(scale * mean), figures::value(measure, mean)),
+            Some((mean, n)) => (Some(scale * mean), format!("{} ({n})", figures::value(measure, mean))),
             None => (None, String::new()),
         };
         let colour = if measure.is_share() { RED } else { BLUE };
-        let bars = vec![Bars { name: "mean".into(), colour, hatched: false, bars: all.iter().map(bar).collect() }];
+        let bars = vec![Bars {
+            name: "mean (of so many rounds)".into(),
+            colour,
+            hatched: false,
+            bars: all.iter().map(bar).collect(),
+        }];
         let label = format!("Bars: the mean {} of each condition; the figures are in the table", measure.words());
         let id = format!("{}-{}", boxed.key, measure.words().replace([' ', ',', '%'], ""));
-        (measure.words().to_owned(), rows::chart(&id, &label, Room::Half, &names, &bars, suffix))
+        (measure.words().to_owned(), rows::chart(&id, &label, Room::Half, &names, &bars, axis))
     };
     shown.into_iter().map(chart).collect()
 }

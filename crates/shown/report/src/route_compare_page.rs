@@ -12,7 +12,7 @@ use crate::{
     chart::{
         Room,
         columns::{self, Column, Columns},
-        rows::{self, Bars},
+        rows::{self, Axis, Bars},
         scale::number,
     },
     load_areas,
@@ -127,17 +127,16 @@ fn names(run: &RouteCompare) -> Vec<String> {
 
 /// Round trips and delays of each way; none without any.
 fn latency(run: &RouteCompare) -> Option<String> {
-    let delay = |ns: Option<f64>| ns.map(|ns| (ns / 1e3, units::nanoseconds(ns)));
+    let delay = |ns: Option<f64>| ns.map(|ns| (ns, units::nanoseconds(ns)));
     let series = [
         bars(run, "round trip", BLUE, |w| delay(w.round_trip_ns)),
         bars(run, "delay, median", GREEN, |w| delay(w.delay_p50_ns)),
         bars(run, "delay, percentile 99", RED, |w| delay(w.delay_p99_ns)),
         bars(run, "delay at one load for all, percentile 99", GREY, |w| delay(w.beside_p99_ns)),
     ];
-    let label =
-        "Bars: round trip and one-way delay of each way to forward, in microseconds; the figures are in the table";
+    let label = "Bars: round trip and one-way delay of each way to forward; the figures are in the table";
     let some = series.iter().any(|s| s.bars.iter().any(|(value, _)| value.is_some()));
-    some.then(|| rows::chart("latency", label, Room::Half, &names(run), &series, " \u{b5}s"))
+    some.then(|| rows::chart("latency", label, Room::Half, &names(run), &series, Axis::Times))
 }
 
 /// Memory of each packet, of each way; none where it was not counted.
@@ -151,10 +150,18 @@ fn memory(run: &RouteCompare) -> Option<String> {
     ];
     let label = "Bars: socket buffers and pages for each forwarded packet, of each way to forward; the figures are in the table";
     let some = run.ways.iter().any(|w| w.allocations.is_some());
-    some.then(|| rows::chart("memory", label, Room::Half, &names(run), &series, ""))
+    some.then(|| rows::chart("memory", label, Room::Half, &names(run), &series, Axis::Numbers("")))
 }
 
 impl Page<'_> {
+    /// What each way lets through on the first bed, and the rest.
+    fn headline(&self) -> (String, String) {
+        match self.run.conclusion.split_once(". ") {
+            Some((first, rest)) => (format!("{first}."), rest.to_owned()),
+            None => (self.run.conclusion.clone(), String::new()),
+        }
+    }
+
     fn throughput_of(&self, way: &Way) -> String {
         figures::throughput(way).map_or_else(|| "no throughput".to_owned(), |pps| format!("throughput {pps}"))
     }

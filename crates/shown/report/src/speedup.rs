@@ -25,7 +25,9 @@ const NONE: &str = "\u{2013}";
 
 /// A run as text.
 pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
-    let mut text = look.paragraph(emulated(run));
+    let mut text = conditions::disturbed(run.disturbed.as_deref(), look);
+    text += &look.paragraph(&headline(run));
+    text += &look.paragraph(emulated(run));
     for exchange in exchanges(run) {
         let of = of(run, exchange);
         text.push('\n');
@@ -33,7 +35,7 @@ pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
         let rows = of.iter().flat_map(|series| series.points.iter().map(|point| cells(series, point).to_vec()));
         text += &look.table(&POINTS, rows);
         text.push('\n');
-        text += &look.paragraph(&format!("Its model, {FORMULA}, with 95 % intervals:"));
+        text += &look.paragraph(&format!("Its model, {FORMULA}, with 95 % intervals ({SYMBOLS}):"));
         let heads: Vec<String> = of.iter().map(|series| format!(">{}", carrier(&series.by).to_uppercase())).collect();
         let heads: Vec<&str> = [""].into_iter().chain(heads.iter().map(String::as_str)).collect();
         text += &look.table(&heads, model_rows(&of));
@@ -45,6 +47,38 @@ pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
     text.push('\n');
     text + &conditions::paragraphs(&conditions_of(run), look)
 }
+
+/// The result in a sentence: the number of nodes at which a step is shortest, by exchange and carrier.
+pub(crate) fn headline(run: &LinkSpeedup) -> String {
+    let one = |series: &Series| {
+        let by = carrier(&series.by);
+        let between = series.fitting.estimate.best_nodes;
+        let (low, high) = (between.low, between.high);
+        match (series.fitting.best_nodes, low, high) {
+            _ if series.fitting.law.is_none() => format!("no fit over {by}"),
+            (Some(best), Some(low), Some(high)) => format!("{best:.0} nodes over {by} ({low:.1}-{high:.1})"),
+            (Some(best), Some(low), None) => format!("{best:.0} nodes over {by} (at least {low:.1})"),
+            (Some(best), ..) => format!("{best:.0} nodes over {by}"),
+            (None, ..) => format!("each further node helps over {by}"),
+        }
+    };
+    let of_exchange = |exchange| {
+        let all: Vec<String> = of(run, exchange).into_iter().map(one).collect();
+        format!("{}: {}", exchange_words(exchange), all.join(", "))
+    };
+    let all: Vec<String> = exchanges(run).into_iter().map(of_exchange).collect();
+    format!("Best number of nodes (95 % intervals). {}.", all.join(". "))
+}
+
+fn exchange_words(exchange: Exchange) -> &'static str {
+    match exchange {
+        Exchange::AllReduce => "All-reduce",
+        Exchange::Neighbour => "Nearest neighbours",
+    }
+}
+
+/// What the symbols of the law mean.
+pub(crate) const SYMBOLS: &str = "S: speed-up with N nodes; a: serial share of the work; n: cost of communication";
 
 /// The series of an exchange.
 pub(crate) fn of(run: &LinkSpeedup, exchange: Exchange) -> Vec<&Series> {

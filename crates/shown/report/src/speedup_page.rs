@@ -31,6 +31,8 @@ const AROUND: f64 = 30.0;
 #[template(path = "speedup.html")]
 struct Page<'a> {
     run: &'a LinkSpeedup,
+    headline: String,
+    symbols: &'static str,
     emulated: &'static str,
     formula: &'static str,
     exchanges: Vec<Shown>,
@@ -65,6 +67,8 @@ pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
     };
     let page = Page {
         run,
+        headline: figures::headline(run),
+        symbols: figures::SYMBOLS,
         emulated: figures::emulated(run),
         formula: figures::FORMULA,
         exchanges: figures::exchanges(run).into_iter().map(shown).collect(),

@@ -23,7 +23,8 @@ const COSTS: usize = 8;
 
 /// The whole sweep: conclusion, a table for each configuration, costs side by side, published figures, conditions.
 pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
-    let mut out = look.paragraph(&sweep.conclusion);
+    let mut out = conditions::disturbed(sweep.disturbed.as_deref(), look);
+    out += &look.paragraph(&sweep.conclusion);
     let setups: Vec<&Setup> = sweep.setups.iter().collect();
     out += &step_tables(&setups, COLUMNS, look);
     if let [standard, optimised] = &sweep.setups[..] {

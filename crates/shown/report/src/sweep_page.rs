@@ -41,6 +41,11 @@ pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
 }
 
 impl Page<'_> {
+    /// There is no verdict, or other programs had a part in it.
+    fn untold(&self) -> bool {
+        self.sweep.disturbed.is_some() || !self.sweep.gain.as_ref().is_some_and(|gain| gain.told)
+    }
+
     fn pps(&self, rate: &f64) -> String {
         units::pps(*rate)
     }

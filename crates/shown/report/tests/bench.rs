@@ -65,6 +65,21 @@ fn a_limited_tester_gives_no_throughput() {
 }
 
 #[test]
+fn a_run_without_a_throughput_is_void_on_its_page_and_has_no_charts() {
+    let mut run = small(1, 1);
+    let good = bench_page(&run).unwrap();
+    assert!(good.contains("class=\"conclusion\"") && good.contains("id=\"theory\""));
+    // One size: bars, not lines of one dot.
+    let theory = good.split("id=\"theory\"").nth(1).and_then(|rest| rest.split("</figure>").next()).unwrap();
+    assert!(theory.contains("<rect") && !theory.contains("<circle"), "{theory}");
+    let point = &mut run.modes[0].points[0];
+    point.throughput.as_mut().unwrap().verdict = Verdict::Unfinished { reason: "stopped after 9 s".into() };
+    let void = bench_page(&run).unwrap();
+    assert!(void.contains("class=\"conclusion void\"") && void.contains("stopped after 9 s"));
+    assert!(!void.contains("id=\"theory\"") && !void.contains("id=\"rates\""));
+}
+
+#[test]
 fn what_is_missing_is_no_fault() {
     let mut partial = run();
     let begun = Unfinished { mode: "stateful".into(), frame: frames()[1].clone(), test: "latency".into(), trials: 3 };
@@ -104,8 +119,8 @@ fn the_page_stands_alone() {
 #[test]
 fn the_page_has_the_charts_of_the_study() {
     let page = bench_page(&run()).unwrap();
-    let radar = page.split("id=\"cpu-frames\"").nth(1).and_then(|rest| rest.split("</figure>").next()).unwrap();
-    assert_eq!(radar.matches("<li>").count(), 4, "a radar of four modes");
+    let bars = page.split("id=\"cpu-frames\"").nth(1).and_then(|rest| rest.split("</figure>").next()).unwrap();
+    assert_eq!(bars.matches("<li>").count(), 4, "bars of four modes");
     assert!(page.contains(report::PUBLISHED) && page.contains("pfSense on KVM, 2017"));
     assert!(page.contains("void: pacing missed by 2.1 %"));
 }

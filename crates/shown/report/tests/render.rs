@@ -76,3 +76,14 @@ fn the_schemas_are_stable() {
     let back: model::schema::Document<model::top::TopSample> = serde_json::from_str(&text).expect("a document");
     assert_eq!(back, top);
 }
+
+#[test]
+fn a_busy_machine_is_said_before_everything_else() {
+    let mut run = made_up::run(2);
+    assert!(!demo_page(&run).expect("a page").contains("The machine was busy"));
+    run.disturbed = Some("Other programs took 73 % of the CPUs of this run: cc1 (pid 7)".into());
+    assert!(demo_text(&run, Look::plain(200)).starts_with("The machine was busy. Other programs took 73 %"));
+    let page = demo_page(&run).expect("a page");
+    let (busy, conclusion) = (page.find("The machine was busy"), page.find("class=\"conclusion void\""));
+    assert!(busy.is_some() && busy < conclusion, "{busy:?} {conclusion:?}");
+}

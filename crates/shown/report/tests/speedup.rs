@@ -58,6 +58,7 @@ fn series(by: &str, exchange: Exchange, square_s: f64) -> Series {
 fn run() -> LinkSpeedup {
     LinkSpeedup {
         nodes: Vec::new(),
+        disturbed: None,
         when: "2026-01-02T03:04:05Z".into(),
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
         load_average: 0.25,

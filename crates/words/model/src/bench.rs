@@ -63,6 +63,20 @@ pub enum Verdict {
         /// They are enough to judge the goal: otherwise the box may meet it at a lower load, and nobody can tell.
         judged: bool,
     },
+    /// The same share of the units is lost at every load that was tried, and it is more than the goal allows.
+    SameLoss {
+        /// The share.
+        loss_ratio: f64,
+        /// The least load of these trials, in units per second.
+        least_pps: f64,
+        /// The highest.
+        most_pps: f64,
+    },
+    /// The time that the run may take was over before the bounds were close.
+    Unfinished {
+        /// What was known by then, and what helps.
+        reason: String,
+    },
     /// No trial could be believed.
     Void {
         /// The reason.

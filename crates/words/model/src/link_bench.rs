@@ -151,6 +151,9 @@ pub struct LinkBench {
     pub when: String,
     /// The machine on which it ran.
     pub machine: Machine,
+    /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<String>,
     /// The machine of the other end, where both ends are on machines of their own.
     #[serde(default)]
     pub other: Option<Machine>,

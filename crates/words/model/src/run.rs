@@ -226,6 +226,9 @@ pub struct DemoRun {
     pub when: String,
     /// The machine on which it ran.
     pub machine: Machine,
+    /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<String>,
     /// The length of a frame in bytes, without its checksum.
     pub frame_bytes: u32,
     /// The length of each measurement.

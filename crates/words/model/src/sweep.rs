@@ -131,6 +131,9 @@ pub struct Sweep {
     pub when: String,
     /// The machine on which it ran.
     pub machine: Machine,
+    /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<String>,
     /// The box: `router`, `filter`, `bridge` or `capture`.
     #[serde(rename = "box")]
     pub box_key: String,

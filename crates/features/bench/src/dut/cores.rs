@@ -78,9 +78,9 @@ impl Cores {
         }
         let handed = match self.second() {
             Some(second) => {
-                format!(" (a kernel thread for the receive ring on CPU {}; CPU {second} forwards)", self.of_box[0])
+                format!(" (one kernel thread for the ring on CPU {}; CPU {second} forwards)", self.of_box[0])
             }
-            None => " (a kernel thread for each receive ring)".to_owned(),
+            None => " (one kernel thread per ring)".to_owned(),
         };
         let roles = match (self.sharing(), self.receivers_share()) {
             (Sharing::Inline, _) => {
@@ -93,7 +93,7 @@ impl Cores {
                 role(&[self.sender], "sender"),
                 role(
                     &self.of_box,
-                    &format!("box under test{handed} and the receiving ends: their cost counts as the box's"),
+                    &format!("the box{handed} and the receivers, whose CPU time is counted as the box's"),
                 ),
             ],
             (Sharing::Apart, false) => vec![
@@ -151,7 +151,7 @@ mod tests {
     fn what_is_shared_is_said() {
         let roles = |list: &str| split(list).arrangement(false);
         assert_eq!((roles("0").sharing, roles("0").roles.len()), (Sharing::Inline, 1));
-        assert!(roles("0-1").roles[1].does.contains("receiving ends"));
+        assert!(roles("0-1").roles[1].does.contains("receivers"));
         assert_eq!((roles("0-2").sharing, roles("0-2").roles.len()), (Sharing::Apart, 3));
         assert!(!split("0-3").receivers_share());
         assert!(split("0-1").arrangement(true).roles[1].does.contains("interrupts"));

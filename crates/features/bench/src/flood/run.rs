@@ -29,7 +29,7 @@ use super::{
     protection::{About, Place, Protection},
     server::Server,
 };
-use crate::{BenchError, others};
+use crate::BenchError;
 
 /// After the flood the box is empty when so long no more than so many answers have arrived; it is not waited longer than this.
 const SETTLE_PERIOD: Duration = Duration::from_millis(100);
@@ -155,7 +155,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         cpus: &cpus,
     })?;
     bed.pin_receivers(cores)?;
-    let who = others::Tasks::read();
+    let who = rig::others::Tasks::read();
     let before = Snapshot::take(&bed)?;
     let counted = protection.counters()?;
     let start = Instant::now();

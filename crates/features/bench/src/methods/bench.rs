@@ -7,7 +7,7 @@ use std::{
 
 use model::bench::{FrameSpec, Trial};
 
-use crate::{BenchError, Drain, Load, Meanwhile, Order, Stamping, Tester};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Patience, Stamping, Tester, patience::STRAINED};
 
 /// True if a box still lives is tried at this rate, for so long.
 const LEAST_PPS: f64 = 100.0;
@@ -29,6 +29,8 @@ pub struct Bench<'a> {
     pub void_repeats: u32,
     /// Set from outside to stop: the next trial is not begun.
     pub stop: &'a AtomicBool,
+    /// The time and the void trials that the run still has.
+    pub patience: &'a Patience,
 }
 
 /// The result of a test.
@@ -81,9 +83,24 @@ impl Bench<'_> {
             duration,
             probes: None,
             stamping: Stamping::Sampled,
-            drain: self.drain,
+            drain: Drain {
+                longest: self
+                    .left()
+                    .map_or(self.drain.longest, |left| left.saturating_sub(duration).min(self.drain.longest)),
+                ..self.drain
+            },
             observe: self.observe,
         }
+    }
+
+    /// The time that the run still has; none without a limit.
+    fn left(&self) -> Option<Duration> {
+        self.patience.left(self.tester.now())
+    }
+
+    /// The reason why a trial of `duration` cannot be made any more: the time of the run is over.
+    pub(super) fn late(&self, duration: Duration) -> Option<String> {
+        self.left().filter(|left| left.is_zero() || *left < duration).map(|_| self.patience.time_message())
     }
 
     /// Makes the trial, and again while it is void.
@@ -102,11 +119,20 @@ impl Bench<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(BenchError::Interrupted);
             }
+            if let Some(reason) = self.late(order.duration) {
+                return Err(BenchError::GivenUp(reason));
+            }
             let trial = self.tester.make(order, meanwhile, self.stop)?;
             refuse_loops(&trial)?;
+            self.patience.note(&trial);
+            if self.patience.is_exhausted() {
+                return Err(BenchError::GivenUp(self.patience.void_message()));
+            }
+            // A load that is too much for the sender stays so.
+            let beyond_sender = trial.wanted_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.spare < STRAINED;
             match &trial.void {
                 None => return Ok(Tried::Good(Box::new(trial))),
-                Some(reason) if repeats >= self.void_repeats => {
+                Some(reason) if repeats >= self.void_repeats || (beyond_sender && repeats > 0) => {
                     let reason = reason.clone();
                     return Ok(Tried::Void { trial: Box::new(trial), reason });
                 }

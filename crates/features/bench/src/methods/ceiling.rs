@@ -46,7 +46,7 @@ pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> R
     let found = throughput(bench, &[goal], highest_pps)?;
     Ok(match (found.pps(0), found.verdict) {
         (Some(pps), _) if pps >= first.received_pps * LEAST => Answer::Measured(pps),
-        (None, Verdict::Void { reason }) => Answer::Not { reason },
+        (None, Verdict::Void { reason } | Verdict::Unfinished { reason }) => Answer::Not { reason },
         _ => Answer::not("the tester loses units by itself at every rate: none of it can be trusted"),
     })
 }

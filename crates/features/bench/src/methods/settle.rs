@@ -34,6 +34,10 @@ impl<T: Tester> Tester for Settling<T> {
         }
         self.inner.make(order, also, stop)
     }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 use model::bench::{Aftermath, Counts, Delays, FrameSpec, Observation, Pacing, Trial};
 
 use super::Bench;
-use crate::{BenchError, Drain, Load, Meanwhile, Order, Tester};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Patience, Tester};
 
 /// As `quick` has it.
 const DRAIN: Drain = Drain { quiet: Duration::ZERO, longest: Duration::from_secs(10), slack: 0.03 };
@@ -50,6 +50,8 @@ pub(crate) struct SimBox {
     /// Units of the trial before that are still in it.
     pub(crate) left_units: u64,
     pub(crate) trials: u32,
+    /// The virtual time.
+    pub(crate) now: Duration,
 }
 
 impl Default for SimBox {
@@ -74,6 +76,7 @@ impl Default for SimBox {
             void_trials: 0,
             left_units: 0,
             trials: 0,
+            now: Duration::ZERO,
         }
     }
 }
@@ -81,8 +84,10 @@ impl Default for SimBox {
 /// A bench of `tester` with frames of 64 bytes, which nobody stops.
 pub(crate) fn bench(tester: &mut dyn Tester) -> Bench<'_> {
     static STOP: AtomicBool = AtomicBool::new(false);
+    // For the life of the test.
+    let patience = Box::leak(Box::new(Patience::endless()));
     let frame = FrameSpec::Size { bytes: 64 };
-    Bench { tester, frame, drain: DRAIN, observe: false, void_repeats: 2, stop: &STOP }
+    Bench { tester, frame, drain: DRAIN, observe: false, void_repeats: 2, stop: &STOP, patience }
 }
 
 impl SimBox {
@@ -171,7 +176,9 @@ impl SimBox {
         let strained = wanted_pps.is_some_and(|pps| pps >= self.strained_from_pps);
         // What it holds comes out while the tester waits, and the rest in the next trial.
         let leftover = std::mem::take(&mut self.left_units);
+        let wait_s = late as f64 / self.capacity_pps.max(1.0);
         self.left_units = late.saturating_sub((self.capacity_pps * order.drain.longest.as_secs_f64()) as u64);
+        self.now += Duration::from_secs_f64(seconds + wait_s.min(order.drain.longest.as_secs_f64()));
         let void = match saturated {
             _ if leftover > 0 => Some("the box was not empty".to_owned()),
             true => Some("the sender was saturated below the wanted rate".to_owned()),
@@ -216,6 +223,10 @@ impl SimBox {
 }
 
 impl Tester for SimBox {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
     fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, _stop: &AtomicBool) -> Result<Trial, BenchError> {
         let Some(also) = also else { return Ok(self.simulate(order)) };
         (also.work)()?;

@@ -10,7 +10,8 @@ use model::{
 use super::{Bench, Tried};
 use crate::{
     BenchError, Load,
-    search::{Counted, Limits, Search, Step},
+    patience::STRAINED,
+    search::{Counted, Limits, SameLoss, Search, Step},
 };
 
 /// The least load that is tried, as a share of the tester's ceiling, and its bounds in units per second.
@@ -18,8 +19,6 @@ const LEAST: f64 = 1e-4;
 const LEAST_PPS: (f64, f64) = (100.0, 1000.0);
 /// Below this share of turns with nothing due, the sender had no time to spare.
 const SATURATED: f64 = 0.01;
-/// Below this one it cannot make good what it was held up, and every disturbance spoils the trial.
-const STRAINED: f64 = 0.5;
 /// A load that a saturated sender cannot offer is left behind by so much, and one that strains it.
 const BELOW_VOID: f64 = 0.97;
 const BELOW_STRAIN: f64 = 0.85;
@@ -30,6 +29,8 @@ const SPOILED_AT_MOST: u32 = 8;
 ///
 /// A load that the tester cannot offer, however often it tries, lowers the ceiling of this search. A box that has never forwarded
 /// anything is tried at the least load at once, and not searched any further when nothing comes through there either.
+///
+/// A search whose time is over says what it knows by then.
 ///
 /// # Errors
 /// Errors of the tester.
@@ -42,8 +43,17 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
     let mut spoiled = 0;
     let mut forwards = false;
     while let Step::Trial { pps, duration, why } = search.next() {
+        if let Some(late) = bench.late(duration) {
+            return Ok(course.unfinished(&search, &late));
+        }
         let order = bench.order(format!("throughput, {why}"), Load::Pps(pps), duration);
-        match bench.attempt(&order)? {
+        let tried = match bench.attempt(&order) {
+            Err(BenchError::GivenUp(late)) if !bench.patience.is_exhausted() => {
+                return Ok(course.unfinished(&search, &late));
+            }
+            other => other?,
+        };
+        match tried {
             Tried::Good(trial) => {
                 course.describe(&why, pps, &trial);
                 if forwards {
@@ -84,6 +94,9 @@ fn verdict(search: &Search, ceiling_pps: f64, max_pps: f64) -> Verdict {
     let all = search.found();
     let found = all.first();
     let Some(lower) = found.and_then(|f| f.lower_pps) else {
+        if let Some(SameLoss { loss_ratio, least_pps, most_pps }) = search.same_loss() {
+            return Verdict::SameLoss { loss_ratio, least_pps, most_pps };
+        }
         let least = search.least();
         return least.map_or(Verdict::Nothing, |(least_pps, units, judged)| Verdict::NotMet {
             least_pps,
@@ -162,6 +175,26 @@ impl Course<'_> {
         ));
     }
 
+    /// The time is over: what is known of the main goal by now.
+    fn unfinished(self, search: &Search, late: &str) -> Throughput {
+        let all = search.found();
+        let pps = |p: Option<f64>| p.map(units::pps);
+        let known = match all.first().map(|f| (pps(f.lower_pps), pps(f.upper_pps))) {
+            Some((Some(lower), Some(upper))) => format!("the throughput is between {lower} and {upper}"),
+            Some((Some(lower), None)) => format!("the throughput is at least {lower}"),
+            Some((None, Some(upper))) => format!("the throughput is below {upper}"),
+            _ => match self.recorded.iter().max_by(|a, b| a.pps.total_cmp(&b.pps)) {
+                Some(highest) => format!(
+                    "no bound is known, and {} of {} came through",
+                    units::pps(highest.counted.forwarded_pps),
+                    units::pps(highest.pps)
+                ),
+                None => "nothing is known".to_owned(),
+            },
+        };
+        self.end(search, Verdict::Unfinished { reason: format!("{known}; {late}") })
+    }
+
     fn end(self, search: &Search, verdict: Verdict) -> Throughput {
         Throughput { found: search.found(), verdict, steps: self.steps }
     }
@@ -170,7 +203,11 @@ impl Course<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{methods::simulated::SimBox, search::Preset};
+    use crate::{
+        Patience, Tester,
+        methods::simulated::{self, SimBox},
+        search::Preset,
+    };
 
     fn measure(tester: &mut SimBox, goals: &[Goal]) -> Throughput {
         let ceiling = tester.ceiling_pps;
@@ -203,22 +240,62 @@ mod tests {
         for (lose_one_in, goals) in [(1000, &strict), (400, &quick)] {
             let found = measure(&mut lossy(lose_one_in), goals);
             assert_eq!(found.pps(0), None);
-            assert!(matches!(found.verdict, Verdict::NotMet { .. }), "{found:#?}");
+            assert!(matches!(found.verdict, Verdict::NotMet { .. } | Verdict::SameLoss { .. }), "{found:#?}");
         }
     }
 
     #[test]
-    fn a_box_that_loses_one_in_700_at_every_load_has_no_throughput() {
+    fn a_box_that_loses_one_in_700_at_every_load_has_no_throughput_and_shows_it_in_five_trials() {
         for preset in [Preset::quick(), Preset::study(), Preset::mlr()] {
             let goals = vec![model::bench::Goal { loss_ratio: 0.001, ..preset.goals[0].clone() }];
             let mut tester = lossy(700);
             let found = measure(&mut tester, &goals);
-            let Verdict::NotMet { least_pps, units, judged } = found.verdict else { panic!("{found:#?}") };
-            assert_eq!(found.pps(0), None);
-            // At the least load the longest trial has too few units, and says so.
-            assert!(least_pps <= 1000.0 && !judged && units as f64 >= goals[0].least_units(), "{found:#?}");
-            assert!(tester.trials < 60, "{}: {:#?}", preset.name, found.steps);
+            let Verdict::SameLoss { loss_ratio, least_pps, most_pps } = found.verdict else { panic!("{found:#?}") };
+            assert_eq!((found.pps(0), tester.trials), (None, 5), "{}: {:#?}", preset.name, found.steps);
+            assert!((loss_ratio * 700.0 - 1.0).abs() < 0.05 && most_pps / least_pps > 50.0, "{found:#?}");
         }
+    }
+
+    /// Measures with the time that `quick` plans; the verdict and the time that it took.
+    fn timed(tester: &mut SimBox, goals: &[Goal], ceiling_pps: f64, planned_s: f64) -> (Throughput, f64) {
+        let patience = Patience::default();
+        patience.begin(planned_s, tester.now());
+        let mut bench = Bench { patience: &patience, ..simulated::bench(tester) };
+        let found = throughput(&mut bench, goals, ceiling_pps).unwrap();
+        (found, tester.now().as_secs_f64())
+    }
+
+    #[test]
+    fn a_search_answers_or_says_why_not_within_three_times_its_plan() {
+        let goals = Preset::quick().goals;
+        let planned_s = 3.0;
+        // 64 MB of least frames, which leave at 100 Mbit/s.
+        let deep = SimBox { capacity_pps: 148_800.0, buffer_units: 1e6, ..SimBox::default() };
+        let endless = SimBox { capacity_pps: 1e4, buffer_units: 1e9, ..SimBox::default() };
+        let slow = SimBox { capacity_pps: 1500.0, ..SimBox::default() };
+        let noisy = SimBox { void_trials: 6, ..SimBox::default() };
+        for mut tester in [deep, endless, slow, noisy, lossy(700), lossy(900), SimBox::default()] {
+            let (found, took_s) = timed(&mut tester, &goals, 1e6, planned_s);
+            assert!(took_s <= 3.0 * planned_s, "{took_s} s: {found:#?}");
+            if let Verdict::Unfinished { reason } = &found.verdict {
+                assert!(reason.contains("stopped after 9 s, 3 times what was planned"), "{reason}");
+            }
+        }
+        let (found, _) =
+            timed(&mut SimBox { capacity_pps: 1e4, buffer_units: 1e9, ..SimBox::default() }, &goals, 1e6, planned_s);
+        let Verdict::Unfinished { reason } = found.verdict else { panic!("{found:#?}") };
+        assert!(reason.contains("shorten the queues of the box"), "{reason}");
+    }
+
+    #[test]
+    fn ten_void_trials_in_a_row_end_the_run_with_what_to_change() {
+        let goals = Preset::quick().goals;
+        let mut tester = SimBox { void_trials: u32::MAX, ..SimBox::default() };
+        let patience = Patience::default();
+        let mut bench = Bench { patience: &patience, ..simulated::bench(&mut tester) };
+        let error = throughput(&mut bench, &goals, 1e6).unwrap_err().to_string();
+        assert_eq!(tester.trials, 10);
+        assert!(error.contains("10 trials in a row were void: the sender was late; end what else runs"), "{error}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::{
     threads::{self, BoxThreads},
 };
 use crate::{
-    BenchError, Cores,
+    BenchError, Cores, Patience,
     methods::{self, Answer, Bench},
     run::{Benches, Request, Settings, StandingBox},
 };
@@ -97,7 +97,9 @@ pub fn measure(
         let mut ceiling_pps = None;
         benches.with(crate::run::WIRE, &mut |standing| {
             progress.begin(&Step { name: "the tester's own ceiling".into(), number: 1, of: 1, left_s: None });
-            let mut bench = bench(standing, &frame, settings, stop);
+            // Under a neighbour many trials are void: that is what is measured.
+            let patience = Patience::endless();
+            let mut bench = bench(standing, &frame, settings, stop, &patience);
             let loss_ratio = settings.preset.goals.first().map_or(0.0, |goal| goal.loss_ratio);
             ceiling_pps = Some(methods::ceiling(&mut bench, &settings.preset.ceiling, loss_ratio)?);
             Ok(())
@@ -132,6 +134,7 @@ fn bench<'a>(
     frame: &FrameSpec,
     settings: &Settings,
     stop: &'a AtomicBool,
+    patience: &'a Patience,
 ) -> Bench<'a> {
     Bench {
         tester: &mut *standing.tester,
@@ -140,6 +143,7 @@ fn bench<'a>(
         observe: settings.observe,
         void_repeats: settings.preset.void_repeats,
         stop,
+        patience,
     }
 }
 
@@ -169,7 +173,8 @@ impl OneBox<'_> {
         let others = usable.difference(&of_box);
         let threads = BoxThreads::new(std::mem::take(&mut self.before), &cores.of_box, &self.plan.aside);
         let identity = standing.identity.clone();
-        let mut bench = bench(standing, self.frame, self.settings, self.stop);
+        let patience = Patience::endless();
+        let mut bench = bench(standing, self.frame, self.settings, self.stop, &patience);
         progress.begin(&Step {
             name: format!("{}: its throughput while it is quiet", identity.name),
             number: 1,
@@ -179,7 +184,7 @@ impl OneBox<'_> {
         let found = methods::throughput(&mut bench, &self.settings.preset.goals, self.ceiling_pps)?;
         let throughput_pps = found.pps(0).ok_or_else(|| {
             let why = match &found.verdict {
-                Verdict::Void { reason } => format!(": {reason}"),
+                Verdict::Void { reason } | Verdict::Unfinished { reason } => format!(": {reason}"),
                 Verdict::Nothing => ": nothing comes through".to_owned(),
                 _ => ": it loses more than the goal at every rate, as on a machine that is busy with something else; --loss-ratio allows more".to_owned(),
             };

@@ -23,7 +23,7 @@ use super::{
     way::{empty, summed_up},
 };
 use crate::{
-    BenchError, Tester,
+    BenchError, Patience, Tester,
     methods::{self, Answer, Bench},
     observer::FREQUENCY_HZ,
     run::{StandingBox, WIRE},
@@ -43,7 +43,8 @@ pub fn carry_out(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<RouteCompare>, BenchError> {
-    let mut carried = Carry::new(plan, machine, stop, progress);
+    let patience = Patience::default();
+    let mut carried = Carry::new(plan, machine, (stop, &patience), progress);
     let begun = Instant::now();
     let mut planned_s = 0.0;
     for (number, step) in plan.steps.iter().enumerate() {
@@ -79,6 +80,7 @@ struct Course {
 struct Carry<'a> {
     plan: &'a Plan,
     stop: &'a AtomicBool,
+    patience: &'a Patience,
     progress: &'a mut dyn Progress,
     found: RouteCompare,
     courses: Vec<Course>,
@@ -88,7 +90,12 @@ struct Carry<'a> {
 }
 
 impl<'a> Carry<'a> {
-    fn new(plan: &'a Plan, machine: Machine, stop: &'a AtomicBool, progress: &'a mut dyn Progress) -> Self {
+    fn new(
+        plan: &'a Plan,
+        machine: Machine,
+        (stop, patience): (&'a AtomicBool, &'a Patience),
+        progress: &'a mut dyn Progress,
+    ) -> Self {
         let beds = plan.arrangements().map(|(cores, arrangement)| Bed { cores, arrangement, ceiling_pps: None });
         let found = RouteCompare {
             when: rig::machine::now(),
@@ -110,7 +117,7 @@ impl<'a> Carry<'a> {
             notes: Vec::new(),
         };
         let courses = plan.ways.iter().map(|&id| Course { id, way: empty(id), gone: false }).collect();
-        Self { plan, stop, progress, found, courses, remarks: Vec::new(), uncounted: false }
+        Self { plan, stop, patience, progress, found, courses, remarks: Vec::new(), uncounted: false }
     }
 
     fn is_gone(&self, what: What) -> bool {
@@ -122,19 +129,26 @@ impl<'a> Carry<'a> {
 
     fn step(&mut self, step: &PlannedStep, stage: &mut dyn Stage) -> Result<(), BenchError> {
         match step.what {
-            What::Ceiling { cores } => stage.with(cores, WIRE, &mut |ready| self.ceiling(cores, ready)),
+            What::Ceiling { cores } => stage.with(cores, WIRE, &mut |ready| {
+                self.patience.begin(step.seconds, ready.tester.now());
+                let done = self.ceiling(cores, ready);
+                self.patience.end(ready.tester.now());
+                done
+            }),
             What::Round { way, .. } => {
                 let count = stage.count(self.courses[way].id.cores);
-                self.with(way, stage, &mut |this, ready| this.round(way, ready, &count))
+                self.with((way, step.seconds), stage, &mut |this, ready| this.round(way, ready, &count))
             }
-            What::Loads { pass, way } => self.with(way, stage, &mut |this, ready| this.loads(pass, way, ready)),
+            What::Loads { pass, way } => {
+                self.with((way, step.seconds), stage, &mut |this, ready| this.loads(pass, way, ready))
+            }
         }
     }
 
     /// Measures a way. One that cannot be built here is left out, with the reason.
     fn with(
         &mut self,
-        way: usize,
+        (way, planned_s): (usize, f64),
         stage: &mut dyn Stage,
         work: &mut dyn FnMut(&mut Self, &mut StandingBox<'_>) -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
@@ -143,7 +157,10 @@ impl<'a> Carry<'a> {
         let done = stage.with(cores, forwarding.kind().key(), &mut |ready| {
             stands = true;
             self.introduce(way, ready);
-            work(self, ready)
+            self.patience.begin(planned_s, ready.tester.now());
+            let done = work(self, ready);
+            self.patience.end(ready.tester.now());
+            done
         });
         match done {
             Err(error) if !stands && error.class() == ErrorClass::Lacking => {
@@ -200,7 +217,15 @@ impl<'a> Carry<'a> {
     {
         let preset = &self.plan.settings.preset;
         let frame = FrameSpec::Size { bytes: FRAME_BYTES };
-        Bench { tester, frame, drain: preset.drain, observe, void_repeats: preset.void_repeats, stop: self.stop }
+        Bench {
+            tester,
+            frame,
+            drain: preset.drain,
+            observe,
+            void_repeats: preset.void_repeats,
+            stop: self.stop,
+            patience: self.patience,
+        }
     }
 
     /// The ceiling of the tester, without which no box can be judged. A moment in which others have the CPUs does not end the run.

@@ -67,6 +67,8 @@ fn throughput(way: &Way) -> String {
 fn without(way: &Way) -> &'static str {
     match way.rounds.last().map(|r| &r.verdict) {
         Some(Verdict::Nothing) => "lets nothing through",
+        Some(Verdict::SameLoss { .. }) => "loses too much at every load",
+        Some(Verdict::Unfinished { .. }) => "was not measured in the time",
         Some(Verdict::Void { .. }) => "was not measured, as no trial could be believed",
         _ => "has no throughput",
     }
@@ -87,18 +89,18 @@ fn beside(gain: &Gain, rounds: usize) -> String {
 fn memory(way: &Way, cores: u32) -> Option<String> {
     let of = |part: fn(&Step) -> f64| Some(way.setup.ns_per_packet(cores, part)?[1]);
     let (memory, all) = (of(|s| s.percent(Class::Memory))?, of(Step::busy_percent)?);
-    (all > 0.0).then(|| format!("{:.1} % with {}", 100.0 * memory / all, name(way)))
+    (all > 0.0).then(|| format!("{} {:.1} %", name(way), 100.0 * memory / all))
 }
 
 fn buffers(way: &Way) -> Option<String> {
     let each = way.allocations?.socket_buffers;
-    Some(format!("{each:.2} with {}", name(way)))
+    Some(format!("{} {each:.2}", name(way)))
 }
 
 /// The reason of a verdict that is none.
 pub(super) fn void(verdict: &Verdict) -> Option<&str> {
     match verdict {
-        Verdict::Void { reason } => Some(reason),
+        Verdict::Void { reason } | Verdict::Unfinished { reason } => Some(reason),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Memory for each packet: what is taken while a trial runs.
 
-use std::sync::atomic::AtomicBool;
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bpf::Allocated;
 use model::{bench::Trial, route_compare::Allocations};
@@ -41,6 +41,10 @@ impl Tester for Counting<'_> {
         let taken = (self.counter)()?.since(before);
         self.last = per_packet(taken, trial.total().received);
         Ok(trial)
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
     }
 }
 

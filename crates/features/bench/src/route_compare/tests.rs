@@ -46,6 +46,10 @@ impl Tester for Noting {
         self.trials.borrow_mut()[which].push(order.purpose.clone());
         self.inner.make(order, also, stop)
     }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
 }
 
 /// While it lives, memory is counted.

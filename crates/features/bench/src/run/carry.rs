@@ -15,7 +15,7 @@ use super::{
     plan::{self, Step, StepId, What},
     resume::ResumedTester,
 };
-use crate::{BenchError, Tester, dut::Identity};
+use crate::{BenchError, Patience, Tester, dut::Identity};
 
 /// A box that stands, with a tester at its ports.
 pub struct StandingBox<'a> {
@@ -71,8 +71,16 @@ pub fn carry_out(
         begun: Instant::now(),
         planned_s: 0.0,
         unmeasured: None,
+        patience: Patience::default(),
     };
     let result = carried.all(benches);
+    if carried.patience.is_exhausted()
+        && let Some(begun) = &mut carried.saved.begun
+    {
+        // Whoever goes on with the run has changed what made them void.
+        let counted = begun.trials.iter().rposition(|t| t.void.is_none()).map_or(0, |last| last + 1);
+        begun.trials.truncate(counted);
+    }
     let done = carried.saved.done.len();
     let run = &mut saved.run;
     run.status = match &result {
@@ -99,6 +107,7 @@ struct Carry<'a> {
     planned_s: f64,
     /// The reason of the last test that could not be measured.
     unmeasured: Option<String>,
+    patience: Patience,
 }
 
 impl Carry<'_> {
@@ -202,7 +211,11 @@ impl Carry<'_> {
                 keep.keep(saved)
             };
             let mut tester = ResumedTester::new(ready.tester, before, number, &mut on_trial);
-            measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, self.stop)
+            self.patience.begin(step.seconds, tester.now());
+            let control = measure::Control { stop: self.stop, patience: &self.patience };
+            let done = measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, control);
+            self.patience.end(tester.now());
+            done
         };
         for reason in result? {
             self.progress.line(&format!("  {reason}"));

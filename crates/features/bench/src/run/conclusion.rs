@@ -39,6 +39,14 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
                 units::pps(*ceiling_pps)
             ),
             (Verdict::Void { reason }, _) => format!("{}: no test with {frame} completed: {reason}", mode.name),
+            (Verdict::SameLoss { loss_ratio, least_pps, most_pps }, _) => format!(
+                "{} has no throughput with {frame} at the goal {goal}: it loses {} at every load from {} to {}",
+                mode.name,
+                units::percent(*loss_ratio),
+                units::pps(*least_pps),
+                units::pps(*most_pps)
+            ),
+            (Verdict::Unfinished { reason }, _) => format!("{}: no verdict with {frame}: {reason}", mode.name),
             (Verdict::NotMet { least_pps, units, judged }, _) => {
                 let least = units::pps(*least_pps);
                 let why = if *judged {

@@ -6,7 +6,7 @@ use model::bench::{Goal, Point, Verdict};
 
 use super::{Request, Test, plan::What};
 use crate::{
-    BenchError, Tester,
+    BenchError, Patience, Tester,
     methods::{self, Answer, Bench},
     search::{Counted, Limits, NAMES, Preset, Search, Step},
 };
@@ -120,7 +120,10 @@ pub(crate) fn seconds(what: What, settings: &Settings) -> f64 {
     }
 }
 
-/// Seconds of sending and trials of a search, as it goes on a steady box in the middle of the tester's range.
+/// A search needs so many times the trials that a steady box asks for.
+const NOISE: f64 = 1.5;
+
+/// Seconds of sending and trials of a search on a box in the middle of the tester's range.
 fn search(goals: &[Goal]) -> (f64, u32) {
     let mut search =
         Search::new(goals.to_vec(), Limits { min_pps: 1e-4 * TYPICAL_CEILING_PPS, max_pps: TYPICAL_CEILING_PPS });
@@ -131,7 +134,14 @@ fn search(goals: &[Goal]) -> (f64, u32) {
         let loss_ratio = (1.0 - TYPICAL_BOX_PPS / pps).max(0.0);
         search.record(pps, duration, Counted::at(pps, duration, loss_ratio));
     }
-    (seconds, trials)
+    (NOISE * seconds, (NOISE * f64::from(trials)).ceil() as u32)
+}
+
+/// What ends a step early.
+#[derive(Clone, Copy)]
+pub(super) struct Control<'a> {
+    pub(super) stop: &'a AtomicBool,
+    pub(super) patience: &'a Patience,
 }
 
 /// Measures one step into its point. What could not be measured is message in words.
@@ -141,7 +151,7 @@ pub(super) fn step(
     settings: &Settings,
     point: &mut Point,
     resets: &[ResetWay<'_>],
-    stop: &AtomicBool,
+    Control { stop, patience }: Control<'_>,
 ) -> Result<Vec<String>, BenchError> {
     let preset = &settings.preset;
     let mut bench = Bench {
@@ -151,6 +161,7 @@ pub(super) fn step(
         observe: settings.observe,
         void_repeats: preset.void_repeats,
         stop,
+        patience,
     };
     let mut unmeasured = Vec::new();
     let test = match what {

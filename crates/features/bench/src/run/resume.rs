@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use model::bench::Trial;
@@ -50,6 +51,10 @@ impl Tester for ResumedTester<'_> {
         self.number += 1;
         (self.on_trial)(&trial)?;
         Ok(trial)
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     belief::Grid,
     bounds::{self, Loads, Seen},
     classify::{Bound, Counted, TrialResult, forwarded},
+    flat::{self, Flat, SameLoss},
     reason::Reason,
 };
 
@@ -112,6 +113,14 @@ impl Search {
         self.loads.entry(pps.round() as u64).or_default().push(result);
     }
 
+    /// The loss of the first goal's trials if it is the same at every load, and more than the goal allows.
+    pub fn same_loss(&self) -> Option<SameLoss> {
+        match flat::flat(&self.loads, self.goals.first()?, self.min)? {
+            Flat::Same(same) => Some(same),
+            Flat::Look { .. } => None,
+        }
+    }
+
     /// The least load that was tried: units per second, units of the longest trial there, and whether so many can judge the first goal.
     pub fn least(&self) -> Option<(f64, u64, bool)> {
         let goal = self.goals.first()?;
@@ -157,6 +166,13 @@ impl Search {
         let seen = bounds::seen(&self.loads, goal);
         if let Some(plan) = contradicted(&seen, goal) {
             return Some(plan);
+        }
+        match flat::flat(&self.loads, goal, self.min) {
+            Some(Flat::Same(_)) => return None,
+            Some(Flat::Look { pps, loss_ratio }) => {
+                return Some((pps, goal.first_s(pps as f64, goal.trial_s), Reason::Same { loss_ratio }));
+            }
+            None => {}
         }
         let came = highest.iter().map(|t| t.counted.forwarded_pps).sum::<f64>() / highest.len() as f64;
         let width = self.goals.iter().map(|g| g.width).fold(1.0, f64::min);
@@ -237,7 +253,12 @@ mod tests {
     const LIMITS: Limits = Limits { min_pps: 1000.0, max_pps: 8e6 };
 
     /// Searches on a box that answers with a loss ratio; all trials.
-    fn search(goals: Vec<Goal>, limits: Limits, mut loss: impl FnMut(f64) -> f64) -> (Vec<Found>, Vec<(f64, String)>) {
+    fn search(goals: Vec<Goal>, limits: Limits, loss: impl FnMut(f64) -> f64) -> (Vec<Found>, Vec<(f64, String)>) {
+        let (search, made) = searched(goals, limits, loss);
+        (search.found(), made)
+    }
+
+    fn searched(goals: Vec<Goal>, limits: Limits, mut loss: impl FnMut(f64) -> f64) -> (Search, Vec<(f64, String)>) {
         let mut search = Search::new(goals, limits);
         let mut made = Vec::new();
         while let Step::Trial { pps, duration, why } = search.next() {
@@ -246,7 +267,7 @@ mod tests {
             made.push((pps, why));
             assert!(made.len() < 2000, "it does not end");
         }
-        (search.found(), made)
+        (search, made)
     }
 
     /// A box that lets so many units per second through.
@@ -271,10 +292,10 @@ mod tests {
         let (found, _) = search(preset.clone(), LIMITS, |_| 0.001);
         assert_eq!((found[0].lower_pps, found[0].upper_pps), (Some(8e6), None));
         let (found, made) = search(no_loss, LIMITS, |_| 0.001);
-        assert_eq!((found[0].lower_pps, found[0].upper_pps), (None, Some(1000.0)));
+        assert_eq!(found[0].lower_pps, None);
         assert!(made.len() < 20, "{made:?}");
         let (found, _) = search(preset, LIMITS, |_| 0.0025);
-        assert_eq!((found[0].lower_pps, found[0].upper_pps), (None, Some(1000.0)));
+        assert_eq!(found[0].lower_pps, None);
     }
 
     #[test]
@@ -293,6 +314,20 @@ mod tests {
         assert_eq!(found.iter().map(|f| f.trials as usize).sum::<usize>(), made.len());
         assert!(made.iter().all(|(_, why)| why.starts_with("[no loss] ") || why.starts_with("[0.5 %] ")), "{made:?}");
         assert!(found[0].lower_pps <= found[1].lower_pps);
+    }
+
+    #[test]
+    fn a_loss_that_is_the_same_at_every_load_is_known_by_five_trials() {
+        for preset in [Preset::quick(), Preset::study(), Preset::rfc2544()] {
+            for lose_one_in in [700.0, 100.0, 2.0] {
+                let (found, made) = search(preset.goals.clone(), LIMITS, |_| 1.0 / lose_one_in);
+                assert_eq!((made.len(), found[0].lower_pps), (5, None), "{}: {made:?}", preset.name);
+            }
+        }
+        // A bend below the loads that look alike is found all the same.
+        let bend = |pps: f64| if pps > 60_000.0 { 1.0 / 700.0 } else { 0.0 };
+        let (found, _) = search(Preset::quick().goals, LIMITS, bend);
+        assert!(found[0].lower_pps.is_some_and(|l| (l / 60_000.0 - 1.0).abs() < 0.04), "{found:?}");
     }
 
     #[test]
@@ -322,9 +357,10 @@ mod tests {
             let preset = if quick { Preset::quick() } else { Preset::rfc2544() };
             let goals: Vec<Goal> = preset.goals.into_iter().map(|g| Goal { width: 0.05, ..g }).collect();
             let mut turn = losses.iter().copied().cycle();
-            let (found, _) = search(goals, Limits { min_pps: 100.0, max_pps: max }, |_| turn.next().unwrap());
+            let (search, _) = searched(goals, Limits { min_pps: 100.0, max_pps: max }, |_| turn.next().unwrap());
+            let (found, same) = (search.found(), search.same_loss().is_some());
             let found = &found[0];
-            let given_up = found.seconds >= MOST_SUMS * found.goal.sum_s;
+            let given_up = same || found.seconds >= MOST_SUMS * found.goal.sum_s;
             match (found.lower_pps, found.upper_pps) {
                 (Some(lower), Some(upper)) => {
                     proptest::prop_assert!(lower < upper && (given_up || upper - lower <= 0.05 * upper + 1.0));

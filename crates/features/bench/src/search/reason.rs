@@ -23,6 +23,10 @@ pub(super) enum Reason {
         number: usize,
         sent: u64,
     },
+    /// The same share is lost at all loads so far.
+    Same {
+        loss_ratio: f64,
+    },
     /// A bound that another contradicts.
     Contradicted {
         load: u64,
@@ -56,6 +60,9 @@ impl Reason {
             Self::TooFew { load, number, sent } => {
                 let sent = units::grouped(sent);
                 format!("{sent} units at {} are too few to judge the goal: trial {number} there is longer", pps(load))
+            }
+            Self::Same { loss_ratio } => {
+                format!("{} lost at every load so far: is it so at this one, too", units::percent(loss_ratio))
             }
             Self::Contradicted { load, fine, number } => {
                 format!("too much lost at {}, but not at {}: trial {number} at the first", pps(load), pps(fine))

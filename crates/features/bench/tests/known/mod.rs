@@ -5,7 +5,7 @@
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Tester,
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, Patience, RuleOrder, Tester,
     methods::Bench,
     tester::{RealTester, TesterConfig},
 };
@@ -48,7 +48,9 @@ pub fn drain() -> Drain {
 
 /// The tester as the methods want it.
 pub fn bench<'a>(tester: &'a mut dyn Tester, stop: &'a AtomicBool) -> Bench<'a> {
-    Bench { tester, frame: least(), drain: drain(), observe: false, void_repeats: 3, stop }
+    // For the life of the test.
+    let patience = Box::leak(Box::new(Patience::endless()));
+    Bench { tester, frame: least(), drain: drain(), observe: false, void_repeats: 3, stop, patience }
 }
 
 /// An order of least frames, all of them stamped.
@@ -85,5 +87,9 @@ impl<F: FnMut()> Tester for Before<'_, F> {
     fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         (self.act)();
         self.tester.make(order, also, stop)
+    }
+
+    fn now(&self) -> Duration {
+        self.tester.now()
     }
 }

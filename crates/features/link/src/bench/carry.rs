@@ -10,6 +10,7 @@ use model::{
 };
 use rig::{
     cores,
+    others::Watch,
     progress::{self, Progress},
     repeat::{median, sorted},
 };
@@ -84,6 +85,7 @@ pub fn carry_out(
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkBench>, BenchError> {
     let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
+    let others = Watch::start(plan.cpus);
     let mut bed: Option<Bed> = None;
     let measured = |step: &Step| {
         let measured = measure(&mut bed, plan, step)?;
@@ -98,6 +100,7 @@ pub fn carry_out(
     let mut run = LinkBench {
         when,
         machine,
+        disturbed: others.warning(),
         other: None,
         load_average,
         cores: vec![

@@ -11,6 +11,7 @@ use model::{
     speedup::{Exchange, Fitting, LinkSpeedup, Point, Series, Times, between, fitted},
 };
 use rig::{
+    others::Watch,
     progress::{self, Progress},
     repeat::{median, sorted},
 };
@@ -37,12 +38,13 @@ pub fn carry_out(
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkSpeedup>, SpeedupError> {
     let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
+    let others = Watch::start(0..machine.cpus);
     match measure(plan, stop, progress) {
         Err(SpeedupError::Stopped) => Ok(None),
         Err(other) => Err(other),
         Ok(measured) => {
             let notes = notes(plan, &lab(machine.cpus));
-            found(plan, (when, machine, load_average), Vec::new(), notes, &measured).map(Some)
+            found(plan, (when, machine, load_average, others.warning()), Vec::new(), notes, &measured).map(Some)
         }
     }
 }
@@ -63,6 +65,7 @@ pub fn carry_out_between(
         return Err(SpeedupError::Machines(all.len() as u32, plan.most()));
     }
     let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
+    let others = Watch::start(0..machine.cpus);
     let mut machines = Machines::start(interface, machine.clone(), all, plan)?;
     let turn = |turn| if stop.load(Ordering::Relaxed) { Err(SpeedupError::Stopped) } else { machines.turn(plan, turn) };
     let measured = match rounds(plan, progress, turn) {
@@ -71,13 +74,13 @@ pub fn carry_out_between(
     };
     let nodes = machines.machines();
     let notes = notes(plan, &apart(&nodes));
-    found(plan, (when, machine, load_average), nodes, notes, &measured).map(Some)
+    found(plan, (when, machine, load_average, others.warning()), nodes, notes, &measured).map(Some)
 }
 
 /// What the steps of each turn, round by round, say.
 fn found(
     plan: &Plan,
-    (when, machine, load_average): (String, Machine, f64),
+    (when, machine, load_average, disturbed): (String, Machine, f64, Option<String>),
     nodes: Vec<Machine>,
     notes: Vec<String>,
     measured: &[Vec<Step>],
@@ -92,6 +95,7 @@ fn found(
     Ok(LinkSpeedup {
         when,
         machine,
+        disturbed,
         nodes,
         load_average,
         rounds: plan.asked.rounds,

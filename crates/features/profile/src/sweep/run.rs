@@ -15,7 +15,7 @@ use model::{
     sweep::{Setup, Step, Sweep},
 };
 use rig::{
-    machine,
+    machine, others,
     progress::{self, Progress},
     repeat::{median, median_by, sorted},
     window::pause,
@@ -79,6 +79,7 @@ pub fn run(
 ) -> Result<Option<Sweep>, SweepError> {
     let cores = SweepCores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
     let when = machine::now();
+    let others = others::Watch::start(config.cpus.iter());
     let lab = Lab::new("sweep")?;
     let compared = &config.compared;
     let total = 1 + compared.len() * (2 * config.repeats + config.steps) as usize;
@@ -124,6 +125,7 @@ pub fn run(
     Ok(Some(Sweep {
         when,
         machine: machine::describe(host),
+        disturbed: others.warning(),
         box_key: config.what.key().into(),
         box_name: config.what.name().into(),
         frame_bytes: FRAME.bytes_in_memory() as u32,

@@ -14,8 +14,11 @@ pub(crate) use rates::{bits, published, rates, theory};
 
 use super::figures::{Figures, short};
 use crate::chart::{
+    Room,
+    columns::Columns,
     lines::{Dot, Line},
     plane::{Across, Up},
+    rows::{self, Axis, Bars},
     scale::Scale,
 };
 
@@ -68,4 +71,27 @@ fn dots(figures: Figures<'_>, frames: &[String], values: &[f64], tip: impl Fn(f6
 /// The axis of frame sizes.
 fn frame_axis(figures: Figures<'_>) -> Across {
     Across::Names(frame_names(figures))
+}
+
+/// Lines over one frame size have one dot each: bars instead. `bar` makes of a value that of the bar and its label.
+fn one_size(id: &str, lines: &[Line], bar: impl Fn(f64) -> (f64, String), axis: Axis) -> Option<String> {
+    let names: Vec<String> = lines.iter().map(|l| l.name.clone()).collect();
+    let value = |line: &Line| {
+        line.dots.first().map_or((None, String::new()), |d| {
+            let (value, text) = bar(d.y);
+            (Some(value), text)
+        })
+    };
+    let series =
+        [Bars { name: String::new(), colour: "#2f7fc1", hatched: false, bars: lines.iter().map(value).collect() }];
+    let label = "Bars: the values of the one frame size; the figures are in the tables below";
+    (!lines.is_empty()).then(|| rows::chart(id, label, Room::Half, &names, &series, axis))
+}
+
+/// A box without a column says so in the legend.
+fn not_measured(mut series: Vec<Columns>) -> Vec<Columns> {
+    for one in series.iter_mut().filter(|s| s.columns.is_empty()) {
+        one.name = format!("{}: not measured", one.name);
+    }
+    series
 }

@@ -169,7 +169,11 @@ pub(crate) fn rate_or_least(point: &Point) -> Option<(f64, bool)> {
     match throughput.verdict {
         Verdict::Measured => Some((throughput.pps(0)?, false)),
         Verdict::TesterLimited { .. } => Some((throughput.pps(0)?, true)),
-        Verdict::Nothing | Verdict::NotMet { .. } | Verdict::Void { .. } => None,
+        Verdict::Nothing
+        | Verdict::NotMet { .. }
+        | Verdict::SameLoss { .. }
+        | Verdict::Unfinished { .. }
+        | Verdict::Void { .. } => None,
     }
 }
 
@@ -196,6 +200,13 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
                 units::grouped(*units)
             )
         }
+        Verdict::SameLoss { loss_ratio, least_pps, most_pps } => format!(
+            "loses {} at every load, {} to {}",
+            units::percent(*loss_ratio),
+            units::pps(*least_pps),
+            units::pps(*most_pps)
+        ),
+        Verdict::Unfinished { reason } => format!("no verdict: {reason}"),
         Verdict::Void { reason } => format!("void: {reason}"),
     }
 }

@@ -29,7 +29,7 @@ struct Page<'a> {
     one_way: Option<String>,
     over_load: Option<(&'a FrameSpec, String)>,
     jitter: Option<String>,
-    radars: Vec<(&'static str, String)>,
+    works: Vec<(&'static str, String)>,
     losses: Vec<(&'a Mode, String)>,
     meanings: Vec<&'static str>,
     conditions: Vec<(&'static str, String)>,
@@ -41,12 +41,9 @@ struct Page<'a> {
 /// Only by a fault of the template.
 pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     let figures = Figures(run);
-    let radars = [
-        ("The load of the box's cores, a corner for each kind of frame.", charts::cpu_by_frame(figures)),
-        (
-            "What it goes to with the first kind of frame, a corner for each class of work.",
-            charts::cpu_by_class(figures),
-        ),
+    let works = [
+        ("The load of the box's cores at the throughput, by kind of frame.", charts::cpu_by_frame(figures)),
+        ("What it goes to with the first kind of frame.", charts::cpu_by_class(figures)),
     ];
     let page = Page {
         run,
@@ -62,7 +59,7 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
         one_way: charts::one_way(figures),
         over_load: charts::loaded_frame(figures).map(|frame| (frame, charts::over_load(figures, frame))),
         jitter: charts::jitter(figures),
-        radars: radars.into_iter().filter_map(|(what, chart)| Some((what, chart?))).collect(),
+        works: works.into_iter().filter_map(|(what, chart)| Some((what, chart?))).collect(),
         losses: charts::losses(figures),
         meanings: figures::meanings(run),
         conditions: conditions(figures),
@@ -71,6 +68,12 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
 }
 
 impl<'a> Page<'a> {
+    /// No box has a throughput of its own, or the run is partial.
+    fn void(&self) -> bool {
+        let any = self.run.modes.iter().flat_map(|m| &m.points).any(|p| figures::rate_or_least(p).is_some());
+        !any || self.figures.partial().is_some()
+    }
+
     fn cell(&self, mode: &Mode, frame: &FrameSpec) -> String {
         or_dash(mode.points.iter().find(|p| p.frame == *frame).and_then(text::throughput_cell))
     }

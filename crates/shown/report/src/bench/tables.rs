@@ -200,15 +200,21 @@ fn thrown_away(l: &Latency) -> String {
     .map(|(n, what)| format!("{n} {}", if n == 1 { what.replace("themselves", "itself") } else { what.to_owned() }))
     .collect();
     let count = l.series_ns.len();
-    let missing = if count < l.series_wanted as usize {
-        format!("{count} of {} series count, ", l.series_wanted)
-    } else {
-        String::new()
-    };
-    let series = if missing.is_empty() { " series" } else { "" };
     // Runs that were saved before the causes were kept have none.
-    let why = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
-    format!("{missing}{}{series} thrown away{why}", l.thrown_away)
+    let why = |what: &str| if causes.is_empty() { String::new() } else { format!("{what}{}", causes.join(", ")) };
+    match (count, l.series_wanted as usize) {
+        (0, wanted) if wanted > 0 => {
+            format!("no latency: {} of {} series do not count{}", l.thrown_away, l.thrown_away, why(": "))
+        }
+        (_, wanted) if count < wanted => {
+            format!("{count} of {wanted} series, {} more do not count{}", l.thrown_away, why(": "))
+        }
+        _ => {
+            let verb = if l.thrown_away == 1 { "does" } else { "do" };
+            let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+            format!("{} series {verb} not count{causes}", l.thrown_away)
+        }
+    }
 }
 
 /// RFC 3550, section 6.4.1, read again and again at the throughput.
@@ -414,11 +420,11 @@ mod tests {
     fn each_cause_of_a_series_thrown_away_is_counted_by_itself() {
         let causes = ThrownAway { void: 1, overloaded: 2, silent: 0, unsteady: 1 };
         let text =
-            "4 series thrown away (2 lost too much of the load, 1 did not agree with itself, 1 could not be measured)";
+            "4 series do not count (2 lost too much of the load, 1 did not agree with itself, 1 could not be measured)";
         assert_eq!(thrown_away(&with(2, 2, causes)), text);
         let overloaded = ThrownAway { overloaded: 4, ..ThrownAway::default() };
-        let text = "0 of 2 series count, 4 thrown away (4 lost too much of the load)";
+        let text = "no latency: 4 of 4 series do not count: 4 lost too much of the load";
         assert_eq!(thrown_away(&with(0, 2, overloaded)), text);
-        assert_eq!(thrown_away(&with(1, 0, ThrownAway::default())), "4 series thrown away");
+        assert_eq!(thrown_away(&with(1, 0, ThrownAway::default())), "4 series do not count");
     }
 }

@@ -125,7 +125,7 @@ pub(crate) fn throughput_cell(point: &Point) -> Option<String> {
         Some((pps, true)) => format!(">= {}", units::pps(pps)),
         None => match &throughput.verdict {
             model::bench::Verdict::Nothing => "nothing".into(),
-            model::bench::Verdict::NotMet { .. } => "none".into(),
+            model::bench::Verdict::NotMet { .. } | model::bench::Verdict::SameLoss { .. } => "none".into(),
             _ => "void".into(),
         },
     })

@@ -15,6 +15,51 @@ const AXIS: f64 = 24.0;
 /// The height of a stacked bar.
 const STACK: f64 = 24.0;
 
+/// The axis below bars, in the unit of their labels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Axis {
+    /// From zero, each number with this behind it.
+    Numbers(&'static str),
+    /// Packets per second.
+    Rates,
+    /// Nanoseconds. Logarithmic where the longest bar would hide the others.
+    Times,
+}
+
+/// From this ratio of the longest to the shortest bar on an axis of times is logarithmic.
+const HIDES: f64 = 15.0;
+
+impl Axis {
+    fn name(self, value: f64) -> String {
+        match self {
+            Self::Numbers(suffix) => format!("{}{suffix}", number(value)),
+            Self::Rates => rate(value),
+            Self::Times => time(value),
+        }
+    }
+}
+
+/// Packets per second as an axis names them.
+fn rate(pps: f64) -> String {
+    match pps {
+        0.0 => "0".to_owned(),
+        v if v >= 0.9995e6 => format!("{} Mpps", number(v / 1e6)),
+        v if v >= 0.9995e3 => format!("{} kpps", number(v / 1e3)),
+        v => format!("{} pps", number(v)),
+    }
+}
+
+/// Nanoseconds as an axis names them.
+pub(crate) fn time(ns: f64) -> String {
+    match ns.abs() {
+        v if v >= 0.9995e9 => format!("{} s", number(ns / 1e9)),
+        v if v >= 0.9995e6 => format!("{} ms", number(ns / 1e6)),
+        v if v >= 0.9995e3 => format!("{} \u{b5}s", number(ns / 1e3)),
+        0.0 => "0".to_owned(),
+        _ => format!("{} ns", number(ns)),
+    }
+}
+
 /// The bars of one colour, a value and a label for each row.
 pub(crate) struct Bars {
     pub(crate) name: String,
@@ -48,9 +93,12 @@ fn name_row(canvas: &mut Canvas, layout: &Layout, top: f64, height: f64, name: &
 }
 
 /// Bars side by side. Each keeps the room for its label: nothing is cut at the right edge.
-pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series: &[Bars], suffix: &str) -> String {
-    let legend: Vec<Key> =
-        series.iter().map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched }).collect();
+pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series: &[Bars], axis: Axis) -> String {
+    let legend: Vec<Key> = series
+        .iter()
+        .filter(|s| !s.name.is_empty())
+        .map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched })
+        .collect();
     figure(id, label, room, &legend, |canvas| {
         let layout = layout(canvas, names);
         let thick = if series.len() > 2 { 15.0 } else { 17.0 };
@@ -58,20 +106,30 @@ pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series:
         let step = group + 12.0 + layout.above;
         let bottom = step * names.len() as f64 + 4.0;
         let full = canvas.width() - layout.left;
-        // Pixels for each unit, so that the bar with the least room left still has its label.
         let bars = || series.iter().flat_map(|s| &s.bars).filter_map(|(v, text)| Some(((*v)?, text)));
-        let unit = bars()
-            .filter(|(v, _)| *v > 0.0)
-            .map(|(v, text)| (full - GAP - text_width(text)).max(0.2 * full) / v)
-            .fold(f64::INFINITY, f64::min);
-        let unit = if unit.is_finite() { unit } else { full };
-        let scale = Scale::linear(0.0, full / unit);
-        for value in scale.names((full / 90.0).clamp(2.0, 8.0) as usize) {
-            let (x, text) = (layout.left + value * unit, format!("{}{suffix}", number(value)));
-            canvas.rules("grid", &[[(x, 0.0), (x, bottom)]]);
+        let positive = || bars().map(|(v, _)| v).filter(|v| *v > 0.0);
+        let (least, most) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
+        let log = matches!(axis, Axis::Times) && most > HIDES * least;
+        let scale = if log { Scale::log(positive().chain([least / 2.0])) } else { Scale::linear(0.0, most) };
+        // So many pixels that the bar with the least room left still has its label.
+        let room = |(v, text): (f64, &String)| {
+            let at = scale.at(v).max(0.01);
+            (full - GAP - text_width(text)).max(0.2 * full) / at
+        };
+        let reach = bars().filter(|(v, _)| *v > 0.0).map(room).fold(full, f64::min);
+        let x = |value: f64| layout.left + scale.at(value) * reach;
+        let wanted = (reach / 90.0).clamp(2.0, 8.0) as usize;
+        let mut free = f64::NEG_INFINITY;
+        for value in scale.names(wanted) {
+            let text = axis.name(value);
+            canvas.rules("grid", &[[(x(value), 0.0), (x(value), bottom)]]);
             let half = 0.5 * text_width(&text);
-            let x = x.clamp(half, canvas.width() - half);
-            canvas.text((x, bottom + AXIS - 9.0), Anchor::Middle, &text);
+            let middle = x(value).clamp(half, canvas.width() - half);
+            // Names of a logarithmic axis may lie close to each other.
+            if middle - half >= free {
+                canvas.text((middle, bottom + AXIS - 9.0), Anchor::Middle, &text);
+                free = middle + half + 8.0;
+            }
         }
         for (i, name) in names.iter().enumerate() {
             let top = step * i as f64 + layout.above + 4.0;
@@ -79,7 +137,7 @@ pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series:
             for (at, one) in series.iter().enumerate() {
                 let Some((Some(value), text)) = one.bars.get(i) else { continue };
                 let y = top + thick * at as f64;
-                let width = (value * unit).max(1.0);
+                let width = (x(*value) - layout.left).max(1.0);
                 let tip = format!("{name}, {}: {text}", one.name);
                 canvas.rect((layout.left, y + 1.0), (width, thick - 2.0), one.colour, one.hatched, &tip);
                 let label = (layout.left + width + GAP, y + 0.5 * thick + 0.36 * TEXT);
@@ -142,4 +200,30 @@ pub(crate) fn ink_on(colour: &str) -> &'static str {
     // Relative luminance (WCAG 2), with the square for the exact curve.
     let light = 0.2126 * red * red + 0.7152 * green * green + 0.0722 * blue * blue;
     if light > 0.21 * 255.0 * 255.0 { "#111820" } else { "#ffffff" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(values: [f64; 2]) -> String {
+        let bars = values.map(|ns| (Some(ns), time(ns))).to_vec();
+        let series = [Bars { name: "delay".into(), colour: "#000000", hatched: false, bars }];
+        chart("x", "", Room::Half, &["a".to_owned(), "b".to_owned()], &series, Axis::Times)
+    }
+
+    #[test]
+    fn an_axis_has_the_unit_of_its_bars_and_is_logarithmic_where_one_hides_the_others() {
+        let widths = |chart: &str| -> Vec<f64> {
+            let full = chart.split("full\"").nth(1).expect("a drawing");
+            let rects = full.split("<rect ").skip(1).take(2);
+            rects.filter_map(|r| r.split("width=\"").nth(1)?.split('"').next()?.parse().ok()).collect()
+        };
+        let near = widths(&drawn([20e6, 40e6]));
+        assert!((near[1] / near[0] - 2.0).abs() < 0.05, "{near:?}");
+        let far = drawn([32e3, 14e6]);
+        let of_far = widths(&far);
+        assert!(of_far[0] > 0.05 * of_far[1], "the short bar is seen: {of_far:?}");
+        assert!(far.contains(">1 ms<") && !far.contains("000 \u{b5}s"), "{far}");
+    }
 }

@@ -163,12 +163,6 @@ impl Canvas {
         self.shape("polygon", &attributes, tip);
     }
 
-    /// A closed line of the page's own.
-    pub(crate) fn ring(&mut self, points: &[(f64, f64)], class: &str) {
-        let attributes = format!(" class=\"{class}\" points=\"{}\" fill=\"none\"", listed(points));
-        self.shape("polygon", &attributes, "");
-    }
-
     /// The marks of a line, each with its tool tip.
     pub(crate) fn marks(&mut self, look: Look, marks: impl IntoIterator<Item = ((f64, f64), String)>) {
         if look.mark == Mark::None {

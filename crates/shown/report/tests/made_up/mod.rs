@@ -131,6 +131,7 @@ pub fn run(cpus: u32) -> DemoRun {
             memory_bytes: 8 << 30,
             virtualised: Some("KVM".into()),
         },
+        disturbed: None,
         frame_bytes: 60,
         seconds_per_stage: 5.0,
         generator: Generator {

@@ -195,7 +195,7 @@ fn quantities(point: &Point) -> Vec<(String, Unit, Value)> {
 /// A throughput with its bracket; none when nothing was found.
 fn of_search(found: &Found, throughput: &Throughput) -> Option<Value> {
     let value = match throughput.verdict {
-        Verdict::Void { .. } => return None,
+        Verdict::Void { .. } | Verdict::Unfinished { .. } => return None,
         Verdict::Nothing => 0.0,
         _ => found.lower_pps?,
     };

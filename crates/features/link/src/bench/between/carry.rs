@@ -55,6 +55,7 @@ pub fn carry_out_between(
     let mut ours = Facts::read(&interface, machine.clone(), 0)?;
     let plan = plan(ours.mtu)?;
     ours.cpu = plan.cpus[0];
+    let others = rig::others::Watch::start([plan.cpus[0]]);
     let mut near = There::start(other)?;
     let theirs = near.facts(&ours)?;
     let node = near.node().to_owned();
@@ -70,6 +71,7 @@ pub fn carry_out_between(
     let mut run = LinkBench {
         when,
         machine,
+        disturbed: others.warning(),
         other: Some(theirs.machine.clone()),
         load_average,
         cores: vec![

@@ -1,49 +1,39 @@
-//! Radars of the CPU time of the box.
+//! The CPU time of the box, as bars.
 
-use model::{
-    bench::{FrameSpec, Mode},
-    profile::Class,
-};
+use model::{bench::Mode, profile::Class};
 
 use super::colour;
 use crate::{
     bench::figures::{self, Figures, short},
-    chart::radar::{self, Shape},
+    chart::{
+        Room,
+        rows::{self, Axis, Bars},
+    },
+    load_areas,
 };
 
-/// A radar with fewer corners than this is none.
-const CORNERS: usize = 3;
-/// The corners of the radar of classes.
+/// Classes with a colour of their own; the others are one.
 const CLASSES: usize = 8;
 
-/// A radar: the load of the box's cores by kind of frame, or the classes of it at the first kind. None with too few corners.
-fn radar(id: &str, corners: &[String], modes: Vec<(&Mode, Vec<f64>)>) -> Option<String> {
-    if corners.len() < CORNERS || modes.is_empty() {
-        return None;
-    }
-    let shapes =
-        modes.into_iter().map(|(mode, values)| Shape { name: mode.name.clone(), colour: colour(mode), values });
-    let label =
-        "Radar: CPU time of the box at the throughput, a shape for each box; the figures are in the tables below";
-    Some(radar::chart(id, label, corners, &shapes.collect::<Vec<_>>()))
-}
-
-/// The load of the box's cores at the throughput, a corner for each kind of frame.
+/// The load of the box's cores at the throughput, a row for each kind of frame.
 pub(crate) fn cpu_by_frame(figures: Figures<'_>) -> Option<String> {
     let frames = figures.frames();
-    let modes = figures.0.modes.iter().filter_map(|mode| {
-        let busy = |frame: &&FrameSpec| {
-            let point = mode.points.iter().find(|p| p.frame == **frame)?;
-            figures::at_throughput(point).and_then(figures::busy_percent)
+    let of = |mode: &Mode| {
+        let busy = |frame: &&model::bench::FrameSpec| {
+            let point = mode.points.iter().find(|p| p.frame == **frame);
+            let percent = point.and_then(figures::at_throughput).and_then(figures::busy_percent);
+            (percent, percent.map_or_else(String::new, |p| format!("{p:.0} %")))
         };
-        // A corner that was not seen would look like an idle box.
-        Some((mode, frames.iter().map(busy).collect::<Option<Vec<f64>>>()?))
-    });
-    let corners: Vec<String> = frames.iter().map(|f| short(f)).collect();
-    radar("cpu-frames", &corners, modes.collect())
+        let bars = frames.iter().map(busy).collect();
+        Bars { name: mode.name.clone(), colour: colour(mode), hatched: false, bars }
+    };
+    let series: Vec<Bars> = figures.0.modes.iter().map(of).filter(|s| s.bars.iter().any(|b| b.0.is_some())).collect();
+    let names: Vec<String> = frames.iter().map(|f| short(f)).collect();
+    let label = "Bars: load of the box's cores at the throughput by kind of frame; the figures are in the tables below";
+    (!series.is_empty()).then(|| rows::chart("cpu-frames", label, Room::Half, &names, &series, Axis::Numbers(" %")))
 }
 
-/// The classes of work of the box's cores at the throughput of the first kind of frame, a corner for each.
+/// The classes of work of the box's cores at the throughput of the first kind of frame, a stacked bar for each box.
 pub(crate) fn cpu_by_class(figures: Figures<'_>) -> Option<String> {
     let frame = *figures.frames().first()?;
     let seen: Vec<(&Mode, _)> = figures
@@ -58,9 +48,29 @@ pub(crate) fn cpu_by_class(figures: Figures<'_>) -> Option<String> {
     let mut classes: Vec<Class> = Class::ALL.into_iter().filter(|&c| c.is_busy() && most(c) > 0.0).collect();
     classes.sort_by(|a, b| most(*b).total_cmp(&most(*a)));
     classes.truncate(CLASSES);
-    let modes = seen.iter().map(|(mode, trial)| {
-        (*mode, classes.iter().map(|c| trial.observed.classes.get(c).copied().unwrap_or(0.0)).collect())
-    });
-    let corners: Vec<String> = classes.iter().map(|c| c.key().to_owned()).collect();
-    radar("cpu-classes", &corners, modes.collect())
+    let names: Vec<String> = seen.iter().map(|(mode, _)| mode.name.clone()).collect();
+    let bar = |percent: f64| (Some(percent), format!("{percent:.0} %"));
+    let of = |class: &Class| Bars {
+        name: class.name().to_owned(),
+        colour: load_areas::colour(*class),
+        hatched: false,
+        bars: seen.iter().map(|(_, t)| bar(t.observed.classes.get(class).copied().unwrap_or(0.0))).collect(),
+    };
+    let mut series: Vec<Bars> = classes.iter().map(of).collect();
+    let small = |t: &model::bench::Trial| {
+        let busy = t.observed.classes.iter().filter(|(c, _)| c.is_busy() && !classes.contains(c));
+        busy.map(|(_, percent)| percent).sum::<f64>()
+    };
+    let rest: Vec<_> = seen.iter().map(|(_, t)| bar(small(t))).collect();
+    if rest.iter().any(|r| r.0.is_some_and(|p| p >= 0.05)) {
+        series.push(Bars {
+            name: load_areas::SMALL_ONES.0.to_owned(),
+            colour: load_areas::SMALL_ONES.1,
+            hatched: false,
+            bars: rest,
+        });
+    }
+    let label =
+        "Stacked bars: classes of work of the box's cores at the throughput; the figures are in the tables below";
+    (!series.is_empty() && !names.is_empty()).then(|| rows::stacked("cpu-classes", label, Room::Half, &names, &series))
 }

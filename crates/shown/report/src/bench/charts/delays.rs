@@ -1,8 +1,11 @@
 //! Round trips, one-way delays and jitter.
 
-use model::bench::{Delays, FrameSpec, Latency, Point};
+use model::{
+    bench::{Delays, FrameSpec, Latency, Point},
+    units,
+};
 
-use super::{by_frame, colour, dots, frame_axis, frame_names, log_axis};
+use super::{by_frame, colour, dots, frame_axis, frame_names, log_axis, not_measured, one_size};
 use crate::{
     bench::figures::{self, Figures},
     chart::{
@@ -10,6 +13,7 @@ use crate::{
         columns::{self, Column, Columns, significant},
         lines::{self, Dot, Line},
         plane::Across,
+        rows::Axis,
         scale::{Scale, number},
     },
 };
@@ -36,10 +40,13 @@ pub(crate) fn jitter(figures: Figures<'_>) -> Option<String> {
         let columns = frames.into_iter().zip(values).map(column).collect();
         Columns { name: mode.name.clone(), colour: colour(mode), columns }
     });
-    let series: Vec<Columns> = series.filter(|s| !s.columns.is_empty()).collect();
+    let series: Vec<Columns> = not_measured(series.collect());
     let label = "Columns: jitter at the throughput by frame size; the figures are in the tables below";
     let axis = |us: f64| format!("{} µs", number(us));
-    (!series.is_empty()).then(|| columns::chart("jitter", label, &frame_names(figures), &series, "µs", axis))
+    series
+        .iter()
+        .any(|s| !s.columns.is_empty())
+        .then(|| columns::chart("jitter", label, &frame_names(figures), &series, "µs", axis))
 }
 
 /// Round trips, idle and at the highest load, on a logarithmic axis.
@@ -79,6 +86,9 @@ fn latency_by_frame(figures: Figures<'_>, id: &str, series: &[Series<'_>; 2]) ->
     }
     all.retain(|line| !line.dots.is_empty());
     let label = "Lines: delays by frame size on a logarithmic axis; the figures are in the tables below";
+    if figures.frames().len() == 1 {
+        return one_size(id, &all, |us| (1e3 * us, units::nanoseconds(1e3 * us)), Axis::Times);
+    }
     let axis = log_axis(&all, delay);
     (!all.is_empty()).then(|| lines::chart(id, label, &frame_axis(figures), &axis, &all, None))
 }
@@ -109,6 +119,7 @@ pub(crate) fn over_load(figures: Figures<'_>, frame: &FrameSpec) -> String {
             all.push(Line { name: format!("{} {name}", mode.name), look, dots });
         }
     }
+    all.retain(|line| !line.dots.is_empty());
     let across =
         Across::Numbers { scale: Scale::linear(0.0, 103.0), name: |v| format!("{} %", number(v)), title: None };
     let label = "Lines: one-way delay over the load on a logarithmic axis; the figures are in the tables below";

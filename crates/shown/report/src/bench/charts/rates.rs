@@ -1,15 +1,18 @@
 //! Throughput: bars by frame size and mode, lines below what could be offered, and what others have published.
 
-use model::bench::{FrameSpec, Point};
+use model::{
+    bench::{FrameSpec, Point},
+    units,
+};
 
-use super::{CEILING, by_frame, colour, dots, frame_axis, frame_names, log_axis};
+use super::{CEILING, by_frame, colour, dots, frame_axis, frame_names, log_axis, not_measured, one_size};
 use crate::{
     bench::figures::{self, Figures, short},
     chart::{
         Dash, Look, Mark, Room,
         columns::{self, Column, Columns, significant},
         lines::{self, Line},
-        rows::{self, Bars},
+        rows::{self, Axis, Bars},
         scale::number,
     },
     charts::published_colour,
@@ -35,9 +38,12 @@ fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) 
         colour: colour(mode),
         columns: mode.points.iter().filter_map(column).collect(),
     });
-    let series: Vec<Columns> = series.filter(|s| !s.columns.is_empty()).collect();
+    let series: Vec<Columns> = not_measured(series.collect());
     let label = format!("Columns: throughput in {unit} by frame size; the figures are in the tables below");
-    (!series.is_empty()).then(|| columns::chart(id, &label, &frame_names(figures), &series, unit, number))
+    series
+        .iter()
+        .any(|s| !s.columns.is_empty())
+        .then(|| columns::chart(id, &label, &frame_names(figures), &series, unit, number))
 }
 
 /// Units per second in thousands, of all directions together.
@@ -85,6 +91,13 @@ pub(crate) fn theory(figures: Figures<'_>) -> Option<String> {
     all.retain(|line| !line.dots.is_empty());
     let label =
         "Lines: throughput of every box by frame size beside the most that could be offered, on a logarithmic axis";
+    // A ceiling without a box beside it says nothing.
+    if !figures.0.modes.iter().any(|m| all.iter().any(|l| l.name == m.name)) {
+        return None;
+    }
+    if figures.frames().len() == 1 {
+        return one_size("theory", &all, |pps| (pps / 1e3, units::pps(pps)), Axis::Numbers(" kpps"));
+    }
     let axis = log_axis(&all, rate_tick);
     (!all.is_empty()).then(|| lines::chart("theory", label, &frame_axis(figures), &axis, &all, None))
 }
@@ -113,5 +126,5 @@ pub(crate) fn published(figures: Figures<'_>) -> Option<String> {
     });
     let bars: Vec<Bars> = bars.collect();
     let label = "Hatched bars: rates that others have published; the figures are in a table below";
-    (!sources.is_empty()).then(|| rows::chart("published", label, Room::Half, &rows, &bars, " k"))
+    (!sources.is_empty()).then(|| rows::chart("published", label, Room::Half, &rows, &bars, Axis::Numbers(" kpps")))
 }
