@@ -7,7 +7,9 @@ mod args;
 mod cmd;
 #[cfg(test)]
 mod conventions;
+mod dry_run;
 mod failure;
+mod first_steps;
 mod long_run;
 mod numbers;
 mod output;
@@ -19,7 +21,7 @@ mod time;
 use std::process::ExitCode;
 
 use clap::{
-    CommandFactory, Parser,
+    CommandFactory, FromArgMatches, Parser,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
@@ -33,7 +35,36 @@ struct Cli {
 
 /// The command line, for completions and man pages.
 fn command() -> clap::Command {
-    Cli::command()
+    first_steps::with_groups(Cli::command())
+}
+
+/// What was asked for.
+fn parse() -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches_mut(&mut command().try_get_matches()?).map_err(|error| error.format(&mut command()))
+}
+
+/// True if a flag is spelled so much like another that it is probably meant: it begins alike.
+fn is_alike(wanted: &str, other: &str) -> bool {
+    let letters = |flag: &str| -> Vec<char> { flag.trim_start_matches('-').chars().take(2).collect() };
+    let (mut a, mut b) = (letters(wanted), letters(other));
+    // The first two letters may have changed places.
+    a.sort_unstable();
+    b.sort_unstable();
+    a == b
+}
+
+/// The command that was probably meant by words that are natural and wrong.
+fn meant(words: &[String]) -> Option<String> {
+    let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+    match words.as_slice() {
+        ["bench", "neighbour" | "neighbor", ..] => {
+            Some("`evenkeel bench --neighbour LIST`, such as cpu,memory".to_owned())
+        }
+        ["report", file, ..] if file.ends_with(".json") => Some(format!("`evenkeel report show {file}`")),
+        ["snapshot", "-o" | "--output", file, ..] => Some(format!("`evenkeel snapshot {file}`")),
+        ["snapshot", flag, ..] if *flag == "-o" || *flag == "--output" => Some("`evenkeel snapshot FILE`".to_owned()),
+        _ => None,
+    }
 }
 
 /// The name that a flag has now, where a tip has found an earlier one, which still works and is not shown.
@@ -70,7 +101,7 @@ fn main() -> ExitCode {
     }
     cmd::complete();
     terminal::write_from_anywhere();
-    let result = match Cli::try_parse() {
+    let result = match parse() {
         Ok(cli) => cli.verb.run(),
         // The help, too, is an answer that can be lost.
         Err(error) if !error.use_stderr() => failure::print_help(&error),
@@ -78,6 +109,15 @@ fn main() -> ExitCode {
             if error.kind() == ErrorKind::UnknownArgument {
                 // The tip to pass a flag as a value (`-- -i`) leads away from what was meant.
                 error.remove(ContextKind::Suggested);
+                let flag = match error.get(ContextKind::InvalidArg) {
+                    Some(ContextValue::String(flag)) => flag.clone(),
+                    _ => String::new(),
+                };
+                if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg)
+                    && !is_alike(&flag, tip)
+                {
+                    error.remove(ContextKind::SuggestedArg);
+                }
                 if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) {
                     let now = current_name(&command(), std::env::args(), tip);
                     error.insert(ContextKind::SuggestedArg, ContextValue::String(now));
@@ -85,10 +125,14 @@ fn main() -> ExitCode {
                 if let Some(tip) = tcpdumps(&error) {
                     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
                 }
-                // With an argument that is spelled alike, the usage shows that one as if it were required.
-                if error.get(ContextKind::SuggestedArg).is_some() {
-                    error.remove(ContextKind::Usage);
-                }
+                // The usage has what was given so far as if it were required, with brackets that do not match.
+                error.remove(ContextKind::Usage);
+            }
+            let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            if let Some(tip) = meant(&words) {
+                error.remove(ContextKind::SuggestedArg);
+                error.remove(ContextKind::SuggestedSubcommand);
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
             failure::exit_usage(&error)
         }
@@ -96,5 +140,29 @@ fn main() -> ExitCode {
     match result {
         Ok(outcome) => outcome.into(),
         Err(failure) => failure.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_that_is_not_alike_is_no_tip() {
+        for (wanted, other) in
+            [("--moed", "--mode"), ("--xd", "--xdp"), ("--repaets", "--repeats"), ("--ojson", "--json")]
+        {
+            assert_eq!(is_alike(wanted, other), wanted != "--ojson", "{wanted} {other}");
+        }
+        assert!(!is_alike("--frobnicate", "--before") && !is_alike("--frobnicate", "--nic"));
+    }
+
+    #[test]
+    fn natural_guesses_have_a_tip() {
+        let tip = |line: &str| meant(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(tip("evenkeel bench neighbour").is_some_and(|t| t.contains("--neighbour LIST")));
+        assert_eq!(tip("evenkeel report run.json").as_deref(), Some("`evenkeel report show run.json`"));
+        assert_eq!(tip("evenkeel snapshot -o here.tar").as_deref(), Some("`evenkeel snapshot here.tar`"));
+        assert_eq!(tip("evenkeel report show run.json"), None);
     }
 }

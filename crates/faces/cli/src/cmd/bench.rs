@@ -91,6 +91,9 @@ pub(crate) struct BenchArgs {
     /// Length and strictness: quick (minutes), study (100 s, 0.1 %), rfc2544 (60 s, no loss), mlr (RFC 9971) [default: quick].
     #[arg(long, value_name = "NAME", help_heading = "Tests")]
     preset: Option<String>,
+    /// A first look: the same as --preset quick.
+    #[arg(long, hide_short_help = true, conflicts_with = "preset", help_heading = "Tests")]
+    quick: bool,
     /// Tests: throughput, loss, bursts, latency, jitter, recovery, reset [default: throughput,latency].
     #[arg(long = "tests", alias = "test", value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
     test: Vec<Test>,

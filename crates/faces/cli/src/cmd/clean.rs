@@ -29,7 +29,7 @@ pub(crate) struct CleanArgs {
     /// Print the shell commands and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON (schema evenkeel.clean).
+    /// Print JSON (schema evenkeel.clean/1).
     #[arg(long)]
     json: bool,
 }

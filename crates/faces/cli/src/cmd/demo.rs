@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use ::demo::DemoConfig;
+use ::demo::{DemoConfig, stage_names};
 use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
@@ -12,6 +12,7 @@ use sys::privilege::{self, Capability};
 
 use crate::time::within;
 use crate::{
+    dry_run::{DryRun, times},
     failure::{Failure, Outcome},
     long_run::{OutFile, interrupted, json_text, long_run, put_out},
     numbers::{number, packets_per_second},
@@ -21,19 +22,31 @@ use crate::{
 const CAPABILITIES: [Capability; 4] =
     [Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF];
 
+/// Length and number of the measurements of `--quick`, and otherwise.
+const QUICK: (Duration, u32) = (Duration::from_millis(500), 1);
+const USUAL: (Duration, u32) = (Duration::from_secs(2), 3);
+/// A stage is set up, warmed up and read in about so many seconds.
+const STAGE_S: f64 = 1.0;
+
 /// Flood a lab with SYNs and receive the flood in eight ways.
 ///
-/// Example: `sudo evenkeel demo --duration 500ms --repeats 1`. It works in two network namespaces of its own, joined by a veth, and removes them.
+/// Example: `sudo evenkeel demo --quick`. It works in two network namespaces of its own, joined by a veth, and removes them.
 /// Each stage shows what was offered, captured and lost, where it was lost, the load of every core, and what a packet costs. A page with the
 /// charts goes to the current folder.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Length of each measurement, 200ms to 10m.
-    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "2s", value_parser = within("200ms", "10m"), help_heading = "Measurements")]
-    seconds: Duration,
-    /// Measurements per stage. The one with the median rate is shown, with the range of all.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of measurements", "3", 1..=99), help_heading = "Measurements")]
-    repeats: u32,
+    /// Length of each measurement, 200ms to 10m [default: 2s].
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", value_parser = within("200ms", "10m"), help_heading = "Measurements")]
+    seconds: Option<Duration>,
+    /// Measurements per stage [default: 3]. The one with the median rate is shown, with the range of all.
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of measurements", "3", 1..=99), help_heading = "Measurements")]
+    repeats: Option<u32>,
+    /// A first look: one measurement of 500ms per stage.
+    #[arg(long, help_heading = "Measurements")]
+    quick: bool,
+    /// Print the plan and its time, then exit.
+    #[arg(long, help_heading = "Measurements")]
+    dry_run: bool,
     /// Packets per second to offer, such as 250000, 100k or 1.5Mpps [default: 90 % of the generator's ceiling; 10 % where it shares the
     /// receivers' cores].
     #[arg(long, value_name = "RATE", value_parser = packets_per_second, help_heading = "Measurements")]
@@ -61,7 +74,9 @@ impl DemoArgs {
             return Err(Failure::usage(anyhow!("--rate takes 1000 to 50000000 packets/s, not {rate}")));
         }
         let cpus = cores::usable(host, self.cpus.as_ref())?;
-        Ok(DemoConfig { duration: self.seconds, repeats: self.repeats, pps: self.rate, cpus })
+        let (duration, repeats) = if self.quick { QUICK } else { USUAL };
+        let (duration, repeats) = (self.seconds.unwrap_or(duration), self.repeats.unwrap_or(repeats));
+        Ok(DemoConfig { duration, repeats, pps: self.rate, cpus })
     }
 }
 
@@ -69,6 +84,14 @@ impl DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.validate(&host)?;
+    if args.dry_run {
+        let stages = stage_names(&config.cpus, &host.cpus);
+        let each_s = f64::from(config.repeats) * (config.duration.as_secs_f64() + STAGE_S);
+        let seconds = config.duration.as_secs_f64() + each_s * stages.len() as f64;
+        let stages = stages.iter().map(|name| format!("{name}, {}", times(config.repeats)));
+        let steps = ["generator ceiling".to_owned()].into_iter().chain(stages).collect();
+        return DryRun { steps, seconds }.print("demo.plan", args.json);
+    }
     privilege::require_root("demo", &CAPABILITIES)?;
     let page = OutFile::open((!args.no_html).then_some(&args.html), "page with the charts")?;
     let done = long_run(|stop, bar| ::demo::run(&config, &host, stop, bar))?;

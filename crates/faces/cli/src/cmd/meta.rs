@@ -3,6 +3,7 @@
 use std::{ffi::OsStr, fs, io, path::PathBuf};
 
 use anyhow::{Context, anyhow};
+use capture::plan::Backend;
 use clap::{Arg, Args, Command};
 use clap_complete::{
     engine::{ArgValueCompleter, CompletionCandidate},
@@ -44,11 +45,49 @@ pub(crate) fn complete() {
 
 /// The command line with the names of interfaces where they are asked for.
 fn with_interfaces(command: Command) -> Command {
-    let named = |arg: Arg| match INTERFACES.contains(&arg.get_id().as_str()) {
-        true => arg.add(ArgValueCompleter::new(interfaces)),
-        false => arg,
+    let verb = command.get_name().to_owned();
+    let named = |arg: Arg| match (verb.as_str(), arg.get_long().unwrap_or(arg.get_id().as_str())) {
+        _ if INTERFACES.contains(&arg.get_id().as_str()) => arg.add(ArgValueCompleter::new(interfaces)),
+        ("bench", "dut") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
+            let boxes = ::bench::DutKind::ALL.map(::bench::DutKind::key);
+            of_list(begin, boxes.into_iter().chain(["guest"]))
+        })),
+        ("bench", "preset") => arg.add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, ::bench::search::NAMES))),
+        ("bench", "tests") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
+            of_list(begin, ::bench::run::Test::ALL.map(|test| test.to_string()))
+        })),
+        ("bench", "neighbour") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
+            of_list(begin, ::bench::neighbour::Kind::ALL.map(::bench::neighbour::Kind::key))
+        })),
+        ("flood", "modes") => {
+            arg.add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, super::bench::flood::MODES)))
+        }
+        ("capture", "backend") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
+            of_list(begin, Backend::ALL.map(Backend::name).into_iter().chain(["auto"]))
+        })),
+        ("doctor", "only" | "ack") => arg
+            .add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, ::doctor::checks::all().map(|check| check.id)))),
+        ("undo" | "confirm", "session") => arg.add(ArgValueCompleter::new(sessions)),
+        _ => arg,
     };
     command.mut_args(named).mut_subcommands(with_interfaces)
+}
+
+/// The names that the last part of a list separated by commas may become.
+fn of_list(begin: &OsStr, names: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<CompletionCandidate> {
+    let begin = begin.to_string_lossy();
+    let (before, part) =
+        begin.rsplit_once(',').map_or(("", &*begin), |(_, part)| (&begin[..begin.len() - part.len()], part));
+    let taken: Vec<&str> = before.split(',').collect();
+    let names = names.into_iter().map(|name| name.as_ref().to_owned());
+    let fits = |name: &String| name.starts_with(part) && !taken.contains(&name.as_str());
+    names.filter(fits).map(|name| CompletionCandidate::new(format!("{before}{name}"))).collect()
+}
+
+/// The sessions that still stand in the journal.
+fn sessions(begin: &OsStr) -> Vec<CompletionCandidate> {
+    let all = host::journal::Journal::at(None).sessions().unwrap_or_default();
+    of_list(begin, all.into_iter().map(|session| session.header.session))
 }
 
 /// The interfaces of this network namespace that begin so.
@@ -72,7 +111,8 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
 
 /// Writes `evenkeel.1` and one page for each verb into the folder.
 pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Failure> {
-    let mut command = crate::command();
+    // `help` has no page: what it prints is on the others.
+    let mut command = without_help(crate::command());
     command.build();
     fs::create_dir_all(&args.dir)
         .and_then(|()| pages(&command, &args.dir))
@@ -99,6 +139,10 @@ fn pages(command: &Command, folder: &std::path::Path) -> io::Result<()> {
     fs::write(folder.join(man.get_filename()), page)?;
     let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     subs.into_iter().try_for_each(|sub| pages(sub, folder))
+}
+
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 /// The synopsis with the value of each option; clap_mangen leaves values out.
@@ -141,10 +185,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("share/man1");
         man(&ManArgs { dir: made.clone() }).unwrap();
+        assert!(!fs::read_to_string(made.join("evenkeel.1")).unwrap().contains("help(1)"));
         for page in ["evenkeel", "evenkeel-capture", "evenkeel-shield-run", "evenkeel-spread-apply"] {
             let text = fs::read_to_string(made.join(format!("{page}.1"))).expect(page);
             assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH DESCRIPTION"), "{page}: {text}");
         }
+    }
+
+    #[test]
+    fn the_values_of_lists_are_completed() {
+        let names = |begin: &str| -> Vec<String> {
+            let found = of_list(OsStr::new(begin), ["cpu", "cache", "io"]).into_iter();
+            found.map(|c| c.get_value().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(names("c"), ["cpu", "cache"]);
+        assert_eq!(names("cpu,"), ["cpu,cache", "cpu,io"]);
+        assert_eq!(names("io,c"), ["io,cpu", "io,cache"]);
     }
 
     #[test]

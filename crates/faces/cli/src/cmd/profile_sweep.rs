@@ -12,10 +12,18 @@ use sys::privilege;
 use super::profile::ProfileArgs;
 use crate::time::within;
 use crate::{
+    dry_run::DryRun,
     failure::{Failure, Outcome},
     long_run::{Bar, LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
     numbers::number,
 };
+
+/// Loads, their length and searches of `--quick`, and otherwise.
+const QUICK: (u32, Duration, u32) = (5, Duration::from_millis(300), 3);
+const USUAL: (u32, Duration, u32) = (10, Duration::from_secs(1), 5);
+/// A search of a ceiling takes about so many seconds, and a load besides its length.
+const SEARCH_S: f64 = 6.0;
+const LOAD_S: f64 = 0.4;
 
 /// Show what the CPU time goes to: memory, interrupts, IP, locks …
 #[derive(Debug, Args)]
@@ -45,15 +53,21 @@ struct SweepArgs {
     /// The box to load.
     #[arg(long = "dut", alias = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router, help_heading = "Measurements")]
     what: BoxArg,
-    /// Number of loads, 1 to 50.
-    #[arg(long = "loads", alias = "steps", value_name = "N", default_value_t = 10, value_parser = number::<u32>("a number of loads", "10", 1..=50), help_heading = "Measurements")]
-    steps: u32,
-    /// Searches for each ceiling, 1 to 20. Fewer than 3 give no verdict.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<u32>("a number of repeats", "5", 1..=20), help_heading = "Measurements")]
-    repeats: u32,
-    /// Length of each load in each configuration, 200ms to 1m.
-    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "1s", value_parser = within("200ms", "1m"), help_heading = "Measurements")]
-    seconds: Duration,
+    /// Number of loads, 1 to 50 [default: 10].
+    #[arg(long = "loads", alias = "steps", value_name = "N", value_parser = number::<u32>("a number of loads", "10", 1..=50), help_heading = "Measurements")]
+    steps: Option<u32>,
+    /// Searches for each ceiling, 1 to 20 [default: 5]. Fewer than 3 give no verdict.
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of repeats", "5", 1..=20), help_heading = "Measurements")]
+    repeats: Option<u32>,
+    /// Length of each load in each configuration, 200ms to 1m [default: 1s].
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", value_parser = within("200ms", "1m"), help_heading = "Measurements")]
+    seconds: Option<Duration>,
+    /// A first look: 5 loads of 300ms, 3 searches.
+    #[arg(long, help_heading = "Measurements")]
+    quick: bool,
+    /// Print the plan and its time, then exit.
+    #[arg(long, help_heading = "Measurements")]
+    dry_run: bool,
     /// CPUs to use, such as 2,3: the last one is the box's, the one before it the generator's [default: all that are online
     /// and not isolated].
     #[arg(long, value_name = "CPUS", help_heading = "Measurements")]
@@ -107,13 +121,18 @@ impl SweepArgs {
         let cpus = cores::usable(host, self.cpus.as_ref())?;
         let what = self.what.choice();
         let compared = sweep::configurations(what).to_vec();
-        let duration = self.seconds;
-        Ok(SweepConfig { what, steps: self.steps, duration, repeats: self.repeats, cpus, compared })
+        let (steps, duration, repeats) = if self.quick { QUICK } else { USUAL };
+        let (steps, duration) = (self.steps.unwrap_or(steps), self.seconds.unwrap_or(duration));
+        let repeats = self.repeats.unwrap_or(repeats);
+        Ok(SweepConfig { what, steps, duration, repeats, cpus, compared })
     }
 
     fn run(&self) -> Result<Outcome, Failure> {
         let host = Host::read(&Root::live())?;
         let config = self.config(&host)?;
+        if self.dry_run {
+            return plan(&config).print("sweep.plan", self.json);
+        }
         privilege::require_root("profile sweep", &LAB_CAPABILITIES)?;
         let page = OutFile::open(self.html.as_deref(), "page with the charts")?;
         let Some(sweep) = long_run(|stop, bar| sweep::run(&config, &host, stop, bar))? else {
@@ -125,6 +144,23 @@ impl SweepArgs {
             false => report::sweep_text(&sweep, report::Look::of_stdout()),
         };
         put_out(&text, page, || report::sweep_page(&sweep)).map(|()| Outcome::Fine)
+    }
+}
+
+/// The steps of a sweep.
+fn plan(config: &SweepConfig) -> DryRun {
+    let load_s = config.duration.as_secs_f64() + LOAD_S;
+    let each = |name: &str| {
+        [
+            format!("{} searches of the ceiling, {name}", config.repeats),
+            format!("{} loads at the ceiling, {name}", config.repeats),
+            format!("{} loads up to 110 % of the better ceiling, {name}", config.steps),
+        ]
+    };
+    let of_each_s = f64::from(config.repeats) * (SEARCH_S + load_s) + f64::from(config.steps) * load_s;
+    DryRun {
+        steps: config.compared.iter().flat_map(|configuration| each(configuration.name)).collect(),
+        seconds: 2.0 + of_each_s * config.compared.len() as f64,
     }
 }
 

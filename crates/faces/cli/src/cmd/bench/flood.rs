@@ -20,6 +20,7 @@ use sys::privilege::{self, Capability};
 use super::saved;
 use crate::time::within;
 use crate::{
+    dry_run::DryRun,
     failure::{Failure, Outcome},
     long_run::{self, OutFile, interrupted, json_text, long_run},
     numbers::number,
@@ -38,6 +39,13 @@ const MOST_CONNECTS: u32 = 60_000;
 const NAME: &str = "bench.flood";
 /// The name of the page for people.
 pub(crate) const PAGE: &str = "page with the curves";
+/// Connections of `--quick`.
+const QUICK_CONNECTS: u32 = 300;
+/// A rate of a protection takes about so many seconds besides its clients: a new host, the flood's start, the drain.
+const RATE_S: f64 = 1.5;
+/// The protections, for completion.
+pub(crate) const MODES: [&str; 8] =
+    ["none", "plain", "cookies", "nft-ingress", "synproxy", "shield", "gateway", "gateway-ring"];
 /// Before the first client.
 const HEAD_START: Duration = Duration::from_millis(300);
 
@@ -106,6 +114,12 @@ pub(crate) struct FloodArgs {
     #[arg(long, hide_short_help = true, help_heading = "The clients")]
     beside_flood: bool,
 
+    /// A first look: 0, 100k and max, 300 connections.
+    #[arg(long, conflicts_with_all = ["rates", "connects"], help_heading = "The tester")]
+    quick: bool,
+    /// Print the plan and its time, then exit.
+    #[arg(long, help_heading = "The tester")]
+    dry_run: bool,
     /// CPUs, such as 2,3: flood, host, server, clients; the last ones share [default: all online, not isolated].
     #[arg(long, value_name = "CPUS", help_heading = "The tester")]
     cpus: Option<CpuSet>,
@@ -152,6 +166,14 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.config(&host)?;
     let modes = args.modes.iter().map(|key| protection(key)).collect::<Result<Vec<_>, _>>()?;
+    if args.dry_run {
+        let clients_s = f64::from(config.connects) / config.connects_per_s + config.patience.as_secs_f64();
+        let rates = config.rates.len();
+        let seconds = (clients_s + HEAD_START.as_secs_f64() + RATE_S) * (modes.len() * rates) as f64;
+        let steps =
+            args.modes.iter().map(|mode| format!("{mode}: {} clients at each of {rates} rates", config.connects));
+        return DryRun { steps: steps.collect(), seconds }.print("bench.flood.plan", args.json);
+    }
     privilege::require_root("bench flood", &CAPABILITIES)?;
     let saved = OutFile::open(args.save.as_deref(), "run")?;
     let page = OutFile::open(args.html.as_deref(), PAGE)?;
@@ -184,9 +206,13 @@ impl FloodArgs {
     fn config(&self, host: &Host) -> Result<FloodConfig, Failure> {
         let cpus = cores::usable(host, self.cpus.as_ref())?;
         let cores = FloodCores::split(&cpus)?;
+        let (rates, connects) = match self.quick {
+            true => (vec![Rate::Pps(0.0), Rate::Pps(1e5), Rate::Max], QUICK_CONNECTS),
+            false => (self.rates.clone(), self.connects),
+        };
         Ok(FloodConfig {
-            rates: self.rates.clone(),
-            connects: self.connects,
+            rates,
+            connects,
             connects_per_s: f64::from(self.per_second),
             patience: self.patience,
             head_start: HEAD_START,

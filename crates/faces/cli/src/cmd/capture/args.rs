@@ -106,7 +106,7 @@ pub(crate) struct CaptureArgs {
     /// Write packets to the file as they come. This is always so.
     #[arg(short = 'U', long, hide_short_help = true, help_heading = "Files", group = "live")]
     packet_buffered: bool,
-    /// Print the totals as JSON (schema evenkeel.capture).
+    /// Print the totals as JSON (schema evenkeel.capture/1).
     #[arg(long, help_heading = "What to print")]
     json: bool,
     /// Print no line each second on standard error.

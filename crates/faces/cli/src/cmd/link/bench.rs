@@ -13,6 +13,7 @@ use sys::privilege;
 
 use super::others::OthersArgs;
 use crate::{
+    dry_run::{DryRun, times},
     failure::{Failure, Outcome, note},
     long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
     numbers::number,
@@ -50,6 +51,9 @@ pub(super) struct BenchArgs {
     /// A first look: 1 round, fewer sizes and links, 500 messages, 90 MB.
     #[arg(long, help_heading = "Measurements")]
     quick: bool,
+    /// Print the plan and its time, then exit.
+    #[arg(long, help_heading = "Measurements")]
+    dry_run: bool,
     /// Rounds, 1 to 20 [default: 3].
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rounds", "3", 1..=20), help_heading = "Measurements")]
     repeats: Option<u32>,
@@ -81,6 +85,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         transfer_bytes: args.megabytes.unwrap_or(megabytes) * 1_000_000,
         quick: args.quick,
     };
+    if args.dry_run {
+        return plan(asked, args.interface.is_some())?.print("link.bench.plan", args.json);
+    }
     let machine = rig::machine::describe(&host);
     let found = match (&args.interface, &args.with) {
         (Some(interface), Some(node)) => {
@@ -109,6 +116,26 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     put_out(&text, page, || report::link_bench_page(&found))?;
     Ok(Outcome::Fine)
 }
+
+/// A step besides its messages or bytes takes about so many seconds.
+const STEP_S: f64 = 1.0;
+
+/// The steps of a run, and its time.
+fn plan(asked: Asked, between: bool) -> Result<DryRun, Failure> {
+    let plan = if between { Plan::between(asked, MTU)? } else { Plan::new(asked)? };
+    let rounds = plan.asked.rounds;
+    let mut steps: Vec<String> = Vec::new();
+    for step in &plan.steps {
+        let line = format!("{step}, {}", times(rounds));
+        if !steps.contains(&line) {
+            steps.push(line);
+        }
+    }
+    Ok(DryRun { seconds: STEP_S * f64::from(rounds) * plan.steps.len() as f64, steps })
+}
+
+/// The MTU of Ethernet, for a plan that asks no other machine.
+const MTU: u32 = 1500;
 
 /// The run between two machines.
 fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> Result<Between, Failure> {

@@ -19,6 +19,7 @@ use sys::privilege;
 
 use super::others::OthersArgs;
 use crate::{
+    dry_run::DryRun,
     failure::{Failure, Outcome, note},
     long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
     numbers::{number, words},
@@ -73,6 +74,9 @@ pub(super) struct SpeedupArgs {
     /// A first look: 1, 2, 4, 8 nodes, 5 rounds.
     #[arg(long, help_heading = "Measurements")]
     quick: bool,
+    /// Print the plan and its time, then exit.
+    #[arg(long, help_heading = "Measurements")]
+    dry_run: bool,
     /// Three or more numbers of nodes [default: 1 to 8].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number::<u32>("numbers of nodes", "1,2,4,8", 1..=NODES_MAX), help_heading = "Measurements")]
     nodes: Vec<u32>,
@@ -145,14 +149,22 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         rounds: args.repeats.unwrap_or(rounds),
         steps: args.count.unwrap_or(steps),
     })?;
+    // One round more warms up; starts, exchanges and what is still under way take about a quarter more.
+    let about = 1.25 * plan.waits_s() * f64::from(plan.asked.rounds + 1);
+    if args.dry_run {
+        let nodes: Vec<String> = plan.asked.nodes.iter().map(ToString::to_string).collect();
+        let steps = vec![
+            format!("nodes: {}", nodes.join(", ")),
+            format!("{} rounds of {} turns, {} steps each", plan.asked.rounds, plan.turns.len(), plan.asked.steps),
+        ];
+        return DryRun { steps, seconds: about }.print("link.speedup.plan", args.json);
+    }
     let all = match &args.interface {
         Some(interface) => Some((interface, machines(args, interface)?)),
         None => None,
     };
     privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
     let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-    // One round more warms up; starts, exchanges and what is still under way take about a quarter more.
-    let about = 1.25 * plan.waits_s() * f64::from(plan.asked.rounds + 1);
     note(format_args!(
         "evenkeel: {} rounds of {} turns, about {}",
         plan.asked.rounds,

@@ -34,6 +34,9 @@ pub(super) struct RulesArgs {
     /// Take the rules away, through the journal. Conntrack stays as it is.
     #[arg(long, conflicts_with = "apply")]
     remove: bool,
+    /// With --apply or --remove: print the changes as commands and make none.
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     state: StateArg,
     /// Print JSON (schema evenkeel.route.rules/1).
@@ -67,6 +70,11 @@ pub(super) fn run(args: &RulesArgs) -> Result<Outcome, Failure> {
     }
     privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
     rules.plan.changes = changes(args)?;
+    if args.dry_run {
+        let idle = rules.plan.changes.is_empty();
+        let text = if idle { "Nothing to do: it is so already.\n".to_owned() } else { rules.plan.to_shell() };
+        return if args.json { print_json("route.rules", rules) } else { print(&text) }.map(|()| Outcome::Fine);
+    }
     privilege::require_root("route rules", needed(&rules.plan.changes))?;
     let terms = Terms { state: args.state.path(), commit_confirm: None };
     let mut lines = Lines::default();
