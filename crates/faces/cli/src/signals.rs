@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::failure::{Failure, Outcome, note};
 
@@ -34,6 +34,17 @@ pub(crate) fn stop_flag(second: Second) -> Result<Arc<AtomicBool>, Failure> {
             .map_err(Failure::internal)?;
     }
     Ok(stop)
+}
+
+/// Set when the user asks for the counts so far, as tcpdump's users do.
+pub(crate) fn asked_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGUSR1, SIGALRM] {
+        signal_hook::flag::register(signal, Arc::clone(&asked))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    Ok(asked)
 }
 
 /// Says what became of what the verb was at.

@@ -287,6 +287,27 @@ fn any_takes_all_interfaces_and_names_them() {
     assert!(names.lines().any(|n| n == "lo"), "{names}");
 }
 
+#[test]
+fn signals_that_ask_get_the_counts_and_the_capture_goes_on() {
+    let Some(wire) = wire("usr1") else { return };
+    let mut child = wire.start(&["-n", "udp"]);
+    hears(&wire, 1);
+    wire.send(5, 1000);
+    let pid = nix::unistd::Pid::from_raw(child.child().id() as i32);
+    for signal in [nix::sys::signal::Signal::SIGUSR1, nix::sys::signal::Signal::SIGALRM] {
+        std::thread::sleep(Duration::from_millis(500));
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    wire.send(5, 1000);
+    std::thread::sleep(Duration::from_millis(400));
+    let output = child.interrupt();
+    ended(&output, 0);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("5 packets captured, 5 received by filter").count(), 2, "{told}");
+    assert_eq!(told.matches("10 packets captured, 10 received by filter").count(), 1, "{told}");
+}
+
 /// `nsenter --net` leaves /sys as it is: it shows the interfaces of another namespace.
 #[test]
 fn any_takes_the_interfaces_of_its_own_namespace() {
@@ -302,6 +323,73 @@ fn any_takes_the_interfaces_of_its_own_namespace() {
     let of = lines.lines().filter(|l| l.split(' ').nth(1) == Some(wire.receiver.interface())).count();
     assert_eq!(of, 10, "{lines}\n{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("without"), "{}", text(&output.stderr));
+}
+
+/// A pcap file of packets: seconds, bytes, length on the wire.
+fn pcap(path: &std::path::Path, packets: &[(u32, Vec<u8>, u32)]) {
+    let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    for (seconds, data, wire) in packets {
+        for word in [*seconds, 0, data.len() as u32, *wire] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(data);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn filters_on_length_take_that_on_the_wire_and_times_go_on_after_2038() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("a.pcap"), folder.path().join("b.pcapng"));
+    let packets = [72u32, 1400, 72, 1400, 1500].map(|wire| (2_208_988_800, vec![0; wire.min(96) as usize], wire));
+    pcap(&file, &packets);
+    let lines = |program: &str, args: &[&str]| {
+        let output = Command::new(program).args(args).output().unwrap();
+        text(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let path = file.to_str().unwrap();
+    for filter in ["greater 1000", "less 200", "len > 1000", "len = 1500", "greater 73"] {
+        let theirs = lines("tcpdump", &["-n", "-t", "-r", path, filter]).len();
+        assert_eq!(lines(EVENKEEL, &["capture", "-n", "-t", "-r", path, filter]).len(), theirs, "{filter}");
+    }
+    assert!(lines(EVENKEEL, &["capture", "-tt", "-r", path])[0].starts_with("2208988800.000000 "));
+    ended(
+        &Command::new(EVENKEEL).args(["capture", "-q", "-r", path, "-w", copy.to_str().unwrap()]).output().unwrap(),
+        0,
+    );
+    let times = lines("tshark", &["-r", copy.to_str().unwrap(), "-T", "fields", "-e", "frame.time_epoch"]);
+    assert!(times.len() == 5 && times.iter().all(|time| time.starts_with("2208988800.")), "{times:?}");
+}
+
+#[test]
+fn what_the_kernel_would_cut_or_not_run_is_refused_before() {
+    let Some(wire) = wire("refu") else { return };
+    let lo = |args: &[&str]| wire.start_any(&[&["-i", "lo", "--duration", "10ms"], args].concat()).output();
+    refused(&lo(&["--block-size", "4096"]), 2, &["MTU is 65536", "--block-size 131072", "-s 3936"]);
+    ended(&lo(&["--block-size", "4096", "-s", "3936"]), 0);
+    for backend in ["ring", "packet", "packet+fanout"] {
+        refused(&lo(&["--backend", backend, "ip6 protochain 6"]), 3, &["the kernel does not run", "capture -r FILE"]);
+    }
+    refused(&wire.output(&["--backend", "tap", "ip6 protochain 6"]), 3, &["the kernel does not run"]);
+}
+
+#[test]
+fn good_files_that_libpcap_does_not_read_are_not_called_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("two.pcapng");
+    // A section, an Ethernet interface, and one of raw IP.
+    let mut bytes = Vec::new();
+    let mut block = |kind: u32, body: &[u8]| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        bytes.extend([&kind.to_le_bytes()[..], &length, body, &length].concat());
+    };
+    block(0x0a0d_0d0a, &[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+    block(1, &[1, 0, 0, 0, 0, 0, 4, 0]);
+    block(1, &[101, 0, 0, 0, 0, 0, 4, 0]);
+    block(6, &[[0; 20].as_slice(), &[0; 4]].concat());
+    std::fs::write(&path, bytes).unwrap();
+    let output = Command::new(EVENKEEL).args(["capture", "-r", path.to_str().unwrap()]).output().unwrap();
+    refused(&output, 2, &["libpcap does not read", "several link types", "tshark does"]);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use model::{Classified, ErrorClass};
 use pcap::{Capture, Linktype, Offline, Precision};
 use port::Frame;
+use sys::packet::Instruction;
+
+use crate::{classic, filter};
 
 /// A capture file that cannot be read.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -16,6 +19,10 @@ pub enum FileError {
     Filter { filter: String, reason: String },
     #[error("{path} is damaged after packet {good}: {reason}")]
     Damaged { path: PathBuf, good: u64, reason: String },
+    #[error(
+        "libpcap does not read {path} beyond packet {good}: {reason}; tshark does, and `tshark -r {path} -w NEW` or editcap may write it so that libpcap does"
+    )]
+    Limit { path: PathBuf, good: u64, reason: String },
 }
 
 impl Classified for FileError {
@@ -28,8 +35,23 @@ impl Classified for FileError {
 pub struct CaptureFile {
     path: PathBuf,
     capture: Capture<Offline>,
-    filter: Option<pcap::BpfProgram>,
+    filter: Option<Vec<Instruction>>,
     read: u64,
+}
+
+/// Seconds since the epoch: pcap has 32 bits without a sign, until 2106, which libpcap hands on with one.
+fn seconds(said: i64) -> u64 {
+    match u64::try_from(said) {
+        Ok(seconds) => seconds,
+        Err(_) => u64::from(said as i32 as u32),
+    }
+}
+
+/// True of files that are good, and that libpcap does not read: pcapng whose interfaces or sections differ.
+fn is_limit(reason: &str) -> bool {
+    ["different from the type of the first interface", "different from the snapshot length", "different byte order"]
+        .iter()
+        .any(|words| reason.contains(words))
 }
 
 /// What libpcap says, and what to do about it where that is known.
@@ -41,7 +63,7 @@ fn words(error: &pcap::Error) -> String {
     let hint = match text.as_str() {
         "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
         t if t.contains("different from the type of the first interface") => {
-            " (it holds interfaces of several link types, which libpcap cannot read; tshark can)"
+            " (it has interfaces of several link types)"
         }
         _ => "",
     };
@@ -63,7 +85,10 @@ impl CaptureFile {
             "" => None,
             filter => {
                 let wrong = |e: pcap::Error| FileError::Filter { filter: filter.to_owned(), reason: words(&e) };
-                Some(capture.compile(filter, true).map_err(wrong)?)
+                let program = capture.compile(filter, true).map_err(wrong)?;
+                let reason = "libpcap compiled it to something that is no classic BPF".to_owned();
+                let wrong = FileError::Filter { filter: filter.to_owned(), reason };
+                Some(filter::instructions(&program).ok_or(wrong)?)
             }
         };
         Ok(Self { path: path.to_owned(), capture, filter: program, read: 0 })
@@ -91,14 +116,18 @@ impl CaptureFile {
             match self.capture.next_packet() {
                 Ok(packet) => {
                     self.read += 1;
-                    if self.filter.as_ref().is_some_and(|filter| !filter.filter(packet.data)) {
+                    if self
+                        .filter
+                        .as_ref()
+                        .is_some_and(|program| !classic::keeps(program, packet.data, packet.header.len))
+                    {
                         continue;
                     }
                     // With Precision::Nano, tv_usec holds nanoseconds.
-                    let (seconds, ns) = (packet.header.ts.tv_sec, packet.header.ts.tv_usec);
                     let at = |n: i64| u64::try_from(n).unwrap_or(0);
+                    let (seconds, ns) = (seconds(packet.header.ts.tv_sec), at(packet.header.ts.tv_usec));
                     each(Frame {
-                        timestamp_ns: at(seconds).saturating_mul(1_000_000_000).saturating_add(at(ns)),
+                        timestamp_ns: seconds.saturating_mul(1_000_000_000).saturating_add(ns),
                         wire_len: packet.header.len,
                         data: packet.data,
                         vlan: None,
@@ -110,7 +139,12 @@ impl CaptureFile {
                 }
                 Err(pcap::Error::NoMorePackets) => return Ok(false),
                 Err(e) => {
-                    return Err(FileError::Damaged { path: self.path.clone(), good: self.read, reason: words(&e) });
+                    let (path, good, reason) = (self.path.clone(), self.read, words(&e));
+                    return Err(if is_limit(&reason) {
+                        FileError::Limit { path, good, reason }
+                    } else {
+                        FileError::Damaged { path, good, reason }
+                    });
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use model::{Classified, ErrorClass};
 use pcap::Capture;
-use sys::packet::Instruction;
+use sys::packet::{Instruction, PacketError, PacketSocket};
 
 /// A filter that could not be compiled.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -21,6 +21,11 @@ pub enum FilterError {
         /// The link type, LINKTYPE_LINUX_SLL (113) or LINKTYPE_LINUX_SLL2 (276).
         link_type: u16,
     },
+    #[error(
+        "the kernel does not run the filter `{filter}` (its program loops, or is not proven safe): capture without it to a file, and filter that: \
+         `evenkeel capture -r FILE '{filter}'`"
+    )]
+    NotInKernel { filter: String },
     #[error("libpcap compiled `{0}` to something that is no classic BPF program")]
     Output(String),
 }
@@ -29,7 +34,7 @@ impl Classified for FilterError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Syntax { .. } => ErrorClass::Usage,
-            Self::Open { .. } | Self::Cooked { .. } => ErrorClass::Lacking,
+            Self::Open { .. } | Self::Cooked { .. } | Self::NotInKernel { .. } => ErrorClass::Lacking,
             Self::Output(_) => ErrorClass::Internal,
         }
     }
@@ -73,10 +78,31 @@ pub fn compile(interface: &str, filter: &str, snaplen: u32, place: Place) -> Res
         Place::Xdp => Capture::dead(capture.get_datalink()).and_then(|bytes_only| bytes_only.compile(filter, true)),
     }
     .map_err(|e| FilterError::Syntax { filter: filter.to_owned(), reason: words(&e) })?;
-    let program: Option<Vec<Instruction>> =
-        program.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
-    let program = program.ok_or_else(|| FilterError::Output(filter.to_owned()))?;
+    let program = instructions(&program).ok_or_else(|| FilterError::Output(filter.to_owned()))?;
     Ok(Filter { program, link_type })
+}
+
+/// Refuses a filter that the kernel does not run at that place: libpcap makes loops (`protochain`) and other programs that the kernel takes for
+/// unsafe.
+///
+/// # Errors
+/// [`FilterError::NotInKernel`], with the way round.
+pub fn check_kernel(filter: &str, program: &[Instruction], place: Place) -> Result<(), FilterError> {
+    let runs = match place {
+        _ if program.is_empty() => true,
+        Place::Xdp => bpf::Filter::from_classic(program).is_ok(),
+        // A socket that cannot be had is told of when the capture opens its own.
+        Place::Socket => PacketSocket::open().map_or(true, |socket| match socket.set_filter(program) {
+            Err(PacketError::Option { source, .. }) => source.raw_os_error() != Some(libc::EINVAL),
+            _ => true,
+        }),
+    };
+    if runs { Ok(()) } else { Err(FilterError::NotInKernel { filter: filter.to_owned() }) }
+}
+
+/// The instructions of a compiled program; none where it is no classic BPF.
+pub(crate) fn instructions(program: &pcap::BpfProgram) -> Option<Vec<Instruction>> {
+    program.get_instructions().iter().map(|i| instruction(&i.to_string())).collect()
 }
 
 /// The pcap crate shows an instruction as its four numbers and gives no other access.

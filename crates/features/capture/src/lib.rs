@@ -4,6 +4,7 @@
 //! opens the sources, [`sys::privilege::give_up`] gives up what is no longer needed, [`run::run`] reads until the end.
 
 pub mod auto;
+mod classic;
 pub mod file;
 pub mod filter;
 pub mod open;

@@ -120,6 +120,9 @@ pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec
         rx_hash: tuning.rx_hash,
         node: plan.node,
     };
+    if matches!(plan.backend, Backend::Ring | Backend::RingFanout) {
+        check_block(plan.backend, options, tuning.block_bytes)?;
+    }
     Ok(match plan.backend {
         Backend::Packet => vec![AnySource::Packet(PacketSource::open(options, tuning.plain)?)],
         Backend::Ring => vec![AnySource::Ring(RingSource::open(options, layout)?)],
@@ -156,6 +159,27 @@ pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec
             TapSource::open(&options, plan.readers.len())?.into_iter().map(AnySource::Tap).collect()
         }
     })
+}
+
+/// Bytes of a block beside a frame: the headers of block and frame, and the room before the frame.
+const BESIDE_FRAME: u32 = 160;
+/// Bytes of a frame that do not count for the MTU: addresses, two VLAN tags, type.
+const LINK_HEADER: u32 = 22;
+
+/// Refuses blocks in which frames of that interface have no room: the kernel cuts them without a word.
+fn check_block(backend: Backend, options: &PacketOptions, block_bytes: u32) -> Result<(), PortError> {
+    // The MTU of an interface that is not there is nobody's: opening tells.
+    let Ok(mtu) = sys::link::mtu(&options.interface) else { return Ok(()) };
+    let most = mtu.saturating_add(LINK_HEADER).min(options.snaplen).saturating_add(BESIDE_FRAME);
+    if block_bytes >= most {
+        return Ok(());
+    }
+    let (interface, keeps) = (&options.interface, block_bytes.saturating_sub(BESIDE_FRAME));
+    let reason = format!(
+        "a block of {block_bytes} bytes cuts packets of {interface}, whose MTU is {mtu}: use --block-size {}, or keep {keeps} bytes of each (-s {keeps})",
+        most.next_power_of_two()
+    );
+    Err(PortError::Setting { backend: backend.name(), reason })
 }
 
 fn group(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Group, PortError> {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     io::{self, Write},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -138,12 +139,23 @@ pub enum Notice {
 }
 
 /// State of a capture under way, for whoever watches it.
-#[derive(Debug)]
 pub enum Seen<'a> {
     /// Counts of each reader at this time since the start, once a second.
     Second(Duration, &'a [ReaderStats]),
     /// A change of an interface.
     Notice(Notice),
+    /// About a hundred times a second: the counts of each reader can be had.
+    Moment(&'a dyn Fn() -> Vec<ReaderStats>),
+}
+
+impl fmt::Debug for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Second(elapsed, readers) => f.debug_tuple("Second").field(elapsed).field(readers).finish(),
+            Self::Notice(notice) => f.debug_tuple("Notice").field(notice).finish(),
+            Self::Moment(_) => f.write_str("Moment"),
+        }
+    }
 }
 
 /// How a capture ended.
@@ -424,6 +436,7 @@ pub fn run(
                 next += Duration::from_secs(1);
                 watch(Seen::Second(elapsed, &snapshot()));
             }
+            watch(Seen::Moment(&snapshot));
             if readers.iter().any(|r| !r.is_finished()) {
                 notices(&mut watch);
             }

@@ -5,7 +5,13 @@ mod config_file;
 mod read;
 mod show;
 
-use std::{io::IsTerminal, os::fd::BorrowedFd, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    io::IsTerminal,
+    os::fd::BorrowedFd,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use capture::{
@@ -33,7 +39,7 @@ use args::{ANY, Config};
 pub(crate) use args::{CaptureArgs, called_here};
 
 use crate::failure::{Failure, Outcome, note};
-use crate::signals::{Second, stop_flag};
+use crate::signals::{Second, asked_flag, stop_flag};
 
 /// Time for which each backend is tried by `--backend auto`.
 const TRIAL: Duration = Duration::from_millis(500);
@@ -61,7 +67,7 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     host.nics.retain(|nic| wiring.has(nic));
     let interfaces = interfaces(&config, &wiring)?;
     // A reader may be held up by whoever reads its pipe.
-    let stop = stop_flag(Second::Ends)?;
+    let (stop, asked) = (stop_flag(Second::Ends)?, asked_flag()?);
     let (backend, choice) = match config.backend {
         Some(backend) => (backend, None),
         None => {
@@ -89,6 +95,8 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let report = run::run(sources, sink, limits(&config), &stop, |seen| match seen {
         Seen::Second(elapsed, readers) => progress.tick(elapsed, readers),
         Seen::Notice(notice) => show::notice(&notice),
+        Seen::Moment(readers) if asked.swap(false, Ordering::Relaxed) => show::so_far(&readers()),
+        Seen::Moment(_) => {}
     });
     let shown = show::report(&config, backend, attachment, choice.as_ref(), &report);
     match report.failure {
@@ -228,6 +236,8 @@ fn open(
     interface: &Interface,
     plan: &Plan,
 ) -> Result<Vec<(AnySource, Option<u32>)>, Failure> {
+    let place = if plan.backend.is_xdp() { Place::Xdp } else { Place::Socket };
+    filter::check_kernel(&config.filter, &interface.filter(plan.backend).program, place)?;
     let options = PacketOptions {
         interface: interface.name.clone(),
         filter: interface.filter(plan.backend).program.clone(),

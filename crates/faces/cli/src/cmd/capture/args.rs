@@ -26,11 +26,18 @@ use crate::{
 /// What a flag of tcpdump that is not one here is called.
 pub(crate) fn called_here(flag: &str) -> Option<&'static str> {
     Some(match flag {
-        "-C" => "tcpdump's -C is --rotate-size here",
-        "-G" => "tcpdump's -G is --rotate-interval here",
-        "-W" => "tcpdump's -W is --files here",
+        "-C" => "tcpdump's `-C 5` (millions of bytes) is `--rotate-size 5000000` here",
+        "-G" => "tcpdump's -G is --rotate-interval here, with numbers in the files' names instead of times",
+        "-W" => "tcpdump's -W with -C is --files here",
         "-Q" => "tcpdump's `-Q in` is --inbound here",
         "-D" => "`evenkeel capture` without an interface lists them",
+        "-B" => "tcpdump's -B (KiB) is --buffer for --backend packet here, and --blocks for a ring",
+        "-d" => "the compiled filter is not shown here: `tcpdump -d`",
+        "-Z" => "capture gives up root's rights by itself before it reads packets",
+        "-K" => "checksums are not checked here: leave -K out",
+        "-F" => "write the filter on the command line: \"$(cat FILE)\"",
+        "--immediate-mode" => "--block-timeout 1ms hands packets over at once here",
+        "--interface-list" | "--list-interfaces" => "`evenkeel capture` without an interface lists them",
         _ => return None,
     })
 }
@@ -190,6 +197,9 @@ pub(crate) struct CaptureArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>, group = "live")]
     buffer: Option<u32>,
 }
+
+/// The least size of a file of a rotation: smaller ones hold a packet or none.
+const LEAST_ROTATED_BYTES: u64 = 64 << 10;
 
 /// The name that stands for all interfaces.
 pub(crate) const ANY: &str = "any";
@@ -408,6 +418,17 @@ impl CaptureArgs {
         if rotation.files.is_some() && !rotation.is_on() {
             return Err(wrong("--files needs --rotate-size, --rotate-interval or --rotate-count"));
         }
+        if rotation.seconds.is_some() && args.write.as_deref().is_some_and(|path| path.to_string_lossy().contains('%'))
+        {
+            return Err(wrong(
+                "times in names (`%`) are not offered: the files of a rotation are numbered, as in name-00001.pcapng; give -w a name without `%`",
+            ));
+        }
+        if rotation.bytes.is_some_and(|bytes| bytes < LEAST_ROTATED_BYTES) {
+            return Err(wrong(format!(
+                "--rotate-size is in bytes, at least {LEAST_ROTATED_BYTES}: for a million of them, as tcpdump's `-C 1`, write --rotate-size 1000000"
+            )));
+        }
         let target = args.write.map(|path| super::target(path, rotation));
         if rotation.is_on() && !matches!(target, Some(Target::File(..))) {
             return Err(wrong("rotation needs -w FILE: there is nothing to rotate otherwise"));
@@ -526,6 +547,8 @@ mod tests {
             ("eth0 --cpus 3-1", "backwards"),
             ("eth0 -w x --files 3", "--rotate-size"),
             ("eth0 --rotate-count 5", "-w FILE"),
+            ("eth0 -w x --rotate-size 1", "--rotate-size 1000000"),
+            ("eth0 -w g-%H%M.pcap --rotate-interval 1", "`%`"),
             ("eth0 --rotate-interval 0 -w x", "1s"),
             ("eth0 -w - --json", "standard output"),
         ] {

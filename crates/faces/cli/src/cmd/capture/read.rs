@@ -1,6 +1,9 @@
 //! `evenkeel capture -r FILE`: packets of a file instead of those of an interface.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::atomic::Ordering,
+};
 
 use capture::{
     file::CaptureFile,
@@ -12,7 +15,10 @@ use model::units;
 use serde::Serialize;
 
 use super::args::Config;
-use crate::failure::{Failure, Outcome, cannot_write, note, print, print_json};
+use crate::{
+    failure::{Failure, Outcome, cannot_write, note, print, print_json},
+    signals::asked_flag,
+};
 
 /// Encoded bytes that are gathered before they are written.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -57,6 +63,7 @@ impl Sink {
 
 pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let path = config.read.clone().unwrap_or_default();
+    let asked = asked_flag()?;
     let mut file = CaptureFile::open(&path, &config.filter)?;
     let link_type = file.link_type();
     let mut sink = match &config.target {
@@ -76,6 +83,9 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let (mut packets, mut bytes, mut read) = (0u64, 0u64, true);
     while read && config.count.is_none_or(|most| packets < most) {
+        if asked.swap(false, Ordering::Relaxed) {
+            note(passed(packets, file.read()));
+        }
         let more = file.next(|frame| {
             packets += 1;
             bytes += u64::from(frame.wire_len);
@@ -110,11 +120,15 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
         };
         return print_json("capture.read", totals).map(|()| Outcome::Fine);
     }
-    let text = format!("{} packets of {} read passed the filter", units::grouped(packets), units::grouped(file.read()));
+    let text = passed(packets, file.read());
     match (config.print || config.target.is_some(), config.quiet) {
         (false, _) => print(&(text + "\n"))?,
         (true, false) => note(text),
         (true, true) => {}
     }
     Ok(Outcome::Fine)
+}
+
+fn passed(packets: u64, read: u64) -> String {
+    format!("{} packets of {} read passed the filter", units::grouped(packets), units::grouped(read))
 }

@@ -64,6 +64,23 @@ fn place(reader: &ReaderStats) -> String {
     reader.cpu.map_or_else(String::new, |cpu| format!("cpu{cpu} "))
 }
 
+/// The counts so far, as a signal asked for them, on standard error.
+pub(super) fn so_far(readers: &[ReaderStats]) {
+    let sum = |f: fn(&ReaderStats) -> u64| readers.iter().map(f).sum::<u64>();
+    let dropped = sum(|r| r.dropped);
+    note(counts(sum(|r| r.packets), sum(|r| r.received) + dropped, dropped));
+}
+
+/// The counts as tcpdump has them.
+fn counts(packets: u64, received: u64, dropped: u64) -> String {
+    format!(
+        "{} packets captured, {} received by filter, {} dropped by kernel",
+        units::grouped(packets),
+        units::grouped(received),
+        units::grouped(dropped),
+    )
+}
+
 /// A change of an interface, on standard error, also with `--quiet`: packets may be missing.
 pub(super) fn notice(notice: &Notice) {
     match notice {
@@ -178,12 +195,7 @@ pub(super) fn report(
         };
         return print_json("capture", totals);
     }
-    let mut text = format!(
-        "{} packets captured, {} received by filter, {} dropped by kernel\n",
-        units::grouped(packets),
-        units::grouped(report.received()),
-        units::grouped(dropped),
-    );
+    let mut text = counts(packets, report.received(), dropped) + "\n";
     text += &format!("  {seconds:.2} s on {} ({backend})", config.interface);
     // With a number of packets that was reached, the time says when the last one came, and nothing of the traffic.
     let cut = config.count.is_some_and(|most| packets >= most);
