@@ -288,12 +288,13 @@ def foreign(own, peer):
 
 def deaf(own, peer):
     """Who reads no more still writes."""
-    connection = connected(peer)
-    greeting(connection)
-    connection.shutdown(socket.SHUT_RD)
-    for _ in range(3):
-        connection.sendall(b"it comes back and is dropped")
-        time.sleep(0.05)
+    for _ in range(12):
+        connection = connected(peer)
+        greeting(connection)
+        connection.shutdown(socket.SHUT_RD)
+        for _ in range(3):
+            connection.sendall(b"it comes back and is dropped")
+            time.sleep(0.02)
 
 
 def messages(own, peer):

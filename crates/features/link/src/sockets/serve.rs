@@ -302,6 +302,8 @@ impl Sockets {
             // Gone.
             Err(_) => return,
         };
+        // It is closed later by its user's thread: its hang-up must not pass for one of the connection, which gets the same number.
+        let _ = self.epoll.delete(talk.as_fd());
         let mut fds: Vec<_> = fds.into_iter().map(|fd| Sent::new(fd, talk.user())).collect();
         let Some(question) = question else { return };
         let count = if question == Question::Take { 2 } else { 1 };
