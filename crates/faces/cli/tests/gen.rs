@@ -219,3 +219,37 @@ fn nothing_is_left_of_root_once_frames_are_sent() {
         }
     }
 }
+
+#[test]
+fn frames_that_would_not_arrive_are_told_of_before_they_are_sent() {
+    let Some((_bed, [sender, receiver])) = Bed::pair("gentold") else { return };
+    let gen_with = |args: &[&str]| sender.run(|| Running::piped(Command::new(EVENKEEL).arg("gen").args(args))).output();
+    // A device of IP packets.
+    sender.output("ip tuntap add dev ektun mode tun");
+    refused(&gen_with(&["ektun", "--udp", "--rate", "10", "--count", "1"]), 3, &["ektun has no Ethernet addresses"]);
+    // A neighbour whose MAC address the kernel knows.
+    let mac = receiver.output("cat /sys/class/net/NAME/address".replace("NAME", receiver.interface()).as_str());
+    let mac = mac.trim();
+    sender.output(&format!("ip neigh add 198.19.0.9 lladdr {mac} dev {}", sender.interface()));
+    let to = |more: &[&str]| {
+        let args =
+            [&[sender.interface(), "--udp", "--rate", "100", "--count", "2", "--dst", "198.19.0.9"], more].concat();
+        let output = gen_with(&args);
+        ended(&output, 0);
+        text(&output.stderr)
+    };
+    assert!(to(&[]).contains(&format!("--dst-mac {mac} reaches it")), "{}", to(&[]));
+    assert!(!to(&["--dst-mac", mac]).contains("reaches it"));
+    // A file with 18 hours between two packets.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gap.pcap");
+    let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    for seconds in [1000u32, 66_800] {
+        [seconds, 0, 60, 60].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend([0xff; 60]);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let args = [sender.interface(), "--pcap", path.to_str().unwrap(), "--allow-non-ip", "--duration", "1s"];
+    let told = text(&gen_with(&args).stderr);
+    assert!(told.contains("65800 s without a packet before its packet 2"), "{told}");
+}

@@ -37,6 +37,10 @@ pub enum TrafficError {
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]
     Down { interface: String },
     #[error(
+        "{interface} has no Ethernet addresses (a tunnel of IP packets?), and gen sends Ethernet frames: name another interface"
+    )]
+    NoEthernet { interface: String },
+    #[error(
         "the interface {interface} has no carrier, so that frames would go nowhere: bring up the other end (of a veth: its peer), or plug the cable in"
     )]
     NoCarrier { interface: String },
@@ -89,6 +93,7 @@ impl Classified for TrafficError {
             Self::NoInterface(_)
             | Self::Down { .. }
             | Self::NoCarrier { .. }
+            | Self::NoEthernet { .. }
             | Self::Vanished { .. }
             | Self::Unsupported { .. }
             | Self::Cpu { .. } => ErrorClass::Lacking,

@@ -37,10 +37,12 @@ impl Interface {
     /// Looks at `name` in this thread's network namespace.
     ///
     /// # Errors
-    /// [`TrafficError::NoInterface`], [`TrafficError::Down`], and [`TrafficError::Read`] if /sys does not show this namespace.
+    /// [`TrafficError::NoInterface`], [`TrafficError::Down`], [`TrafficError::NoEthernet`], and [`TrafficError::Read`] if /sys does not show this namespace.
     pub fn look(name: &str) -> Result<Self, TrafficError> {
         let index = interface::index(name)?;
         let unread = |what| move |source| TrafficError::Read { path: format!("the {what} of {name}"), source };
+        let mac = sys::link::mac(name).map_err(unread("MAC address"))?.map(Mac);
+        let mac = mac.ok_or_else(|| TrafficError::NoEthernet { interface: name.to_owned() })?;
         let flags = sys::link::flags(name).map_err(unread("flags"))?;
         if !flags.up {
             return Err(TrafficError::Down { interface: name.to_owned() });
@@ -51,7 +53,7 @@ impl Interface {
         Ok(Self {
             name: name.to_owned(),
             index,
-            mac: Mac(sys::link::mac(name).map_err(unread("MAC address"))?.unwrap_or_default()),
+            mac,
             mtu: sys::link::mtu(name).map_err(unread("MTU"))?,
             default_route: has_default_route(name),
             in_lab: in_lab(),

@@ -36,6 +36,9 @@ fn unreadable(error: pcap::Error) -> String {
         t if t.contains("different from the type of the first interface") => {
             " (interfaces of several link types lie in one file: capture the Ethernet ones by themselves)"
         }
+        t if t.contains("different from the snapshot length") || t.contains("different byte order") => {
+            " (the file is good, and libpcap does not read it: `tshark -r FILE -F pcap -w NEW` writes one that it reads)"
+        }
         _ => "",
     };
     text + hint
@@ -57,6 +60,12 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// The longest time without a frame, in nanoseconds, and the number of the frame after it, from 1; none of a file with one frame.
+    pub fn longest_gap(&self) -> Option<(u64, u64)> {
+        let gaps = self.frames.windows(2).zip(2..).map(|(pair, number)| (pair[1].0.saturating_sub(pair[0].0), number));
+        gaps.max_by_key(|(gap, _)| *gap)
+    }
+
     /// Reads all of `path`.
     ///
     /// # Errors
@@ -120,7 +129,12 @@ impl Recording {
                 }
                 Err(pcap::Error::NoMorePackets) => break,
                 Err(e) => {
-                    return Err(TrafficError::Damaged { path: path.to_owned(), good, reason: unreadable(e) });
+                    let reason = unreadable(e);
+                    // A good file that libpcap does not read.
+                    if reason.contains("different") {
+                        return Err(file(reason));
+                    }
+                    return Err(TrafficError::Damaged { path: path.to_owned(), good, reason });
                 }
             }
         }

@@ -11,7 +11,9 @@ use std::{
 
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
+use host::netlink::{Netlink, route};
 use model::{CpuSet, units};
+use nix::sys::socket::SockProtocol;
 use sys::privilege::{self, Remaining};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate,
@@ -200,6 +202,8 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
             units::grouped(recording.frames.len() as u64)
         ));
     }
+    warn_of_gap(&plan);
+    args.warn_of_neighbour(&plan);
     let stop = stop_flag(Second::Ends)?;
     let (backend, _) = traffic::backend::choose(&plan)?;
     privilege::require(format!("gen with {}", backend.name()), backend.needs())?;
@@ -217,6 +221,19 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         false => print(&text(&report))?,
     }
     Ok(Outcome::Fine)
+}
+
+/// Warns of a time without frames in a file that is longer than the whole run.
+fn warn_of_gap(plan: &Plan) {
+    let (Frames::Recording(recording), Origin::Replay(replay)) = (&plan.frames, &plan.config.origin) else { return };
+    let (Timing::Speed(speed), Some((gap_ns, number))) = (replay.timing, recording.longest_gap()) else { return };
+    let seconds = gap_ns as f64 / 1e9 / speed;
+    if seconds > plan.config.duration.as_secs_f64() {
+        note(format_args!(
+            "warning: the file has {seconds:.0} s without a packet before its packet {number}: those behind it are not sent in this run; \
+             --rate sends without regard to the file's times"
+        ));
+    }
 }
 
 /// Read a capture file from the standard input and write its frames for `gen`.
@@ -337,6 +354,23 @@ impl GenArgs {
             source: self.src_mac,
             tags,
         })
+    }
+
+    /// Warns where the kernel knows the one destination's MAC address and the frames bear another: its owner drops them.
+    fn warn_of_neighbour(&self, plan: &Plan) {
+        let Some(to) = self.dst.filter(|prefix| prefix.count() == 1).map(|prefix| prefix.first()) else { return };
+        let neighbours =
+            Netlink::open(SockProtocol::NetlinkRoute).and_then(|mut netlink| route::neighbours(&mut netlink));
+        let known = neighbours.unwrap_or_default().into_iter().find(|neighbour| {
+            neighbour.ifindex == plan.interface.index && neighbour.address == to && neighbour.is_usable()
+        });
+        let Some(mac) = known.and_then(|neighbour| Some(Mac(*neighbour.lladdr.first_chunk()?))) else { return };
+        if mac != self.dst_mac {
+            note(format_args!(
+                "warning: {to} has MAC address {mac}, and the frames go to {}: its kernel drops them; --dst-mac {mac} reaches it",
+                self.dst_mac
+            ));
+        }
     }
 
     fn tags(&self) -> Result<[Option<Tag>; 2], Failure> {

@@ -70,7 +70,17 @@ fn with_interfaces(command: Command) -> Command {
         ("undo" | "confirm", "session") => arg.add(ArgValueCompleter::new(sessions)),
         _ => arg,
     };
-    command.mut_args(named).mut_subcommands(with_interfaces)
+    let command = command.mut_args(named).mut_subcommands(with_interfaces);
+    if command.get_name() == "capture" {
+        return command.mut_arg("interface", |arg| arg.add(ArgValueCompleter::new(interfaces_or_any)));
+    }
+    command
+}
+
+/// The same with the word for all of them.
+fn interfaces_or_any(begin: &OsStr) -> Vec<CompletionCandidate> {
+    let any = "any".starts_with(&*begin.to_string_lossy()).then(|| CompletionCandidate::new("any"));
+    interfaces(begin).into_iter().chain(any).collect()
 }
 
 /// The names that the last part of a list separated by commas may become.
@@ -211,5 +221,7 @@ mod tests {
         };
         assert!(names("l").contains(&"lo".to_owned()), "{:?}", names("l"));
         assert!(names("ek-no-such").is_empty());
+        assert!(interfaces_or_any(OsStr::new("an")).iter().any(|c| c.get_value() == "any"));
+        assert!(interfaces_or_any(OsStr::new("l")).iter().all(|c| c.get_value() != "any"));
     }
 }
