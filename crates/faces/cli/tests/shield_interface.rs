@@ -9,7 +9,7 @@ const PROTECT: &str = "protect = [\"198.18.0.2\"]\n";
 const LIMIT: &str =
     "[[rule]]\nname = \"few\"\naction = \"limit\"\nrate = 100\nprotocol = \"udp\"\ndestination-port = 9\n";
 const VLAN: &str = "[[rule]]\nname = \"five\"\naction = \"drop\"\nvlan = 5\n";
-const LEFT_OUT: &str = "SYNs of an attack are not challenged, and the next step is taken at once";
+const LEFT_OUT: &str = "no SYN cookies, so an attack meets the next step at once";
 
 fn bed(tag: &str) -> Option<ShieldBed> {
     ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)

@@ -276,7 +276,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     t.offered.push(handed(ROUTED, routed, "`evenkeel route status`"));
     t.offered.push(handed("redirected by XDP", other_redirects, "the driver's xdp_redirect"));
     t.offered.push(handed("sent back or redirected by generic XDP", generic_handed, "worked out"));
-    let what = "sent past IP (ARP, packet sockets, AF_XDP, copies) or cut into segments";
+    let what = "sent without IP (ARP, packet sockets, AF_XDP, copies), or made by segmentation";
     t.offered.push(entry(what, past_ip - redirect_handed - generic_handed, "the interfaces' counters less IP's"));
     t.offered.push(entry("waited for a neighbour since before", waited_neighbour, "worked out"));
     t.waiting.push(entry("waiting for a neighbour's answer", wait_neighbour, "worked out; `ip neigh` shows it"));

@@ -307,7 +307,7 @@ impl Ledger {
                 && interval.sockets.iter().any(|s| s.packet)
             {
                 notes.push(format!(
-                    "packet taps may have lost more than is shown: what their owners ask the kernel for, it forgets ({why})"
+                    "losses of tcpdump and the like may be too low: the kernel resets that counter whenever its owner reads it ({why})"
                 ));
             }
         }

@@ -146,9 +146,7 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
     }
     let bound = bound(interval, offered);
     if unexplained != 0 && unexplained.unsigned_abs() <= bound {
-        notes.push(format!(
-            "the unexplained packets are within what passes between the readings of two counters ({bound} at this rate)"
-        ));
+        notes.push(format!("unexplained is within the reading error ({bound} packets at this rate)"));
     }
     if found.iter().any(|f| !f.loss.agrees) {
         notes.push("where counter and trace differ, both are shown; the counter's number is added up".into());
@@ -163,8 +161,7 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
     }
     if scoped && offered > 0 {
         notes.push(
-            "IP, TCP, UDP, netfilter and sockets count for the whole network namespace, so that the books close over all its \
-             interfaces; those not asked for are summed up"
+            "the kernel counts IP and above per network namespace: interfaces you did not name are included as one sum"
                 .into(),
         );
     }

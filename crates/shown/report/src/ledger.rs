@@ -51,21 +51,16 @@ pub fn ledger_text(report: &LedgerReport, look: Look, paint: Paint, detailed: bo
 
 /// What tracing the causes cost, and how closely it looked.
 fn trace_words(trace: &TraceShown) -> String {
-    let elsewhere =
-        if trace.here < trace.events { ", the others in other network namespaces or within the machine" } else { "" };
-    let cost = format!(
-        "Causes: the kernel dropped {} buffers on the whole machine, {} of them here{elsewhere}; {} were looked at, for {} of the machine's CPU time",
-        units::grouped(trace.events),
-        units::grouped(trace.here),
-        units::grouped(trace.seen),
-        units::percent(trace.cost_share)
-    );
+    let drops =
+        format!("Causes: {} drops here, {} on the machine", units::grouped(trace.here), units::grouped(trace.events));
+    let cost = format!("Cost {} of the machine's CPU time.", units::percent(trace.cost_share));
     if !trace.backed_off {
-        return format!("{cost}.");
+        return format!("{drops}; {} traced. {cost}", units::grouped(trace.seen));
     }
-    let now = if trace.sampling > 1 { format!(" (now 1 in {})", trace.sampling) } else { String::new() };
+    let now = if trace.sampling > 1 { format!(", now 1 in {}", trace.sampling) } else { String::new() };
     format!(
-        "{cost}. They came too fast to look at each{now}: totals are exact, shares among causes are good to ±{}.",
+        "{drops}; {} traced{now}. Totals exact, shares ±{}. {cost}",
+        units::grouped(trace.seen),
         units::percent(trace.precision)
     )
 }

@@ -90,11 +90,10 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// In a sentence.
+    /// A line of `shield status`.
     pub fn text(&self) -> String {
         let share = crate::units::percent(self.false_positives);
-        let sources = if self.sources == 1 { "source" } else { "sources" };
-        format!("seen before: about {} {sources}; {share} of all others would be taken for one of them", self.sources)
+        format!("known sources: about {}; a stranger is mistaken for one with probability {share}", self.sources)
     }
 }
 
@@ -120,7 +119,7 @@ pub enum ChallengeWay {
 }
 
 impl ChallengeStatus {
-    /// In a sentence.
+    /// A line of `shield status`.
     pub fn text(&self) -> String {
         let way = match self.way {
             ChallengeWay::Cookies => "SYNs are answered with cookies",

@@ -63,7 +63,7 @@ pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut 
     }
     let error = answers(settings).err()?;
     let left_out = detection.leave_out_challenges();
-    left_out.then(|| format!("SYNs of an attack are not challenged, and the next step is taken at once: {error}"))
+    left_out.then(|| format!("no SYN cookies, so an attack meets the next step at once: {error}"))
 }
 
 /// Checks that SYNs to this host can be answered by XDP.
