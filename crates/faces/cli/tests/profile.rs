@@ -190,7 +190,7 @@ fn a_flame_graph_and_a_saved_profile() {
     let table = text(&output.stdout);
     assert!(table.contains("XDP and BPF") && table.lines().any(|l| l.starts_with("unclassified")), "{table}");
     let svg = std::fs::read_to_string(svg).unwrap();
-    assert!(svg.starts_with("<?xml") && svg.contains("violet: XDP and BPF"));
+    assert!(svg.starts_with("<?xml") && svg.contains("XDP and BPF"));
     let saved: Document<Profile> = serde_json::from_slice(&std::fs::read(saved).unwrap()).unwrap();
     assert!(saved.body.samples > 0);
 }

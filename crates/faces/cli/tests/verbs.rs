@@ -16,10 +16,13 @@ fn run(line: &str) -> Output {
 /// The verbs below `path`, by the help.
 fn verbs(path: &str) -> Vec<String> {
     let help = text(&run(format!("{path} --help").trim_start()).stdout);
-    let listed = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
-    let names =
-        listed.filter(|l| l.starts_with("  ") && !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
-    names.filter(|name| *name != "help").map(|name| format!("{path} {name}").trim_start().to_owned()).collect()
+    // A verb is the first word of a line, with its description two blanks behind it.
+    let verb = |line: &str| {
+        let (name, _) = line.strip_prefix("  ")?.split_once("  ")?;
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        (is_name && name != "help").then(|| format!("{path} {name}").trim().to_owned())
+    };
+    help.lines().take_while(|line| *line != "Options:").filter_map(verb).collect()
 }
 
 fn all_verbs() -> Vec<String> {

@@ -60,6 +60,6 @@ fn what_was_queued_before_the_interface_went_down_is_read() {
             Err(e) => break e,
         }
     };
-    assert!(matches!(error, PortError::Vanished { .. }), "{error}");
+    assert!(matches!(error, PortError::Down { .. }), "{error}");
     assert_eq!(seen, 150);
 }

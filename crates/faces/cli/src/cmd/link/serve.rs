@@ -47,10 +47,14 @@ pub(super) struct ServeArgs {
     /// Name the other end on both of two nodes that a router parts.
     #[arg(long, value_name = "ADDRESS", help_heading = "Node", hide_short_help = true)]
     peer: Vec<IpAddr>,
-    /// Prefix that programs under `link run` reach over link. May be given several times.
+    /// Prefix that `link run` reaches over link.
+    ///
+    /// May be given several times.
     #[arg(long, value_name = "PREFIX", help_heading = "Programs")]
     cluster: Vec<IpNet>,
-    /// Source of connections that programs under `link run` get over link, and ports: 10.0.0.0/24:7000-7999, or one port. May be given several times.
+    /// Source and ports let in over link, past the firewall.
+    ///
+    /// A prefix and one port or a range of ports, such as 10.0.0.0/24:7000-7999. May be given several times.
     ///
     /// These connections pass by every firewall of this machine (nftables, iptables, shield): their frames are no IP. Without --allow every address of
     /// --cluster may connect so to the ports 1024 to 65535; ports below are let in only when named. What is not let in goes by TCP, which the firewall
