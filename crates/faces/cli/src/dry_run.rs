@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, print, print_json};
 
-/// What would be measured, and how long that takes.
+/// Plan of a measurement, with its duration.
 #[derive(Debug, Serialize)]
 pub(crate) struct DryRun {
-    /// What is done, one line each.
+    /// Steps, one line each.
     pub(crate) steps: Vec<String>,
     /// Seconds that all of it takes, about.
     pub(crate) seconds: f64,

@@ -38,7 +38,7 @@ fn command() -> clap::Command {
     first_steps::with_groups(Cli::command())
 }
 
-/// What was asked for.
+/// Parsed command line.
 fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut command().try_get_matches()?).map_err(|error| error.format(&mut command()))
 }

@@ -201,7 +201,7 @@ fn of_switches() -> Vec<(&'static str, [u8; 6], Vec<u8>)> {
     ]
 }
 
-/// What the ledger finds of fifty of these frames, by a trace that looked at every drop: other programs' drops may make it sample.
+/// Report of the ledger on fifty of these frames, from a trace that looked at every drop: drops of other programs may make it sample.
 fn fifty(road: &Road, frame: &[u8]) -> Found {
     let file = road.file("frame.pcap", losses::pcap(frame));
     wait_for("a trace that does not sample", || {

@@ -30,7 +30,7 @@ struct State {
     last: Option<Trouble>,
 }
 
-/// What is wrong with a trial.
+/// Fault of a void trial.
 #[derive(Debug, Clone)]
 struct Trouble {
     reason: String,
@@ -58,7 +58,7 @@ impl Cause {
         }
     }
 
-    /// What helps, as a command or a setting.
+    /// Remedy, as a command or a setting.
     const fn advice(self) -> &'static str {
         match self {
             Self::Buffers => "shorten the queues of the box, or wait longer for them with --preset study",

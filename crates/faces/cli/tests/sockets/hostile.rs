@@ -1,4 +1,4 @@
-//! What a user without rights, a program of the group and a node on the wire try with connections of others.
+//! Attacks on connections of others: by a user without rights, by a program of the group, by a node on the wire.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -135,7 +135,7 @@ fn one_user_takes_no_more_than_its_part_of_the_connections() {
     assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
 }
 
-/// What the kernel says of the other end of what is accepted: of the socket, and past whatever answers calls.
+/// Peer credentials of an accepted connection: those that the library answers, and those of the kernel by a call past it.
 const WHO: &str = "
 import ctypes, os, socket, struct, sys
 def told(connection, name):
@@ -317,7 +317,7 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
     );
 }
 
-/// What a broker answers to a first line that comes from a port of a program; none: it ends the connection.
+/// Answer of a broker to a first line from a port of a program; none: the broker resets the stream.
 fn head(cluster: &Cluster<'_>, line: &str) -> Option<String> {
     cluster.inside(0, || {
         let (claim, mut engine) = Claim::take().unwrap();

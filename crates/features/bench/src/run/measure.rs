@@ -137,7 +137,7 @@ fn search(goals: &[Goal]) -> (f64, u32) {
     (NOISE * seconds, (NOISE * f64::from(trials)).ceil() as u32)
 }
 
-/// What ends a step early.
+/// Reason for the early end of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Control<'a> {
     pub(super) stop: &'a AtomicBool,

@@ -86,7 +86,7 @@ pub(super) fn notice(notice: &Notice) {
     match notice {
         Notice::Down(interface) => note(format_args!("{interface} went down: the capture waits until it is up again")),
         Notice::Up(interface) => note(format_args!("{interface} is up again")),
-        Notice::Ended(reason) => note(format_args!("{reason}; the other interfaces go on")),
+        Notice::Ended(reason) => note(reason),
     }
 }
 
