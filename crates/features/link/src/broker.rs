@@ -306,6 +306,11 @@ impl Broker {
         self.ports.forged()
     }
 
+    /// The warning that members of the group can take the kernel's memory by rings of their sockets; none: they cannot, or there is no group.
+    pub fn unbounded(&self) -> Option<String> {
+        self.ports.unbounded()
+    }
+
     /// How frames come to programs, in words.
     pub fn carried(&self) -> &str {
         &self.carried
@@ -408,6 +413,7 @@ impl Broker {
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
             forged: self.ports.forged(),
+            memory_unbounded: self.ports.unbounded(),
             connections,
             over_tcp,
             allowed,

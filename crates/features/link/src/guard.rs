@@ -5,9 +5,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use bpf::{LinkGuard, PortOwners};
+use bpf::{LinkGuard, LinkOptionsGuard, PortOwners, ProgramError};
 use lab::Cell;
-use sys::{fds::socket_cookie, packet::PacketSocket, packet_batch::PacketBatch};
+use sys::{fds::socket_cookie, packet::PacketSocket, packet_batch::PacketBatch, socket_kind::network_namespace};
 use transport::HEADER_BYTES;
 
 use crate::{LinkError, Wire};
@@ -16,6 +16,7 @@ use crate::{LinkError, Wire};
 #[derive(Debug)]
 pub(crate) struct Guard {
     programs: LinkGuard,
+    options: Result<LinkOptionsGuard, ProgramError>,
     cell: Cell,
     /// The interface inside, in the place of the real one.
     inside: Wire,
@@ -30,9 +31,12 @@ impl Guard {
         let mtu = u32::from(wire.payload_max) + HEADER_BYTES as u32;
         let cell = Cell::new(&format!("ek-link{}", wire.index), mtu)?;
         let programs = LinkGuard::attach(owners, &wire.interface, wire.address.0, cell.door())?;
+        let failed = |source| LinkError::System { operation: "read the number of a network namespace", source };
+        let namespace = network_namespace(&cell.run(PacketSocket::open)??).map_err(failed)?;
+        let options = LinkOptionsGuard::attach(namespace);
         cell.open()?;
         let inside = Wire { index: cell.inside().index, ..wire.clone() };
-        Ok(Self { programs, cell, inside })
+        Ok(Self { programs, options, cell, inside })
     }
 
     /// A socket that receives and one that sends for an owner of ports, and the numbers by which [`Guard::expel`] knows them.
@@ -51,6 +55,14 @@ impl Guard {
             self.programs.admit(cookie, owner)?;
         }
         Ok((receives, sends, cookies))
+    }
+
+    /// The warning that holders of such sockets can take the kernel's memory by rings; none: they cannot.
+    pub(crate) fn unbounded(&self) -> Option<String> {
+        let why = self.options.as_ref().err()?;
+        Some(format!(
+            "members of the group can take this machine's memory: nothing keeps them from making rings of the packet sockets that they get ({why})"
+        ))
     }
 
     /// Lets these sockets send no longer.

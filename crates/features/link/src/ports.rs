@@ -170,6 +170,11 @@ impl Ports {
         self.guard.as_ref().and_then(|guard| guard.refused().ok())
     }
 
+    /// The warning that programs of other users can take the kernel's memory by their sockets; none: they cannot, or have no ports.
+    pub(crate) fn unbounded(&self) -> Option<String> {
+        self.guard.as_ref()?.unbounded()
+    }
+
     /// The connections that programs left open which have ended since the last call.
     pub(crate) fn left(&self) -> Vec<Ends<Mac>> {
         std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))

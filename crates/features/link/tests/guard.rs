@@ -34,6 +34,12 @@ const ETHERNET: usize = 14;
 
 /// A broker on a thread of its own, as long as `work` takes. What it says of refused forgeries when that is over.
 fn served<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Option<u64>) {
+    let (done, forged, _) = served_with(end, xdp, work);
+    (done, forged)
+}
+
+/// The same, with the broker's warning of what it cannot keep members of the group from.
+fn served_with<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Option<u64>, Option<String>) {
     let stop = Arc::new(AtomicBool::new(false));
     let (interface, stops) = (end.interface().to_owned(), Arc::clone(&stop));
     let (ready, is_ready) = mpsc::channel();
@@ -44,13 +50,14 @@ fn served<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Option<u6
         let (_to, requests) = mpsc::channel();
         ready.send(()).unwrap();
         broker.run(&requests, &stops, drop).unwrap();
-        broker.forged()
+        (broker.forged(), broker.unbounded())
     };
     let broker = end.run(|| thread::spawn(serves));
     is_ready.recv().expect("the broker serves");
     let done = work();
     stop.store(true, Ordering::Relaxed);
-    (done, broker.join().unwrap())
+    let (forged, warning) = broker.join().unwrap();
+    (done, forged, warning)
 }
 
 /// A program of that user that answers each message with the same one.
@@ -275,4 +282,42 @@ fn one_user_takes_a_part_of_the_ports_and_of_the_connections() {
         assert_eq!(lines.next().as_deref(), Some("closed 200"), "none stays that asks nothing");
         drop(greedy.child().stdin.take());
     });
+}
+
+/// Takes ports, and sets options of the packet sockets that come with them, by which a program takes the kernel's memory or hears more.
+const OPTIONS: &str = r#"
+import errno, socket, struct, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); s.send(b'"Ports"')
+fds = socket.recv_fds(s, 4096, 16)[1]
+ring = struct.pack('IIII', 1 << 16, 16, 1 << 16, 16)
+index = socket.if_nametoindex('inside') if 'inside' in [name for _, name in socket.if_nameindex()] else 2
+options = {'RX_RING': (5, ring), 'TX_RING': (13, ring), 'ADD_MEMBERSHIP': (1, struct.pack('iHH8s', index, 0, 6, bytes(6))), 'FANOUT': (18, struct.pack('I', 7))}
+for end in fds[:2]:
+    packet = socket.socket(fileno=end)
+    for name, (option, value) in options.items():
+        try: packet.setsockopt(263, option, value); answer = 'taken'
+        except OSError as e: answer = errno.errorcode[e.errno]
+        print(name, answer, flush=True)
+"#;
+
+#[test]
+fn sockets_of_other_users_take_no_more_memory_than_the_broker_gave_them() {
+    let Some((_bed, [left, _right])) = Bed::pair("linkgo") else { return };
+    for user in [USERS[0], 0] {
+        let (told, _, warning) = served_with(&left, Receive::Sockets, || {
+            let mut command = Command::new("/usr/bin/python3");
+            command.args(["-c", OPTIONS]).arg(left.run(|| Paths::here().claims()));
+            command.uid(user).gid(if user == 0 { 0 } else { GROUP });
+            let done = left.run(|| command.output().unwrap());
+            assert!(done.status.success(), "{}", testbed::said(&done));
+            String::from_utf8(done.stdout).unwrap()
+        });
+        assert_eq!(told.lines().count(), 8, "user {user}: {told}");
+        let refused = told.lines().filter(|line| line.ends_with(" EPERM")).count();
+        // Where the kernel takes no such program, the broker says so.
+        let expected = if user == 0 || warning.is_some() { 0 } else { 8 };
+        assert_eq!(refused, expected, "user {user}: {told}{warning:?}");
+        let all = if warning.is_some() { "by a warning" } else { "by the kernel" };
+        println!("user {user}: {all}\n{told}");
+    }
 }

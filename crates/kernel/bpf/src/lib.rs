@@ -57,6 +57,7 @@ pub use messages::{
     burst::LinkBurst,
     counts::{BarrierCounts, LinkCounts},
     guard::{GUARDED, LinkGuard},
+    guard_options::LinkOptionsGuard,
     loss::lossy_wire,
     port::{LinkAnswers, LinkPort, LinkSettings},
     ring::LinkRing,

@@ -100,6 +100,8 @@ pub(crate) fn class_of(refused: &io::Error) -> ErrorClass {
 /// The compiler of the kernel programs, as it names itself.
 const COMPILER: &str = env!("EVENKEEL_CLANG");
 
+const NEEDED: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];
+
 /// The error of a load that failed just now on this thread.
 pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> ProgramError {
     let log = VERIFIER_LOG.take();
@@ -107,8 +109,7 @@ pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> Progra
         return ProgramError::NoTypes { program };
     }
     // The verifier takes less of those who lack a capability: that is then what helps.
-    let needed = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];
-    if log.is_empty() || require(program, &needed).is_err() {
+    if log.is_empty() || require(program, &NEEDED).is_err() {
         return ProgramError::Load { program, log, source };
     }
     ProgramError::Verifier { program, log }
@@ -120,6 +121,9 @@ fn said(log: &str) -> String {
 
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     if e.kind() == ErrorKind::PermissionDenied {
+        if require("a kernel program", &NEEDED).is_ok() {
+            return ". No capability is missing: this kernel takes no program of this kind, as under lockdown";
+        }
         ". It needs CAP_BPF, CAP_NET_ADMIN and for some programs CAP_PERFMON: run as root"
     } else {
         ""

@@ -33,6 +33,7 @@ skeleton!(drops, "/drops.skel.rs");
 skeleton!(flood_end, "/flood_end.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(guard, "/guard.skel.rs");
+skeleton!(guard_options, "/guard_options.skel.rs");
 skeleton!(link, "/link.skel.rs");
 skeleton!(loss, "/loss.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");

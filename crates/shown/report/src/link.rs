@@ -98,6 +98,9 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
         let frames = if n == 1 { "1 frame".to_owned() } else { format!("{n} frames") };
         text += &look.paragraph(&format!("{frames} of guarded programs were in the name of others, and were dropped."));
     }
+    if let Some(warning) = &status.memory_unbounded {
+        text += &look.paragraph(&format!("Warning: {warning}."));
+    }
     text += &connections(status, look);
     if let Some(d) = &status.delivery {
         let counts = [

@@ -8,6 +8,7 @@ pub(crate) mod burst;
 pub(crate) mod counts;
 mod endpoints;
 pub(crate) mod guard;
+pub(crate) mod guard_options;
 pub(crate) mod loss;
 pub(crate) mod port;
 pub(crate) mod ring;

@@ -145,6 +145,9 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let settings = BrokerSettings { interface: args.interface.clone(), name, group, xdp: args.xdp_mode.into(), udp };
     let mut broker = Broker::start(settings.clone(), &held)?;
+    if let Some(warning) = broker.unbounded() {
+        note(format_args!("warning: {warning}"));
+    }
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&Paths::here().control(), to)?;
     let sockets = match args.cluster.as_slice() {
