@@ -160,6 +160,18 @@ def crowd(to, most):
     print("has", len(ends), said, flush=True)
 
 
+def pipe(to):
+    """Carries a connection by itself, ends it, and keeps the pipe by which the broker would see its own end."""
+    said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])
+    end = socket.socket(fileno=fds[0])
+    reads, writes = os.pipe()
+    print(said, ask("Take", [open(reads, closefd=False), end])[0], flush=True)
+    os.write(writes, b"x")
+    end.close()
+    print("kept", flush=True)
+    time.sleep(3600)
+
+
 if __name__ == "__main__":
     way, *words = sys.argv[1:]
     words = [int(word) if word.isdigit() else word for word in words]

@@ -135,6 +135,36 @@ fn one_user_takes_no_more_than_its_part_of_the_connections() {
     assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
 }
 
+/// Ticks of CPU time that the thread of a broker has used which carries the sockets of programs.
+fn ticks(broker: &Running) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", broker.pid())).unwrap().flatten();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    let stat = stats.into_iter().find(|stat| stat.contains("(ek-sockets)")).expect("it has that thread");
+    let words: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    words[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_pipe_that_somebody_keeps_costs_the_broker_nothing() {
+    let Some((bed, ends)) = Bed::pair("lkhpipe") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let_in(&cluster);
+    let mut python = Command::new("python3");
+    let keeps = cluster.spoken(0, python.args(["-u", HOSTILE, "pipe", &format!("{PEER}:7000")]), "keeps");
+    wait("it keeps the pipe", || log(&cluster, "keeps").contains("kept"));
+    assert!(log(&cluster, "keeps").contains("Taken"), "{}", log(&cluster, "keeps"));
+    wait("the connection has ended", || cluster.status(0)["connections"] == serde_json::json!([]));
+    let broker = cluster.brokers[0].as_ref().unwrap();
+    // It looks for frames for a moment after the last one.
+    std::thread::sleep(Duration::from_millis(500));
+    let before = ticks(broker);
+    std::thread::sleep(Duration::from_secs(1));
+    let used = ticks(broker) - before;
+    assert!(used < 30, "{used} ticks in a second");
+    keeps.stop(Signal::SIGKILL);
+}
+
 /// Peer credentials of an accepted connection: those that the library answers, and those of the kernel by a call past it.
 const WHO: &str = "
 import ctypes, os, socket, struct, sys

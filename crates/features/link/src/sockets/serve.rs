@@ -251,6 +251,12 @@ impl Sockets {
         self.epoll.add(fd, EpollEvent::new(both, id))
     }
 
+    /// Hears no more of a descriptor that somebody else has, too: closing it here does not end that.
+    fn unwatch(&self, fd: impl AsFd) {
+        // One that was not watched is none to forget.
+        let _ = self.epoll.delete(fd);
+    }
+
     fn on_event(&mut self, id: u64, what: EpollFlags) {
         if id == QUESTIONS {
             return self.on_programs();
@@ -303,7 +309,7 @@ impl Sockets {
             Err(_) => return,
         };
         // It is closed later by its user's thread: its hang-up must not pass for one of the connection, which gets the same number.
-        let _ = self.epoll.delete(talk.as_fd());
+        self.unwatch(&talk);
         let mut fds: Vec<_> = fds.into_iter().map(|fd| Sent::new(fd, talk.user())).collect();
         let Some(question) = question else { return };
         let count = if question == Question::Take { 2 } else { 1 };
@@ -498,23 +504,23 @@ impl Sockets {
         match flow.turn(&mut self.engine, &mut self.piece) {
             Ok(Next::More) if flow.gone.is_some_and(|at| now.duration_since(at) > ORPHAN) => {
                 self.abort(flow.stream);
-                None
             }
             Ok(Next::More) if direct.has_lost_owner() => {
                 self.abort(flow.stream);
                 self.on_broken(direct.cookie(), &LinkError::Ended(Reason::Aborted));
                 let _ = shutdown(flow.end.as_raw_fd(), Shutdown::Both);
-                None
             }
-            Ok(Next::More) => Some(Stage::Open { flow, who, direct, holds }),
-            Ok(Next::Done) if flow.is_taken() => Some(Stage::Direct { end: flow.end, who, direct, holds }),
-            Ok(Next::Done) => None,
+            Ok(Next::More) => return Some(Stage::Open { flow, who, direct, holds }),
+            Ok(Next::Done) if flow.is_taken() => return Some(Stage::Direct { end: flow.end, who, direct, holds }),
+            Ok(Next::Done) => {}
             Err(error) => {
                 self.abort(flow.stream);
                 self.on_broken(direct.cookie(), &error);
-                None
             }
         }
+        self.unwatch(&flow.end);
+        self.unowned(direct);
+        None
     }
 
     /// The program hears of it when it asks, once its end says that nothing follows.

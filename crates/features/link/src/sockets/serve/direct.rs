@@ -125,15 +125,22 @@ impl Sockets {
         }
         if let Question::Take = question {
             let life = life.filter(is_pipe)?;
-            let mut event = EpollEvent::new(EpollFlags::EPOLLIN, id);
+            // Once is enough: the pipe stays as it is.
+            let mut event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, id);
             match self.epoll.add(&life, event) {
                 // The number was that of the same program's pipe for a connection that has ended.
                 Err(Errno::EEXIST) => self.epoll.modify(&life, &mut event).ok()?,
                 added => added.ok()?,
             }
             match self.all.get_mut(&id)? {
-                Stage::Open { direct, .. } => direct.owner = Some(life),
-                _ => return None,
+                Stage::Open { direct, .. } => {
+                    let before = direct.owner.replace(life);
+                    self.forget(before);
+                }
+                _ => {
+                    self.unwatch(&life);
+                    return None;
+                }
             }
         }
         self.busy.insert(id);
@@ -173,7 +180,8 @@ impl Sockets {
             Question::Delivered => Reply::Delivered(flow.delivered()),
             Question::Returned => {
                 flow.give_back();
-                direct.owner = None;
+                let before = direct.owner.take();
+                self.forget(before);
                 Reply::Done
             }
             Question::Moved => {
@@ -236,6 +244,16 @@ impl Sockets {
         }
     }
 
+    /// Hears no more of a pipe of those who carried a connection, who have it, too.
+    fn forget(&self, owner: Option<Sent<OwnedFd>>) {
+        owner.iter().for_each(|owner| self.unwatch(owner));
+    }
+
+    /// The same for a connection that has ended.
+    pub(super) fn unowned(&self, mut direct: Direct) {
+        self.forget(direct.owner.take());
+    }
+
     /// A connection that its program carries; none: it has ended.
     pub(super) fn watched(
         &mut self,
@@ -244,8 +262,18 @@ impl Sockets {
         direct: Direct,
         holds: Option<Sent<OwnedFd>>,
     ) -> Option<Stage> {
-        if direct.is_gone {
+        if self.is_over(&end, &who, &direct) {
+            self.unwatch(&end);
+            self.unowned(direct);
             return None;
+        }
+        Some(Stage::Direct { end, who, direct, holds })
+    }
+
+    /// Whether a connection that its program carries has ended.
+    fn is_over(&mut self, end: &OwnedFd, who: &Who, direct: &Direct) -> bool {
+        if direct.is_gone {
+            return true;
         }
         if direct.has_lost_owner() {
             self.on_broken(direct.cookie(), &LinkError::Ended(Reason::Aborted));
@@ -254,13 +282,10 @@ impl Sockets {
             }
             // Others may hold the program's end.
             let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
-            return None;
+            return true;
         }
         // Closed by all who had it. Who is killed closes it, too, so this comes last.
         let mut waits = [PollFd::new(end.as_fd(), PollFlags::empty())];
-        if poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-            return None;
-        }
-        Some(Stage::Direct { end, who, direct, holds })
+        poll(&mut waits, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 }
