@@ -43,6 +43,10 @@ use crate::{
 const RUN: &str = "/run/evenkeel-link";
 /// How long a question may wait, and the end.
 const TURN: Duration = Duration::from_millis(20);
+/// How often the list of nodes is made anew while it changes, and what is to be told of them looked for.
+const LISTED: Duration = Duration::from_millis(200);
+/// The same while it does not: nodes fall silent.
+const LISTED_AGAIN: Duration = Duration::from_secs(1);
 /// A broker that was asked to end may take so long to.
 const END: Duration = Duration::from_secs(5);
 /// Files of a broker that nobody holds are left behind once they are so old.
@@ -326,7 +330,9 @@ impl Broker {
         stop: &AtomicBool,
         mut told: impl FnMut(String),
     ) -> Result<(), LinkError> {
-        let (mut asked, mut known, mut news): (Option<Instant>, Option<Instant>, Option<Instant>) = (None, None, None);
+        let (mut asked, mut known, mut looked): (Option<Instant>, Option<Instant>, Option<Instant>) =
+            (None, None, None);
+        let (mut changes, mut news): (u64, Option<Instant>) = (0, None);
         while !stop.load(Ordering::Relaxed) {
             if asked.is_none_or(|at| at.elapsed() >= HELLO) {
                 self.engine.hello()?;
@@ -338,7 +344,9 @@ impl Broker {
                 self.engine.ask_for(&Ends { peer: peer.into(), port, peer_port, peer_number, epoch })?;
             }
             // However many frames come.
-            if known.is_none_or(|at| at.elapsed() >= TURN) {
+            let is_new = self.engine.peer_changes() != changes;
+            if known.is_none_or(|at| at.elapsed() >= if is_new { LISTED } else { LISTED_AGAIN }) {
+                changes = self.engine.peer_changes();
                 self.known.lock().nodes = names(&self.engine);
                 self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
                 known = Some(Instant::now());
@@ -360,8 +368,11 @@ impl Broker {
                 // Whoever asked may have gone.
                 let _ = to.send(answer);
             }
-            if news.is_none_or(|at| at.elapsed() >= TURN) {
+            if looked.is_none_or(|at| at.elapsed() >= TURN) {
                 self.ports.put_back().into_iter().for_each(&mut told);
+                looked = Some(Instant::now());
+            }
+            if news.is_none_or(|at| at.elapsed() >= LISTED) {
                 let all = self.news();
                 self.told.tell(Instant::now(), all, &mut told);
                 news = Some(Instant::now());

@@ -367,6 +367,11 @@ impl<C: Carrier> Engine<C> {
         self.node.peers()
     }
 
+    /// Counts changes of them but for the time that they were heard.
+    pub fn peer_changes(&self) -> u64 {
+        self.node.peer_changes()
+    }
+
     /// The next connection that a frame, or time, has changed since it was last named here. The first call begins it.
     pub fn news(&mut self) -> Option<Handle> {
         self.node.news()

@@ -190,6 +190,11 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.peers.iter()
     }
 
+    /// Counts changes of what [`Node::peers`] gives but for the time that they were heard.
+    pub fn peer_changes(&self) -> u64 {
+        self.peers.changes()
+    }
+
     /// The next number that nobody can tell from those before: of a keyed hash.
     fn draw(&mut self) -> u64 {
         self.drawn += 1;

@@ -7,8 +7,12 @@ use std::{
 
 use crate::Nanos;
 
-/// So many are kept: whoever floods with names gets no memory for it.
+/// The most nodes that are kept: whoever floods with names gets no memory for it, and drives out nobody.
 const KEPT: usize = 4096;
+/// While so many are kept, one that was silent for so long makes room.
+const SILENT: Nanos = 60_000_000_000;
+/// How often those are looked for.
+const SWEEP: Nanos = 1_000_000_000;
 /// Bytes of a name.
 const NAME_BYTES: usize = 255;
 
@@ -37,15 +41,25 @@ pub struct Namesakes<P> {
 #[derive(Debug)]
 pub(crate) struct Peers<P> {
     nodes: HashMap<P, Peer>,
+    /// By name, the epochs of the nodes that have it, and how many have each.
+    names: HashMap<String, HashMap<u32, usize>>,
+    /// When the silent ones went last.
+    swept: Nanos,
+    changes: u64,
 }
 
 impl<P: Copy + Eq + Hash> Peers<P> {
     pub(crate) fn new() -> Self {
-        Self { nodes: HashMap::new() }
+        Self { nodes: HashMap::new(), names: HashMap::new(), swept: 0, changes: 0 }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&P, &Peer)> {
         self.nodes.iter()
+    }
+
+    /// Counts nodes that came or went, and those that changed their name or epoch.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// A hello. True: the node is new, or has another name or epoch than before, and another one, or this one, has its name.
@@ -57,36 +71,69 @@ impl<P: Copy + Eq + Hash> Peers<P> {
             known.heard = now;
             return false;
         }
-        if self.nodes.len() >= KEPT && !self.nodes.contains_key(&peer) {
-            let oldest = self.nodes.iter().min_by_key(|(_, node)| node.heard).map(|(&oldest, _)| oldest);
-            oldest.map(|oldest| self.nodes.remove(&oldest));
+        if let Some(before) = self.nodes.remove(&peer) {
+            self.unname(&before);
         }
-        let others = self.nodes.iter().filter(|&(&at, _)| at != peer).map(|(_, node)| (node.name.as_str(), node.epoch));
-        let again = others.chain([this]).any(|(other, its)| other == name && its != epoch);
+        if self.nodes.len() >= KEPT {
+            self.sweep(now);
+            // Those that are there stay: else whoever makes up addresses drives out all others.
+            if self.nodes.len() >= KEPT {
+                return false;
+            }
+        }
+        self.changes += 1;
+        let epochs = self.names.entry(name.clone()).or_default();
+        let again = (name == this.0 && epoch != this.1) || epochs.keys().any(|&other| other != epoch);
+        *epochs.entry(epoch).or_default() += 1;
         self.nodes.insert(peer, Peer { name, epoch, heard: now });
         again
     }
 
-    /// Names that several nodes have. One node that is heard at several addresses has one epoch, and is one.
-    pub(crate) fn namesakes(&self, this: (&str, u32)) -> Vec<Namesakes<P>> {
-        let mut names: BTreeMap<&str, (Vec<P>, Vec<u32>)> = BTreeMap::new();
-        for (&at, node) in &self.nodes {
-            let (addresses, epochs) = names.entry(&node.name).or_default();
-            addresses.push(at);
-            epochs.push(node.epoch);
+    /// Removes the nodes that were not heard for long, at most once in a while.
+    fn sweep(&mut self, now: Nanos) {
+        if now.saturating_sub(self.swept) < SWEEP {
+            return;
         }
-        let several = |name: &str, epochs: &[u32]| {
-            let this = (name == this.0).then_some(this.1);
-            let first = this.or(epochs.first().copied());
-            epochs.iter().any(|&epoch| Some(epoch) != first)
+        self.swept = now;
+        let silent: Vec<P> =
+            self.nodes.iter().filter(|(_, node)| now.saturating_sub(node.heard) > SILENT).map(|(&at, _)| at).collect();
+        for at in silent {
+            if let Some(before) = self.nodes.remove(&at) {
+                self.unname(&before);
+            }
+        }
+    }
+
+    fn unname(&mut self, before: &Peer) {
+        self.changes += 1;
+        let Some(epochs) = self.names.get_mut(&before.name) else { return };
+        match epochs.get_mut(&before.epoch) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(epochs.remove(&before.epoch)),
+        }
+        if epochs.is_empty() {
+            self.names.remove(&before.name);
+        }
+    }
+
+    /// Names that several nodes have, in their order. One node that is heard at several addresses has one epoch, and is one.
+    pub(crate) fn namesakes(&self, this: (&str, u32)) -> Vec<Namesakes<P>> {
+        let several = |name: &str, epochs: &HashMap<u32, usize>| match name == this.0 {
+            true => epochs.keys().any(|&epoch| epoch != this.1),
+            false => epochs.len() > 1,
         };
-        let several = names.into_iter().filter(|(name, (_, epochs))| several(name, epochs));
-        let made = several.map(|(name, (addresses, _))| Namesakes {
-            name: name.to_owned(),
-            addresses,
-            this_node: name == this.0,
-        });
-        made.collect()
+        let several = self.names.iter().filter(|(name, epochs)| several(name, epochs));
+        let mut made: BTreeMap<&str, Vec<P>> = several.map(|(name, _)| (name.as_str(), Vec::new())).collect();
+        if !made.is_empty() {
+            for (&at, node) in &self.nodes {
+                if let Some(addresses) = made.get_mut(node.name.as_str()) {
+                    addresses.push(at);
+                }
+            }
+        }
+        let made = made.into_iter();
+        made.map(|(name, addresses)| Namesakes { name: name.to_owned(), addresses, this_node: name == this.0 })
+            .collect()
     }
 }
 
@@ -95,12 +142,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_names_takes_no_memory_beyond_a_bound() {
+    fn a_flood_of_names_takes_no_memory_beyond_a_bound_and_drives_out_nobody() {
         let mut peers = Peers::new();
-        (0..2 * KEPT).for_each(|at| {
-            peers.heard(at as Nanos, at, &[b'x'; 1000], at as u32, ("me", 1));
-        });
+        let this = ("me", 1);
+        peers.heard(0, usize::MAX, b"real", 7, this);
+        let flood = |peers: &mut Peers<usize>, now: Nanos, from: usize| {
+            (from..from + 2 * KEPT).for_each(|at| {
+                peers.heard(now, at, &[b'x'; 1000], at as u32, this);
+            });
+        };
+        flood(&mut peers, 1, 0);
         assert_eq!(peers.iter().count(), KEPT);
-        assert!(peers.iter().all(|(&at, peer)| at >= KEPT && peer.name.len() == NAME_BYTES));
+        assert_eq!(peers.iter().find(|(at, _)| **at == usize::MAX).map(|(_, peer)| peer.name.as_str()), Some("real"));
+        assert!(peers.iter().all(|(_, peer)| peer.name.len() <= NAME_BYTES));
+        // Those that have been silent for a minute make room; who speaks stays.
+        peers.heard(SILENT, usize::MAX, b"real", 7, this);
+        flood(&mut peers, SILENT + 2, 3 * KEPT);
+        assert_eq!(peers.iter().count(), KEPT);
+        let real = peers.iter().filter(|(at, _)| **at == usize::MAX).count();
+        assert_eq!((real, peers.iter().filter(|(at, _)| **at < 3 * KEPT).count()), (1, 0));
+        assert_eq!(peers.names.values().flat_map(HashMap::values).sum::<usize>(), KEPT);
+    }
+
+    #[test]
+    fn names_are_counted_by_epochs() {
+        let mut peers = Peers::new();
+        let this = ("me", 1);
+        assert!(!peers.heard(0, 1, b"twin", 5, this));
+        assert!(!peers.heard(0, 2, b"twin", 5, this), "one node at two addresses");
+        assert_eq!(peers.namesakes(this), []);
+        assert!(peers.heard(0, 3, b"twin", 6, this));
+        assert!(peers.heard(0, 4, b"me", 2, this));
+        let mut told = peers.namesakes(this);
+        told.iter_mut().for_each(|names| names.addresses.sort_unstable());
+        let expected = [("me", vec![4], true), ("twin", vec![1, 2, 3], false)];
+        assert_eq!(
+            told.into_iter().map(|n| (n.name, n.addresses, n.this_node)).collect::<Vec<_>>(),
+            expected.map(|(n, a, t)| (n.to_owned(), a, t))
+        );
+        peers.heard(0, 3, b"other", 6, this);
+        peers.heard(0, 4, b"me", 1, this);
+        assert_eq!(peers.namesakes(this), []);
     }
 }
