@@ -47,6 +47,10 @@ const TALKS: usize = 512;
 const FIRST_QUESTION: Duration = Duration::from_secs(5);
 /// Bytes of the ring that a program's frames wait in.
 const RING_BYTES: usize = 4 << 20;
+/// Ports that a program of another user than root listens on, those of one such user, and of all of them, at the most.
+const LISTENS_OF_PROGRAM: usize = 64;
+const LISTENS_OF_USER: usize = 256;
+const LISTENS: usize = 16_384;
 /// Below this only root listens, as with TCP.
 const PRIVILEGED: u16 = 1024;
 
@@ -84,6 +88,29 @@ struct Taken {
     /// By the port listened on, the block of who listens.
     listening: BTreeMap<u16, u16>,
     programs: BTreeMap<u16, LinkProgram>,
+}
+
+impl Taken {
+    /// Why a program of another user than root gets no further port to listen on.
+    fn listens_too_much(&self, at: u16) -> Option<String> {
+        let program = self.programs.get(&at)?;
+        let sum = |is_meant: &dyn Fn(&LinkProgram) -> bool| {
+            self.programs.values().filter(|p| is_meant(p)).map(|p| p.listens.len()).sum::<usize>()
+        };
+        let uid = program.uid;
+        match () {
+            () if program.listens.len() >= LISTENS_OF_PROGRAM => {
+                Some(format!("a program listens on at most {LISTENS_OF_PROGRAM} ports"))
+            }
+            () if sum(&|p| p.uid == uid) >= LISTENS_OF_USER => {
+                Some(format!("programs of user {uid} listen on {LISTENS_OF_USER} ports, the most that one user has"))
+            }
+            () if sum(&|p| p.uid != 0) >= LISTENS => {
+                Some(format!("programs of users other than root listen on {LISTENS} ports, the most that they have"))
+            }
+            () => None,
+        }
+    }
 }
 
 impl Ports {
@@ -326,6 +353,9 @@ impl Ports {
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
         let mut taken = self.taken();
+        if let (false, Some(why)) = (is_root, taken.listens_too_much(block.at)) {
+            return Ok(Told::Refused(Errno::EADDRNOTAVAIL as i32, why));
+        }
         Ok(match taken.listening.get(&port) {
             _ if port == 0 || port >= FIRST => {
                 Told::Refused(Errno::EADDRNOTAVAIL as i32, format!("programs listen on ports from 1 to {}", FIRST - 1))
@@ -356,7 +386,7 @@ impl Ports {
                 program.listens.retain(|&other| other != port);
             }
             if let Some(mut xdp) = self.xdp() {
-                xdp.remove(port..=port);
+                xdp.remove([port]);
             }
             self.owners.set(port, 0)?;
         }
@@ -422,11 +452,15 @@ impl Drop for Block {
         if let Some(guard) = &self.ports.guard {
             guard.expel(&self.cookies);
         }
-        let mut taken = self.ports.taken();
-        let program = taken.programs.remove(&self.at);
         let (first, last) = self.range();
-        let listened = program.into_iter().flat_map(|program| program.listens).collect::<Vec<_>>();
+        let listened = self.ports.taken().programs.get(&self.at).map_or(Vec::new(), |program| program.listens.clone());
         self.ring.iter().for_each(LinkRing::close);
+        // The kernel waits in it, and others do not: the ports are this program's until it is done.
+        if let Some(mut xdp) = self.ports.xdp() {
+            xdp.remove((first..=last).chain(listened.iter().copied()));
+        }
+        let mut taken = self.ports.taken();
+        taken.programs.remove(&self.at);
         for port in (first..=last).chain(listened.iter().copied()) {
             taken.listening.remove(&port);
             // Owner 0 tells the others that nobody is there any more.
@@ -436,10 +470,6 @@ impl Drop for Block {
         let mut left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
         left.retain(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
         self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
-        if let Some(mut xdp) = self.ports.xdp() {
-            xdp.remove(first..=last);
-            listened.iter().for_each(|&port| xdp.remove(port..=port));
-        }
         if let Some(udp) = &self.ports.udp {
             udp.remove(self.owner);
         }

@@ -261,6 +261,13 @@ while True:
     s = talk(); all.append(s); s.send(b'"Ports"'); told = json.loads(socket.recv_fds(s, 4096, 16)[0])
     if 'Ports' not in told: break
 print('blocks', len(all) - 1, told['Refused'][1], flush=True)
+def listen(s, port):
+    s.send(b'{"Listen": %d}' % port); told = json.loads(s.recv(4096)); return None if told == 'Done' else told['Refused'][1]
+ports = iter(range(2000, 9000))
+for s in all[:5]:
+    n = 0
+    while not (why := listen(s, next(ports))): n += 1
+    print('listens', n, why, flush=True)
 for n in range(200): all.append(talk())
 # Those beyond the limit are closed at once, the silent ones after a while.
 print('closed', sum(s.recv(1) == b'' for s in all[33:]), flush=True)
@@ -279,6 +286,10 @@ fn one_user_takes_a_part_of_the_ports_and_of_the_connections() {
         let blocks = lines.next().expect("it has ports");
         assert!(blocks.starts_with("blocks 32 ") && blocks.contains("65532"), "{blocks}");
         left.run(|| Claim::take().map(drop)).expect("root's programs have ports");
+        for n in [64, 64, 64, 64, 0] {
+            let listens = lines.next().expect("it listens");
+            assert!(listens.starts_with(&format!("listens {n} ")), "{listens}");
+        }
         assert_eq!(lines.next().as_deref(), Some("closed 200"), "none stays that asks nothing");
         drop(greedy.child().stdin.take());
     });

@@ -60,9 +60,10 @@ impl Endpoints {
         let descriptors = [self.program.descriptor(&ring)?, self.program.descriptor(&word)?];
         let reader = LinkRing::of(descriptors).map_err(|e| self.program.failed("map a ring", e))?;
         // What comes for them goes there once they have a word.
-        let entered = self.put(&self.rings, &numbers, &ring).and_then(|()| self.put(&self.words, &numbers, &word));
+        let all: Vec<u32> = numbers.clone().collect();
+        let entered = self.put(&self.rings, &all, &ring).and_then(|()| self.put(&self.words, &all, &word));
         if entered.is_err() {
-            self.take_out(&numbers);
+            self.take_out(&all);
         } else {
             self.taken.extend(numbers);
         }
@@ -75,41 +76,38 @@ impl Endpoints {
             return Err(XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first")));
         }
         let [ring, word] = ring.descriptors();
-        self.put(&self.rings, &(number..=number), ring)?;
-        self.put(&self.words, &(number..=number), word)?;
+        self.put(&self.rings, &[number], ring)?;
+        self.put(&self.words, &[number], word)?;
         self.taken.insert(number);
         Ok(())
     }
 
-    fn put(&self, map: &MapHandle, numbers: &RangeInclusive<u32>, inner: impl AsFd) -> Result<(), XdpError> {
-        let count = numbers.end() - numbers.start() + 1;
-        let keys: Vec<u8> = numbers.clone().flat_map(u32::to_ne_bytes).collect();
-        let values = inner.as_fd().as_raw_fd().to_ne_bytes().repeat(count as usize);
-        let put = map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+    fn put(&self, map: &MapHandle, numbers: &[u32], inner: impl AsFd) -> Result<(), XdpError> {
+        let keys: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let values = inner.as_fd().as_raw_fd().to_ne_bytes().repeat(numbers.len());
+        let put = map.update_batch(&keys, &values, numbers.len() as u32, MapFlags::ANY, MapFlags::ANY);
         Ok(put.map_err(|e| self.program.failed("enter a ring", to_io(&e)))?)
     }
 
     /// Removes these endpoints, as far as they are there. No frame goes into one of their rings any more afterwards.
-    pub(super) fn remove(&mut self, numbers: RangeInclusive<u32>) {
-        let there: Vec<u32> = self.taken.range(numbers).copied().collect();
-        for run in there.chunk_by(|a, b| a + 1 == *b) {
-            self.take_out(&(run[0]..=run[run.len() - 1]));
-        }
-        self.taken.retain(|number| there.binary_search(number).is_err());
+    pub(super) fn remove(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        let there: Vec<u32> = numbers.into_iter().filter(|number| self.taken.remove(number)).collect();
+        self.take_out(&there);
     }
 
-    fn take_out(&self, numbers: &RangeInclusive<u32>) {
+    fn take_out(&self, numbers: &[u32]) {
+        let Some(last) = numbers.last() else { return };
         let [ring, word] = &self.nobody;
         for (map, nobody) in [(&self.words, word), (&self.rings, ring)] {
             // The kernel refuses it only without memory for the call; one by one it needs none.
             if self.put(map, numbers, nobody).is_err() {
-                for number in numbers.clone() {
+                for number in numbers {
                     let _ = map.delete(&number.to_ne_bytes());
                 }
             }
         }
         // Before 6.8 the kernel waits for programs at the end of a call for one entry alone.
-        let _ = self.rings.update(&numbers.end().to_ne_bytes(), &ring.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+        let _ = self.rings.update(&last.to_ne_bytes(), &ring.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY);
     }
 }
 

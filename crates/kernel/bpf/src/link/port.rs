@@ -114,9 +114,9 @@ impl LinkPort {
     }
 
     /// Has what comes for `ports` go up to the stack from now on, whoever reads the ring. Ports that have none are passed over. Some tens
-    /// of milliseconds for each range of neighbours.
-    pub fn remove(&mut self, ports: RangeInclusive<u16>) {
-        self.endpoints.remove(wide(&ports));
+    /// of milliseconds for all of them.
+    pub fn remove(&mut self, ports: impl IntoIterator<Item = u16>) {
+        self.endpoints.remove(ports.into_iter().map(u32::from));
     }
 
     /// The interface has another address now. Frames to any other one are left to the stack.
