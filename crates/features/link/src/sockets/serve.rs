@@ -519,7 +519,7 @@ impl Sockets {
             }
         }
         self.unwatch(&flow.end);
-        self.unowned(direct);
+        self.unowned(&direct);
         None
     }
 

@@ -135,7 +135,7 @@ impl Sockets {
             match self.all.get_mut(&id)? {
                 Stage::Open { direct, .. } => {
                     let before = direct.owner.replace(life);
-                    self.forget(before);
+                    self.forget(before.as_ref());
                 }
                 _ => {
                     self.unwatch(&life);
@@ -181,7 +181,7 @@ impl Sockets {
             Question::Returned => {
                 flow.give_back();
                 let before = direct.owner.take();
-                self.forget(before);
+                self.forget(before.as_ref());
                 Reply::Done
             }
             Question::Moved => {
@@ -245,13 +245,13 @@ impl Sockets {
     }
 
     /// Hears no more of a pipe of those who carried a connection, who have it, too.
-    fn forget(&self, owner: Option<Sent<OwnedFd>>) {
-        owner.iter().for_each(|owner| self.unwatch(owner));
+    fn forget(&self, owner: Option<&Sent<OwnedFd>>) {
+        owner.into_iter().for_each(|owner| self.unwatch(owner));
     }
 
     /// The same for a connection that has ended.
-    pub(super) fn unowned(&self, mut direct: Direct) {
-        self.forget(direct.owner.take());
+    pub(super) fn unowned(&self, direct: &Direct) {
+        self.forget(direct.owner.as_ref());
     }
 
     /// A connection that its program carries; none: it has ended.
@@ -264,7 +264,7 @@ impl Sockets {
     ) -> Option<Stage> {
         if self.is_over(&end, &who, &direct) {
             self.unwatch(&end);
-            self.unowned(direct);
+            self.unowned(&direct);
             return None;
         }
         Some(Stage::Direct { end, who, direct, holds })
