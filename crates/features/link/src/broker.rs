@@ -51,6 +51,8 @@ const LISTED_AGAIN: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(5);
 /// Files of a broker that nobody holds are left behind once they are so old.
 const LEFT: Duration = Duration::from_secs(10);
+/// Characters of a sentence of another node.
+const SENTENCE_MAX: usize = 200;
 /// How often all nodes are asked for their names.
 const HELLO: Duration = Duration::from_secs(5);
 /// A node that has not answered for so long is not shown any more.
@@ -495,6 +497,11 @@ fn delivery(counts: LinkCounts) -> LinkDelivery {
 fn refused(counts: NodeCounts) -> LinkRefused {
     let NodeCounts { short, version, kind, checksum, unknown, refused, busy, half_open, .. } = counts;
     LinkRefused { short, version, kind, checksum, unknown, refused, busy, half_open }
+}
+
+/// A sentence of another node as it is shown: of one line, and not long.
+pub(crate) fn one_sentence(text: &str) -> String {
+    text.chars().take(SENTENCE_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// A name as it is shown: any node can send one with line ends and blanks, which would look like other rows.

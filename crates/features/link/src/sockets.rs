@@ -9,6 +9,7 @@
 
 mod allow;
 mod ask;
+mod by_tcp;
 pub mod direct;
 mod flow;
 mod names;

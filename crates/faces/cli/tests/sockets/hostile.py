@@ -160,6 +160,37 @@ def crowd(to, most):
     print("has", len(ends), said, flush=True)
 
 
+def offers(to):
+    """Offers one connection to the program at its other end again and again."""
+    said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])
+    assert said == "End", said
+    end = socket.socket(fileno=fds[0])
+    print([ask({"Offer": {"port": 50000, "token": token}}, [end])[0] for token in range(20)], flush=True)
+
+
+def absent(count):
+    """Wants to be connected to addresses that nobody has."""
+    asked = [ask({"Connect": {"to": f"10.77.0.{10 + at}:7000", "is_patient": True}}, [socket.socket()], hears=False) for at in range(count)]
+    print([hear(asks)[0] for asks in asked].count("Tcp"), flush=True)
+
+
+def twin(to, port):
+    """Wants to be connected from ports that connections have: of somebody else's, and of its own."""
+    connect = {"Connect": {"to": to, "is_patient": True}}
+    v6 = socket.socket(socket.AF_INET6)
+    v6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    v6.bind(("::", port))
+    print("IPv6 alone", ask(connect, [v6])[0], flush=True)
+    kept = []
+    for name, connect in (("first", connect), ("again", connect), ("elsewhere", {"Connect": {"to": to.rsplit(":", 1)[0] + ":7001", "is_patient": True}})):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("", 20000))
+        said, fds = ask(connect, [one])
+        print(name, said, flush=True)
+        kept += [one, fds]
+
+
 def pipe(to):
     """Carries a connection by itself, ends it, and keeps the pipe by which the broker would see its own end."""
     said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])

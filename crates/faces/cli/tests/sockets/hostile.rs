@@ -165,6 +165,41 @@ fn a_pipe_that_somebody_keeps_costs_the_broker_nothing() {
     keeps.stop(Signal::SIGKILL);
 }
 
+#[test]
+fn one_user_has_the_broker_look_for_and_tell_little() {
+    let Some((bed, ends)) = Bed::pair("lkhseek") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let told = hostile(&cluster, 0, &["offers", &format!("{PEER}:7000")]);
+    let done = told.matches("'Done'").count();
+    // The answers take far less than a second.
+    assert!((1..=2).contains(&done) && told.matches("'Tcp'").count() == 20 - done, "{told}");
+    assert_eq!(hostile(&cluster, 0, &["absent", "100"]).trim(), "100");
+    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let count = |why: &str| {
+        let rows = over_tcp.as_array().unwrap().iter();
+        rows.filter(|row| row["why"].as_str().unwrap().contains(why)).map(|row| row["count"].as_u64().unwrap()).sum()
+    };
+    let counts: [u64; 2] = [count("does not answer on this Ethernet"), count("too many addresses are looked for")];
+    assert!(counts[0] >= 16 && counts[1] > 0, "{over_tcp}");
+}
+
+#[test]
+fn nobody_has_the_addresses_of_anothers_connection() {
+    let Some((bed, ends)) = Bed::pair("lkhtwin") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let_in(&cluster);
+    let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "100000"], "client");
+    wait("the client is answered", || log(&cluster, "client").contains("b'server: secret'"));
+    let port = cluster.status(0)["connections"][0]["local"].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
+    let told = hostile(&cluster, 0, &["twin", &format!("{PEER}:7000"), &port]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines, ["IPv6 alone Tcp", "first End", "again Tcp", "elsewhere Tcp"], "{told}");
+    let over_tcp = cluster.status(0)["over_tcp"].to_string();
+    assert!(over_tcp.contains("has a connection to it already"), "{over_tcp}");
+}
+
 /// Peer credentials of an accepted connection: those that the library answers, and those of the kernel by a call past it.
 const WHO: &str = "
 import ctypes, os, socket, struct, sys

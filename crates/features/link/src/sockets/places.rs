@@ -23,14 +23,13 @@ use model::link::{LinkConnection, LinkOverTcp};
 use nix::sys::stat::fstat;
 use wire::Mac;
 
+use super::by_tcp::ByTcp;
 use crate::{Address, LinkError, UDP_PORT, Wire};
 
 /// The connections are told within this time, or as they were.
 const TOLD: Duration = Duration::from_millis(200);
 /// The kernel's table of neighbours is read so often at the most.
 const FRESH: Duration = Duration::from_millis(1);
-/// Ways by TCP that are told of at the most.
-const TCP_MAX: usize = 64;
 /// Listeners that are known before those that are gone are looked for.
 const LISTENING_FEW: usize = 64;
 /// The port that a node is asked for by, where its Ethernet address is not known: discard.
@@ -61,7 +60,7 @@ pub(crate) struct Shared {
     /// Those are the default.
     pub(crate) allowed_by_default: bool,
     /// What went by TCP, and how often.
-    pub(crate) over_tcp: BTreeMap<(SocketAddr, String), u64>,
+    pub(super) by_tcp: ByTcp,
 }
 
 impl Known {
@@ -95,25 +94,7 @@ impl Known {
             let waits = |_: &mut Shared| self.0.is_asked.load(Ordering::Relaxed);
             shared = self.0.told.wait_timeout_while(shared, TOLD, waits).unwrap_or_else(PoisonError::into_inner).0;
         }
-        (shared.connections.values().cloned().collect(), shared.over_tcp())
-    }
-}
-
-impl Shared {
-    pub(super) fn went_by_tcp(&mut self, to: SocketAddr, why: &str) {
-        if self.over_tcp.len() >= TCP_MAX {
-            self.over_tcp.pop_first();
-        }
-        *self.over_tcp.entry((to, why.to_owned())).or_default() += 1;
-    }
-
-    fn over_tcp(&self) -> Vec<LinkOverTcp> {
-        let one = |((peer, why), &count): (&(SocketAddr, String), &u64)| LinkOverTcp {
-            peer: peer.to_string(),
-            why: why.clone(),
-            count,
-        };
-        self.over_tcp.iter().map(one).collect()
+        (shared.connections.values().cloned().collect(), shared.by_tcp.told())
     }
 }
 

@@ -4,6 +4,7 @@ mod direct;
 mod guests;
 mod offers;
 mod pairs;
+mod sought;
 mod wishes;
 
 use std::{
@@ -42,6 +43,7 @@ use self::{
     direct::Direct,
     guests::{Counted, Guests, Sent, User},
     pairs::Pairs,
+    sought::Sought,
     wishes::{Connects, LOOK},
 };
 use super::{
@@ -98,6 +100,7 @@ pub struct Sockets {
     /// The network namespace, as its sockets have it.
     namespace: u64,
     places: Places,
+    sought: Sought,
     allowed: Vec<Allow>,
     listening: Listening,
     known: Known,
@@ -191,6 +194,7 @@ impl Sockets {
             namespace: network_namespace(&questions).map_err(failed)?,
             questions,
             places,
+            sought: Sought::default(),
             allowed,
             listening: Listening::read(paths.listening()),
             known,

@@ -6,7 +6,7 @@
 use std::{
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use model::link::LinkConnection;
@@ -31,6 +31,10 @@ use crate::{
     },
 };
 
+/// A program offers a connection at most once within this time, and so many lines wait to be told to other brokers.
+const OFFERED: Duration = Duration::from_secs(1);
+const TELLS_MAX: usize = 128;
+
 /// What is known of a connection that its program carries, or would.
 #[derive(Debug)]
 pub(super) struct Direct {
@@ -44,6 +48,8 @@ pub(super) struct Direct {
     node: Option<Address>,
     /// Where the other end's program takes it.
     offered: Option<Offer>,
+    /// When this end's program offered last to take it.
+    offers: Option<Instant>,
     /// A pipe whose other end those have who carry it.
     owner: Option<Sent<OwnedFd>>,
     did: Did,
@@ -51,7 +57,16 @@ pub(super) struct Direct {
 
 impl Direct {
     pub(super) fn new(cookies: [u64; 2], node: Option<Address>, open: Counted) -> Self {
-        Self { cookies, _open: open, is_gone: false, node, offered: None, owner: None, did: Did::default() }
+        Self {
+            cookies,
+            _open: open,
+            is_gone: false,
+            node,
+            offered: None,
+            offers: None,
+            owner: None,
+            did: Did::default(),
+        }
     }
 
     /// Of the program's descriptor.
@@ -168,6 +183,12 @@ impl Sockets {
         };
         let reply = match question {
             Question::Offer(offer) => {
+                // Each is a stream to the other broker, of which there are 1,024 at once.
+                let now = Instant::now();
+                if direct.offers.is_some_and(|last| now.duration_since(last) < OFFERED) {
+                    return None;
+                }
+                direct.offers = Some(now);
                 let (node, names) = (direct.node?, (who.local, who.peer));
                 self.tell(node, names, About::Offer(*offer))?;
                 Reply::Done
@@ -195,7 +216,8 @@ impl Sockets {
 
     /// Tells the other node's broker something of a connection, by a stream that has nothing but its first line.
     fn tell(&mut self, node: Address, (from, to): (SocketAddr, SocketAddr), about: About) -> Option<()> {
-        let stream = self.engine.connect(node, PORT, true).ok()?;
+        let tells = self.all.values().filter(|stage| matches!(stage, Stage::Tells { .. })).count();
+        let stream = (tells < TELLS_MAX).then(|| self.engine.connect(node, PORT, true).ok()).flatten()?;
         let id = self.draw();
         self.streams.insert(stream, id);
         let head = Head { from, to, about: Some(about) };

@@ -79,6 +79,7 @@ impl Sockets {
         }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
         let offered = offered.and_then(|Head { from, to, .. }| match self.places.is_at(from.ip(), node) {
+            true if self.has(to, from) => Err(format!("{from} has a connection to {to} already")),
             true => self.offer(from.ip(), to).map(|tcp| (from, to, tcp)),
             false => Err(format!("{} is not known there as an address of this node", from.ip())),
         });

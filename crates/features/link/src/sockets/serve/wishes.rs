@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::socket::{SockaddrStorage, bind};
+use nix::sys::socket::{SockaddrStorage, bind, getsockopt, sockopt::Ipv6V6Only};
 use transport::{Handle, Reason, State};
 
-use super::{Counted, PORT, Sent, Sockets, Stage, Who, program};
+use super::{Counted, PORT, Sent, Sockets, Stage, Who, program, sought::Seek};
 use crate::{
+    broker::one_sentence,
     claim::Talk,
     sockets::{
         ask::Reply,
@@ -20,9 +21,8 @@ use crate::{
     },
 };
 
-/// How often the kernel's neighbours are looked at while an address is looked for, and how long.
+/// How often the kernel's neighbours are looked at while an address is looked for.
 pub(super) const LOOK: Duration = Duration::from_millis(1);
-const LOOKED: Duration = Duration::from_millis(100);
 
 /// A program's wish to be connected.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Sockets {
             if let Some((stream, ..)) = wish.stream {
                 self.abort(stream);
             }
-            self.known.lock().went_by_tcp(wish.to, &why);
+            self.known.lock().by_tcp.add(wish.to, &why, wish.talk.user().uid, now);
             let Connects { talk, tcp, .. } = *wish;
             drop(tcp);
             talk.answer(Reply::Tcp);
@@ -88,6 +88,10 @@ impl Sockets {
                     "its socket is bound to an address out of the cluster, or no port is free".to_owned(),
                 );
             };
+            // The kernel does not look: the socket is never connected. What is told of a connection goes by its addresses.
+            if self.has(from, wish.to) {
+                return Wish::ByTcp(format!("port {} has a connection to it already", from.port()));
+            }
             // The first bytes of a stream always find room.
             let _ = self.engine.write(stream, &line(&Head { from, to: wish.to, about: None }));
             return Wish::Waits;
@@ -103,7 +107,8 @@ impl Sockets {
         };
         match serde_json::from_slice(&answer) {
             Ok(Taken::Yes) => self.grant(id, wish, stream, node).unwrap_or_else(|| Wish::ByTcp("no memory".to_owned())),
-            Ok(Taken::No(why)) => Wish::ByTcp(why),
+            // Words of another node.
+            Ok(Taken::No(why)) => Wish::ByTcp(one_sentence(&why)),
             Err(_) => Wish::ByTcp(format!("{node} answers something else; is it of another version?")),
         }
     }
@@ -124,12 +129,15 @@ impl Sockets {
             return Wish::ByTcp(why);
         }
         let Some(node) = self.places.find(to) else {
-            self.places.provoke(to);
-            return match now.duration_since(wish.asked) > LOOKED {
-                true => Wish::ByTcp(format!("{to} does not answer on this Ethernet")),
-                false => Wish::Waits,
-            };
+            match self.sought.seek(to, wish.talk.user().uid, now) {
+                Seek::Ask => self.places.provoke(to),
+                Seek::Wait => {}
+                Seek::Absent => return Wish::ByTcp(format!("{to} does not answer on this Ethernet")),
+                Seek::TooMany => return Wish::ByTcp("too many addresses are looked for at once".to_owned()),
+            }
+            return Wish::Waits;
         };
+        self.sought.found(to);
         let Some(name) = self.known.lock().nodes.get(&node).cloned() else {
             return Wish::ByTcp(format!("{to} is at {node}, which is no node of link"));
         };
@@ -147,6 +155,14 @@ impl Sockets {
     fn bound(&self, wish: &Connects) -> Option<SocketAddr> {
         let own = self.places.own(wish.to.ip())?;
         let (mut at, is_v6) = local(&wish.tcp)?;
+        // TCP would not connect it: its port may be another socket's, too.
+        let reaches = match wish.to.is_ipv4() {
+            true => !is_v6 || !getsockopt(&wish.tcp, Ipv6V6Only).ok()?,
+            false => is_v6,
+        };
+        if !reaches {
+            return None;
+        }
         if at.port() == 0 {
             let any = as_of(is_v6, SocketAddr::new(own, 0));
             bind(wish.tcp.as_raw_fd(), &SockaddrStorage::from(any)).ok()?;
@@ -154,6 +170,16 @@ impl Sockets {
         }
         // No program speaks for an address that is not this node's in the cluster.
         (at.ip().is_unspecified() || at.ip() == own).then(|| SocketAddr::new(own, at.port()))
+    }
+
+    /// Whether there is a connection with these addresses, or is to be one.
+    pub(super) fn has(&self, local: SocketAddr, peer: SocketAddr) -> bool {
+        self.all.values().any(|stage| match stage {
+            Stage::Offered { who, .. } | Stage::Open { who, .. } | Stage::Direct { who, .. } => {
+                (who.local, who.peer) == (local, peer)
+            }
+            _ => false,
+        })
     }
 
     fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
