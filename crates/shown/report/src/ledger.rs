@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use model::{
-    stations::{Cause, Entry, LedgerReport, LossKind, Side, Station, StationLoss, TraceShown},
+    stations::{Cause, Direction, Entry, LedgerReport, LossKind, Side, Station, StationLoss, TraceShown},
     units,
 };
 
@@ -77,7 +77,7 @@ fn signed(n: i64) -> String {
 fn books(report: &LedgerReport, look: Look) -> String {
     let mut rows = Vec::new();
     let row = |what: String, n: String, share: f64| vec![what, n, units::percent(share)];
-    let mut side = |name: &str, side: &Side| {
+    let mut side = |name: &str, side: &Side, direction: Direction| {
         let offered = side.offered_packets();
         if offered == 0 && side.lost == 0 {
             return;
@@ -96,13 +96,17 @@ fn books(report: &LedgerReport, look: Look) -> String {
             let packets = mark(Colour::Yellow, &units::grouped(e.packets));
             row(format!("- {}", e.what), packets, ratio(e.packets, offered))
         }));
-        let lost = if side.lost > 0 { mark(Colour::Red, &units::grouped(side.lost)) } else { units::grouped(0) };
-        rows.push(row("- lost".into(), lost, ratio(side.lost, offered)));
+        let [dropped, lost] = report.dropped_and_lost(direction);
+        if dropped > 0 {
+            rows.push(row("- dropped on purpose".into(), units::grouped(dropped), ratio(dropped, offered)));
+        }
+        let packets = if lost > 0 { mark(Colour::Red, &units::grouped(lost)) } else { units::grouped(0) };
+        rows.push(row("- lost".into(), packets, ratio(lost, offered)));
         let unexplained = ratio(side.unexplained.unsigned_abs(), offered);
         rows.push(row("- unexplained".into(), signed(side.unexplained), unexplained));
     };
-    side("receive", &report.receive);
-    side("transmit", &report.transmit);
+    side("receive", &report.receive, Direction::Receive);
+    side("transmit", &report.transmit, Direction::Transmit);
     look.table(&["WHERE THE PACKETS WENT", ">PACKETS", ">SHARE"], rows)
 }
 

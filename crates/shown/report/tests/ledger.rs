@@ -211,3 +211,16 @@ fn no_line_is_wider_than_the_page() {
 fn the_schema_is_stable() {
     insta::assert_json_snapshot!("schema_ledger_1", Document::new("ledger", 1, made_up()));
 }
+
+#[test]
+fn what_was_meant_and_what_was_lost_are_two_rows() {
+    let mut report = made_up();
+    let loss = &mut report.stations.iter_mut().find(|s| !s.losses.is_empty()).expect("a loss").losses[0];
+    loss.kind = LossKind::Meant;
+    let [dropped, lost] = report.dropped_and_lost(Direction::Receive);
+    assert!(dropped > 0 && dropped + lost == report.receive.lost, "{dropped} and {lost}");
+    let text = self::text(&report, Look::plain(120));
+    let row = |name: &str| text.lines().find(|l| l.contains(name)).unwrap_or_else(|| panic!("{name} in\n{text}"));
+    assert!(row("- dropped on purpose").contains(&model::units::grouped(dropped)), "{text}");
+    assert!(row("- lost").contains(&model::units::grouped(lost)), "{text}");
+}

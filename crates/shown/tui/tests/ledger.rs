@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::stations::{Cause, Direction, Entry, LedgerReport, Side, Station, StationLoss};
+use model::stations::{Cause, Direction, Entry, LedgerReport, LossKind, Side, Station, StationLoss};
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -184,4 +184,34 @@ fn keys_hold_and_leave() {
     assert_eq!(press(&mut view, 'x'), Reaction::Nothing);
     assert_eq!(press(&mut view, 'q'), Reaction::Quit);
     assert_eq!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Reaction::Quit);
+}
+
+#[test]
+fn what_was_meant_is_not_called_lost_and_losses_come_first() {
+    let mut report = report(90);
+    let rule =
+        StationLoss { packets: 4_000, kind: LossKind::Meant, place: "an nft rule".into(), ..StationLoss::default() };
+    // A packet meets the rule before the socket.
+    report.stations.insert(
+        0,
+        Station {
+            name: "nft".into(),
+            direction: Direction::Forward,
+            lost: 4_000,
+            losses: vec![rule],
+            ..report.stations[0].clone()
+        },
+    );
+    (report.lost, report.meant, report.receive.lost) = (4_090, 4_000, 4_090);
+    let mut view = view();
+    view.push(report);
+    let screen = drawn(&view, 60, 16);
+    let sums = screen.lines().find(|l| l.contains("receive ")).expect("a line of sums");
+    assert!(screen.contains("PURPOSE") && sums.contains("4.00 k      90"), "{screen}");
+    let at = |word: &str| screen.find(word).unwrap_or_else(|| panic!("{word} in\n{screen}"));
+    assert!(at("udp  ") < screen.find("nft  ").unwrap_or(usize::MAX), "{screen}");
+    let full = drawn(&view, 120, 50);
+    for (row, packets) in [("- dropped on purpose", "4 000"), ("- lost", " 90 ")] {
+        assert!(full.lines().any(|l| l.contains(row) && l.contains(packets)), "{row} in\n{full}");
+    }
 }

@@ -365,6 +365,17 @@ impl LedgerReport {
         self.lost.saturating_sub(self.meant)
     }
 
+    /// The losses of a side in two parts: packets that were dropped on purpose, and those that were lost. What ends between two interfaces
+    /// belongs to the side of reception, as in its books.
+    pub fn dropped_and_lost(&self, direction: Direction) -> [u64; 2] {
+        let sends = direction == Direction::Transmit;
+        let lost = if sends { self.transmit.lost } else { self.receive.lost };
+        let stations = self.stations.iter().filter(|s| (s.direction == Direction::Transmit) == sends);
+        let meant = stations.flat_map(|s| &s.losses).filter(|l| l.kind == LossKind::Meant).map(|l| l.packets);
+        let meant = meant.sum::<u64>().min(lost);
+        [meant, lost - meant]
+    }
+
     /// The answer in a sentence or two.
     pub fn sentence(&self) -> String {
         let share = |n: u64| units::percent(if self.offered == 0 { 0.0 } else { n as f64 / self.offered as f64 });

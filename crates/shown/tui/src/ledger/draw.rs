@@ -1,7 +1,7 @@
 //! Draws the view.
 
 use model::{
-    stations::{Cause, Details, LedgerReport, LossKind, Share, Side, Station, StationLoss},
+    stations::{Cause, Details, Direction, LedgerReport, LossKind, Share, Side, Station, StationLoss},
     units,
 };
 use ratatui::{
@@ -133,40 +133,53 @@ impl View {
         Table::new(rows, widths).header(Row::new(heads).style(self.controls.dim()))
     }
 
-    /// The books in a line for each direction.
+    /// The books in a line for each direction. What was dropped on purpose has a column where there is such.
     fn sums(&self, report: &LedgerReport, width: u16) -> Table<'static> {
-        let sides = [("receive", &report.receive), ("transmit", &report.transmit)];
-        let numbers = |side: &Side, written: fn(u64) -> String| {
-            let of = [side.offered_packets(), side.delivered_packets(), side.waiting_packets(), side.lost];
-            let [offered, delivered, waiting, lost] = of.map(written);
-            let sign = if side.unexplained < 0 { "-" } else { "" };
-            let unexplained = format!("{sign}{}", written(side.unexplained.unsigned_abs()));
-            [offered, delivered, waiting, lost, unexplained]
+        let sides =
+            [("receive", &report.receive, Direction::Receive), ("transmit", &report.transmit, Direction::Transmit)];
+        let meant = sides.iter().any(|(_, _, direction)| report.dropped_and_lost(*direction)[0] > 0);
+        let shown = |all: [String; 6]| -> Vec<String> {
+            all.into_iter().enumerate().filter(|(i, _)| meant || *i != 3).map(|(_, text)| text).collect()
         };
-        // A head or a number that is cut would say something else: where they do not fit, they are written shorter.
-        let heads = ["OFFERED", "DELIVERED", "WAITING", "LOST", "UNEXPLAINED"];
-        let short = ["OFFERED", "DELIV.", "WAIT", "LOST", "UNEXPL."];
-        let ways: [Sums; 3] = [(heads, units::grouped), (heads, units::count), (short, units::count)];
-        let widths = |heads: &[&str; 5], written| -> [u16; 5] {
-            let rows = sides.map(|(_, side)| numbers(side, written));
-            std::array::from_fn(|i| {
-                rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0).max(heads[i].len()) as u16
+        let rows = |written: fn(u64) -> String| {
+            sides.map(|(name, side, direction)| {
+                let [dropped, lost] = report.dropped_and_lost(direction);
+                let of = [side.offered_packets(), side.delivered_packets(), side.waiting_packets(), dropped, lost];
+                let [offered, delivered, waiting, dropped, lost] = of.map(written);
+                let sign = if side.unexplained < 0 { "-" } else { "" };
+                let unexplained = format!("{sign}{}", written(side.unexplained.unsigned_abs()));
+                (name, shown([offered, delivered, waiting, dropped, lost, unexplained]))
             })
         };
-        let fits =
-            |(heads, written): &&Sums| SIDE + widths(heads, *written).iter().map(|w| w + 1).sum::<u16>() <= width;
+        // A head or a number that is cut would say something else: where they do not fit, they are written shorter.
+        let heads = ["OFFERED", "DELIVERED", "WAITING", "ON PURPOSE", "LOST", "UNEXPLAINED"];
+        let short = ["OFFERED", "DELIV.", "WAIT", "PURPOSE", "LOST", "UNEXPL."];
+        let ways: [Sums; 3] = [(heads, units::grouped), (heads, units::count), (short, units::count)];
+        let widths = |heads: &[String], written| -> Vec<u16> {
+            let rows = rows(written);
+            let widest = |(i, head): (usize, &String)| {
+                rows.iter().map(|(_, row)| row[i].chars().count()).max().unwrap_or(0).max(head.len()) as u16
+            };
+            heads.iter().enumerate().map(widest).collect()
+        };
+        let fits = |(heads, written): &&Sums| {
+            SIDE + widths(&shown(heads.map(str::to_owned)), *written).iter().map(|w| w + 1).sum::<u16>() <= width
+        };
         let &(heads, written) = ways.iter().find(fits).unwrap_or(&ways[2]);
+        let heads = shown(heads.map(str::to_owned));
         let mut columns = vec![Constraint::Min(SIDE)];
-        columns.extend(widths(&heads, written).map(Constraint::Min));
-        let rows = sides
-            .map(|(name, side)| Row::new(std::iter::once(Text::from(name)).chain(numbers(side, written).map(right))));
-        let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads.map(right))).style(self.controls.dim());
-        Table::new(rows, columns).header(heads)
+        columns.extend(widths(&heads, written).into_iter().map(Constraint::Min));
+        let rows = rows(written)
+            .map(|(name, numbers)| Row::new(std::iter::once(Text::from(name)).chain(numbers.into_iter().map(right))));
+        let heads = std::iter::once(Text::from("PACKETS")).chain(heads.into_iter().map(right));
+        Table::new(rows, columns).header(Row::new(heads).style(self.controls.dim()))
     }
 
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
-        let all: Vec<(&Station, &StationLoss)> =
+        let mut all: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
+        // Losses first, then what was meant: where the room is small, the first rows are all that is seen.
+        all.sort_by_key(|(_, loss)| loss.kind);
         let height = |(_, loss): &&(&Station, &StationLoss)| height(loss, area.width);
         let lines = area.height.saturating_sub(2);
         // One that is higher than the room is shown as far as it goes.
@@ -314,7 +327,7 @@ fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
 }
 
 /// The heads of the sums, and how their numbers are written.
-type Sums = ([&'static str; 5], fn(u64) -> String);
+type Sums = ([&'static str; 6], fn(u64) -> String);
 
 /// A row of the books.
 struct Way {
@@ -327,7 +340,7 @@ struct Way {
 /// The rows of the books: both directions one under the other, with the sources of what was offered if wanted.
 fn books(report: &LedgerReport, sources: bool) -> Vec<Way> {
     let mut rows = Vec::new();
-    let mut side = |name: &str, side: &Side| {
+    let mut side = |name: &str, side: &Side, direction: Direction| {
         let offered = side.offered_packets();
         if offered == 0 && side.lost == 0 {
             return;
@@ -346,13 +359,17 @@ fn books(report: &LedgerReport, sources: bool) -> Vec<Way> {
         for way in &side.waiting {
             row(format!("- {}", way.what), way.packets, Some(Color::Yellow));
         }
-        row("- lost".into(), side.lost, Some(Color::Red));
+        let [dropped, lost] = report.dropped_and_lost(direction);
+        if dropped > 0 {
+            row("- dropped on purpose".into(), dropped, None);
+        }
+        row("- lost".into(), lost, Some(Color::Red));
         let rest = side.unexplained;
         let packets = signed(rest);
         rows.push(Way { what: "- unexplained".into(), packets, share: share(rest.unsigned_abs()), colour: None });
     };
-    side("receive", &report.receive);
-    side("transmit", &report.transmit);
+    side("receive", &report.receive, Direction::Receive);
+    side("transmit", &report.transmit, Direction::Transmit);
     rows
 }
 
