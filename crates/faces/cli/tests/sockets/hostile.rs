@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use link::{Claim, State};
+use link::{Claim, Engine, Raw, State, Wire};
 use nix::sys::signal::Signal;
 use testbed::{Bed, Running, ended, refused, said, wait};
 
@@ -399,6 +399,28 @@ fn head(cluster: &Cluster<'_>, line: &str) -> Option<String> {
         });
         (!answer.is_empty()).then(|| String::from_utf8(answer).unwrap())
     })
+}
+
+#[test]
+fn streams_that_say_nothing_end_and_are_few() {
+    let Some((bed, ends)) = Bed::pair("lkhmute") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    let right = cluster.inside(1, || Wire::of(ends[1].interface()).unwrap().address);
+    cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
+    cluster.inside(0, || {
+        let mut engine = Engine::new(Raw::open(ends[0].interface()).unwrap(), "mute").unwrap();
+        let all: Vec<_> = (0..300).map(|_| engine.connect(right, 2, true).unwrap()).collect();
+        let mut most = 0;
+        wait("all have ended", || {
+            for _ in 0..10 {
+                engine.wait(Duration::ZERO, Duration::from_millis(5)).unwrap();
+            }
+            let open = all.iter().filter(|&&stream| engine.state(stream) == Some(State::Open)).count();
+            most = most.max(open);
+            most > 0 && open == 0
+        });
+        assert!((100..=300).contains(&most), "{most}");
+    });
 }
 
 #[test]

@@ -40,6 +40,8 @@ const TOLD: Duration = Duration::from_secs(1);
 /// Connections that may come before they are known.
 const WAITING: usize = 64;
 const EVENTS: usize = 64;
+/// Streams of other programs that have not said which connection they are, at the most.
+const STRANGERS_MAX: usize = 64;
 const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
 /// A connection of this program.
@@ -71,7 +73,7 @@ pub struct Direct {
     all: BTreeMap<Id, One>,
     by_stream: HashMap<Handle, Id>,
     /// Streams that came and have not said for which connection.
-    strangers: Vec<(Handle, Vec<u8>)>,
+    strangers: Vec<(Handle, Vec<u8>, Instant)>,
     /// Those that have something unread, and others.
     unread: Vec<Id>,
     /// What happens to the pairs.
@@ -216,7 +218,10 @@ impl Direct {
             return;
         }
         while let Some(stream) = self.engine.accept(self.port) {
-            self.strangers.push((stream, Vec::new()));
+            match self.strangers.len() < STRANGERS_MAX {
+                true => self.strangers.push((stream, Vec::new(), Instant::now())),
+                false => drop(self.engine.abort(stream)),
+            }
         }
         if !self.strangers.is_empty() {
             self.meet();

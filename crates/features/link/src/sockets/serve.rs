@@ -79,6 +79,9 @@ const NAMES: u32 = 64;
 const PROGRAMS: usize = 16;
 /// How long a program that asks may say nothing.
 const ASKED: Duration = Duration::from_secs(2);
+/// Another node's broker says within this time which connection a stream is, and so many of a node's have not said it.
+const NAMED: Duration = Duration::from_secs(5);
+const NAMED_OF_NODE: usize = 256;
 /// A connection whose program is gone waits so long for the other end to close, as TCP's do (tcp_fin_timeout).
 const ORPHAN: Duration = Duration::from_secs(60);
 /// Broken connections that are remembered until their programs ask.
@@ -138,7 +141,7 @@ enum Stage {
     /// It wants to be connected.
     Connects(Box<Connects>),
     /// Another node has a connection for us, and has not said which.
-    Named { stream: Handle, node: Address, bytes: Vec<u8> },
+    Named { stream: Handle, node: Address, bytes: Vec<u8>, since: Instant },
     /// The listener of this node is connected to.
     Offered { stream: Handle, who: Who, tcp: OwnedFd, is_answered: bool },
     /// Another node's broker is to hear one line.
@@ -445,10 +448,15 @@ impl Sockets {
         // Programs of that node have other ports. What they say of addresses nobody has looked at.
         let is_of_broker = self.engine.peer_port_of(stream).is_some_and(|port| BROKER_PORTS.contains(&port));
         let Some(node) = self.engine.peer_of(stream).filter(|_| is_of_broker) else { return self.abort(stream) };
+        // One node alone could have all connections that there are.
+        let is_named = |stage: &&Stage| matches!(stage, Stage::Named { node: of, .. } if *of == node);
+        if self.all.values().filter(is_named).count() >= NAMED_OF_NODE {
+            return self.abort(stream);
+        }
         let id = self.draw();
         self.streams.insert(stream, id);
         self.busy.insert(id);
-        self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new() });
+        self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new(), since: Instant::now() });
     }
 
     /// Does what can be done for those that something happened to, and for all once in a while.
@@ -475,7 +483,11 @@ impl Sockets {
                 Stage::Direct { end, who, direct, holds } => self.watched(end, who, direct, holds),
                 Stage::Tells { stream, line } => self.on_tells(stream, line),
                 Stage::Connects(wish) => self.on_wish(id, wish, now),
-                Stage::Named { stream, node, bytes } => self.on_head(id, stream, node, bytes),
+                Stage::Named { stream, since, .. } if now.duration_since(since) > NAMED => {
+                    self.abort(stream);
+                    None
+                }
+                Stage::Named { stream, node, bytes, since } => self.on_head(id, stream, node, bytes, since),
                 Stage::Offered { stream, who, tcp, is_answered } => self.on_offer(id, stream, who, tcp, is_answered),
                 Stage::Asks { since, .. } if now.duration_since(since) > ASKED => None,
                 asks @ Stage::Asks { .. } => Some(asks),

@@ -19,8 +19,10 @@ use crate::sockets::{
     questions::{LINE_MAX, line, take_line},
 };
 
-/// How often the broker is asked how far it is.
+/// How often the broker is asked how far it is: twice as rarely each time that it has come no further, as the program may not read, and what the
+/// other one says may be wrong.
 const LOOK: Duration = Duration::from_micros(100);
+const LOOK_MAX: Duration = Duration::from_millis(50);
 /// Both programs come together within this time, or the brokers carry the connection on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -31,6 +33,8 @@ pub(super) struct Joining {
     fd: RawFd,
     since: Instant,
     looked: Instant,
+    look: Duration,
+    so_far: u64,
     /// This program accepted the connection, and says the token.
     asks: bool,
     /// It has.
@@ -78,6 +82,8 @@ impl Direct {
             fd,
             since: now,
             looked: now,
+            look: LOOK,
+            so_far: 0,
             asks: stream.is_some(),
             has_said: false,
             token,
@@ -101,14 +107,14 @@ impl Direct {
 
     /// Streams that came: the first line says which connection they are of.
     pub(super) fn meet(&mut self) {
-        for (stream, mut bytes) in std::mem::take(&mut self.strangers) {
-            if self.hear(stream, &mut bytes).is_none() {
+        for (stream, mut bytes, since) in std::mem::take(&mut self.strangers) {
+            if self.hear(stream, &mut bytes).is_none() || since.elapsed() > PATIENCE {
                 let _ = self.engine.abort(stream);
                 continue;
             }
             let Some(said) = take_line(&mut bytes) else {
                 if bytes.len() < LINE_MAX && !self.engine.is_at_end(stream) {
-                    self.strangers.push((stream, bytes));
+                    self.strangers.push((stream, bytes, since));
                 }
                 continue;
             };
@@ -193,12 +199,16 @@ impl Direct {
         };
         // The other one has taken it, too. What the program writes goes on, or it might never come to read what the broker delivers.
         flow.collect(&mut self.engine, &mut self.piece).ok()?;
-        if joins.looked.elapsed() < LOOK {
+        if joins.looked.elapsed() < joins.look {
             return Some(false);
         }
         joins.looked = Instant::now();
         match self.asker.about(&[flow.end.as_raw_fd()], &Question::Delivered) {
-            Ok((Reply::Delivered(so_far), _)) if so_far < before => return Some(false),
+            Ok((Reply::Delivered(so_far), _)) if so_far < before => {
+                joins.look = if so_far > joins.so_far { LOOK } else { (joins.look * 2).min(LOOK_MAX) };
+                joins.so_far = so_far;
+                return Some(false);
+            }
             Ok((Reply::Delivered(_), _)) => {}
             _ => return None,
         }

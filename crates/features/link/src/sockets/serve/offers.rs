@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Instant,
 };
 
 use host::stack::tcp_cookie;
@@ -60,13 +61,20 @@ impl Sockets {
     }
 
     /// The first line of a stream: which listener it is for.
-    pub(super) fn on_head(&mut self, id: u64, stream: Handle, node: Address, mut bytes: Vec<u8>) -> Option<Stage> {
+    pub(super) fn on_head(
+        &mut self,
+        id: u64,
+        stream: Handle,
+        node: Address,
+        mut bytes: Vec<u8>,
+        since: Instant,
+    ) -> Option<Stage> {
         if !self.read_line(stream, &mut bytes) {
             return None;
         }
         let Some(head) = take_line(&mut bytes) else {
             if bytes.len() < LINE_MAX && !self.engine.is_at_end(stream) {
-                return Some(Stage::Named { stream, node, bytes });
+                return Some(Stage::Named { stream, node, bytes, since });
             }
             self.abort(stream);
             return None;
