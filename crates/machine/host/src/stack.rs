@@ -32,7 +32,7 @@ pub use proto::{IcmpCounters, IpCounters, Protocols, TcpCounters, UdpCounters};
 pub use qdisc::{Qdisc, QdiscKey};
 pub use reader::StackReader;
 pub(crate) use sockets::listeners;
-pub use sockets::{Owner, PacketTap, Socket, SocketKey, Sockets, listening, tcp_cookie};
+pub use sockets::{Owner, PacketTap, Socket, SocketKey, Sockets, listener_for, listening, tcp_cookie};
 pub use unread::{SocketKind, Source};
 
 use crate::{interface::Link, root::Root};

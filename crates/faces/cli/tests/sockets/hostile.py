@@ -191,6 +191,17 @@ def twin(to, port):
         kept += [one, fds]
 
 
+def beside(port):
+    """Listens on a port that another program has for IPv4, by IPv6 alone, and on many others."""
+    v6 = socket.socket(socket.AF_INET6)
+    v6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    v6.bind(("::", port))
+    v6.listen()
+    others = [socket.create_server(("127.0.0.1", 0)) for _ in range(500)]
+    print("listens", len(others), flush=True)
+    time.sleep(3600)
+
+
 def pipe(to):
     """Carries a connection by itself, ends it, and keeps the pipe by which the broker would see its own end."""
     said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])

@@ -185,6 +185,23 @@ fn one_user_has_the_broker_look_for_and_tell_little() {
 }
 
 #[test]
+fn who_listens_beside_a_server_takes_nothing_from_it() {
+    let Some((bed, ends)) = Bed::pair("lkhnext") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let go = cluster.log("go").display().to_string();
+    let _server = cluster.run(1, &["python3", "-u", "-c", SERVER, "0.0.0.0", &go], "server");
+    wait("the server listens", || log(&cluster, "server").contains("ready"));
+    let_in(&cluster);
+    let mut python = Command::new("python3");
+    let beside = cluster.spoken(1, python.args(["-u", HOSTILE, "beside", "7000"]), "beside");
+    wait("another one listens", || log(&cluster, "beside").contains("listens 500"));
+    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
+    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    beside.stop(Signal::SIGKILL);
+}
+
+#[test]
 fn nobody_has_the_addresses_of_anothers_connection() {
     let Some((bed, ends)) = Bed::pair("lkhtwin") else { return };
     let cluster = Cluster::start(&bed, &ends);

@@ -16,7 +16,7 @@ use std::{
 
 use host::{
     netlink::{Netlink, route},
-    stack::listening,
+    stack::{listener_for, listening},
 };
 use ipnet::IpNet;
 use model::link::{LinkConnection, LinkOverTcp};
@@ -238,24 +238,10 @@ impl Listening {
         fs::write(&self.file, lines)
     }
 
-    /// The user whose listener a connection to an address reaches; none: not all that it can reach belong here. Those that name it go before those of any
-    /// address.
-    pub(super) fn user(&self, to: SocketAddr) -> Option<u32> {
-        if !self.sockets.values().any(|listener| listener.port == to.port()) {
-            return None;
-        }
-        let there: Vec<(u64, IpAddr)> = listening()
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|(_, at)| at.port() == to.port())
-            .map(|(inode, at)| (inode, at.ip().to_canonical()))
-            .collect();
-        let all_ours = |is_meant: &dyn Fn(IpAddr) -> bool| {
-            let meant = there.iter().filter(|(_, ip)| is_meant(*ip));
-            let users: Vec<_> = meant.map(|(inode, _)| self.sockets.get(inode).map(|listener| listener.uid)).collect();
-            (!users.is_empty()).then(|| users.into_iter().collect::<Option<Vec<_>>>())
-        };
-        all_ours(&|ip| ip == to.ip()).or_else(|| all_ours(&|ip| ip.is_unspecified()))??.first().copied()
+    /// The user whose listener a connection from this node to an address reaches, as the kernel chooses it; none: it belongs to no program here.
+    pub(super) fn user(&self, diag: &mut Netlink, to: SocketAddr) -> Option<u32> {
+        let inode = listener_for(diag, to, SocketAddr::new(to.ip(), 0)).ok().flatten()?;
+        self.sockets.get(&inode).filter(|listener| listener.port == to.port()).map(|listener| listener.uid)
     }
 
     /// Does a process of this machine hold one of them, in whatever network namespace?

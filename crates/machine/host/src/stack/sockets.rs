@@ -199,6 +199,31 @@ pub fn listening() -> io::Result<BTreeMap<u64, SocketAddr>> {
 pub fn tcp_cookie(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u64>> {
     const TCP_ESTABLISHED: u8 = 1;
     const COOKIE_AT: usize = 44;
+    tcp_socket(diag, local, remote, |state, payload| {
+        let [low, high] = [u32_at(payload, COOKIE_AT)?, u32_at(payload, COOKIE_AT + 4)?];
+        (state == TCP_ESTABLISHED).then_some(u64::from(high) << 32 | u64::from(low))
+    })
+}
+
+/// The inode of the socket that the kernel gives a new connection from `remote` to `local`; none: nobody listens there. It costs the same however many
+/// sockets listen elsewhere.
+///
+/// # Errors
+/// As [`tcp_cookie`].
+pub fn listener_for(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u64>> {
+    const TCP_LISTEN: u8 = 10;
+    const INODE_AT: usize = 68;
+    let inode = |state, payload: &[u8]| u32_at(payload, INODE_AT).filter(|_| state == TCP_LISTEN).map(u64::from);
+    tcp_socket(diag, local, remote, inode)
+}
+
+/// What `read` makes of the state and the inet_diag_msg of the TCP socket that a segment from `remote` to `local` reaches.
+fn tcp_socket(
+    diag: &mut Netlink,
+    local: SocketAddr,
+    remote: SocketAddr,
+    read: impl Fn(u8, &[u8]) -> Option<u64>,
+) -> io::Result<Option<u64>> {
     let bytes = |ip: IpAddr| match ip {
         IpAddr::V4(v4) => [v4.octets(), [0; 4], [0; 4], [0; 4]].concat(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
@@ -213,16 +238,15 @@ pub fn tcp_cookie(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -> 
     body.extend(bytes(remote.ip()));
     body.extend(0_u32.to_ne_bytes());
     body.extend([0xff; 8]);
-    let mut cookie = None;
+    let mut found = None;
     let asked = diag.ask(SOCK_DIAG_BY_FAMILY, ONE, &body, |kind, payload| {
-        let is_it = kind == SOCK_DIAG_BY_FAMILY && payload.get(1) == Some(&TCP_ESTABLISHED);
-        if let (true, Some(low), Some(high)) = (is_it, u32_at(payload, COOKIE_AT), u32_at(payload, COOKIE_AT + 4)) {
-            cookie = Some(u64::from(high) << 32 | u64::from(low));
+        if kind == SOCK_DIAG_BY_FAMILY {
+            found = payload.get(1).and_then(|&state| read(state, payload));
         }
     });
     match asked {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        asked => asked.map(|()| cookie),
+        asked => asked.map(|()| found),
     }
 }
 

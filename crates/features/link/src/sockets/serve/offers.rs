@@ -115,7 +115,7 @@ impl Sockets {
         if !self.allowed.iter().any(|allow| allow.lets(from, to)) {
             return Err(format!("that node lets {from} in to port {} by TCP alone (--allow of its broker)", to.port()));
         }
-        let Some(uid) = self.listening.user(to) else {
+        let Some(uid) = self.listening.user(&mut self.diag, to) else {
             return Err(format!("no program with link listens on port {} there", to.port()));
         };
         self.guests.may_open(uid).map_err(|why| format!("{why} on that node"))?;
