@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use transport::{Handle, Reason, State};
 
-use crate::{Address, Claim, Either, Engine, LinkError};
+use crate::{Address, Claim, Either, Engine, LinkError, broker::one_sentence, news::Lines};
 
 /// The port that files come to.
 pub const PORT: u16 = 1;
@@ -29,6 +29,8 @@ const LINE_MAX: usize = 8192;
 const PIECE: usize = 1 << 18;
 /// A sender has so long to name its file.
 const NAMED_WITHIN: Duration = Duration::from_secs(5);
+/// A file of which nothing comes for so long is given up, and an answer that nobody takes.
+const STALLED: Duration = Duration::from_secs(30);
 /// Files on their way in at once, of all nodes and of one.
 const FILES_MAX: usize = 256;
 const FILES_OF_NODE_MAX: usize = 64;
@@ -115,7 +117,7 @@ pub fn send(
     linger(&mut engine, stream)?;
     let ours = hex(&hash.finalize());
     match reply {
-        Reply::Failed { why } => Err(LinkError::NotTaken { why }),
+        Reply::Failed { why } => Err(LinkError::NotTaken { why: one_sentence(&why) }),
         Reply::Written { sha256 } if sha256 != ours => Err(LinkError::Differs { ours, theirs: sha256 }),
         Reply::Written { sha256 } => Ok(Copied { bytes, sha256, ns }),
     }
@@ -175,6 +177,16 @@ pub struct Receives {
     _claim: Claim,
     engine: Engine<Either>,
     files: HashMap<Handle, File>,
+    /// What others cause: refused files.
+    lines: Lines,
+}
+
+/// What became of a file.
+enum Arrival {
+    /// Its SHA-256.
+    Whole(String),
+    Refused(String),
+    Cut(String),
 }
 
 /// A file on its way in.
@@ -186,9 +198,11 @@ enum File {
         to: Whole,
         hash: Sha256,
         left: u64,
+        /// When something came last.
+        heard: Instant,
     },
-    /// The answer; as much of it as was written.
-    Answered(Vec<u8>, usize),
+    /// The answer; as much of it as was written; since when.
+    Answered(Vec<u8>, usize, Instant),
 }
 
 impl Receives {
@@ -205,7 +219,7 @@ impl Receives {
         let (claim, mut engine) = Claim::take()?;
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;
-        Ok(Self { folder, _claim: claim, engine, files: HashMap::new() })
+        Ok(Self { folder, _claim: claim, engine, files: HashMap::new(), lines: Lines::default() })
     }
 
     /// Receives until `stop` is set; tells of each file.
@@ -224,11 +238,16 @@ impl Receives {
                 }
                 self.files.insert(new, File::Named(Vec::new(), Instant::now()));
             }
-            let (engine, folder) = (&mut self.engine, &self.folder);
-            self.files.retain(|&stream, file| match turn(engine, stream, file, folder, &mut told) {
+            let (engine, folder, lines) = (&mut self.engine, &self.folder, &mut self.lines);
+            let mut tell = |arrival: Arrival| match arrival {
+                Arrival::Whole(sha256) => told(format!("a file arrived; its SHA-256 is {sha256}")),
+                Arrival::Refused(why) => lines.tell(Instant::now(), format!("a file was refused: {why}"), &mut told),
+                Arrival::Cut(why) => lines.tell(Instant::now(), format!("a file did not arrive: {why}"), &mut told),
+            };
+            self.files.retain(|&stream, file| match turn(engine, stream, file, folder, &mut tell) {
                 Ok(goes_on) => goes_on,
                 Err(error) => {
-                    told(format!("a file did not arrive: {error}"));
+                    tell(Arrival::Cut(error.to_string()));
                     false
                 }
             });
@@ -243,18 +262,33 @@ fn turn(
     stream: Handle,
     file: &mut File,
     folder: &Path,
-    told: &mut impl FnMut(String),
+    told: &mut impl FnMut(Arrival),
 ) -> Result<bool, LinkError> {
     if engine.state(stream).is_none() {
         return Ok(false);
     }
-    if matches!(file, File::Named(_, since) if since.elapsed() >= NAMED_WITHIN) {
-        engine.abort(stream)?;
-        return Ok(false);
+    match file {
+        File::Named(_, since) if since.elapsed() >= NAMED_WITHIN => {}
+        File::Comes { heard, .. } if heard.elapsed() >= STALLED => {
+            told(Arrival::Cut(format!("nothing came for {} s", STALLED.as_secs())));
+        }
+        File::Answered(_, _, since) if since.elapsed() >= STALLED => {}
+        _ => return go_on(engine, stream, file, folder, told),
     }
+    engine.abort(stream)?;
+    Ok(false)
+}
+
+fn go_on(
+    engine: &mut Engine<Either>,
+    stream: Handle,
+    file: &mut File,
+    folder: &Path,
+    told: &mut impl FnMut(Arrival),
+) -> Result<bool, LinkError> {
     engine.read(stream, |bytes| file.take(bytes, folder, told))?;
     file.is_complete(told);
-    if let File::Answered(answer, written) = file {
+    if let File::Answered(answer, written, _) = file {
         *written += match *written < answer.len() {
             true => engine.write(stream, &answer[*written..])?,
             false => 0,
@@ -264,7 +298,7 @@ fn turn(
             return Ok(false);
         }
     } else if engine.is_at_end(stream) {
-        told("a file did not arrive: its sender ended before it was whole".to_owned());
+        told(Arrival::Cut("its sender ended before it was whole".to_owned()));
         let _ = engine.close(stream);
         return Ok(false);
     }
@@ -272,7 +306,7 @@ fn turn(
 }
 
 impl File {
-    fn take(&mut self, mut bytes: &[u8], folder: &Path, told: &mut impl FnMut(String)) {
+    fn take(&mut self, mut bytes: &[u8], folder: &Path, told: &mut impl FnMut(Arrival)) {
         if let Self::Named(line, _) = self {
             let end = bytes.iter().position(|&b| b == b'\n');
             line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
@@ -284,11 +318,14 @@ impl File {
             };
             bytes = &bytes[end + 1..];
             match open(line, folder) {
-                Ok((to, left)) => *self = Self::Comes { to, hash: Sha256::new(), left },
+                Ok((to, left)) => *self = Self::Comes { to, hash: Sha256::new(), left, heard: Instant::now() },
                 Err(why) => self.answer(Err(why), told),
             }
         }
-        if let Self::Comes { to, hash, left } = self {
+        if let Self::Comes { to, hash, left, heard } = self {
+            if !bytes.is_empty() {
+                *heard = Instant::now();
+            }
             let bytes = &bytes[..bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
             hash.update(bytes);
             *left -= bytes.len() as u64;
@@ -299,30 +336,32 @@ impl File {
     }
 
     /// Gives the file its name once it is whole.
-    fn is_complete(&mut self, told: &mut impl FnMut(String)) {
+    fn is_complete(&mut self, told: &mut impl FnMut(Arrival)) {
         if !matches!(self, Self::Comes { left: 0, .. }) {
             return;
         }
-        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Answered(Vec::new(), 0)) {
+        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Answered(Vec::new(), 0, Instant::now())) {
             let done = to.write(&[]).map(|()| hex(&hash.finalize())).map_err(|e| e.to_string());
             self.answer(done, told);
         }
     }
 
-    fn answer(&mut self, done: Result<String, String>, told: &mut impl FnMut(String)) {
+    fn answer(&mut self, done: Result<String, String>, told: &mut impl FnMut(Arrival)) {
         let reply = match done {
             Ok(sha256) => {
-                told(format!("a file arrived; its SHA-256 is {sha256}"));
+                told(Arrival::Whole(sha256.clone()));
                 Reply::Written { sha256 }
             }
             Err(why) => {
-                told(format!("a file was refused: {why}"));
+                // The path in it is the sender's.
+                let why = one_sentence(&why);
+                told(Arrival::Refused(why.clone()));
                 Reply::Failed { why }
             }
         };
         let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
-        *self = Self::Answered(line, 0);
+        *self = Self::Answered(line, 0, Instant::now());
     }
 }
 
@@ -336,4 +375,30 @@ fn open(line: &[u8], folder: &Path) -> Result<(Whole, u64), String> {
     }
     let whole = Whole::below(folder, path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_path_is_one_short_line_and_many_are_a_few() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = File::Named(Vec::new(), Instant::now());
+        let path = format!("../RED\nevenkeel: all fine\u{1b}[2J{}", "x".repeat(4000));
+        let mut line = serde_json::to_vec(&Head { path, bytes: 1 }).unwrap();
+        line.push(b'\n');
+        let mut reasons = Vec::new();
+        file.take(&line, folder.path(), &mut |arrival| match arrival {
+            Arrival::Refused(why) => reasons.push(why),
+            _ => panic!("it is refused"),
+        });
+        assert_eq!(reasons.len(), 1);
+        assert!(reasons[0].starts_with("../RED?evenkeel: all fine?[2Jxxx") && reasons[0].len() == 200, "{reasons:?}");
+        let (mut lines, mut told, now) = (Lines::default(), Vec::new(), Instant::now());
+        (0..100).for_each(|n| lines.tell(now, format!("{n}"), &mut |line| told.push(line)));
+        assert_eq!(told.len(), 16);
+        lines.tell(now + Duration::from_secs(10), "again".to_owned(), &mut |line| told.push(line));
+        assert_eq!(told[16..], ["84 more messages like these within 10 s", "again"]);
+    }
 }

@@ -9,36 +9,52 @@ use std::{
 const LINES: usize = 16;
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What was told.
+/// Bounds the lines that others can cause.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// What still lasts, told or counted.
-    known: BTreeSet<String>,
+pub(crate) struct Lines {
     since: Option<Instant>,
     lines: usize,
     left_out: usize,
 }
 
+impl Lines {
+    /// Tells `line`, or counts it; a sum of those that were counted first, once their time is over.
+    pub(crate) fn tell(&mut self, now: Instant, line: String, told: &mut impl FnMut(String)) {
+        self.look(now, told);
+        if self.lines < LINES {
+            self.lines += 1;
+            told(line);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn look(&mut self, now: Instant, told: &mut impl FnMut(String)) {
+        if self.since.is_some_and(|since| now < since + EVERY) {
+            return;
+        }
+        if self.left_out > 0 {
+            told(format!("{} more messages like these within {} s", self.left_out, EVERY.as_secs()));
+        }
+        *self = Self { since: Some(now), lines: 0, left_out: 0 };
+    }
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// What still lasts, told or counted.
+    known: BTreeSet<String>,
+    lines: Lines,
+}
+
 impl Told {
     /// Tells what of `news`, which is all that is so now, is new.
     pub(crate) fn tell(&mut self, now: Instant, news: Vec<String>, mut told: impl FnMut(String)) {
-        if self.since.is_none_or(|since| now >= since + EVERY) {
-            if self.left_out > 0 {
-                let (count, seconds) = (self.left_out, EVERY.as_secs());
-                told(format!(
-                    "{count} more messages like these within {seconds} s: `evenkeel link status` has what is so now"
-                ));
-            }
-            (self.since, self.lines, self.left_out) = (Some(now), 0, 0);
-        }
+        self.lines.look(now, &mut told);
         let news: BTreeSet<String> = news.into_iter().collect();
         for new in news.difference(&self.known) {
-            if self.lines < LINES {
-                self.lines += 1;
-                told(new.clone());
-            } else {
-                self.left_out += 1;
-            }
+            self.lines.tell(now, new.clone(), &mut told);
         }
         self.known = news;
     }

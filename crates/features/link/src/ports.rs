@@ -31,7 +31,7 @@ use crate::{
 /// Ports that a program connects from.
 const BLOCK: u16 = 64;
 /// Blocks that the broker has for the sockets of programs, before all others.
-const OWN: u16 = 16;
+const OWN: u16 = 64;
 /// The first of them all.
 const FIRST: u16 = *transport::FREE_PORTS.start();
 /// The ports that the broker of a node connects from for the sockets of programs. No other program of that node has them.

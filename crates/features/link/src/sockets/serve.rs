@@ -81,7 +81,7 @@ const PROGRAMS: usize = 16;
 const ASKED: Duration = Duration::from_secs(2);
 /// Another node's broker says within this time which connection a stream is, and so many of a node's have not said it.
 const NAMED: Duration = Duration::from_secs(5);
-const NAMED_OF_NODE: usize = 256;
+const NAMED_OF_NODE: usize = 1024;
 /// A connection whose program is gone waits so long for the other end to close, as TCP's do (tcp_fin_timeout).
 const ORPHAN: Duration = Duration::from_secs(60);
 /// Broken connections that are remembered until their programs ask.
@@ -295,7 +295,7 @@ impl Sockets {
             let Ok(who) = getsockopt(&fd, PeerCredentials) else { continue };
             let Some(user) = self.guests.user(who.uid()) else { continue };
             let talk = Sent::new(Talk::new(fd), &user);
-            let Some(asks) = user.asks() else { continue };
+            let Some(asks) = self.guests.asks(&user) else { continue };
             let id = self.draw();
             if no_wait(&talk).is_ok() && self.watch(talk.as_fd(), id).is_ok() {
                 self.all.insert(id, Stage::Asks { talk, asks, since: Instant::now() });

@@ -1,8 +1,8 @@
 //! Users whose programs ask: what they have sent is closed off the loop, and counted.
 //!
 //! close(2) of a descriptor that another program has made can wait for as long as that program likes: a TCP socket with SO_LINGER for its other end, a
-//! file of a FUSE file system for its server. So each user has a thread that closes what its programs have sent, in the order in which it came, and
-//! answers behind that. A wait for SO_LINGER is interrupted; one for a file system holds up that user alone.
+//! file of a FUSE file system for its server. So threads, each for some users, close what their programs have sent, in the order in which it came, and
+//! answers behind that. A wait for SO_LINGER is interrupted; one for a file system holds up the users of that thread, of which root has its own.
 
 use std::{
     collections::HashMap,
@@ -25,8 +25,13 @@ use crate::{claim::Talk, sockets::ask::Reply};
 const CLOSES: Duration = Duration::from_millis(50);
 /// A user of whom so many descriptors wait to be closed is not heard.
 const CLOSING_MAX: usize = 256;
-/// Programs of one user that may ask at once.
+/// Programs of one user that may ask at once, and those of all users but root.
 const ASKING_MAX: usize = 1024;
+const ASKING_ALL: usize = 4096;
+/// Threads that close; the first one is root's. A user may have tens of thousands of numbers (/etc/subuid).
+const CLOSERS: usize = 16;
+/// Users but root that are known at once.
+const USERS_MAX: usize = 512;
 
 /// Connections of one user but root, and of all together: each can have some 0.6 MB wait here (256 frames of 1500 bytes each way, and what the pair does
 /// not take), of which the user's own limits know nothing. The last ones are root's.
@@ -37,16 +42,26 @@ const KEPT_FOR_ROOT: usize = OPEN_MAX;
 /// All users that have asked lately.
 #[derive(Debug)]
 pub(super) struct Guests {
-    users: HashMap<u32, (Arc<User>, u64)>,
+    users: HashMap<u32, Arc<User>>,
+    /// Those that were needed so far, each with its jobs done at the last look.
+    closers: [Option<(Closer, u64)>; CLOSERS],
     looked: Instant,
+}
+
+/// A thread that closes.
+#[derive(Debug, Clone)]
+struct Closer {
+    jobs: Sender<Job>,
+    progress: Arc<Progress>,
 }
 
 /// One user.
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) uid: u32,
-    jobs: Sender<Job>,
-    progress: Arc<Progress>,
+    closer: Closer,
+    /// Jobs of its own that are not done.
+    waiting: Arc<AtomicUsize>,
     asking: AtomicUsize,
     open: AtomicUsize,
 }
@@ -54,13 +69,17 @@ pub(super) struct User {
 /// How far its thread is.
 #[derive(Debug, Default)]
 struct Progress {
-    waiting: AtomicUsize,
+    given: AtomicU64,
     done: AtomicU64,
     thread: OnceLock<InterruptibleThread>,
 }
 
+/// What is to be done, and the count of its user's that are not.
 #[derive(Debug)]
-enum Job {
+struct Job(What, Arc<AtomicUsize>);
+
+#[derive(Debug)]
+enum What {
     Close(OwnedFd),
     Answer(Talk, Reply),
 }
@@ -81,21 +100,40 @@ pub(super) struct Counted {
 
 impl Guests {
     pub(super) fn new() -> Self {
-        Self { users: HashMap::new(), looked: Instant::now() }
+        Self { users: HashMap::new(), closers: [const { None }; CLOSERS], looked: Instant::now() }
     }
 
-    /// The user; none: no thread can be had for it.
+    /// The user; none: there are too many, or no thread can be had.
     pub(super) fn user(&mut self, uid: u32) -> Option<Arc<User>> {
-        if let Some((user, _)) = self.users.get(&uid) {
+        if let Some(user) = self.users.get(&uid) {
             return Some(Arc::clone(user));
         }
-        let (jobs, todo) = channel();
-        let progress = Arc::new(Progress::default());
-        let of_thread = Arc::clone(&progress);
-        thread::Builder::new().name("ek-close".into()).spawn(move || close_all(&todo, &of_thread)).ok()?;
-        let user = Arc::new(User { uid, jobs, progress, asking: AtomicUsize::default(), open: AtomicUsize::default() });
-        self.users.insert(uid, (Arc::clone(&user), 0));
+        if uid != 0 && self.users.len() >= USERS_MAX {
+            return None;
+        }
+        let place = if uid == 0 { 0 } else { 1 + uid as usize % (CLOSERS - 1) };
+        let closer = match &mut self.closers[place] {
+            Some((closer, _)) => closer.clone(),
+            none => none.insert((Closer::start()?, 0)).0.clone(),
+        };
+        let user = Arc::new(User {
+            uid,
+            closer,
+            waiting: Arc::default(),
+            asking: AtomicUsize::default(),
+            open: AtomicUsize::default(),
+        });
+        self.users.insert(uid, Arc::clone(&user));
         Some(user)
+    }
+
+    /// Counts a program of a user that asks; none: too many do already, or too much of them is not closed yet.
+    pub(super) fn asks(&self, user: &Arc<User>) -> Option<Counted> {
+        let others = || self.users.values().filter(|user| user.uid != 0).map(|user| user.asking.load(Relaxed));
+        let has_room = user.waiting.load(Relaxed) < CLOSING_MAX
+            && user.asking.load(Relaxed) < ASKING_MAX
+            && (user.uid == 0 || others().sum::<usize>() < ASKING_ALL);
+        has_room.then(|| user.count(|user| &user.asking))
     }
 
     /// Interrupts what takes too long, and forgets users that have nothing here.
@@ -104,14 +142,15 @@ impl Guests {
             return;
         }
         self.looked = now;
-        for (user, seen) in self.users.values_mut() {
-            let done = user.progress.done.load(Relaxed);
-            if let (true, Some(thread)) = (user.is_closing() && *seen == done, user.progress.thread.get()) {
+        for (Closer { progress, .. }, seen) in self.closers.iter_mut().flatten() {
+            let done = progress.done.load(Relaxed);
+            let is_stuck = progress.given.load(Relaxed) != done && *seen == done;
+            if let (true, Some(thread)) = (is_stuck, progress.thread.get()) {
                 thread.interrupt();
             }
             *seen = done;
         }
-        self.users.retain(|_, (user, _)| Arc::strong_count(user) > 1 || user.is_closing());
+        self.users.retain(|_, user| Arc::strong_count(user) > 1 || user.is_closing());
     }
 
     /// Whether a user may have one more connection; if not, why.
@@ -119,33 +158,39 @@ impl Guests {
         let open = |user: &User| user.open.load(Relaxed);
         let (most, of_user) = match uid {
             0 => (ALL_MAX, 0),
-            _ => (ALL_MAX - KEPT_FOR_ROOT, self.users.get(&uid).map_or(0, |(user, _)| open(user))),
+            _ => (ALL_MAX - KEPT_FOR_ROOT, self.users.get(&uid).map_or(0, |user| open(user))),
         };
         if of_user >= OPEN_MAX {
             return Err(format!("user {uid} has {OPEN_MAX} connections over link, the most that one user may have"));
         }
-        match self.users.values().map(|(user, _)| open(user)).sum::<usize>() >= most {
+        match self.users.values().map(|user| open(user)).sum::<usize>() >= most {
             true => Err(format!("{most} connections are open over link, the most that this user may share")),
             false => Ok(()),
         }
     }
 }
 
+impl Closer {
+    /// None: there is no thread to be had.
+    fn start() -> Option<Self> {
+        let (jobs, todo) = channel();
+        let progress = Arc::new(Progress::default());
+        let of_thread = Arc::clone(&progress);
+        thread::Builder::new().name("ek-close".into()).spawn(move || close_all(&todo, &of_thread)).ok()?;
+        Some(Self { jobs, progress })
+    }
+}
+
 impl User {
     fn is_closing(&self) -> bool {
-        self.progress.waiting.load(Relaxed) > 0
+        self.waiting.load(Relaxed) > 0
     }
 
-    fn give(&self, job: Job) {
-        self.progress.waiting.fetch_add(1, Relaxed);
+    fn give(&self, what: What) {
+        self.waiting.fetch_add(1, Relaxed);
+        self.closer.progress.given.fetch_add(1, Relaxed);
         // The thread goes after the last of these.
-        let _ = self.jobs.send(job);
-    }
-
-    /// Counts a program that asks; none: too many do already, or too much of them is not closed yet.
-    pub(super) fn asks(self: &Arc<Self>) -> Option<Counted> {
-        let has_room = self.progress.waiting.load(Relaxed) < CLOSING_MAX && self.asking.load(Relaxed) < ASKING_MAX;
-        has_room.then(|| self.count(|user| &user.asking))
+        let _ = self.closer.jobs.send(Job(what, Arc::clone(&self.waiting)));
     }
 
     /// Counts a connection.
@@ -179,7 +224,7 @@ impl Sent<Talk> {
     /// Answers once all that came from this user so far is closed: a program counts on a port being free when its own close has returned.
     pub(super) fn answer(mut self, reply: Reply) {
         if let Some(talk) = self.what.take() {
-            self.user.give(Job::Answer(talk, reply));
+            self.user.give(What::Answer(talk, reply));
         }
     }
 }
@@ -201,7 +246,7 @@ impl<T: Into<OwnedFd> + AsFd> AsFd for Sent<T> {
 impl<T: Into<OwnedFd>> Drop for Sent<T> {
     fn drop(&mut self) {
         if let Some(what) = self.what.take() {
-            self.user.give(Job::Close(what.into()));
+            self.user.give(What::Close(what.into()));
         }
     }
 }
@@ -210,14 +255,14 @@ fn close_all(todo: &Receiver<Job>, progress: &Progress) {
     if let Ok(thread) = InterruptibleThread::current() {
         let _ = progress.thread.set(thread);
     }
-    while let Ok(job) = todo.recv() {
-        match job {
-            Job::Close(fd) => drop(fd),
+    while let Ok(Job(what, waiting)) = todo.recv() {
+        match what {
+            What::Close(fd) => drop(fd),
             // It may have gone.
-            Job::Answer(talk, reply) => drop(talk.say(&reply, &[])),
+            What::Answer(talk, reply) => drop(talk.say(&reply, &[])),
         }
         progress.done.fetch_add(1, Relaxed);
-        progress.waiting.fetch_sub(1, Relaxed);
+        waiting.fetch_sub(1, Relaxed);
     }
 }
 
@@ -260,7 +305,7 @@ mod tests {
             guests.look(Instant::now());
             thread::sleep(Duration::from_millis(1));
         }
-        let counted = one.asks().unwrap();
+        let counted = guests.asks(&one).unwrap();
         assert_eq!(one.asking.load(Relaxed), 1);
         drop((counted, one, other));
         wait_until(|| {
@@ -298,10 +343,23 @@ mod tests {
     fn a_user_whose_descriptors_are_not_closed_is_not_heard() {
         let mut guests = Guests::new();
         let user = guests.user(1000).unwrap();
-        user.progress.waiting.store(CLOSING_MAX, Relaxed);
-        assert!(user.asks().is_none());
-        user.progress.waiting.store(0, Relaxed);
-        let all: Vec<Counted> = (0..ASKING_MAX).map_while(|_| user.asks()).collect();
-        assert_eq!((all.len(), user.asks().is_none()), (ASKING_MAX, true));
+        user.waiting.store(CLOSING_MAX, Relaxed);
+        assert!(guests.asks(&user).is_none());
+        user.waiting.store(0, Relaxed);
+        let all: Vec<Counted> = (0..ASKING_MAX).map_while(|_| guests.asks(&user)).collect();
+        assert_eq!((all.len(), guests.asks(&user).is_none()), (ASKING_MAX, true));
+    }
+
+    #[test]
+    fn many_users_have_few_threads_and_leave_room_for_root() {
+        let mut guests = Guests::new();
+        let users: Vec<_> = (100_000..110_000).map_while(|uid| guests.user(uid)).collect();
+        assert_eq!(users.len(), USERS_MAX);
+        assert_eq!(guests.closers.iter().flatten().count(), CLOSERS - 1);
+        let asking: Vec<Counted> =
+            users.iter().flat_map(|user| (0..10).map_while(|_| guests.asks(user)).collect::<Vec<_>>()).collect();
+        assert_eq!(asking.len(), ASKING_ALL);
+        let root = guests.user(0).unwrap();
+        assert!(guests.asks(&root).is_some());
     }
 }

@@ -11,8 +11,10 @@ use transport::{Handle, Reason, State};
 
 use super::{Counted, PORT, Sent, Sockets, Stage, Who, program, sought::Seek};
 use crate::{
+    Address,
     broker::one_sentence,
     claim::Talk,
+    ports::BROKER_PORTS,
     sockets::{
         ask::Reply,
         flow::Flow,
@@ -23,6 +25,9 @@ use crate::{
 
 /// How often the kernel's neighbours are looked at while an address is looked for.
 pub(super) const LOOK: Duration = Duration::from_millis(1);
+
+/// Of the ports that the broker connects from to one node, users other than root have so many.
+const PORTS_OF_OTHERS: usize = BROKER_PORTS.end().abs_diff(*BROKER_PORTS.start()) as usize + 1 - 1024;
 
 /// A program's wish to be connected.
 #[derive(Debug)]
@@ -141,6 +146,11 @@ impl Sockets {
         let Some(name) = self.known.lock().nodes.get(&node).cloned() else {
             return Wish::ByTcp(format!("{to} is at {node}, which is no node of link"));
         };
+        if wish.talk.user().uid != 0 && self.ports_to(node) >= PORTS_OF_OTHERS {
+            return Wish::ByTcp(format!(
+                "{PORTS_OF_OTHERS} connections to {name} are open or wait, the most that users other than root may share"
+            ));
+        }
         match self.engine.connect(node, PORT, true) {
             Ok(stream) => {
                 self.streams.insert(stream, id);
@@ -180,6 +190,18 @@ impl Sockets {
             }
             _ => false,
         })
+    }
+
+    /// Ports of this broker that streams to another one have.
+    fn ports_to(&self, node: Address) -> usize {
+        let stream = |stage: &Stage| match stage {
+            Stage::Connects(wish) => wish.stream.as_ref().map(|(stream, ..)| *stream),
+            Stage::Tells { stream, .. } => Some(*stream),
+            Stage::Open { flow, .. } => Some(flow.stream),
+            _ => None,
+        };
+        let streams = self.all.values().filter_map(stream);
+        streams.filter(|&stream| self.engine.peer_of(stream) == Some(node)).count()
     }
 
     fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
