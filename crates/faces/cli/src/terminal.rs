@@ -10,13 +10,15 @@ use nix::{
     unistd::{getpgrp, tcgetpgrp},
 };
 
-/// Whether a view can be shown and asked by keys: input and output are a terminal, and no other job of it is in the foreground. The kernel
+/// Whether a view can be shown and asked by keys: input and output are a terminal that has a cursor to move (TERM), and no other job of it is in the foreground. The kernel
 /// stops a job of the background that reads keys or sets its terminal (termios(3)), and with it what the job protects.
 pub(crate) fn is_interactive() -> bool {
     let (input, output) = (io::stdin(), io::stdout());
     // One that is no session's own has no jobs.
     let is_ours = |terminal: BorrowedFd<'_>| tcgetpgrp(terminal).map_or(true, |group| group == getpgrp());
-    input.is_terminal() && output.is_terminal() && is_ours(input.as_fd()) && is_ours(output.as_fd())
+    // `dumb` has no cursor and no colours; with no name nothing is known of it.
+    let is_able = std::env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb");
+    is_able && input.is_terminal() && output.is_terminal() && is_ours(input.as_fd()) && is_ours(output.as_fd())
 }
 
 /// Lines that are written from the background stop nothing, also where the terminal asks for that (`stty tostop`). Threads that are started

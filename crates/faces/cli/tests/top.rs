@@ -54,6 +54,22 @@ fn in_the_background_of_a_terminal_there_is_no_view_and_nothing_stops() {
 }
 
 #[test]
+fn a_terminal_without_a_cursor_gets_text() {
+    for verb in ["top", "ledger --no-trace"] {
+        for term in ["dumb", ""] {
+            let job = format!("'{}' {verb} --interval 0.1 --count 2", env!("CARGO_BIN_EXE_evenkeel"));
+            let mut script = Command::new("script");
+            script.args(["--quiet", "--return", "--command", &job, "/dev/null"]).env("TERM", term);
+            // The count bounds the text too; a view would end by it as well.
+            let output = script.output().expect("script starts");
+            ended(&output, 0);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(!text.is_empty() && !text.contains('\u{1b}'), "{verb} with TERM={term}: {text:?}");
+        }
+    }
+}
+
+#[test]
 fn wrong_use_says_what_and_ends_with_2() {
     for (arguments, says) in [
         (["--root", "x.tar"].as_slice(), "--settings"),

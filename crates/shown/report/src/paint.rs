@@ -32,7 +32,7 @@ impl Paint {
     /// What suits the standard output.
     pub fn of_stdout() -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        let dumb = std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb");
         Self(std::io::stdout().is_terminal() && !unwanted && !dumb)
     }
 
