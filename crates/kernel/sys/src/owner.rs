@@ -1,9 +1,10 @@
 //! The owners of a file: asked for before this process believes what is in it, or runs it.
 
 use std::{
+    ffi::CString,
     fs::{self, Metadata},
     io,
-    os::unix::fs::MetadataExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -19,6 +20,14 @@ pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
     foreign || by_group || mode & 0o002 != 0
 }
 
+/// Whether users beside owner and group have rights of their own on a file (an access control list).
+pub fn has_acl(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return true };
+    let name = c"system.posix_acl_access";
+    // SAFETY: both are strings that end; without room the kernel writes nothing.
+    unsafe { nix::libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
 /// A reason not to trust a file or folder.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +36,8 @@ pub enum Distrust {
     Owner { path: PathBuf, uid: u32 },
     #[error("other users can write to {} (mode {mode:04o})", path.display())]
     Mode { path: PathBuf, mode: u32 },
+    #[error("an access control list of {} may let other users write to it (getfacl shows it)", path.display())]
+    Acl { path: PathBuf },
     #[error("{} is no plain file or folder", path.display())]
     Kind { path: PathBuf },
 }
@@ -38,6 +49,8 @@ pub fn trusted(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
         _ if meta.is_symlink() => Err(Distrust::Kind { path }),
         (uid, _) if uid != 0 && uid != geteuid().as_raw() => Err(Distrust::Owner { path, uid }),
         (uid, mode) if others_change(uid, meta.gid(), mode) => Err(Distrust::Mode { path, mode }),
+        // The group's bits are then what users of the list may do at the most.
+        (_, mode) if mode & 0o020 != 0 && has_acl(&path) => Err(Distrust::Acl { path }),
         _ => Ok(()),
     }
 }
@@ -122,6 +135,25 @@ mod tests {
         mode(&folder, 0o777);
         assert!(trusted_program(&program).is_err() && trusted_folder(&folder).is_err());
         mode(&folder, 0o755);
+        // A user of an access control list: version 2; the tag, rights and number of each entry.
+        let entries = [(1_u16, 7_u16, u32::MAX), (2, 7, 65534), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+        let entry = |(tag, rights, id): (u16, u16, u32)| {
+            [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let list = [&2_u32.to_le_bytes()[..], &entries.map(entry).concat()].concat();
+        let at = CString::new(program.as_os_str().as_bytes()).unwrap();
+        // SAFETY: both are strings that end, and the value is as long as is said.
+        let set = unsafe {
+            nix::libc::setxattr(at.as_ptr(), c"system.posix_acl_access".as_ptr(), list.as_ptr().cast(), list.len(), 0)
+        };
+        if set == 0 {
+            let told = trusted_program(&program).unwrap_err().to_string();
+            // As root the group is trusted, and the list is not.
+            assert!(told.contains("access control list") || told.contains("0775"), "{told}");
+            // SAFETY: as above.
+            assert_eq!(unsafe { nix::libc::removexattr(at.as_ptr(), c"system.posix_acl_access".as_ptr()) }, 0);
+            mode(&program, 0o755);
+        }
         symlink(&folder, folder.join("link")).unwrap();
         assert!(trusted_folder(&folder.join("link")).is_err(), "a link is no folder of ours");
         assert_eq!(trusted_program(&folder.join("link/../hook")).unwrap_err().kind(), io::ErrorKind::NotFound);

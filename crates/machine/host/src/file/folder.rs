@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::{Component, Path, PathBuf},
@@ -304,7 +304,9 @@ impl Folder {
 
     fn others_write(&self) -> io::Result<bool> {
         let folder = fstat(&self.fd)?;
-        Ok(owner::others_change(folder.st_uid, folder.st_gid, folder.st_mode))
+        let by_list = || owner::has_acl(Path::new(&format!("/proc/self/fd/{}", self.fd.as_raw_fd())));
+        let others = owner::others_change(folder.st_uid, folder.st_gid, folder.st_mode);
+        Ok(others || (folder.st_mode & 0o020 != 0 && by_list()))
     }
 
     pub(super) fn open(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
