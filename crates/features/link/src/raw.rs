@@ -26,7 +26,7 @@ use sys::{
     packet_batch::PacketBatch,
     packet_tx::PacketTxError,
 };
-use transport::{Ends, HEADER_BYTES};
+use transport::{Ends, HEADER_BYTES, Kind};
 use wire::Mac;
 
 use crate::{Address, Carrier, ETHERTYPE, LinkError, burst::Bursts, table::Table};
@@ -113,6 +113,13 @@ impl Wire {
         filter.map_or(Ok(()), |filter| sends.lock_filter(filter))?;
         Ok((socket, sends))
     }
+}
+
+/// Whether a frame with this Ethernet header is looked at. Each node would answer one to a group, and each would hear an answer to a group: only hellos
+/// are said to all.
+fn is_heard(head: &[u8], frame: &[u8]) -> bool {
+    let [to_group, from_group] = [0, 6].map(|at: usize| head.get(at).is_some_and(|byte| byte & 1 != 0));
+    !from_group && (!to_group || frame.first().is_some_and(|version_kind| version_kind & 15 == Kind::Hello as u8))
 }
 
 /// An address as people write it.
@@ -288,7 +295,9 @@ impl Carrier for Raw {
             Err(error) => return Err(error.into()),
         };
         for packet in self.batch.packets(count) {
-            if let Some((head, frame)) = packet.data.split_at_checked(ETHERNET_BYTES) {
+            if let Some((head, frame)) = packet.data.split_at_checked(ETHERNET_BYTES)
+                && is_heard(head, frame)
+            {
                 on(Mac([head[6], head[7], head[8], head[9], head[10], head[11]]), frame, false);
             }
         }
@@ -398,4 +407,19 @@ pub(crate) fn sleep(waits: &mut [PollFd<'_>], at_most: Duration) -> Result<Woken
     };
     let failed = waits[0].revents().is_some_and(|what| what.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL));
     Ok(if failed { Woken::Failed } else { Woken::Frames })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_to_groups_are_hellos_and_none_is_from_a_group() {
+        let [one, all] = [[2, 0, 0, 0, 0, 1], [0xff; 6]];
+        let heard = |to: [u8; 6], from: [u8; 6], kind: Kind| is_heard(&[to, from].concat(), &[1 << 4 | kind as u8]);
+        assert!(heard(one, one, Kind::Probe) && heard(one, one, Kind::Hello) && heard(all, one, Kind::Hello));
+        assert!(!heard(all, one, Kind::Probe) && !heard(all, one, Kind::Open));
+        assert!(!heard(one, all, Kind::Probe) && !heard(all, all, Kind::Hello));
+        assert!(!is_heard(&[all, one].concat(), &[]));
+    }
 }

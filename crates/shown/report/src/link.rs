@@ -31,10 +31,10 @@ fn connections(status: &LinkStatus, look: Look) -> String {
             let time = c.round_trip_ns.map_or("-".to_owned(), |ns| units::nanoseconds(ns as f64));
             let bytes = units::bytes;
             vec![
-                c.program.clone(),
+                visible_word(&c.program).into_owned(),
                 c.local.clone(),
                 c.peer.clone(),
-                c.node.clone(),
+                visible_word(&c.node).into_owned(),
                 c.carried.clone(),
                 bytes(c.sent_bytes),
                 bytes(c.received_bytes),
@@ -48,7 +48,8 @@ fn connections(status: &LinkStatus, look: Look) -> String {
         text += &look.table(&head, status.connections.iter().map(row));
     }
     if !status.over_tcp.is_empty() {
-        let row = |tcp: &LinkOverTcp| vec![tcp.peer.clone(), tcp.count.to_string(), tcp.why.clone()];
+        let row =
+            |tcp: &LinkOverTcp| vec![tcp.peer.clone(), tcp.count.to_string(), visible_word(&tcp.why).into_owned()];
         text += "\n";
         text += &look.table(&["WENT BY TCP TO", ">TIMES", "BECAUSE"], status.over_tcp.iter().map(row));
     }

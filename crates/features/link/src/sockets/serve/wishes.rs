@@ -111,7 +111,11 @@ impl Sockets {
             };
         };
         match serde_json::from_slice(&answer) {
-            Ok(Taken::Yes) => self.grant(id, wish, stream, node).unwrap_or_else(|| Wish::ByTcp("no memory".to_owned())),
+            // Others of the same user may have been granted since this one was looked at.
+            Ok(Taken::Yes) => match self.guests.may_open(wish.talk.user().uid) {
+                Ok(()) => self.grant(id, wish, stream, node).unwrap_or_else(|| Wish::ByTcp("no memory".to_owned())),
+                Err(why) => Wish::ByTcp(why),
+            },
             // Words of another node.
             Ok(Taken::No(why)) => Wish::ByTcp(one_sentence(&why)),
             Err(_) => Wish::ByTcp(format!("{node} answers something else; is it of another version?")),
