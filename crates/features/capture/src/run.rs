@@ -1,7 +1,9 @@
 //! The readers at work: one thread per source, from the first packet to the last.
 
+mod links;
+mod report;
+
 use std::{
-    collections::BTreeSet,
     fmt,
     io::{self, Write},
     sync::{
@@ -22,6 +24,11 @@ use crate::{
     pcapng,
     text::{Shown, Writer},
 };
+
+use links::Links;
+pub use links::Notice;
+use report::Slot;
+pub use report::{ReaderStats, Report};
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
@@ -100,44 +107,6 @@ pub struct Limits {
     pub held_back: Duration,
 }
 
-/// What one reader has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ReaderStats {
-    /// Its CPU, when it is pinned.
-    pub cpu: Option<u32>,
-    /// Packets it took.
-    pub packets: u64,
-    /// Their bytes on the wire without FCS; none when they were counted without being touched.
-    pub bytes: Option<u64>,
-    /// Packets lost because its buffer was full.
-    pub dropped: u64,
-    /// Packets of queues that were made after the capture began and have no reader, as far as this reader is the one to tell.
-    pub missed: u64,
-    /// Times that others emptied the capture's place in the interface's chain; the same for all its readers.
-    pub put_back: u64,
-    /// Times its ring was full.
-    pub freezes: u64,
-    /// CPU time of its thread in nanoseconds; known at the end.
-    pub cpu_ns: u64,
-    /// Packets that passed the filter and reached this reader, those beyond the number asked for included.
-    pub received: u64,
-    /// Packets that it had taken when the capture ended, without what was collected after that; known at the end.
-    pub in_time: u64,
-    /// The time in which those came; known at the end.
-    pub span: Duration,
-}
-
-/// A change of an interface that does not end the capture by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// It went down; its readers wait until it is up.
-    Down(String),
-    /// It is up again.
-    Up(String),
-    /// Its readers ended; those of other interfaces go on. The reason, as a message.
-    Ended(String),
-}
-
 /// State of a capture under way, for whoever watches it.
 pub enum Seen<'a> {
     /// Counts of each reader at this time since the start, once a second.
@@ -154,90 +123,6 @@ impl fmt::Debug for Seen<'_> {
             Self::Second(elapsed, readers) => f.debug_tuple("Second").field(elapsed).field(readers).finish(),
             Self::Notice(notice) => f.debug_tuple("Notice").field(notice).finish(),
             Self::Moment(_) => f.write_str("Moment"),
-        }
-    }
-}
-
-/// How a capture ended.
-#[derive(Debug)]
-pub struct Report {
-    /// Each reader.
-    pub readers: Vec<ReaderStats>,
-    /// The time from the start of the readers to the end of the capture, without what collecting the rest took.
-    pub elapsed: Duration,
-    /// Files written.
-    pub files: u32,
-    /// The reader of standard output went away, and so the capture ended.
-    pub closed: bool,
-    /// What went wrong, if anything did: the rest of the report still holds.
-    pub failure: Option<RunError>,
-}
-
-impl Report {
-    /// Packets that all readers took.
-    pub fn packets(&self) -> u64 {
-        self.readers.iter().map(|r| r.packets).sum()
-    }
-
-    /// Packets lost.
-    pub fn dropped(&self) -> u64 {
-        self.readers.iter().map(|r| r.dropped).sum()
-    }
-
-    /// Packets that passed the filter: those that reached a reader, and those lost before.
-    pub fn received(&self) -> u64 {
-        self.readers.iter().map(|r| r.received).sum::<u64>() + self.dropped()
-    }
-
-    /// Packets that no reader could see: those of queues that were made after the capture began.
-    pub fn missed(&self) -> u64 {
-        self.readers.iter().map(|r| r.missed).sum()
-    }
-
-    /// Times that others emptied the capture's place in the interface's chain: frames passed it unseen until it was put back.
-    pub fn put_back(&self) -> u64 {
-        self.readers.iter().map(|r| r.put_back).max().unwrap_or(0)
-    }
-
-    /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed, nor the time in which
-    /// the last block of a ring was filling as time without packets.
-    pub fn packets_per_second(&self) -> f64 {
-        self.readers.iter().map(|r| r.in_time as f64 / r.span.as_secs_f64().max(1e-9)).sum()
-    }
-}
-
-/// Counters of one reader, on cache lines of their own: the reader alone writes them.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Slot {
-    packets: AtomicU64,
-    received: AtomicU64,
-    bytes: AtomicU64,
-    bytes_unknown: AtomicBool,
-    dropped: AtomicU64,
-    missed: AtomicU64,
-    put_back: AtomicU64,
-    freezes: AtomicU64,
-    cpu_ns: AtomicU64,
-    in_time: AtomicU64,
-    span_ns: AtomicU64,
-}
-
-impl Slot {
-    fn read(&self, cpu: Option<u32>) -> ReaderStats {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        ReaderStats {
-            cpu,
-            packets: self.packets.load(Ordering::Relaxed),
-            received: self.received.load(Ordering::Relaxed),
-            bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
-            dropped: self.dropped.load(Ordering::Relaxed),
-            missed: self.missed.load(Ordering::Relaxed),
-            put_back: self.put_back.load(Ordering::Relaxed),
-            freezes: self.freezes.load(Ordering::Relaxed),
-            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
-            in_time: self.in_time.load(Ordering::Relaxed),
-            span: Duration::from_nanos(self.span_ns.load(Ordering::Relaxed)),
         }
     }
 }
@@ -262,50 +147,7 @@ struct Shared<'a> {
     links: Mutex<Links>,
 }
 
-/// Changes of interfaces that are not reported yet. Readers of one interface see the same change, which is reported once.
-#[derive(Debug, Default)]
-struct Links {
-    down: BTreeSet<String>,
-    ended: BTreeSet<String>,
-    notices: Vec<Notice>,
-}
-
 impl Shared<'_> {
-    fn links(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that an interface went down, where `result` says so: that ends no reader.
-    fn unless_down<T: Default>(&self, result: Result<T, PortError>) -> Result<T, PortError> {
-        match result {
-            Err(PortError::Down { interface }) => {
-                let mut links = self.links();
-                if links.down.insert(interface.clone()) {
-                    links.notices.push(Notice::Down(interface));
-                }
-                Ok(T::default())
-            }
-            other => other,
-        }
-    }
-
-    /// Notes that an interface is up again.
-    fn up(&self, interface: &str) {
-        let mut links = self.links();
-        if links.down.remove(interface) {
-            links.notices.push(Notice::Up(interface.to_owned()));
-        }
-    }
-
-    /// Notes that an interface is gone.
-    fn ended(&self, error: &PortError) {
-        let text = error.to_string();
-        let mut links = self.links();
-        if links.ended.insert(text.clone()) {
-            links.notices.push(Notice::Ended(text));
-        }
-    }
-
     fn is_over(&self) -> bool {
         self.ended.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
     }
