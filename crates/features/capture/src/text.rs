@@ -4,18 +4,17 @@
 
 mod dump;
 mod ip;
+mod link;
+mod llc;
+mod time;
 
-use std::{fmt, io::Write};
+use std::io::Write;
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket};
 use port::Frame;
+use wire::LinkType;
 
-/// LINKTYPE_ETHERNET.
-const ETHERNET: u16 = 1;
-/// LINKTYPE_RAW: packets begin with their IP header.
-const RAW_IP: u16 = 101;
-/// The length of an Ethernet header.
-const ETHERNET_LEN: usize = 14;
+use time::Clock;
 
 /// The time in front of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,8 +26,12 @@ pub enum Time {
     None,
     /// Seconds since the epoch.
     Epoch,
+    /// The time since the packet before.
+    SincePrevious,
     /// The local date and time of day.
     Date,
+    /// The time since the first packet.
+    SinceFirst,
 }
 
 /// The bytes below a line.
@@ -51,31 +54,10 @@ pub struct Shown {
     pub link: bool,
     /// The fields of the IP header.
     pub verbose: bool,
+    /// Less of protocols.
+    pub quick: bool,
     /// The packet's bytes.
     pub bytes: Option<Bytes>,
-}
-
-/// Local time with a look at the machine's time zone every quarter of an hour of the packets' own time: zones change at its ends.
-#[derive(Debug)]
-struct Clock {
-    zone: jiff::tz::TimeZone,
-    quarter: u64,
-    offset_s: i64,
-}
-
-impl Clock {
-    const QUARTER_S: u64 = 900;
-
-    /// Seconds since the epoch as they stand on the wall.
-    fn local(&mut self, seconds: u64) -> u64 {
-        let quarter = seconds / Self::QUARTER_S;
-        if quarter != self.quarter {
-            self.quarter = quarter;
-            let at = jiff::Timestamp::from_second(i64::try_from(seconds).unwrap_or(0)).unwrap_or_default();
-            self.offset_s = i64::from(self.zone.to_offset(at).seconds());
-        }
-        seconds.saturating_add_signed(self.offset_s)
-    }
 }
 
 /// Writes packets of one interface as lines.
@@ -88,38 +70,10 @@ pub struct Writer {
     clock: Clock,
 }
 
-struct Mac<'a>(&'a [u8]);
-
-impl fmt::Display for Mac<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, byte) in self.0.iter().enumerate() {
-            write!(f, "{}{byte:02x}", if i > 0 { ":" } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
-/// What tcpdump calls an EtherType.
-fn ether_type(number: u16) -> &'static str {
-    match number {
-        0x0800 => "IPv4",
-        0x0806 => "ARP",
-        0x86dd => "IPv6",
-        0x8100 => "802.1Q",
-        0x88a8 => "802.1Q-QinQ",
-        0x88cc => "LLDP",
-        0x8847 => "MPLS unicast",
-        0x8863 => "PPPoE D",
-        0x8864 => "PPPoE S",
-        _ => "Unknown",
-    }
-}
-
 impl Writer {
-    /// A writer for packets of that link type (LINKTYPE_…). Packets of other types than Ethernet (1) and raw IP (101) are not looked into.
+    /// A writer for packets of that link type (LINKTYPE_…). Packets of a type that [`LinkType`] does not have are not looked into.
     pub fn new(shown: Shown, link_type: u16, interface: Option<String>) -> Self {
-        let zone = jiff::tz::TimeZone::system();
-        Self { shown, link_type, interface, clock: Clock { zone, quarter: u64::MAX, offset_s: 0 } }
+        Self { shown, link_type, interface, clock: Clock::new(shown.time) }
     }
 
     /// Appends a packet: one line, and those that `Shown` asks for below it.
@@ -128,24 +82,14 @@ impl Writer {
         if frame.lost_before != 0 {
             let _ = writeln!(out, "-- {} packets lost here --", frame.lost_before);
         }
-        self.time(out, frame.timestamp_ns);
+        let _ = self.clock.write(out, frame.timestamp_ns);
         if let Some(interface) = &self.interface {
             let _ = write!(out, "{interface} ");
         }
-        let begin = match self.link_type {
-            ETHERNET => self.ethernet(out, frame),
-            RAW_IP => match LaxSlicedPacket::from_ip(frame.data) {
-                Ok(packet) => {
-                    self.inside(out, &packet, frame.wire_len);
-                    0
-                }
-                Err(_) => {
-                    let _ = write!(out, "[|ip], length {}", frame.wire_len);
-                    0
-                }
-            },
-            other => {
-                let _ = write!(out, "link type {other}, not looked into, length {}", frame.wire_len);
+        let begin = match LinkType::of(self.link_type) {
+            Some(link) => self.framed(out, frame, link),
+            None => {
+                let _ = write!(out, "link type {}, not looked into, length {}", self.link_type, frame.wire_len);
                 0
             }
         };
@@ -159,83 +103,18 @@ impl Writer {
         }
     }
 
-    fn time(&mut self, out: &mut Vec<u8>, timestamp_ns: u64) {
-        let (seconds, micros) = (timestamp_ns / 1_000_000_000, timestamp_ns % 1_000_000_000 / 1000);
-        let of_day = |seconds: u64| (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-        let _ = match self.shown.time {
-            Time::None => Ok(()),
-            Time::Epoch => write!(out, "{seconds}.{micros:06} "),
-            Time::OfDay => {
-                let (h, m, s) = of_day(self.clock.local(seconds));
-                write!(out, "{h:02}:{m:02}:{s:02}.{micros:06} ")
-            }
-            Time::Date => {
-                let local = self.clock.local(seconds);
-                let (h, m, s) = of_day(local);
-                let day = jiff::Timestamp::from_second(i64::try_from(local).unwrap_or(0)).unwrap_or_default();
-                let day = day.to_zoned(jiff::tz::TimeZone::UTC).date();
-                write!(out, "{day} {h:02}:{m:02}:{s:02}.{micros:06} ")
-            }
-        };
-    }
-
-    /// Writes an Ethernet frame and says where its link header ends.
-    fn ethernet(&self, out: &mut Vec<u8>, frame: &Frame<'_>) -> usize {
-        let Some(header) = frame.data.get(..ETHERNET_LEN) else {
-            let _ = write!(out, "[|ether], length {}", frame.wire_len);
-            return 0;
-        };
-        let kind = |at: usize| frame.data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-        let mut inner = kind(12);
-        // Tags that the kernel took out stand beside the frame, others in it.
-        let mut tags: Vec<(u16, u16)> = frame.vlan.iter().map(|tag| (tag.tpid, tag.tci)).collect();
-        let mut end = ETHERNET_LEN;
-        while matches!(inner, 0x8100 | 0x88a8) && frame.data.len() >= end + 4 {
-            tags.push((inner, kind(end)));
-            inner = kind(end + 2);
-            end += 4;
-        }
-        if self.shown.link {
-            let outer = tags.first().map_or(inner, |tag| tag.0);
-            let length = frame.wire_len + if frame.vlan.is_some() { 4 } else { 0 };
-            let (to, from) = (Mac(&header[..6]), Mac(&header[6..12]));
-            let _ = write!(out, "{from} > {to}, ethertype {} (0x{outer:04x}), length {length}: ", ether_type(outer));
-        }
-        for (at, (_, tci)) in tags.iter().enumerate() {
-            let _ = write!(out, "vlan {}, p {}, ", tci & 0xfff, tci >> 13);
-            if self.shown.link {
-                let next = tags.get(at + 1).map_or(inner, |tag| tag.0);
-                let _ = write!(out, "ethertype {} (0x{next:04x}), ", ether_type(next));
-            }
-        }
-        let rest = frame.wire_len.saturating_sub(end as u32);
-        match LaxSlicedPacket::from_ethernet(frame.data) {
-            Ok(packet) if packet.net.is_some() => self.inside(out, &packet, rest),
-            _ if self.shown.link => {
-                let _ = write!(out, "length {rest}");
-            }
-            _ => {
-                let (to, from) = (Mac(&header[..6]), Mac(&header[6..12]));
-                let cut = if matches!(inner, 0x0800 | 0x0806 | 0x86dd) { ", cut or malformed" } else { "" };
-                let _ =
-                    write!(out, "{from} > {to}, ethertype {} (0x{inner:04x}){cut}, length {rest}", ether_type(inner));
-            }
-        }
-        end
-    }
-
     /// Writes what a packet carries; `rest` is its length on the wire without the link header.
     fn inside(&self, out: &mut Vec<u8>, packet: &LaxSlicedPacket<'_>, rest: u32) {
         let begin = out.len();
         let _ = match &packet.net {
             Some(LaxNetSlice::Arp(arp)) => ip::arp(out, arp, rest),
-            Some(LaxNetSlice::Ipv4(ip)) => ip::v4(out, ip, packet.transport.as_ref(), rest, self.shown.verbose),
-            Some(LaxNetSlice::Ipv6(ip)) => ip::v6(out, ip, packet.transport.as_ref(), rest, self.shown.verbose),
+            Some(LaxNetSlice::Ipv4(ip)) => ip::v4(out, ip, packet.transport.as_ref(), rest, self.shown),
+            Some(LaxNetSlice::Ipv6(ip)) => ip::v6(out, ip, packet.transport.as_ref(), rest, self.shown),
             None => write!(out, "[|ip], length {rest}"),
         };
         // The link header has told the protocol.
         let told = ["IP ", "IP6 ", "ARP, "].into_iter().find(|word| out[begin..].starts_with(word.as_bytes()));
-        if let Some(word) = told.filter(|_| self.shown.link && self.link_type == ETHERNET) {
+        if let Some(word) = told.filter(|_| self.shown.link) {
             out.drain(begin..begin + word.len());
         }
     }
@@ -296,7 +175,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told() {
         assert!(plain(&syn()[..20], 1).contains("(0x0800), cut or malformed"), "{}", plain(&syn()[..20], 1));
-        assert!(plain(&syn(), 113).contains("link type 113, not looked into"));
+        assert!(plain(&syn(), 105).contains("link type 105, not looked into"));
     }
 
     #[test]
@@ -315,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_make_one_line(data in prop::collection::vec(any::<u8>(), 0..120), link_type in prop::sample::select(vec![1u16, 101, 113]), link: bool) {
+        fn any_bytes_make_one_line(data in prop::collection::vec(any::<u8>(), 0..120), link_type in prop::sample::select(vec![0u16, 1, 9, 50, 101, 105, 108, 113, 228, 229, 276]), link: bool) {
             let text = shown(Shown { link, ..Shown::default() }, &data, link_type);
             prop_assert_eq!(text.matches('\n').count(), 1);
             prop_assert!(!text.trim_end().contains(char::is_control));

@@ -6,6 +6,7 @@ use std::{fmt, ops::ControlFlow, path::Path};
 
 use pcap::{Capture, Linktype, Precision};
 use serde::Serialize;
+use wire::link::{LinkType, Protocol, Stripped};
 
 use crate::{
     compile::{self, Counters, Now, lookup},
@@ -99,7 +100,7 @@ pub struct Summary {
     pub counted: Vec<Count>,
 }
 
-/// Reads the capture at `path` (pcap or pcapng; Ethernet or bare IP; `-` is the standard input) and tells `each` of every packet in turn.
+/// Reads the capture at `path` (pcap or pcapng; of a link type that [`LinkType`] has; `-` is the standard input) and tells `each` of every packet in turn.
 ///
 /// # Errors
 /// The rules cannot be compiled; the file cannot be read, breaks off, or holds frames of another link layer.
@@ -130,16 +131,14 @@ pub fn explain_while(
     let wrong = |reason: String| RulesError::Capture { path: path.to_owned(), reason };
     let unreadable = |error: pcap::Error| wrong(text::of_libpcap(error, path));
     let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
-    let [parse, parse_uncut]: [fn(&[u8]) -> Parsed; 2] = match capture.get_datalink() {
-        Linktype::ETHERNET => [Packet::parse, Packet::parse_uncut],
-        // What DLT_RAW is called differs from system to system.
-        Linktype(12 | 14 | 101 | 228 | 229) => [Packet::parse_ip, Packet::parse_ip_uncut],
-        other => {
-            let name = other.get_name().unwrap_or_else(|_| other.0.to_string());
-            let only = "only Ethernet (EN10MB) and bare IP (RAW) can be explained";
-            return Err(wrong(format!("its packets are of link type {name}, and {only}")));
-        }
+    let Linktype(number) = capture.get_datalink();
+    let Some(link) = u16::try_from(number).ok().and_then(LinkType::of) else {
+        let name = Linktype(number).get_name().unwrap_or_else(|_| number.to_string());
+        let only = "only Ethernet (EN10MB), Linux cooked (LINUX_SLL, LINUX_SLL2), PPP, loopback (NULL, LOOP) and bare IP (RAW) can be explained";
+        return Err(wrong(format!("its packets are of link type {name}, and {only}")));
     };
+    let parse = |data: &[u8]| self::parse(link, data, Packet::parse, Packet::parse_ip);
+    let parse_uncut = |data: &[u8]| self::parse(link, data, Packet::parse_uncut, Packet::parse_ip_uncut);
     let mut limits = Limits::new(&rules.rules);
     let mut clock = 0;
     let size = rules.rules.len();
@@ -184,8 +183,25 @@ pub fn explain_while(
     }
 }
 
+/// The packet behind a header of that link layer, by the parser of frames or of bare IP.
+fn parse(link: LinkType, data: &[u8], of_frame: fn(&[u8]) -> Parsed, of_ip: fn(&[u8]) -> Parsed) -> Parsed {
+    match link {
+        LinkType::Ethernet => return of_frame(data),
+        LinkType::Ip | LinkType::Ipv4 | LinkType::Ipv6 => return of_ip(data),
+        _ => {}
+    }
+    match link.strip(data) {
+        None => Parsed::Malformed("cut within the link header"),
+        // Tags are read behind addresses, which rules do not ask for.
+        Some(Stripped { protocol: Protocol::Ether(kind), payload, .. }) => {
+            of_frame(&[&[0; 12][..], &kind.to_be_bytes(), payload].concat())
+        }
+        Some(_) => Parsed::NotIp,
+    }
+}
+
 /// The packet in the bytes, `len` of them on the wire.
-fn frame(parse: fn(&[u8]) -> Parsed, data: &[u8], len: usize) -> Frame {
+fn frame(parse: impl Fn(&[u8]) -> Parsed, data: &[u8], len: usize) -> Frame {
     let len = len.clamp(data.len(), FRAME_MAX.max(data.len()));
     let kept = parse(data);
     if len == data.len() {

@@ -5,18 +5,25 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use etherparse::{ArpPacketSlice, IpNumber, LaxIpv4Slice, LaxIpv6Slice, TcpOptionElement, TcpSlice, TransportSlice};
+use etherparse::{
+    ArpPacketSlice, Icmpv4Slice, Icmpv6Slice, IpNumber, Ipv6ExtensionSlice, LaxIpv4Slice, LaxIpv6Slice,
+    TcpOptionElement, TcpSlice, TransportSlice, UdpSlice,
+};
+
+use wire::Mac;
+
+use super::Shown;
 
 /// An ARP packet of IPv4 over Ethernet, or of another kind by its operation.
 pub(super) fn arp(out: &mut Vec<u8>, arp: &ArpPacketSlice<'_>, rest: u32) -> io::Result<()> {
     let bytes = arp.slice();
     let address = |at: usize| bytes.get(at..at + 4).map(|b| Ipv4Addr::new(b[0], b[1], b[2], b[3]));
     let operation = bytes.get(6..8).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-    match (operation, address(14), bytes.get(8..14), address(24)) {
+    match (operation, address(14), bytes.get(8..14).and_then(<[u8]>::first_chunk), address(24)) {
         (1, Some(asking), _, Some(wanted)) => {
             write!(out, "ARP, Request who-has {wanted} tell {asking}, length {rest}")
         }
-        (2, Some(told), Some(mac), _) => write!(out, "ARP, Reply {told} is-at {}, length {rest}", super::Mac(mac)),
+        (2, Some(told), Some(mac), _) => write!(out, "ARP, Reply {told} is-at {}, length {rest}", Mac(*mac)),
         _ => write!(out, "ARP, operation {operation}, length {rest}"),
     }
 }
@@ -25,16 +32,65 @@ fn protocol(number: IpNumber) -> String {
     number.keyword_str().map_or_else(|| format!("proto-{}", number.0), |name| name.replace("IPv6-ICMP", "ICMPv6"))
 }
 
+/// Who sends to whom, as it stands before what a packet carries.
+struct Ends {
+    from: String,
+    to: String,
+    /// The addresses stand before an IPv6 fragment header already.
+    told: bool,
+}
+
+impl Ends {
+    fn hosts(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.told { Ok(()) } else { write!(out, "{} > {}: ", self.from, self.to) }
+    }
+
+    fn ports(&self, out: &mut Vec<u8>, from: u16, to: u16) -> io::Result<()> {
+        if self.told {
+            write!(out, "{from} > {to}: ")
+        } else {
+            write!(out, "{}.{from} > {}.{to}: ", self.from, self.to)
+        }
+    }
+}
+
+/// What IP carries.
+struct Carried<'a> {
+    number: IpNumber,
+    transport: Option<TransportSlice<'a>>,
+    /// The bytes that are there.
+    bytes: &'a [u8],
+    /// Its length on the wire.
+    length: u32,
+}
+
+/// The transport header of a first fragment, which etherparse leaves unread; none where it is not all there.
+fn of_first_fragment(number: IpNumber, bytes: &[u8]) -> Option<TransportSlice<'_>> {
+    match number {
+        IpNumber::UDP => UdpSlice::from_slice_lax(bytes).ok().map(TransportSlice::Udp),
+        IpNumber::TCP => TcpSlice::from_slice(bytes).ok().map(TransportSlice::Tcp),
+        IpNumber::ICMP => Icmpv4Slice::from_slice(bytes).ok().map(TransportSlice::Icmpv4),
+        IpNumber::IPV6_ICMP => Icmpv6Slice::from_slice(bytes).ok().map(TransportSlice::Icmpv6),
+        _ => None,
+    }
+}
+
+/// Writes a fragment behind the first: only its place and length are known.
+fn later(out: &mut Vec<u8>, offset: u32, carried: &Carried<'_>) -> io::Result<()> {
+    write!(out, "frag ({offset}|{}) {}", carried.length, protocol(carried.number))
+}
+
 pub(super) fn v4(
     out: &mut Vec<u8>,
     ip: &LaxIpv4Slice<'_>,
     transport: Option<&TransportSlice<'_>>,
     rest: u32,
-    verbose: bool,
+    shown: Shown,
 ) -> io::Result<()> {
     let header = ip.header();
+    let offset = u32::from(header.fragments_offset().byte_offset());
     out.write_all(b"IP ")?;
-    if verbose {
+    if shown.verbose {
         let flags = match (header.dont_fragment(), header.more_fragments()) {
             (true, true) => "DF,+",
             (true, false) => "DF",
@@ -43,11 +99,10 @@ pub(super) fn v4(
         };
         write!(
             out,
-            "(tos 0x{:x}, ttl {}, id {}, offset {}, flags [{flags}], proto {} ({}), length {}) ",
+            "(tos 0x{:x}, ttl {}, id {}, offset {offset}, flags [{flags}], proto {} ({}), length {}) ",
             header.slice().get(1).copied().unwrap_or(0),
             header.ttl(),
             header.identification(),
-            header.fragments_offset().byte_offset(),
             protocol(header.protocol()),
             header.protocol().0,
             header.total_len(),
@@ -56,10 +111,20 @@ pub(super) fn v4(
     // A packet that the kernel has not cut into segments yet may have no total length.
     let total = if header.total_len() == 0 { rest } else { u32::from(header.total_len()) };
     let extensions = ip.extensions().auth.map_or(0, |auth| auth.slice().len());
-    let payload = total.saturating_sub((header.slice().len() + extensions) as u32);
-    let ends = (header.source_addr().to_string(), header.destination_addr().to_string());
-    let fragment = header.fragments_offset().byte_offset() > 0;
-    carried(out, &ends, transport.filter(|_| !fragment), ip.payload_ip_number(), payload)
+    let (number, bytes) = (ip.payload_ip_number(), ip.payload().payload);
+    let first = || of_first_fragment(number, bytes).filter(|_| header.more_fragments());
+    let carried = Carried {
+        number,
+        transport: transport.cloned().or_else(first),
+        bytes,
+        length: total.saturating_sub((header.slice().len() + extensions) as u32),
+    };
+    let ends = Ends { from: header.source_addr().to_string(), to: header.destination_addr().to_string(), told: false };
+    if offset > 0 {
+        ends.hosts(out)?;
+        return later(out, offset, &carried);
+    }
+    write_carried(out, &ends, &carried, shown.quick)
 }
 
 pub(super) fn v6(
@@ -67,11 +132,11 @@ pub(super) fn v6(
     ip: &LaxIpv6Slice<'_>,
     transport: Option<&TransportSlice<'_>>,
     rest: u32,
-    verbose: bool,
+    shown: Shown,
 ) -> io::Result<()> {
     let header = ip.header();
     out.write_all(b"IP6 ")?;
-    if verbose {
+    if shown.verbose {
         write!(
             out,
             "(class 0x{:x}, flowlabel 0x{:05x}, hlim {}, next-header {} ({}) payload length: {}) ",
@@ -87,34 +152,52 @@ pub(super) fn v6(
         0 => rest.saturating_sub(header.slice().len() as u32),
         length => u32::from(length),
     };
-    let payload = length.saturating_sub(ip.extensions().slice().len() as u32);
-    let ends = (header.source_addr().to_string(), header.destination_addr().to_string());
-    carried(out, &ends, transport, ip.payload().ip_number, payload)
+    let (number, bytes) = (ip.payload().ip_number, ip.payload().payload);
+    let fragment = ip.extensions().clone().into_iter().find_map(|extension| match extension {
+        Ipv6ExtensionSlice::Fragment(fragment) => Some(fragment),
+        _ => None,
+    });
+    let first = || of_first_fragment(number, bytes).filter(|_| fragment.is_some());
+    let carried = Carried {
+        number,
+        transport: transport.cloned().or_else(first),
+        bytes,
+        length: length.saturating_sub(ip.extensions().slice().len() as u32),
+    };
+    let mut ends =
+        Ends { from: header.source_addr().to_string(), to: header.destination_addr().to_string(), told: false };
+    if let Some(fragment) = fragment {
+        ends.hosts(out)?;
+        ends.told = true;
+        let offset = u32::from(fragment.fragment_offset().byte_offset());
+        if offset > 0 {
+            return later(out, offset, &carried);
+        }
+        write!(out, "frag (0|{}) ", carried.length)?;
+    }
+    write_carried(out, &ends, &carried, shown.quick)
 }
 
-/// Both ends and the transport protocol; `payload` is the length of what IP carries.
-fn carried(
-    out: &mut Vec<u8>,
-    (from, to): &(String, String),
-    transport: Option<&TransportSlice<'_>>,
-    number: IpNumber,
-    payload: u32,
-) -> io::Result<()> {
-    match transport {
+/// Both ends and the transport protocol.
+fn write_carried(out: &mut Vec<u8>, ends: &Ends, carried: &Carried<'_>, quick: bool) -> io::Result<()> {
+    let payload = carried.length;
+    match &carried.transport {
         Some(TransportSlice::Udp(udp)) => {
             let length = match udp.length() {
                 0 => payload.saturating_sub(8),
                 length => u32::from(length).saturating_sub(8),
             };
-            write!(out, "{from}.{} > {to}.{}: UDP, length {length}", udp.source_port(), udp.destination_port())
+            ends.ports(out, udp.source_port(), udp.destination_port())?;
+            write!(out, "UDP, length {length}")
         }
         Some(TransportSlice::Tcp(segment)) => {
-            write!(out, "{from}.{} > {to}.{}: ", segment.source_port(), segment.destination_port())?;
-            let header = u32::from(segment.data_offset()) * 4;
-            tcp(out, segment, payload.saturating_sub(header))
+            ends.ports(out, segment.source_port(), segment.destination_port())?;
+            let length = payload.saturating_sub(u32::from(segment.data_offset()) * 4);
+            if quick { write!(out, "tcp {length}") } else { tcp(out, segment, length) }
         }
         Some(TransportSlice::Icmpv4(icmp)) => {
-            write!(out, "{from} > {to}: ICMP ")?;
+            ends.hosts(out)?;
+            out.write_all(b"ICMP ")?;
             match (icmp.type_u8(), icmp.code_u8(), icmp.bytes5to8()) {
                 (8 | 0, _, [i0, i1, s0, s1]) => {
                     let name = if icmp.type_u8() == 8 { "request" } else { "reply" };
@@ -130,7 +213,8 @@ fn carried(
             write!(out, ", length {payload}")
         }
         Some(TransportSlice::Icmpv6(icmp)) => {
-            write!(out, "{from} > {to}: ICMP6, ")?;
+            ends.hosts(out)?;
+            out.write_all(b"ICMP6, ")?;
             let bytes = icmp.slice();
             let target = bytes.get(8..24).and_then(|b| <[u8; 16]>::try_from(b).ok()).map(Ipv6Addr::from);
             match (icmp.type_u8(), icmp.bytes5to8(), target) {
@@ -150,8 +234,54 @@ fn carried(
             }
             write!(out, ", length {payload}")
         }
-        _ => write!(out, "{from} > {to}: {}, length {payload}", protocol(number)),
+        _ => match (carried.number, carried.bytes) {
+            (IpNumber::SCTP, [f0, f1, t0, t1, ..]) => {
+                ends.ports(out, u16::from_be_bytes([*f0, *f1]), u16::from_be_bytes([*t0, *t1]))?;
+                out.write_all(b"sctp")?;
+                sctp(out, carried.bytes, payload)
+            }
+            (number @ (IpNumber::DCCP | IpNumber::UDP_LITE), [f0, f1, t0, t1, ..]) => {
+                ends.ports(out, u16::from_be_bytes([*f0, *f1]), u16::from_be_bytes([*t0, *t1]))?;
+                write!(out, "{}, length {payload}", protocol(number))
+            }
+            (number, _) => {
+                ends.hosts(out)?;
+                write!(out, "{}, length {payload}", protocol(number))
+            }
+        },
     }
+}
+
+/// The chunks of an SCTP packet (RFC 9260) that are there, by number and name, and its length.
+fn sctp(out: &mut Vec<u8>, bytes: &[u8], length: u32) -> io::Result<()> {
+    const NAMES: [&str; 15] = [
+        "DATA",
+        "INIT",
+        "INIT ACK",
+        "SACK",
+        "HB REQ",
+        "HB ACK",
+        "ABORT",
+        "SHUTDOWN",
+        "SHUTDOWN ACK",
+        "OP ERR",
+        "COOKIE ECHO",
+        "COOKIE ACK",
+        "ECN ECHO",
+        "CWR",
+        "SHUTDOWN COMPLETE",
+    ];
+    let (mut at, mut number) = (12, 0);
+    while let Some([kind, _, l0, l1]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        number += 1;
+        match NAMES.get(usize::from(*kind)) {
+            Some(name) => write!(out, " ({number}) [{name}]")?,
+            None => write!(out, " ({number}) [type {kind}]")?,
+        }
+        // A chunk is at least its header, and ends at a multiple of four.
+        at += usize::from(u16::from_be_bytes([*l0, *l1])).max(4).next_multiple_of(4);
+    }
+    write!(out, ", length {length}")
 }
 
 /// What cannot be reached by the code of an ICMP message.

@@ -94,6 +94,39 @@ fn each_packet_has_its_reason() {
     assert_eq!((summary.passed.packets, summary.dropped.packets, summary.all.bytes), (3, 3, 42 * 4 + 60 + 41));
 }
 
+/// Files of `tcpdump -i any` and of tunnels: the same packet behind other headers.
+#[test]
+fn a_packet_is_the_same_behind_every_link_header() {
+    let rules = Rules { rules: vec![rule("web", 80, Action::Drop, false, 1)], ..Rules::default() };
+    let bare = &udp(80)[14..];
+    let tagged = [&[0x60, 5, 8, 0][..], bare].concat();
+    let sll = |kind: [u8; 2], packet: &[u8]| [&[0; 14][..], &kind, packet].concat();
+    let sll2 = |kind: [u8; 2], packet: &[u8]| [&kind[..], &[0; 18], packet].concat();
+    let behind = |head: &[u8]| [head, bare].concat();
+    for (link, frame, vlan) in [
+        (113, sll([8, 0], bare), ""),
+        (113, sll([0x81, 0], &tagged), " vlan 5"),
+        (276, sll2([8, 0], bare), ""),
+        (276, sll2([0x88, 0xa8], &tagged), " vlan 5"),
+        (0, behind(&[2, 0, 0, 0]), ""),
+        (108, behind(&[0, 0, 0, 2]), ""),
+        (9, behind(&[0xff, 3, 0, 0x21]), ""),
+        (50, behind(&[0x0f, 0, 8, 0]), ""),
+        (101, behind(&[]), ""),
+        (228, behind(&[]), ""),
+    ] {
+        let arp = if link == 276 { sll2([8, 6], &[0; 28]) } else { sll([8, 6], &[0; 28]) };
+        let packets =
+            [(0, &frame[..], frame.len()), (1, &frame[..frame.len() - 8], frame.len()), (2, &arp[..], arp.len())];
+        let (_folder, path) = pcap(link, &packets[..if matches!(link, 113 | 276) { 3 } else { 2 }]);
+        let (lines, summary) = told(&rules, &path);
+        let packet = format!("1 192.0.2.1:53 > 198.18.0.2:80 udp{vlan} length 28 -> drop: rule \"web\" (line 1)");
+        assert_eq!(lines[0], packet, "link type {link}");
+        assert!(lines[1].starts_with("2 cut short by the capture"), "link type {link}: {}", lines[1]);
+        assert_eq!(summary.not_ip.packets as usize, lines.len() - 2, "link type {link}");
+    }
+}
+
 /// As a card that cuts TCP leaves packets in captures on the sender, whole and cut short.
 #[test]
 fn tcp_without_a_length_is_judged_by_the_files() {

@@ -46,7 +46,7 @@ pub(crate) fn called_here(flag: &str) -> Option<&'static str> {
 ///
 /// Example: evenkeel capture -i eth0 -n udp port 53
 ///
-/// These flags mean what they mean in tcpdump, but for -q. Packets are printed as lines unless -w, --count-only, --json or --backend auto is given. The
+/// These flags mean what they mean in tcpdump. Packets are printed as lines unless -w, --count-only, --json or --backend auto is given. The
 /// network stack still gets the packets, except with --backend xdp and with --consume. xdp and tap see received frames only. Ctrl-C ends
 /// the capture and prints the totals; a second Ctrl-C ends it at once.
 #[derive(Debug, Default, Args)]
@@ -98,7 +98,8 @@ pub(crate) struct CaptureArgs {
     /// Print bytes in ASCII; -AA with the link header.
     #[arg(short = 'A', long, hide_short_help = true, action = ArgAction::Count, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
     ascii: u8,
-    /// Print no time; -tt: seconds since the epoch, -tttt: date and time [default: local time of day].
+    /// Print no time; -tt: seconds since the epoch, -ttt: since the packet before, -tttt: date and time, -ttttt: since the first packet
+    /// [default: local time of day].
     #[arg(short = 't', long, hide_short_help = true, action = ArgAction::Count, help_heading = "What to print")]
     time: u8,
     /// Print addresses and ports as numbers. This is always so: names are never looked up.
@@ -116,7 +117,7 @@ pub(crate) struct CaptureArgs {
     /// Print the totals as JSON (schema evenkeel.capture/1).
     #[arg(long, help_heading = "What to print")]
     json: bool,
-    /// Print no line each second on standard error.
+    /// Print shorter lines of packets, and no line each second on standard error.
     #[arg(short, long, help_heading = "What to print")]
     quiet: bool,
     /// Write pcapng to this file; `-` is standard output.
@@ -287,13 +288,15 @@ impl CaptureArgs {
             0 => Time::OfDay,
             1 => Time::None,
             2 => Time::Epoch,
+            3 => Time::SincePrevious,
             4 => Time::Date,
-            _ => return Err(wrong("-ttt and -ttttt (time since another packet) are not offered; use -tt or -tttt")),
+            5 => Time::SinceFirst,
+            _ => return Err(wrong("-t is given five times at most (-ttttt: the time since the first packet)")),
         };
         let bytes = [(self.hex, true, false), (self.hex_ascii, true, true), (self.ascii, false, true)];
         let bytes = bytes.into_iter().find(|(times, ..)| *times > 0);
         let bytes = bytes.map(|(times, hex, ascii)| Bytes { hex, ascii, link: times > 1 });
-        Ok(Shown { time, link: self.link, verbose: self.verbose > 0, bytes })
+        Ok(Shown { time, link: self.link, verbose: self.verbose > 0, quick: self.quiet, bytes })
     }
 
     /// `any` has one reader for each interface.
@@ -303,6 +306,18 @@ impl CaptureArgs {
         {
             return Err(wrong(
                 "`any` has one reader for each interface: use --backend ring or packet, without --members",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The time since another packet is known where one reader has seen both.
+    fn check_time(&self, shown: Shown, backend: Option<Backend>) -> Result<(), Failure> {
+        let several =
+            self.interface.as_deref() == Some(ANY) || backend.is_some_and(|b| b.is_fanout() || b == Backend::Xdp);
+        if several && self.read.is_none() && matches!(shown.time, Time::SincePrevious | Time::SinceFirst) {
+            return Err(wrong(
+                "-ttt and -ttttt need one reader, which sees all packets in their order: name one interface, with --backend ring, packet or tap, or use -tt",
             ));
         }
         Ok(())
@@ -409,6 +424,7 @@ impl CaptureArgs {
             None => {}
         }
         args.check_any(backend)?;
+        args.check_time(shown, backend)?;
         let rotation = Rotation {
             bytes: args.rotate_size,
             seconds: args.rotate_interval,
