@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use model::{Classified, ErrorClass};
 use pcap::{Capture, Linktype, Offline, Precision};
 use port::Frame;
-use sys::packet::Instruction;
+use sys::packet::{Instruction, classic};
 
-use crate::{classic, filter};
+use crate::filter;
 
 /// A capture file that cannot be read.
 #[allow(missing_docs, reason = "the messages say it")]

@@ -22,10 +22,15 @@ pub enum FilterError {
         link_type: u16,
     },
     #[error(
-        "the kernel does not run the filter `{filter}` (its program loops, or is not proven safe): capture without it to a file, and filter that: \
-         `evenkeel capture -r FILE '{filter}'`"
+        "an XDP program cannot run the filter `{filter}` (its program loops, or is too long): with --backend ring or packet this process runs it, or \
+         capture without it to a file, and filter that: `evenkeel capture -r FILE '{filter}'`"
     )]
-    NotInKernel { filter: String },
+    NotInXdp { filter: String },
+    #[error(
+        "the filter `{filter}` runs nowhere: the kernel refuses its program (it loops, or is too long), and what it asks for (`inbound`, `outbound`, \
+         `ifindex`) the kernel alone knows"
+    )]
+    Nowhere { filter: String },
     #[error("libpcap compiled `{0}` to something that is no classic BPF program")]
     Output(String),
 }
@@ -34,7 +39,9 @@ impl Classified for FilterError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Syntax { .. } => ErrorClass::Usage,
-            Self::Open { .. } | Self::Cooked { .. } | Self::NotInKernel { .. } => ErrorClass::Lacking,
+            Self::Open { .. } | Self::Cooked { .. } | Self::NotInXdp { .. } | Self::Nowhere { .. } => {
+                ErrorClass::Lacking
+            }
             Self::Output(_) => ErrorClass::Internal,
         }
     }
@@ -82,39 +89,26 @@ pub fn compile(interface: &str, filter: &str, snaplen: u32, place: Place) -> Res
     Ok(Filter { program, link_type })
 }
 
-/// Refuses a filter that the kernel does not run at that place: libpcap makes loops (`protochain`) and other programs that the kernel takes for
-/// unsafe.
-///
-/// # Errors
-/// [`FilterError::NotInKernel`], with the way round.
-pub fn check_kernel(filter: &str, program: &[Instruction], place: Place) -> Result<(), FilterError> {
-    let runs = match place {
+/// True if the kernel runs a filter's program at that place. It takes loops (`protochain`) and other programs for unsafe, and has no memory for very
+/// long ones.
+pub fn runs_in_kernel(program: &[Instruction], place: Place) -> bool {
+    const REFUSED: [i32; 2] = [libc::EINVAL, libc::ENOMEM];
+    match place {
         _ if program.is_empty() => true,
         Place::Xdp => bpf::Filter::from_classic(program).is_ok(),
         // A socket that cannot be had is told of when the capture opens its own.
         Place::Socket => PacketSocket::open().map_or(true, |socket| match socket.set_filter(program) {
-            Err(PacketError::Option { source, .. }) => source.raw_os_error() != Some(libc::EINVAL),
+            Err(PacketError::Option { source, .. }) => {
+                !source.raw_os_error().is_some_and(|code| REFUSED.contains(&code))
+            }
             _ => true,
         }),
-    };
-    if runs { Ok(()) } else { Err(FilterError::NotInKernel { filter: filter.to_owned() }) }
+    }
 }
 
 /// The instructions of a compiled program; none where it is no classic BPF.
 pub(crate) fn instructions(program: &pcap::BpfProgram) -> Option<Vec<Instruction>> {
-    program.get_instructions().iter().map(|i| instruction(&i.to_string())).collect()
-}
-
-/// The pcap crate shows an instruction as its four numbers and gives no other access.
-fn instruction(text: &str) -> Option<Instruction> {
-    let mut numbers = text.split(' ');
-    let instruction = Instruction {
-        code: numbers.next()?.parse().ok()?,
-        jt: numbers.next()?.parse().ok()?,
-        jf: numbers.next()?.parse().ok()?,
-        k: numbers.next()?.parse().ok()?,
-    };
-    numbers.next().is_none().then_some(instruction)
+    program.get_instructions().iter().map(|i| i.to_string().parse().ok()).collect()
 }
 
 /// DLT_RAW has a number of its own on Linux (12) and another one in files (101). The cooked ones have a header that libpcap makes from
@@ -139,11 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instructions_are_four_numbers() {
-        assert_eq!(instruction("21 0 2 2048"), Some(Instruction { code: 21, jt: 0, jf: 2, k: 2048 }));
-        assert_eq!(instruction("21 0 2"), None);
-        assert_eq!(instruction("21 0 2 3 4"), None);
-        assert_eq!(instruction("x 0 2 3"), None);
+    fn link_types_are_those_of_files() {
         let of = |data_link| link_type("ppp0", data_link).ok();
         assert_eq!((of(12), of(1), of(113), of(276)), (Some(101), Some(1), None, None));
     }

@@ -4,9 +4,9 @@
 //! opens the sources, [`sys::privilege::give_up`] gives up what is no longer needed, [`run::run`] reads until the end.
 
 pub mod auto;
-mod classic;
 pub mod file;
 pub mod filter;
+pub mod filtered;
 pub mod open;
 pub mod output;
 pub mod pcapng;

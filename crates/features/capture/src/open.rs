@@ -7,7 +7,10 @@ use port::{
 };
 use sys::packet::{Fanout, FanoutAlgorithm, Instruction, RingLayout};
 
-use crate::plan::{Backend, Plan};
+use crate::{
+    filtered::Filtered,
+    plan::{Backend, Plan},
+};
 
 /// A source of any backend. It is told apart once per reader, not per packet.
 #[derive(Debug)]
@@ -20,6 +23,22 @@ pub enum AnySource {
     Xdp(XdpSource),
     /// Some CPUs' rings of a tap.
     Tap(TapSource),
+    /// A plain packet socket whose filter runs in this process.
+    FilteredPacket(Filtered<PacketSource>),
+    /// A ring whose filter runs in this process.
+    FilteredRing(Filtered<RingSource>),
+}
+
+impl AnySource {
+    /// Puts a filter between a socket or ring and its reader; `program` is for the bytes of a frame with its tags. The kernel's filter must keep frames
+    /// whole. XDP backends stay as they are.
+    pub fn filtered(self, program: &[Instruction], snaplen: u32) -> Self {
+        match self {
+            Self::Packet(source) => Self::FilteredPacket(Filtered::new(source, program.to_vec(), snaplen)),
+            Self::Ring(source) => Self::FilteredRing(Filtered::new(source, program.to_vec(), snaplen)),
+            other => other,
+        }
+    }
 }
 
 /// The settings of the backends.
@@ -77,7 +96,7 @@ pub struct Attachment {
 /// How these sources are attached; none where no XDP program is.
 pub fn attachment<'a>(sources: impl IntoIterator<Item = &'a AnySource>) -> Option<Attachment> {
     let of = |source: &AnySource| match source {
-        AnySource::Packet(_) | AnySource::Ring(_) => None,
+        AnySource::Packet(_) | AnySource::Ring(_) | AnySource::FilteredPacket(_) | AnySource::FilteredRing(_) => None,
         AnySource::Xdp(xdp) => Some(Attachment { mode: xdp.mode(), zero_copy: Some(xdp.is_zero_copy()) }),
         AnySource::Tap(tap) => Some(Attachment { mode: tap.mode(), zero_copy: None }),
     };

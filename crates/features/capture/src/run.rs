@@ -327,6 +327,8 @@ fn dispatch(source: AnySource, cpu: Option<u32>, shared: &Shared<'_>, reader: us
         AnySource::Ring(source) => work(source, shared, reader),
         AnySource::Xdp(source) => work(source, shared, reader),
         AnySource::Tap(source) => work(source, shared, reader),
+        AnySource::FilteredPacket(source) => work(source, shared, reader),
+        AnySource::FilteredRing(source) => work(source, shared, reader),
     };
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) {
         let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1000;
@@ -363,6 +365,7 @@ fn work<S: Source>(source: S, shared: &Shared<'_>, reader: usize) -> Result<(), 
 fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
     let stats = source.stats()?;
     slot.dropped.store(stats.dropped, Ordering::Relaxed);
+    slot.left_out.store(stats.left_out, Ordering::Relaxed);
     slot.missed.store(stats.missed, Ordering::Relaxed);
     slot.put_back.store(stats.put_back, Ordering::Relaxed);
     slot.freezes.store(stats.freezes, Ordering::Relaxed);

@@ -1,12 +1,11 @@
 //! A filter of packets in tcpdump's syntax, compiled by libpcap, for the packets of which details are shown.
 
 use model::{Classified, ErrorClass};
-use pcap::{BpfProgram, Capture, Linktype};
+use pcap::{Capture, Linktype};
+use sys::packet::{Instruction, classic};
 
 /// Ethernet's header, which is put before a packet that has none yet.
 const ETHERNET: usize = 14;
-/// As long as a packet of IP can be.
-const LONGEST: usize = 65_550;
 
 /// The filter cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,13 +22,8 @@ impl Classified for FilterError {
 }
 
 /// A compiled filter.
-pub struct Filter(BpfProgram);
-
-impl std::fmt::Debug for Filter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filter").finish_non_exhaustive()
-    }
-}
+#[derive(Debug)]
+pub struct Filter(Vec<Instruction>);
 
 impl Filter {
     /// Compiles a filter for Ethernet frames.
@@ -45,7 +39,12 @@ impl Filter {
             },
         };
         let dead = Capture::dead(Linktype::ETHERNET).map_err(failed)?;
-        dead.compile(filter, true).map(Self).map_err(failed)
+        let program = dead.compile(filter, true).map_err(failed)?;
+        let instructions = program.get_instructions().iter().map(|i| i.to_string().parse());
+        instructions.collect::<Result<_, _>>().map(Self).map_err(|e: classic::NoInstruction| FilterError {
+            filter: filter.to_owned(),
+            reason: format!("libpcap compiled it to something that is no classic BPF: {e}"),
+        })
     }
 
     /// It takes a packet: its first bytes, how many of them are Ethernet's header, what follows, and its whole length.
@@ -56,10 +55,10 @@ impl Filter {
             frame.extend(ether_type.to_be_bytes());
         }
         frame.extend(bytes);
-        // What was not kept is zero, so that the length is right.
         let added = frame.len() - bytes.len();
-        frame.resize((length as usize + added).clamp(frame.len(), LONGEST.max(frame.len())), 0);
-        self.0.filter(&frame)
+        let length = length.saturating_add(added as u32).max(frame.len() as u32);
+        // An empty filter is an empty program, or one instruction that keeps all.
+        self.0.is_empty() || classic::keeps(&self.0, &frame, length)
     }
 }
 
@@ -83,6 +82,13 @@ mod tests {
         let framed: Vec<u8> = [&[2; 12][..], &[8, 0], &PACKET].concat();
         let filter = Filter::compile("ether src 02:02:02:02:02:02 and port 53").expect("a filter");
         assert!(filter.takes(&framed, 14, 0x0800, 142) && !filter.takes(&PACKET, 0, 0x0800, 128));
+    }
+
+    #[test]
+    fn a_cut_packet_has_its_length_and_no_bytes_that_were_not_kept() {
+        let takes = |filter: &str, length| Filter::compile(filter).expect("a filter").takes(&PACKET, 0, 0x0800, length);
+        assert!(takes("greater 150000", 160_000) && !takes("less 150000", 160_000), "longer than IP's own length says");
+        assert!(takes("udp[4:2] = 108", 128) && !takes("udp[10] = 0", 128) && !takes("udp[10] != 0", 128));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The source of every constant and layout is include/uapi/linux/if_packet.h; packet(7) describes the options.
 
 mod batch;
+pub mod classic;
 mod ring;
 mod socket;
 

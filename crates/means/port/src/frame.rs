@@ -2,6 +2,9 @@
 
 use model::verdict::Verdict;
 
+/// Bytes of both addresses, behind which a tag stands.
+const ADDRESSES_LEN: usize = 12;
+
 /// An 802.1Q or 802.1ad tag that the kernel took out of the frame (include/uapi/linux/if_packet.h, TP_STATUS_VLAN_VALID).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VlanTag {
@@ -39,13 +42,41 @@ pub struct Frame<'a> {
     pub lost_before: u32,
 }
 
+impl<'f> Frame<'f> {
+    /// Its bytes with the tag where it stood on the wire; made in `scratch` where the kernel took one out.
+    pub fn with_tag<'a>(&self, scratch: &'a mut Vec<u8>) -> &'a [u8]
+    where
+        'f: 'a,
+    {
+        if self.vlan.is_none() {
+            return self.data;
+        }
+        scratch.clear();
+        self.write_with_tag(scratch);
+        scratch
+    }
+
+    /// Appends its bytes with the tag where it stood on the wire.
+    pub fn write_with_tag(&self, out: &mut Vec<u8>) {
+        let Some((tag, (addresses, rest))) = self.vlan.zip(self.data.split_at_checked(ADDRESSES_LEN)) else {
+            return out.extend_from_slice(self.data);
+        };
+        out.extend_from_slice(addresses);
+        out.extend_from_slice(&tag.tpid.to_be_bytes());
+        out.extend_from_slice(&tag.tci.to_be_bytes());
+        out.extend_from_slice(rest);
+    }
+}
+
 /// Counts of a source since it was opened. They never go back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourceStats {
     /// Frames handed to the reader.
     pub delivered: u64,
-    /// Frames that passed the filter and were lost because ring, buffer or queue was full.
+    /// Frames that passed the kernel's filter and were lost because ring, buffer or queue was full.
     pub dropped: u64,
+    /// Frames that a filter in this process left out; it sees what was not lost.
+    pub left_out: u64,
     /// Frames of queues that have no reader: they were made after the source was opened. They passed on to the stack.
     pub missed: u64,
     /// Times the ring was found full (TPACKET_V3 tp_freeze_q_cnt).

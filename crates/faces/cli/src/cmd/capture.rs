@@ -29,9 +29,9 @@ use host::{
     picture::QueueRole,
 };
 use model::CpuSet;
-use port::{PacketOptions, PortError};
+use port::{PacketOptions, PortError, WHOLE_FRAME};
 use sys::{
-    packet::FanoutAlgorithm,
+    packet::{FanoutAlgorithm, classic},
     privilege::{self, Capability, Remaining},
 };
 
@@ -66,6 +66,13 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let mut host = Host::read(&Root::live())?;
     host.nics.retain(|nic| wiring.has(nic));
     let interfaces = interfaces(&config, &wiring)?;
+    let filters_here = interfaces.iter().any(|i| i.filters_here) && config.backend.is_none_or(|b| !b.is_xdp());
+    if filters_here {
+        note(format_args!(
+            "the kernel does not run the filter `{}` (its program loops, or is too long): every packet comes to this process, which filters",
+            config.filter
+        ));
+    }
     // A reader may be held up by whoever reads its pipe.
     let (stop, asked) = (stop_flag(Second::Ends)?, asked_flag()?);
     let (backend, choice) = match config.backend {
@@ -98,7 +105,8 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         Seen::Moment(readers) if asked.swap(false, Ordering::Relaxed) => show::so_far(&readers()),
         Seen::Moment(_) => {}
     });
-    let shown = show::report(&config, backend, attachment, choice.as_ref(), &report);
+    let filters_here = filters_here && !backend.is_xdp();
+    let shown = show::report(&config, backend, filters_here, attachment, choice.as_ref(), &report);
     match report.failure {
         Some(failure) => Err(failure.into()),
         None => shown.map(|()| Outcome::Fine),
@@ -146,6 +154,8 @@ struct Interface {
     name: String,
     socket: Filter,
     xdp: Filter,
+    /// The kernel does not run the filter on a socket: this process does.
+    filters_here: bool,
 }
 
 impl Interface {
@@ -156,7 +166,12 @@ impl Interface {
 
 fn compile(config: &Config, name: &str) -> Result<Interface, FilterError> {
     let compile = |place| filter::compile(name, &config.filter, config.snaplen, place);
-    Ok(Interface { name: name.to_owned(), socket: compile(Place::Socket)?, xdp: compile(Place::Xdp)? })
+    let (socket, xdp) = (compile(Place::Socket)?, compile(Place::Xdp)?);
+    let filters_here = !filter::runs_in_kernel(&socket.program, Place::Socket);
+    if filters_here && !classic::asks_bytes_only(&xdp.program) {
+        return Err(FilterError::Nowhere { filter: config.filter.clone() });
+    }
+    Ok(Interface { name: name.to_owned(), socket, xdp, filters_here })
 }
 
 /// The interface that was named, or all that are up and can be captured from.
@@ -236,12 +251,15 @@ fn open(
     interface: &Interface,
     plan: &Plan,
 ) -> Result<Vec<(AnySource, Option<u32>)>, Failure> {
-    let place = if plan.backend.is_xdp() { Place::Xdp } else { Place::Socket };
-    filter::check_kernel(&config.filter, &interface.filter(plan.backend).program, place)?;
+    let filter = interface.filter(plan.backend);
+    if plan.backend.is_xdp() && !filter::runs_in_kernel(&filter.program, Place::Xdp) {
+        return Err(FilterError::NotInXdp { filter: config.filter.clone() }.into());
+    }
+    let here = interface.filters_here && !plan.backend.is_xdp();
     let options = PacketOptions {
         interface: interface.name.clone(),
-        filter: interface.filter(plan.backend).program.clone(),
-        snaplen: config.snaplen,
+        filter: if here { Vec::new() } else { filter.program.clone() },
+        snaplen: if here { WHOLE_FRAME } else { config.snaplen },
         promiscuous: config.promiscuous,
         ignore_outgoing: config.inbound,
     };
@@ -249,7 +267,11 @@ fn open(
     for said in capture::open::notes(&sources, &interface.name, tuning)? {
         note(format_args!("{}: {said}", plan.backend));
     }
-    Ok(sources.into_iter().zip(plan.readers.iter().copied()).collect())
+    let filtered = |source: AnySource| {
+        // The kernel has given tags back by then: the program is that for the bytes of a frame.
+        if here { source.filtered(&interface.xdp.program, config.snaplen) } else { source }
+    };
+    Ok(sources.into_iter().map(filtered).zip(plan.readers.iter().copied()).collect())
 }
 
 /// Tries each backend on the live traffic, and tells of it. One that cannot be opened is told of too, and the others go on.

@@ -18,6 +18,8 @@ pub struct ReaderStats {
     pub bytes: Option<u64>,
     /// Packets lost because its buffer was full.
     pub dropped: u64,
+    /// Packets that a filter in this process left out.
+    pub left_out: u64,
     /// Packets of queues that were made after the capture began and have no reader, as far as this reader is the one to tell.
     pub missed: u64,
     /// Times that others emptied the capture's place in the interface's chain; the same for all its readers.
@@ -60,7 +62,13 @@ impl Report {
         self.readers.iter().map(|r| r.dropped).sum()
     }
 
-    /// Packets that passed the filter: those that reached a reader, and those lost before.
+    /// Packets that a filter in this process left out.
+    pub fn left_out(&self) -> u64 {
+        self.readers.iter().map(|r| r.left_out).sum()
+    }
+
+    /// Packets that passed the filter: those that reached a reader, and those lost before. What was lost before a filter in this process counts too,
+    /// whatever that would have made of it.
     pub fn received(&self) -> u64 {
         self.readers.iter().map(|r| r.received).sum::<u64>() + self.dropped()
     }
@@ -91,6 +99,7 @@ pub(super) struct Slot {
     pub(super) bytes: AtomicU64,
     pub(super) bytes_unknown: AtomicBool,
     pub(super) dropped: AtomicU64,
+    pub(super) left_out: AtomicU64,
     pub(super) missed: AtomicU64,
     pub(super) put_back: AtomicU64,
     pub(super) freezes: AtomicU64,
@@ -108,6 +117,7 @@ impl Slot {
             received: self.received.load(Ordering::Relaxed),
             bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
             dropped: self.dropped.load(Ordering::Relaxed),
+            left_out: self.left_out.load(Ordering::Relaxed),
             missed: self.missed.load(Ordering::Relaxed),
             put_back: self.put_back.load(Ordering::Relaxed),
             freezes: self.freezes.load(Ordering::Relaxed),

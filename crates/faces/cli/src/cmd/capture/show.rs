@@ -126,6 +126,9 @@ struct Totals<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     dropped: u64,
+    /// Of a filter that ran in this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
     missed: u64,
     put_back: u64,
     packets_per_second: f64,
@@ -153,6 +156,7 @@ struct Reader {
 pub(super) fn report(
     config: &Config,
     backend: Backend,
+    filters_here: bool,
     attachment: Option<Attachment>,
     choice: Option<&Choice>,
     report: &Report,
@@ -174,6 +178,7 @@ pub(super) fn report(
             received: report.received(),
             bytes: report.readers.iter().map(|r| r.bytes).sum(),
             dropped,
+            left_out: filters_here.then(|| report.left_out()),
             missed: report.missed(),
             put_back: report.put_back(),
             packets_per_second: report.packets_per_second(),
@@ -209,6 +214,12 @@ pub(super) fn report(
     if let Some(Attachment { mode, zero_copy }) = attachment {
         let how = zero_copy.map_or("", |zero| if zero { ", zero-copy" } else { ", copy" });
         text += &format!("  XDP in {mode} mode{how}\n");
+    }
+    if filters_here {
+        text += &format!(
+            "  the filter ran in this process, not in the kernel: it left out {} packets; those dropped by the kernel were dropped before it\n",
+            units::grouped(report.left_out())
+        );
     }
     if report.missed() > 0 {
         text += &format!(

@@ -35,7 +35,6 @@ const BEHIND: usize = 4;
 const LOSSES_PERIOD: Duration = Duration::from_millis(100);
 /// Rings are opened again so often, a tick apart, for an interface that is up and yet refuses.
 const TRIES: u32 = 20;
-const ETHERNET_LEN: usize = 14;
 /// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows. Each then takes a block of its own, however few
 /// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
 const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire_ms: 1, rx_hash: false, node: None };
@@ -248,21 +247,12 @@ impl Way {
 
 /// The frame as it would be on a wire: with the tag that the kernel took out, and the checksum that was left to a NIC.
 fn whole<'a>(frame: &Frame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-    let tag = frame.vlan.filter(|_| frame.data.len() >= ETHERNET_LEN - 2);
-    if tag.is_none() && !frame.unfinished {
-        return frame.data;
+    if !frame.unfinished {
+        return frame.with_tag(scratch);
     }
-    let (addresses, rest) = frame.data.split_at(if tag.is_some() { ETHERNET_LEN - 2 } else { 0 });
     scratch.clear();
-    scratch.extend_from_slice(addresses);
-    if let Some(tag) = tag {
-        scratch.extend_from_slice(&tag.tpid.to_be_bytes());
-        scratch.extend_from_slice(&tag.tci.to_be_bytes());
-    }
-    scratch.extend_from_slice(rest);
-    if frame.unfinished {
-        checksum::finish(scratch);
-    }
+    frame.write_with_tag(scratch);
+    checksum::finish(scratch);
     scratch
 }
 

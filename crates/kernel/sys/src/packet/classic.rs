@@ -1,7 +1,9 @@
-//! Classic BPF run on packets of a file. The pcap crate runs a program with one length for both, the bytes kept and those on the wire, so that
-//! filters on length judge a cut packet by what is left of it.
+//! Classic BPF run in this process, on packets of a file and where the kernel does not run the program. The pcap crate runs one with one length
+//! for both, the bytes kept and those on the wire, so that filters on length judge a cut packet by what is left of it.
 
-use sys::packet::Instruction;
+use std::str::FromStr;
+
+use super::Instruction;
 
 /// Words of scratch memory (BPF_MEMWORDS).
 const SCRATCH: usize = 16;
@@ -34,9 +36,21 @@ fn compute(operation: u32, a: u32, operand: u32) -> Option<u32> {
     })
 }
 
+/// True if a program asks for nothing but bytes and lengths: what the kernel alone knows of a packet (its direction, its interface, a tag that was
+/// taken out) lies at offsets below zero.
+pub fn asks_bytes_only(program: &[Instruction]) -> bool {
+    let asks_kernel = |i: &Instruction| {
+        let code = u32::from(i.code);
+        let loads =
+            matches!(code & 0x07, libc::BPF_LD | libc::BPF_LDX) && matches!(code & 0xe0, libc::BPF_ABS | libc::BPF_IND);
+        loads && i.k.cast_signed() < 0
+    };
+    !program.iter().any(asks_kernel)
+}
+
 /// True if the program keeps a packet of `wire_len` bytes of which `data` is there. A load beyond the data, a division by zero and what is no
 /// instruction reject it, as in libpcap.
-pub(crate) fn keeps(program: &[Instruction], data: &[u8], wire_len: u32) -> bool {
+pub fn keeps(program: &[Instruction], data: &[u8], wire_len: u32) -> bool {
     run(program, data, wire_len).is_some_and(|bytes| bytes != 0)
 }
 
@@ -88,12 +102,63 @@ fn run(program: &[Instruction], data: &[u8], wire_len: u32) -> Option<u32> {
     None
 }
 
+/// A text that is no instruction.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no instruction of classic BPF")]
+pub struct NoInstruction(String);
+
+impl FromStr for Instruction {
+    type Err = NoInstruction;
+
+    /// Reads code, jt, jf and k in decimals, as `tcpdump -ddd` has them; the pcap crate gives no other access to its instructions.
+    fn from_str(text: &str) -> Result<Self, NoInstruction> {
+        let read = || {
+            let mut numbers = text.split(' ');
+            let instruction = Self {
+                code: numbers.next()?.parse().ok()?,
+                jt: numbers.next()?.parse().ok()?,
+                jf: numbers.next()?.parse().ok()?,
+                k: numbers.next()?.parse().ok()?,
+            };
+            numbers.next().is_none().then_some(instruction)
+        };
+        read().ok_or_else(|| NoInstruction(text.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use pcap::{Capture, Linktype};
     use proptest::prelude::*;
 
     use super::*;
+
+    fn instructions(program: &pcap::BpfProgram) -> Vec<Instruction> {
+        program.get_instructions().iter().map(|i| i.to_string().parse().expect("an instruction")).collect()
+    }
+
+    #[test]
+    fn instructions_are_four_numbers() {
+        let read = |text: &str| text.parse::<Instruction>().ok();
+        assert_eq!(read("21 0 2 2048"), Some(Instruction { code: 21, jt: 0, jf: 2, k: 2048 }));
+        assert_eq!((read("21 0 2"), read("21 0 2 3 4"), read("x 0 2 3")), (None, None, None));
+    }
+
+    #[test]
+    fn what_the_kernel_alone_knows_is_told_from_bytes() {
+        let asks = |filter: &str| {
+            let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
+            asks_bytes_only(&instructions(&program))
+        };
+        assert_eq!((asks("vlan 5 and udp"), asks("outbound and udp"), asks("ip6 protochain 6")), (true, false, true));
+    }
+
+    #[test]
+    fn a_program_without_an_end_ends() {
+        // ja -1, as libpcap writes its loops.
+        let endless = [Instruction { code: 5, jt: 0, jf: 0, k: u32::MAX }];
+        assert!(!keeps(&endless, &[0; 60], 60));
+    }
 
     const FILTERS: [&str; 12] = [
         "udp port 53",
@@ -122,7 +187,7 @@ mod tests {
             }
             for filter in FILTERS {
                 let theirs = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-                let ours = crate::filter::instructions(&theirs).unwrap();
+                let ours = instructions(&theirs);
                 prop_assert_eq!(keeps(&ours, &data, data.len() as u32), theirs.filter(&data), "{}", filter);
             }
         }
@@ -132,8 +197,7 @@ mod tests {
     fn a_cut_packet_has_its_length_on_the_wire() {
         for (filter, keeps_it) in [("greater 1000", true), ("less 200", false), ("len > 1000", true), ("udp", false)] {
             let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-            let program = crate::filter::instructions(&program).unwrap();
-            assert_eq!(keeps(&program, &[0; 12], 1400), keeps_it, "{filter}");
+            assert_eq!(keeps(&instructions(&program), &[0; 12], 1400), keeps_it, "{filter}");
         }
     }
 }

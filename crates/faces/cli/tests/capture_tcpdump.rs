@@ -1,0 +1,143 @@
+//! What tcpdump's users expect of a live capture: filters that the kernel does not run, directions, files of a rotation.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use testbed::{Bed, End, Running, ended, json, refused, text, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// Sender and receiver, joined.
+struct Wire {
+    sender: End,
+    receiver: End,
+    _bed: Bed,
+}
+
+fn wire(tag: &str) -> Option<Wire> {
+    let (bed, [sender, receiver]) = Bed::pair(tag)?;
+    Some(Wire { sender, receiver, _bed: bed })
+}
+
+impl Wire {
+    fn start(&self, args: &[&str]) -> Running {
+        self.receiver.run(|| Running::piped(Command::new(EVENKEEL).arg("capture").args(args)))
+    }
+
+    /// Sends the packets of a file once the capture has so many sockets that stay (/proc/net/packet).
+    fn replay(&self, file: &Path, sockets: usize) {
+        let receiving = || -> Vec<String> {
+            let table = self.receiver.read("/proc/thread-self/net/packet");
+            let fields = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
+            fields.filter(|f| f.get(5) == Some(&"1")).filter_map(|f| f.last().map(|&inode| inode.to_owned())).collect()
+        };
+        wait("sockets that receive", || {
+            let first = receiving();
+            std::thread::sleep(Duration::from_millis(100));
+            receiving().iter().filter(|inode| first.contains(inode)).count() >= sockets
+        });
+        let (interface, file) = (self.sender.interface(), file.display());
+        self.sender.output(&format!("tcpreplay -q -i {interface} --pps 2000 {file}"));
+    }
+}
+
+/// A pcap file of Ethernet frames.
+fn pcap(path: &Path, packets: &[Vec<u8>]) {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, 1] {
+        bytes.extend(u32::to_le_bytes(word));
+    }
+    for (n, data) in packets.iter().enumerate() {
+        for word in [1_800_000_000, n as u32, data.len() as u32, data.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(data);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A frame of IPv6 whose headers these are, each behind the number of the one before.
+fn v6(tag: bool, next: u8, rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    frame.extend_from_slice(if tag { &[0x81, 0, 0, 100, 0x86, 0xdd] } else { &[0x86, 0xdd] });
+    frame.extend([0x60, 0, 0, 0, 0, rest.len() as u8, next, 64]);
+    for last in [1, 2] {
+        frame.extend([0x20, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    }
+    frame.extend(rest);
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+/// Packets of which the filter takes some: behind an extension header, with and without a tag.
+fn mixed() -> Vec<Vec<u8>> {
+    let udp = [0x0f, 0xa0, 0x18, 0xd1, 0, 12, 0, 0, 1, 2, 3, 4];
+    let behind = |next: u8| [&[next, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat();
+    let kinds = [
+        v6(false, 17, &udp),
+        v6(false, 0, &behind(17)),
+        v6(false, 60, &behind(17)),
+        v6(true, 60, &behind(17)),
+        v6(true, 17, &udp),
+        v6(false, 58, &[128, 0, 0, 0, 0, 1, 0, 2]),
+        v6(false, 60, &behind(6)),
+    ];
+    kinds.into_iter().cycle().take(70).collect()
+}
+
+fn packets_in(path: &Path, filter: &str) -> usize {
+    let output = Command::new("tcpdump").args(["-n", "-t", "-r"]).arg(path).arg(filter).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).lines().filter(|line| !line.starts_with('\t')).count()
+}
+
+#[test]
+fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
+    let Some(wire) = wire("here") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (sent, kept) = (folder.path().join("in.pcap"), folder.path().join("out.pcapng"));
+    pcap(&sent, &mixed());
+    let interface = wire.receiver.interface();
+    for (filter, backend, sockets) in [
+        // Frames whose tag the kernel took out are no IPv6 frames: the tag is in its place again.
+        ("ip6 protochain 17", &["--backend", "ring"][..], 1),
+        ("ip6 protochain 17", &["--backend", "packet"], 1),
+        ("ip6 protochain 17", &["--backend", "ring+fanout", "--members", "2"], 2),
+    ] {
+        let expected = packets_in(&sent, filter);
+        assert!(expected > 0 && expected < 70, "{filter}: {expected}");
+        let out = kept.to_str().unwrap();
+        let child = wire.start(&[&["-i", interface, "-w", out, "-s", "70", "--json"], backend, &[filter]].concat());
+        wire.replay(&sent, sockets);
+        std::thread::sleep(Duration::from_millis(300));
+        let output = child.interrupt();
+        ended(&output, 0);
+        let (counts, told) = (json(&output), text(&output.stderr).to_owned());
+        assert!(told.contains("the kernel does not run the filter"), "{told}");
+        let got = ["packets", "received", "dropped"].map(|key| counts[key].as_u64().unwrap());
+        assert_eq!(got, [expected as u64, expected as u64, 0], "{filter} {backend:?} {counts}");
+        // Neighbour discovery comes by itself.
+        assert!(counts["left_out"].as_u64().unwrap() >= 70 - expected as u64, "{counts}");
+        assert_eq!(packets_in(&kept, filter), expected, "{filter} {backend:?}");
+        let lengths = Command::new("tshark").args(["-r", out, "-T", "fields", "-e", "frame.cap_len"]).output().unwrap();
+        assert!(text(&lengths.stdout).lines().all(|n| n.parse::<u32>().unwrap() <= 74), "{}", text(&lengths.stdout));
+    }
+    // Lines, a number of packets, and the sentence in the totals.
+    let child = wire.start(&["-i", interface, "-n", "-c", "3", "ip6 protochain 17"]);
+    wire.replay(&sent, 1);
+    let output: Output = child.output();
+    ended(&output, 0);
+    assert_eq!(text(&output.stdout).lines().count(), 3, "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("the filter ran in this process"), "{}", text(&output.stderr));
+    // An XDP program cannot; a filter that the kernel runs is not spoken of.
+    let tap = wire.start(&["-i", interface, "--backend", "tap", "ip6 protochain 17"]).output();
+    refused(&tap, 3, &["an XDP program cannot run the filter", "--backend ring or packet"]);
+    let nowhere = wire.start(&["-i", interface, "outbound and ip6 protochain 17"]).output();
+    refused(&nowhere, 3, &["runs nowhere"]);
+    let quiet = wire.start(&["-i", interface, "--duration", "10ms", "udp"]).output();
+    ended(&quiet, 0);
+    assert!(!text(&quiet.stderr).contains("filter ran") && !text(&quiet.stderr).contains("does not run"));
+}
