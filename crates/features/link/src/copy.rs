@@ -267,25 +267,18 @@ fn turn(
     if engine.state(stream).is_none() {
         return Ok(false);
     }
-    match file {
-        File::Named(_, since) if since.elapsed() >= NAMED_WITHIN => {}
-        File::Comes { heard, .. } if heard.elapsed() >= STALLED => {
+    let is_given_up = match file {
+        File::Named(_, since) => since.elapsed() >= NAMED_WITHIN,
+        File::Comes { heard, .. } => heard.elapsed() >= STALLED,
+        File::Answered(_, _, since) => since.elapsed() >= STALLED,
+    };
+    if is_given_up {
+        if matches!(file, File::Comes { .. }) {
             told(Arrival::Cut(format!("nothing came for {} s", STALLED.as_secs())));
         }
-        File::Answered(_, _, since) if since.elapsed() >= STALLED => {}
-        _ => return go_on(engine, stream, file, folder, told),
+        engine.abort(stream)?;
+        return Ok(false);
     }
-    engine.abort(stream)?;
-    Ok(false)
-}
-
-fn go_on(
-    engine: &mut Engine<Either>,
-    stream: Handle,
-    file: &mut File,
-    folder: &Path,
-    told: &mut impl FnMut(Arrival),
-) -> Result<bool, LinkError> {
     engine.read(stream, |bytes| file.take(bytes, folder, told))?;
     file.is_complete(told);
     if let File::Answered(answer, written, _) = file {

@@ -258,7 +258,7 @@ impl Sockets {
         self.epoll.add(fd, EpollEvent::new(both, id))
     }
 
-    /// Hears no more of a descriptor that somebody else has, too: closing it here does not end that.
+    /// Removes a descriptor from epoll. An entry ends with the file, and a program has the same file open.
     fn unwatch(&self, fd: impl AsFd) {
         // One that was not watched is none to forget.
         let _ = self.epoll.delete(fd);

@@ -183,7 +183,7 @@ impl Sockets {
         };
         let reply = match question {
             Question::Offer(offer) => {
-                // Each is a stream to the other broker, of which there are 1,024 at once.
+                // Each takes one of the ports that this broker has to the other one.
                 let now = Instant::now();
                 if direct.offers.is_some_and(|last| now.duration_since(last) < OFFERED) {
                     return None;
