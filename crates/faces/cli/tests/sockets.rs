@@ -11,6 +11,8 @@ mod carried;
 mod cluster;
 #[path = "sockets/hostile.rs"]
 mod hostile;
+#[path = "sockets/joining.rs"]
+mod joining;
 
 use cluster::{Cluster, EVENKEEL, OWN, PEER, PROGRAMS};
 

@@ -191,7 +191,8 @@ fn carry_on(locked: &mut Locked) {
         let pairs = direct.pairs().as_raw_fd();
         let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
         let mut polls = [pairs, engine].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
-        let time = timespec { tv_sec: 0, tv_nsec: ASLEEP.subsec_nanos().into() };
+        let time = direct.due().map_or(ASLEEP, |due| due.min(ASLEEP));
+        let time = timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         // SAFETY: the array and the time are alive.
         unsafe { (real().ppoll)(polls.as_mut_ptr(), 2, &raw const time, ptr::null()) };
     }

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use link::{Claim, Engine, Raw, State, Wire};
 use nix::sys::signal::Signal;
-use testbed::{Bed, Running, ended, refused, said, wait};
+use testbed::{Bed, Running, ended, refused, said, wait, wait_telling};
 
 use crate::cluster::{Cluster, Network, OWN, PEER};
 
@@ -290,7 +290,7 @@ ways = {
     'setreuid': lambda: os.setreuid(65534, 65534),
     'setresuid': lambda: os.setresuid(65534, 65534, 65534),
     'seteuid': lambda: (os.setresuid(65534, 65534, 0), os.seteuid(0), os.seteuid(65534), os.setresuid(65534, 65534, 65534)),
-    'capset': lambda: ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), Data()),
+    'capset': lambda: ctypes.CDLL(None).capset(ctypes.byref((ctypes.c_uint32 * 2)(0x20080522, 0)), ctypes.byref(Data())),
 }
 came = 0
 while data := connection.recv(100):
@@ -322,9 +322,10 @@ print('all came back', flush=True)
         let _server = cluster.run(1, &["python3", "-u", "-c", RETAINS, PEER, way], way);
         wait("the server listens", || log(&cluster, way).contains("ready"));
         let used = cluster.result(0, &["python3", "-c", client, PEER]);
-        wait("the server has ended", || log(&cluster, way).contains("end 200"));
-        let told = log(&cluster, way);
-        assert!(said(&used).contains("all came back"), "{way}: {}{told}", said(&used));
+        assert!(said(&used).contains("all came back"), "{way}: {}{}", said(&used), log(&cluster, way));
+        let told = || log(&cluster, way);
+        wait_telling(&format!("the server has ended after {way}"), || told().contains("end 200"), told);
+        let told = told();
         let had = told.lines().find_map(|line| line.strip_prefix("packet sockets ")).unwrap();
         let (before, after) = had.split_once(" then ").unwrap();
         assert!(before.parse::<u32>().unwrap() > 0, "it carried its connection: {told}");

@@ -345,7 +345,8 @@ impl Direct {
         ]);
         all.extend(self.all.values().filter_map(|one| match &one.stage {
             Stage::Open { flow, .. } => Some(flow.end.as_raw_fd()),
-            _ => None,
+            Stage::Joins(joins) => joins.flow.as_ref().map(|flow| flow.end.as_raw_fd()),
+            Stage::Over => None,
         }));
         all
     }

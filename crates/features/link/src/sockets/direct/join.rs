@@ -5,6 +5,7 @@
 //! what it sends from then on comes by the stream, and the other one reads it behind those.
 
 use std::{
+    io,
     os::fd::{AsRawFd, RawFd},
     time::{Duration, Instant},
 };
@@ -210,6 +211,11 @@ impl Direct {
                 return Some(false);
             }
             Ok((Reply::Delivered(_), _)) => {}
+            // A broker that has no time now delivers later.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                joins.look = LOOK_MAX;
+                return Some(false);
+            }
             _ => return None,
         }
         flow.put_first(&std::mem::take(&mut joins.bytes));

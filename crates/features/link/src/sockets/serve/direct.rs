@@ -117,8 +117,10 @@ impl Sockets {
             None => Some(Reply::Tcp),
             Some((reply, None)) => Some(reply),
             Some((reply, Some(end))) => {
-                // It may have gone.
-                let _ = talk.say(&reply, &[end.as_raw_fd()]);
+                // Nobody carries what a program takes that has gone, or that waits for the answer no longer.
+                if talk.say(&reply, &[end.as_raw_fd()]).is_err() {
+                    self.answer(fd, None, &Question::Returned);
+                }
                 None
             }
         }
