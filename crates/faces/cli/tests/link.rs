@@ -1,11 +1,14 @@
 //! `evenkeel link` as an operator uses it: two nodes on a wire, files, and what goes wrong.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::PathBuf,
     process::{Command, Output},
+    time::{Duration, Instant},
 };
 
+use link::{Claim, State};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use testbed::{Bed, End, Running, ended, json, log, refused, said, wait};
@@ -104,6 +107,45 @@ fn nodes_see_each_other_and_copy_a_file() {
     assert_eq!(b.ask(&["status"]).status.code(), Some(1));
     assert_eq!(a.ask(&["ping", "beta", "-c", "1", "-W", "100ms"]).status.code(), Some(1), "nobody answers");
     refused(&a.ask(&["copy", &file, "beta:x"]), 3, &[]);
+}
+
+#[test]
+fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
+    let Some((bed, [left, right])) = Bed::pair("linkst") else { return };
+    let folder = bed.path("in");
+    fs::create_dir(&folder).unwrap();
+    let a = Node::start(&bed, &left, "alpha", &[]);
+    let b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap()]);
+    wait("alpha sees beta", || a.sees() == ["beta"]);
+    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let file = bed.file("file", "content");
+    left.run(|| {
+        let (claim, mut engine) = Claim::take().unwrap();
+        let beta = claim.find("beta").unwrap();
+        let silent: Vec<_> = (0..64).map(|_| engine.connect(beta, 1, true).unwrap()).collect();
+        let mut named = BTreeSet::new();
+        wait("all are named", || {
+            engine.wait(Duration::ZERO, Duration::from_millis(5)).unwrap();
+            for (at, &stream) in silent.iter().enumerate() {
+                if !named.contains(&at) && engine.state(stream) == Some(State::Open) {
+                    let head = format!("{{\"path\":\"silent{at}\",\"bytes\":1000000}}\n");
+                    assert_eq!(engine.write(stream, head.as_bytes()).unwrap(), head.len());
+                    named.insert(at);
+                }
+            }
+            named.len() == silent.len()
+        });
+        let began = Instant::now();
+        refused(&a.ask(&["copy", &file, "beta:late"]), 3, &["64 files of your node come already", "again later"]);
+        wait("they have ended", || {
+            engine.wait(Duration::ZERO, Duration::from_millis(50)).unwrap();
+            silent.iter().all(|&stream| engine.state(stream) != Some(State::Open))
+        });
+        assert!(began.elapsed() > Duration::from_secs(15), "{:?}: a slow sender has time", began.elapsed());
+    });
+    ended(&a.ask(&["copy", &file, "beta:late"]), 0);
+    let told = log(&b.log);
+    assert!(told.contains("nothing came for 30 s") && told.lines().count() < 40, "{told}");
 }
 
 #[test]

@@ -31,9 +31,10 @@ const PIECE: usize = 1 << 18;
 const NAMED_WITHIN: Duration = Duration::from_secs(5);
 /// A file of which nothing comes for so long is given up, and an answer that nobody takes.
 const STALLED: Duration = Duration::from_secs(30);
-/// Files on their way in at once, of all nodes and of one.
+/// Files on their way in at once, of all nodes and of one; senders of others that wait for the word why not.
 const FILES_MAX: usize = 256;
 const FILES_OF_NODE_MAX: usize = 64;
+const REFUSED_MAX: usize = 64;
 /// An ended connection is still answered for so long.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -177,6 +178,8 @@ pub struct Receives {
     _claim: Claim,
     engine: Engine<Either>,
     files: HashMap<Handle, File>,
+    /// Beyond those that come at once.
+    refused: HashMap<Handle, File>,
     /// What others cause: refused files.
     lines: Lines,
 }
@@ -219,7 +222,14 @@ impl Receives {
         let (claim, mut engine) = Claim::take()?;
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;
-        Ok(Self { folder, _claim: claim, engine, files: HashMap::new(), lines: Lines::default() })
+        Ok(Self {
+            folder,
+            _claim: claim,
+            engine,
+            files: HashMap::new(),
+            refused: HashMap::new(),
+            lines: Lines::default(),
+        })
     }
 
     /// Receives until `stop` is set; tells of each file.
@@ -230,29 +240,50 @@ impl Receives {
         while !stop.load(Ordering::Relaxed) {
             self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { SPIN }, TURN)?;
             while let Some(new) = self.engine.accept(PORT) {
-                let from = self.engine.peer_of(new);
-                let of_node = self.files.keys().filter(|&&other| self.engine.peer_of(other) == from).count();
-                if self.files.len() >= FILES_MAX || of_node >= FILES_OF_NODE_MAX {
-                    self.engine.abort(new)?;
-                    continue;
-                }
-                self.files.insert(new, File::Named(Vec::new(), Instant::now()));
+                self.accept(new, &mut told)?;
             }
             let (engine, folder, lines) = (&mut self.engine, &self.folder, &mut self.lines);
-            let mut tell = |arrival: Arrival| match arrival {
-                Arrival::Whole(sha256) => told(format!("a file arrived; its SHA-256 is {sha256}")),
-                Arrival::Refused(why) => lines.tell(Instant::now(), format!("a file was refused: {why}"), &mut told),
-                Arrival::Cut(why) => lines.tell(Instant::now(), format!("a file did not arrive: {why}"), &mut told),
-            };
-            self.files.retain(|&stream, file| match turn(engine, stream, file, folder, &mut tell) {
-                Ok(goes_on) => goes_on,
-                Err(error) => {
+            let mut tell = |arrival| say(arrival, lines, &mut told);
+            let mut goes_on = |&stream: &Handle, file: &mut File| {
+                turn(engine, stream, file, folder, &mut tell).unwrap_or_else(|error| {
                     tell(Arrival::Cut(error.to_string()));
                     false
-                }
-            });
+                })
+            };
+            self.files.retain(&mut goes_on);
+            self.refused.retain(&mut goes_on);
         }
         Ok(())
+    }
+
+    /// A file more, or the word why not.
+    fn accept(&mut self, new: Handle, told: &mut impl FnMut(String)) -> Result<(), LinkError> {
+        let from = self.engine.peer_of(new);
+        let of_node = self.files.keys().filter(|&&other| self.engine.peer_of(other) == from).count();
+        let mut file = File::Named(Vec::new(), Instant::now());
+        let too_many = match () {
+            () if of_node >= FILES_OF_NODE_MAX => format!("{of_node} files of your node come already"),
+            () if self.files.len() >= FILES_MAX => format!("{FILES_MAX} files of all nodes come already"),
+            () => {
+                self.files.insert(new, file);
+                return Ok(());
+            }
+        };
+        if self.refused.len() >= REFUSED_MAX {
+            return self.engine.abort(new);
+        }
+        let why = format!("{too_many}, the most at once: copy it again later");
+        file.answer(Err(why), &mut |arrival| say(arrival, &mut self.lines, told));
+        self.refused.insert(new, file);
+        Ok(())
+    }
+}
+
+fn say(arrival: Arrival, lines: &mut Lines, told: &mut impl FnMut(String)) {
+    match arrival {
+        Arrival::Whole(sha256) => told(format!("a file arrived; its SHA-256 is {sha256}")),
+        Arrival::Refused(why) => lines.tell(Instant::now(), format!("a file was refused: {why}"), told),
+        Arrival::Cut(why) => lines.tell(Instant::now(), format!("a file did not arrive: {why}"), told),
     }
 }
 

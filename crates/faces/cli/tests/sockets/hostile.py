@@ -149,8 +149,9 @@ def figures():
         print([ask(question, [one])[0] for question in ("Figures", "Ended", "IsOffered", "Delivered")], flush=True)
 
 
-def crowd(to, most):
+def crowd(to, most, user=65534, keeps=False):
     """As many connections as a user gets."""
+    os.setresuid(user, user, user)
     ends = []
     while len(ends) < most:
         said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])
@@ -158,6 +159,8 @@ def crowd(to, most):
             break
         ends += fds
     print("has", len(ends), said, flush=True)
+    if keeps:
+        time.sleep(3600)
 
 
 def offers(to):
@@ -240,5 +243,6 @@ if __name__ == "__main__":
         words = [answerless()]
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
+    if way != "crowd":
+        os.setresuid(65534, 65534, 65534)
     globals()[way](*words)

@@ -135,6 +135,33 @@ fn one_user_takes_no_more_than_its_part_of_the_connections() {
     assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
 }
 
+#[test]
+fn ports_to_a_node_are_left_for_root() {
+    let Some((bed, ends)) = Bed::pair("lkhports") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let mut users = Vec::new();
+    for (user, has) in
+        [("60001", "has 1024 Tcp"), ("60002", "has 1024 Tcp"), ("60003", "has 1024 Tcp"), ("60004", "has 0 Tcp")]
+    {
+        let mut python = Command::new("python3");
+        let python = python.args(["-u", HOSTILE, "crowd", &format!("{PEER}:7000"), "1100", user, "1"]);
+        users.push(cluster.spoken(0, python, user));
+        wait("a user has all it gets", || log(&cluster, user).contains("Tcp"));
+        assert_eq!(log(&cluster, user).trim(), has, "user {user}");
+    }
+    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    assert!(over_tcp.to_string().contains("the most that users other than root may share"), "{over_tcp}");
+    let_in(&cluster);
+    let root = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "root");
+    wait("root is connected", || log(&cluster, "root").contains("connected"));
+    assert_eq!(cluster.status(0)["over_tcp"], over_tcp, "root's goes by link");
+    root.stop(Signal::SIGKILL);
+    for user in users {
+        user.stop(Signal::SIGKILL);
+    }
+}
+
 /// Ticks of CPU time that the thread of a broker has used which carries the sockets of programs.
 fn ticks(broker: &Running) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{}/task", broker.pid())).unwrap().flatten();
