@@ -110,6 +110,21 @@ fn nodes_see_each_other_and_copy_a_file() {
 }
 
 #[test]
+fn files_leave_room_on_the_file_system() {
+    let Some((bed, [left, right])) = Bed::pair("linkrm") else { return };
+    let folder = bed.path("in");
+    fs::create_dir(&folder).unwrap();
+    let a = Node::start(&bed, &left, "alpha", &[]);
+    let with = ["--receive", folder.to_str().unwrap(), "--receive-free", "1000000G"];
+    let b = Node::start(&bed, &right, "beta", &with);
+    wait("alpha sees beta", || a.sees() == ["beta"]);
+    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    refused(&a.ask(&["copy", &bed.file("file", "content"), "beta:x"]), 3, &["no room for 7 bytes", "--receive-free"]);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    wait("the other node says so", || log(&b.log).contains("a file was refused: there is no room"));
+}
+
+#[test]
 fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
     let Some((bed, [left, right])) = Bed::pair("linkst") else { return };
     let folder = bed.path("in");

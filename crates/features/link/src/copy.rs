@@ -1,9 +1,11 @@
 //! Files from node to node: a stream of a line that names the file, its bytes, and a line that comes back.
 
+mod room;
+
 use std::{
     collections::HashMap,
     io::{self, Read},
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -14,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use transport::{Handle, Reason, State};
 
+use self::room::Room;
 use crate::{Address, Claim, Either, Engine, LinkError, broker::one_sentence, news::Lines};
 
 /// The port that files come to.
@@ -174,14 +177,20 @@ fn hex(bytes: &[u8]) -> String {
 /// Receives files below a folder.
 #[derive(Debug)]
 pub struct Receives {
-    folder: PathBuf,
+    room: Room,
     _claim: Claim,
     engine: Engine<Either>,
     files: HashMap<Handle, File>,
     /// Beyond those that come at once.
     refused: HashMap<Handle, File>,
-    /// What others cause: refused files.
-    lines: Lines,
+    log: Log,
+}
+
+/// Tells of files: what others cause is bounded, so that those that fail do not hide those that arrive.
+#[derive(Debug, Default)]
+struct Log {
+    arrived: Lines,
+    failed: Lines,
 }
 
 /// What became of a file.
@@ -209,11 +218,11 @@ enum File {
 }
 
 impl Receives {
-    /// Files come to below `folder` from now on. The broker of this namespace has to serve.
+    /// Files come to below `folder` from now on, and leave `free` bytes of its file system; none: a tenth. The broker of this namespace has to serve.
     ///
     /// # Errors
     /// There is no such folder; no broker serves; somebody else receives.
-    pub fn start(folder: &Path) -> Result<Self, LinkError> {
+    pub fn start(folder: &Path, free: Option<u64>) -> Result<Self, LinkError> {
         let folder = match folder.canonicalize() {
             Ok(found) if found.is_dir() => found,
             Ok(_) => return Err(LinkError::NoFolder { path: folder.to_owned(), source: Errno::ENOTDIR.into() }),
@@ -223,12 +232,12 @@ impl Receives {
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;
         Ok(Self {
-            folder,
+            room: Room::new(folder, free),
             _claim: claim,
             engine,
             files: HashMap::new(),
             refused: HashMap::new(),
-            lines: Lines::default(),
+            log: Log::default(),
         })
     }
 
@@ -242,10 +251,11 @@ impl Receives {
             while let Some(new) = self.engine.accept(PORT) {
                 self.accept(new, &mut told)?;
             }
-            let (engine, folder, lines) = (&mut self.engine, &self.folder, &mut self.lines);
-            let mut tell = |arrival| say(arrival, lines, &mut told);
+            let (engine, room, log) = (&mut self.engine, &mut self.room, &mut self.log);
+            room.promised = self.files.values().fold(0, |sum, file| file.left().saturating_add(sum));
+            let mut tell = |arrival| log.tell(Instant::now(), arrival, &mut told);
             let mut goes_on = |&stream: &Handle, file: &mut File| {
-                turn(engine, stream, file, folder, &mut tell).unwrap_or_else(|error| {
+                turn(engine, stream, file, room, &mut tell).unwrap_or_else(|error| {
                     tell(Arrival::Cut(error.to_string()));
                     false
                 })
@@ -273,17 +283,20 @@ impl Receives {
             return self.engine.abort(new);
         }
         let why = format!("{too_many}, the most at once: copy it again later");
-        file.answer(Err(why), &mut |arrival| say(arrival, &mut self.lines, told));
+        file.answer(Err(why), &mut |arrival| self.log.tell(Instant::now(), arrival, told));
         self.refused.insert(new, file);
         Ok(())
     }
 }
 
-fn say(arrival: Arrival, lines: &mut Lines, told: &mut impl FnMut(String)) {
-    match arrival {
-        Arrival::Whole(sha256) => told(format!("a file arrived; its SHA-256 is {sha256}")),
-        Arrival::Refused(why) => lines.tell(Instant::now(), format!("a file was refused: {why}"), told),
-        Arrival::Cut(why) => lines.tell(Instant::now(), format!("a file did not arrive: {why}"), told),
+impl Log {
+    fn tell(&mut self, now: Instant, arrival: Arrival, told: &mut impl FnMut(String)) {
+        let (lines, line) = match arrival {
+            Arrival::Whole(sha256) => (&mut self.arrived, format!("a file arrived; its SHA-256 is {sha256}")),
+            Arrival::Refused(why) => (&mut self.failed, format!("a file was refused: {why}")),
+            Arrival::Cut(why) => (&mut self.failed, format!("a file did not arrive: {why}")),
+        };
+        lines.tell(now, line, told);
     }
 }
 
@@ -292,7 +305,7 @@ fn turn(
     engine: &mut Engine<Either>,
     stream: Handle,
     file: &mut File,
-    folder: &Path,
+    room: &mut Room,
     told: &mut impl FnMut(Arrival),
 ) -> Result<bool, LinkError> {
     if engine.state(stream).is_none() {
@@ -310,7 +323,7 @@ fn turn(
         engine.abort(stream)?;
         return Ok(false);
     }
-    engine.read(stream, |bytes| file.take(bytes, folder, told))?;
+    engine.read(stream, |bytes| file.take(bytes, room, told))?;
     file.is_complete(told);
     if let File::Answered(answer, written, _) = file {
         *written += match *written < answer.len() {
@@ -330,7 +343,15 @@ fn turn(
 }
 
 impl File {
-    fn take(&mut self, mut bytes: &[u8], folder: &Path, told: &mut impl FnMut(Arrival)) {
+    /// Bytes that are to come.
+    const fn left(&self) -> u64 {
+        match self {
+            Self::Comes { left, .. } => *left,
+            _ => 0,
+        }
+    }
+
+    fn take(&mut self, mut bytes: &[u8], room: &mut Room, told: &mut impl FnMut(Arrival)) {
         if let Self::Named(line, _) = self {
             let end = bytes.iter().position(|&b| b == b'\n');
             line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
@@ -341,7 +362,7 @@ impl File {
                 return;
             };
             bytes = &bytes[end + 1..];
-            match open(line, folder) {
+            match open(line, room) {
                 Ok((to, left)) => *self = Self::Comes { to, hash: Sha256::new(), left, heard: Instant::now() },
                 Err(why) => self.answer(Err(why), told),
             }
@@ -389,15 +410,16 @@ impl File {
     }
 }
 
-/// The file that a line names, below the folder and nowhere else.
-fn open(line: &[u8], folder: &Path) -> Result<(Whole, u64), String> {
+/// The file that a line names, below the folder and nowhere else, if there is room for it.
+fn open(line: &[u8], room: &mut Room) -> Result<(Whole, u64), String> {
     let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is not one".to_owned())?;
     let path = Path::new(&head.path);
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !is_below || path.file_name().is_none() {
         return Err(format!("{} leads out of the folder for files, or names none", head.path));
     }
-    let whole = Whole::below(folder, path, PRIVATE).map_err(|e| e.to_string())?;
+    room.let_in(head.bytes)?;
+    let whole = Whole::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
 }
 
@@ -413,16 +435,27 @@ mod tests {
         let mut line = serde_json::to_vec(&Head { path, bytes: 1 }).unwrap();
         line.push(b'\n');
         let mut reasons = Vec::new();
-        file.take(&line, folder.path(), &mut |arrival| match arrival {
+        file.take(&line, &mut Room::new(folder.path().to_owned(), Some(1)), &mut |arrival| match arrival {
             Arrival::Refused(why) => reasons.push(why),
             _ => panic!("it is refused"),
         });
         assert_eq!(reasons.len(), 1);
         assert!(reasons[0].starts_with("../RED?evenkeel: all fine?[2Jxxx") && reasons[0].len() == 200, "{reasons:?}");
-        let (mut lines, mut told, now) = (Lines::default(), Vec::new(), Instant::now());
-        (0..100).for_each(|n| lines.tell(now, format!("{n}"), &mut |line| told.push(line)));
-        assert_eq!(told.len(), 16);
-        lines.tell(now + Duration::from_secs(10), "again".to_owned(), &mut |line| told.push(line));
-        assert_eq!(told[16..], ["84 more messages like these within 10 s", "again"]);
+    }
+
+    #[test]
+    fn many_files_are_a_few_lines_and_hide_none_of_the_other_kind() {
+        let (mut log, mut told, now) = (Log::default(), Vec::new(), Instant::now());
+        let mut tell = |now, arrival| log.tell(now, arrival, &mut |line| told.push(line));
+        (0..100).for_each(|n| tell(now, Arrival::Refused(format!("{n}"))));
+        (0..50).for_each(|n| tell(now, Arrival::Whole(format!("{n}"))));
+        tell(now + Duration::from_secs(10), Arrival::Cut("again".to_owned()));
+        tell(now + Duration::from_secs(10), Arrival::Whole("again".to_owned()));
+        let (few, last) = told.split_at(32);
+        assert!(few[..16].iter().all(|line| line.starts_with("a file was refused: ")), "{few:?}");
+        assert!(few[16..].iter().all(|line| line.starts_with("a file arrived; its SHA-256 is ")), "{few:?}");
+        let sum = |count| format!("{count} more messages like these within 10 s");
+        let again = ["a file did not arrive: again", "a file arrived; its SHA-256 is again"].map(str::to_owned);
+        assert_eq!(last, [sum(84), again[0].clone(), sum(34), again[1].clone()]);
     }
 }

@@ -22,7 +22,10 @@ use nix::unistd::{Group, gethostname};
 use serve::{Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, note, print_json};
+use crate::{
+    failure::{Failure, Outcome, note, print_json},
+    numbers::bytes,
+};
 
 /// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
 ///
@@ -66,6 +69,11 @@ pub(super) struct ServeArgs {
     /// Any node on this Ethernet can then write there: nothing proves who it is.
     #[arg(long, value_name = "PATH", help_heading = "Programs")]
     receive: Option<PathBuf>,
+    /// Bytes of its file system that files of other nodes leave free [default: a tenth].
+    ///
+    /// A file for which there is no such room is refused. A tenth of the inodes stays free, too.
+    #[arg(long, value_name = "SIZE", requires = "receive", value_parser = bytes::<u64>, help_heading = "Programs")]
+    receive_free: Option<u64>,
     /// Group whose programs may have ports, too.
     ///
     /// Programs of other users than root send only in the name of their own ports: their frames are guarded. Needs Linux 6.6.
@@ -162,7 +170,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
             "connections over link pass by the firewall ({filters}): addresses of the cluster may connect to ports from 1024 on; say who may: --allow PREFIX:PORTS"
         ));
     }
-    let receives = args.receive.as_deref().map(Receives::start).transpose()?;
+    let receives = args.receive.as_deref().map(|folder| Receives::start(folder, args.receive_free)).transpose()?;
     note(format_args!(
         "{}: node {} serves; delivery: {}{}",
         settings.interface,
