@@ -21,7 +21,7 @@ use testbed::End;
 
 const TARGET: [u8; 4] = [198, 18, 0, 2];
 /// How long anything may take before the test has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A flooder and a target whose interface the shield is on.
 struct Bed {
@@ -68,7 +68,7 @@ impl Bed {
         while !done(&events) {
             assert!(start.elapsed() < PATIENCE, "{events:#?}");
             thread::sleep(Duration::from_millis(100));
-            let seen = self.detection.look(&self.shared.counts(), &self.counters);
+            let seen = self.detection.look(|| self.shared.counts(), &self.counters);
             assert!(seen.failures.is_empty(), "{:?}", seen.failures);
             if let Some(mitigations) = seen.rules {
                 let took = Instant::now();
@@ -88,7 +88,7 @@ impl Bed {
         let cycle: Vec<LivePacket<'_>> =
             frames.iter().map(|f| LivePacket { headers: &f[..header_len], frame_len: f.len() }).collect();
         let pace =
-            LivePace { pps: Some(100_000.0), count: None, duration: PATIENCE, nap: Some(Duration::from_millis(5)) };
+            LivePace { pps: Some(100_000.0), count: None, duration: 2 * PATIENCE, nap: Some(Duration::from_millis(5)) };
         let load = || LiveSender::load(self.near.interface(), frames[0].clone(), &cycle, None, pace);
         let sender = self.near.run(load).unwrap();
         let began = Instant::now();
@@ -97,11 +97,9 @@ impl Bed {
             let events = self.watch(|events| mitigation(events).is_some());
             println!("{} ms from the first frame to a rule that acts", began.elapsed().as_millis());
             let before = self.shared.counts().totals.dropped;
-            thread::sleep(Duration::from_millis(200));
-            let after = self.shared.counts().totals.dropped;
+            testbed::wait("it drops", || self.shared.counts().totals.dropped > before + 1000);
             sender.stop();
             sending.join().unwrap().unwrap();
-            assert!(after > before + 1000, "dropped {before}, then {after}");
             events
         });
         events.extend(self.watch(|events| events.iter().any(|e| matches!(e.what, Happened::Ended { .. }))));

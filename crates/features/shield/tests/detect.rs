@@ -424,9 +424,10 @@ fn another_ladder_is_begun_at_its_foot_while_the_attack_goes_on() {
     // And of a ladder without a step nothing is left.
     let ladder = AttackClass::ALL.into_iter().map(|class| (class, Vec::new())).collect();
     world.detector.reconfigure(DetectConfig { ladder, ..thresholds() }, &[protected()]);
-    let (revision, events) = (world.detector.revision(), world.run(1, &flood()));
-    assert_eq!(words(&events), ["exhausted"]);
+    let (revision, mut events) = (world.detector.revision(), world.run(1, &flood()));
     assert!(world.detector.rules().is_empty() && world.detector.revision() != revision);
+    events.extend(world.run(3, &flood()));
+    assert_eq!(words(&events), ["exhausted"], "of what came without the rules of before");
 }
 
 #[test]

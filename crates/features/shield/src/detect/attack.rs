@@ -39,6 +39,8 @@ pub struct Look<'a> {
     pub samples: &'a [Packet],
     /// Packets that rules applied to, by name.
     pub applied: &'a HashMap<String, u64>,
+    /// The rules of the last step did not hold yet when it ended.
+    pub pending: bool,
 }
 
 /// An attack.
@@ -66,11 +68,13 @@ pub struct Attack {
     effect: Effect,
     /// Looks since the last judgement of what comes through.
     rest: Rest,
-    /// Looks in a row in which something came through that no step has met.
+    /// Judgements in a row in which too much came through: one alone may be of counters that were not read at the same moment.
+    through: u32,
+    /// Judgements in a row in which something came through that no step has met.
     unmet: u32,
     reported: bool,
     exhausted: bool,
-    /// A step was taken in the look before: only from its end on do its rules hold.
+    /// The rules have changed since the last look that is to be judged: the look in which they began to hold has frames of before.
     fresh: bool,
     /// Its ladder is another one by now: the next look begins it.
     anew: bool,
@@ -135,6 +139,7 @@ impl Attack {
             since: now,
             effect: Effect::default(),
             rest: Rest::default(),
+            through: 0,
             unmet: 0,
             reported: false,
             exhausted: false,
@@ -183,7 +188,6 @@ impl Attack {
             self.acting.extend(found);
         }
         self.begin_effect(now);
-        self.fresh = true;
         self.words = said.join(", ");
         let action = self.words.clone();
         Some(Happened::Mitigating { step: last, steps: steps.len(), shadow, rules: names, action })
@@ -207,7 +211,9 @@ impl Attack {
         self.since = now;
         self.effect = Effect::default();
         self.rest = Rest::default();
+        (self.through, self.unmet) = (0, 0);
         self.reported = false;
+        self.fresh = true;
     }
 
     /// One more look; [`Happened::Ended`] is the last that is heard of it.
@@ -234,11 +240,11 @@ impl Attack {
             self.acting.clear();
             self.shadow.clear();
             self.exhausted = false;
-            let next = self.next_step(look.now, prefix, config);
-            self.exhausted = next.is_none();
-            return vec![next.unwrap_or(Happened::Exhausted { through_pps: rates.get(Measure::Packets) })];
+            // Without a step what came through in this look was met by rules that go now: the looks that follow tell.
+            self.begin_effect(look.now);
+            return self.next_step(look.now, prefix, config).into_iter().collect();
         }
-        if std::mem::take(&mut self.fresh) {
+        if std::mem::replace(&mut self.fresh, look.pending) {
             // Loading them may have taken longer than a look.
             self.since = look.now;
             return Vec::new();
@@ -286,7 +292,8 @@ impl Attack {
         events
     }
 
-    /// If too much still comes through, the next step against what that is; its class may be another one by now.
+    /// If too much still comes through in as many looks as make an attack, the next step against what that is; its class may be another one by now. A step
+    /// is given time to act, unless it is in vain; what no step has met yet is not waited for.
     fn escalate(
         &mut self,
         look: &Look<'_>,
@@ -294,17 +301,21 @@ impl Attack {
         prefix: Prefix,
         config: &DetectConfig,
     ) -> Vec<Happened> {
+        self.rest.add(look, &self.acting);
+        if self.rest.samples.len() < SAMPLES_MIN {
+            return Vec::new();
+        }
+        let rest = std::mem::take(&mut self.rest);
+        let left = self.left(&rest, baseline, config);
+        let count = |counted: u32, more: bool| if more { counted + 1 } else { 0 };
+        self.through = count(self.through, left.is_some());
+        self.unmet = count(self.unmet, left.as_ref().is_some_and(|left| self.is_unmet(left)));
         let waited = (look.now - self.since).as_secs_f64();
-        let left = if waited < config.patience_s && (waited < IN_VAIN_S || !self.is_in_vain()) {
-            self.unmet(look, baseline, config)
-        } else {
-            self.rest.add(look, &self.acting);
-            if self.rest.samples.len() < SAMPLES_MIN {
-                return Vec::new();
-            }
-            let rest = std::mem::take(&mut self.rest);
-            self.left(&rest, baseline, config)
-        };
+        let is_over = waited >= config.patience_s || (waited >= IN_VAIN_S && self.is_in_vain());
+        if self.unmet < config.confirm && !(is_over && self.through >= config.confirm) {
+            return Vec::new();
+        }
+        (self.through, self.unmet) = (0, 0);
         let Some(Left { finding, above, rates, through_pps, rest, counts }) = left else { return Vec::new() };
         let busy_alone = is_busy_alone(&above);
         let mut events = Vec::new();
@@ -325,19 +336,10 @@ impl Attack {
         events
     }
 
-    /// What no step has met yet, beside the rest or in its place, once it was so for as many looks as make an attack: it is not waited for.
-    fn unmet(&mut self, look: &Look<'_>, baseline: &Baseline, config: &DetectConfig) -> Option<Left> {
-        let mut rest = Rest::default();
-        rest.add(look, &self.acting);
-        if rest.samples.len() < SAMPLES_MIN {
-            return None;
-        }
-        // Samples do not say which of them begin a flow: what is left of those is guessed.
-        let is_sure = |left: &Left| left.above.iter().any(|above| above.measure != Measure::NewFlows);
-        let is_new = |left: &Left| !self.taken.contains_key(&left.finding.form());
-        let left = self.left(&rest, baseline, config).filter(|left| is_sure(left) && is_new(left));
-        self.unmet = if left.is_some() { self.unmet + 1 } else { 0 };
-        left.filter(|_| self.unmet >= config.confirm).inspect(|_| self.unmet = 0)
+    /// Whether no step has met this yet. Samples do not say which of them begin a flow: what is left of those is guessed.
+    fn is_unmet(&self, left: &Left) -> bool {
+        let is_sure = left.above.iter().any(|above| above.measure != Measure::NewFlows);
+        is_sure && !self.taken.contains_key(&left.finding.form())
     }
 
     /// What comes through of `rest`, if it is above a limit.

@@ -45,8 +45,9 @@ pub struct Detection {
     /// Packets of the interface at the last look.
     packets: u64,
     attacks: Vec<AttackStatus>,
-    /// Counts of the mitigations' rules at the last look.
+    /// Counts of the mitigations' rules at the last look, and the moment at which they were read.
     before: HashMap<String, RuleCount>,
+    counted: Instant,
     revision: u64,
     /// The moment from which rules are given again that do not hold yet.
     due: Option<Instant>,
@@ -107,6 +108,7 @@ impl Detection {
             packets: 0,
             attacks: Vec::new(),
             before: HashMap::new(),
+            counted: Instant::now(),
             revision: 0,
             due: None,
             started: Instant::now(),
@@ -181,9 +183,13 @@ impl Detection {
         interface.clone_into(&mut self.interface);
     }
 
-    /// Looks at what came since the last look. `counts` are the shield's, by the slots of `counters`.
-    pub fn look(&mut self, counts: &ShieldCounts, counters: &Counters) -> Seen {
+    /// Looks at what came since the last look. `read` reads the shield's counts, by the slots of `counters`.
+    pub fn look(&mut self, read: impl FnOnce() -> ShieldCounts, counters: &Counters) -> Seen {
         let mut window = self.reader.look();
+        let now = Instant::now();
+        let counts = &read();
+        let counted = now - std::mem::replace(&mut self.counted, now);
+        window.pending = self.due.is_some();
         self.heavy.look(&window);
         let mut before = std::mem::take(&mut self.before);
         for rule in self.detector.rules() {
@@ -192,7 +198,8 @@ impl Detection {
             let last = before.remove(&rule.name).unwrap_or(count);
             let of =
                 |count: &RuleCount| if matches!(rule.action, Action::Limit(_)) { count.limited } else { count.packets };
-            window.applied.push((rule.name.clone(), of(&count).saturating_sub(of(&last))));
+            let applied = of(&count).saturating_sub(of(&last));
+            window.applied.push((rule.name.clone(), within(applied, counted, window.time)));
             self.before.insert(rule.name, count);
         }
         self.look_at_cpus(counts, &mut window);
@@ -318,5 +325,25 @@ impl Detection {
                 self.attacks.remove(at);
             }
         }
+    }
+}
+
+/// Of what was counted in a time `of`, what falls to `time`: on a busy machine the process may be held up between the readings of two counters, and what
+/// came meanwhile is in one alone.
+fn within(count: u64, of: Duration, time: Duration) -> u64 {
+    if of.is_zero() { count } else { (count as f64 * time.as_secs_f64() / of.as_secs_f64()).round() as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_were_read_later_are_those_of_the_same_time() {
+        let ms = Duration::from_millis;
+        // 25,000 packets/s, all dropped; the process was held up for 30 ms between the readings, and in the look after that not.
+        assert_eq!(within(2000, ms(80), ms(50)), 1250);
+        assert_eq!(within(1250, ms(50), ms(80)), 2000);
+        assert_eq!(within(7, Duration::ZERO, ms(50)), 7);
     }
 }

@@ -221,7 +221,7 @@ impl Detector {
         let room = known::room(self.prefixes.len());
         self.set_ceilings(window);
         for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
-            let look = Look { now, time: window.time, counts, samples, applied: &applied };
+            let look = Look { now, time: window.time, counts, samples, applied: &applied, pending: window.pending };
             watched.rates = Rates::of(counts, window.time);
             self.regular.extend(watched.regular(samples, &self.config));
             let (number, class, happened) = if let Some(mut attack) = watched.attack.take() {

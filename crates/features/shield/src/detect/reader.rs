@@ -21,14 +21,16 @@ pub struct Reader {
 impl Reader {
     /// Begins with what comes from now on.
     pub fn new(mut watch: Watch) -> Self {
+        let last = Instant::now();
         let before = watch.read().counts;
-        Self { watch, before, last: Instant::now() }
+        Self { watch, before, last }
     }
 
-    /// Returns what came since the last look. `applied`, `packets` and `ceiling` are left empty: the rules' and the machine's counters are the caller's.
+    /// Returns what came since the last look. The rules' and the machine's counters are the caller's to fill in.
     pub fn look(&mut self) -> Window {
-        let reading = self.watch.read();
+        // Samples are taken after the counters, and may take a while.
         let now = Instant::now();
+        let reading = self.watch.read();
         let time: Duration = now - self.last;
         self.last = now;
         let prefixes = reading.counts.iter().zip(&self.before).map(|(now, before)| now.since(before)).collect();

@@ -18,6 +18,8 @@ pub struct Window {
     /// Packets that the rules of mitigations applied to since the last look, by name; of a limit what exceeded it. In shadow, what
     /// would have been so.
     pub applied: Vec<(String, u64)>,
+    /// Rules of mitigations that were given before do not hold yet.
+    pub pending: bool,
     /// Packets of the interface, to protected prefixes or not.
     pub packets: u64,
     /// The packets per second that the machine takes in with the CPU time that it may spend; none: it is far from that.

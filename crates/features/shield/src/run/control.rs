@@ -164,7 +164,7 @@ impl<P: DataPlane> Control<P> {
     pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
         let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
         let counters = &self.memory.counters;
-        let mut seen = detection.look(&self.plane.counts(counters.end()), counters);
+        let mut seen = detection.look(|| self.plane.counts(counters.end()), counters);
         self.plane.remember(detection.detector().regular());
         if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.paths) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));

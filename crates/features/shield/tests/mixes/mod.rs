@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use model::shield_event::{Happened, ShieldEvent};
 use rules::{
-    Action, Prefix, Rules,
+    Action, Prefix, Rule, Rules,
     detect::DetectConfig,
     known::Known,
     packet::{Packet, Part},
@@ -113,6 +113,15 @@ pub(crate) struct World {
     pub(crate) samples: u64,
     /// The packets per second with which the machine's busiest CPU is as busy as it should be; none: the machine takes in whatever comes.
     pub(crate) takes_pps: Option<f64>,
+    /// Looks that rules take to hold.
+    pub(crate) loads_for: u32,
+    /// Every so many looks the rules' counters were read so much earlier than the others that what is in them is in the next look; 0: never.
+    pub(crate) held_up_every: u32,
+    pub(crate) given: Vec<Rule>,
+    pub(crate) held: Vec<Rule>,
+    pub(crate) loading: u32,
+    pub(crate) looks: u32,
+    pub(crate) applied_before: Vec<(String, u64)>,
 }
 
 impl World {
@@ -125,6 +134,13 @@ impl World {
             events: Vec::new(),
             samples: SAMPLES,
             takes_pps: None,
+            loads_for: 0,
+            held_up_every: 0,
+            given: Vec::new(),
+            held: Vec::new(),
+            loading: 0,
+            looks: 0,
+            applied_before: Vec::new(),
         }
     }
 
@@ -132,7 +148,9 @@ impl World {
     pub(crate) fn run(&mut self, tenths: u32, streams: &[Stream]) -> Vec<ShieldEvent> {
         let before = self.events.len();
         for _ in 0..2 * tenths {
-            let window = self.window(streams);
+            let pending = self.load();
+            let mut window = Window { pending, ..self.window(streams) };
+            self.hold_up(&mut window.applied);
             self.now += LOOK;
             let at = jiff::Timestamp::from_millisecond(self.now.as_millis() as i64).expect("a time");
             self.events.extend(self.detector.step(&window, self.now, at));
@@ -140,10 +158,36 @@ impl World {
         self.events[before..].to_vec()
     }
 
+    /// Has the rules hold that were given, once they are loaded. True: those of an earlier look do not hold yet.
+    fn load(&mut self) -> bool {
+        let rules = self.detector.rules();
+        if rules != self.given {
+            (self.given, self.loading) = (rules, self.loads_for);
+        }
+        let pending = self.loading > 1;
+        match self.loading.checked_sub(1) {
+            Some(rest) => self.loading = rest,
+            None => self.held.clone_from(&self.given),
+        }
+        pending
+    }
+
+    fn hold_up(&mut self, applied: &mut [(String, u64)]) {
+        self.looks += 1;
+        let before = std::mem::take(&mut self.applied_before);
+        if self.held_up_every > 0 && self.looks.is_multiple_of(self.held_up_every) {
+            self.applied_before = applied.to_vec();
+            applied.iter_mut().for_each(|(_, count)| *count = 0);
+        }
+        for (name, count) in before {
+            applied.iter_mut().filter(|(of, _)| *of == name).for_each(|(_, now)| *now += count);
+        }
+    }
+
     fn window(&mut self, streams: &[Stream]) -> Window {
         let total: u64 = streams.iter().map(|s| s.pps).sum::<u64>() / PER_SECOND;
         let each = (total / self.samples).max(1);
-        let rules = self.detector.rules();
+        let rules = self.held.clone();
         let mut window = Window { time: LOOK, prefixes: vec![Counts::default()], ..Window::default() };
         let mut applied = vec![0u64; rules.len()];
         let mut sources = std::collections::HashSet::new();
