@@ -17,6 +17,8 @@ use crate::{
 
 const RING_SLOTS: usize = 512;
 const XDP_FRAMES: u32 = 2048;
+/// Sizes of a frame of AF_XDP's memory.
+const XDP_FRAME_BYTES: [u32; 2] = [2048, 4096];
 /// Time for the last frames of an AF_XDP socket to leave.
 const DRAIN: Duration = Duration::from_millis(200);
 /// The reason why a veth refuses redirected frames, and what to do.
@@ -24,6 +26,15 @@ pub(crate) const NO_NAPI: &str = "it takes no redirected frames now: its driver 
      NAPI. For a veth: `ethtool -K PEER gro on` or an XDP program on the peer; otherwise take --backend tx-ring";
 
 impl Backend {
+    /// The longest frame that it sends, in bytes without FCS; none: as long as the interface takes.
+    pub(crate) fn frame_max(self) -> Option<usize> {
+        match self {
+            Self::XdpLive => Some(bpf::r#gen::LIVE_FRAME_MAX),
+            Self::Xdp => Some(XDP_FRAME_BYTES[1] as usize),
+            Self::TxRing => None,
+        }
+    }
+
     /// The capabilities that opening it needs; sending needs none.
     pub fn needs(self) -> &'static [Capability] {
         match self {
@@ -88,7 +99,8 @@ fn choose_any(plan: &Plan, stream: bool, short: bool) -> Result<(Backend, String
 /// Opens the user-space sender `i` of the plan.
 pub(crate) fn open(plan: &Plan, backend: Backend, i: usize) -> Result<Box<dyn Out>, TrafficError> {
     if backend == Backend::Xdp {
-        let frame_bytes = if plan.longest <= 2048 { 2048 } else { 4096 };
+        let [short, long] = XDP_FRAME_BYTES;
+        let frame_bytes = if plan.longest <= short as usize { short } else { long };
         let options = XdpSinkOptions {
             interface: plan.interface.name.clone(),
             queue: i as u32,

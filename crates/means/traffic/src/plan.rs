@@ -227,6 +227,16 @@ impl Plan {
                 interface.name
             ));
         }
+        if let Some((backend, most)) = config.backend.and_then(|backend| Some((backend, backend.frame_max()?)))
+            && longest > most
+        {
+            return bad(format!(
+                "frames of {} bytes with FCS are too long for --backend {}, which sends up to {}: take --backend tx-ring, or send smaller ones",
+                FrameSize::in_memory(longest),
+                backend.name(),
+                FrameSize::in_memory(most)
+            ));
+        }
         let pps = match (&frames, &config.origin) {
             (Frames::Recording(r), Origin::Replay(ReplayConfig { timing: Timing::Speed(speed), .. })) => {
                 Some(r.frames.len() as f64 * 1e9 / r.span_ns as f64 * speed)
@@ -345,8 +355,12 @@ mod tests {
     fn plan(change: impl FnOnce(&mut GenConfig)) -> Result<Plan, TrafficError> {
         let mut c = config();
         change(&mut c);
+        on(c, 1500)
+    }
+
+    fn on(config: GenConfig, mtu: u32) -> Result<Plan, TrafficError> {
         let mac = Mac([2, 0, 0, 0, 0, 9]);
-        Plan::new(c, Interface { name: "x0".into(), index: 1, mac, mtu: 1500, default_route: false, in_lab: false })
+        Plan::new(config, Interface { name: "x0".into(), index: 1, mac, mtu, default_route: false, in_lab: false })
     }
 
     fn stream(c: &mut GenConfig) -> &mut StreamConfig {
@@ -399,6 +413,21 @@ mod tests {
         let too_long = plan(|c| stream(c).sizes = vec![FrameSize::with_fcs(1519)]).unwrap_err().to_string();
         assert!(too_long.starts_with("frames of 1519 bytes with FCS do not fit x0, whose MTU is 1500"), "{too_long}");
         assert!(plan(|c| stream(c).sizes = vec![FrameSize::MAX_STANDARD]).is_ok());
+        let backends = [(Backend::Xdp, 4100), (Backend::XdpLive, bpf::r#gen::LIVE_FRAME_MAX + 4)];
+        for (backend, most) in backends {
+            let of = |size| {
+                let mut c = config();
+                c.backend = Some(backend);
+                stream(&mut c).sizes = vec![FrameSize::with_fcs(64), FrameSize::with_fcs(size)];
+                on(c, 9000)
+            };
+            assert!(of(most).is_ok());
+            let said = of(most + 1).unwrap_err().to_string();
+            assert!(
+                said.contains(&format!("too long for --backend {}, which sends up to {most}", backend.name())),
+                "{said}"
+            );
+        }
         let tagged = |protocol, size| {
             plan(|c| {
                 stream(c).tags[0] = Some(Tag { protocol, control: 5 });
