@@ -35,6 +35,8 @@ use crate::{
 
 /// What is written before it is [`FastPath::FILE`].
 const NEW: &str = "new";
+/// What a router does that starts; the file is gone when it answers.
+const STARTS: &str = "starts";
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
 const HEAD: &str = "route@";
@@ -125,6 +127,14 @@ impl Paths {
         }
     }
 
+    /// The router that starts, as an error of whoever asks it something.
+    fn starting(&self) -> Option<RouteError> {
+        let does = fs::read_to_string(self.0.join(STARTS)).ok().filter(|_| !self.is_dead())?;
+        let lock = self.0.join("lock");
+        let since = fs::metadata(&lock).and_then(|lock| lock.modified()).ok()?.elapsed().unwrap_or_default();
+        Some(RouteError::Starts { pid: fs::read_to_string(lock).ok()?, since, does })
+    }
+
     /// Where the process listens.
     pub fn socket(&self) -> PathBuf {
         self.0.join("control")
@@ -162,6 +172,22 @@ impl Held {
         &self.paths
     }
 
+    /// Says to whoever asks before the router can answer what it does, as `loads the programs`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn starts(&self, does: &str) -> Result<(), RouteError> {
+        let failed = |source| RouteError::System { operation: "say in /run/evenkeel that a router starts", source };
+        let new = self.paths.0.join(NEW);
+        fs::write(&new, does).and_then(|()| fs::rename(&new, self.paths.0.join(STARTS))).map_err(failed)
+    }
+
+    /// The router answers from now on.
+    pub fn started(&self) {
+        // Who asks is answered first, be the file there or not.
+        let _ = fs::remove_file(self.paths.0.join(STARTS));
+    }
+
     /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
     ///
     /// # Errors
@@ -193,7 +219,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let folder = &self.paths.0;
-        for file in ["control", FastPath::FILE, NEW, "lock"] {
+        for file in ["control", FastPath::FILE, NEW, STARTS, "lock"] {
             // What is not there any more need not go.
             let _ = fs::remove_file(folder.join(file));
         }
@@ -204,9 +230,10 @@ impl Drop for Held {
 /// Asks the router of this network namespace.
 ///
 /// # Errors
-/// [`RouteError::None`] if there is none; it does not answer.
+/// [`RouteError::None`] if there is none, [`RouteError::Starts`] if it starts; it does not answer.
 pub fn ask(command: &Command) -> Result<Answer, RouteError> {
-    control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
+    let paths = Paths::here();
+    control::ask(&paths.socket(), command)?.ok_or_else(|| paths.starting().unwrap_or(RouteError::None))
 }
 
 /// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left. One that does not
@@ -364,5 +391,33 @@ pub fn said(answer: &Answer) -> String {
         }
         Answer::Refused(why) => why.clone(),
         Answer::Done | Answer::Status(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_router_that_starts_is_told_of_by_what_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths(folder.path().join("route@1"));
+        assert!(paths.starting().is_none(), "nobody is there");
+        let held = paths.lock().unwrap();
+        assert!(paths.starting().is_none(), "one that says nothing yet");
+        held.starts("loads the programs").unwrap();
+        let said = paths.starting().unwrap().to_string();
+        let pid = std::process::id();
+        assert!(said.contains(&format!("process {pid} loads the programs; `kill {pid}` ends it")), "{said}");
+        held.started();
+        assert!(paths.starting().is_none(), "it answers");
+        // One that was killed starts no more.
+        held.starts("loads the programs").unwrap();
+        let lock = fs::read_to_string(paths.0.join("lock")).unwrap();
+        drop(held);
+        fs::create_dir(&paths.0).unwrap();
+        fs::write(paths.0.join("lock"), lock).unwrap();
+        fs::write(paths.0.join(STARTS), "loads the programs").unwrap();
+        assert!(paths.starting().is_none());
     }
 }

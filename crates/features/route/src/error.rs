@@ -1,6 +1,6 @@
 //! What can go wrong with a router's fast path.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use bpf::{ProgramError, XdpError};
 use host::interface::NoInterface;
@@ -30,6 +30,11 @@ pub enum RouteError {
     Runs { pid: String },
     #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
     None,
+    #[error(
+        "a router starts in this network namespace, since {:.1} s: process {pid} {does}; `kill {pid}` ends it",
+        since.as_secs_f64()
+    )]
+    Starts { pid: String, since: Duration, does: String },
     #[error("no rules run on this router: start it with `evenkeel route run … --rules FILE`")]
     NoRules,
     #[error(transparent)]
@@ -91,7 +96,7 @@ impl Classified for RouteError {
             Self::Xdp(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Serve(e) => e.class(),
-            Self::None => ErrorClass::Lacking,
+            Self::None | Self::Starts { .. } => ErrorClass::Lacking,
             Self::Rules(e) => e.class(),
             Self::Port(e) => e.class(),
             Self::Kept { .. } | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,

@@ -279,6 +279,10 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Stop(args) => stop(args),
     };
     match done {
+        Err(starts @ RouteError::Starts { .. }) => {
+            note(starts);
+            Ok(Outcome::No)
+        }
         Err(RouteError::None) => {
             note(RouteError::None);
             let left = route::stay::left();
@@ -446,8 +450,12 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         cpus: cpus.clone().unwrap_or_default(),
         queue: *cpu_queue,
     };
+    held.starts("reads the routes and loads a program for each port")?;
     let (mut router, told) = Router::start_with(settings, rules)?;
     told.iter().for_each(note);
+    if *mode == Mode::Stateful {
+        held.starts("loads the programs of mode stateful, which the kernel checks for seconds each on a busy machine")?;
+    }
     router.set_mode((*mode).into())?;
     if !router.unwatched().is_empty() {
         note(
@@ -465,6 +473,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     }
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&paths.socket(), to.clone())?;
+    held.started();
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
