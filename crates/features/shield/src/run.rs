@@ -22,6 +22,7 @@ pub mod status;
 mod syn_answers;
 pub(crate) mod transition;
 pub mod unit;
+mod wake;
 pub(crate) mod warnings;
 pub mod xdp;
 

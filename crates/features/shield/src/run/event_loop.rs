@@ -1,10 +1,7 @@
 //! The event loop of a shield: commands, signals, the clock.
 
 use std::{
-    sync::{
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{atomic::Ordering, mpsc::Receiver},
     time::{Duration, Instant},
 };
 
@@ -19,12 +16,13 @@ use serve::Signals;
 use super::{
     command::{Answer, Command, Reloaded},
     control::{Control, Upkeep},
+    wake::Wake,
 };
 use crate::error::ShieldError;
 
 /// Signals are looked at this often.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
-/// The clock, addresses and what the plane stands on are looked at this often.
+/// The clock, addresses and what the plane stands on are looked at this often, and whenever nftables tells of a change.
 const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 
 /// A command and where its answer goes.
@@ -62,6 +60,9 @@ impl<P: Upkeep> Control<P> {
         mut emit: impl FnMut(Message),
     ) -> Result<Ended, ShieldError> {
         let (mut followed_at, mut looked_at) = (Instant::now(), Instant::now());
+        // Between two interfaces nothing is asked about this machine.
+        let (mut wake, unheard) = Wake::new(requests, self.settings.between.is_none());
+        self.notes.extend(unheard);
         loop {
             if signals.stop.load(Ordering::Relaxed) {
                 return self.end(leave);
@@ -90,23 +91,19 @@ impl<P: Upkeep> Control<P> {
                 Ok(said) => self.notes.extend(said),
                 Err(error) => self.notes.push(error.to_string()),
             }
-            if followed_at.elapsed() >= FOLLOW_PERIOD {
+            if followed_at.elapsed() >= FOLLOW_PERIOD || wake.is_changed() {
                 followed_at = Instant::now();
                 let followed = P::follow(&mut self);
+                wake.looked(followed_at, !followed.is_empty());
                 self.notes.extend(followed);
                 self.follow_machine();
             }
             self.take_notes().into_iter().for_each(|said| emit(Message::Text(said)));
             let wait =
                 every.map_or(SIGNAL_PERIOD, |every| every.saturating_sub(looked_at.elapsed()).min(SIGNAL_PERIOD));
-            let (command, to) = match requests.recv_timeout(wait) {
-                Ok(request) => request,
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::sleep(SIGNAL_PERIOD);
-                    continue;
-                }
-            };
+            let (request, unheard) = wake.next(wait);
+            self.notes.extend(unheard);
+            let Some((command, to)) = request else { continue };
             let answer = match command {
                 Command::Status => Answer::status(self.status()),
                 Command::Reload(asked) => emit_reload(self.reload_timed(&asked), &mut emit),

@@ -80,9 +80,7 @@ pub enum Event {
 /// Open it first and read all that is there then: so nothing falls in between, and what comes twice says the same.
 #[derive(Debug)]
 pub struct Monitor {
-    route: Listener,
-    /// None: this kernel has no nftables.
-    nftables: Option<Listener>,
+    listeners: Vec<Listener>,
     buffer: Vec<u8>,
 }
 
@@ -105,17 +103,22 @@ impl Monitor {
     /// The same with so many bytes for what was not read yet.
     pub fn with_buffer(bytes: usize) -> io::Result<Self> {
         let route = Listener::open(SockProtocol::NetlinkRoute, &ROUTE_GROUPS, bytes)?;
-        let nftables = match Listener::open(SockProtocol::NetlinkNetFilter, &[NFTABLES_GROUP], bytes) {
-            Ok(nftables) => Some(nftables),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOENT)) => None,
-            Err(e) => return Err(e),
-        };
-        Ok(Self { route, nftables, buffer: vec![0; BUFFER_BYTES] })
+        let listeners = std::iter::once(route).chain(nftables(bytes)?).collect();
+        Ok(Self { listeners, buffer: vec![0; BUFFER_BYTES] })
+    }
+
+    /// Begins to listen to changes of nftables alone; none: this kernel has no nftables.
+    ///
+    /// # Errors
+    /// The kernel or this sandbox refuses the socket.
+    pub fn of_nftables() -> io::Result<Option<Self>> {
+        let listener = nftables(RECEIVE_BYTES)?;
+        Ok(listener.map(|listener| Self { listeners: vec![listener], buffer: vec![0; BUFFER_BYTES] }))
     }
 
     /// The sockets, for a poll of the caller's own: readable when there is something for [`Monitor::read`].
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [Some(&self.route), self.nftables.as_ref()].into_iter().flatten().map(|l| l.socket.as_fd())
+        self.listeners.iter().map(|listener| listener.socket.as_fd())
     }
 
     /// Waits for a change; false when none came in time.
@@ -130,10 +133,18 @@ impl Monitor {
 
     /// Hands on what came, without waiting, in the kernel's order; routing and nftables are not in order among each other.
     pub fn read(&mut self, mut each: impl FnMut(Event)) -> io::Result<()> {
-        for listener in [Some(&mut self.route), self.nftables.as_mut()].into_iter().flatten() {
+        for listener in &mut self.listeners {
             listener.read(&mut self.buffer, &mut each)?;
         }
         Ok(())
+    }
+}
+
+fn nftables(bytes: usize) -> io::Result<Option<Listener>> {
+    match Listener::open(SockProtocol::NetlinkNetFilter, &[NFTABLES_GROUP], bytes) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOENT)) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 
