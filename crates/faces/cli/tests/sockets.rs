@@ -13,6 +13,8 @@ mod cluster;
 mod hostile;
 #[path = "sockets/joining.rs"]
 mod joining;
+#[path = "sockets/rights.rs"]
+mod rights;
 
 use cluster::{Cluster, EVENKEEL, OWN, PEER, PROGRAMS};
 

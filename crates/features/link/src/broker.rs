@@ -27,7 +27,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
-use sys::owner::trusted_folder;
+use sys::{owner::trusted_folder, privilege::drop_all_but};
 use transport::{Ends, NodeCounts, VERSION};
 
 use crate::{
@@ -36,6 +36,7 @@ use crate::{
     news::Told,
     pings::Pings,
     ports::Ports,
+    rights,
     sockets::{Known, Listening},
 };
 
@@ -162,7 +163,8 @@ impl Paths {
         let alive = host::namespace::all();
         for paths in entries.filter(|paths| paths != self) {
             let namespace = paths.0.file_name().and_then(|name| name.to_str()?.parse().ok());
-            if namespace.is_some_and(|namespace: u64| !alive.contains(&namespace)) {
+            let is_gone = |namespace: u64| alive.as_ref().is_some_and(|alive| !alive.contains(&namespace));
+            if namespace.is_some_and(is_gone) {
                 let _ = fs::remove_file(paths.next_block());
                 let _ = fs::remove_dir(&paths.0);
             }
@@ -189,7 +191,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut files = vec!["control", "claims", "sockets", "cluster", "lock"];
         // Programs that listen go on, and the next broker has to know them.
-        if !Listening::read(self.paths.listening()).is_held() {
+        if !Listening::read(self.paths.listening()).is_held(self.paths == Paths::here()) {
             files.push("listening");
         }
         for file in files {
@@ -550,7 +552,12 @@ fn listen_for_claims(
     let _ = fs::remove_file(path);
     let listener = claims_socket(path, group).map_err(failed)?;
     let (ports, stop) = (Arc::clone(ports), Arc::clone(stop));
+    let keeps = rights::kept(group.is_some(), ports.is_behind_udp());
     let listens = move || {
+        // What a broker is bounded to it can drop.
+        if drop_all_but(&keeps).is_err() {
+            return;
+        }
         while !stop.load(Ordering::Relaxed) {
             let mut waits = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
             let time = PollTimeout::try_from(TURN).unwrap_or(PollTimeout::ZERO);

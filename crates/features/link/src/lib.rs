@@ -26,6 +26,7 @@ mod news;
 mod pings;
 mod ports;
 mod raw;
+pub mod rights;
 pub mod sockets;
 pub mod speedup;
 pub mod supervise;

@@ -146,6 +146,10 @@ impl Ports {
         })
     }
 
+    pub(crate) const fn is_behind_udp(&self) -> bool {
+        self.udp.is_some()
+    }
+
     /// What passes the frames that are for nobody else.
     pub(crate) fn rest(&self) -> impl AsFd {
         self.owners.rest()

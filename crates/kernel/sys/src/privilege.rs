@@ -119,19 +119,11 @@ pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
         Remaining::FilesIn(folder) => Some(fstat(folder).map_err(refused("look at the folder of"))?),
         Remaining::Reading => None,
     };
-    // Without CAP_SETPCAP nothing can be dropped from it; no_new_privs alone keeps programs from what is in it.
     let keep = match &folder {
         Some(folder) if is_root && folder.st_uid != 0 => &[Capability::CAP_DAC_OVERRIDE][..],
         _ => &[],
     };
-    if effective()?.contains(&Capability::CAP_SETPCAP) {
-        for capability in caps::all() {
-            if !keep.contains(&capability) && caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
-                let failed = |source| PrivilegeError::Kernel { operation: "drop", source };
-                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
-            }
-        }
-    }
+    bound(keep)?;
     let becomes_nobody = is_root && folder.is_none();
     let mut given_up = GivenUp::default();
     if becomes_nobody && let Err(why) = become_nobody() {
@@ -143,6 +135,30 @@ pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
     }
     drop_all_but(keep)?;
     Ok(given_up)
+}
+
+/// Bounds for good this thread, those that it starts later, and the programs that they start, to `keep` (bounding set, `no_new_privs`). The user stays.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn bound_to(keep: &[Capability]) -> Result<(), PrivilegeError> {
+    let refused = |source: Errno| PrivilegeError::Refused { operation: "set no_new_privs for", source: source.into() };
+    prctl::set_no_new_privs().map_err(refused)?;
+    bound(keep)?;
+    drop_all_but(keep)
+}
+
+/// Without CAP_SETPCAP nothing can be dropped from the bounding set; no_new_privs alone keeps programs from what is in it.
+fn bound(keep: &[Capability]) -> Result<(), PrivilegeError> {
+    if effective()?.contains(&Capability::CAP_SETPCAP) {
+        for capability in caps::all() {
+            if !keep.contains(&capability) && caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
+                let failed = |source| PrivilegeError::Kernel { operation: "drop", source };
+                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The user and group without files: 65534 is `nobody` to the kernel itself (Documentation/admin-guide/sysctl/fs.rst, overflowuid).

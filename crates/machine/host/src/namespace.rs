@@ -85,12 +85,21 @@ pub fn own() -> io::Result<u64> {
     Ok(fs::metadata(OWN)?.ino())
 }
 
-/// The numbers of all network namespaces that a thread is in or that have a name.
-pub fn all() -> BTreeSet<u64> {
+/// The numbers of all network namespaces that a thread is in or that have a name; none: this process may not look at all threads.
+pub fn all() -> Option<BTreeSet<u64>> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let threads = entries(Path::new("/proc")).flat_map(|process| entries(&process.join("task")));
     let found = threads.map(|thread| thread.join("ns/net")).chain(entries(Path::new("/run/netns")));
-    found.filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect()
+    let mut all = BTreeSet::new();
+    for path in found {
+        match fs::metadata(path) {
+            Ok(file) => drop(all.insert(file.ino())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+            // It has ended.
+            Err(_) => {}
+        }
+    }
+    Some(all)
 }
 
 /// The name that `ip netns` has for this thread's namespace.

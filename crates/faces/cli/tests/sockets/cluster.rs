@@ -26,7 +26,7 @@ pub(crate) struct Network {
     pub(crate) more: &'static [&'static str],
 }
 
-const PLAIN: Network = Network { prefix: PREFIX, addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &[] };
+pub(crate) const PLAIN: Network = Network { prefix: PREFIX, addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &[] };
 
 /// Two nodes with brokers of one cluster.
 pub(crate) struct Cluster<'a> {

@@ -22,7 +22,7 @@ while True:
         print('came', data, flush=True)
         connection.sendall(b'server: ' + data)
 ";
-const CLIENT: &str = "
+pub(crate) const CLIENT: &str = "
 import socket, sys, time
 connection = socket.create_connection((sys.argv[1], 7000))
 print('connected', flush=True)
@@ -44,14 +44,14 @@ fn log(cluster: &Cluster<'_>, of: &str) -> String {
 }
 
 /// The server, once it listens; it accepts when [`let_in`] was called.
-fn server(cluster: &Cluster<'_>) -> Running {
+pub(crate) fn server(cluster: &Cluster<'_>) -> Running {
     let go = cluster.log("go").display().to_string();
     let server = cluster.run(1, &["python3", "-u", "-c", SERVER, PEER, &go], "server");
     wait("the server listens", || log(cluster, "server").contains("ready"));
     server
 }
 
-fn let_in(cluster: &Cluster<'_>) {
+pub(crate) fn let_in(cluster: &Cluster<'_>) {
     fs::write(cluster.log("go"), "").unwrap();
 }
 

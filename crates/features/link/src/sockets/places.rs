@@ -244,8 +244,15 @@ impl Listening {
         self.sockets.get(&inode).filter(|listener| listener.port == to.port()).map(|listener| listener.uid)
     }
 
-    /// Does a process of this machine hold one of them, in whatever network namespace?
-    pub(crate) fn is_held(&self) -> bool {
+    /// Does a process of this machine hold one of them? `is_here`: they are of this network namespace, whose kernel says what listens. Otherwise the
+    /// descriptors of all processes are looked at; where this one may not, it has to be taken for granted.
+    pub(crate) fn is_held(&self, is_here: bool) -> bool {
+        if is_here && let Ok(there) = listening() {
+            return self.sockets.keys().any(|inode| there.contains_key(inode));
+        }
+        let is_hidden = |process: &PathBuf| {
+            fs::read_dir(process.join("fd")).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        };
         let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let is_one = |fd: PathBuf| {
             let to = fs::read_link(fd).ok()?;
@@ -253,7 +260,8 @@ impl Listening {
             self.sockets.contains_key(&inode).then_some(())
         };
         !self.sockets.is_empty()
-            && entries(PathBuf::from("/proc")).any(|process| entries(process.join("fd")).any(|fd| is_one(fd).is_some()))
+            && entries(PathBuf::from("/proc"))
+                .any(|process| is_hidden(&process) || entries(process.join("fd")).any(|fd| is_one(fd).is_some()))
     }
 }
 

@@ -16,6 +16,7 @@ use link::{
     Paths, Receive, UdpSettings,
     broker::{Broker, BrokerSettings},
     copy::Receives,
+    rights,
     sockets::{Allow, Sockets},
 };
 use nix::unistd::{Group, gethostname};
@@ -152,12 +153,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let held = Paths::here().lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let settings = BrokerSettings { interface: args.interface.clone(), name, group, xdp: args.xdp_mode.into(), udp };
+    privilege::bound_to(&rights::of_start(&settings, !args.cluster.is_empty(), args.receive.is_some()))?;
     let mut broker = Broker::start(settings.clone(), &held)?;
     if let Some(warning) = broker.unbounded() {
         note(format_args!("warning: {warning}"));
     }
-    let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&Paths::here().control(), to)?;
     let sockets = match args.cluster.as_slice() {
         [] => None,
         prefixes => Some(Sockets::start(prefixes, &args.allow, broker.known())?),
@@ -171,6 +171,37 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
         ));
     }
     let receives = args.receive.as_deref().map(|folder| Receives::start(folder, args.receive_free)).transpose()?;
+    let json = args.json;
+    let tell = move |what: String| match json {
+        // Whoever reads the events may have gone; the broker serves on.
+        true => drop(print_json("link.event", serde_json::json!({ "what": what }))),
+        false => note(what),
+    };
+    let stop = Arc::clone(&signals.stop);
+    let copies = receives.map(|mut receives| {
+        thread::Builder::new().name("ek-copy".into()).spawn(move || {
+            if let Err(error) = privilege::drop_all_but(&rights::OF_COPIES) {
+                return note(format_args!("no files arrive: {error}"));
+            }
+            if let Err(error) = receives.run(&stop, tell) {
+                note(format_args!("no more files arrive: {error}"));
+            }
+        })
+    });
+    let stop = Arc::clone(&signals.stop);
+    let sockets = sockets.map(|mut sockets| {
+        thread::Builder::new().name("ek-sockets".into()).spawn(move || {
+            if let Err(error) = privilege::drop_all_but(&[]) {
+                return note(format_args!("connections of programs are not carried: {error}"));
+            }
+            if let Err(error) = sockets.run(&stop) {
+                note(format_args!("connections of programs are carried no longer: {error}"));
+            }
+        })
+    });
+    privilege::drop_all_but(&rights::of_broker(&settings))?;
+    let (to, requests) = mpsc::channel();
+    let listener = Listener::start(&Paths::here().control(), to)?;
     note(format_args!(
         "{}: node {} serves; delivery: {}{}",
         settings.interface,
@@ -181,28 +212,6 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     if let Err(error) = ::serve::notify_ready() {
         note(format_args!("cannot tell systemd that the broker is up: {error}"));
     }
-    let json = args.json;
-    let tell = move |what: String| match json {
-        // Whoever reads the events may have gone; the broker serves on.
-        true => drop(print_json("link.event", serde_json::json!({ "what": what }))),
-        false => note(what),
-    };
-    let stop = Arc::clone(&signals.stop);
-    let copies = receives.map(|mut receives| {
-        thread::Builder::new().name("ek-copy".into()).spawn(move || {
-            if let Err(error) = receives.run(&stop, tell) {
-                note(format_args!("no more files arrive: {error}"));
-            }
-        })
-    });
-    let stop = Arc::clone(&signals.stop);
-    let sockets = sockets.map(|mut sockets| {
-        thread::Builder::new().name("ek-sockets".into()).spawn(move || {
-            if let Err(error) = sockets.run(&stop) {
-                note(format_args!("connections of programs are carried no longer: {error}"));
-            }
-        })
-    });
     let ran = broker.run(&requests, &signals.stop, tell);
     signals.stop.store(true, Ordering::Relaxed);
     for thread in [copies, sockets].into_iter().flatten().flatten() {

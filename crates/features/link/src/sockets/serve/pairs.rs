@@ -11,7 +11,10 @@ use nix::{
     errno::Errno,
     sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
 };
-use sys::{fds::pass_no_rights, privilege::seem_nobody};
+use sys::{
+    fds::pass_no_rights,
+    privilege::{drop_all_but, seem_nobody},
+};
 
 /// Pairs that are made before they are needed.
 const READY: usize = 8;
@@ -40,7 +43,8 @@ impl Pairs {
 }
 
 fn make(to: &SyncSender<Pair>) {
-    if seem_nobody().is_err() {
+    // Of another user it has no capability in effect, but may take them again.
+    if seem_nobody().is_err() || drop_all_but(&[]).is_err() {
         return;
     }
     let one = || {
