@@ -141,3 +141,43 @@ fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
     ended(&quiet, 0);
     assert!(!text(&quiet.stderr).contains("filter ran") && !text(&quiet.stderr).contains("does not run"));
 }
+
+/// The lines of a capture of `any`, sorted: several readers have none.
+fn sorted(lines: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = text(lines).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn any_prints_directions_as_tcpdump_does() {
+    let Some(wire) = wire("dirs") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (came, left) = (folder.path().join("came.pcap"), folder.path().join("left.pcap"));
+    let udp = [0x0f, 0xa0, 0x18, 0xd1, 0, 12, 0, 0, 1, 2, 3, 4];
+    let to = |address: [u8; 6]| [&address[..], &v6(false, 17, &udp)[6..]].concat();
+    let mine = wire.receiver.link.mac;
+    pcap(&came, &[to(mine.0), to([0xff; 6]), to([0x33, 0x33, 0, 0, 0, 9]), to([2, 9, 9, 9, 9, 9])]);
+    pcap(&left, &[to([2, 0, 0, 0, 0, 7])]);
+    for backend in ["ring", "packet"] {
+        let filter = "udp port 6353";
+        let ours = wire.start(&["-i", "any", "-n", "-t", "--backend", backend, "-c", "6", filter]);
+        let tcpdump = wire.receiver.run(|| {
+            let mut command = Command::new("tcpdump");
+            Running::piped(command.args(["-i", "any", "-n", "-t", "--immediate-mode", "-c", "6", filter]))
+        });
+        // Ours has one for each of the two interfaces.
+        wire.replay(&came, 3);
+        let interface = wire.receiver.interface();
+        wire.receiver.output(&format!("tcpreplay -q -i {interface} {}", left.display()));
+        wire.receiver
+            .run(|| std::net::UdpSocket::bind("127.0.0.1:4000").unwrap().send_to(b"a", "127.0.0.1:6353").unwrap());
+        let (ours, tcpdump) = (ours.output(), tcpdump.output());
+        ended(&ours, 0);
+        let lines = sorted(&ours.stdout);
+        assert_eq!(lines, sorted(&tcpdump.stdout), "{backend}\n{}\n{}", text(&ours.stderr), text(&tcpdump.stderr));
+        let mut directions: Vec<_> = lines.iter().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+        directions.sort_unstable();
+        assert_eq!(directions, ["B", "In", "In", "M", "Out", "P"], "{lines:?}");
+    }
+}

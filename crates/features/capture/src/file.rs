@@ -131,6 +131,7 @@ impl CaptureFile {
                         wire_len: packet.header.len,
                         data: packet.data,
                         vlan: None,
+                        direction: None,
                         unfinished: false,
                         judged: None,
                         lost_before: 0,

@@ -256,6 +256,7 @@ mod tests {
             wire_len: 61,
             data: &data,
             vlan: None,
+            direction: None,
             unfinished: false,
             judged: None,
             lost_before: 42,
@@ -281,7 +282,7 @@ mod tests {
             let mut whole = data.clone();
             let mut wire_len = data.len() as u32 + more;
             let frame = Frame {
-                timestamp_ns: ts, wire_len, data: &data, unfinished: false, judged: None, lost_before: lost,
+                timestamp_ns: ts, wire_len, data: &data, direction: None, unfinished: false, judged: None, lost_before: lost,
                 vlan: tag.map(|(tpid, tci)| VlanTag { tpid, tci }),
             };
             if let (Some((tpid, tci)), true) = (tag, data.len() >= 12) {

@@ -12,7 +12,7 @@ use std::io::Write;
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket};
 use port::Frame;
-use wire::LinkType;
+use wire::{LinkType, link::Direction};
 
 use time::Clock;
 
@@ -84,7 +84,7 @@ impl Writer {
         }
         let _ = self.clock.write(out, frame.timestamp_ns);
         if let Some(interface) = &self.interface {
-            let _ = write!(out, "{interface} ");
+            let _ = write!(out, "{interface:<5} {:<3} ", frame.direction.map_or("?", Direction::name));
         }
         let begin = match LinkType::of(self.link_type) {
             Some(link) => self.framed(out, frame, link),
@@ -133,6 +133,7 @@ mod tests {
             wire_len: data.len() as u32,
             data,
             vlan: None,
+            direction: None,
             unfinished: false,
             judged: None,
             lost_before: 0,

@@ -1,6 +1,7 @@
 //! The output of every backend: frames, and counts of what it lost.
 
 use model::verdict::Verdict;
+use wire::link::Direction;
 
 /// Bytes of both addresses, behind which a tag stands.
 const ADDRESSES_LEN: usize = 12;
@@ -34,6 +35,8 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// A tag that the kernel took out and that belongs behind the two addresses.
     pub vlan: Option<VlanTag>,
+    /// Its direction, where the backend can tell.
+    pub direction: Option<Direction>,
     /// The transport checksum was left to a NIC that has not seen the frame: it is that of the pseudo-header alone. Only rings tell.
     pub unfinished: bool,
     /// The verdict of the interface's shield, as far as it was asked: only the tap has it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sys::packet::{Batch, PacketSocket, Readiness};
+use wire::link::Direction;
 
 use crate::{
     Frame, Group, PacketOptions, PortError, Source, SourceStats, VlanTag,
@@ -126,6 +127,7 @@ impl Source for PacketSource {
                 wire_len: packet.wire_len,
                 data: packet.data,
                 vlan: packet.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
+                direction: Direction::of(packet.kind),
                 unfinished: false,
                 judged: None,
                 lost_before,

@@ -6,6 +6,7 @@ use std::{
 };
 
 use sys::packet::{Block, Readiness, RingFrame, RingLayout, RxRing, Statistics};
+use wire::link::Direction;
 
 use crate::{
     Counted, Frame, Group, PacketOptions, PortError, Source, SourceStats, VlanTag,
@@ -167,6 +168,7 @@ impl Source for RingSource {
                     wire_len: frame.wire_len,
                     data: frame.data,
                     vlan: frame.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
+                    direction: Direction::of(frame.kind),
                     unfinished: frame.unfinished,
                     judged: None,
                     lost_before: losses.before(&frame),

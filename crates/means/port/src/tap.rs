@@ -250,6 +250,7 @@ impl Source for TapSource {
                         wire_len: frame.wire_len,
                         data: frame.data,
                         vlan: None,
+                        direction: None,
                         unfinished: false,
                         judged: frame.verdict.map(|verdict| Judged { verdict, text: words.of(verdict, frame.tai_ns) }),
                         lost_before: u32::try_from(lost).unwrap_or(u32::MAX),

@@ -391,6 +391,7 @@ impl Source for XdpSource {
                         wire_len,
                         data: kept,
                         vlan: None,
+                        direction: None,
                         unfinished: false,
                         judged: None,
                         lost_before: 0,

@@ -9,11 +9,22 @@ const CONTROL_WORDS: usize = 16;
 
 const CACHE_LINE: usize = 64;
 
+const NO_NAME: libc::sockaddr_ll = libc::sockaddr_ll {
+    sll_family: 0,
+    sll_protocol: 0,
+    sll_ifindex: 0,
+    sll_hatype: 0,
+    sll_pkttype: 0,
+    sll_halen: 0,
+    sll_addr: [0; 8],
+};
+
 /// Buffers for a batch of packets.
 pub struct Batch {
     // The pointers in headers and vectors are only good during `receive`, which makes them anew each time.
     headers: Vec<libc::mmsghdr>,
     vectors: Vec<libc::iovec>,
+    names: Vec<libc::sockaddr_ll>,
     control: Vec<[u64; CONTROL_WORDS]>,
     data: Vec<u8>,
     snaplen: usize,
@@ -38,6 +49,8 @@ pub struct Received<'a> {
     pub wire_len: u32,
     /// The bytes kept.
     pub data: &'a [u8],
+    /// Its direction by the kernel's number (sll_pkttype).
+    pub kind: u8,
     /// TPID and TCI of a VLAN tag that the kernel took out.
     pub vlan: Option<(u16, u16)>,
     /// Packets that this socket had lost when this packet was queued, since it was opened (SO_RXQ_OVFL).
@@ -65,6 +78,7 @@ impl Batch {
         Self {
             headers: vec![header; packets],
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: snaplen }; packets],
+            names: vec![NO_NAME; packets],
             control: vec![[0u64; CONTROL_WORDS]; packets],
             data: vec![0u8; packets * stride],
             snaplen,
@@ -79,13 +93,16 @@ impl Batch {
             vector.iov_base = data.wrapping_add(n * self.stride).cast();
         }
         let (vectors, control) = (self.vectors.as_mut_ptr(), self.control.as_mut_ptr());
+        let names = self.names.as_mut_ptr();
         for (n, header) in self.headers.iter_mut().enumerate() {
             header.msg_hdr.msg_iov = vectors.wrapping_add(n);
+            header.msg_hdr.msg_name = names.wrapping_add(n).cast();
+            header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t;
             header.msg_hdr.msg_control = control.wrapping_add(n).cast();
             header.msg_hdr.msg_controllen = mem::size_of::<[u64; CONTROL_WORDS]>();
         }
-        // SAFETY: headers, vectors, control and data have room for the same number of packets, so that header n points at the live
-        // vector n, that at `snaplen` bytes inside the live data, and header n at the live control buffer of the length it states. All
+        // SAFETY: headers, vectors, names, control and data have room for the same number of packets, so that header n points at the live
+        // vector n, that at `snaplen` bytes inside the live data, and header n at the live name and control buffer of the lengths it states. All
         // these pointers were made just now from unique borrows of `self`, which nothing has used since.
         let n = unsafe {
             libc::recvmmsg(
@@ -108,11 +125,17 @@ impl Batch {
 
     /// The first `n` packets, as [`Batch::receive`] left them.
     pub fn packets(&self, n: usize) -> impl Iterator<Item = Received<'_>> {
-        self.headers.iter().zip(&self.control).zip(self.data.chunks_exact(self.stride)).take(n).map(
-            |((header, control), data)| {
+        self.headers.iter().zip(&self.names).zip(&self.control).zip(self.data.chunks_exact(self.stride)).take(n).map(
+            |(((header, name), control), data)| {
                 let kept = (header.msg_len as usize).min(self.snaplen);
-                let mut packet =
-                    Received { timestamp_ns: 0, wire_len: header.msg_len, data: &data[..kept], vlan: None, drops: 0 };
+                let mut packet = Received {
+                    timestamp_ns: 0,
+                    wire_len: header.msg_len,
+                    data: &data[..kept],
+                    kind: name.sll_pkttype,
+                    vlan: None,
+                    drops: 0,
+                };
                 read_control(&control[..(header.msg_hdr.msg_controllen / 8).min(CONTROL_WORDS)], &mut packet);
                 packet
             },
@@ -163,7 +186,7 @@ mod tests {
     use super::*;
 
     fn packet() -> Received<'static> {
-        Received { timestamp_ns: 0, wire_len: 60, data: &[], vlan: None, drops: 0 }
+        Received { timestamp_ns: 0, wire_len: 60, data: &[], kind: 0, vlan: None, drops: 0 }
     }
 
     #[test]

@@ -199,6 +199,8 @@ pub struct RingFrame<'a> {
     pub wire_len: u32,
     /// The bytes kept.
     pub data: &'a [u8],
+    /// Its direction by the kernel's number (sll_pkttype).
+    pub kind: u8,
     /// TPID and TCI of a VLAN tag that the kernel took out.
     pub vlan: Option<(u16, u16)>,
     /// The transport checksum was left to a NIC that has not seen the frame (TP_STATUS_CSUMNOTREADY).
@@ -243,6 +245,8 @@ struct Frames<'a> {
 
 const BLOCK_HEADER: usize = mem::size_of::<libc::tpacket_block_desc>();
 const HEADER: usize = mem::size_of::<libc::tpacket3_hdr>();
+/// The place of sll_pkttype: a struct sockaddr_ll follows the header, aligned to 16 bytes.
+const KIND_AT: usize = HEADER.next_multiple_of(16) + mem::offset_of!(libc::sockaddr_ll, sll_pkttype);
 
 impl<'a> Iterator for Frames<'a> {
     type Item = RingFrame<'a>;
@@ -267,6 +271,7 @@ impl<'a> Iterator for Frames<'a> {
             timestamp_ns: u64::from(h.tp_sec) * 1_000_000_000 + u64::from(h.tp_nsec),
             wire_len: h.tp_len,
             data,
+            kind: *rest.get(KIND_AT)?,
             vlan: super::batch::vlan(h.tp_status, h.hv1.tp_vlan_tci as u16, h.hv1.tp_vlan_tpid),
             unfinished: h.tp_status & libc::TP_STATUS_CSUMNOTREADY != 0,
             rx_hash: h.hv1.tp_rxhash,

@@ -270,6 +270,7 @@ mod tests {
             wire_len: 20,
             data: &data,
             vlan,
+            direction: None,
             unfinished: false,
             judged: None,
             lost_before: 0,
