@@ -92,7 +92,10 @@ fn be_guest() -> ExitCode {
 fn tcpdumps(error: &clap::Error) -> Option<&'static str> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_capture = std::env::args().nth(1).is_some_and(|verb| verb == "capture");
-    if is_capture { cmd::called_here(flag) } else { None }
+    // An argument with a value stands here with its name.
+    let flag = flag.split(' ').next().unwrap_or_default();
+    let typed = error.kind() == ErrorKind::UnknownArgument || std::env::args().any(|word| word == flag);
+    if is_capture && typed { cmd::called_here(flag) } else { None }
 }
 
 fn main() -> ExitCode {
@@ -122,11 +125,12 @@ fn main() -> ExitCode {
                     let now = current_name(&command(), std::env::args(), tip);
                     error.insert(ContextKind::SuggestedArg, ContextValue::String(now));
                 }
-                if let Some(tip) = tcpdumps(&error) {
-                    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-                }
                 // The usage has what was given so far as if it were required, with brackets that do not match.
                 error.remove(ContextKind::Usage);
+            }
+            if let Some(tip) = tcpdumps(&error) {
+                error.remove(ContextKind::SuggestedArg);
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
             let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             if let Some(tip) = meant(&words) {

@@ -391,9 +391,9 @@ fn good_files_that_libpcap_does_not_read_are_not_called_damaged() {
 #[test]
 fn the_habits_of_tcpdump_get_no_misleading_tip() {
     let run = |args: &[&str]| Command::new(EVENKEEL).arg("capture").args(args).output().unwrap();
-    let output = run(&["-i", "lo", "-D"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(!text(&output.stderr).contains("-- -D"), "{}", text(&output.stderr));
+    let output = run(&["-D"]);
+    ended(&output, 0);
+    assert!(text(&output.stdout).lines().any(|line| line.starts_with("1.")), "{}", text(&output.stdout));
     ended(&run(&["-r", "/no/such/file"]), 2);
     let output = run(&["-r", "/no/such/file", "--mode", "ring"]);
     refused(&output, 2, &["--read"]);

@@ -27,8 +27,8 @@ impl Wire {
         self.receiver.run(|| Running::piped(Command::new(EVENKEEL).arg("capture").args(args)))
     }
 
-    /// Sends the packets of a file once the capture has so many sockets that stay (/proc/net/packet).
-    fn replay(&self, file: &Path, sockets: usize) {
+    /// Waits until captures have so many sockets that stay (/proc/net/packet).
+    fn ready(&self, sockets: usize) {
         let receiving = || -> Vec<String> {
             let table = self.receiver.read("/proc/thread-self/net/packet");
             let fields = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
@@ -39,6 +39,11 @@ impl Wire {
             std::thread::sleep(Duration::from_millis(100));
             receiving().iter().filter(|inode| first.contains(inode)).count() >= sockets
         });
+    }
+
+    /// Sends the packets of a file to so many sockets.
+    fn replay(&self, file: &Path, sockets: usize) {
+        self.ready(sockets);
         let (interface, file) = (self.sender.interface(), file.display());
         self.sender.output(&format!("tcpreplay -q -i {interface} --pps 2000 {file}"));
     }
@@ -180,4 +185,152 @@ fn any_prints_directions_as_tcpdump_does() {
         directions.sort_unstable();
         assert_eq!(directions, ["B", "In", "In", "M", "Out", "P"], "{lines:?}");
     }
+}
+
+/// The files in a folder by name, with their sizes.
+fn files(folder: &Path) -> Vec<(String, u64)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let mut files: Vec<_> =
+        entries.map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len())).collect();
+    files.sort();
+    files
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    files(folder).into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn files_of_a_size_have_the_names_and_the_unit_of_tcpdump() {
+    let folder = tempfile::tempdir().unwrap();
+    let sent = folder.path().join("in.pcap");
+    pcap(&sent, &vec![vec![7; 1000]; 5000]);
+    for (case, (name, args)) in [
+        ("x.pcap", &["-C", "1"][..]),
+        ("x.pcap", &["-C", "1", "-W", "3"]),
+        ("x.pcap", &["-C", "1", "-W", "11"]),
+        ("x.pcap", &["-C", "2", "-W", "1"]),
+        // Without -G a percent sign is one.
+        ("x-%H.pcap", &["-C", "3"]),
+        ("x-%H.pcap", &[]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [theirs, ours] = ["theirs", "ours"].map(|who| folder.path().join(format!("{who}{case}")));
+        for (program, more, folder) in [("tcpdump", &["-Z", "root"][..], &theirs), (EVENKEEL, &["capture"], &ours)] {
+            std::fs::create_dir(folder).unwrap();
+            let mut command = Command::new(program);
+            command.args(more).arg("-r").arg(&sent).arg("-w").arg(folder.join(name)).args(args);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+        }
+        assert_eq!(names(&ours), names(&theirs), "{args:?}");
+        if args == ["-C", "1"] {
+            let sizes: Vec<_> = files(&ours).into_iter().map(|(_, size)| size).collect();
+            let (_last, full) = sizes.split_last().unwrap();
+            assert!(full.iter().all(|size| (1_000_000..1_002_000).contains(size)), "{sizes:?}");
+        }
+    }
+}
+
+#[test]
+fn files_of_a_time_have_the_names_of_tcpdump_and_their_number_ends_the_capture() {
+    let Some(wire) = wire("time") else { return };
+    let bed = tempfile::tempdir().unwrap();
+    let sent = bed.path().join("in.pcap");
+    pcap(&sent, &vec![vec![7; 100]; 20]);
+    let replay = || {
+        let interface = wire.sender.interface();
+        wire.sender.output(&format!("tcpreplay -q -i {interface} --pps 100 {}", sent.display()));
+    };
+    let round = |name: &str, args: &[&str]| {
+        let [theirs, ours] = [(); 2].map(|()| tempfile::tempdir_in(bed.path()).unwrap());
+        let interface = wire.receiver.interface();
+        let start = |program: &str, more: &[&str], folder: &Path| {
+            wire.receiver.run(|| {
+                let mut command = Command::new(program);
+                command.args(more).args(["-i", interface, "-w"]).arg(folder.join(name)).args(args);
+                Running::piped(command.env("TZ", "Asia/Kolkata"))
+            })
+        };
+        let mut tcpdump = start("tcpdump", &["-Z", "root", "-U"], theirs.path());
+        let mut evenkeel = start(EVENKEEL, &["capture"], ours.path());
+        wait("the end of both", || {
+            replay();
+            tcpdump.ended().is_some() && evenkeel.ended().is_some()
+        });
+        let (tcpdump, evenkeel) = (tcpdump.output(), evenkeel.output());
+        ended(&tcpdump, 0);
+        ended(&evenkeel, 0);
+        (theirs, ours)
+    };
+    // The hour may change between the two.
+    let same = (0..2).any(|_| {
+        let (theirs, ours) = round("x-%Y-%m-%d_%H.%j %a %b %y %%.pcap", &["-G", "7200", "-c", "3"]);
+        assert_eq!(names(ours.path()).len(), 1);
+        names(theirs.path()) == names(ours.path())
+    });
+    assert!(same);
+    let (theirs, ours) = round("x-%s.pcap", &["-G", "1", "-W", "2"]);
+    let (theirs, ours) = (names(theirs.path()), names(ours.path()));
+    assert_eq!((theirs.len(), ours.len()), (2, 2), "{theirs:?} {ours:?}");
+    let began = |name: &str| name["x-".len()..].trim_end_matches(".pcap").parse::<u64>().unwrap();
+    assert!(began(&ours[1]) > began(&ours[0]), "{ours:?}");
+    // One file has no other to be written over.
+    let (theirs, ours) = round("x.pcap", &["-G", "1", "-W", "1"]);
+    assert_eq!(names(theirs.path()), names(ours.path()));
+}
+
+#[test]
+fn directions_are_chosen_and_interfaces_numbered_as_in_tcpdump() {
+    let Some(wire) = wire("ways") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (came, left) = (folder.path().join("came.pcap"), folder.path().join("left.pcap"));
+    let udp = [0x0f, 0xa0, 0x18, 0xd1, 0, 12, 0, 0, 1, 2, 3, 4];
+    let frame = |last: u8| [&[2, 0, 0, 0, 0, last][..], &v6(false, 17, &udp)[6..]].concat();
+    pcap(&came, &[frame(1), frame(2)]);
+    pcap(&left, &[frame(3), frame(4)]);
+    let interface = wire.receiver.interface();
+    for (direction, count, expected) in
+        [("in", "2", &["01", "02"][..]), ("out", "2", &["03", "04"]), ("inout", "4", &["01", "02", "03", "04"])]
+    {
+        let words = ["-n", "-t", "-e", "-Q", direction, "-c", count, "udp port 6353"];
+        let ours = wire.start(&[&["-i", interface], &words[..]].concat());
+        let tcpdump = wire.receiver.run(|| {
+            let mut command = Command::new("tcpdump");
+            Running::piped(command.args(["-i", interface, "--immediate-mode"]).args(words))
+        });
+        // What is not wanted comes first: it would be among so many packets.
+        let (first, then) = if direction == "in" { (&left, &came) } else { (&came, &left) };
+        let send = |file: &Path, sockets| {
+            if file == left {
+                wire.ready(sockets);
+                wire.receiver.output(&format!("tcpreplay -q -i {interface} {}", file.display()));
+            } else {
+                wire.replay(file, sockets);
+            }
+        };
+        send(first, 2);
+        send(then, 2);
+        let (ours, tcpdump) = (ours.output(), tcpdump.output());
+        ended(&ours, 0);
+        let lines = sorted(&ours.stdout);
+        assert_eq!(lines, sorted(&tcpdump.stdout), "{direction}\n{}\n{}", text(&ours.stderr), text(&tcpdump.stderr));
+        let to: Vec<_> = lines
+            .iter()
+            .map(|line| line.split(' ').nth(2).unwrap().trim_matches([':', ',']).rsplit(':').next().unwrap())
+            .collect();
+        assert_eq!(to, expected, "{lines:?}");
+    }
+    let list = wire.start(&["-D"]).output();
+    ended(&list, 0);
+    let list = text(&list.stdout);
+    let line = list.lines().find(|line| line.contains(interface)).unwrap_or_else(|| panic!("{list}"));
+    assert!(line.ends_with("[up]") && list.contains(".any ["), "{list}");
+    let number = line.split('.').next().unwrap();
+    let by_number = wire.start(&["-i", number, "--duration", "10ms", "--json"]).output();
+    ended(&by_number, 0);
+    assert_eq!(json(&by_number)["interface"], *interface);
+    refused(&wire.start(&["-i", "99"]).output(), 2, &["99", "capture -D"]);
 }

@@ -2,18 +2,23 @@
 //!
 //! Readers hand over chunks of whole blocks; the output decides where one file ends and the next begins.
 
+mod names;
+
 use std::{
-    ffi::OsString,
+    ffi::OsStr,
     fs::File,
     io::{self, Write},
     os::fd::BorrowedFd,
-    path::{Path, PathBuf},
+    path::PathBuf,
+    time::SystemTime,
 };
 
 use host::file::{self, FileError, Folder, PRIVATE};
 use model::{Classified, ErrorClass};
 
 use crate::pcapng::{self, EPB, Section, Totals};
+use names::Names;
+pub use names::{Naming, NoPattern};
 
 /// An output that failed.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -22,8 +27,14 @@ pub enum OutputError {
     /// A file could not be made.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The name of a file has no valid pattern.
+    #[error(transparent)]
+    Name(#[from] NoPattern),
     #[error("cannot create {path}: {source}", path = path.display())]
     Create { path: PathBuf, source: io::Error },
+    /// Where a rotation ends with a number of files: the last one is full and whole.
+    #[error("the last file is full")]
+    Enough,
     #[error("cannot write to {path}: {source}; {kept} packets are in it, whole", path = path.display())]
     Write { path: PathBuf, kept: u64, source: io::Error },
     #[error("cannot remove {path}: {source}", path = path.display())]
@@ -36,6 +47,7 @@ impl Classified for OutputError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::File(error) => error.class(),
+            Self::Name(_) => ErrorClass::Usage,
             _ => ErrorClass::Lacking,
         }
     }
@@ -50,14 +62,21 @@ pub struct Rotation {
     pub seconds: Option<u64>,
     /// Packets in a file.
     pub packets: Option<u64>,
-    /// Files to keep: the oldest is removed. None: all.
+    /// Files to keep: the oldest is removed, or written over. With tcpdump's rotation by time alone: files to make. None: all.
     pub files: Option<u32>,
+    /// What they are called.
+    pub naming: Naming,
 }
 
 impl Rotation {
     /// There is more than one file.
     pub fn is_on(&self) -> bool {
         self.bytes.is_some() || self.seconds.is_some() || self.packets.is_some()
+    }
+
+    /// The number of the file after which no other is begun.
+    fn last(&self) -> Option<u32> {
+        self.files.filter(|_| self.naming == Naming::Tcpdump && self.bytes.is_none())
     }
 }
 
@@ -66,7 +85,7 @@ impl Rotation {
 pub enum Target {
     /// Standard output.
     Stdout,
-    /// A file, or a family of them: with rotation `name.pcapng` becomes `name-00001.pcapng` and so on.
+    /// A file, or a family of them, named after it.
     File(PathBuf, Rotation),
 }
 
@@ -107,7 +126,7 @@ impl Chunk {
 #[derive(Debug)]
 pub struct Output {
     target: Target,
-    folder: Option<(Folder, OsString)>,
+    folder: Option<(Folder, Names)>,
     section: Section,
     file: File,
     path: PathBuf,
@@ -116,6 +135,8 @@ pub struct Output {
     packets: u64,
     first_ns: u64,
     last_ns: u64,
+    /// When it was begun, in seconds since the epoch.
+    begun_s: u64,
     /// Packets lost that earlier files have told of.
     told: u64,
     lost: u64,
@@ -125,27 +146,34 @@ pub struct Output {
 /// Bytes of a tail.
 const TAIL_BYTES: u64 = 100;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 impl Output {
     /// Creates the first file, or takes standard output, and writes the head.
     pub fn open(target: Target, section: Section) -> Result<Self, OutputError> {
-        let number = 1;
         // The folder is held: later files lie in the same one, whatever its path leads to by then.
-        let folder = match &target {
-            Target::File(base, rotation) if rotation.is_on() => Some(Folder::of(base)?),
+        let mut folder = match &target {
+            Target::File(base, rotation) if rotation.is_on() => {
+                let (folder, name) = Folder::of(base)?;
+                Some((folder, Names::new(name, *rotation)))
+            }
             _ => None,
         };
-        let (file, path) = create(&target, folder.as_ref(), number)?;
+        let begun_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let name = folder.as_mut().map(|(_, names)| names.next(begun_s, false)).transpose()?;
+        let (file, path) = create(&target, folder.as_ref().map(|(folder, _)| folder).zip(name.as_deref()))?;
         let mut output = Self {
             target,
             folder,
             section,
             file,
             path,
-            number,
+            number: 1,
             written: 0,
             packets: 0,
             first_ns: 0,
             last_ns: 0,
+            begun_s,
             told: 0,
             lost: 0,
             failed: false,
@@ -171,9 +199,10 @@ impl Output {
         for (kind, block, ns) in pcapng::blocks(chunk) {
             if kind == EPB {
                 let pending = (at - from) as u64;
-                if self.packets > 0 && self.is_full(&rotation, pending, block.len() as u64, ns) {
+                let by_time = self.is_old(&rotation, ns);
+                if by_time || self.is_full(&rotation, pending, block.len() as u64) {
                     self.put(&chunk[from..at])?;
-                    self.rotate(&rotation)?;
+                    self.rotate(&rotation, ns, by_time)?;
                     from = at;
                 }
                 self.note(ns);
@@ -183,10 +212,21 @@ impl Output {
         self.put(&chunk[from..at])
     }
 
-    fn is_full(&self, rotation: &Rotation, pending: u64, next: u64, ns: u64) -> bool {
-        rotation.bytes.is_some_and(|max| self.written + pending + next + TAIL_BYTES > max)
-            || rotation.packets.is_some_and(|max| self.packets >= max)
-            || rotation.seconds.is_some_and(|s| ns.saturating_sub(self.first_ns) >= s.saturating_mul(1_000_000_000))
+    /// A packet of that time belongs to the next file. tcpdump counts whole seconds since the file was begun.
+    fn is_old(&self, rotation: &Rotation, ns: u64) -> bool {
+        let Some(seconds) = rotation.seconds else { return false };
+        match rotation.naming {
+            Naming::Numbered => self.packets > 0 && ns.saturating_sub(self.first_ns) / SECOND_NS >= seconds,
+            Naming::Tcpdump => (ns / SECOND_NS).saturating_sub(self.begun_s) >= seconds,
+        }
+    }
+
+    /// A packet of that size belongs to the next file. tcpdump's files end with the packet that makes them too large.
+    fn is_full(&self, rotation: &Rotation, pending: u64, next: u64) -> bool {
+        let next = if rotation.naming == Naming::Numbered { next + TAIL_BYTES } else { 0 };
+        self.packets > 0
+            && (rotation.bytes.is_some_and(|max| self.written + pending + next > max)
+                || rotation.packets.is_some_and(|max| self.packets >= max))
     }
 
     /// Counts a packet of the file.
@@ -264,22 +304,30 @@ impl Output {
         self.put(&bytes)
     }
 
-    fn rotate(&mut self, rotation: &Rotation) -> Result<(), OutputError> {
-        let rotated = self.next_file(rotation);
+    fn rotate(&mut self, rotation: &Rotation, ns: u64, by_time: bool) -> Result<(), OutputError> {
+        let rotated = self.next_file(rotation, ns, by_time);
         self.failed |= rotated.is_err();
         rotated
     }
 
-    fn next_file(&mut self, rotation: &Rotation) -> Result<(), OutputError> {
+    /// Begins a file with a packet of that time.
+    fn next_file(&mut self, rotation: &Rotation, ns: u64, by_time: bool) -> Result<(), OutputError> {
         self.tail()?;
-        (self.file, self.path) = create(&self.target, self.folder.as_ref(), self.number + 1)?;
+        if rotation.last().is_some_and(|last| self.number >= last) {
+            return Err(OutputError::Enough);
+        }
+        let Some((folder, names)) = &mut self.folder else { return Ok(()) };
+        if by_time {
+            self.begun_s = ns / SECOND_NS;
+        }
+        let name = names.next(self.begun_s, by_time)?;
+        (self.file, self.path) = create(&self.target, Some((folder, &name)))?;
         self.number += 1;
         (self.written, self.packets, self.first_ns, self.last_ns) = (0, 0, 0, 0);
         self.head()?;
-        if let (Some(keep), Some((folder, name))) = (rotation.files, &self.folder)
-            && let Some(old) = self.number.checked_sub(keep.max(1)).filter(|&n| n > 0)
+        if let Some((folder, names)) = &self.folder
+            && let Some(old) = names.oldest()
         {
-            let old = numbered(Path::new(name), old);
             let path = self.path.with_file_name(&old);
             folder.remove(old.as_os_str()).map_err(|source| OutputError::Remove { path, source })?;
         }
@@ -306,28 +354,16 @@ impl Output {
     }
 }
 
-/// `dir/name.pcapng` and 7 become `dir/name-00007.pcapng`.
-fn numbered(base: &Path, number: u32) -> PathBuf {
-    let stem = base.file_stem().unwrap_or_default().to_string_lossy();
-    let name = match base.extension() {
-        Some(extension) => format!("{stem}-{number:05}.{}", extension.to_string_lossy()),
-        None => format!("{stem}-{number:05}"),
-    };
-    base.with_file_name(name)
-}
-
-fn create(target: &Target, folder: Option<&(Folder, OsString)>, number: u32) -> Result<(File, PathBuf), OutputError> {
-    match (target, folder) {
+/// Makes a file; with the folder and the name in it where there are several.
+fn create(target: &Target, of_several: Option<(&Folder, &OsStr)>) -> Result<(File, PathBuf), OutputError> {
+    match (target, of_several) {
         (Target::Stdout, _) => {
             let path = PathBuf::from("standard output");
             let open = if io::IsTerminal::is_terminal(&io::stdout()) { Err(terminal()) } else { stdout() };
             open.map(|file| (file, path.clone())).map_err(|source| OutputError::Create { path, source })
         }
         // Captures hold what others sent to each other: they are for the user alone.
-        (Target::File(base, _), Some((folder, name))) => {
-            let name = numbered(Path::new(name), number);
-            Ok((folder.create(name.as_os_str(), PRIVATE)?, base.with_file_name(name)))
-        }
+        (Target::File(base, _), Some((folder, name))) => Ok((folder.create(name, PRIVATE)?, base.with_file_name(name))),
         (Target::File(base, _), None) => Ok((file::create(base, PRIVATE)?, base.clone())),
     }
 }
@@ -345,8 +381,14 @@ fn terminal() -> io::Error {
 mod tests {
     use port::Frame;
 
+    use std::path::Path;
+
     use super::*;
     use crate::pcapng::Captured;
+
+    fn numbered(base: &Path, number: u32) -> PathBuf {
+        base.with_file_name(names::numbered(base.file_name().unwrap(), number))
+    }
 
     fn section() -> Section {
         Section {
@@ -367,6 +409,7 @@ mod tests {
                 wire_len: 60,
                 data: &[0; 60],
                 vlan: None,
+                direction: None,
                 unfinished: false,
                 judged: None,
                 lost_before: 0,

@@ -186,7 +186,7 @@ impl Shared<'_> {
         };
         chunk.clear();
         match result {
-            Err(OutputError::Closed(_)) => {
+            Err(OutputError::Closed(_) | OutputError::Enough) => {
                 self.closed.store(true, Ordering::Relaxed);
                 self.ended.store(true, Ordering::Relaxed);
                 Ok(())

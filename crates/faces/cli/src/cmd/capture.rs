@@ -4,6 +4,7 @@ mod args;
 mod config_file;
 mod read;
 mod show;
+mod tcpdump;
 
 use std::{
     io::IsTerminal,
@@ -35,8 +36,9 @@ use sys::{
     privilege::{self, Capability, Remaining},
 };
 
+pub(crate) use args::CaptureArgs;
 use args::{ANY, Config};
-pub(crate) use args::{CaptureArgs, called_here};
+pub(crate) use tcpdump::called_here;
 
 use crate::failure::{Failure, Outcome, note};
 use crate::signals::{Second, asked_flag, stop_flag};
@@ -56,6 +58,9 @@ const FEWEST_BLOCKS: u32 = 2;
 const MOST_INTERFACES: usize = 256;
 
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
+    if args.tcpdump.list_interfaces {
+        return tcpdump::list();
+    }
     let config = args.validate(std::env::args_os().skip(2).collect())?;
     if config.read.is_some() {
         return read::run(&config);

@@ -45,7 +45,7 @@ pub struct Report {
     pub elapsed: Duration,
     /// Files written.
     pub files: u32,
-    /// The reader of standard output went away, and so the capture ended.
+    /// The capture ended because the reader of standard output went away, or the last file of a rotation was full.
     pub closed: bool,
     /// What went wrong, if anything did: the rest of the report still holds.
     pub failure: Option<RunError>,

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use bpf::{TapPlace, XdpMode};
 use capture::{
     open::Tuning,
-    output::{Rotation, Target},
+    output::{Naming, Rotation, Target},
     plan::{Backend, FANOUT_NAMES, PlanError, fanout_algorithm},
     text::{Bytes, Shown, Time},
 };
@@ -15,32 +15,16 @@ use model::CpuSet;
 use port::WHOLE_FRAME;
 use sys::packet::FanoutAlgorithm;
 
-use super::config_file::ConfigFile;
+use super::{
+    config_file::ConfigFile,
+    tcpdump::{TcpdumpArgs, Wanted, by_number},
+};
 use crate::{
     args::XDP_MODES,
     failure::Failure,
     numbers::{bytes, number, words},
     time::{seconds_within, within},
 };
-
-/// What a flag of tcpdump that is not one here is called.
-pub(crate) fn called_here(flag: &str) -> Option<&'static str> {
-    Some(match flag {
-        "-C" => "tcpdump's `-C 5` (millions of bytes) is `--rotate-size 5000000` here",
-        "-G" => "tcpdump's -G is --rotate-interval here, with numbers in the files' names instead of times",
-        "-W" => "tcpdump's -W with -C is --files here",
-        "-Q" => "tcpdump's `-Q in` is --inbound here",
-        "-D" => "`evenkeel capture` without an interface lists them",
-        "-B" => "tcpdump's -B (KiB) is --buffer for --backend packet here, and --blocks for a ring",
-        "-d" => "the compiled filter is not shown here: `tcpdump -d`",
-        "-Z" => "capture gives up root's rights by itself before it reads packets",
-        "-K" => "checksums are not checked here: leave -K out",
-        "-F" => "write the filter on the command line: \"$(cat FILE)\"",
-        "--immediate-mode" => "--block-timeout 1ms hands packets over at once here",
-        "--interface-list" | "--list-interfaces" => "`evenkeel capture` without an interface lists them",
-        _ => return None,
-    })
-}
 
 /// Capture packets: as lines, to a pcapng file, or only counted.
 ///
@@ -69,10 +53,10 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"), group = "live")]
     duration: Option<Duration>,
     /// Bytes to keep of each packet, 16 to 262144; 0 means whole packets [default: 0].
-    #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = snaplen)]
+    #[arg(short, long, alias = "snapshot-length", value_name = "BYTES", help_heading = "What to capture", value_parser = snaplen)]
     snaplen: Option<u32>,
     /// Do not put the interface into promiscuous mode.
-    #[arg(short = 'p', long, help_heading = "What to capture", group = "live")]
+    #[arg(short = 'p', long, alias = "no-promiscuous-mode", help_heading = "What to capture", group = "live")]
     no_promisc: bool,
     /// Leave out packets that this machine sends.
     #[arg(long, hide_short_help = true, help_heading = "What to capture", group = "live")]
@@ -109,7 +93,13 @@ pub(crate) struct CaptureArgs {
     #[arg(short, long, hide_short_help = true, help_heading = "What to print")]
     line_buffered: bool,
     /// TCP numbers are those of the packet. This is always so.
-    #[arg(short = 'S', long, hide_short_help = true, help_heading = "What to print")]
+    #[arg(
+        short = 'S',
+        long,
+        alias = "absolute-tcp-sequence-numbers",
+        hide_short_help = true,
+        help_heading = "What to print"
+    )]
     absolute_numbers: bool,
     /// Write packets to the file as they come. This is always so.
     #[arg(short = 'U', long, hide_short_help = true, help_heading = "Files", group = "live")]
@@ -197,6 +187,8 @@ pub(crate) struct CaptureArgs {
     /// Receive buffer of a plain socket in bytes; K and M are understood [default: 16M].
     #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>, group = "live")]
     buffer: Option<u32>,
+    #[command(flatten)]
+    pub(super) tcpdump: TcpdumpArgs,
 }
 
 /// The least size of a file of a rotation: smaller ones hold a packet or none.
@@ -234,7 +226,8 @@ pub(crate) struct Config {
     pub(crate) quiet: bool,
 }
 
-fn wrong(text: impl Into<String>) -> Failure {
+/// A command line that means nothing.
+pub(super) fn wrong(text: impl Into<String>) -> Failure {
     Failure::usage(anyhow!(text.into()))
 }
 
@@ -270,6 +263,7 @@ impl CaptureArgs {
     /// Tells the interface from the filter in the words without a flag.
     fn sort_words(&mut self) -> Result<Vec<String>, Failure> {
         let mut words = std::mem::take(&mut self.words);
+        self.interface = self.interface.take().map(by_number).transpose()?;
         if self.interface.is_none() && self.read.is_none() {
             if !words.is_empty() {
                 self.interface = Some(words.remove(0));
@@ -425,19 +419,21 @@ impl CaptureArgs {
         }
         args.check_any(backend)?;
         args.check_time(shown, backend)?;
-        let rotation = Rotation {
+        let rotation = args.tcpdump.rotation(args.write.as_deref())?.unwrap_or(Rotation {
             bytes: args.rotate_size,
             seconds: args.rotate_interval,
             packets: args.rotate_count,
             files: args.files,
-        };
+            naming: Naming::Numbered,
+        });
         if rotation.files.is_some() && !rotation.is_on() {
             return Err(wrong("--files needs --rotate-size, --rotate-interval or --rotate-count"));
         }
-        if rotation.seconds.is_some() && args.write.as_deref().is_some_and(|path| path.to_string_lossy().contains('%'))
+        if args.rotate_interval.is_some()
+            && args.write.as_deref().is_some_and(|path| path.to_string_lossy().contains('%'))
         {
             return Err(wrong(
-                "times in names (`%`) are not offered: the files of a rotation are numbered, as in name-00001.pcapng; give -w a name without `%`",
+                "--rotate-interval numbers files, as in name-00001.pcapng: for times in names (`%`) use -G, with a number of seconds",
             ));
         }
         if rotation.bytes.is_some_and(|bytes| bytes < LEAST_ROTATED_BYTES) {
@@ -455,13 +451,13 @@ impl CaptureArgs {
         Ok(Config {
             interface,
             read: args.read,
-            filter: filter.join(" ").trim().to_owned(),
+            filter: args.tcpdump.filter(filter.join(" ").trim().to_owned(), backend)?,
             backend,
             members: args.members,
             cpus: args.cpus,
             tuning,
             promiscuous: !args.no_promisc,
-            inbound: args.inbound,
+            inbound: args.inbound || args.tcpdump.direction == Some(Wanted::In),
             try_xdp: args.try_xdp || args.consume,
             snaplen,
             count: args.count,
@@ -550,7 +546,24 @@ mod tests {
             ("-r x.pcap --duration 1", "--read"),
             ("any --backend tap", "`any`"),
             ("any --backend auto", "`any`"),
-            ("eth0 -ttt", "-tttt"),
+            ("any -ttt", "one reader"),
+            ("eth0 --backend ring+fanout -ttttt", "one reader"),
+            ("eth0 -tttttt", "five times"),
+            ("eth0 -G 1 -w x.pcap", "-G needs a time in the name"),
+            ("eth0 -G 1 -W 2 -w x.pcap", "-G needs a time in the name"),
+            ("eth0 -G 1 -C 1 -W 1 -w x.pcap", "-G needs a time in the name"),
+            ("eth0 -G 1 -w %d/x%H", "folder"),
+            ("eth0 -G 1", "-w FILE"),
+            ("eth0 -G 1 -w -", "-w FILE"),
+            ("eth0 -G 1 -w x%H --rotate-size 1M", "--rotate-size"),
+            ("eth0 -W 3 -w x", "-C or -G"),
+            ("eth0 -C 1", "-w FILE"),
+            ("eth0 -C 0 -w x", "millions of bytes"),
+            ("eth0 -C 1 -w x --files 3", "--files"),
+            ("eth0 -Q up", "in, out"),
+            ("-r x.pcap -Q in", "--read"),
+            ("-r x.pcap -G 1 -w x%H", "--read"),
+            ("eth0 -Q out --backend tap", "-Q in"),
             ("eth0 --mode packet --blocks 4", "ring, ring+fanout and auto"),
             ("eth0 --backend tap --buffer 1M", "--buffer"),
             ("eth0 --backend ring --consume", "--consume"),
@@ -564,7 +577,7 @@ mod tests {
             ("eth0 -w x --files 3", "--rotate-size"),
             ("eth0 --rotate-count 5", "-w FILE"),
             ("eth0 -w x --rotate-size 1", "--rotate-size 1000000"),
-            ("eth0 -w g-%H%M.pcap --rotate-interval 1", "`%`"),
+            ("eth0 -w g-%H%M.pcap --rotate-interval 1", "use -G"),
             ("eth0 --rotate-interval 0 -w x", "1s"),
             ("eth0 -w - --json", "standard output"),
         ] {
