@@ -218,10 +218,10 @@ fn an_attack_is_met_by_what_netfilter_came_to_do_in_quiet() {
     thread::sleep(Duration::from_secs(2));
     let mac = bed.server.link.mac.to_string();
     let mut flood = bed.client.command(EVENKEEL);
-    flood.args(["gen", bed.client.interface(), "--udp", "--dst-port", "9", "--rate", "40000", "--duration", "4s"]);
+    flood.args(["gen", bed.client.interface(), "--udp", "--dst-port", "9", "--rate", "40000", "--duration", "60s"]);
     flood.args(["--src", "10.0.0.0/16", "--flows", "4096", "--dst-mac", &mac, "--dst", SERVER]);
     let mut flood = flood.spawn().unwrap();
-    bed.wait("it is seen", || bed.log().contains("\"event\":\"mitigating\"") || bed.log().contains("exhausted"));
+    bed.wait("it is seen", || bed.log().contains(": step ") || bed.log().contains("no step is left"));
     let asked = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).unwrap());
     let answers = bed.server.run(|| bind((SERVER, UDP)));
     answers.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -230,6 +230,7 @@ fn an_attack_is_met_by_what_netfilter_came_to_do_in_quiet() {
         answers.recv_from(&mut [0; 8]).is_ok()
     });
     assert_eq!(heard.count(), 20, "{}", bed.log());
+    flood.kill().unwrap();
     flood.wait().unwrap();
     bed.stop();
 }

@@ -1,6 +1,7 @@
 //! `evenkeel shield`: rules in front of an interface.
 
 mod ask;
+mod event;
 mod judge;
 mod options;
 mod run;

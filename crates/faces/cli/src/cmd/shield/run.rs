@@ -28,6 +28,7 @@ use sys::privilege::{self, Capability};
 
 use super::{
     ask::with_rates,
+    event,
     options::{Backend, FailArg, Mode, ShieldOptions},
 };
 use crate::{
@@ -144,13 +145,14 @@ fn control<P: Upkeep + 'static>(
     }
     let done = Arc::new(AtomicBool::new(false));
     let running = {
-        let (signals, done, leave) = (signals.clone(), Arc::clone(&done), args.leave);
+        let (signals, done, leave, json) = (signals.clone(), Arc::clone(&done), args.leave, args.json);
         // On the screen of the view there is no place for lines.
         let output = Arc::clone(&output);
         let emit = move |message: Message| match message {
             _ if interactive => {}
             Message::Text(text) => output.message(&text),
-            Message::Event(event) => output.event(shield::events::line(&event)),
+            Message::Event(event) if json => output.event(shield::events::line(&event)),
+            Message::Event(event) => output.message(&event::text(&event)),
         };
         thread::spawn(move || {
             // Also when it breaks off: then nobody controls the shield any more, and the process is to end.
