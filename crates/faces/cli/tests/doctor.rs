@@ -385,6 +385,26 @@ fn an_overflow_with_a_long_limit_has_no_setting() {
     assert_eq!(finding["fix"]["changes"].as_array().map(Vec::len), Some(0), "{found:#}");
 }
 
+/// The kernel shows net.core.rmem_default in every network namespace, and lets it be written in the first one.
+#[test]
+fn a_setting_that_is_read_only_in_this_namespace_is_advice() {
+    let Some(ns) = Ns::new("docro") else { return };
+    let (found, fixed) = ns.space.run(|| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:7003").unwrap();
+        for _ in 0..2000 {
+            socket.send_to(&[0; 1000], "127.0.0.1:7003").unwrap();
+        }
+        let found = json(&evenkeel(&["doctor", "--only", "socket-buffers", "--json"]));
+        (found, evenkeel(&["doctor", "--fix", "socket-buffers", "--dry-run"]))
+    });
+    let finding = &found["findings"][0];
+    assert!(["bad", "improve"].contains(&finding["verdict"].as_str().unwrap()), "{found:#}");
+    assert_eq!(finding["fix"]["changes"].as_array().map(Vec::len), Some(0), "{found:#}");
+    let advice = finding["fix"].to_string();
+    assert!(advice.contains("rmem_default") && advice.contains("in the first network namespace"), "{found:#}");
+    assert!(said(&fixed).contains("to be done by hand"), "{}", said(&fixed));
+}
+
 #[test]
 fn a_finding_without_a_knob_is_advice() {
     let Some(ns) = Ns::new("docc") else { return };

@@ -11,6 +11,7 @@ use host::{
     Host, HostError, Root,
     counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet, TaskTime, task_times},
     journal::Journal,
+    knob::Change,
     picture::Nic,
     placement, setting,
 };
@@ -124,6 +125,18 @@ impl Evidence {
     pub fn acknowledge(&mut self, acknowledged: &Acknowledged) {
         self.since = acknowledged.since();
         self.accepted.clone_from(&acknowledged.accepted);
+    }
+
+    /// Turns settings that nobody can write here into advice.
+    pub(crate) fn without_read_only(&self, mut outcome: Outcome) -> Outcome {
+        let is_read_only = |change: &Change| change.knob.file().is_some_and(|file| self.root.is_read_only(&file));
+        let (read_only, changes) = outcome.changes.into_iter().partition(is_read_only);
+        outcome.changes = changes;
+        outcome.advice.extend(read_only.iter().map(|change: &Change| {
+            let command = change.knob.shell(&change.new);
+            format!("{command} # in the first network namespace: it is read-only in this one")
+        }));
+        outcome
     }
 
     /// A finding that was set aside, and is no graver than it was then, says so.

@@ -53,7 +53,10 @@ pub fn diagnose(evidence: &Evidence, only: &Selection) -> Diagnosis {
             entries.push(Entry { check, outcome });
         }
         let meant = answers.into_iter().filter(|o| o.object.is_none() || only.has(check.id, o.object.as_deref()));
-        entries.extend(meant.map(|outcome| Entry { check, outcome: evidence.set_aside(check.id, outcome) }));
+        entries.extend(meant.map(|outcome| {
+            let outcome = evidence.set_aside(check.id, evidence.without_read_only(outcome));
+            Entry { check, outcome }
+        }));
     }
     entries.sort_by_key(|e| e.outcome.verdict);
     let report = Report {

@@ -107,7 +107,7 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), comparable(p), p);
     if p.id == "udp-buffer" && loss.causes.is_empty() {
         // Without the trace the sockets themselves tell.
-        by_socket(&mut loss, interval.sockets.iter().filter(|s| !s.packet && !s.xdp && s.packets > 0));
+        by_socket(&mut loss, interval.sockets.iter().filter(|s| s.what.starts_with("UDP") && s.packets > 0));
         let known = Known { causes: &loss.causes, details: None, traced: traced.ran };
         loss.advice = Some(filled(p.advice, known));
     }

@@ -63,6 +63,18 @@ fn one_loss_in_two_counters_is_one_loss() {
 }
 
 #[test]
+fn without_the_trace_full_udp_buffers_are_charged_to_udp_sockets_alone() {
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Udp.InErrors", 30), ("Udp.RcvbufErrors", 30)];
+    let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
+    interval.drops = None;
+    let of = |what: &str, packets| SocketLoss { what: what.to_owned(), packets, ..SocketLoss::default() };
+    interval.sockets = vec![of("UDP [::]:514", 30), of("TCP 192.0.2.2:80", 40), of("raw 0.0.0.0", 50)];
+    let report = closed(&interval);
+    let causes: Vec<_> = loss(&report, "udp").causes.iter().map(|c| (c.reason.as_str(), c.packets)).collect();
+    assert_eq!(causes, [("UDP [::]:514", 30)]);
+}
+
+#[test]
 fn counter_and_trace_that_differ_are_both_shown() {
     let counters = [("Ip.InReceives", 10_000), ("Ip.InDelivers", 10_000), ("Udp.NoPorts", 9_000)];
     let drops = vec![drop("NO_SOCKET", "__udp4_lib_rcv", 2, 4_000)];

@@ -9,6 +9,7 @@ mod record;
 use std::{
     collections::BTreeMap,
     fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -236,6 +237,13 @@ impl Root {
     /// The real path of a file of the live machine, to write to; none for a saved copy.
     pub fn path_of(&self, rel: &str) -> Option<PathBuf> {
         (self.is_live() && check(rel).is_ok()).then(|| live_path(rel))
+    }
+
+    /// A file of the live machine that nobody may write to, root included: settings of the first network namespace, seen from another one.
+    pub fn is_read_only(&self, rel: &str) -> bool {
+        self.path_of(rel)
+            .and_then(|path| path.metadata().ok())
+            .is_some_and(|file| file.permissions().mode() & 0o222 == 0)
     }
 
     /// The processes whose name (`proc/PID/comm`) `wanted` accepts, by ascending id. A recording keeps only those: the

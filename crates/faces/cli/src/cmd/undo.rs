@@ -131,6 +131,10 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
             note(format_args!("session {name} is of an earlier boot: its settings went with that, nothing to undo"));
             continue;
         }
+        if !session.is_open() && args.session.is_some() && !args.json {
+            lines.print(format_args!("session {}: it was taken back already, nothing to undo", short_name(&name)));
+            continue;
+        }
         if let Err(failure) =
             refuse_elsewhere(&session, &args.state).and_then(|()| refuse_if_alive(&session, args.force))
         {

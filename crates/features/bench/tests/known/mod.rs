@@ -2,7 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
 
 use bench::{
     BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, Patience, RuleOrder, Tester,
@@ -11,6 +15,8 @@ use bench::{
 };
 use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Goal, Trial};
+use rig::others::Watch;
+use testbed::turn;
 
 use crate::common::{self, cores};
 
@@ -74,7 +80,28 @@ pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
             Some(reason) => reasons.push(reason.clone()),
         }
     }
-    panic!("no trial could be believed: {reasons:#?}");
+    unbelieved(format!("no trial could be believed: {reasons:#?}"));
+}
+
+/// A test that got no answer, and its trials with their reasons.
+struct Unbelieved(String);
+
+/// Ends a test that got no answer.
+pub fn unbelieved(trials: String) -> ! {
+    panic_any(Unbelieved(trials))
+}
+
+/// Runs a test of what a quiet machine measures. On one on which other programs ran meanwhile the right answer is none, for that reason; wrong answers
+/// are faults there too.
+pub fn on_a_quiet_machine(test: impl FnOnce()) {
+    let Some(_alone) = turn() else { return };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    let watch = Watch::start(0..cpus);
+    let Err(panic) = catch_unwind(AssertUnwindSafe(test)) else { return };
+    let Unbelieved(trials) = *panic.downcast().unwrap_or_else(|other| resume_unwind(other));
+    let others = watch.warning();
+    assert!(others.is_some() && trials.contains("other programs took"), "{others:?}: {trials}");
+    println!("no answer: {}", others.unwrap_or_default());
 }
 
 /// A tester that does something to the box before each trial.
