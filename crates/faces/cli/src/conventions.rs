@@ -60,6 +60,17 @@ fn every_argument_has_help_and_says_its_default_as_clap_does() {
 }
 
 #[test]
+fn a_schema_is_named_with_its_version() {
+    let help = |arg: &Arg| arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+    let all = arguments().into_iter().map(|(place, arg)| (place, help(&arg)));
+    let lacks_version = |help: &str| {
+        let names = help.split([' ', '(', ')', ',', ';']).filter(|word| word.starts_with("evenkeel."));
+        help.contains("schema") && names.into_iter().any(|name| !name.contains('/'))
+    };
+    none(all.filter(|(_, help)| lacks_version(help)).map(|(place, help)| format!("{place}: {help}")));
+}
+
+#[test]
 fn a_flag_has_the_same_value_in_every_verb() {
     let mut values = BTreeMap::<String, BTreeMap<String, String>>::new();
     for (place, arg) in arguments() {

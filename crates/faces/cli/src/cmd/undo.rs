@@ -74,7 +74,7 @@ pub(crate) struct ConfirmArgs {
     session: Option<String>,
     #[command(flatten)]
     state: StateArg,
-    /// Print JSON (schema evenkeel.confirm).
+    /// Print JSON (schema evenkeel.confirm/1).
     #[arg(long)]
     json: bool,
 }
