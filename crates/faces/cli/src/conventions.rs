@@ -119,7 +119,7 @@ fn short_help_fits_a_terminal() {
         ("doctor", 30),
         ("gen", 34),
         ("link bench", 28),
-        ("link serve", 26),
+        ("link serve", 28),
         ("link speedup", 31),
         ("profile", 32),
         ("profile sweep", 25),

@@ -73,7 +73,7 @@ pub(super) struct ServeArgs {
     /// Bytes of its file system that files of other nodes leave free [default: a tenth].
     ///
     /// A file for which there is no such room is refused. A tenth of the inodes stays free, too.
-    #[arg(long, value_name = "SIZE", requires = "receive", value_parser = bytes::<u64>, help_heading = "Programs")]
+    #[arg(long, value_name = "BYTES", requires = "receive", value_parser = bytes::<u64>, help_heading = "Programs")]
     receive_free: Option<u64>,
     /// Group whose programs may have ports, too.
     ///

@@ -52,7 +52,7 @@ pub(super) enum Waiting {
     Link(Box<Engine<Raw>>),
     Tcp(TcpListener),
     Udp(UdpSocket),
-    Packet(Frames),
+    Packet(Box<Frames>),
 }
 
 /// An end, or why this machine does not let it wait so.
@@ -102,7 +102,7 @@ pub(super) fn wait_for(kind: Kind, ours: &Facts, theirs: Mac) -> Result<Result<(
         }
         Way::Packet => {
             let frames = Frames::open(ours.ifindex, [theirs, ours.mac()?], ours.mtu, kind.receive)?;
-            (Waiting::Packet(frames), 0)
+            (Waiting::Packet(Box::new(frames)), 0)
         }
         Way::Tcp | Way::Udp => {
             let address = match address(ours) {
@@ -148,7 +148,7 @@ impl Waiting {
                     }
                 }
             }
-            Self::Packet(frames) => Ok(Ok(Single::Messages(Box::new(frames)))),
+            Self::Packet(frames) => Ok(Ok(Single::Messages(frames))),
             Self::Tcp(listener) => {
                 let mut stream = accept(&listener)?;
                 set_up(&stream)?;
