@@ -26,11 +26,13 @@ use crate::counters::PerCpu;
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    #[error("cannot load the kernel program `{program}`: {source}{}{}", privilege_hint(source), said(log))]
+    #[error("cannot load the kernel program `{program}`: {source}{help}{}", said(log))]
     Load {
         program: &'static str,
         /// The last lines of the verifier's log; empty if it said nothing.
         log: String,
+        /// Of the thread on which it failed.
+        help: &'static str,
         source: libbpf_rs::Error,
     },
     #[error(
@@ -110,7 +112,8 @@ pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> Progra
     }
     // The verifier takes less of those who lack a capability: that is then what helps.
     if log.is_empty() || require(program, &NEEDED).is_err() {
-        return ProgramError::Load { program, log, source };
+        let help = privilege_hint(&source);
+        return ProgramError::Load { program, log, help, source };
     }
     ProgramError::Verifier { program, log }
 }
@@ -119,6 +122,7 @@ fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; the kernel's verifier: {log}") }
 }
 
+/// What this thread lacks, where that is why the load failed.
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     if e.kind() == ErrorKind::PermissionDenied {
         if require("a kernel program", &NEEDED).is_ok() {
