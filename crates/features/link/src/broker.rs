@@ -350,14 +350,15 @@ impl Broker {
             // However many frames come.
             let is_new = self.engine.peer_changes() != changes;
             if known.is_none_or(|at| at.elapsed() >= if is_new { LISTED } else { LISTED_AGAIN }) {
-                changes = self.engine.peer_changes();
-                self.known.lock().nodes = names(&self.engine);
-                self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
-                known = Some(Instant::now());
+                (changes, known) = (self.list_nodes(), Some(Instant::now()));
             }
             for (command, to) in requests.try_iter() {
                 let answer = match command {
-                    Command::Status => Answer::Status(Box::new(self.status())),
+                    Command::Status => {
+                        // Programs reach what is shown.
+                        (changes, known) = (self.list_nodes(), Some(Instant::now()));
+                        Answer::Status(Box::new(self.status()))
+                    }
                     Command::Ping { address, bytes, timeout } => {
                         match self.pings.start(&mut self.engine, &address, bytes, timeout, &to)? {
                             None => continue,
@@ -383,6 +384,13 @@ impl Broker {
             }
         }
         Ok(())
+    }
+
+    /// Gives programs the nodes that are heard now; the count of their changes.
+    fn list_nodes(&self) -> u64 {
+        self.known.lock().nodes = names(&self.engine);
+        self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
+        self.engine.peer_changes()
     }
 
     /// What an operator has to know of other nodes.
