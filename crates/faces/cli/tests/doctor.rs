@@ -261,6 +261,11 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
     assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", said(&again));
 
     ended(&ns.evenkeel(&["undo", "--state", state]), 0);
+    let listed = json(&ns.evenkeel(&["undo", "--list", "--json", "--state", state]));
+    let session = listed["sessions"][0]["session"].as_str().unwrap();
+    let again = ns.evenkeel(&["undo", session, "--state", state]);
+    ended(&again, 0);
+    assert!(said(&again).contains("taken back already, nothing to undo"), "{}", said(&again));
     let after = ns.settings("after");
     assert_eq!(differing(&before, &after), Vec::<&str>::new(), "all is as it was");
 }

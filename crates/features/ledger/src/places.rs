@@ -191,7 +191,7 @@ places! {
     "tcp-no-socket" "tcp" Receive Local Lost "data for a TCP port without a socket (answered with RST)" [] ["NO_SOCKET" TCP]
         "{source} sends data to {target}, where its connection is gone: the service restarted, or a middlebox lost its state.";
     "listen-overflow" "tcp" Receive Local Lost "accept queue of a listener full" ["TcpExt.ListenOverflows"] ["TCP_LISTEN_OVERFLOW" ANY]
-        "The program behind {target} accepts too slowly (`ss -ltn`: Recv-Q above Send-Q). Give it more acceptors, or a larger backlog in its listen(), of which `sysctl net.core.somaxconn` is the most.";
+        "The program behind {target} accepts too slowly (`ss -ltn`: Recv-Q above Send-Q). Give it more acceptors, or a larger backlog in its listen(), up to `sysctl net.core.somaxconn`.";
     "listen-drop" "tcp" Receive Local Lost "not taken by a TCP listener (queue of half-open connections full, no memory, no route back)" ["TcpExt.ListenDrops"] []
         "`sysctl -w net.ipv4.tcp_syncookies=1 net.ipv4.tcp_max_syn_backlog=4096`, and a larger backlog in the program's listen() (`ss -ltnp`).";
     "tcp-backlog" "tcp" Receive Local Lost "backlog of a busy TCP socket full" ["TcpExt.TCPBacklogDrop"] ["SOCKET_BACKLOG" ANY]

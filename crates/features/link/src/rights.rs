@@ -9,7 +9,7 @@ use crate::broker::BrokerSettings;
 /// Of the thread that receives files: the folders belong to anybody.
 pub const OF_COPIES: [Capability; 1] = [CAP_DAC_OVERRIDE];
 
-/// What a broker begins with, and is bounded to.
+/// The capabilities that a broker starts with: its bounding set.
 pub fn of_start(settings: &BrokerSettings, carries_sockets: bool, receives_files: bool) -> Vec<Capability> {
     let mut all = of_broker(settings);
     // The file of the socket that programs ask at is the group's.
@@ -20,7 +20,7 @@ pub fn of_start(settings: &BrokerSettings, carries_sockets: bool, receives_files
     all
 }
 
-/// What it keeps once it serves: it makes sockets, rings and maps for each program that asks for ports.
+/// The capabilities that it keeps once it serves: it makes sockets, rings and maps for each program that asks for ports.
 pub fn of_broker(settings: &BrokerSettings) -> Vec<Capability> {
     kept(settings.group.is_some(), settings.udp.is_some())
 }

@@ -35,7 +35,7 @@ use crate::{
 
 /// What is written before it is [`FastPath::FILE`].
 const NEW: &str = "new";
-/// What a router does that starts; the file is gone when it answers.
+/// The file that says what a starting router does; it is removed when the router answers.
 const STARTS: &str = "starts";
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";

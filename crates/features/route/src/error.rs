@@ -31,7 +31,7 @@ pub enum RouteError {
     #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
     None,
     #[error(
-        "a router starts in this network namespace, since {:.1} s: process {pid} {does}; `kill {pid}` ends it",
+        "a router has been starting in this network namespace for {:.1} s: process {pid} {does}; `kill {pid}` ends it",
         since.as_secs_f64()
     )]
     Starts { pid: String, since: Duration, does: String },

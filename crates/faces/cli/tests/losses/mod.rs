@@ -190,7 +190,7 @@ impl Found {
         })
     }
 
-    /// How far a loss may be from the truth: twice as far (19 of 20 are within it) as the report says of a trace that took samples, on a machine on which each packet cost too much.
+    /// The tolerance of a loss, as a share: where the trace took samples, twice the precision that the report states (19 of 20 are within it once).
     pub(crate) fn precision(&self) -> f64 {
         PRECISION.max(self.report.trace.as_ref().map_or(0.0, |trace| 2.0 * trace.precision))
     }

@@ -1,4 +1,4 @@
-//! What happens while a program takes a connection over from the broker.
+//! Connections that a program is taking over from the broker.
 
 use std::{fs, process::Command, thread, time::Duration};
 

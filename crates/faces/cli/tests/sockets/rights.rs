@@ -1,4 +1,4 @@
-//! What the threads of a broker may do.
+//! The capabilities of a broker's threads.
 
 use std::{fs, path::Path, process::Command};
 

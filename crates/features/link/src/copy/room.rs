@@ -17,7 +17,7 @@ pub(super) struct Room {
     pub(super) promised: u64,
 }
 
-/// What a file system says of itself.
+/// The size of a file system and its free part, by statvfs(3).
 #[derive(Debug, Clone, Copy)]
 struct Space {
     bytes: u64,

@@ -16,7 +16,7 @@ use crate::{
     numbers::{number, words},
 };
 
-/// What stands in the place of a flag of tcpdump that is not one here.
+/// The answer to a flag of tcpdump that capture does not take: the flag or command that does the same.
 pub(crate) fn called_here(flag: &str) -> Option<&'static str> {
     Some(match flag {
         "--count" => "tcpdump's --count is --count-only here; --count N is -c N",

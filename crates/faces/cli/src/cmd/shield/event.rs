@@ -1,4 +1,4 @@
-//! What happens in an attack, as a sentence.
+//! Events of attacks as sentences.
 
 use model::{
     shield_event::{Above, Happened, Measure, ShieldEvent},
