@@ -369,23 +369,53 @@ fn what_the_kernel_would_cut_is_refused_before() {
     ended(&lo(&["--block-size", "4096", "-s", "3936"]), 0);
 }
 
+/// Blocks of a pcapng file, in one byte order.
+fn blocks(big: bool, blocks: &[(u32, Vec<u32>)]) -> Vec<u8> {
+    let word = |word: &u32| if big { word.to_be_bytes() } else { word.to_le_bytes() };
+    let block = |(kind, body): &(u32, Vec<u32>)| {
+        let length = body.len() as u32 * 4 + 12;
+        [&[*kind, length], body.as_slice(), &[length]].concat()
+    };
+    blocks.iter().flat_map(block).flat_map(|it| word(&it)).collect()
+}
+
 #[test]
 fn good_files_that_libpcap_does_not_read_are_not_called_damaged() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("two.pcapng");
-    // A section, an Ethernet interface, and one of raw IP.
-    let mut bytes = Vec::new();
-    let mut block = |kind: u32, body: &[u8]| {
-        let length = (body.len() as u32 + 12).to_le_bytes();
-        bytes.extend([&kind.to_le_bytes()[..], &length, body, &length].concat());
-    };
-    block(0x0a0d_0d0a, &[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
-    block(1, &[1, 0, 0, 0, 0, 0, 4, 0]);
-    block(1, &[101, 0, 0, 0, 0, 0, 4, 0]);
-    block(6, &[[0; 20].as_slice(), &[0; 4]].concat());
-    std::fs::write(&path, bytes).unwrap();
-    let output = Command::new(EVENKEEL).args(["capture", "-r", path.to_str().unwrap()]).output().unwrap();
-    refused(&output, 2, &["libpcap does not read", "several link types", "tshark does"]);
+    // The version is two half words: 1 and 0.
+    let section = |big: bool| (0x0a0d_0d0a, vec![0x1a2b_3c4d, if big { 1 << 16 } else { 1 }, u32::MAX, u32::MAX]);
+    let interface = |link: u32, big: bool| (1, vec![if big { link << 16 } else { link }, 262_144]);
+    let packet = (6, [&[0, 0, 0, 60, 60][..], &[0; 15]].concat());
+    let cases = [
+        (
+            "links",
+            blocks(false, &[section(false), interface(1, false), interface(101, false), packet.clone()]),
+            "several link types",
+        ),
+        (
+            "orders",
+            [
+                blocks(false, &[section(false), interface(1, false), packet.clone()]),
+                blocks(true, &[section(true), interface(1, true), packet]),
+            ]
+            .concat(),
+            "tshark -r FILE -F pcap",
+        ),
+    ];
+    for (name, bytes, said) in cases {
+        let path = folder.path().join(format!("{name}.pcapng"));
+        std::fs::write(&path, bytes).unwrap();
+        let (path, rules) = (path.to_str().unwrap(), folder.path().join("rules.toml"));
+        std::fs::write(&rules, "[[rule]]\nname = \"u\"\naction = \"drop\"\nprotocol = \"udp\"\n").unwrap();
+        for args in [
+            &["capture", "-r", path][..],
+            &["gen", "lo", "--pcap", path, "--count", "1"],
+            &["shield", "explain", path, "--rules", rules.to_str().unwrap()],
+        ] {
+            let output = Command::new(EVENKEEL).args(args).output().unwrap();
+            refused(&output, 2, &["libpcap does not read", said]);
+        }
+    }
 }
 
 #[test]

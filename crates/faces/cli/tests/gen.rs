@@ -187,7 +187,7 @@ fn a_truncated_file_is_refused_before_anything_is_sent() {
     fs::write(&cut, &bytes[..24 + 7 * 76 + 30]).unwrap();
     let before = wire.arrived();
     let replay = |path: &Path| wire.send(&["--pcap", path.to_str().unwrap(), "--rate", "10k", "--count", "40"]);
-    refused(&replay(&cut), 2, &["cut.pcap is damaged behind packet 7"]);
+    refused(&replay(&cut), 2, &["cut.pcap is damaged after packet 7"]);
     fs::write(&cut, "no capture").unwrap();
     refused(&replay(&cut), 2, &["cannot read", "cut.pcap"]);
     refused(&replay(Path::new("/no/such.pcap")), 2, &["cannot read /no/such.pcap", "No such file"]);

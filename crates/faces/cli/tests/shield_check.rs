@@ -171,7 +171,7 @@ fn explain_has_the_management_rules_and_reads_pipes_and_files_that_break_off() {
 
     std::fs::write(&path, &whole[..whole.len() - 1]).expect("a file");
     let output = shield(&["explain", &path, "--summary", "--json", "--rules", &name], "");
-    refused(&output, 2, &["behind packet 1"]);
+    refused(&output, 2, &["after packet 1"]);
     assert_eq!(counted(&json(&output)), [1, 1, 0], "what came before");
 }
 

@@ -6,6 +6,7 @@ use model::{Classified, ErrorClass};
 use pcap::{Capture, Linktype, Offline, Precision};
 use port::Frame;
 use sys::packet::{Instruction, classic};
+use wire::Unread;
 
 use crate::filter;
 
@@ -19,9 +20,7 @@ pub enum FileError {
     Filter { filter: String, reason: String },
     #[error("{path} is damaged after packet {good}: {reason}")]
     Damaged { path: PathBuf, good: u64, reason: String },
-    #[error(
-        "libpcap does not read {path} beyond packet {good}: {reason}; tshark does, and `tshark -r {path} -w NEW` or editcap may write it so that libpcap does"
-    )]
+    #[error("libpcap does not read {path} beyond packet {good}: {reason}")]
     Limit { path: PathBuf, good: u64, reason: String },
 }
 
@@ -47,27 +46,12 @@ fn seconds(said: i64) -> u64 {
     }
 }
 
-/// True of files that are good, and that libpcap does not read: pcapng whose interfaces or sections differ.
-fn is_limit(reason: &str) -> bool {
-    ["different from the type of the first interface", "different from the snapshot length", "different byte order"]
-        .iter()
-        .any(|words| reason.contains(words))
-}
-
-/// What libpcap says, and what to do about it where that is known.
-fn words(error: &pcap::Error) -> String {
-    let text = match error {
-        pcap::Error::PcapError(text) => text.clone(),
+/// libpcap's error as text.
+fn text(error: pcap::Error) -> String {
+    match error {
+        pcap::Error::PcapError(text) => text,
         other => other.to_string(),
-    };
-    let hint = match text.as_str() {
-        "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
-        t if t.contains("different from the type of the first interface") => {
-            " (it has interfaces of several link types)"
-        }
-        _ => "",
-    };
-    text + hint
+    }
 }
 
 impl CaptureFile {
@@ -76,15 +60,12 @@ impl CaptureFile {
     /// # Errors
     /// [`FileError::Open`] for what is no capture file, [`FileError::Filter`] for what is no filter.
     pub fn open(path: &Path, filter: &str) -> Result<Self, FileError> {
-        // libpcap names the file too.
-        let named = format!("{}: ", path.display());
-        let said = |e: &pcap::Error| words(e).trim_start_matches(&named).to_owned();
-        let failed = |e: &pcap::Error| FileError::Open { path: path.to_owned(), reason: said(e) };
-        let capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(|e| failed(&e))?;
+        let failed = |e| FileError::Open { path: path.to_owned(), reason: Unread::of(&text(e), path).reason };
+        let capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(failed)?;
         let program = match filter.trim() {
             "" => None,
             filter => {
-                let wrong = |e: pcap::Error| FileError::Filter { filter: filter.to_owned(), reason: words(&e) };
+                let wrong = |e: pcap::Error| FileError::Filter { filter: filter.to_owned(), reason: text(e) };
                 let program = capture.compile(filter, true).map_err(wrong)?;
                 let reason = "libpcap compiled it to something that is no classic BPF".to_owned();
                 let wrong = FileError::Filter { filter: filter.to_owned(), reason };
@@ -140,8 +121,9 @@ impl CaptureFile {
                 }
                 Err(pcap::Error::NoMorePackets) => return Ok(false),
                 Err(e) => {
-                    let (path, good, reason) = (self.path.clone(), self.read, words(&e));
-                    return Err(if is_limit(&reason) {
+                    let Unread { reason, limit } = Unread::of(&text(e), &self.path);
+                    let (path, good) = (self.path.clone(), self.read);
+                    return Err(if limit {
                         FileError::Limit { path, good, reason }
                     } else {
                         FileError::Damaged { path, good, reason }

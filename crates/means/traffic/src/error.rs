@@ -56,7 +56,7 @@ pub enum TrafficError {
     Unsupported { backend: &'static str, interface: String, reason: String },
     #[error("cannot read {}: {reason}", path.display())]
     File { path: PathBuf, reason: String },
-    #[error("{} is damaged behind packet {good}: {reason}", path.display())]
+    #[error("{} is damaged after packet {good}: {reason}", path.display())]
     Damaged { path: PathBuf, good: u64, reason: String },
     #[error("there is no CPU {cpu} to send from: this machine has {online}")]
     NoCpu { cpu: u32, online: model::CpuSet },

@@ -6,7 +6,7 @@ use std::{
 };
 
 use pcap::{Capture, Linktype, Precision};
-use wire::{Ethernet, Ip, ethernet::ether_type};
+use wire::{Ethernet, Ip, Unread, ethernet::ether_type};
 
 use crate::{TrafficError, interface::Interface, safety::Allowance};
 
@@ -25,23 +25,12 @@ pub enum Timing {
     Rate,
 }
 
-/// What libpcap says, and what to do about it where that is known.
-fn unreadable(error: pcap::Error) -> String {
-    let text = match error {
+/// libpcap's error as text.
+fn text(error: pcap::Error) -> String {
+    match error {
         pcap::Error::PcapError(text) => text,
         other => other.to_string(),
-    };
-    let hint = match text.as_str() {
-        "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
-        t if t.contains("different from the type of the first interface") => {
-            " (interfaces of several link types lie in one file: capture the Ethernet ones by themselves)"
-        }
-        t if t.contains("different from the snapshot length") || t.contains("different byte order") => {
-            " (the file is good, and libpcap does not read it: `tshark -r FILE -F pcap -w NEW` writes one that it reads)"
-        }
-        _ => "",
-    };
-    text + hint
+    }
 }
 
 /// The frames of a file in its order, bytes unchanged.
@@ -93,8 +82,8 @@ impl Recording {
 
     fn of(source: &Path, path: &Path) -> Result<Self, TrafficError> {
         let file = |reason: String| TrafficError::File { path: path.to_owned(), reason };
-        let mut capture =
-            Capture::from_file_with_precision(source, Precision::Nano).map_err(|e| file(unreadable(e)))?;
+        let failed = |e| file(Unread::of(&text(e), path).reason);
+        let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(failed)?;
         let link = capture.get_datalink();
         if link != Linktype::ETHERNET {
             let name = link.get_name().unwrap_or_else(|_| link.0.to_string());
@@ -129,12 +118,12 @@ impl Recording {
                 }
                 Err(pcap::Error::NoMorePackets) => break,
                 Err(e) => {
-                    let reason = unreadable(e);
-                    // A good file that libpcap does not read.
-                    if reason.contains("different") {
-                        return Err(file(reason));
-                    }
-                    return Err(TrafficError::Damaged { path: path.to_owned(), good, reason });
+                    let Unread { reason, limit } = Unread::of(&text(e), path);
+                    return Err(if limit {
+                        file(format!("libpcap does not read it beyond packet {good}: {reason}"))
+                    } else {
+                        TrafficError::Damaged { path: path.to_owned(), good, reason }
+                    });
                 }
             }
         }

@@ -301,7 +301,7 @@ fn damaged_and_forbidden_files_are_refused_by_packet_number() {
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 5]).unwrap();
     let damaged = Recording::read(&path).unwrap_err().to_string();
-    assert!(damaged.contains("is damaged behind packet 1: truncated"), "{damaged}");
+    assert!(damaged.contains("is damaged after packet 1: truncated"), "{damaged}");
     fs::write(&path, &whole[..24]).unwrap();
     assert!(Recording::read(&path).unwrap_err().to_string().ends_with("it holds no packets"));
     fs::write(&path, b"no capture at all, but long enough").unwrap();

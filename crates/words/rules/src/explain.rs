@@ -6,7 +6,10 @@ use std::{fmt, ops::ControlFlow, path::Path};
 
 use pcap::{Capture, Linktype, Precision};
 use serde::Serialize;
-use wire::link::{LinkType, Protocol, Stripped};
+use wire::{
+    Unread,
+    link::{LinkType, Protocol, Stripped},
+};
 
 use crate::{
     compile::{self, Counters, Now, lookup},
@@ -129,7 +132,7 @@ pub fn explain_while(
 ) -> Result<(Summary, Option<RulesError>), RulesError> {
     let tables = compile::tables(rules, &mut Counters::new(), now)?;
     let wrong = |reason: String| RulesError::Capture { path: path.to_owned(), reason };
-    let unreadable = |error: pcap::Error| wrong(text::of_libpcap(error, path));
+    let unreadable = |error: pcap::Error| wrong(text::of_libpcap(error, path).reason);
     let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
     let Linktype(number) = capture.get_datalink();
     let Some(link) = u16::try_from(number).ok().and_then(LinkType::of) else {
@@ -149,8 +152,9 @@ pub fn explain_while(
             Ok(packet) => packet,
             Err(pcap::Error::NoMorePackets) => return Ok((summary, None)),
             Err(error) => {
-                let reason = text::of_libpcap(error, path);
-                let broken = wrong(format!("it breaks off behind packet {}: {reason}", summary.all.packets));
+                let Unread { reason, limit } = text::of_libpcap(error, path);
+                let ends = if limit { "libpcap does not read it beyond" } else { "it breaks off after" };
+                let broken = wrong(format!("{ends} packet {}: {reason}", summary.all.packets));
                 return Ok((summary, Some(broken)));
             }
         };

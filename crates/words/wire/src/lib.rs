@@ -2,6 +2,7 @@
 //!
 //! A parser checks once, in its constructor; what it hands out cannot fail. No bytes make any of them panic.
 
+pub mod capture_file;
 pub mod checksum;
 pub mod error;
 pub mod ethernet;
@@ -12,6 +13,7 @@ pub mod size;
 pub mod template;
 pub mod transport;
 
+pub use capture_file::Unread;
 pub use checksum::Sum;
 pub use error::WireError;
 pub use ethernet::{Ethernet, Mac, Tag};

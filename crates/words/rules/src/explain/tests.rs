@@ -198,7 +198,7 @@ fn what_cannot_be_read_is_said() {
     let (_folder, path) = pcap(1, &[(0, &udp(80), 42), (0, &udp(80), 42)]);
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
-    assert!(refused(&path).contains("breaks off behind packet 1"), "{}", refused(&path));
+    assert!(refused(&path).contains("breaks off after packet 1"), "{}", refused(&path));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn whoever_asks_may_stop_and_what_came_before_the_end_counts() {
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (summary, broken) = explain_while(&rules, &path, &path, Now::read(), |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((summary.all.packets, summary.by_default.packets), (2, 2));
-    assert!(broken.is_some_and(|error| error.to_string().contains("breaks off behind packet 2")));
+    assert!(broken.is_some_and(|error| error.to_string().contains("breaks off after packet 2")));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, path::Path};
 
+use wire::Unread;
+
 use super::{Explained, Frame};
 use crate::{
     reference::Outcome,
@@ -9,25 +11,13 @@ use crate::{
     words::{ICMP_TYPES, ICMPV6_TYPES},
 };
 
-/// What libpcap says about the file at `path`, and what to do about it where that is known.
-pub(super) fn of_libpcap(error: pcap::Error, path: &Path) -> String {
+/// libpcap's message about the file at `path`, and the remedy.
+pub(super) fn of_libpcap(error: pcap::Error, path: &Path) -> Unread {
     let text = match error {
         pcap::Error::PcapError(text) => text,
         other => other.to_string(),
     };
-    // The error that this becomes part of names the file.
-    let text = text.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(text);
-    let hint = match text.as_str() {
-        "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
-        t if t.starts_with("truncated dump file") && t.contains("header bytes") => {
-            " (it is empty or cut short: a capture begins with a header of 24 bytes)"
-        }
-        t if t.contains("different from the type of the first interface") => {
-            " (interfaces of several link types lie in one file: capture each by itself)"
-        }
-        _ => "",
-    };
-    text + hint
+    Unread::of(&text, path)
 }
 
 pub(super) fn endpoint(address: IpAddr, port: u16) -> String {
