@@ -1,6 +1,13 @@
 //! `evenkeel shield` that challenges in front of a host with rules of netfilter: nobody is lost by them, and nobody gets past them.
 
-use std::{io::Write, net::TcpListener, path::PathBuf, process::Stdio, thread};
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
 
 use testbed::{End, Running, ShieldBed, Space, log, said};
 
@@ -326,6 +333,62 @@ fn rules_that_come_and_go_while_it_runs_are_followed() {
     bed.host.nft("flush ruleset");
     bed.wait("they have gone", || way(&bed).0 == "cookies");
     both_families_connect(&bed, "by cookies again");
+    bed.stop();
+}
+
+/// The packets that the only rule of nftables with this comment has counted.
+fn counted(space: &Space, comment: &str) -> u64 {
+    let shown: serde_json::Value = serde_json::from_str(&space.output("nft -j list ruleset")).expect("JSON");
+    let entries = shown["nftables"].as_array().expect("entries");
+    let rule = entries.iter().map(|entry| &entry["rule"]).find(|rule| rule["comment"] == comment).expect("the rule");
+    let parts = rule["expr"].as_array().expect("parts");
+    parts.iter().find_map(|part| part["counter"]["packets"].as_u64()).expect("a counter")
+}
+
+/// Connections that cookies begin end at such rules. From the moment that those are there, SYNs go to the kernel, be the program for them ready or not.
+#[test]
+fn no_connection_is_lost_while_the_program_for_new_rules_is_loaded() {
+    let Some(mut bed) = listening("eknfm") else { return };
+    // So many rules that the program takes a second or more.
+    let rule = |n: u32| {
+        format!(
+            "[[rule]]\nname = \"r{n}\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.{}.{}.0/24\"\n",
+            n >> 8,
+            n & 255
+        )
+    };
+    let rules = bed.rules(&format!("{CHALLENGE}{}", (0..3000).map(rule).collect::<String>()));
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "cookies");
+    let flooding = flood(&bed, HOST[0], "5000");
+    bed.wait("the flood is answered", || bed.total("challenged") > 1000);
+    bed.host
+        .nft(&format!("{NEW_WITHOUT_SYN}; add rule inet h i ip saddr 198.18.0.1 tcp flags syn counter comment syns"));
+    let connects = |patience: Duration| {
+        bed.client.run(|| -> std::io::Result<()> {
+            let mut stream = TcpStream::connect_timeout(&SocketAddr::new(HOST[0].parse().unwrap(), 80), patience)?;
+            stream.set_read_timeout(Some(patience))?;
+            stream.write_all(b"hello")?;
+            stream.read_exact(&mut [0; 4])
+        })
+    };
+    // One whose SYN came before the rules may be lost, as it would be without a shield.
+    bed.wait("the rules see a SYN", || {
+        let _ = connects(Duration::from_millis(50));
+        counted(&bed.host, "syns") > 0
+    });
+    assert!(!bed.log().contains("sources are authenticated"), "not by a new program: {}", bed.log());
+    for n in 0..20 {
+        connects(Duration::from_secs(20)).unwrap_or_else(|error| panic!("connection {n}: {error}; {}", bed.log()));
+    }
+    flooding.end();
+    bed.wait("the program is there", || way(&bed).0 == "sources");
+    // Answers are withheld no more when the rules have gone.
+    bed.host.nft("flush ruleset");
+    bed.wait("they have gone", || way(&bed).0 == "cookies");
+    let before = bed.total("challenged");
+    both_families_connect(&bed, "by cookies again");
+    assert!(bed.total("challenged") >= before + 10, "each SYN is answered: {}", bed.status());
     bed.stop();
 }
 

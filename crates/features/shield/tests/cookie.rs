@@ -116,6 +116,27 @@ fn a_syn_is_answered_with_what_it_offers() {
     assert_eq!((counts.answered, counts.right, counts.wrong, counts.failed), (144, 144, 0, 0));
 }
 
+#[test]
+fn syns_pass_while_answers_are_withheld_and_cookies_of_before_stay_right() {
+    let Some(server) = Server::new("ckwithheld") else { return };
+    let connected = server.bed.cookies.connected().unwrap();
+    for family in 0..2 {
+        let syn = server.syn(family);
+        let answer = server.answer(&syn, &syn.bytes());
+        connected.withhold(true);
+        assert_eq!(server.test(&syn.bytes()).action, PASS);
+        assert_eq!(server.test(&syn.finish(&answer).bytes()).action, PASS);
+        let guessed = Frame { ack: answer.seq.wrapping_add(7), ..syn.finish(&answer) };
+        assert_eq!(server.test(&guessed.bytes()).action, DROP, "as ever");
+        connected.withhold(false);
+        // Of another client: of that one a connection may have come to be.
+        let other = Frame { ports: (40_001, cookie_bed::PORT), ..syn };
+        server.answer(&other, &other.bytes());
+    }
+    let counts = server.bed.counts();
+    assert_eq!((counts.answered, counts.right, counts.wrong), (4, 2, 2));
+}
+
 /// The shift that the kernel would choose, from net.ipv4.tcp_rmem.
 fn server_shift() -> u8 {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();

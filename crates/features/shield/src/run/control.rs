@@ -63,6 +63,9 @@ pub struct Control<P> {
 
 /// A data plane that is looked after while it runs.
 pub trait Upkeep: DataPlane {
+    /// Prepares for rules of nftables that may have changed, until [`Upkeep::follow`] has looked.
+    fn suspect(_control: &mut Control<Self>) {}
+
     /// Looks, once a second, at what changes under it. Returns what was done, or could not be, in words.
     fn follow(control: &mut Control<Self>) -> Vec<String>;
 

@@ -103,6 +103,9 @@ impl<P: Upkeep> Control<P> {
                 every.map_or(SIGNAL_PERIOD, |every| every.saturating_sub(looked_at.elapsed()).min(SIGNAL_PERIOD));
             let (request, unheard) = wake.next(wait);
             self.notes.extend(unheard);
+            if wake.is_changed() {
+                P::suspect(&mut self);
+            }
             let Some((command, to)) = request else { continue };
             let answer = match command {
                 Command::Status => Answer::status(self.status()),

@@ -20,12 +20,14 @@ impl Control<Xdp> {
         said.extend(self.follow_connections().err().map(|error| error.to_string()));
         let name = self.name();
         let before = |what: String| move |error| format!("{what} changed; the new program failed: {error}");
+        // First: while the program for it is loaded, SYNs go to the kernel unanswered.
+        let challenged =
+            before("challenged SYNs are answered as before, or go to the kernel: netfilter or forwarding".to_owned());
+        said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
         let syns = before(format!("SYNs are still answered as before {name}"));
         said.extend(self.follow_host().unwrap_or_else(|error| Some(syns(error))));
         let asked = before("what is known of packets is still as before: netfilter".to_owned());
         said.extend(self.follow_known().unwrap_or_else(|error| Some(asked(error))));
-        let challenged = before("challenged SYNs are still answered as before netfilter or forwarding".to_owned());
-        said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
         let laddered = before("ladders go on as they were: whether SYNs can be answered".to_owned());
         said.extend(self.follow_answers().unwrap_or_else(|error| Some(laddered(error))));
         said
@@ -93,6 +95,7 @@ impl Control<Xdp> {
         let unmarked = unmarked().unwrap_or(false);
         let next = self.plane.choice.look(&self.settings, unmarked);
         if next == self.plane.choice.now {
+            self.withhold_answers(false)?;
             return Ok(None);
         }
         let before = (
@@ -101,6 +104,8 @@ impl Control<Xdp> {
             self.plane.cookies.clone(),
         );
         let other_way = before.0.as_ref().map(|now| now.way) != self.plane.choice.now.as_ref().map(|now| now.way);
+        // Where it was sources, they go on until then.
+        self.withhold_answers(other_way)?;
         if other_way
             && (self.plane.cookies.is_some() || self.plane.host.is_some())
             && let Err(error) = self.answer_otherwise()
@@ -108,7 +113,16 @@ impl Control<Xdp> {
             (self.plane.choice.now, self.plane.choice.until_ns, self.plane.cookies) = before;
             return Err(error);
         }
+        self.withhold_answers(false)?;
         Ok(self.plane.challenge().map(ChallengeStatus::text))
+    }
+
+    /// Leaves SYNs to the kernel that would be answered by cookies, or answers them again.
+    pub(super) fn withhold_answers(&self, withhold: bool) -> Result<(), ShieldError> {
+        if let Some(cookies) = &self.plane.cookies {
+            cookies.connected()?.withhold(withhold);
+        }
+        Ok(())
     }
 
     /// Takes the steps of ladders that challenge in again when SYNs can be answered, and leaves them out when they no longer can. What was done, in words.
@@ -267,6 +281,13 @@ impl Control<Xdp> {
 }
 
 impl Upkeep for Xdp {
+    fn suspect(control: &mut Control<Self>) {
+        // A connection that a cookie began would end at rules that have not seen its SYN.
+        if let Err(error) = control.withhold_answers(true) {
+            control.notes.push(format!("SYNs are answered by cookies until rules of nftables are looked at: {error}"));
+        }
+    }
+
     fn follow(control: &mut Control<Self>) -> Vec<String> {
         control.follow_interface()
     }

@@ -169,6 +169,8 @@ fn begin(
     if control.plane.ack.is_none() {
         accept_no_more(&control.settings)?;
     }
+    // The process before this one may have been killed meanwhile.
+    control.withhold_answers(false)?;
     let answered = control.status().challenge.as_ref().map(ChallengeStatus::text);
     control.notes.extend(answered);
     Ok(control)

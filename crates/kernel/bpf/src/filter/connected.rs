@@ -18,6 +18,8 @@ const BITS: usize = 1 << 20;
 const COMPLETE: usize = BITS / 8;
 /// Likewise of `key`.
 const KEY: [usize; 2] = [COMPLETE + 8, COMPLETE + 16];
+/// Likewise of `withheld`.
+const WITHHELD: usize = COMPLETE + 24;
 /// More bits than this are too many: SYNs of a flood are looked up in vain.
 const CROWDED: f64 = 0.25;
 
@@ -74,6 +76,11 @@ impl Connected {
             *part = exchanged.map_or_else(|there| there, |_| random);
         }
         Ok(key)
+    }
+
+    /// From now on host mode answers no SYN, and each goes to the kernel; or it answers them again. Right cookies of before are taken either way.
+    pub fn withhold(&self, answers: bool) {
+        self.0.word(WITHHELD).store(answers.into(), Ordering::Release);
     }
 
     /// From now on there may be connections that the program does not see.

@@ -22,7 +22,9 @@ struct connected_bits {
 	__u64 complete;
 	/* Likewise: cookie_key, for programs that come. */
 	__u64 key[2];
-	__u64 pad[5];
+	/* Likewise: host mode answers no SYN, the kernel does. Rules of netfilter have come that must see it, and the program for them is on its way. */
+	__u64 withheld;
+	__u64 pad[4];
 };
 
 struct {
@@ -99,6 +101,15 @@ static __always_inline bool connected_may(const struct packet *p)
 	struct connected_bits *bits = bpf_map_lookup_elem(&cookie_connected, &zero);
 
 	return !bits || !bits->complete || bits->word[bit / 64] >> (bit % 64) & 1;
+}
+
+/* Whether answers are withheld: SYNs pass. */
+static __always_inline bool connected_withheld(void)
+{
+	__u32 zero = 0;
+	struct connected_bits *bits = bpf_map_lookup_elem(&cookie_connected, &zero);
+
+	return bits && bits->withheld;
 }
 
 /* There is one. */

@@ -398,6 +398,8 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct packet *p, str
 			connected_listening(cpu->listeners, p);
 		}
 	}
+	if (flags == TCP_SYN && connected_withheld())
+		return -1;
 	if (cookie_told && flags == TCP_SYN && !connected_listens(cpu->told, p)) {
 		if (!cookie_tell(ctx, &cpu->work, p, seq))
 			return -1;
