@@ -22,6 +22,7 @@ mod top;
 mod undo;
 
 use clap::Subcommand;
+use host::mounted::Mount;
 
 pub(crate) use meta::complete;
 
@@ -57,6 +58,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        host::mounted::check(self.needs())?;
         if matches!(self, Self::Demo(_) | Self::Bench(_)) {
             clean::warn();
         }
@@ -82,6 +84,25 @@ impl Verb {
             Self::Clean(args) => clean::run(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),
+        }
+    }
+
+    /// What it reads of this machine: without, it would answer that nothing is there.
+    fn needs(&self) -> &'static [Mount] {
+        let is_elsewhere = match self {
+            Self::Top(args) => args.is_saved(),
+            Self::Spread(args) => args.is_saved(),
+            Self::Doctor(args) => args.is_elsewhere(),
+            Self::Capture(args) => args.is_saved(),
+            Self::Shield(args) => args.is_pure(),
+            Self::Report(_) | Self::Completions(_) | Self::Man(_) => true,
+            _ => false,
+        };
+        match self {
+            _ if is_elsewhere => &[],
+            // The broker does the rest.
+            Self::Link(args) if args.asks_broker() => &[Mount::Proc],
+            _ => &[Mount::Proc, Mount::Sys],
         }
     }
 }

@@ -167,6 +167,68 @@ fn json_is_json_or_refused() {
     }
 }
 
+/// The same in a mount namespace in which an empty file system lies over `over`.
+fn run_without(over: &str, line: &str) -> Output {
+    let script = format!("mount --make-rprivate / && mount -t tmpfs none {over} && exec \"$0\" \"$@\"");
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    // Whoever does not refuse may go on for minutes.
+    let mut command = Command::new("timeout");
+    command.args(["20", "unshare", "--mount", "sh", "-c", &script]).arg(program.get_program()).args(line.split(' '));
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// Answers that nothing is there would be wrong: it is not seen.
+#[test]
+fn a_machine_that_cannot_be_read_is_3_in_every_verb() {
+    if !privileged() {
+        return;
+    }
+    let folder = folder();
+    let mut wrong = Vec::new();
+    for verb in all_verbs() {
+        let line = match (verb.as_str(), json_of(&verb)) {
+            ("shield run", _) => "shield run lo --rules FOLDER/rules.toml",
+            ("route run", _) => "route run lo lo",
+            ("link serve", _) => "link serve lo",
+            ("link run", _) => "link run true",
+            ("bench", _) => "bench",
+            (verb, Some(Json::Help)) => verb,
+            // Of a saved machine they answer.
+            ("spread" | "spread plan" | "spread members", _) => verb.as_str(),
+            ("doctor", _) => "doctor",
+            (_, Some(Json::Run(line))) => line,
+            (_, None) => continue,
+        };
+        let line = with_places(line, folder.path());
+        let word = line.split(' ').next().unwrap_or_default();
+        let is_pure = matches!(word, "report" | "completions" | "man")
+            || ["shield explain", "shield plan", "doctor compare"].contains(&verb.as_str());
+        let asks_broker = ["", " status", " ping", " check", " copy", " run", " stop"].map(|end| format!("link{end}"));
+        for over in ["/proc", "/sys"] {
+            let output = run_without(over, &line);
+            let (code, err) = (output.status.code(), text(&output.stderr));
+            let refused = code == Some(3) && err.starts_with(&format!("evenkeel: {over} is not mounted here"));
+            let is_one = err.lines().count() == 1 && output.stdout.is_empty();
+            let goes_on = is_pure || (over == "/sys" && asks_broker.contains(&verb));
+            if goes_on == refused || (refused && !is_one) {
+                wrong.push(format!("{line} without {over}: code {code:?}, {err:.300}"));
+            }
+        }
+    }
+    // What was saved elsewhere is looked at anywhere.
+    for line in
+        ["spread --root SAVED", "spread members --root SAVED", "doctor --root SAVED", "top --settings --root SAVED"]
+    {
+        for over in ["/proc", "/sys"] {
+            let output = run_without(over, &with_places(line, folder.path()));
+            if !matches!(output.status.code(), Some(0 | 1)) {
+                wrong.push(format!("{line} without {over}: {:.300}", text(&output.stderr)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn an_interface_that_is_not_there_is_3_in_every_verb() {
     if !privileged() {

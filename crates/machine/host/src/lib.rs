@@ -31,6 +31,7 @@ pub mod interface;
 pub mod journal;
 pub mod knob;
 pub mod members;
+pub mod mounted;
 pub mod namespace;
 pub mod neighbours;
 pub mod netdev;

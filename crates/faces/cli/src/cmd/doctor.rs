@@ -76,6 +76,13 @@ pub(crate) struct DoctorArgs {
     nodes: nodes::NodesArgs,
 }
 
+impl DoctorArgs {
+    /// True if it does not look at this machine.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.action.is_some() || self.list || self.root.is_given() || self.nodes.is_given()
+    }
+}
+
 /// What is not about one machine.
 #[derive(Debug, Subcommand)]
 enum Action {

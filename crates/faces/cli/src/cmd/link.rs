@@ -52,6 +52,14 @@ enum Action {
     Stop(StopArgs),
 }
 
+impl LinkArgs {
+    /// True if it asks this node's broker and nobody else.
+    pub(crate) fn asks_broker(&self) -> bool {
+        use Action::{Check, Copy, Ping, Run, Status, Stop};
+        matches!(self.action, Status(_) | Ping(_) | Check(_) | Copy(_) | Run(_) | Stop(_))
+    }
+}
+
 /// Show this node, the others, and the programs that have ports.
 #[derive(Debug, Args)]
 struct StatusArgs {

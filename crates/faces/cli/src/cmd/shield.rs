@@ -41,6 +41,13 @@ enum Action {
     Unit(Box<run::UnitArgs>),
 }
 
+impl ShieldArgs {
+    /// True if it goes by files alone.
+    pub(crate) fn is_pure(&self) -> bool {
+        matches!(self.action, Action::Explain(_) | Action::Plan(_))
+    }
+}
+
 /// Rules.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rules")]

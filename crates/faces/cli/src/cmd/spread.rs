@@ -44,6 +44,18 @@ enum Action {
     Watch(watch::WatchArgs),
 }
 
+impl SpreadArgs {
+    /// True if it is about a saved machine.
+    pub(crate) fn is_saved(&self) -> bool {
+        match &self.action {
+            Some(Action::Plan(args)) => args.root.is_given(),
+            Some(Action::Members(args)) => args.is_saved(),
+            None => self.plan.root.is_given(),
+            Some(Action::Apply(_) | Action::Status(_) | Action::Watch(_)) => false,
+        }
+    }
+}
+
 /// Arguments of `spread plan`.
 #[derive(Debug, Args)]
 struct PlanArgs {

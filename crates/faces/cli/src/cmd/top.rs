@@ -46,6 +46,13 @@ pub(crate) struct TopArgs {
     root: Option<PathBuf>,
 }
 
+impl TopArgs {
+    /// True if it is about a saved machine.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.root.is_some()
+    }
+}
+
 pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     if args.settings {
         return settings::run(args);

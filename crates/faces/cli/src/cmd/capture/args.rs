@@ -260,6 +260,11 @@ fn snaplen(text: &str) -> Result<u32, String> {
 }
 
 impl CaptureArgs {
+    /// True if it is about a file.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.read.is_some()
+    }
+
     /// Tells the interface from the filter in the words without a flag.
     fn sort_words(&mut self) -> Result<Vec<String>, Failure> {
         let mut words = std::mem::take(&mut self.words);

@@ -24,6 +24,13 @@ pub(crate) struct MembersArgs {
     json: bool,
 }
 
+impl MembersArgs {
+    /// True if it is about a saved machine.
+    pub(super) fn is_saved(&self) -> bool {
+        self.root.is_given()
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     interface: Option<String>,
