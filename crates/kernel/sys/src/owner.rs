@@ -1,14 +1,20 @@
 //! The owners of a file: asked for before this process believes what is in it, or runs it.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     fs::{self, Metadata},
     io,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
     path::{Path, PathBuf},
 };
 
-use nix::unistd::{getegid, geteuid};
+use nix::{
+    errno::Errno,
+    unistd::{getegid, geteuid},
+};
 
 /// As many links as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -20,12 +26,32 @@ pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
     foreign || by_group || mode & 0o002 != 0
 }
 
-/// Whether users beside owner and group have rights of their own on a file (an access control list).
-pub fn has_acl(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return true };
-    let name = c"system.posix_acl_access";
+const ACL: &CStr = c"system.posix_acl_access";
+
+/// Whether users beside owner and group have rights of their own on what is open (an access control list). Needs no /proc.
+///
+/// # Errors
+/// The file system does not say; what was opened by O_PATH alone is not read (EBADF).
+pub fn has_acl(fd: impl AsFd) -> io::Result<bool> {
+    // SAFETY: the name is a string that ends; without room the kernel writes nothing.
+    let size = unsafe { nix::libc::fgetxattr(fd.as_fd().as_raw_fd(), ACL.as_ptr(), std::ptr::null_mut(), 0) };
+    is_list(size)
+}
+
+/// The same for a path.
+fn path_has_acl(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: both are strings that end; without room the kernel writes nothing.
-    unsafe { nix::libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+    is_list(unsafe { nix::libc::getxattr(path.as_ptr(), ACL.as_ptr(), std::ptr::null_mut(), 0) })
+}
+
+/// What the size of a list, or the error of the call, says.
+fn is_list(size: isize) -> io::Result<bool> {
+    match Errno::result(size) {
+        // There is none, or the file system has none.
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(false),
+        other => Ok(other? > 0),
+    }
 }
 
 /// A reason not to trust a file or folder.
@@ -49,8 +75,8 @@ pub fn trusted(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
         _ if meta.is_symlink() => Err(Distrust::Kind { path }),
         (uid, _) if uid != 0 && uid != geteuid().as_raw() => Err(Distrust::Owner { path, uid }),
         (uid, mode) if others_change(uid, meta.gid(), mode) => Err(Distrust::Mode { path, mode }),
-        // The group's bits are then what users of the list may do at the most.
-        (_, mode) if mode & 0o020 != 0 && has_acl(&path) => Err(Distrust::Acl { path }),
+        // The group's bits are then what users of the list may do at the most. What does not say may have one.
+        (_, mode) if mode & 0o020 != 0 && path_has_acl(&path).unwrap_or(true) => Err(Distrust::Acl { path }),
         _ => Ok(()),
     }
 }

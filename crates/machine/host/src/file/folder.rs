@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::{Component, Path, PathBuf},
@@ -304,9 +304,15 @@ impl Folder {
 
     fn others_write(&self) -> io::Result<bool> {
         let folder = fstat(&self.fd)?;
-        let by_list = || owner::has_acl(Path::new(&format!("/proc/self/fd/{}", self.fd.as_raw_fd())));
-        let others = owner::others_change(folder.st_uid, folder.st_gid, folder.st_mode);
-        Ok(others || (folder.st_mode & 0o020 != 0 && by_list()))
+        if owner::others_change(folder.st_uid, folder.st_gid, folder.st_mode) {
+            return Ok(true);
+        }
+        if folder.st_mode & 0o020 == 0 {
+            return Ok(false);
+        }
+        // The descriptor of a path alone says nothing of its list.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        owner::has_acl(fcntl::openat(&self.fd, ".", flags, Mode::empty())?)
     }
 
     pub(super) fn open(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {

@@ -71,6 +71,49 @@ fn a_link_is_followed_in_a_folder_of_ours_only() {
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
 }
 
+/// Gives user 65534 the right to write; false: the file system has no such lists.
+fn shared_by_list(folder: &Path) -> bool {
+    let list = "
+import os, struct, sys
+entries = [(1, 7, 2**32 - 1), (2, 7, 65534), (4, 5, 2**32 - 1), (16, 7, 2**32 - 1), (32, 5, 2**32 - 1)]
+os.setxattr(sys.argv[1], 'system.posix_acl_access', struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *e) for e in entries))
+";
+    Command::new("python3").args(["-c", list]).arg(folder).status().unwrap().success()
+}
+
+#[test]
+fn a_list_of_users_who_may_write_is_seen_without_proc() {
+    if !testbed::privileged() {
+        return;
+    }
+    let folder = folder_with_mode(0o755);
+    let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+    fs::write(&target, "kept").unwrap();
+    symlink("target", &link).unwrap();
+    // Root's group may write: it is trusted.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o775)).unwrap();
+    let opened = || std::thread::scope(|threads| threads.spawn(|| without_proc(&link)).join().unwrap());
+    opened().unwrap();
+    if shared_by_list(folder.path()) {
+        assert!(matches!(opened(), Err(FileError::ForeignLink { .. })));
+        assert!(matches!(create(&link, PRIVATE), Err(FileError::ForeignLink { .. })));
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+}
+
+/// Opens a file on a thread of its own that sees no /proc.
+fn without_proc(path: &Path) -> Result<Whole, FileError> {
+    use nix::{
+        mount::{MntFlags, MsFlags, mount, umount2},
+        sched::{CloneFlags, unshare},
+    };
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+    umount2("/proc", MntFlags::MNT_DETACH).unwrap();
+    assert!(!Path::new("/proc/self/fd").exists());
+    Whole::open(path, PUBLIC)
+}
+
 #[test]
 fn a_folder_of_somebody_else_is_written_to_but_its_links_and_pipes_are_not_used() {
     if !nix::unistd::geteuid().is_root() {
