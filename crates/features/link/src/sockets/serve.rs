@@ -5,10 +5,11 @@ mod guests;
 mod offers;
 mod pairs;
 mod sought;
+mod stages;
 mod wishes;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -44,6 +45,7 @@ use self::{
     guests::{Counted, Guests, Sent, User},
     pairs::Pairs,
     sought::Sought,
+    stages::{Keyed, Keys, Owners, Stages},
     wishes::{Connects, LOOK},
 };
 use super::{
@@ -107,15 +109,15 @@ pub struct Sockets {
     allowed: Vec<Allow>,
     listening: Listening,
     known: Known,
-    all: HashMap<u64, Stage>,
+    all: Stages<Stage>,
     /// By the address that this broker connected from, who waits to be accepted.
     queued: BTreeMap<SocketAddr, u64>,
     /// Connections that broke, of late, by the cookies of their programs' ends.
     broke: VecDeque<(u64, Errno)>,
     /// Whose stream it is.
-    streams: HashMap<Handle, u64>,
+    streams: Owners<Handle>,
     /// By the cookies of both descriptors of a pair, whose they are.
-    ends: HashMap<u64, u64>,
+    ends: Owners<u64>,
     /// Those that something happened to, and those that time happens to.
     busy: BTreeSet<u64>,
     wishes: BTreeSet<u64>,
@@ -145,11 +147,26 @@ enum Stage {
     /// The listener of this node is connected to.
     Offered { stream: Handle, who: Who, tcp: OwnedFd, is_answered: bool },
     /// Another node's broker is to hear one line.
-    Tells { stream: Handle, line: Vec<u8> },
+    Tells { stream: Handle, node: Address, line: Vec<u8> },
     /// It carries bytes. The TCP socket that was connected holds its port.
     Open { flow: Box<Flow>, who: Who, direct: Direct, holds: Option<Sent<OwnedFd>> },
     /// Its program carries the bytes. The descriptor that the program has, too, tells when nobody holds the end any more.
     Direct { end: OwnedFd, who: Who, direct: Direct, holds: Option<Sent<OwnedFd>> },
+}
+
+impl Keyed for Stage {
+    fn keys(&self) -> Keys {
+        let none = Keys::default();
+        let names = |who: &Who| Some((who.local, who.peer));
+        match self {
+            Self::Asks { .. } => none,
+            Self::Connects(wish) => Keys { port_to: wish.stream.as_ref().map(|stream| stream.node), ..none },
+            Self::Named { node, .. } => Keys { unnamed: Some(*node), ..none },
+            Self::Offered { who, .. } | Self::Direct { who, .. } => Keys { names: names(who), ..none },
+            Self::Tells { node, .. } => Keys { port_to: Some(*node), tells: true, ..none },
+            Self::Open { who, direct, .. } => Keys { names: names(who), port_to: direct.node(), ..none },
+        }
+    }
 }
 
 impl Sockets {
@@ -201,12 +218,12 @@ impl Sockets {
             allowed,
             listening: Listening::read(paths.listening()),
             known,
-            all: HashMap::new(),
+            all: Stages::new(),
             queued: BTreeMap::new(),
             broke: VecDeque::new(),
             drawn: FRAMES,
-            streams: HashMap::new(),
-            ends: HashMap::new(),
+            streams: Owners::new(),
+            ends: Owners::new(),
             busy: BTreeSet::new(),
             wishes: BTreeSet::new(),
             looked: Instant::now(),
@@ -268,7 +285,7 @@ impl Sockets {
         if id == QUESTIONS {
             return self.on_programs();
         }
-        match self.all.get_mut(&id) {
+        match self.all.get_mut(id) {
             // Frames: the next turn takes them.
             None if id == FRAMES => {}
             Some(Stage::Asks { .. }) => self.on_question(id),
@@ -305,7 +322,7 @@ impl Sockets {
     }
 
     fn on_question(&mut self, id: u64) {
-        let Some(Stage::Asks { talk, asks, since }) = self.all.remove(&id) else { return };
+        let Some(Stage::Asks { talk, asks, since }) = self.all.remove(id) else { return };
         let (question, fds) = match talk.hear_stranger::<Question>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.all.insert(id, Stage::Asks { talk, asks, since });
@@ -386,7 +403,7 @@ impl Sockets {
     }
 
     fn figures(&self, end: &Sent<OwnedFd>) -> Option<Figures> {
-        let id = self.ends.get(&socket_cookie(end).ok()?)?;
+        let id = self.ends.get(socket_cookie(end).ok()?)?;
         let (resent, round_trip) = match self.all.get(id)? {
             Stage::Open { flow, .. } => (self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream)),
             Stage::Direct { direct, .. } => direct.figures(),
@@ -424,7 +441,7 @@ impl Sockets {
         let (Ok(cookies), Ok(())) = (cookies, self.watch(flow.end.as_fd(), id)) else { return self.abort(flow.stream) };
         self.busy.insert(id);
         let direct = Direct::new(cookies, self.engine.peer_of(flow.stream), user.opens());
-        self.ends.extend(cookies.map(|cookie| (cookie, id)));
+        cookies.into_iter().for_each(|cookie| self.ends.insert(cookie, id));
         let flow = Box::new(flow);
         self.all.insert(id, Stage::Open { flow, who, direct, holds });
     }
@@ -449,8 +466,7 @@ impl Sockets {
         let is_of_broker = self.engine.peer_port_of(stream).is_some_and(|port| BROKER_PORTS.contains(&port));
         let Some(node) = self.engine.peer_of(stream).filter(|_| is_of_broker) else { return self.abort(stream) };
         // One node alone could have all connections that there are.
-        let is_named = |stage: &&Stage| matches!(stage, Stage::Named { node: of, .. } if *of == node);
-        if self.all.values().filter(is_named).count() >= NAMED_OF_NODE {
+        if self.all.unnamed_of(node) >= NAMED_OF_NODE {
             return self.abort(stream);
         }
         let id = self.draw();
@@ -462,7 +478,7 @@ impl Sockets {
     /// Does what can be done for those that something happened to, and for all once in a while.
     fn turn(&mut self, now: Instant) {
         while let Some(stream) = self.engine.news() {
-            if let Some(&id) = self.streams.get(&stream) {
+            if let Some(id) = self.streams.get(stream) {
                 self.busy.insert(id);
             }
         }
@@ -470,18 +486,18 @@ impl Sockets {
         let looks = now.duration_since(self.looked) >= LOOKED_AT;
         if looks {
             self.looked = now;
-            self.busy.extend(self.all.keys().copied());
+            self.busy.extend(self.all.iter().map(|(id, _)| id));
         }
         if looks || self.has_more {
             self.on_programs();
         }
         self.busy.extend(self.wishes.iter().copied());
         for id in std::mem::take(&mut self.busy) {
-            let Some(stage) = self.all.remove(&id) else { continue };
+            let Some(stage) = self.all.remove(id) else { continue };
             let after = match stage {
                 Stage::Open { flow, who, direct, holds } => self.carry(flow, who, direct, holds, now),
                 Stage::Direct { end, who, direct, holds } => self.watched(end, who, direct, holds),
-                Stage::Tells { stream, line } => self.on_tells(stream, line),
+                Stage::Tells { stream, node, line } => self.on_tells(stream, node, line),
                 Stage::Connects(wish) => self.on_wish(id, wish, now),
                 Stage::Named { stream, since, .. } if now.duration_since(since) > NAMED => {
                     self.abort(stream);
@@ -496,10 +512,10 @@ impl Sockets {
                 self.wishes.remove(&id);
             }
             match after {
-                Some(after) => drop(self.all.insert(id, after)),
+                Some(after) => self.all.insert(id, after),
                 None => {
-                    self.streams.retain(|_, of| *of != id);
-                    self.ends.retain(|_, of| *of != id);
+                    self.streams.forget(id);
+                    self.ends.forget(id);
                 }
             }
         }
@@ -553,7 +569,7 @@ impl Sockets {
 
     /// What `link status` shows.
     fn show(&self) {
-        let one = |(&id, stage): (&u64, &Stage)| match stage {
+        let one = |(id, stage): (u64, &Stage)| match stage {
             Stage::Open { flow, who, .. } => Some((id, self.shown(flow, who))),
             Stage::Direct { who, direct, .. } => Some((id, direct.shown(who))),
             _ => None,

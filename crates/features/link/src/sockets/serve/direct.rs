@@ -74,6 +74,11 @@ impl Direct {
         self.cookies[0]
     }
 
+    /// The node of the other end.
+    pub(super) fn node(&self) -> Option<Address> {
+        self.node
+    }
+
     /// Those who carried it have ended.
     pub(super) fn has_lost_owner(&self) -> bool {
         let has_ended = |owner: &Sent<OwnedFd>| {
@@ -133,8 +138,8 @@ impl Sockets {
         life: Option<Sent<OwnedFd>>,
         question: &Question,
     ) -> Option<(Reply, Option<OwnedFd>)> {
-        let id = *self.ends.get(&socket_cookie(fd).ok()?)?;
-        if let (Question::Take, Some(Stage::Open { flow, .. })) = (question, self.all.get(&id))
+        let id = self.ends.get(socket_cookie(fd).ok()?)?;
+        if let (Question::Take, Some(Stage::Open { flow, .. })) = (question, self.all.get(id))
             && flow.is_taken()
         {
             // By another process that has it, too.
@@ -149,7 +154,7 @@ impl Sockets {
                 Err(Errno::EEXIST) => self.epoll.modify(&life, &mut event).ok()?,
                 added => added.ok()?,
             }
-            match self.all.get_mut(&id)? {
+            match self.all.get_mut(id)? {
                 Stage::Open { direct, .. } => {
                     let before = direct.owner.replace(life);
                     self.forget(before.as_ref());
@@ -161,7 +166,7 @@ impl Sockets {
             }
         }
         self.busy.insert(id);
-        let stage = self.all.get_mut(&id)?;
+        let stage = self.all.get_mut(id)?;
         if let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }, Question::Did(did)) = (&mut *stage, question)
         {
             direct.did = *did;
@@ -218,20 +223,19 @@ impl Sockets {
 
     /// Tells the other node's broker something of a connection, by a stream that has nothing but its first line.
     fn tell(&mut self, node: Address, (from, to): (SocketAddr, SocketAddr), about: About) -> Option<()> {
-        let tells = self.all.values().filter(|stage| matches!(stage, Stage::Tells { .. })).count();
-        let stream = (tells < TELLS_MAX).then(|| self.engine.connect(node, PORT, true).ok()).flatten()?;
+        let stream = (self.all.tells() < TELLS_MAX).then(|| self.engine.connect(node, PORT, true).ok()).flatten()?;
         let id = self.draw();
         self.streams.insert(stream, id);
         let head = Head { from, to, about: Some(about) };
-        self.all.insert(id, Stage::Tells { stream, line: line(&head) });
+        self.all.insert(id, Stage::Tells { stream, node, line: line(&head) });
         self.busy.insert(id);
         Some(())
     }
 
     /// Says the one line of such a stream once it is open; none: it is done.
-    pub(super) fn on_tells(&mut self, stream: transport::Handle, line: Vec<u8>) -> Option<Stage> {
+    pub(super) fn on_tells(&mut self, stream: transport::Handle, node: Address, line: Vec<u8>) -> Option<Stage> {
         match self.engine.state(stream) {
-            Some(transport::State::Opening) => return Some(Stage::Tells { stream, line }),
+            Some(transport::State::Opening) => return Some(Stage::Tells { stream, node, line }),
             Some(transport::State::Open) => {
                 // The first bytes of a stream always find room.
                 let _ = self.engine.write(stream, &line);
@@ -246,9 +250,11 @@ impl Sockets {
     /// The broker of `node` tells something of the connection that has these addresses here.
     pub(super) fn on_told(&mut self, names: (SocketAddr, SocketAddr), node: Address, about: About) {
         let mut broke = None;
-        for (&id, stage) in &mut self.all {
-            let (Stage::Open { who, direct, .. } | Stage::Direct { who, direct, .. }) = stage else { continue };
-            if (who.local, who.peer) != names || direct.node != Some(node) {
+        let ids: Vec<_> = self.all.of_names(names).collect();
+        for id in ids {
+            let Some(stage) = self.all.get_mut(id) else { continue };
+            let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }) = stage else { continue };
+            if direct.node != Some(node) {
                 continue;
             }
             match (about, stage) {

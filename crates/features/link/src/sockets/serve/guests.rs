@@ -43,6 +43,8 @@ const KEPT_FOR_ROOT: usize = OPEN_MAX;
 #[derive(Debug)]
 pub(super) struct Guests {
     users: HashMap<u32, Arc<User>>,
+    /// What all users but root have together.
+    others: Arc<Tally>,
     /// Those that were needed so far, each with its jobs done at the last look.
     closers: [Option<(Closer, u64)>; CLOSERS],
     looked: Instant,
@@ -62,6 +64,14 @@ pub(super) struct User {
     closer: Closer,
     /// Jobs of its own that are not done.
     waiting: Arc<AtomicUsize>,
+    own: Tally,
+    /// Its own and those of others; none: it is root.
+    others: Option<Arc<Tally>>,
+}
+
+/// Programs that ask, and connections.
+#[derive(Debug, Default)]
+struct Tally {
     asking: AtomicUsize,
     open: AtomicUsize,
 }
@@ -95,12 +105,13 @@ pub(super) struct Sent<T: Into<OwnedFd>> {
 #[derive(Debug)]
 pub(super) struct Counted {
     user: Arc<User>,
-    of: fn(&User) -> &AtomicUsize,
+    of: fn(&Tally) -> &AtomicUsize,
 }
 
 impl Guests {
     pub(super) fn new() -> Self {
-        Self { users: HashMap::new(), closers: [const { None }; CLOSERS], looked: Instant::now() }
+        let (users, others) = (HashMap::new(), Arc::default());
+        Self { users, others, closers: [const { None }; CLOSERS], looked: Instant::now() }
     }
 
     /// The user; none: there are too many, or no thread can be had.
@@ -120,8 +131,8 @@ impl Guests {
             uid,
             closer,
             waiting: Arc::default(),
-            asking: AtomicUsize::default(),
-            open: AtomicUsize::default(),
+            own: Tally::default(),
+            others: (uid != 0).then(|| Arc::clone(&self.others)),
         });
         self.users.insert(uid, Arc::clone(&user));
         Some(user)
@@ -129,11 +140,10 @@ impl Guests {
 
     /// Counts a program of a user that asks; none: too many do already, or too much of them is not closed yet.
     pub(super) fn asks(&self, user: &Arc<User>) -> Option<Counted> {
-        let others = || self.users.values().filter(|user| user.uid != 0).map(|user| user.asking.load(Relaxed));
         let has_room = user.waiting.load(Relaxed) < CLOSING_MAX
-            && user.asking.load(Relaxed) < ASKING_MAX
-            && (user.uid == 0 || others().sum::<usize>() < ASKING_ALL);
-        has_room.then(|| user.count(|user| &user.asking))
+            && user.own.asking.load(Relaxed) < ASKING_MAX
+            && (user.uid == 0 || self.others.asking.load(Relaxed) < ASKING_ALL);
+        has_room.then(|| user.count(|tally| &tally.asking))
     }
 
     /// Interrupts what takes too long, and forgets users that have nothing here.
@@ -155,15 +165,15 @@ impl Guests {
 
     /// Whether a user may have one more connection; if not, why.
     pub(super) fn may_open(&self, uid: u32) -> Result<(), String> {
-        let open = |user: &User| user.open.load(Relaxed);
+        let open = |uid| self.users.get(&uid).map_or(0, |user| user.own.open.load(Relaxed));
         let (most, of_user) = match uid {
             0 => (ALL_MAX, 0),
-            _ => (ALL_MAX - KEPT_FOR_ROOT, self.users.get(&uid).map_or(0, |user| open(user))),
+            _ => (ALL_MAX - KEPT_FOR_ROOT, open(uid)),
         };
         if of_user >= OPEN_MAX {
             return Err(format!("user {uid} has {OPEN_MAX} connections over link, the most that one user may have"));
         }
-        match self.users.values().map(|user| open(user)).sum::<usize>() >= most {
+        match open(0) + self.others.open.load(Relaxed) >= most {
             true => Err(format!("{most} connections are open over link, the most that this user may share")),
             false => Ok(()),
         }
@@ -193,20 +203,28 @@ impl User {
         let _ = self.closer.jobs.send(Job(what, Arc::clone(&self.waiting)));
     }
 
-    /// Counts a connection.
-    pub(super) fn opens(self: &Arc<Self>) -> Counted {
-        self.count(|user| &user.open)
+    fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        [&self.own].into_iter().chain(self.others.as_deref())
     }
 
-    fn count(self: &Arc<Self>, of: fn(&Self) -> &AtomicUsize) -> Counted {
-        of(self).fetch_add(1, Relaxed);
+    /// Counts a connection.
+    pub(super) fn opens(self: &Arc<Self>) -> Counted {
+        self.count(|tally| &tally.open)
+    }
+
+    fn count(self: &Arc<Self>, of: fn(&Tally) -> &AtomicUsize) -> Counted {
+        for tally in self.tallies() {
+            of(tally).fetch_add(1, Relaxed);
+        }
         Counted { user: Arc::clone(self), of }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        (self.of)(&self.user).fetch_sub(1, Relaxed);
+        for tally in self.user.tallies() {
+            (self.of)(tally).fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -306,7 +324,7 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         let counted = guests.asks(&one).unwrap();
-        assert_eq!(one.asking.load(Relaxed), 1);
+        assert_eq!(one.own.asking.load(Relaxed), 1);
         drop((counted, one, other));
         wait_until(|| {
             guests.look(Instant::now());

@@ -41,7 +41,7 @@ impl Sockets {
     pub(super) fn on_accepted(&mut self, talk: &Sent<Talk>, tcp: &Sent<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
         let id = *self.queued.get(&from)?;
-        let Some(Stage::Offered { who, .. }) = self.all.get(&id) else { return None };
+        let Some(Stage::Offered { who, .. }) = self.all.get(id) else { return None };
         // Others can have the same addresses; the kernel says which socket is connected to this broker's.
         let accepted = tcp_cookie(&mut self.diag, who.local, from).ok().flatten()?;
         if socket_cookie(tcp).ok()? != accepted {
@@ -51,7 +51,7 @@ impl Sockets {
         let (ours, theirs) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.queued.remove(&from);
-        if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.all.remove(&id) {
+        if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.all.remove(id) {
             // It has done its part, and leaves nothing that waits for a minute (TIME_WAIT): the next ones look through all of those for a port.
             let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
             who.program = program(talk);
@@ -87,7 +87,9 @@ impl Sockets {
         }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
         let offered = offered.and_then(|Head { from, to, .. }| match self.places.is_at(from.ip(), node) {
-            true if self.has(to, from) => Err(format!("{from} has a connection to {to} already")),
+            true if self.all.of_names((to, from)).next().is_some() => {
+                Err(format!("{from} has a connection to {to} already"))
+            }
             true => self.offer(from.ip(), to).map(|tcp| (from, to, tcp)),
             false => Err(format!("{} is not known there as an address of this node", from.ip())),
         });

@@ -39,10 +39,20 @@ pub(super) struct Connects {
     pub(super) asked: Instant,
     pub(super) until: Instant,
     pub(super) looked: Option<Instant>,
-    /// The stream, the node, and whether the first line has been said.
-    pub(super) stream: Option<(Handle, String, bool)>,
+    pub(super) stream: Option<Stream>,
     /// The answer so far, and what follows it.
     pub(super) bytes: Vec<u8>,
+}
+
+/// The stream that it is to be connected by.
+#[derive(Debug)]
+pub(super) struct Stream {
+    handle: Handle,
+    pub(super) node: Address,
+    /// Of the node.
+    name: String,
+    /// The first line has been said.
+    has_said: bool,
 }
 
 /// What becomes of such a wish.
@@ -60,8 +70,8 @@ impl Sockets {
             other => other,
         };
         if let Wish::ByTcp(why) = granted {
-            if let Some((stream, ..)) = wish.stream {
-                self.abort(stream);
+            if let Some(stream) = wish.stream {
+                self.abort(stream.handle);
             }
             self.known.lock().by_tcp.add(wish.to, &why, wish.talk.user().uid, now);
             let Connects { talk, tcp, .. } = *wish;
@@ -69,13 +79,15 @@ impl Sockets {
             talk.answer(Reply::Tcp);
             return None;
         }
-        self.all.remove(&id)
+        self.all.remove(id)
     }
 
     /// One step of a wish; where it is granted the connection stands among all.
     fn advance(&mut self, id: u64, wish: &mut Connects, now: Instant) -> Wish {
-        let Some((stream, node, has_said)) = &mut wish.stream else { return self.find(id, wish, now) };
-        let stream = *stream;
+        let Some(Stream { handle, name: node, has_said, .. }) = &mut wish.stream else {
+            return self.find(id, wish, now);
+        };
+        let stream = *handle;
         match self.engine.state(stream) {
             Some(State::Opening) => return Wish::Waits,
             Some(State::Failed(Reason::Refused)) => {
@@ -94,7 +106,7 @@ impl Sockets {
                 );
             };
             // The kernel does not look: the socket is never connected. What is told of a connection goes by its addresses.
-            if self.has(from, wish.to) {
+            if self.all.of_names((from, wish.to)).next().is_some() {
                 return Wish::ByTcp(format!("port {} has a connection to it already", from.port()));
             }
             // The first bytes of a stream always find room.
@@ -150,7 +162,7 @@ impl Sockets {
         let Some(name) = self.known.lock().nodes.get(&node).cloned() else {
             return Wish::ByTcp(format!("{to} is at {node}, which is no node of link"));
         };
-        if wish.talk.user().uid != 0 && self.ports_to(node) >= PORTS_OF_OTHERS {
+        if wish.talk.user().uid != 0 && self.all.ports_to(node) >= PORTS_OF_OTHERS {
             return Wish::ByTcp(format!(
                 "{PORTS_OF_OTHERS} connections to {name} are open or wait, the most that users other than root may share"
             ));
@@ -158,7 +170,7 @@ impl Sockets {
         match self.engine.connect(node, PORT, true) {
             Ok(stream) => {
                 self.streams.insert(stream, id);
-                wish.stream = Some((stream, name, false));
+                wish.stream = Some(Stream { handle: stream, node, name, has_said: false });
                 Wish::Waits
             }
             Err(error) => Wish::ByTcp(error.to_string()),
@@ -184,28 +196,6 @@ impl Sockets {
         }
         // No program speaks for an address that is not this node's in the cluster.
         (at.ip().is_unspecified() || at.ip() == own).then(|| SocketAddr::new(own, at.port()))
-    }
-
-    /// Whether there is a connection with these addresses, or is to be one.
-    pub(super) fn has(&self, local: SocketAddr, peer: SocketAddr) -> bool {
-        self.all.values().any(|stage| match stage {
-            Stage::Offered { who, .. } | Stage::Open { who, .. } | Stage::Direct { who, .. } => {
-                (who.local, who.peer) == (local, peer)
-            }
-            _ => false,
-        })
-    }
-
-    /// Ports of this broker that streams to another one have.
-    fn ports_to(&self, node: Address) -> usize {
-        let stream = |stage: &Stage| match stage {
-            Stage::Connects(wish) => wish.stream.as_ref().map(|(stream, ..)| *stream),
-            Stage::Tells { stream, .. } => Some(*stream),
-            Stage::Open { flow, .. } => Some(flow.stream),
-            _ => None,
-        };
-        let streams = self.all.values().filter_map(stream);
-        streams.filter(|&stream| self.engine.peer_of(stream) == Some(node)).count()
     }
 
     fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
