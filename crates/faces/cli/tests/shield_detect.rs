@@ -15,7 +15,7 @@ use bpf::filter::{CookieMode, Cookies, HostCookies};
 use serde_json::Value;
 use shield::run::Paths;
 use sys::ethtool::Ethtool;
-use testbed::{CLIENT, End, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
+use testbed::{CLIENT, End, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Several times the limit of [`rules`].
@@ -297,6 +297,49 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
         bed.wait("connections go by unseen", || !connected.is_complete());
     });
     assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "in peace again");
+}
+
+/// What a table of rules or of shields counts as rules are those of the file.
+#[test]
+fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
+    let _alone = alone();
+    let file = "baseline = { learn = false }\nthreshold = { packets = 15000 }\n[[rule]]\nname = \"own\"\naction = \"drop\"\nprotocol = \"gre\"";
+    let Some(mut bed) = bed("ekdtl", file) else { return };
+    let listed = |bed: &Bed| {
+        let shown: Value = serde_json::from_slice(&bed.shield(&["list", "--json"]).stdout).expect("JSON");
+        ["rules", "attack_rules"].map(|key| shown["shields"][0][key].as_u64().expect("a number"))
+    };
+    let column = |bed: &Bed| {
+        let table = said(&bed.shield(&["list"]));
+        let end = table.find("RULES").expect("a column") + "RULES".len();
+        let row = &table.lines().nth(1).expect("a shield")[..end];
+        row.split(' ').next_back().expect("a number").to_owned()
+    };
+    assert_eq!((listed(&bed), column(&bed)), ([1, 0], "1".to_owned()));
+    let mac = bed.server.link.mac.to_string();
+    let mut flood = bed.client.command(EVENKEEL);
+    flood.args([
+        "gen",
+        bed.client.interface(),
+        "--rate",
+        FLOOD,
+        "--duration",
+        "60s",
+        "--dst-mac",
+        &mac,
+        "--dst",
+        SERVER,
+    ]);
+    let flooding = Running::silent(flood.args(["--udp", "--src", "10.0.0.0/30", "--flows", "4"]));
+    bed.wait("rules hold against it", || listed(&bed)[1] > 0);
+    assert_eq!((listed(&bed)[0], column(&bed)), (1, "1".to_owned()));
+    bed.0.kill();
+    let status = bed.status();
+    let of_attack = status["rules"].as_array().expect("rules").iter().filter(|rule| rule["attack"] == true).count();
+    assert_eq!((listed(&bed), column(&bed)), ([1, of_attack as u64], "1".to_owned()), "{status}");
+    assert!(of_attack > 0, "they still hold: {status}");
+    flooding.end();
+    assert!(bed.shield(&["stop", &bed.interface]).status.success());
 }
 
 #[test]

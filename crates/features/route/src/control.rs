@@ -386,7 +386,7 @@ fn answer(result: Result<Reloaded, RouteError>) -> Answer {
 pub fn said(answer: &Answer) -> String {
     match answer {
         Answer::Reloaded(Reloaded { rules, built_in, expired, seconds, warnings: _ }) => {
-            let holding = status::Holding { rules: *rules, built_in: *built_in, expired: *expired };
+            let holding = status::Holding { rules: *rules, built_in: *built_in, expired: *expired, attack: 0 };
             format!("Reloaded: {holding} active ({:.0} ms).", seconds * 1e3)
         }
         Answer::Refused(why) => why.clone(),

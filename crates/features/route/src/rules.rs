@@ -225,7 +225,7 @@ impl RouteRules {
             self.refused = done.as_ref().err().map(ToString::to_string);
             return Some(Came::Reloaded(done.map(|warnings| {
                 self.reloads += 1;
-                let status::Holding { rules, built_in, expired } = self.holding();
+                let status::Holding { rules, built_in, expired, attack: _ } = self.holding();
                 Reloaded { rules, built_in, expired, seconds: begun.elapsed().as_secs_f64(), warnings }
             })));
         };

@@ -44,7 +44,7 @@ pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
                 (None, _) => "nobody".to_owned(),
             };
             let counts = [status.totals.passed, status.totals.dropped].map(units::grouped);
-            let own = status.rules.iter().filter(|rule| !rule.management).count();
+            let own = status.rules.iter().filter(|rule| rule.counts()).count();
             let mut row = vec![status.interface.clone(), status.mode.clone(), run_by, own.to_string()];
             row.extend(counts);
             row.push(status.attacks.len().to_string());

@@ -20,6 +20,7 @@ fn rule(name: &str, action: &str, packets: u64, limited: u64, pps: f64) -> RuleS
         action: action.into(),
         shadow: false,
         management: name.starts_with("management:"),
+        attack: false,
         expires: None,
         expired: false,
         packets,

@@ -152,6 +152,9 @@ pub struct RuleStatus {
     pub shadow: bool,
     /// Of the management allow-list.
     pub management: bool,
+    /// Made against an attack.
+    #[serde(default)]
+    pub attack: bool,
     /// The time after which it no longer applies, RFC 3339.
     pub expires: Option<String>,
     /// That time has passed.
@@ -168,6 +171,11 @@ pub struct RuleStatus {
 }
 
 impl RuleStatus {
+    /// True if it is of the file or the command line, and holds: what is counted as a rule.
+    pub fn counts(&self) -> bool {
+        !self.management && !self.attack && !self.expired
+    }
+
     /// Its action in a few words, with a mark if it only counts or has expired.
     pub fn does(&self) -> String {
         let expired = if self.expired { "expired: " } else { "" };

@@ -33,6 +33,7 @@ pub fn rule(rule: &Rule) -> RuleStatus {
         action,
         shadow: rule.shadow,
         management: rule.management,
+        attack: false,
         expires: rule.expires.map(|at| at.to_string()),
         expired: false,
         packets: 0,
@@ -56,6 +57,8 @@ pub struct Holding {
     pub rules: usize,
     /// Those of the management allow-list, which this program adds.
     pub built_in: usize,
+    /// Those against attacks.
+    pub attack: usize,
     /// Those that have expired.
     pub expired: usize,
 }
@@ -65,6 +68,9 @@ impl fmt::Display for Holding {
         f.write_str(&number(self.rules, "rule", "rules"))?;
         if self.built_in > 0 {
             write!(f, " and {} built-in", self.built_in)?;
+        }
+        if self.attack > 0 {
+            write!(f, ", {} against attacks", self.attack)?;
         }
         if self.expired > 0 {
             write!(f, " ({} expired)", self.expired)?;
@@ -88,6 +94,7 @@ pub fn holding_of(rules: &[RuleStatus]) -> Holding {
     for rule in rules {
         *(match rule {
             rule if rule.management => &mut holding.built_in,
+            rule if rule.attack => &mut holding.attack,
             rule if has_expired(rule) => &mut holding.expired,
             _ => &mut holding.rules,
         }) += 1;

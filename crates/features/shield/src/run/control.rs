@@ -6,7 +6,7 @@ use std::{
 };
 
 use host::session;
-use model::shield::{Remembered, ShieldStatus};
+use model::shield::{Remembered, RuleStatus, ShieldStatus};
 use rules::{
     Rule,
     compile::{COUNTERS_MAX, Now, expires_otherwise},
@@ -275,7 +275,9 @@ impl<P: DataPlane> Control<P> {
             now: read_at,
         };
         let ready = self.plane.prepare(&coming, &mut memory.counters)?;
-        memory.rules = rules.rules.iter().map(shown::rule).collect();
+        let attack = |name: &str| extra.iter().any(|rule| rule.name == name);
+        let shown = rules.rules.iter().map(|rule| RuleStatus { attack: attack(&rule.name), ..shown::rule(rule) });
+        memory.rules = shown.collect();
         memory.default = shown::verdict(rules.default).to_owned();
         memory.file = settings.source.file.as_ref().map(|path| path.display().to_string());
         memory.loaded = read_at.wall.to_string();

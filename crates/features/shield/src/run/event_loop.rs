@@ -174,7 +174,7 @@ fn reloaded(holding: Holding, file: &RuleFile, took: Duration, warnings: Vec<Str
         _ => format!(", {}", status::number(prefixes, "set prefix", "set prefixes")),
     };
     let said = format!("Reloaded: {holding}{sets} active ({:.0} ms).", took.as_secs_f64() * 1e3);
-    let Holding { rules, built_in, expired } = holding;
+    let Holding { rules, built_in, expired, attack: _ } = holding;
     let reloaded = Reloaded { rules, built_in, expired, prefixes, seconds: took.as_secs_f64() };
     Answer { warnings, reloaded: Some(reloaded), ..Answer::new(true, said) }
 }

@@ -211,6 +211,8 @@ struct Short {
     file: Option<String>,
     rules: usize,
     built_in: usize,
+    /// Of rules, those against attacks.
+    attack_rules: usize,
     passed: u64,
     dropped: u64,
     attacks: usize,
@@ -226,6 +228,7 @@ impl Short {
             file: status.file.clone(),
             rules: holding.rules,
             built_in: holding.built_in,
+            attack_rules: holding.attack,
             passed: status.totals.passed,
             dropped: status.totals.dropped,
             attacks: status.attacks.len(),
