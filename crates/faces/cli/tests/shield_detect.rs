@@ -307,12 +307,15 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
     let Some(mut bed) = bed("ekdtl", file) else { return };
     let listed = |bed: &Bed| {
         let shown: Value = serde_json::from_slice(&bed.shield(&["list", "--json"]).stdout).expect("JSON");
-        ["rules", "attack_rules"].map(|key| shown["shields"][0][key].as_u64().expect("a number"))
+        let shields = shown["shields"].as_array().expect("shields");
+        let own = shields.iter().find(|shield| shield["interface"] == *bed.interface);
+        ["rules", "attack_rules"].map(|key| own.and_then(|own| own[key].as_u64()).unwrap_or_else(|| panic!("{shown}")))
     };
     let column = |bed: &Bed| {
         let table = said(&bed.shield(&["list"]));
         let end = table.find("RULES").expect("a column") + "RULES".len();
-        let row = &table.lines().nth(1).expect("a shield")[..end];
+        let row = table.lines().find(|row| row.contains(&bed.interface)).unwrap_or_else(|| panic!("{table}"));
+        let row = &row[..end];
         row.split(' ').next_back().expect("a number").to_owned()
     };
     assert_eq!((listed(&bed), column(&bed)), ([1, 0], "1".to_owned()));
@@ -338,7 +341,7 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
     let of_attack = status["rules"].as_array().expect("rules").iter().filter(|rule| rule["attack"] == true).count();
     assert_eq!((listed(&bed), column(&bed)), ([1, of_attack as u64], "1".to_owned()), "{status}");
     assert!(of_attack > 0, "they still hold: {status}");
-    flooding.end();
+    flooding.kill();
     assert!(bed.shield(&["stop", &bed.interface]).status.success());
 }
 
