@@ -282,6 +282,24 @@ fn a_reader_that_went_away_stops_neither_apply_nor_undo() {
     assert_eq!(guard.changed(), Vec::<&Path>::new());
 }
 
+/// What a verb prints on a terminal of 50 columns, line by line.
+fn narrow(args: &[&str]) -> Vec<String> {
+    let job = format!("stty cols 50; '{}' {}", env!("CARGO_BIN_EXE_evenkeel"), args.join(" "));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &job, "/dev/null"]);
+    let output = script.output().unwrap();
+    ended(&output, 0);
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_plan_fits_a_narrow_terminal() {
+    let saved = fixture("mlx5-64q-128cpu");
+    let lines = narrow(&["spread", "plan", "--root", saved.to_str().unwrap()]);
+    assert!(lines.iter().all(|line| line.chars().count() <= 50), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("enp129s0np0 ")), "the name is whole: {lines:#?}");
+}
+
 #[test]
 fn a_dead_guardian_is_seen() {
     let Some(guard) = Guard::new() else { return };
@@ -293,6 +311,9 @@ fn a_dead_guardian_is_seen() {
     guard.wait_until("the end of the guardian", |_| !lives(guardian));
     let list = said(&guard.run(&["undo", "--list"]));
     assert!(list.contains("its guardian is dead"), "{list}");
+    let lines = narrow(&["undo", "--list", "--state", guard.state()]);
+    assert!(lines[0].contains("CHANGES") && lines[0].contains("COMMAND"), "no heading is broken: {lines:#?}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 50), "{lines:#?}");
     // A session is taken back by its short name, and tells when it began and what made it.
     let listed: serde_json::Value = serde_json::from_slice(&guard.run(&["undo", "--list", "--json"]).stdout).unwrap();
     let session = listed["sessions"].as_array().and_then(|all| all.last()).unwrap();

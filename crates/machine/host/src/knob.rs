@@ -14,6 +14,8 @@ pub use change::{Change, Plan};
 pub use live::{KnobError, Live, Store};
 pub use mark_rules::{ABSENT as MARK_RULES_ABSENT, lines as mark_rules};
 
+use crate::ssh::quoted;
+
 /// A direction of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -332,15 +334,6 @@ impl Knob {
 /// True for the name of a kernel thread that receives packets.
 pub fn receives(thread: &str) -> bool {
     thread.starts_with("ksoftirqd/") || thread.starts_with("napi/")
-}
-
-/// The text as one word of a shell command.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._:@%+=,/-".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// `ethtool -X` takes weights per queue, so only a table dealt evenly over its first queues has a short command; any other

@@ -29,8 +29,12 @@ pub fn script(script: &str) -> String {
     format!("exec sh -c {}", quoted(script))
 }
 
-/// One word for a shell.
+/// The text as one word of a shell command.
 pub fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:@%+=,/-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

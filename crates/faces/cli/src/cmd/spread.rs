@@ -133,17 +133,41 @@ fn warn(planned: &SpreadPlan) {
     }
 }
 
+/// The command that makes what this one plans, for a shell: the words of this command after `spread`, but for `plan` and `--full`.
+fn apply_command(words: impl Iterator<Item = String>) -> String {
+    let mut words = words.skip_while(|word| word != "spread").skip(1).peekable();
+    words.next_if(|word| word == "plan");
+    let request = words.filter(|word| word != "--full").map(|word| format!(" {}", host::ssh::quoted(&word)));
+    format!("evenkeel spread apply{}", request.collect::<String>())
+}
+
 fn summary(planned: &SpreadPlan, args: &PlanArgs) -> String {
     let how = match args.root.is_given() {
-        true => "As commands for that machine: --shell",
-        false if args.request.is_empty() => "Make it so: evenkeel spread apply",
-        false => "Make it so: evenkeel spread apply, with the same arguments",
+        true => "As commands for that machine: --shell".to_owned(),
+        false => {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            format!("Make it so: {}", apply_command(words))
+        }
     };
     match (planned.plan.changes.len(), planned.rows.len()) {
         (0, _) => "Nothing to change: all is as planned.\n".to_owned(),
         (1, 1) => format!("1 setting changes. {how}\n"),
         (changes, settings) => {
-            format!("{changes} of {settings} settings change (= stays; --full: a line each).\n{how}\n")
+            let counts = format!("{changes} of {settings} settings change (= stays; --full: a line each).");
+            format!("{}{how}\n", report::Look::of_stdout().paragraph(&counts))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_applies_a_plan_has_its_arguments() {
+        let of = |line: &str| apply_command(line.split(' ').map(str::to_owned));
+        assert_eq!(of("evenkeel spread"), "evenkeel spread apply");
+        assert_eq!(of("evenkeel spread eth0 --full"), "evenkeel spread apply eth0");
+        assert_eq!(of("/bin/evenkeel spread plan --cpus 0-3 eth*"), "evenkeel spread apply --cpus 0-3 'eth*'");
     }
 }

@@ -293,7 +293,7 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
             .into_iter()
             .map(|s| vec![s.name.clone(), time(&s), s.verb.clone(), s.state.into(), s.changes.to_string(), s.command]);
         let heads = ["SESSION", "STARTED", "VERB", "STATE", ">CHANGES", "COMMAND"];
-        report::Look::of_stdout().table(&heads, rows).trim_end().to_owned()
+        report::Look::of_stdout().table_within(&heads, rows.collect(), &["VERB", "STARTED"]).trim_end().to_owned()
     };
     print(&(text + "\n"))?;
     if odd.is_empty() {

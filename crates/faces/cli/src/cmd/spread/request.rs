@@ -61,18 +61,6 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Nothing was asked for in particular.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.scope.interfaces.is_empty()
-            && self.scope.cpus.is_none()
-            && self.scope.except.is_none()
-            && self.rfs.is_none()
-            && self.threaded.is_none()
-            && self.coalesce.is_empty()
-            && self.ring.is_none()
-            && matches!((self.rps, self.xps), (Steer::Auto, Steer::Auto))
-    }
-
     /// The validated options. `root` is asked for what the picture of the machine does not hold.
     pub(crate) fn options(&self, root: &Root) -> Result<Options, Failure> {
         let flows = root.read_opt("proc/sys/net/core/rps_sock_flow_entries").ok().flatten();

@@ -10,7 +10,7 @@ const LIST_WIDTH: usize = 21;
 /// The plan for people, at most 120 columns wide. Neighbouring queues that get CPUs for the same reason share a
 /// line, unless `full`. Without a setting there is no table.
 pub(super) fn text(planned: &SpreadPlan, full: bool) -> String {
-    let look = Look { width: Look::of_stdout().width.clamp(60, 120), ..Look::of_stdout() };
+    let look = Look { width: Look::of_stdout().width.min(120), ..Look::of_stdout() };
     let mut out: String = planned.nics.iter().map(|nic| look.paragraph(&nic.to_string())).collect();
     if planned.rows.is_empty() {
         return out;
@@ -30,7 +30,7 @@ pub(super) fn text(planned: &SpreadPlan, full: bool) -> String {
         }
         [] => Vec::new(),
     });
-    out.push_str(&look.table(&["NIC", "SETTING", "NOW", "NEW", "WHY"], rows));
+    out.push_str(&look.table_within(&["NIC", "SETTING", "NOW", "NEW", "WHY"], rows.collect(), &["NOW"]));
     out
 }
 
