@@ -367,6 +367,22 @@ fn a_full_accept_queue_is_found() {
     assert_eq!(full["evidence"][0], "3 connections wait, 2 may");
 }
 
+/// Does `again` over and over on a thread of this namespace while `run` runs.
+fn meanwhile<T>(again: impl Fn() + Sync, run: impl FnOnce() -> T) -> T {
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                again();
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        });
+        let found = run();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        found
+    })
+}
+
 /// A short queue of the program's own choice: no setting of the machine makes it longer.
 #[test]
 fn an_overflow_with_a_long_limit_has_no_setting() {
@@ -377,11 +393,13 @@ fn an_overflow_with_a_long_limit_has_no_setting() {
         let listener = std::net::TcpListener::bind("127.0.0.1:7002").unwrap();
         nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
         let to = "127.0.0.1:7002".parse().unwrap();
-        // A few thrown away since boot are no finding.
         let wait = std::time::Duration::from_millis(50);
-        let connections = [0; 24].map(|_| std::net::TcpStream::connect_timeout(&to, wait).ok());
-        let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
-        drop((listener, connections));
+        // They go on while doctor watches.
+        let found = meanwhile(
+            || _ = std::net::TcpStream::connect_timeout(&to, wait),
+            || evenkeel(&["doctor", "--only", "accept-queues", "--json"]),
+        );
+        drop(listener);
         json(&found)
     });
     let finding = found["findings"].as_array().unwrap().iter().find(|f| f["object"].is_null());
@@ -396,11 +414,11 @@ fn a_setting_that_is_read_only_in_this_namespace_is_advice() {
     let Some(ns) = Ns::new("docro") else { return };
     let (found, fixed) = ns.space.run(|| {
         let socket = std::net::UdpSocket::bind("127.0.0.1:7003").unwrap();
-        for _ in 0..2000 {
-            socket.send_to(&[0; 1000], "127.0.0.1:7003").unwrap();
-        }
-        let found = json(&evenkeel(&["doctor", "--only", "socket-buffers", "--json"]));
-        (found, evenkeel(&["doctor", "--fix", "socket-buffers", "--dry-run"]))
+        let send = || _ = socket.send_to(&[0; 1000], "127.0.0.1:7003").unwrap();
+        meanwhile(send, || {
+            let found = json(&evenkeel(&["doctor", "--only", "socket-buffers", "--json"]));
+            (found, evenkeel(&["doctor", "--fix", "socket-buffers", "--dry-run"]))
+        })
     });
     let finding = &found["findings"][0];
     assert!(["bad", "improve"].contains(&finding["verdict"].as_str().unwrap()), "{found:#}");

@@ -29,8 +29,8 @@ use crate::{
 /// IFF_LOOPBACK.
 const IFF_LOOPBACK: u32 = 8;
 
-/// The least time for which the counters of a live machine are watched.
-pub const WATCH: Duration = Duration::from_millis(250);
+/// The least time for which the counters of a live machine are watched: what does not grow meanwhile is of the past ([`Evidence::counts`]).
+pub const WATCH: Duration = Duration::from_secs(1);
 
 /// Two readings of the counters of a live machine.
 #[derive(Debug)]
@@ -192,6 +192,12 @@ impl Evidence {
         Some(count(&self.root)?.saturating_sub(earlier))
     }
 
+    /// A sum is a finding if it grew while the machine was watched. Where nobody watched (a saved copy), and since somebody acknowledged it, the sum
+    /// alone is one; since boot it tells of any time, and of labs and settings long gone.
+    pub fn counts(&self, grown: Option<u64>) -> bool {
+        grown.is_none_or(|grown| grown > 0) || self.since.is_some()
+    }
+
     /// Why a file's absence leaves a check without an answer: the copy is an old one, or what `said` says.
     pub fn lacking(&self, said: &str) -> Outcome {
         Outcome::unknown(setting::kept(&self.root).map_or_else(|why| why.to_string(), |()| said.to_owned()))
@@ -233,6 +239,15 @@ impl Evidence {
         table
     }
 
+    /// By how much a count of `/proc/net/softnet_stat` grew on all CPUs ([`Self::grown`]).
+    pub fn softnet_grown(&self, of: impl Fn(&Softnet) -> u32) -> Option<u64> {
+        let parse = |root: &Root| {
+            Some(counters::softnet(&root.read_opt("proc/net/softnet_stat").ok()??, self.host.online().iter()))
+        };
+        let (before, now) = (parse(self.earlier.as_ref()?)?, parse(&self.root)?);
+        Some(now.iter().filter_map(|(cpu, now)| Some(u64::from(of(now).wrapping_sub(of(before.get(cpu)?))))).sum())
+    }
+
     /// The CPU time of each CPU ([`Self::since_when`]).
     pub fn cpu_times(&self) -> BTreeMap<u32, CpuTime> {
         let mut table = self.text("proc/stat").map(|text| counters::cpu_times(&text)).unwrap_or_default();
@@ -272,7 +287,7 @@ impl Evidence {
 }
 
 /// Files that hold counters and the limits that their readers want beside them.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 13] = [
     "proc/sys/net/ipv4/ip_forward",
     "proc/sys/net/ipv4/neigh/default/gc_thresh2",
     "proc/sys/net/ipv4/neigh/default/gc_thresh3",
@@ -285,6 +300,7 @@ const COUNTED: [&str; 12] = [
     "proc/net/stat/nf_conntrack",
     "proc/net/netstat",
     "proc/net/snmp",
+    "proc/net/softnet_stat",
 ];
 
 /// These files as they are now.

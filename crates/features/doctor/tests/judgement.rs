@@ -214,3 +214,53 @@ fn cards_of_every_bus_are_looked_at() {
     assert_eq!(board(both), Verdict::Bad, "both on one core");
     assert_eq!(board(" CPU0 CPU1 CPU2 CPU3\n40: 9 0 0 0 GICv2 189 Level end7\n"), Verdict::Unknown);
 }
+
+/// Counts of a machine that was watched: what did not grow meanwhile is told and is no finding, since boot it may be of any time.
+#[test]
+fn a_count_that_does_not_grow_is_no_finding() {
+    let machine = |softnet: (u32, u32), statistics: &'static str, filtered: u32| {
+        let tree: Tree = [
+            ("sys/devices/system/cpu/present", "0".to_owned()),
+            ("sys/devices/system/cpu/online", "0".to_owned()),
+            ("proc/interrupts", "  CPU0\n".to_owned()),
+            ("proc/sys/net/ipv4/ip_forward", "0".to_owned()),
+            ("proc/sys/net/core/netdev_max_backlog", "1000".to_owned()),
+            ("proc/sys/net/core/netdev_budget", "300".to_owned()),
+            ("proc/sys/net/core/netdev_budget_usecs", "2000".to_owned()),
+            ("proc/sys/net/core/somaxconn", "4096".to_owned()),
+            ("proc/net/softnet_stat", format!("000f4240 {:08x} {:08x} 0 0 0 0 0 0 0 0 0 0\n", softnet.0, softnet.1)),
+            ("proc/sys/net/netfilter/nf_conntrack_max", "1000".to_owned()),
+            ("proc/sys/net/netfilter/nf_conntrack_count", "100".to_owned()),
+            ("proc/sys/net/netfilter/nf_conntrack_buckets", "1000".to_owned()),
+            ("proc/net/stat/nf_conntrack", statistics.to_owned()),
+            ("proc/net/netstat", format!("TcpExt: ListenOverflows ListenDrops\nTcpExt: {filtered} {filtered}\n")),
+            ("sys/class/net/lo/ifindex", "1".to_owned()),
+        ]
+        .map(|(path, text)| (path.to_owned(), Node::File(text)))
+        .into_iter()
+        .collect();
+        Root::from_tree(tree)
+    };
+    let checks = ["backlog", "napi-budget", "conntrack-table", "accept-queues"];
+    let (none, some) = ("drop early_drop\n00000000 0\n", "drop early_drop\n00000009 0\n");
+    let now = machine((5000, 5000), some, 5000);
+    let judged = |earlier: Option<Root>| {
+        let mut evidence = Evidence::gather(&now, Some(Role::Server)).unwrap();
+        evidence.earlier = earlier;
+        checks.map(|check| {
+            let mut found = diagnose(&evidence, &Selection::parse(&[check.to_owned()]).unwrap()).report.findings;
+            assert_eq!(found.len(), 1, "{found:?}");
+            found.remove(0)
+        })
+    };
+    for finding in judged(None) {
+        assert!(finding.verdict.is_finding(), "a saved copy has its sums alone: {finding:?}");
+    }
+    for finding in judged(Some(machine((4990, 4990), none, 4990))) {
+        assert!(finding.verdict.is_finding(), "it grows: {finding:?}");
+    }
+    for finding in judged(Some(now.clone())) {
+        assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+        assert!(finding.evidence.concat().contains("since boot"), "the sum is told: {finding:?}");
+    }
+}

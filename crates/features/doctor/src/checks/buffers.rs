@@ -55,7 +55,7 @@ fn socket_buffers(ev: &Evidence) -> Vec<Outcome> {
     let (errors, now) = (ev.since(full).unwrap_or(0), ev.grown(full));
     let since = ev.since_when();
     let least = if wants_large(ev) { LARGE_BUFFER } else { BUFFER };
-    let least_default = if errors > 0 { LARGE_DEFAULT } else { DEFAULT_BUFFER };
+    let least_default = if errors > 0 && ev.counts(now) { LARGE_DEFAULT } else { DEFAULT_BUFFER };
     let low: Vec<(&str, u64, u64)> = names
         .iter()
         .zip(values)

@@ -140,7 +140,7 @@ fn virtio_queues(ev: &Evidence) -> Vec<Outcome> {
     ev.ports().filter(|nic| nic.driver.as_deref() == Some("virtio_net")).filter_map(judge).collect()
 }
 
-/// What a watch of a quarter of a second must show before it counts.
+/// What so short a watch must show before it counts.
 const COARSE_PERCENT: f64 = 5.0;
 
 fn steal(ev: &Evidence) -> Vec<Outcome> {

@@ -86,10 +86,12 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let why = "A finished connection that finds the queue full is thrown away, and the client waits a second or more.";
     let mut outcome = if overflows > 0 && now.is_some_and(|now| now > 0) {
         Outcome::bad(why)
-    } else if overflows >= WORTH_A_WORD {
+    } else if overflows >= WORTH_A_WORD && ev.counts(now) {
         Outcome::improve(why)
     } else if small && matches!(ev.role, Role::Server) {
         Outcome::improve("No listening socket can have a longer queue than this, whatever its program asks for.")
+    } else if overflows > 0 && now == Some(0) {
+        Outcome::good("No finished connection is thrown away now.")
     } else if overflows > 0 {
         Outcome::good("Hardly any finished connection was thrown away.")
     } else {
@@ -162,22 +164,22 @@ fn reverse_path(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         let own = own.iter().find(|(name, _)| *name == nic.name).map(|(_, value)| *value)?;
         let effective = all.max(own);
         let saw = format!("all {all}, {} {own}: {effective} counts", nic.name);
+        let drops = match (total, now) {
+            (Some(total), Some(now)) => format!("dropped on all interfaces: {now} while watched, {total} {since}"),
+            (Some(total), None) => format!("dropped on all interfaces: {total} {since}"),
+            (None, _) => "how many it dropped is not known".to_owned(),
+        };
         let outcome = match effective {
             1 if !several || total == Some(0) => {
                 Outcome::good("The strict filter keeps forged sender addresses out, and has dropped nothing else.")
             }
+            1 if total.is_some() && !ev.counts(now) => Outcome::good("The strict filter drops nothing now.").saw(drops),
             1 => {
                 let why = "A strict filter drops whatever comes in by an interface by which the route back does not lead: \
                     with more than one way that is good traffic.";
                 let is_now = now.is_some_and(|now| now > 0);
                 let mut outcome = if is_now { Outcome::bad(why) } else { Outcome::improve(why) };
-                outcome = outcome.saw(match (total, now) {
-                    (Some(total), Some(now)) => {
-                        format!("dropped on all interfaces: {now} while watched, {total} {since}")
-                    }
-                    (Some(total), None) => format!("dropped on all interfaces: {total} {since}"),
-                    (None, _) => "how many it dropped is not known".to_owned(),
-                });
+                outcome = outcome.saw(drops);
                 for (name, value) in [("all", all), (nic.name.as_str(), own)] {
                     if value == 1 {
                         let knob = Knob::Sysctl { path: format!("net/ipv4/conf/{name}/rp_filter") };

@@ -73,6 +73,7 @@ fn rings(ev: &Evidence) -> Vec<Outcome> {
 fn ring(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     let rings = nic.rings.filter(|r| r.rx_max > 0 || r.tx_max > 0)?;
     let lost = lost_frames(ev, nic).unwrap_or(0);
+    let now = rising(ev, nic).map(|(lost, _)| lost);
     let wanted = if ev.role.forwards() && lost == 0 { FORWARDING_RING } else { LARGE_RING };
     let small = |now: u32, max: u32| now < max.min(wanted);
     let (rx, tx) = (small(rings.rx, rings.rx_max), small(rings.tx, rings.tx_max));
@@ -82,9 +83,10 @@ fn ring(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         return Some(seen(Outcome::good("The rings hold a burst while the CPU is busy.")));
     }
     let why = "A burst that comes while the CPU is busy overflows a small ring, and the NIC drops what does not fit.";
-    let mut outcome = seen(if lost > 0 && rx { Outcome::bad(why) } else { Outcome::improve(why) });
+    let mut outcome = seen(if lost > 0 && rx && ev.counts(now) { Outcome::bad(why) } else { Outcome::improve(why) });
     if lost > 0 {
-        outcome = outcome.saw(format!("{lost} frames lost in the ring {}", ev.since_up()));
+        let now = now.map_or_else(String::new, |now| format!(", {now} while watched"));
+        outcome = outcome.saw(format!("{lost} frames lost in the ring {}{now}", ev.since_up()));
     }
     for (is, direction, now, max) in
         [(rx, Direction::Rx, rings.rx, rings.rx_max), (tx, Direction::Tx, rings.tx, rings.tx_max)]
@@ -104,6 +106,16 @@ fn lost_frames(ev: &Evidence, nic: &Nic) -> Option<u64> {
     Some(missed.saturating_add(ev.statistic(&nic.name, "rx_fifo_errors").unwrap_or(0)))
 }
 
+/// Frames that the ring lost while the machine was watched, and for how many seconds that was; none for a saved copy.
+fn rising(ev: &Evidence, nic: &Nic) -> Option<(u64, f64)> {
+    let watched = ev.watched.as_ref()?;
+    let stats = |c: &host::counters::Counters| c.links.get(&nic.index).map(|l| l.stats);
+    let (before, after) = (stats(&watched.before)?, stats(&watched.after)?);
+    let grown = |f: fn(&host::counters::LinkStats) -> u64| f(&after).saturating_sub(f(&before));
+    let lost = grown(|s| s.rx_missed_errors).saturating_add(grown(|s| s.rx_fifo_errors));
+    Some((lost, watched.rates.interval_s))
+}
+
 fn ring_loss(ev: &Evidence) -> Vec<Outcome> {
     ev.ports().map(|nic| loss(ev, nic).on(&nic.name)).collect()
 }
@@ -114,19 +126,19 @@ fn loss(ev: &Evidence, nic: &Nic) -> Outcome {
     };
     let received = ev.statistic(&nic.name, "rx_packets").unwrap_or(0);
     let saw = format!("{lost} lost, {received} received {}", ev.since_up());
-    let rising = ev.watched.as_ref().and_then(|w| {
-        let stats = |c: &host::counters::Counters| c.links.get(&nic.index).map(|l| l.stats);
-        let (before, after) = (stats(&w.before)?, stats(&w.after)?);
-        let grown = |f: fn(&host::counters::LinkStats) -> u64| f(&after).saturating_sub(f(&before));
-        Some((grown(|s| s.rx_missed_errors).saturating_add(grown(|s| s.rx_fifo_errors)), w.rates.interval_s))
-    });
+    let rising = rising(ev, nic);
     let advice = "# the ring is too small (check rings) or the core that empties it too slow (checks queues, queue-irqs, uneven)";
     let why = "A frame that finds the ring full is gone before the kernel could see it.";
     match rising {
         Some((now, interval)) if now > 0 => {
             Outcome::bad(why).saw(saw).saw(format!("{now} lost in the {interval:.2} s just watched")).advise(advice)
         }
-        _ if lost > 0 && lost.saturating_mul(WORTH_A_WORD) > received => Outcome::improve(why).saw(saw).advise(advice),
+        _ if ev.counts(rising.map(|(now, _)| now)) && lost > 0 && lost.saturating_mul(WORTH_A_WORD) > received => {
+            Outcome::improve(why).saw(saw).advise(advice)
+        }
+        Some((_, interval)) if lost > 0 => Outcome::good("The ring is emptied in time.")
+            .saw(saw)
+            .saw(format!("none in the {interval:.2} s just watched")),
         _ => Outcome::good("The ring is emptied in time.").saw(saw),
     }
 }

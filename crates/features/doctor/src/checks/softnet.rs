@@ -106,17 +106,19 @@ fn backlog(ev: &Evidence) -> Vec<Outcome> {
     let limited: u64 = table.values().map(|c| u64::from(c.flow_limited)).sum();
     let processed: u64 = table.values().map(|c| u64::from(c.processed)).sum();
     let length = ev.sysctl_number("net/core/netdev_max_backlog");
-    let rate = ev.watched.as_ref().map_or(0.0, |w| w.rates.cores.iter().map(|c| c.softnet_dropped_pps).sum());
+    let now = ev.softnet_grown(|c| c.dropped);
     let since = ev.since_when();
     let saw = format!("{dropped} dropped and {limited} cut by the flow limit {since}, {processed} processed");
-    if rate == 0.0 && dropped.saturating_mul(WORTH_A_WORD) <= processed {
-        return vec![Outcome::good("The backlogs are long enough.").saw(saw)];
+    let drops = now.is_some_and(|now| now > 0);
+    let while_watched = |o: Outcome| match now {
+        Some(now) => o.saw(format!("{now} dropped while watched")),
+        None => o,
+    };
+    if !drops && (!ev.counts(now) || dropped.saturating_mul(WORTH_A_WORD) <= processed) {
+        return vec![while_watched(Outcome::good("The backlogs are long enough.").saw(saw))];
     }
     let why = "Packets that RPS, a tunnel or a virtual interface hands to a core wait in its backlog; what does not fit is dropped.";
-    let mut outcome = if rate > 0.0 { Outcome::bad(why) } else { Outcome::improve(why) }.saw(saw);
-    if rate > 0.0 {
-        outcome = outcome.saw(format!("{rate:.0} dropped per second just now"));
-    }
+    let mut outcome = while_watched(if drops { Outcome::bad(why) } else { Outcome::improve(why) }.saw(saw));
     if let Some(length) = length {
         outcome = outcome.saw(format!("netdev_max_backlog {length}"));
         if length < LARGE_BACKLOG {
@@ -168,7 +170,8 @@ fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
         }
         return vec![outcome];
     }
-    let often = rate >= 1.0 || squeezed >= 100 && squeezed.saturating_mul(PACKETS_PER_SQUEEZE) > processed;
+    let counts = ev.counts(ev.softnet_grown(|c| c.time_squeeze));
+    let often = rate >= 1.0 || counts && squeezed >= 100 && squeezed.saturating_mul(PACKETS_PER_SQUEEZE) > processed;
     if often && budget <= BUDGET {
         let why = "The packet work is cut short with work left over, which then waits behind other tasks.";
         let outcome = seen(Outcome::improve(why))

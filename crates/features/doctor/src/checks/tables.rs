@@ -61,7 +61,7 @@ fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         Outcome::bad("When the table is full, the first packet of every new connection is dropped.")
     } else if refused > 0 && now.is_none_or(|now| now > 0) {
         Outcome::bad("The table has been full: connections were refused, or living ones thrown out for them.")
-    } else if refused > 0 {
+    } else if refused > 0 && ev.counts(now) {
         Outcome::improve("The table has been full: connections were refused, or living ones thrown out for them.")
     } else if full >= 70.0 {
         Outcome::improve("The table has little room left for a burst of new connections.")
