@@ -82,6 +82,8 @@ pub fn flame_graph(tally: &Tally, title: &str) -> Result<Vec<u8>, FlameError> {
             palette.insert(name, class.map_or(GREY, of_class));
         }
     }
+    // The frame below all others is no class.
+    palette.insert("", GREY);
     let mut options = Options::default();
     options.title = visible_word(title).into_owned();
     options.subtitle = Some("Width: CPU time. Idle time is left out. Colour: class of the function itself".to_owned());
@@ -160,6 +162,7 @@ mod tests {
         let rect_of = |name: &str| svg.split("<g>").find(|g| g.contains(&format!("<title>{name} "))).unwrap();
         assert!(rect_of("fib_table_lookup").contains("rgb(95,183,96)"), "{}", rect_of("fib_table_lookup"));
         assert!(rect_of("frobnicate").contains("rgb(200,200,200)"));
+        assert!(rect_of("all").contains("rgb(200,200,200)"), "{}", rect_of("all"));
         let legend = svg.split("<g id=\"legend\">").nth(1).unwrap();
         assert!(legend.contains("fill=\"rgb(95,183,96)\"") && legend.contains(">IP</text>"), "{legend}");
         assert!(!legend.contains(Class::Bridge.name()) && svg.contains("prefers-color-scheme"), "{legend}");

@@ -97,5 +97,5 @@ fn published(run: &GuestRun) -> String {
         bars: run.sources.iter().map(bar).collect(),
     }];
     let label = "Bars: rates that others published for card models, on their hardware; the figures are in the table";
-    rows::chart("guest-published", label, Room::Whole, &names, &bars, Axis::Numbers(""))
+    rows::chart("guest-published", label, Room::Whole, &names, &bars, Axis::Numbers(" kpps"))
 }

@@ -55,6 +55,14 @@ pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
     Ok(page.render()?)
 }
 
+impl Page<'_> {
+    /// Whether the run bears no verdict, or not its whole one.
+    fn void(&self) -> bool {
+        let judged = self.run.conclusions.iter().any(|said| !said.ends_with("nothing could be judged"));
+        self.run.partial.is_some() || !judged
+    }
+}
+
 /// A chart for each measure that people ask for, a bar for each condition.
 fn charts(boxed: &Boxed) -> Vec<(String, String)> {
     let rows = || boxed.rows.iter().map(|row| (figures::name(row), &row.readings));

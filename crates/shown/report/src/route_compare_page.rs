@@ -13,7 +13,6 @@ use crate::{
         Room,
         columns::{self, Column, Columns},
         rows::{self, Axis, Bars},
-        scale::number,
     },
     load_areas,
     page::PageError,
@@ -107,7 +106,7 @@ fn throughput(run: &RouteCompare) -> String {
     });
     let label =
         "Columns: throughput of each way to forward, in thousand packets per second; the figures are in the table";
-    columns::chart("throughput", label, &names, &series.collect::<Vec<_>>(), "kpps", number)
+    columns::chart("throughput", label, &names, &series.collect::<Vec<_>>(), "kpps", |kpps| rows::rate(1e3 * kpps))
 }
 
 fn range(values: &[f64]) -> Option<(f64, f64)> {
@@ -154,6 +153,11 @@ fn memory(run: &RouteCompare) -> Option<String> {
 }
 
 impl Page<'_> {
+    /// Whether no way has a throughput.
+    fn void(&self) -> bool {
+        self.run.ways.iter().all(|way| way.setup.ceilings_pps.is_empty())
+    }
+
     /// What each way lets through on the first bed, and the rest.
     fn headline(&self) -> (String, String) {
         match self.run.conclusion.split_once(". ") {

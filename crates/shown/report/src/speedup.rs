@@ -132,7 +132,10 @@ pub(crate) fn model_rows(of: &[&Series]) -> Vec<Vec<String>> {
     };
     let bound = |value: Option<f64>, digits: usize| value.map_or("no bound".to_owned(), |v| format!("{v:.digits$}"));
     let open = |series: &Series, value: Option<f64>, of: Interval<Option<f64>>, digits: usize| {
-        let whole = || format!("{} ({} to {})", bound(value, digits), bound(of.low, digits), bound(of.high, digits));
+        let whole = || match (value, of.low, of.high) {
+            (None, None, None) => bound(None, digits),
+            _ => format!("{} ({} to {})", bound(value, digits), bound(of.low, digits), bound(of.high, digits)),
+        };
         series.fitting.law.map(|_| whole())
     };
     vec![
@@ -142,7 +145,7 @@ pub(crate) fn model_rows(of: &[&Series]) -> Vec<Vec<String>> {
         }),
         row("n, network", &|series| {
             let (law, between) = (series.fitting.law?, series.fitting.estimate.n);
-            Some(format!("{:.1e} ({:.1e} to {:.1e})", law.n, between.low, between.high))
+            Some(format!("{} ({} to {})", small(law.n), small(between.low), small(between.high)))
         }),
         row("best N", &|series| open(series, series.fitting.best_nodes, series.fitting.estimate.best_nodes, 1)),
         row("greatest S", &|series| open(series, series.fitting.greatest, series.fitting.estimate.greatest, 2)),
@@ -151,6 +154,11 @@ pub(crate) fn model_rows(of: &[&Series]) -> Vec<Vec<String>> {
             Some(units::percent(largest))
         }),
     ]
+}
+
+/// A small number by its power of ten.
+fn small(n: f64) -> String {
+    if n == 0.0 { "0".to_owned() } else { format!("{n:.1e}") }
 }
 
 /// What a reader must know of a model: that there is none, that n may be 0, that it says more than was measured.

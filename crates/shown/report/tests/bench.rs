@@ -119,6 +119,9 @@ fn the_page_stands_alone() {
 #[test]
 fn the_page_has_the_charts_of_the_study() {
     let page = bench_page(&run()).unwrap();
+    let chart = |id: &str| page.split(id).nth(1).and_then(|rest| rest.split("</figure>").next()).unwrap();
+    assert!(chart("id=\"rates\"").contains(">500 kpps<") && chart("id=\"rates\"").contains(">2.5 Mpps<"));
+    assert!(chart("id=\"bits\"").contains(">10 Gbit/s<") && chart("id=\"loss-router\"").contains(">2 Mpps<"));
     let bars = page.split("id=\"cpu-frames\"").nth(1).and_then(|rest| rest.split("</figure>").next()).unwrap();
     assert_eq!(bars.matches("<li>").count(), 4, "bars of four modes");
     assert!(page.contains(report::PUBLISHED) && page.contains("pfSense on KVM, 2017"));

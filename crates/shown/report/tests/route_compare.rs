@@ -142,6 +142,7 @@ fn the_page_stands_alone_and_has_a_panel_for_each_way() {
         page::stands_alone(&page, &charts);
         assert!(page.contains(report::PUBLISHED) && page.contains("660 kpps (+47 %)"));
         assert!(page.contains("Left out, with the second core"));
+        assert!(page.contains("class=\"conclusion\"") && page.contains(">500 kpps<") && page.contains(">2 Mpps<"));
     }
 }
 
@@ -162,7 +163,10 @@ fn a_way_without_figures_is_no_fault_and_no_markup() {
     (way.beside_p50_ns, way.beside_p99_ns) = (None, None);
     let page = route_compare_page(&run).unwrap();
     page::stands_alone(&page, &["throughput", "latency", "memory", "sweep-none-1"]);
-    assert!(page.contains("no throughput"));
+    assert!(page.contains("no throughput") && page.contains("class=\"conclusion\""));
+    let mut nothing = run.clone();
+    nothing.ways.iter_mut().for_each(|way| way.setup.ceilings_pps.clear());
+    assert!(route_compare_page(&nothing).unwrap().contains("class=\"conclusion void\""));
     let text = route_compare_text(&run, Look::plain(200));
     assert!(text.lines().any(|l| l.starts_with("standard, one core") && l.matches(" -").count() >= 6), "{text}");
     // The others have their costs all the same.

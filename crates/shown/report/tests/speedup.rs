@@ -112,6 +112,7 @@ fn the_page_stands_alone_and_plots_over_nodes_and_over_n() {
     page::stands_alone(&page, &charts);
     assert!(!page.contains("network-near-tcp"), "no axis of n goes around 0");
     assert!(page.contains("computing is emulated by waiting"));
+    assert!(page.contains("0 (0 to 0)") && page.contains(">no bound<"), "n of nothing, and no best number");
     for curve in ["link, model", "TCP, measured", "without communication", "N = 8, measured"] {
         assert!(page.contains(curve), "{curve}");
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     chart::{
         columns::{self, Column, Columns},
-        scale::number,
+        rows::rate,
     },
     page::PageError,
 };
@@ -64,7 +64,9 @@ fn rates(c: &BenchComparison, mode: &str, rows: &[&Row]) -> Option<String> {
         columns: rows.iter().filter_map(|row| Some(column(row, row.values[i]?))).collect(),
     });
     let label = "Columns: throughput by frame size, one for each run; the figures are in the table below";
-    Some(columns::chart(&format!("rates-{mode}"), label, &frames, &series.collect::<Vec<_>>(), "kpps", number))
+    Some(columns::chart(&format!("rates-{mode}"), label, &frames, &series.collect::<Vec<_>>(), "kpps", |kpps| {
+        rate(1e3 * kpps)
+    }))
 }
 
 impl Page<'_> {

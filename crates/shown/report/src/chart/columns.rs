@@ -36,8 +36,11 @@ pub(crate) fn chart(
     unit: &str,
     axis: fn(f64) -> String,
 ) -> String {
-    let legend: Vec<Key> =
-        series.iter().map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: false }).collect();
+    let legend: Vec<Key> = series
+        .iter()
+        .filter(|s| !s.columns.is_empty())
+        .map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: false })
+        .collect();
     let all = || series.iter().flat_map(|s| &s.columns);
     let tops = || all().map(|c| c.interval.map_or(c.value, |(_, high)| high.max(c.value)));
     figure(id, label, Room::Half, &legend, |canvas| {

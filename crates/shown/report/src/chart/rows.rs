@@ -40,7 +40,7 @@ impl Axis {
 }
 
 /// Packets per second as an axis names them.
-fn rate(pps: f64) -> String {
+pub(crate) fn rate(pps: f64) -> String {
     match pps {
         0.0 => "0".to_owned(),
         v if v >= 0.9995e6 => format!("{} Mpps", number(v / 1e6)),
@@ -96,7 +96,7 @@ fn name_row(canvas: &mut Canvas, layout: &Layout, top: f64, height: f64, name: &
 pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series: &[Bars], axis: Axis) -> String {
     let legend: Vec<Key> = series
         .iter()
-        .filter(|s| !s.name.is_empty())
+        .filter(|s| !s.name.is_empty() && s.bars.iter().any(|(value, _)| value.is_some()))
         .map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched })
         .collect();
     figure(id, label, room, &legend, |canvas| {
@@ -150,8 +150,11 @@ pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series:
 
 /// The parts of a whole, one behind the other, in percent; a part below zero goes to the left of it.
 pub(crate) fn stacked(id: &str, label: &str, room: Room, names: &[String], series: &[Bars]) -> String {
-    let legend: Vec<Key> =
-        series.iter().map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched }).collect();
+    let legend: Vec<Key> = series
+        .iter()
+        .filter(|s| s.bars.iter().any(|(value, _)| value.is_some_and(|v| v != 0.0)))
+        .map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched })
+        .collect();
     let below = |i: usize| -> f64 { series.iter().filter_map(|s| s.bars.get(i)?.0).filter(|v| *v < 0.0).sum() };
     let above = |i: usize| -> f64 { series.iter().filter_map(|s| s.bars.get(i)?.0).filter(|v| *v > 0.0).sum() };
     let low = (0..names.len()).map(below).fold(0.0, f64::min);
@@ -210,6 +213,22 @@ mod tests {
         let bars = values.map(|ns| (Some(ns), time(ns))).to_vec();
         let series = [Bars { name: "delay".into(), colour: "#000000", hatched: false, bars }];
         chart("x", "", Room::Half, &["a".to_owned(), "b".to_owned()], &series, Axis::Times)
+    }
+
+    #[test]
+    fn a_legend_names_what_is_drawn() {
+        let series = [("seen", Some(1.0)), ("missing", None)].map(|(name, value)| Bars {
+            name: name.into(),
+            colour: "#000000",
+            hatched: false,
+            bars: vec![(value, String::new())],
+        });
+        let names = ["a".to_owned()];
+        let side = chart("x", "", Room::Half, &names, &series, Axis::Numbers(""));
+        for drawn in [side, stacked("x", "", Room::Half, &names, &series)] {
+            let legend = drawn.split("class=\"legend\"").nth(1).expect("a legend");
+            assert!(legend.contains("seen") && !legend.contains("missing"), "{legend}");
+        }
     }
 
     #[test]

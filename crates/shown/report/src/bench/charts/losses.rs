@@ -9,6 +9,7 @@ use crate::{
         columns::significant,
         lines::{self, Dot, Line},
         plane::{Across, Up},
+        rows,
         scale::{Scale, number},
     },
 };
@@ -31,7 +32,8 @@ pub(crate) fn losses<'a>(figures: Figures<'a>) -> Vec<(&'a Mode, String)> {
         };
         let all: Vec<Line> = mode.points.iter().map(line).filter(|l| !l.dots.is_empty()).collect();
         let offered = all.iter().flat_map(|l| &l.dots).map(|d| d.x);
-        let across = Across::Numbers { scale: Scale::from_zero(offered, 6), name: number, title: None };
+        let across =
+            Across::Numbers { scale: Scale::from_zero(offered, 6), name: |kpps| rows::rate(1e3 * kpps), title: None };
         let up = Up { scale: Scale::linear(-2.0, 102.0), name: |v| format!("{} %", number(v)), title: None };
         let label = "Lines: loss over the offered rate, one for each frame size; the figures are in the tables below";
         let id = format!("loss-{}", mode.key);

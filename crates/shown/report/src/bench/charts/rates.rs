@@ -22,7 +22,12 @@ use crate::{
 type Limit<'a> = (&'a str, Dash, &'a dyn Fn(&Point) -> Option<f64>);
 
 /// Bars by frame size and mode, hatched where the tester was the limit; none without a throughput.
-fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) -> f64) -> Option<String> {
+fn bars(
+    figures: Figures<'_>,
+    id: &str,
+    (unit, axis): (&str, fn(f64) -> String),
+    value: impl Fn(&Point, f64) -> f64,
+) -> Option<String> {
     let column = |point: &Point| {
         let (pps, limited) = figures::rate_or_least(point)?;
         let interval = figures::main_goal(point).and_then(|found| {
@@ -43,17 +48,31 @@ fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) 
     series
         .iter()
         .any(|s| !s.columns.is_empty())
-        .then(|| columns::chart(id, &label, &frame_names(figures), &series, unit, number))
+        .then(|| columns::chart(id, &label, &frame_names(figures), &series, unit, axis))
 }
 
 /// Units per second in thousands, of all directions together.
 pub(crate) fn rates(figures: Figures<'_>) -> Option<String> {
-    bars(figures, "rates", "kpps", |_, pps| pps / 1e3)
+    bars(figures, "rates", ("kpps", kpps_tick), |_, pps| pps / 1e3)
 }
 
 /// Payload in millions of bits per second, of all directions together.
 pub(crate) fn bits(figures: Figures<'_>) -> Option<String> {
-    bars(figures, "bits", "Mbit/s", |point, pps| figures.payload_bps(&point.frame, pps) / 1e6)
+    bars(figures, "bits", ("Mbit/s", mbit_tick), |point, pps| figures.payload_bps(&point.frame, pps) / 1e6)
+}
+
+/// Thousand packets per second as an axis names them.
+fn kpps_tick(kpps: f64) -> String {
+    rows::rate(1e3 * kpps)
+}
+
+/// Million bits per second as an axis names them.
+fn mbit_tick(mbit: f64) -> String {
+    match mbit {
+        0.0 => "0".to_owned(),
+        v if v >= 999.5 => format!("{} Gbit/s", number(v / 1e3)),
+        v => format!("{} Mbit/s", number(v)),
+    }
 }
 
 /// A round rate: `200 k`, `5 M`.
