@@ -138,6 +138,16 @@ fn no_size_breaks_it_and_no_number_is_cut() {
 }
 
 #[test]
+fn the_heads_of_rates_are_whole_on_a_narrow_terminal() {
+    for width in [44, 50, 54] {
+        let text = drawn(width, 24, &attacked());
+        let heads = text.lines().find(|line| line.contains("PASSED")).expect("heads");
+        let heads: Vec<&str> = heads.split_whitespace().collect();
+        assert_eq!(heads, ["PASSED", "DROPPED", "CHALLENGED", "BEYOND"], "{width}\n{text}");
+    }
+}
+
+#[test]
 fn head_and_help_are_whole_where_there_is_little_room() {
     let text = |view: &View<fn()>, width: u16| {
         let mut terminal = Terminal::new(TestBackend::new(width, 20)).expect("a screen in memory");

@@ -132,7 +132,9 @@ impl<R: FnMut()> View<R> {
                 None => units::pps(pps),
             })
         };
-        let heads = ["PASSED", "DROPPED", "CHALLENGED", "BEYOND LIMITS"].map(right);
+        const BEYOND: &str = "BEYOND LIMITS";
+        let fits = usize::from(width) >= 4 * BEYOND.len() + 3;
+        let heads = ["PASSED", "DROPPED", "CHALLENGED", if fits { BEYOND } else { "BEYOND" }].map(right);
         let now = [
             cell(passed_pps, Some(passed_bps)),
             cell(dropped_pps, Some(dropped_bps)),
