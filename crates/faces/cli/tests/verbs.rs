@@ -74,6 +74,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),
         "route unit" => Run("route unit lo lo"),
+        "link unit" => Run("link unit lo --cluster 10.0.0.0/24"),
         "link serve" | "link bench" => Help,
         "link" | "link status" => Run("link status"),
         "link nodes" => Run("link nodes lo"),

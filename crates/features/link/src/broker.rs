@@ -12,7 +12,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::Receiver,
+        mpsc::{self, Receiver},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -137,8 +137,7 @@ impl Paths {
     pub fn lock(&self) -> Result<Held, LinkError> {
         let failed = |source| LinkError::System { operation: "make a folder in /run/evenkeel-link", source };
         // Others may read what a broker writes, and nobody but root may change it.
-        let before = umask(Mode::from_bits_truncate(0o022));
-        umask(before | Mode::from_bits_truncate(0o022));
+        umask(Mode::from_bits_truncate(0o022));
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.0).map_err(failed)?;
         trusted_folder(&self.0).map_err(failed)?;
         match serve::lock(&self.0.join("lock")) {
@@ -561,9 +560,11 @@ fn listen_for_claims(
     let listener = claims_socket(path, group).map_err(failed)?;
     let (ports, stop) = (Arc::clone(ports), Arc::clone(stop));
     let keeps = rights::kept(group.is_some(), ports.is_behind_udp());
+    let (to, dropped) = mpsc::sync_channel(1);
     let listens = move || {
-        // What a broker is bounded to it can drop.
-        if drop_all_but(&keeps).is_err() {
+        let done = drop_all_but(&keeps);
+        let may_listen = done.is_ok();
+        if to.send(done).is_err() || !may_listen {
             return;
         }
         while !stop.load(Ordering::Relaxed) {
@@ -577,7 +578,12 @@ fn listen_for_claims(
             }
         }
     };
-    thread::Builder::new().name("ek-claims".into()).spawn(listens).map_err(failed)
+    let thread = thread::Builder::new().name("ek-claims".into()).spawn(listens).map_err(failed)?;
+    dropped
+        .recv()
+        .map_err(|_| failed(io::Error::other("its thread ended")))?
+        .map_err(|e| failed(io::Error::other(e)))?;
+    Ok(thread)
 }
 
 fn claims_socket(path: &Path, group: Option<u32>) -> io::Result<OwnedFd> {

@@ -280,8 +280,13 @@ impl Claim {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::NoBroker,
             _ => failed("talk to the broker")(error),
         };
-        self.talk.say(what, &[]).map_err(failed)?;
-        match self.talk.hear().map_err(failed)? {
+        // A broker that has refused the connection has closed it, and its answer is there to be read: behind the error, once that is told.
+        let said = self.talk.say(what, &[]);
+        let heard = match self.talk.hear() {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.talk.hear(),
+            heard => heard,
+        };
+        match heard.and_then(|heard| if heard.is_some() { Ok(heard) } else { said.map(|()| None) }).map_err(failed)? {
             None => Err(LinkError::NoBroker),
             Some((Told::Refused(number, why), _)) => {
                 Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })
@@ -297,4 +302,28 @@ fn strange() -> LinkError {
 
 fn failed(operation: &'static str) -> impl Fn(io::Error) -> LinkError {
     move |source| LinkError::System { operation, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::socketpair;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_connection_says_why_whenever_it_was_closed() {
+        for closed_later in [false, true] {
+            let (ours, theirs) =
+                socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+            let (claim, broker) = (Claim { talk: Talk::new(ours) }, Talk::new(theirs));
+            if closed_later {
+                // A question that the broker has not read when it closes.
+                claim.talk.say(&Ask::Ports, &[]).unwrap();
+            }
+            broker.say(&Told::Refused(87, "too many".to_owned()), &[]).unwrap();
+            drop(broker);
+            let error = claim.ask(&Ask::Ports).unwrap_err();
+            assert!(matches!(&error, LinkError::Refused { why, .. } if why == "too many"), "{error}");
+        }
+    }
 }

@@ -32,6 +32,7 @@ pub mod speedup;
 pub mod supervise;
 mod table;
 mod udp;
+pub mod unit;
 
 pub use self::{
     address::{Address, NoAddress, UDP_PORT},

@@ -258,7 +258,9 @@ impl Ports {
     pub(crate) fn serve(self: &Arc<Self>, stream: OwnedFd) -> io::Result<()> {
         let who = getsockopt(&stream, PeerCredentials)?;
         let Some(place) = TalkPlace::take(self, who.uid()) else {
-            return Err(io::Error::other("a user has too many connections"));
+            let why = "this user has too many connections to the broker, or all users together have".to_owned();
+            let refused = Told::Refused(Errno::EUSERS as i32, why);
+            return Talk::new(stream).say(&refused, &[]);
         };
         let ports = Arc::clone(self);
         thread::Builder::new().name("ek-claim".into()).spawn(move || {

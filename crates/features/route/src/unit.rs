@@ -22,9 +22,8 @@ pub fn text(program: &Path, ports: &[String], arguments: &[String], reloads: boo
         start: &start,
         reload: if reloads { &reload } else { &[] },
         capabilities: &CAPABILITIES,
-        families: &[],
-        writes: &[],
         files,
+        ..Unit::default()
     };
     unit.text()
 }

@@ -87,6 +87,8 @@ pub fn own() -> io::Result<u64> {
 
 /// The numbers of all network namespaces that a thread is in or that have a name; none: this process may not look at all threads.
 pub fn all() -> Option<BTreeSet<u64>> {
+    // A /proc that hides other processes (hidepid) has no first one.
+    fs::metadata("/proc/1/ns/net").ok()?;
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let threads = entries(Path::new("/proc")).flat_map(|process| entries(&process.join("task")));
     let found = threads.map(|thread| thread.join("ns/net")).chain(entries(Path::new("/run/netns")));

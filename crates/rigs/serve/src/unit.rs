@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What a unit runs, and what its sandbox leaves open.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Unit<'a> {
     /// What it is, for `systemctl status`.
     pub description: &'a str,
@@ -23,6 +23,19 @@ pub struct Unit<'a> {
     pub writes: &'a [&'a Path],
     /// Files that it writes; that a folder of theirs is missing it tells itself.
     pub files: &'a [PathBuf],
+    /// System calls of the group @privileged or @mount that it makes.
+    pub calls: &'a [&'a str],
+    /// Kinds of namespaces that it makes or enters: `net`.
+    pub namespaces: &'a [&'a str],
+    /// The part of it that programs of other users talk to; none: it is root's alone.
+    pub shared: Option<Shared<'a>>,
+}
+
+/// What a unit shares with programs of other users.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared<'a> {
+    /// A folder of /run. Others may open what they know the name of.
+    pub folder: &'a str,
 }
 
 impl Unit<'_> {
@@ -49,6 +62,13 @@ impl Unit<'_> {
         let device = |name: &&str| format!("sys-subsystem-net-devices-{}.device", escaped(name));
         let description = description.replace('%', "%%");
         let device = self.interfaces.iter().map(device).collect::<Vec<_>>().join(" ");
+        // The processes of its programs are named in what it shows, and looked at for sockets.
+        let (run, mode, hidden) = match self.shared {
+            Some(Shared { folder }) => (format!("evenkeel {folder}"), "0711", ""),
+            None => ("evenkeel".to_owned(), "0700", "ProtectProc=invisible\n"),
+        };
+        let namespaces = if self.namespaces.is_empty() { "yes".to_owned() } else { self.namespaces.join(" ") };
+        let calls: String = self.calls.iter().map(|call| format!(" {call}")).collect();
         format!(
             "[Unit]
 Description={description}
@@ -64,8 +84,8 @@ NotifyAccess=main
 ExecStart={start}
 {reload}Restart=on-failure
 RestartSec=100ms
-RuntimeDirectory=evenkeel
-RuntimeDirectoryMode=0700
+RuntimeDirectory={run}
+RuntimeDirectoryMode={mode}
 RuntimeDirectoryPreserve=yes
 AmbientCapabilities=
 CapabilityBoundingSet={capabilities}
@@ -75,14 +95,13 @@ ProtectSystem=strict
 PrivateTmp=yes
 PrivateDevices=yes
 PrivateMounts=yes
-ProtectProc=invisible
-ProtectClock=yes
+{hidden}ProtectClock=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectControlGroups=yes
 RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6{families}
-RestrictNamespaces=yes
+RestrictNamespaces={namespaces}
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 LockPersonality=yes
@@ -90,7 +109,7 @@ MemoryDenyWriteExecute=yes
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
 SystemCallFilter=~@privileged @resources
-SystemCallFilter=bpf
+SystemCallFilter=bpf{calls}
 SystemCallErrorNumber=EPERM
 UMask=0077
 
@@ -153,11 +172,9 @@ mod tests {
             manual: "thing(1)",
             interfaces: &["eth-0", "b"],
             start: &["/usr/bin/thing".into(), "a b".into(), "50%".into()],
-            reload: &[],
             capabilities: &["CAP_BPF"],
-            families: &[],
-            writes: &[],
             files: &["/var/log/x/1".into(), "/var/log/x/2".into()],
+            ..Unit::default()
         };
         let text = unit.text();
         let device = "sys-subsystem-net-devices-eth\\x2d0.device sys-subsystem-net-devices-b.device";

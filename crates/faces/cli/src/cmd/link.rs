@@ -8,6 +8,7 @@ mod ping;
 mod run;
 mod serve;
 mod speedup;
+mod unit;
 
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,7 @@ enum Action {
     #[command(hide = true)]
     SpeedupNode(speedup::NodeArgs),
     Stop(StopArgs),
+    Unit(unit::UnitArgs),
 }
 
 impl LinkArgs {
@@ -98,6 +100,7 @@ struct StopArgs {
 pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
+        Action::Unit(args) => return unit::run(args),
         Action::Bench(args) => return bench::run(args),
         Action::BenchEnd(args) => return bench::end(args),
         Action::Speedup(args) => return speedup::run(args),

@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use nix::sys::signal::Signal;
 use testbed::{Bed, Running, ended, said, wait};
 
-use crate::cluster::{Cluster, Network, OWN, PEER, PROGRAMS};
+use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN, PROGRAMS};
 
 const ECHOES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/echoes.py");
 
@@ -105,8 +105,8 @@ fn echo(cluster: &Cluster<'_>, peer: &str, seeds: u32) {
 
 #[test]
 fn the_same_by_ipv6_and_behind_udp() {
-    let six = Network { prefix: "fd77::/64", addresses: ["fd77::1/64", "fd77::2/64"], more: &[] };
-    let udp = Network { prefix: "10.77.0.0/24", addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &["--over", "udp"] };
+    let six = Network { prefix: "fd77::/64", addresses: ["fd77::1/64", "fd77::2/64"], ..PLAIN };
+    let udp = Network { more: &["--over", "udp"], ..PLAIN };
     let six_udp = Network { more: &["--over", "udp"], ..six };
     for (tag, network, peer) in [("lksix", six, "fd77::2"), ("lkudp", udp, PEER), ("lkudp6", six_udp, "fd77::2")] {
         let Some((bed, ends)) = Bed::pair(tag) else { return };

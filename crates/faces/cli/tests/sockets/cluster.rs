@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{Bed, End, Running, json, wait};
+use testbed::{Bed, End, Running, ended, json, wait};
 
 pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 pub(crate) const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/programs.py");
@@ -24,9 +24,12 @@ pub(crate) struct Network {
     /// The addresses of both, with the length of the prefix.
     pub(crate) addresses: [&'static str; 2],
     pub(crate) more: &'static [&'static str],
+    /// Brokers are started with the rights of their `link unit`.
+    pub(crate) in_unit: bool,
 }
 
-pub(crate) const PLAIN: Network = Network { prefix: PREFIX, addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &[] };
+pub(crate) const PLAIN: Network =
+    Network { prefix: PREFIX, addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &[], in_unit: false };
 
 /// Two nodes with brokers of one cluster.
 pub(crate) struct Cluster<'a> {
@@ -59,9 +62,14 @@ impl<'a> Cluster<'a> {
 
     pub(crate) fn serve(&mut self, at: usize) {
         let (end, name) = (&self.ends[at], ["left", "right"][at]);
-        let mut command = Command::new(EVENKEEL);
-        command.args(["link", "serve", end.interface(), "--name", name, "--cluster", self.network.prefix]);
-        command.args(self.network.more);
+        let args = [&[end.interface(), "--name", name, "--cluster", self.network.prefix], self.network.more].concat();
+        let mut command = match self.network.in_unit {
+            true => in_unit(&ended(&self.link(at, &[&["unit"], &args[..]].concat()), 0)),
+            false => Command::new(EVENKEEL),
+        };
+        if !self.network.in_unit {
+            command.args(["link", "serve"]).args(args);
+        }
         let log = self.log(name);
         self.brokers[at] = Some(end.run(|| Running::logged(&mut command, &log)));
         wait("the broker serves", || self.link(at, &["status"]).status.success());
@@ -119,4 +127,16 @@ impl<'a> Cluster<'a> {
         wait("the server listens", || fs::read_to_string(self.log(log)).is_ok_and(|text| text.contains("ready")));
         server
     }
+}
+
+/// What a unit starts, with the capabilities that it leaves.
+fn in_unit(unit: &str) -> Command {
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).expect("a line of the unit");
+    let words = |key: &str| value(key).split(' ').map(str::to_lowercase).collect::<Vec<_>>();
+    let kept: Vec<String> = words("CapabilityBoundingSet=").iter().map(|it| it.replace("cap_", ",+")).collect();
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask $0; exec \"$@\"", value("UMask="), "setpriv"]);
+    command.args(["--no-new-privs", &format!("--bounding-set=-all{}", kept.concat()), "--"]);
+    command.args(value("ExecStart=").split(' '));
+    command
 }

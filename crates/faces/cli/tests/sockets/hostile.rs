@@ -6,7 +6,7 @@ use link::{Claim, Engine, Raw, State, Wire};
 use nix::sys::signal::Signal;
 use testbed::{Bed, Running, ended, refused, said, wait, wait_telling};
 
-use crate::cluster::{Cluster, Network, OWN, PEER};
+use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN};
 
 const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/hostile.py");
 
@@ -391,7 +391,7 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
     let named: &[&str] = &["--allow", "10.77.0.1/32:22", "--allow", "10.77.0.0/24:7001-7001"];
     for (tag, more, let_in) in [("lkhdflt", &[][..], ["7000", "7001"]), ("lkhallow", named, ["22", "7001"])] {
         let Some((bed, ends)) = Bed::pair(tag) else { return };
-        let network = Network { prefix: "10.77.0.0/24", addresses: ["10.77.0.1/24", "10.77.0.2/24"], more };
+        let network = Network { more, ..PLAIN };
         let cluster = Cluster::on(network, &bed, &ends);
         let _doors = cluster.run(1, &[&["python3", "-u", "-c", DOORS, PEER], &ports[..]].concat(), "doors");
         wait("the servers listen", || log(&cluster, "doors").contains("ready"));
@@ -470,7 +470,7 @@ fn streams_that_say_nothing_end_and_are_few() {
 
 #[test]
 fn brokers_believe_brokers_alone() {
-    let udp = Network { prefix: "10.77.0.0/24", addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &["--over", "udp"] };
+    let udp = Network { more: &["--over", "udp"], ..PLAIN };
     let plain = Network { more: &[], ..udp };
     for (tag, network) in [("lkhhead", plain), ("lkhudp", udp)] {
         let Some((bed, ends)) = Bed::pair(tag) else { return };

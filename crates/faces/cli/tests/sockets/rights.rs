@@ -39,12 +39,14 @@ fn a_broker_keeps_few_rights() {
     const NET_ADMIN_RAW: u64 = 1 << 12 | 1 << 13;
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON_BPF: u64 = 1 << 38 | 1 << 39;
-    for (tag, more, with) in [
-        ("lkhcaps", &["--receive", "/tmp"][..], DAC_OVERRIDE),
-        ("lkhcapg", &["--receive", "/tmp", "--group", "daemon"], DAC_OVERRIDE | CHOWN | SYS_ADMIN),
+    const GROUP: [&str; 4] = ["--receive", "/srv", "--group", "daemon"];
+    for (tag, more, with, in_unit) in [
+        ("lkhcaps", &["--receive", "/tmp"][..], DAC_OVERRIDE, false),
+        ("lkhcapg", &GROUP, DAC_OVERRIDE | CHOWN | SYS_ADMIN, false),
+        ("lkhunit", &GROUP, DAC_OVERRIDE | CHOWN | SYS_ADMIN, true),
     ] {
         let Some((bed, ends)) = Bed::pair(tag) else { return };
-        let mut cluster = Cluster::on(Network { more, ..PLAIN }, &bed, &ends);
+        let mut cluster = Cluster::on(Network { more, in_unit, ..PLAIN }, &bed, &ends);
         let _server = server(&cluster);
         let_in(&cluster);
         let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
@@ -76,4 +78,27 @@ fn a_broker_keeps_few_rights() {
         let left = cluster.plain(0, Command::new("ip").args(["-br", "link"]));
         assert!(!said(&left).contains("ek-link"), "the pair of the group's sockets is gone: {}", said(&left));
     }
+}
+
+/// A user of the group `daemon` that holds as many connections as it may, and one more.
+const GREEDY: &str = "
+import os, socket
+os.setgroups([])
+os.setresgid(1, 1, 1)
+os.setresuid(1, 1, 1)
+def one():
+    asks = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asks.settimeout(3)
+    asks.connect(f'/run/evenkeel-link/{os.stat(\"/proc/self/ns/net\").st_ino}/claims')
+    return asks
+held = [one() for _ in range(64)]
+print(one().recv(4096))
+";
+
+#[test]
+fn a_connection_too_many_is_refused_by_name() {
+    let Some((bed, ends)) = Bed::pair("lkhmany") else { return };
+    let cluster = Cluster::on(Network { more: &["--group", "daemon"], ..PLAIN }, &bed, &ends);
+    let greedy = cluster.plain(0, Command::new("python3").args(["-c", GREEDY]));
+    assert!(said(&greedy).contains("this user has too many connections"), "{greedy:?}");
 }

@@ -43,6 +43,7 @@ pub fn text(program: &Path, interface: &str, arguments: &[String], rings: bool, 
         families: if rings { &["AF_PACKET"] } else { &[] },
         writes: &[Path::new("/sys/fs/bpf")],
         files: &files,
+        ..Unit::default()
     };
     unit.text()
 }

@@ -39,23 +39,23 @@ use crate::{
 pub(super) struct ServeArgs {
     /// Interface to the other nodes. For one VLAN name its interface, such as eth0.7.
     #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
-    interface: String,
+    pub(super) interface: String,
     /// Name of this node [default: the host's].
     #[arg(long, value_name = "NAME", help_heading = "Node")]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// Carrier of the frames, the same on all nodes.
     #[arg(long, value_name = "CARRIER", value_enum, default_value = "ethernet", help_heading = "Node")]
-    over: Over,
+    pub(super) over: Over,
     /// IP address of a node that no broadcast reaches, with --over udp. May be given several times.
     ///
     /// Name the other end on both of two nodes that a router parts.
     #[arg(long, value_name = "ADDRESS", help_heading = "Node", hide_short_help = true)]
-    peer: Vec<IpAddr>,
+    pub(super) peer: Vec<IpAddr>,
     /// Prefix that `link run` reaches over link.
     ///
     /// May be given several times.
     #[arg(long, value_name = "PREFIX", help_heading = "Programs")]
-    cluster: Vec<IpNet>,
+    pub(super) cluster: Vec<IpNet>,
     /// Source and ports let in over link, past the firewall.
     ///
     /// A prefix and one port or a range of ports, such as 10.0.0.0/24:7000-7999. May be given several times.
@@ -64,22 +64,22 @@ pub(super) struct ServeArgs {
     /// --cluster may connect so to the ports 1024 to 65535; ports below are let in only when named. What is not let in goes by TCP, which the firewall
     /// judges.
     #[arg(long, value_name = "PREFIX:PORTS", requires = "cluster", help_heading = "Programs")]
-    allow: Vec<Allow>,
+    pub(super) allow: Vec<Allow>,
     /// Folder below which files of other nodes are written.
     ///
     /// Any node on this Ethernet can then write there: nothing proves who it is.
     #[arg(long, value_name = "PATH", help_heading = "Programs")]
-    receive: Option<PathBuf>,
+    pub(super) receive: Option<PathBuf>,
     /// Bytes of its file system that files of other nodes leave free [default: a tenth].
     ///
     /// A file for which there is no such room is refused. A tenth of the inodes stays free, too.
     #[arg(long, value_name = "BYTES", requires = "receive", value_parser = bytes::<u64>, help_heading = "Programs")]
-    receive_free: Option<u64>,
+    pub(super) receive_free: Option<u64>,
     /// Group whose programs may have ports, too.
     ///
     /// Programs of other users than root send only in the name of their own ports: their frames are guarded. Needs Linux 6.6.
     #[arg(long, value_name = "GROUP", help_heading = "Programs")]
-    group: Option<String>,
+    pub(super) group: Option<String>,
     /// Way of frames to programs: rings out of the XDP hook in that mode, or packet sockets (off).
     #[arg(
         long,
@@ -89,15 +89,15 @@ pub(super) struct ServeArgs {
         help_heading = "Node",
         hide_short_help = true
     )]
-    xdp_mode: Mode,
+    pub(super) xdp_mode: Mode,
     /// Print what happens as JSON (schema evenkeel.link.event/1), one document per line.
     #[arg(long, help_heading = "Node")]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// What carries frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Over {
+pub(super) enum Over {
     /// Plain Ethernet, EtherType 0x88B5.
     Ethernet,
     /// UDP, port 885: where a network drops unknown EtherTypes, or routes.
@@ -106,7 +106,7 @@ enum Over {
 
 /// How frames come to programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
+pub(super) enum Mode {
     /// Native if the driver runs programs, else off.
     Auto,
     /// The driver runs the program.
@@ -128,6 +128,31 @@ impl From<Mode> for Receive {
     }
 }
 
+impl ServeArgs {
+    /// The broker that is asked for.
+    ///
+    /// # Errors
+    /// The arguments contradict each other; there is no such group.
+    pub(super) fn settings(&self) -> Result<BrokerSettings, Failure> {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => gethostname()
+                .context("cannot read the host's name: give one by --name")
+                .map_err(Failure::lacking)?
+                .to_string_lossy()
+                .into_owned(),
+        };
+        if name.is_empty() || name.len() > 255 || name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':')
+        {
+            return Err(Failure::usage(anyhow!("--name takes 1 to 255 bytes without blanks and colons, not {name:?}")));
+        }
+        let udp = udp(self)?;
+        refuse_strange(self)?;
+        let group = self.group.as_deref().map(group).transpose()?;
+        Ok(BrokerSettings { interface: self.interface.clone(), name, group, xdp: self.xdp_mode.into(), udp })
+    }
+}
+
 pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     privilege::require(
         "a broker for messages between nodes",
@@ -136,23 +161,9 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     if args.group.is_some() {
         privilege::require("a guard for programs of other users (`--group`)", &[Capability::CAP_SYS_ADMIN])?;
     }
-    let name = match &args.name {
-        Some(name) => name.clone(),
-        None => gethostname()
-            .context("cannot read the host's name: give one by --name")
-            .map_err(Failure::lacking)?
-            .to_string_lossy()
-            .into_owned(),
-    };
-    if name.is_empty() || name.len() > 255 || name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':') {
-        return Err(Failure::usage(anyhow!("--name takes 1 to 255 bytes without blanks and colons, not {name:?}")));
-    }
-    let udp = udp(args)?;
-    refuse_strange(args)?;
-    let group = args.group.as_deref().map(group).transpose()?;
+    let settings = args.settings()?;
     let held = Paths::here().lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    let settings = BrokerSettings { interface: args.interface.clone(), name, group, xdp: args.xdp_mode.into(), udp };
     privilege::bound_to(&rights::of_start(&settings, !args.cluster.is_empty(), args.receive.is_some()))?;
     let mut broker = Broker::start(settings.clone(), &held)?;
     if let Some(warning) = broker.unbounded() {
