@@ -123,6 +123,7 @@ impl<R: FnMut()> View<R> {
     }
 
     fn rates(&self, status: &ShieldStatus, width: u16) -> Table<'static> {
+        const BEYOND: &str = "BEYOND LIMITS";
         let rates = status.rates.unwrap_or_default();
         let Rates { passed_pps, passed_bps, dropped_pps, dropped_bps, challenged_pps, limited_pps, .. } = rates;
         let wide = width >= RATE_WIDTHS.iter().sum::<u16>() + RATE_WIDTHS.len() as u16 - 1;
@@ -132,7 +133,6 @@ impl<R: FnMut()> View<R> {
                 None => units::pps(pps),
             })
         };
-        const BEYOND: &str = "BEYOND LIMITS";
         let fits = usize::from(width) >= 4 * BEYOND.len() + 3;
         let heads = ["PASSED", "DROPPED", "CHALLENGED", if fits { BEYOND } else { "BEYOND" }].map(right);
         let now = [
