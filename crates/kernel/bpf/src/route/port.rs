@@ -308,3 +308,38 @@ impl RoutePort {
         self.ifindex
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use libbpf_rs::{Program as Loaded, query::ProgInfoIter};
+
+    use super::*;
+
+    /// Instructions that the verifier went through.
+    fn verified(program: BorrowedFd<'_>) -> u32 {
+        let id = Loaded::id_from_fd(program).expect("an id");
+        ProgInfoIter::default().find(|info| info.id == id).expect("a program").verified_insns
+    }
+
+    /// The verifier goes once through what asks the kernel for a next hop: for each state that calls it that was half of its work.
+    #[test]
+    fn the_verifier_is_done_early() {
+        if !nix::unistd::geteuid().is_root() {
+            return eprintln!("skipped: for root only");
+        }
+        let (mut object, mut other) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object).expect("the program");
+        open.maps.rodata_data.as_deref_mut().expect("knobs").route_unfinished = true;
+        let plain = PROGRAM.load(open).expect("loaded");
+        let plain = verified(plain.progs.ek_route.as_fd());
+        assert!(plain < 50_000, "ek_route: {plain}");
+        if stateful_lacks().is_some() {
+            return eprintln!("skipped: mode stateful needs Linux 6.2");
+        }
+        let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut other).expect("the program");
+        open.maps.rodata_data.as_deref_mut().expect("knobs").route_unfinished = true;
+        let stateful = STATEFUL.load(open).expect("loaded");
+        let stateful = verified(stateful.progs.ek_route_state.as_fd());
+        assert!(stateful < 225_000, "ek_route_state: {stateful}");
+    }
+}
