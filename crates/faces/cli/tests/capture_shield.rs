@@ -10,6 +10,8 @@ use bpf::{BenchReceiver, BenchRxConfig, XdpMode, chain, chain::Place, link::atta
 use nix::sys::signal::Signal;
 use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, json, said, tshark, wait};
 
+mod places;
+
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// A tap on the shield's interface, which is in its place.
@@ -83,17 +85,6 @@ fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
     assert_eq!(bed.host.run(|| attached(&bed.interface).unwrap()), None, "the chain goes with its last user");
 }
 
-/// Empties a place of the chain behind its owner's back, as the kernel does after a program of others opened and closed it.
-fn empty(bed: &ShieldBed, place: usize) {
-    let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("a chain").id;
-    let program = Command::new("bpftool").args(["-j", "prog", "show", "id", &entry.to_string()]).output().unwrap();
-    // By position: before, filter, behind, …
-    let map = &json(&program)["map_ids"][place];
-    let deleted =
-        Command::new("bpftool").args(["map", "delete", "id", &map.to_string(), "key", "0", "0", "0", "0"]).output();
-    ended(&deleted.unwrap(), 0);
-}
-
 #[test]
 fn a_shield_and_a_capture_that_were_taken_out_of_their_places_are_put_back_and_say_so() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "capback") else { return };
@@ -102,8 +93,9 @@ fn a_shield_and_a_capture_that_were_taken_out_of_their_places_are_put_back_and_s
     let file = bed.path("back.pcapng");
     let before = capture(&bed, "--before", &file);
     assert_eq!(bed.status()["put_back"], 0);
-    for place in [1, 0] {
-        empty(&bed, place);
+    let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("a chain").id;
+    for place in ["ek_filter", "ek_before"] {
+        places::empty(entry, place);
     }
     wait("the shield is put back", || bed.status()["put_back"] == 1);
     wait("both are in their places", || places(&bed) == [Place::Before, Place::Filter]);

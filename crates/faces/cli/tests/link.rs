@@ -13,6 +13,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use testbed::{Bed, End, Running, ended, json, log, refused, said, wait};
 
+mod places;
+
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// A node: its broker, and where that writes.
@@ -50,6 +52,22 @@ impl<'a> Node<'a> {
         let nodes = self.status()["nodes"].clone();
         nodes.as_array().unwrap().iter().map(|n| n["name"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+#[test]
+fn a_broker_that_was_taken_out_of_its_place_is_put_back_and_says_so() {
+    let Some((bed, [left, right])) = Bed::pair("linkback") else { return };
+    let a = Node::start(&bed, &left, "alpha", &[]);
+    let _b = Node::start(&bed, &right, "beta", &[]);
+    wait("the nodes see each other", || a.sees() == ["beta"]);
+    let entry = left.run(|| bpf::link::attached(left.interface()).unwrap()).expect("a chain").id;
+    places::empty(entry, "ek_link");
+    wait("it says so", || fs::read_to_string(&a.log).is_ok_and(|text| text.contains("put back")));
+    let told = fs::read_to_string(&a.log).unwrap();
+    assert!(told.lines().any(|line| line.contains(left.interface()) && line.contains("put back")), "{told}");
+    let users = bpf::chain::users(entry);
+    assert!(users.iter().any(|(place, _)| *place == bpf::chain::Place::Link), "{users:?}");
+    ended(&a.ask(&["ping", "beta", "--count", "1"]), 0);
 }
 
 #[test]

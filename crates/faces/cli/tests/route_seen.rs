@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use testbed::{ended, json, refused, wait};
 
+mod places;
 mod router;
 use router::World;
 
@@ -74,6 +75,29 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
     assert!(has(&answer.replace('\r', "")), "{answer}");
     assert!(running.stop(Signal::SIGTERM).success());
     assert!(!metrics.exists(), "nobody who reads it could tell that it is over");
+}
+
+#[test]
+fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_told() {
+    let Some(world) = World::new("rtback") else { return };
+    let metrics = world.bed.path("metrics");
+    let running = world.run(&["--trial", "0", "--metrics-file", &metrics.display().to_string()]);
+    wait("a packet crosses", || world.crosses());
+    assert_eq!(world.status()["ports"][0]["put_back"], 0);
+    let port = &world.ports[0];
+    let entry = port.run(|| bpf::link::attached(port.interface()).unwrap()).expect("a chain").id;
+    places::empty(entry, "ek_route");
+    wait("it is put back", || world.status()["ports"][0]["put_back"] == 1);
+    assert_eq!(world.status()["ports"][1]["put_back"], 0);
+    let events = world.status()["events"].clone();
+    let told = events.as_array().unwrap().iter().find(|event| event["event"] == "put-back").cloned();
+    let told = told.unwrap_or_else(|| panic!("{events}"))["what"].to_string();
+    assert!(told.contains(port.interface()) && told.contains("put back"), "{told}");
+    let line = format!("evenkeel_route_put_back_total{{interface=\"{}\"}} 1", port.interface());
+    wait("the file has it", || fs::read_to_string(&metrics).is_ok_and(|text| text.lines().any(|one| one == line)));
+    let before = world.forwarded();
+    wait("it forwards again", || world.crosses() && world.forwarded() > before);
+    assert!(running.stop(Signal::SIGTERM).success());
 }
 
 #[test]
