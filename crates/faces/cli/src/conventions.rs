@@ -121,6 +121,7 @@ fn short_help_fits_a_terminal() {
         ("link bench", 28),
         ("link serve", 28),
         ("link speedup", 31),
+        ("link unit", 28),
         ("profile", 32),
         ("profile sweep", 25),
         ("route", 25),

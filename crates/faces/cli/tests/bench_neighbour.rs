@@ -52,7 +52,9 @@ fn neighbours_are_measured_beside_the_quiet_box() {
         "--save",
         "run.json",
     ];
-    let ran = run(folder.path(), &args);
+    // On a machine that was busy when it looked for its own ceiling a run is refused for that reason.
+    let mut tries = (0..5).map(|_| run(folder.path(), &args));
+    let ran = tries.find(|ran| !said(ran).contains("too busy to measure")).expect("a run that is not refused");
     ended(&ran, 0);
     let run = json(&ran);
     assert_eq!(run["schema"], "evenkeel.bench.neighbour/1");
