@@ -418,9 +418,22 @@ fn open(line: &[u8], room: &mut Room) -> Result<(Whole, u64), String> {
     if !is_below || path.file_name().is_none() {
         return Err(format!("{} leads out of the folder for files, or names none", head.path));
     }
+    if head.path.chars().any(is_unseen) {
+        return Err(format!(
+            "{:?} has a character that is not shown, or that turns text round: name it otherwise",
+            head.path
+        ));
+    }
     room.let_in(head.bytes)?;
     let whole = Whole::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
+}
+
+/// A terminal or a script would act on it: controls, ends of lines and paragraphs, format characters. Joiners, which several scripts need, are none.
+fn is_unseen(c: char) -> bool {
+    // Behind another character, so that accents count as shown.
+    let is_escaped = || format!("x{c}").escape_debug().count() > 2;
+    c.is_control() || (!c.is_ascii() && !matches!(c, '\u{200c}' | '\u{200d}') && is_escaped())
 }
 
 #[cfg(test)]
@@ -441,6 +454,23 @@ mod tests {
         });
         assert_eq!(reasons.len(), 1);
         assert!(reasons[0].starts_with("../RED?evenkeel: all fine?[2Jxxx") && reasons[0].len() == 200, "{reasons:?}");
+    }
+
+    #[test]
+    fn a_name_with_a_character_that_is_not_shown_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut room = Room::new(folder.path().to_owned(), Some(1));
+        let mut open = |path: &str| {
+            let head = Head { path: path.to_owned(), bytes: 1 };
+            open(&serde_json::to_vec(&head).unwrap(), &mut room).map(drop)
+        };
+        for path in ["\u{1b}]0;T\u{7}z", "nl\nname", "a\u{9b}b", "\u{202e}gnp.exe", "x\u{200b}", "a\u{e0041}"] {
+            let why = open(path).unwrap_err();
+            assert!(why.contains("a character that is not shown"), "{path:?}: {why}");
+        }
+        for path in [".bashrc", "-rf", "Gru\u{308}ße 日本", "it's \"a\\b\""] {
+            assert_eq!(open(path), Ok(()), "{path}");
+        }
     }
 
     #[test]

@@ -170,13 +170,18 @@ fn become_nobody() -> Result<(), Errno> {
     setresuid(user, user, user)
 }
 
-/// Makes the calling thread alone one of `nobody` without groups, in effect: what the kernel notes of who makes a socket (SO_PEERCRED) is nobody's.
-/// Its real user stays, so that processes of nobody cannot signal it.
+/// A user and group that no process has: systemd gives none from 1879048192 on (UIDS-GIDS.md), and it is positive where a program takes it for a signed number.
+///
+/// It must be nobody else's: processes of a thread's effective user may change how that thread is scheduled, down to not at all.
+pub const NO_USER: u32 = 0x7eee_eeee;
+
+/// Makes the calling thread alone one of [`NO_USER`] without groups, in effect: the kernel notes that user with each socket that it makes (SO_PEERCRED).
+/// Its real user stays.
 ///
 /// # Errors
 /// It is not root's.
-pub fn seem_nobody() -> io::Result<()> {
-    const NOBODY: libc::c_long = 65534;
+pub fn seem_no_user() -> io::Result<()> {
+    const NOBODY: libc::c_long = NO_USER as libc::c_long;
     const AS_IT_IS: libc::c_long = -1;
     // SAFETY: the calls take numbers, and an empty list; those of the C library would change all threads.
     let results = unsafe {

@@ -291,8 +291,8 @@ fn a_client_is_no_user_of_this_machine() {
         let of = |line: &str| line.split(" user ").next().unwrap().to_owned();
         assert!(lines[0].starts_with("said ((0, -1, -1), "), "{told}");
         assert_eq!(of(lines[0]), of(lines[1]), "as by TCP: {told}");
-        // Past the library the pair is nobody's; the supervisor hears that call, too.
-        let user = if by == "library" { "user 65534 " } else { "user -1 " };
+        // Past the library the pair is of a user that no process has; the supervisor hears that call, too.
+        let user = if by == "library" { "user 2129587950 " } else { "user -1 " };
         assert!(lines[0].contains(user), "{told}");
         server.stop(Signal::SIGTERM);
     }

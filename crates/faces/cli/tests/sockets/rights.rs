@@ -69,6 +69,15 @@ fn a_broker_keeps_few_rights() {
             assert_eq!(*bounding, kept | with | SETGID_SETUID, "{name}: {bounding:x}");
             assert!(gets_no_more, "{name}");
         }
+        // A process of a thread's effective user may keep it from running.
+        for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
+            let scheduled = Command::new("setpriv")
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups", "renice", "-n", "19"])
+                .arg(task.file_name())
+                .output()
+                .unwrap();
+            assert!(!scheduled.status.success(), "{task:?}: {}", said(&scheduled));
+        }
         for name in ["ek-sockets", "ek-pairs", "ek-close", "ek-copy", "ek-claims", "ek-claim"] {
             assert!(all.iter().any(|(of, ..)| of == name), "no {name}: {all:?}");
         }

@@ -13,7 +13,7 @@ use nix::{
 };
 use sys::{
     fds::pass_no_rights,
-    privilege::{drop_all_but, seem_nobody},
+    privilege::{drop_all_but, seem_no_user},
 };
 
 /// Pairs that are made before they are needed.
@@ -21,7 +21,7 @@ const READY: usize = 8;
 
 type Pair = Result<(OwnedFd, OwnedFd), Errno>;
 
-/// Makes pairs on a thread that seems nobody's: the kernel notes its user with each (SO_PEERCRED), and tells that to a program whose call goes past what
+/// Makes pairs on a thread that seems of a user that no process has: the kernel notes its user with each (SO_PEERCRED), and tells that to a program whose call goes past what
 /// else would answer it.
 #[derive(Debug)]
 pub(super) struct Pairs(Receiver<Pair>);
@@ -44,7 +44,7 @@ impl Pairs {
 
 fn make(to: &SyncSender<Pair>) {
     // Of another user it has no capability in effect, but may take them again.
-    if seem_nobody().is_err() || drop_all_but(&[]).is_err() {
+    if seem_no_user().is_err() || drop_all_but(&[]).is_err() {
         return;
     }
     let one = || {
@@ -59,6 +59,7 @@ fn make(to: &SyncSender<Pair>) {
 #[cfg(test)]
 mod tests {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    use sys::privilege::NO_USER;
 
     use super::*;
 
@@ -71,7 +72,7 @@ mod tests {
         let (ours, theirs) = pairs.next().unwrap();
         for end in [ours, theirs] {
             let who = getsockopt(&end, PeerCredentials).unwrap();
-            assert_eq!((who.uid(), who.gid()), (65534, 65534));
+            assert_eq!((who.uid(), who.gid()), (NO_USER, NO_USER));
         }
     }
 }
