@@ -87,7 +87,7 @@ impl Verb {
         }
     }
 
-    /// What it reads of this machine: without, it would answer that nothing is there.
+    /// The file systems that it reads of this machine. Without them it would answer that nothing is there.
     fn needs(&self) -> &'static [Mount] {
         let is_elsewhere = match self {
             Self::Top(args) => args.is_saved(),

@@ -17,6 +17,7 @@ mod periods;
 mod signals;
 mod terminal;
 mod time;
+mod unit;
 
 use std::process::ExitCode;
 

@@ -299,7 +299,7 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
     assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "in peace again");
 }
 
-/// What a table of rules or of shields counts as rules are those of the file.
+/// A table of rules or of shields counts those of the file as rules, and no others.
 #[test]
 fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
     let _alone = alone();

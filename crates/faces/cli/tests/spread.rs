@@ -282,7 +282,7 @@ fn a_reader_that_went_away_stops_neither_apply_nor_undo() {
     assert_eq!(guard.changed(), Vec::<&Path>::new());
 }
 
-/// What a verb prints on a terminal of 50 columns, line by line.
+/// The lines that a verb prints on a terminal of 50 columns.
 fn narrow(args: &[&str]) -> Vec<String> {
     let job = format!("stty cols 50; '{}' {}", env!("CARGO_BIN_EXE_evenkeel"), args.join(" "));
     let mut script = Command::new("script");

@@ -280,14 +280,14 @@ impl Claim {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::NoBroker,
             _ => failed("talk to the broker")(error),
         };
-        // A broker that has refused the connection has closed it, and its answer is there to be read: behind the error, once that is told.
+        // A broker that refused the connection has closed it. Its answer is read behind the error, which is told once.
         let said = self.talk.say(what, &[]);
         let heard = match self.talk.hear() {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.talk.hear(),
             heard => heard,
         };
-        match heard.and_then(|heard| if heard.is_some() { Ok(heard) } else { said.map(|()| None) }).map_err(failed)? {
-            None => Err(LinkError::NoBroker),
+        match heard.map_err(failed)? {
+            None => Err(said.map_err(failed).err().unwrap_or(LinkError::NoBroker)),
             Some((Told::Refused(number, why), _)) => {
                 Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })
             }

@@ -45,7 +45,7 @@ fn path_has_acl(path: &Path) -> io::Result<bool> {
     is_list(unsafe { nix::libc::getxattr(path.as_ptr(), ACL.as_ptr(), std::ptr::null_mut(), 0) })
 }
 
-/// What the size of a list, or the error of the call, says.
+/// Reads the result of getxattr(2): the size of a list, or an error.
 fn is_list(size: isize) -> io::Result<bool> {
     match Errno::result(size) {
         // There is none, or the file system has none.

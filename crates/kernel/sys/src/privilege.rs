@@ -181,14 +181,14 @@ pub const NO_USER: u32 = 0x7eee_eeee;
 /// # Errors
 /// It is not root's.
 pub fn seem_no_user() -> io::Result<()> {
-    const NOBODY: libc::c_long = NO_USER as libc::c_long;
+    const USER: libc::c_long = NO_USER as libc::c_long;
     const AS_IT_IS: libc::c_long = -1;
     // SAFETY: the calls take numbers, and an empty list; those of the C library would change all threads.
     let results = unsafe {
         [
             libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()),
-            libc::syscall(libc::SYS_setresgid, AS_IT_IS, NOBODY, AS_IT_IS),
-            libc::syscall(libc::SYS_setresuid, AS_IT_IS, NOBODY, AS_IT_IS),
+            libc::syscall(libc::SYS_setresgid, AS_IT_IS, USER, AS_IT_IS),
+            libc::syscall(libc::SYS_setresuid, AS_IT_IS, USER, AS_IT_IS),
         ]
     };
     if results.contains(&-1) { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -31,7 +31,7 @@ pub struct Unit<'a> {
     pub shared: Option<Shared<'a>>,
 }
 
-/// What a unit shares with programs of other users.
+/// A part of a unit that programs of other users talk to.
 #[derive(Debug, Clone, Copy)]
 pub struct Shared<'a> {
     /// A folder of /run. Others may open what they know the name of.

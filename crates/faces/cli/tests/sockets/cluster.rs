@@ -129,7 +129,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// What a unit starts, with the capabilities that it leaves.
+/// The command of a unit, with its bounding set of capabilities, no_new_privs and its umask.
 fn in_unit(unit: &str) -> Command {
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).expect("a line of the unit");
     let words = |key: &str| value(key).split(' ').map(str::to_lowercase).collect::<Vec<_>>();

@@ -140,7 +140,7 @@ fn virtio_queues(ev: &Evidence) -> Vec<Outcome> {
     ev.ports().filter(|nic| nic.driver.as_deref() == Some("virtio_net")).filter_map(judge).collect()
 }
 
-/// What so short a watch must show before it counts.
+/// Percent of the CPU time below which steal within so short a watch does not count.
 const COARSE_PERCENT: f64 = 5.0;
 
 fn steal(ev: &Evidence) -> Vec<Outcome> {

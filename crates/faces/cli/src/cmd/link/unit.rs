@@ -5,7 +5,10 @@ use clap::{Args, ValueEnum};
 use host::interface;
 
 use super::serve::{Mode, Over, ServeArgs};
-use crate::failure::{Failure, Outcome, note, print};
+use crate::{
+    failure::{Failure, Outcome, print},
+    unit::{program, warn_of_hidden},
+};
 
 /// Print a systemd unit that runs this broker in a sandbox with the fewest capabilities.
 ///
@@ -34,13 +37,8 @@ pub(super) fn run(args: &UnitArgs) -> Result<Outcome, Failure> {
         }
         None => None,
     };
-    if let Some(hidden) = receives.iter().find(|path| path.starts_with("/tmp") || path.starts_with("/var/tmp")) {
-        note(format_args!(
-            "warning: files would come to a /tmp that only the unit sees (PrivateTmp), not to {}. Name a folder elsewhere, for example /srv/incoming",
-            hidden.display()
-        ));
-    }
-    let program = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
+    warn_of_hidden(receives.as_deref(), "/srv/incoming");
+    let program = program()?;
     let mut words = Vec::new();
     let mut add = |flag: &str, value: String| words.extend([format!("--{flag}"), value]);
     if let Some(name) = &serve.name {

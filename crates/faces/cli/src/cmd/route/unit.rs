@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bpf::XdpMode;
 use clap::{Args, ValueEnum};
 use host::interface;
 use model::route::CtMark;
 
 use super::{Mode, RouterArgs};
-use crate::failure::{Failure, Outcome, note, print};
+use crate::{
+    failure::{Failure, Outcome, print},
+    unit::{program, warn_of_hidden},
+};
 
 /// Print a systemd unit that runs this router in a sandbox with the fewest capabilities.
 ///
@@ -36,16 +39,11 @@ pub(super) fn run(args: &UnitArgs) -> Result<Outcome, Failure> {
             path.display()
         )));
     }
-    for (_, hidden) in named.iter().filter(|(_, path)| path.starts_with("/tmp") || path.starts_with("/var/tmp")) {
-        note(format_args!(
-            "warning: the unit cannot see {}: systemd gives it a /tmp of its own (PrivateTmp). Move it, for example to /etc/evenkeel",
-            hidden.display()
-        ));
-    }
+    warn_of_hidden(named.iter().map(|(_, path)| *path), "/etc/evenkeel");
     if args.router.xdp_mode == XdpMode::Generic && args.router.cpus.is_some() {
         return Err(route::RouteError::CpusInGeneric.into());
     }
-    let program = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
+    let program = program()?;
     let files: Vec<PathBuf> = [&outputs.events, &outputs.metrics_file].into_iter().flatten().cloned().collect();
     print(&route::unit::text(&program, interfaces, &words(&args.router), rules.is_some(), &files))?;
     Ok(Outcome::Fine)

@@ -288,17 +288,12 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
             path.display()
         )));
     }
-    let program = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
+    let program = crate::unit::program()?;
     let mut words = Vec::new();
     if let Some(path) = &options.rules.rules {
         let path = std::path::absolute(path).context("cannot find the file of rules").map_err(Failure::lacking)?;
         let files = written.iter().filter_map(|(_, path)| path.as_deref()).chain([&*path]);
-        for hidden in files.filter(|path| path.starts_with("/tmp") || path.starts_with("/var/tmp")) {
-            note(format_args!(
-                "warning: the unit cannot see {}: systemd gives it a /tmp of its own (PrivateTmp). Move it, for example to /etc/evenkeel",
-                hidden.display()
-            ));
-        }
+        crate::unit::warn_of_hidden(files, "/etc/evenkeel");
         words.extend(["--rules".to_owned(), path.display().to_string()]);
     }
     if options.xdp == Some(Mode::Generic) {

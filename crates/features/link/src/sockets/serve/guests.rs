@@ -43,7 +43,7 @@ const KEPT_FOR_ROOT: usize = OPEN_MAX;
 #[derive(Debug)]
 pub(super) struct Guests {
     users: HashMap<u32, Arc<User>>,
-    /// What all users but root have together.
+    /// The sums of all users but root.
     others: Arc<Tally>,
     /// Those that were needed so far, each with its jobs done at the last look.
     closers: [Option<(Closer, u64)>; CLOSERS],

@@ -11,7 +11,7 @@ use crate::Address;
 /// The address here, and that of the other end.
 pub(super) type Names = (SocketAddr, SocketAddr);
 
-/// What an entry is found or counted by. The same for as long as it stands among the others.
+/// The keys by which an entry is found or counted. They do not change while it is in the table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Keys {
     /// Its addresses, if it has them.
@@ -20,11 +20,11 @@ pub(super) struct Keys {
     pub(super) unnamed: Option<Address>,
     /// The node to which it has a port of the broker.
     pub(super) port_to: Option<Address>,
-    /// It tells another broker one line.
+    /// Its stream carries one notice to another broker.
     pub(super) tells: bool,
 }
 
-/// What has keys.
+/// An entry of the table.
 pub(super) trait Keyed {
     fn keys(&self) -> Keys;
 }
@@ -39,7 +39,7 @@ pub(super) struct Stages<S> {
     tells: usize,
 }
 
-/// How many entries each node has; none stands here with none.
+/// Entries of each node. A node with none is absent.
 #[derive(Debug, Default)]
 struct Counts(HashMap<Address, usize>);
 
@@ -135,7 +135,7 @@ impl<K: Copy + Eq + Hash> Owners<K> {
         Self { of: HashMap::new(), each: HashMap::new() }
     }
 
-    /// What had the same before has it no longer.
+    /// Gives `what` to an entry, and takes it from the one that had it.
     pub(super) fn insert(&mut self, what: K, id: u64) {
         self.of.insert(what, id);
         self.each.entry(id).or_default().push(what);
