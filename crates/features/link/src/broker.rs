@@ -140,6 +140,8 @@ impl Paths {
         umask(Mode::from_bits_truncate(0o022));
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.0).map_err(failed)?;
         trusted_folder(&self.0).map_err(failed)?;
+        // One that is left of an earlier broker may have another mode.
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         match serve::lock(&self.0.join("lock")) {
             Err(ServeError::Locked { pid, .. }) => Err(LinkError::Serves { pid }),
             lock => {
