@@ -11,6 +11,7 @@ use model::shield::Fail;
 use nix::unistd::geteuid;
 use rules::{
     Rule, RulesError,
+    detect::DetectConfig,
     file::{self, RuleFile},
     flags,
     management::Session,
@@ -32,8 +33,17 @@ pub struct Source {
     pub sets: Vec<String>,
 }
 
-/// Refuses a file of rules that names a program for root to run, and that somebody else can change. A pipe comes from whoever started the
-/// shield.
+/// The settings of a rules file that let its writer act as root beyond the filter: a program that runs, a path that is written. Rules and their
+/// names reach both.
+fn acts_as_root(detection: &DetectConfig) -> Option<&'static str> {
+    let hook = detection.hook.as_ref().map(|_| "rules with `detection.hook`, which root runs,");
+    let events = detection.events.as_ref().map(|_| "rules with `detection.events`, a file that root writes,");
+    let metrics =
+        detection.metrics.file.as_ref().map(|_| "rules with `detection.metrics.file`, a file that root writes,");
+    hook.or(events).or(metrics)
+}
+
+/// Refuses a file of rules that somebody else can change. A pipe comes from whoever started the shield.
 fn refuse_foreign(path: &Path) -> io::Result<PathBuf> {
     // What this process has open already, whoever started it chose.
     let is_open = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|open| path.starts_with(open));
@@ -56,9 +66,8 @@ impl Source {
                 let trusted = refuse_foreign(path);
                 let read = file::read(trusted.as_deref().unwrap_or(path))?;
                 if let Err(source) = trusted
-                    && read.detection.hook.is_some()
+                    && let Some(what) = acts_as_root(&read.detection)
                 {
-                    let what = "rules with a hook, which root runs,";
                     return Err(ShieldError::Rules(RulesError::Read { what, path: path.to_owned(), source }));
                 }
                 read
@@ -141,23 +150,32 @@ mod tests {
     }
 
     #[test]
-    fn rules_with_a_hook_are_refused_if_somebody_else_can_change_them() {
+    fn rules_that_act_as_root_are_refused_if_somebody_else_can_change_them() {
         if !geteuid().is_root() {
             return eprintln!("skipped: for root only");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules.toml");
         let source = Source { file: Some(path.clone()), ..Source::default() };
-        let hook = "protect = [\"203.0.113.0/24\"]\n[detection]\nhook = { run = [\"/bin/true\"] }\n";
-        fs::write(&path, hook).unwrap();
-        source.read().unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(matches!(source.read(), Err(ShieldError::Rules(RulesError::Read { .. }))));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        chown(&path, Some(65533), None).unwrap();
-        assert!(matches!(source.read(), Err(ShieldError::Rules(RulesError::Read { .. }))));
-        // Rules alone run nothing.
-        fs::write(&path, "default = \"pass\"\n").unwrap();
+        for (setting, key) in [
+            ("hook = { run = [\"/bin/true\"] }", "detection.hook"),
+            ("events = \"/run/events\"", "detection.events"),
+            ("metrics = { file = \"/run/metrics\" }", "detection.metrics.file"),
+        ] {
+            fs::write(&path, format!("protect = [\"203.0.113.0/24\"]\n[detection]\n{setting}\n")).unwrap();
+            chown(&path, Some(0), None).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            source.read().unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+            let told = source.read().unwrap_err().to_string();
+            assert!(told.contains(key), "{told}");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            chown(&path, Some(65533), None).unwrap();
+            let told = source.read().unwrap_err().to_string();
+            assert!(told.contains(key), "{told}");
+        }
+        // Rules alone run and write nothing. A port of metrics is no file.
+        fs::write(&path, "default = \"pass\"\n[detection]\nmetrics = { port = 9109 }\n").unwrap();
         source.read().unwrap();
     }
 
