@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use model::{
     bench::Delays,
-    flood::{Clients, FloodMode, FloodPoint, FloodRun, UNTOUCHED_SUCCESS},
+    flood::{Clients, FloodMode, FloodPoint, FloodRun, UNTOUCHED_P99_NS, UNTOUCHED_SUCCESS},
     units,
 };
 
@@ -170,7 +170,8 @@ pub(crate) fn conclusion(run: &FloodRun) -> Vec<String> {
     all
 }
 
-/// True if clients failed without any flood: the machine was at fault, and nothing is known of the protection.
+/// True if clients noticed something without any flood, or at the lowest rate where none was tried without one: the machine may be at
+/// fault, and nothing is known of the protection.
 pub(crate) fn is_void(mode: &FloodMode) -> bool {
     mode.untouched_pps().is_none()
 }
@@ -197,19 +198,32 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
     match mode.untouched_pps() {
         Some(0.0) => format!("{}: clients notice every flood that was tried.{end}", mode.name),
         Some(pps) => format!("{}: clients notice nothing up to {}{sure}.{end}", mode.name, units::pps(pps)),
-        None => {
-            let why = mode.points.first().map_or_else(String::new, |quiet| {
-                let failed = percent(1.0 - quiet.clients.success_ratio());
-                let others = if quiet.others.is_empty() {
-                    String::new()
-                } else {
-                    format!(" (others used these CPUs: {})", quiet.others)
-                };
-                format!(" {failed} failed without any flood{others}.")
-            });
-            format!("Void: {}:{why}{end}", mode.name)
-        }
+        None => format!("Void: {}: {}.{end}", mode.name, void_because(mode)),
     }
+}
+
+/// What makes a protection's points void.
+fn void_because(mode: &FloodMode) -> String {
+    let Some(lowest) = mode.points.first() else { return "nothing was measured".to_owned() };
+    if lowest.wanted_pps != Some(0.0) {
+        return format!(
+            "clients notice {}, the lowest rate, and nothing was measured without a flood (add 0 to --rates)",
+            units::pps(lowest.offered_pps())
+        );
+    }
+    let served = lowest.clients.success_ratio();
+    let failed = (served < UNTOUCHED_SUCCESS).then(|| format!("{} failed", percent(1.0 - served)));
+    let p99_ns = lowest.clients.connect.as_ref().map(|c| c.p99_ns).filter(|ns| *ns > UNTOUCHED_P99_NS);
+    let slow = p99_ns.map(|ns| {
+        let [p99, most] = [ns, UNTOUCHED_P99_NS].map(|ns| units::nanoseconds(ns as f64));
+        format!("p99 connect {p99} is above {most}")
+    });
+    let others = match lowest.others.as_str() {
+        "" => String::new(),
+        others => format!(" (others used these CPUs: {others})"),
+    };
+    let why: Vec<String> = [failed, slow].into_iter().flatten().collect();
+    format!("{} without any flood{others}", why.join(", and "))
 }
 
 pub(crate) fn conditions(run: &FloodRun) -> Conditions {

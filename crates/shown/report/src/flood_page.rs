@@ -13,6 +13,7 @@ use crate::{
         columns::significant,
         lines::{self, Dot, Line},
         plane::{Across, Up},
+        rows,
         scale::{Scale, number},
     },
     flood,
@@ -55,7 +56,7 @@ pub fn flood_page(run: &FloodRun) -> Result<String, PageError> {
         (
             "Goodput",
             format!("Answers to clients per second, of {} asked for.", setup.connects_per_s),
-            chart(run, "goodput", &goodput, "answers/s", Kind::FromZero),
+            chart(run, "goodput", &goodput, "answers/s", Kind::PerSecond),
         ),
         (
             "Time to connect, median",
@@ -64,8 +65,8 @@ pub fn flood_page(run: &FloodRun) -> Result<String, PageError> {
         ),
         (
             "Flood answered",
-            "Million SYN-ACKs per second to spoofed sources, counted at the far end of the link.".into(),
-            chart(run, "answered", &answered, "M/s", Kind::FromZero),
+            "SYN-ACKs per second to spoofed sources, counted at the far end of the link.".into(),
+            chart(run, "answered", &answered, "Mpps", Kind::Mpps),
         ),
         (
             "Load of the host",
@@ -118,8 +119,10 @@ enum Kind {
     Percent(f64),
     /// Milliseconds, logarithmic.
     Delay,
-    /// From zero to the largest value.
-    FromZero,
+    /// A number in a second, from zero.
+    PerSecond,
+    /// Million packets in a second, from zero.
+    Mpps,
 }
 
 impl Kind {
@@ -127,7 +130,8 @@ impl Kind {
         let (scale, name): (Scale, fn(f64) -> String) = match self {
             Self::Percent(most) => (Scale::linear(-0.02 * most, 1.03 * most), |v| format!("{} %", number(v))),
             Self::Delay => (Scale::log(values.iter().copied()), delay),
-            Self::FromZero => (Scale::from_zero(values.iter().copied(), 5), number),
+            Self::PerSecond => (Scale::from_zero(values.iter().copied(), 5), |v| format!("{}/s", number(v))),
+            Self::Mpps => (Scale::from_zero(values.iter().copied(), 5), |mpps| rows::rate(1e6 * mpps)),
         };
         Up { scale, name, title: None }
     }
