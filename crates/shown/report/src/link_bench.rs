@@ -50,11 +50,11 @@ pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
     text + &conditions::paragraphs(&of(run), look)
 }
 
-/// The result in a sentence: link beside TCP for a short message, while polling and asleep, and in bulk.
+/// The result in a sentence: link beside TCP for a short message, while polling and asleep, and in bulk on the plain link.
 pub(crate) fn headline(run: &LinkBench) -> String {
     let over = |sleeps: bool| {
-        let rows = run.pings.iter().filter(|p| p.by == "link" && p.bytes == 64 && !p.beside_transfer);
-        rows.filter(|p| (p.receive == Receive::Sleeping) == sleeps).filter_map(|p| p.over_tcp).reduce(f64::min)
+        let mut rows = run.pings.iter().filter(|p| p.by == "link" && p.bytes == 64 && !p.beside_transfer);
+        rows.find(|p| (p.receive == Receive::Sleeping) == sleeps)?.over_tcp
     };
     let mut parts = Vec::new();
     for (ratio, when) in [(over(false), "while polling"), (over(true), "asleep")] {
@@ -64,13 +64,21 @@ pub(crate) fn headline(run: &LinkBench) -> String {
         true => None,
         false => Some(format!("A round trip of 64 bytes over link takes {}", parts.join(", "))),
     };
-    let bulk = run.transfers.iter().filter(|t| t.by == "link").filter_map(|t| t.over_tcp).reduce(f64::max);
-    let bulk = bulk.map(|rate| format!("a transfer has {} of TCP's rate", units::percent(rate)));
+    let bulk = plain(&run.transfers).and_then(|t| Some((t.over_tcp?, link(&t.conditions))));
+    let bulk = bulk.map(|(rate, link)| format!("a transfer has {} of TCP's rate ({link})", units::percent(rate)));
     let all: Vec<String> = [times, bulk].into_iter().flatten().collect();
     match all.is_empty() {
         true => "Nothing over link was measured beside TCP.".to_owned(),
         false => format!("{}.", all.join("; ")),
     }
+}
+
+/// The transfer over link that the headline tells: frames of the usual size, each sent as it is, none of them lost on purpose. Where offloads
+/// were never off, as between two machines, that on the link as it is set.
+fn plain(transfers: &[Transfer]) -> Option<&Transfer> {
+    let of_link = transfers.iter().filter(|t| t.by == "link");
+    let whole = of_link.filter(|t| t.conditions.lost_per_million.is_none() && t.conditions.tcp_rmem.is_none());
+    whole.min_by_key(|t| (t.conditions.offloads, t.conditions.mtu))
 }
 
 fn rows(run: &LinkBench, beside: bool) -> Vec<Vec<String>> {

@@ -24,7 +24,8 @@ const GREEN: &str = "#7a9a01";
 struct Page<'a> {
     run: &'a LinkBench,
     headline: String,
-    charts: Vec<(String, String)>,
+    /// Heading, what is not in the chart, and the chart.
+    charts: Vec<(String, &'static str, String)>,
     transfer: String,
     messages: [(&'static str, Vec<[String; 6]>); 2],
     transfers: Vec<[String; 6]>,
@@ -56,7 +57,7 @@ pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
 }
 
 /// Of a short and of a long message: what does not sleep, then what does, on scales of their own.
-fn charts(run: &LinkBench) -> Vec<(String, String)> {
+fn charts(run: &LinkBench) -> Vec<(String, &'static str, String)> {
     let mut all = Vec::new();
     for bytes in [64, 5000] {
         for (title, sleeps) in [("while polling", false), ("asleep", true)] {
@@ -83,8 +84,8 @@ fn charts(run: &LinkBench) -> Vec<(String, String)> {
             let label = "Bars: the time of a message there and back; the figures are in the table";
             let id = format!("there-{}-{bytes}", if sleeps { "asleep" } else { "polling" });
             let chart = rows::chart(&id, label, Room::Half, &names, &series, Axis::Times);
-            let less = if brokers.is_empty() { "" } else { " (`link run`: see the table)" };
-            all.push((format!("Round trip of {} bytes {title}{less}", units::grouped(bytes.into())), chart));
+            let less = if brokers.is_empty() { "" } else { "What link run needs is in the table alone." };
+            all.push((format!("Round trip of {} bytes {title}", units::grouped(bytes.into())), less, chart));
         }
     }
     all
