@@ -3,7 +3,7 @@
 use model::{
     bench::{
         PublishedRate,
-        guest::{Burst, Card, GuestRun, of_bare},
+        guest::{Burst, Card, Fares, GuestRun, of_bare},
     },
     units,
 };
@@ -26,7 +26,8 @@ pub(crate) const NO_RATES: &str =
 
 /// A run as text.
 pub fn guest_text(run: &GuestRun, look: Look) -> String {
-    let mut text = look.paragraph(NO_RATES);
+    let mut text: String = conclusion(run).iter().map(|said| look.paragraph(said)).collect();
+    text += &look.paragraph(&format!("\n{NO_RATES}"));
     text += &look.paragraph("\nFor each frame that the guest forwards:");
     text += &look.table(&ACCESSES, access_rows(run).into_iter().map(|cells| cells.to_vec()));
     if let Some((exit_ns, origin)) = run.exit() {
@@ -52,6 +53,53 @@ pub fn guest_text(run: &GuestRun, look: Look) -> String {
     }
     text.push('\n');
     text + &conditions::paragraphs(&conditions_of(run), look)
+}
+
+/// The result in sentences: whether evenkeel works on the cards, then the least and the most that they ask for.
+pub(crate) fn conclusion(run: &GuestRun) -> Vec<String> {
+    if is_void(run) {
+        return vec!["No verdict: no card was counted.".to_owned()];
+    }
+    let mut all: Vec<String> = fares(run).into_iter().collect();
+    let bursts = run.cards.first().map_or(&[][..], |card| &card.bursts);
+    all.extend(bursts.iter().filter_map(|burst| range(run, burst.frames)));
+    all
+}
+
+/// True if nothing was counted.
+pub(crate) fn is_void(run: &GuestRun) -> bool {
+    run.cards.iter().all(|card| card.bursts.is_empty() && card.verbs.is_empty())
+}
+
+fn fares(run: &GuestRun) -> Option<String> {
+    let of = |wanted: Fares| -> Vec<String> {
+        let verbs = run.cards.iter().flat_map(|card| card.verbs.iter().map(move |verb| (card, verb)));
+        verbs
+            .filter(|(_, v)| v.fares == wanted)
+            .map(|(card, verb)| format!("{} on {}", verb.command, card.nic))
+            .collect()
+    };
+    let all: usize = run.cards.iter().map(|card| card.verbs.len()).sum();
+    let (failed, refused) = (of(Fares::Fails), of(Fares::Refused).len());
+    let refused = match refused {
+        0 => String::new(),
+        some => format!("; {some} refused, since the driver or the kernel lacks something"),
+    };
+    match (all, failed.as_slice()) {
+        (0, _) => None,
+        (_, []) => Some(format!("None of {all} commands of evenkeel fails on these cards{refused}.")),
+        (_, some) => Some(format!("{} of {all} commands of evenkeel FAIL: {}{refused}.", some.len(), some.join("; "))),
+    }
+}
+
+/// The least and the most accesses for a frame, with the cards that ask for them.
+fn range(run: &GuestRun, frames: u32) -> Option<String> {
+    let of = |card: &Card| Some(card.bursts.iter().find(|b| b.frames == frames)?.median.accesses());
+    let asked = || run.cards.iter().filter_map(|card| Some((of(card)?, &card.nic)));
+    let (least, most) = (asked().min_by(|a, b| a.0.total_cmp(&b.0))?, asked().max_by(|a, b| a.0.total_cmp(&b.0))?);
+    let of = |(accesses, nic): (f64, &String)| format!("{accesses:.2} ({nic})");
+    let figures = if least.1 == most.1 { of(least) } else { format!("{} to {}", of(least), of(most)) };
+    Some(format!("At a burst of {frames} each forwarded frame takes {figures} accesses to a device."))
 }
 
 /// A row for each card and burst.

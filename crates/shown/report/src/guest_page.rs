@@ -23,6 +23,8 @@ const GREY: &str = "#8a8f98";
 #[template(path = "guest.html")]
 struct Page<'a> {
     run: &'a GuestRun,
+    conclusion: Vec<String>,
+    void: bool,
     no_rates: &'static str,
     charts: Vec<(String, String)>,
     accesses: Vec<[String; 9]>,
@@ -44,6 +46,8 @@ struct Page<'a> {
 pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
     let page = Page {
         run,
+        conclusion: figures::conclusion(run),
+        void: figures::is_void(run),
         no_rates: figures::NO_RATES,
         charts: vec![
             ("Accesses to a device for each frame".to_owned(), per_frame("accesses", run, PerFrame::accesses)),

@@ -1,8 +1,14 @@
 //! The page of a run beside noisy neighbours.
 
+mod page;
+
 use model::{
-    bench::{FrameSpec, neighbour::NeighbourRun},
+    bench::{
+        FrameSpec,
+        neighbour::{Boxed, Condition, Disturbed, Measure, NeighbourRun, Reading, costs},
+    },
     run::Machine,
+    sources,
 };
 use report::neighbour_page;
 
@@ -43,4 +49,77 @@ fn the_verdict_stands_first_and_is_amber_where_there_is_none() {
         assert!(page.contains("class=\"conclusion void\""), "{:?}", void.conclusions);
     }
     assert!(neighbour_page(&run(&[])).unwrap().contains("No verdict: no neighbour was measured."));
+}
+
+/// Nobody measured this: three rounds, each measure so many times that of a quiet box.
+fn readings(times: f64) -> Vec<Reading> {
+    let value = |measure: Measure| match measure {
+        Measure::Loss => 0.0004 * times,
+        Measure::Waiting => 0.02 * times,
+        Measure::Median | Measure::IdleTrip => 25_000.0 * times,
+        Measure::P99 | Measure::Max => 90_000.0 * times * times,
+        Measure::Jitter | Measure::LoadedTrip => 60_000.0 * times,
+        Measure::Cpu => 700.0 * times,
+    };
+    let round = |off: f64| Reading {
+        values: Measure::ALL.into_iter().map(|measure| (measure, off * value(measure))).collect(),
+        neighbour_cpus: 0.98,
+        ..Reading::default()
+    };
+    [1.0, 1.04, 0.97].map(round).to_vec()
+}
+
+fn disturbed(neighbour: Option<&str>, remedy: &str, times: f64) -> Disturbed {
+    let readings = readings(times);
+    let condition = Condition {
+        neighbour: neighbour.map(str::to_owned),
+        on: neighbour.map(|_| "box".to_owned()),
+        cpus: neighbour.map(|_| "2".to_owned()),
+        remedy: remedy.into(),
+    };
+    let costs = costs(&self::readings(1.0), &readings);
+    let gains = if remedy == "none" { Vec::new() } else { costs.clone() };
+    Disturbed { condition, readings, costs, remedy: gains }
+}
+
+fn boxed(key: &str) -> Boxed {
+    let mut quiet = readings(1.0);
+    quiet[0].values.remove(&Measure::Loss);
+    quiet[0].missing.push("loss: a hypervisor took more than 2 % of a core in 3 trials".into());
+    Boxed {
+        key: key.into(),
+        name: key.into(),
+        what: "Made-up.".into(),
+        throughput_pps: 812_000.0,
+        tester_limited: true,
+        rate_pps: 406_000.0,
+        quiet,
+        rows: vec![
+            disturbed(None, "none", 1.01),
+            disturbed(Some("memory:1024"), "none", 2.0),
+            disturbed(Some("memory:1024"), "threaded-napi", 1.2),
+            disturbed(Some("cpu:1"), "none", 12.0),
+            disturbed(Some("cpu:1"), "nice", 1.5),
+        ],
+    }
+}
+
+fn whole() -> NeighbourRun {
+    let said = [
+        "router, quiet again: no cost beyond chance",
+        "router, cpu:1 on box: delay, 99 % +13.0 ms (+14300 %), waiting for the CPU +22.0 points",
+    ];
+    NeighbourRun {
+        boxes: vec![boxed("router"), boxed("stateful")],
+        sources: sources::neighbour_figures(),
+        notes: vec!["`quiet again` is the quiet box measured twice in each round".into()],
+        machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
+        ..run(&said)
+    }
+}
+
+#[test]
+fn the_page_stands_alone_and_has_the_charts_of_each_box() {
+    let page = neighbour_page(&whole()).unwrap();
+    page::stands_alone(&page, &["router-loss", "router-delay99", "stateful-idleroundtrip"]);
 }
