@@ -77,8 +77,17 @@ pub(crate) struct Look {
 
 /// An entry of a legend.
 pub(crate) enum Key {
-    Block { name: String, colour: &'static str, hatched: bool },
-    Line { name: String, look: Look },
+    Block {
+        name: String,
+        colour: &'static str,
+        hatched: bool,
+    },
+    Line {
+        name: String,
+        look: Look,
+    },
+    /// What the colours do not say.
+    Words(&'static str),
 }
 
 /// A chart with that id: `draw` is called once for each width. `label` says for a screen reader what is seen.
@@ -97,6 +106,10 @@ pub(crate) fn figure(id: &str, label: &str, room: Room, legend: &[Key], draw: im
             let mut canvas = Canvas::new(format!("{id}-key{i}"), 26.0);
             canvas.set_height(14.0);
             let name = match key {
+                Key::Words(words) => {
+                    let _ = write!(html, "<li class=\"quiet\">{words}</li>");
+                    continue;
+                }
                 Key::Block { name, colour, hatched } => {
                     canvas.rect((6.0, 1.0), (14.0, 12.0), colour, *hatched, "");
                     name

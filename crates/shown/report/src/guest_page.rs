@@ -88,7 +88,8 @@ fn per_frame(id: &str, run: &GuestRun, figure: fn(&PerFrame) -> f64) -> String {
 
 /// The rates of others as bars, both directions together.
 fn published(run: &GuestRun) -> String {
-    let names: Vec<String> = run.sources.iter().map(|rate| rate.on.clone()).collect();
+    let names: Vec<String> =
+        run.sources.iter().map(|rate| format!("{}, {} bytes", rate.on, rate.frame_bytes)).collect();
     let bar = |rate: &model::bench::PublishedRate| {
         let kpps = rate.pps / 1e3 * if rate.per_direction { 2.0 } else { 1.0 };
         let twice = if rate.per_direction { " (twice that of one direction)" } else { "" };

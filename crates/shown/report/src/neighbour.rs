@@ -1,8 +1,9 @@
 //! What noisy neighbours cost a box, as text.
 
 use model::{
-    bench::neighbour::{
-        Boxed, Condition, Cost, Disturbed, Measure, NeighbourRun, Reading, compare::NeighbourComparison,
+    bench::{
+        FrameSpec,
+        neighbour::{Boxed, Condition, Cost, Disturbed, Measure, NeighbourRun, Reading, compare::NeighbourComparison},
     },
     units,
 };
@@ -257,10 +258,14 @@ pub(crate) fn missing(run: &NeighbourRun) -> Vec<[String; 4]> {
 /// What a reader needs to judge the figures.
 pub(crate) fn conditions_of(run: &NeighbourRun) -> conditions::Conditions {
     let cores: Vec<String> = run.cores.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let frames = match &run.frame {
+        FrameSpec::Size { bytes } => format!("{bytes} bytes"),
+        other => other.to_string(),
+    };
     let mut all = vec![
         conditions::machine(&run.machine),
         ("Cores", cores.join("; ")),
-        ("Frames", run.frame.to_string()),
+        ("Frames", frames),
         ("Rounds", format!("{}, trials of {} s; seed {}", run.rounds, run.trial_s, run.seed)),
         ("Thrown away", format!("{} trials in which a hypervisor took the CPU", run.stolen)),
         ("Load average at the beginning", format!("{:.2}", run.load_average)),

@@ -1,7 +1,7 @@
 //! What noisy neighbours cost a box, as one self-contained page.
 
 use askama::Template;
-use model::bench::neighbour::{Boxed, Measure, NeighbourRun, Reading};
+use model::bench::neighbour::{Boxed, Cost, Measure, NeighbourRun, Reading};
 
 use crate::{
     chart::{
@@ -30,8 +30,17 @@ struct BoxPart {
     title: String,
     charts: Vec<(String, String)>,
     conditions: Vec<[String; 12]>,
-    /// Whether it is beyond chance, and its cells.
-    costs: Vec<(bool, [String; 8])>,
+    /// Differences beyond chance.
+    beyond: Vec<[String; 8]>,
+    /// The others.
+    chance: Vec<[String; 8]>,
+}
+
+impl BoxPart {
+    /// Both kinds of differences, each with whether it is beyond chance.
+    fn costs(&self) -> [(bool, &[[String; 8]]); 2] {
+        [(true, &self.beyond), (false, &self.chance)]
+    }
 }
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
@@ -39,11 +48,17 @@ struct BoxPart {
 /// # Errors
 /// Only by a fault of the template.
 pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
-    let part = |boxed: &Boxed| BoxPart {
-        title: figures::title(boxed),
-        charts: charts(boxed),
-        conditions: figures::condition_rows(boxed),
-        costs: figures::cost_rows(boxed).into_iter().map(|(cost, cells)| (cost.beyond_chance, cells)).collect(),
+    let part = |boxed: &Boxed| {
+        let (beyond, chance): (Vec<_>, Vec<_>) =
+            figures::cost_rows(boxed).into_iter().partition(|(cost, _)| cost.beyond_chance);
+        let cells = |rows: Vec<(&Cost, [String; 8])>| rows.into_iter().map(|(_, cells)| cells).collect();
+        BoxPart {
+            title: figures::title(boxed),
+            charts: charts(boxed),
+            conditions: figures::condition_rows(boxed),
+            beyond: cells(beyond),
+            chance: cells(chance),
+        }
     };
     let page = Page {
         run,
@@ -56,6 +71,11 @@ pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
 }
 
 impl Page<'_> {
+    /// Differences of one condition beside one other, together.
+    fn groups<'r>(&self, rows: &'r [[String; 8]]) -> Vec<&'r [[String; 8]]> {
+        rows.chunk_by(|a, b| a[..2] == b[..2]).collect()
+    }
+
     /// Whether the run bears no verdict, or not its whole one.
     fn void(&self) -> bool {
         let judged = self.run.conclusions.iter().any(|said| !said.ends_with("nothing could be judged"));
@@ -88,7 +108,13 @@ fn charts(boxed: &Boxed) -> Vec<(String, String)> {
         }];
         let label = format!("Bars: the mean {} of each condition; the figures are in the table", measure.words());
         let id = format!("{}-{}", boxed.key, measure.words().replace([' ', ',', '%'], ""));
-        (measure.words().to_owned(), rows::chart(&id, &label, Room::Half, &names, &bars, axis))
+        (heading(measure.words()), rows::chart(&id, &label, Room::Half, &names, &bars, axis))
     };
     shown.into_iter().map(chart).collect()
+}
+
+/// Words with a capital, as a heading has them.
+fn heading(words: &str) -> String {
+    let (first, rest) = words.split_at(words.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + rest
 }

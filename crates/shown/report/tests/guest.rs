@@ -89,5 +89,9 @@ fn a_command_that_fails_is_in_the_verdict() {
 
 #[test]
 fn the_page_stands_alone() {
-    page::stands_alone(&guest_page(&run()).unwrap(), &["guest-accesses", "guest-interrupts", "guest-published"]);
+    let page = guest_page(&run()).unwrap();
+    page::stands_alone(&page, &["guest-accesses", "guest-interrupts", "guest-published"]);
+    // Two published rates of the same card are told apart, and a long text is no column of single words.
+    assert!(page.contains(">VirtIO, 64 bytes<") && page.contains(">VirtIO, 256 bytes<"));
+    assert!(page.contains("<td class=\"long\">rx-checksumming, ") && page.contains(".long { min-width"));
 }

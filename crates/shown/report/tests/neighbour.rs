@@ -82,6 +82,14 @@ fn disturbed(neighbour: Option<&str>, remedy: &str, times: f64) -> Disturbed {
     Disturbed { condition, readings, costs, remedy: gains }
 }
 
+/// The quiet box once more: other rounds, the same mean.
+fn again() -> Disturbed {
+    let mut readings = readings(1.0);
+    readings.reverse();
+    let costs = costs(&self::readings(1.0), &readings);
+    Disturbed { costs, readings, ..disturbed(None, "none", 1.0) }
+}
+
 fn boxed(key: &str) -> Boxed {
     let mut quiet = readings(1.0);
     quiet[0].values.remove(&Measure::Loss);
@@ -95,7 +103,7 @@ fn boxed(key: &str) -> Boxed {
         rate_pps: 406_000.0,
         quiet,
         rows: vec![
-            disturbed(None, "none", 1.01),
+            again(),
             disturbed(Some("memory:1024"), "none", 2.0),
             disturbed(Some("memory:1024"), "threaded-napi", 1.2),
             disturbed(Some("cpu:1"), "none", 12.0),
@@ -122,4 +130,14 @@ fn whole() -> NeighbourRun {
 fn the_page_stands_alone_and_has_the_charts_of_each_box() {
     let page = neighbour_page(&whole()).unwrap();
     page::stands_alone(&page, &["router-loss", "router-delay99", "stateful-idleroundtrip"]);
+    // Of each box six rows of nine measures beside the quiet one or no remedy, of which those of the quiet box are chance.
+    for part in ["<summary>54 beyond chance</summary>", "<summary>9 that may be chance</summary>"] {
+        assert_eq!(page.matches(part).count(), 2, "{part}");
+    }
+    assert!(page.contains("<details open>") && page.contains("<h3>Delay, 99 %</h3>") && !page.contains('`'));
+    assert!(page.contains("<code>quiet again</code> is the quiet box") && page.contains(">logarithmic</li>"));
+    assert!(page.contains("<td class=\"group\" colspan=\"6\">cpu:1 on box, nice, beside no remedy</td>"));
+    assert!(page.contains("<dt>Frames</dt><dd>64 bytes</dd>"));
+    let unjudged = NeighbourRun { boxes: vec![Boxed { rows: vec![again()], ..boxed("router") }], ..whole() };
+    assert!(neighbour_page(&unjudged).unwrap().contains("No difference is beyond chance."));
 }

@@ -94,11 +94,17 @@ fn name_row(canvas: &mut Canvas, layout: &Layout, top: f64, height: f64, name: &
 
 /// Bars side by side. Each keeps the room for its label: nothing is cut at the right edge.
 pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series: &[Bars], axis: Axis) -> String {
-    let legend: Vec<Key> = series
+    let mut legend: Vec<Key> = series
         .iter()
         .filter(|s| !s.name.is_empty() && s.bars.iter().any(|(value, _)| value.is_some()))
         .map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched })
         .collect();
+    let bars = || series.iter().flat_map(|s| &s.bars).filter_map(|(v, text)| Some(((*v)?, text)));
+    let positive = || bars().map(|(v, _)| v).filter(|v| *v > 0.0);
+    let (least, most) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
+    let log = matches!(axis, Axis::Times) && most > HIDES * least;
+    // Bars of such an axis are not as long as their values.
+    legend.extend(log.then_some(Key::Words("logarithmic")));
     figure(id, label, room, &legend, |canvas| {
         let layout = layout(canvas, names);
         let thick = if series.len() > 2 { 15.0 } else { 17.0 };
@@ -106,10 +112,6 @@ pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series:
         let step = group + 12.0 + layout.above;
         let bottom = step * names.len() as f64 + 4.0;
         let full = canvas.width() - layout.left;
-        let bars = || series.iter().flat_map(|s| &s.bars).filter_map(|(v, text)| Some(((*v)?, text)));
-        let positive = || bars().map(|(v, _)| v).filter(|v| *v > 0.0);
-        let (least, most) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
-        let log = matches!(axis, Axis::Times) && most > HIDES * least;
         let scale = if log { Scale::log(positive().chain([least / 2.0])) } else { Scale::linear(0.0, most) };
         // So many pixels that the bar with the least room left still has its label.
         let room = |(v, text): (f64, &String)| {
@@ -240,9 +242,15 @@ mod tests {
         };
         let near = widths(&drawn([20e6, 40e6]));
         assert!((near[1] / near[0] - 2.0).abs() < 0.05, "{near:?}");
+        assert!(!drawn([20e6, 40e6]).contains("logarithmic"));
         let far = drawn([32e3, 14e6]);
         let of_far = widths(&far);
         assert!(of_far[0] > 0.05 * of_far[1], "the short bar is seen: {of_far:?}");
-        assert!(far.contains(">1 ms<") && !far.contains("000 \u{b5}s"), "{far}");
+        assert!(
+            far.contains("<li class=\"quiet\">logarithmic</li>")
+                && far.contains(">1 ms<")
+                && !far.contains("000 \u{b5}s"),
+            "{far}"
+        );
     }
 }
