@@ -15,7 +15,7 @@ use crate::{
 
 const CAPTURED: &str = "#1a9850";
 const OFFERED: &str = "#9aa5b1";
-const UNEXPLAINED: &str = "#6a3d9a";
+const UNEXPLAINED: &str = "#8a5cc0";
 const LOSSES: [&str; 6] = ["#d73027", "#f46d43", "#fdae61", "#c2185b", "#8d6e63", "#ef9a9a"];
 const PUBLISHED: [&str; 4] = ["#4575b4", "#d08a00", "#00838f", "#7b5ea7"];
 

@@ -95,7 +95,7 @@ fn colour(mode: &FloodMode) -> &'static str {
         "shield" => "#1a9850",
         "gateway" => "#7b5ea7",
         "gateway-ring" => "#a6611a",
-        _ => "#555555",
+        _ => "#7a838c",
     }
 }
 

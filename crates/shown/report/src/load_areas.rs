@@ -116,13 +116,29 @@ pub(crate) fn colour(class: Class) -> &'static str {
         Class::Transmit => "#9467bd",
         Class::Memory => "#ff7f0e",
         Class::Copying => "#ffbb78",
-        Class::Locks => "#7b0d1e",
+        Class::Locks => "#b82e5e",
         Class::Scheduler => "#c5b0d5",
         Class::Timers => "#9edae5",
         Class::Syscalls => "#dbdb8d",
         Class::User => "#f7b6d2",
-        Class::Unclassified => "#3d3d46",
+        Class::Unclassified => "#66669a",
         Class::Idle => "rgba(140,150,160,0.15)",
-        Class::Steal => "#525252",
+        Class::Steal => "#707070",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::rows::luminance;
+
+    #[test]
+    fn every_class_is_seen_on_a_dark_page() {
+        // The page of the style in the dark, and the contrast that WCAG 2 asks of a part of a drawing.
+        let page = luminance("#12181f").unwrap();
+        for class in Class::ALL.into_iter().filter(|&class| class != Class::Idle) {
+            let contrast = (luminance(colour(class)).unwrap() + 0.05) / (page + 0.05);
+            assert!(contrast >= 3.0, "{}: {contrast:.1}", class.name());
+        }
     }
 }

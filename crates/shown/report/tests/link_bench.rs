@@ -98,6 +98,7 @@ fn between_two_machines_the_headline_tells_the_link_as_it_is() {
 fn the_page_stands_alone_and_its_headings_are_plain_words() {
     let page = link_bench_page(&run(vec![transfer("link", conditions(1500, false, None), Some(0.5))])).unwrap();
     page::stands_alone(&page, &["there-polling-64", "there-asleep-64", "there-polling-5000", "transfer"]);
+    assert!(page.contains("<div class=\"pair top\">"), "charts of other heights begin at one height");
     assert!(!page.contains('`'), "marks of a terminal's text");
     assert!(page.contains("What link run needs is in the table alone."));
 }

@@ -142,6 +142,8 @@ fn the_page_stands_alone_and_has_a_panel_for_each_way() {
         page::stands_alone(&page, &charts);
         assert!(page.contains(report::PUBLISHED) && page.contains("660 kpps (+47 %)"));
         assert!(page.contains("Left out, with the second core"));
+        // Charts of other heights beside each other begin at one height.
+        assert!(page.contains("<div class=\"pair top\">\n<section>\n<h2>Throughput"));
         assert!(page.contains("class=\"conclusion\"") && page.contains(">500 kpps<") && page.contains(">2 Mpps<"));
     }
 }

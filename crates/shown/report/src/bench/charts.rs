@@ -36,7 +36,7 @@ fn colour(mode: &Mode) -> &'static str {
         "route" => "#7a9a01",
         "route-rules" => "#b5a000",
         "route-stateful" => "#b8860b",
-        "nat" => "#8c510a",
+        "nat" => "#a3621a",
         "route-nat" => "#35978f",
         "ports" => "#00838f",
         _ => CEILING,

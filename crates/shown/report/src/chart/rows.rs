@@ -200,11 +200,17 @@ pub(crate) fn stacked(id: &str, label: &str, room: Room, names: &[String], serie
 
 /// Black or white: what can be read on a colour (#rrggbb).
 pub(crate) fn ink_on(colour: &str) -> &'static str {
-    let part = |at: usize| colour.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).map(f64::from);
-    let (Some(red), Some(green), Some(blue)) = (part(1), part(3), part(5)) else { return "var(--ink)" };
-    // Relative luminance (WCAG 2), with the square for the exact curve.
-    let light = 0.2126 * red * red + 0.7152 * green * green + 0.0722 * blue * blue;
-    if light > 0.21 * 255.0 * 255.0 { "#111820" } else { "#ffffff" }
+    match luminance(colour) {
+        None => "var(--ink)",
+        Some(light) if light > 0.21 => "#111820",
+        Some(_) => "#ffffff",
+    }
+}
+
+/// The relative luminance of a colour (WCAG 2), 0 to 1, with the square for the exact curve; none of what is not #rrggbb.
+pub(crate) fn luminance(colour: &str) -> Option<f64> {
+    let part = |at: usize| Some(f64::from(u8::from_str_radix(colour.get(at..at + 2)?, 16).ok()?) / 255.0);
+    Some(0.2126 * part(1)?.powi(2) + 0.7152 * part(3)?.powi(2) + 0.0722 * part(5)?.powi(2))
 }
 
 #[cfg(test)]
