@@ -57,10 +57,21 @@ impl fmt::Display for Rate {
     }
 }
 
+/// The rates from the lowest to the highest, as the conclusion of a run reads its points.
+fn rising(rates: &[Rate]) -> Vec<Rate> {
+    let pps = |rate: &Rate| match rate {
+        Rate::Pps(pps) => *pps,
+        Rate::Max => f64::INFINITY,
+    };
+    let mut rates = rates.to_vec();
+    rates.sort_by(|a, b| pps(a).total_cmp(&pps(b)));
+    rates
+}
+
 /// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct FloodConfig {
-    /// The rates, in the order in which they are wanted.
+    /// The rates, in any order: a run takes them from the lowest to the highest.
     pub rates: Vec<Rate>,
     /// Connections at each.
     pub connects: u32,
@@ -89,7 +100,8 @@ pub fn run_flood(
 ) -> Result<FloodRun, BenchError> {
     let (when, machine) = (machine::now(), machine::describe(host));
     let mut run = FloodRun { when, machine, setup: setup(config)?, modes: Vec::new(), partial: false };
-    let of = modes.len() * config.rates.len();
+    let rates = rising(&config.rates);
+    let of = modes.len() * rates.len();
     let mut number = 0;
     for mode in modes {
         let About { key, name, what } = mode.about();
@@ -100,7 +112,7 @@ pub fn run_flood(
             settings: mode.settings(config.ipv6),
             points: Vec::new(),
         });
-        for &rate in &config.rates {
+        for &rate in &rates {
             number += 1;
             progress.begin(&Step { name: format!("{name}, {rate}"), number, of, left_s: None });
             match point(config, mode.as_ref(), rate, stop) {
@@ -223,4 +235,15 @@ fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
         seen = now;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_taken_from_the_lowest_to_the_highest() {
+        let asked = [Rate::Max, Rate::Pps(1e6), Rate::Pps(0.0), Rate::Pps(1e5)];
+        assert_eq!(rising(&asked), [Rate::Pps(0.0), Rate::Pps(1e5), Rate::Pps(1e6), Rate::Max]);
+    }
 }
