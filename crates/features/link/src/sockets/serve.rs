@@ -1,5 +1,6 @@
 //! What carries the sockets of programs: one loop over the questions, the ends and the streams.
 
+mod closers;
 mod direct;
 mod guests;
 mod offers;

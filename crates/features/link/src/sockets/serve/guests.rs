@@ -1,28 +1,22 @@
 //! Users whose programs ask: what they have sent is closed off the loop, and counted.
 //!
-//! close(2) of a descriptor that another program has made can wait for as long as that program likes: a TCP socket with SO_LINGER for its other end, a
-//! file of a FUSE file system for its server. So threads, each for some users, close what their programs have sent, in the order in which it came, and
-//! answers behind that. A wait for SO_LINGER is interrupted; one for a file system holds up the users of that thread, of which root has its own.
+//! Threads, each for some users, close it in the order in which it came, and answer behind that. One whose close does not end is left to its user
+//! ([`super::closers`]).
 
 use std::{
     collections::HashMap,
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-        mpsc::{Receiver, Sender, channel},
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use sys::interrupt::InterruptibleThread;
-
+use super::closers::{Closer, LOOK_PERIOD, Pending, Queue};
 use crate::{claim::Talk, sockets::ask::Reply};
 
-/// A close that takes longer is interrupted.
-const CLOSES: Duration = Duration::from_millis(50);
 /// A user of whom so many descriptors wait to be closed is not heard.
 const CLOSING_MAX: usize = 256;
 /// Programs of one user that may ask at once, and those of all users but root.
@@ -45,25 +39,17 @@ pub(super) struct Guests {
     users: HashMap<u32, Arc<User>>,
     /// The sums of all users but root.
     others: Arc<Tally>,
-    /// Those that were needed so far, each with its jobs done at the last look.
-    closers: [Option<(Closer, u64)>; CLOSERS],
+    /// Those that were needed so far.
+    closers: [Option<Closer>; CLOSERS],
     looked: Instant,
-}
-
-/// A thread that closes.
-#[derive(Debug, Clone)]
-struct Closer {
-    jobs: Sender<Job>,
-    progress: Arc<Progress>,
 }
 
 /// One user.
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) uid: u32,
-    closer: Closer,
-    /// Jobs of its own that are not done.
-    waiting: Arc<AtomicUsize>,
+    queue: Queue,
+    pending: Arc<Pending>,
     own: Tally,
     /// Its own and those of others; none: it is root.
     others: Option<Arc<Tally>>,
@@ -74,24 +60,6 @@ pub(super) struct User {
 struct Tally {
     asking: AtomicUsize,
     open: AtomicUsize,
-}
-
-/// How far its thread is.
-#[derive(Debug, Default)]
-struct Progress {
-    given: AtomicU64,
-    done: AtomicU64,
-    thread: OnceLock<InterruptibleThread>,
-}
-
-/// What is to be done, and the count of its user's that are not.
-#[derive(Debug)]
-struct Job(What, Arc<AtomicUsize>);
-
-#[derive(Debug)]
-enum What {
-    Close(OwnedFd),
-    Answer(Talk, Reply),
 }
 
 /// A descriptor that a program of a user has sent, or the socket that it asks by.
@@ -123,14 +91,14 @@ impl Guests {
             return None;
         }
         let place = if uid == 0 { 0 } else { 1 + uid as usize % (CLOSERS - 1) };
-        let closer = match &mut self.closers[place] {
-            Some((closer, _)) => closer.clone(),
-            none => none.insert((Closer::start()?, 0)).0.clone(),
+        let queue = match &mut self.closers[place] {
+            Some(closer) => closer.queue(),
+            none => none.insert(Closer::start()?).queue(),
         };
         let user = Arc::new(User {
             uid,
-            closer,
-            waiting: Arc::default(),
+            queue,
+            pending: Arc::default(),
             own: Tally::default(),
             others: (uid != 0).then(|| Arc::clone(&self.others)),
         });
@@ -140,26 +108,19 @@ impl Guests {
 
     /// Counts a program of a user that asks; none: too many do already, or too much of them is not closed yet.
     pub(super) fn asks(&self, user: &Arc<User>) -> Option<Counted> {
-        let has_room = user.waiting.load(Relaxed) < CLOSING_MAX
+        let has_room = user.pending.count() < CLOSING_MAX
             && user.own.asking.load(Relaxed) < ASKING_MAX
             && (user.uid == 0 || self.others.asking.load(Relaxed) < ASKING_ALL);
         has_room.then(|| user.count(|tally| &tally.asking))
     }
 
-    /// Interrupts what takes too long, and forgets users that have nothing here.
+    /// Looks at the threads, and forgets users that have nothing here.
     pub(super) fn look(&mut self, now: Instant) {
-        if now.duration_since(self.looked) < CLOSES {
+        if now.duration_since(self.looked) < LOOK_PERIOD {
             return;
         }
         self.looked = now;
-        for (Closer { progress, .. }, seen) in self.closers.iter_mut().flatten() {
-            let done = progress.done.load(Relaxed);
-            let is_stuck = progress.given.load(Relaxed) != done && *seen == done;
-            if let (true, Some(thread)) = (is_stuck, progress.thread.get()) {
-                thread.interrupt();
-            }
-            *seen = done;
-        }
+        self.closers.iter_mut().flatten().for_each(Closer::look);
         self.users.retain(|_, user| Arc::strong_count(user) > 1 || user.is_closing());
     }
 
@@ -180,27 +141,9 @@ impl Guests {
     }
 }
 
-impl Closer {
-    /// None: there is no thread to be had.
-    fn start() -> Option<Self> {
-        let (jobs, todo) = channel();
-        let progress = Arc::new(Progress::default());
-        let of_thread = Arc::clone(&progress);
-        thread::Builder::new().name("ek-close".into()).spawn(move || close_all(&todo, &of_thread)).ok()?;
-        Some(Self { jobs, progress })
-    }
-}
-
 impl User {
     fn is_closing(&self) -> bool {
-        self.waiting.load(Relaxed) > 0
-    }
-
-    fn give(&self, what: What) {
-        self.waiting.fetch_add(1, Relaxed);
-        self.closer.progress.given.fetch_add(1, Relaxed);
-        // The thread goes after the last of these.
-        let _ = self.closer.jobs.send(Job(what, Arc::clone(&self.waiting)));
+        self.pending.count() > 0
     }
 
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
@@ -242,7 +185,8 @@ impl Sent<Talk> {
     /// Answers once all that came from this user so far is closed: a program counts on a port being free when its own close has returned.
     pub(super) fn answer(mut self, reply: Reply) {
         if let Some(talk) = self.what.take() {
-            self.user.give(What::Answer(talk, reply));
+            // The program may have gone.
+            self.user.queue.give(&self.user.pending, move || _ = talk.say(&reply, &[]));
         }
     }
 }
@@ -264,23 +208,9 @@ impl<T: Into<OwnedFd> + AsFd> AsFd for Sent<T> {
 impl<T: Into<OwnedFd>> Drop for Sent<T> {
     fn drop(&mut self) {
         if let Some(what) = self.what.take() {
-            self.user.give(What::Close(what.into()));
+            let fd: OwnedFd = what.into();
+            self.user.queue.give(&self.user.pending, move || drop(fd));
         }
-    }
-}
-
-fn close_all(todo: &Receiver<Job>, progress: &Progress) {
-    if let Ok(thread) = InterruptibleThread::current() {
-        let _ = progress.thread.set(thread);
-    }
-    while let Ok(Job(what, waiting)) = todo.recv() {
-        match what {
-            What::Close(fd) => drop(fd),
-            // It may have gone.
-            What::Answer(talk, reply) => drop(talk.say(&reply, &[])),
-        }
-        progress.done.fetch_add(1, Relaxed);
-        waiting.fetch_sub(1, Relaxed);
     }
 }
 
@@ -289,6 +219,9 @@ mod tests {
     use std::{
         io::Write,
         net::{TcpListener, TcpStream},
+        sync::mpsc::channel,
+        thread,
+        time::Duration,
     };
 
     use nix::{
@@ -361,9 +294,14 @@ mod tests {
     fn a_user_whose_descriptors_are_not_closed_is_not_heard() {
         let mut guests = Guests::new();
         let user = guests.user(1000).unwrap();
-        user.waiting.store(CLOSING_MAX, Relaxed);
+        let (end, ended) = channel::<()>();
+        user.queue.give(&user.pending, move || _ = ended.recv());
+        for _ in 1..CLOSING_MAX {
+            user.queue.give(&user.pending, || ());
+        }
         assert!(guests.asks(&user).is_none());
-        user.waiting.store(0, Relaxed);
+        drop(end);
+        wait_until(|| !user.is_closing());
         let all: Vec<Counted> = (0..ASKING_MAX).map_while(|_| guests.asks(&user)).collect();
         assert_eq!((all.len(), guests.asks(&user).is_none()), (ASKING_MAX, true));
     }
