@@ -9,7 +9,7 @@ use std::{
 };
 
 use link::{Claim, State};
-use nix::sys::signal::Signal;
+use nix::sys::{signal::Signal, statvfs::statvfs};
 use serde_json::Value;
 use testbed::{Bed, End, Running, ended, json, log, refused, said, wait};
 
@@ -143,6 +143,44 @@ fn files_leave_room_on_the_file_system() {
 }
 
 #[test]
+fn files_of_one_node_leave_half_of_the_room_to_others() {
+    let Some((bed, [left, right])) = Bed::pair("linkhf") else { return };
+    let folder = bed.path("in");
+    fs::create_dir(&folder).unwrap();
+    let a = Node::start(&bed, &left, "alpha", &[]);
+    let b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap()]);
+    wait("alpha sees beta", || a.sees() == ["beta"]);
+    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let stat = statvfs(&folder).unwrap();
+    let room = (stat.blocks_available() - stat.blocks() / 10) * stat.fragment_size();
+    let file = bed.file("file", "content");
+    let large = |share: u64| {
+        let path = bed.file("large", "");
+        fs::File::options().write(true).open(&path).unwrap().set_len(room / 100 * share).unwrap();
+        path
+    };
+    let of_node = "one node may have half of the";
+    refused(&a.ask(&["copy", &large(70), "beta:x"]), 3, &[of_node]);
+    left.run(|| {
+        let (claim, mut engine) = Claim::take().unwrap();
+        let holds = engine.connect(claim.find("beta").unwrap(), 1, true).unwrap();
+        let head = format!("{{\"path\":\"held\",\"bytes\":{}}}\n", room / 100 * 30);
+        wait("it is named", || {
+            engine.wait(Duration::ZERO, Duration::from_millis(5)).unwrap();
+            engine.state(holds) == Some(State::Open) && engine.write(holds, head.as_bytes()).unwrap() == head.len()
+        });
+        wait("it is promised", || {
+            engine.wait(Duration::ZERO, Duration::from_millis(5)).unwrap();
+            fs::read_dir(&folder).unwrap().count() == 1
+        });
+        // Before it is given up.
+        let held = format!("{} bytes are promised to 1 file that is being received", room / 100 * 30);
+        refused(&a.ask(&["copy", &large(40), "beta:x"]), 3, &[of_node, &held]);
+        ended(&a.ask(&["copy", &file, "beta:x"]), 0);
+    });
+}
+
+#[test]
 fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
     let Some((bed, [left, right])) = Bed::pair("linkst") else { return };
     let folder = bed.path("in");
@@ -170,11 +208,19 @@ fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
         });
         let began = Instant::now();
         refused(&a.ask(&["copy", &file, "beta:late"]), 3, &["64 files of your node come already", "again later"]);
+        let (mut reply, mut reply_to_slow) = (Vec::new(), Vec::new());
         wait("they have ended", || {
             engine.wait(Duration::ZERO, Duration::from_millis(50)).unwrap();
+            // One of them is not silent, and as slow as can be.
+            let _ = engine.write(silent[0], b"x");
+            let _ = engine.read(silent[0], |bytes| reply_to_slow.extend_from_slice(bytes));
+            let _ = engine.read(silent[1], |bytes| reply.extend_from_slice(bytes));
             silent.iter().all(|&stream| engine.state(stream) != Some(State::Open))
         });
         assert!(began.elapsed() > Duration::from_secs(15), "{:?}: a slow sender has time", began.elapsed());
+        let [reply, reply_to_slow] = [reply, reply_to_slow].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(reply.contains("nothing came for 30 s"), "{reply}");
+        assert!(reply_to_slow.contains("fewer than 64 KiB/s"), "{reply_to_slow}");
     });
     ended(&a.ask(&["copy", &file, "beta:late"]), 0);
     let told = log(&b.log);

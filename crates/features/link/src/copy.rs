@@ -34,6 +34,11 @@ const PIECE: usize = 1 << 18;
 const NAMED_WITHIN: Duration = Duration::from_secs(5);
 /// A file of which nothing comes for so long is given up, and an answer that nobody takes.
 const STALLED: Duration = Duration::from_secs(30);
+/// A file that took longer so far is given up if fewer bytes came in a second, on average: it keeps room from others.
+const JUDGED: Duration = Duration::from_secs(30);
+const BYTES_PER_S_MIN: u64 = 64 << 10;
+/// The sender of a file that was given up has so long to hear why.
+const HEARS: Duration = Duration::from_secs(10);
 /// Files on their way in at once, of all nodes and of one; senders of others that wait for the word why not.
 const FILES_MAX: usize = 256;
 const FILES_OF_NODE_MAX: usize = 64;
@@ -208,13 +213,19 @@ enum File {
     Named(Vec<u8>, Instant),
     Comes {
         to: Whole,
-        hash: Sha256,
+        hash: Box<Sha256>,
         left: u64,
+        came: u64,
+        began: Instant,
         /// When something came last.
         heard: Instant,
     },
-    /// The answer; as much of it as was written; since when.
-    Answered(Vec<u8>, usize, Instant),
+    Answered {
+        answer: Vec<u8>,
+        /// As much of it as was written.
+        written: usize,
+        until: Instant,
+    },
 }
 
 impl Receives {
@@ -252,7 +263,9 @@ impl Receives {
                 self.accept(new, &mut told)?;
             }
             let (engine, room, log) = (&mut self.engine, &mut self.room, &mut self.log);
-            room.promised = self.files.values().fold(0, |sum, file| file.left().saturating_add(sum));
+            room.promised.clear();
+            let left = |(&stream, file): (&Handle, &File)| Some((engine.peer_of(stream), file.left()?));
+            room.promised.extend(self.files.iter().filter_map(left));
             let mut tell = |arrival| log.tell(Instant::now(), arrival, &mut told);
             let mut goes_on = |&stream: &Handle, file: &mut File| {
                 turn(engine, stream, file, room, &mut tell).unwrap_or_else(|error| {
@@ -311,21 +324,20 @@ fn turn(
     if engine.state(stream).is_none() {
         return Ok(false);
     }
-    let is_given_up = match file {
+    let from = engine.peer_of(stream);
+    engine.read(stream, |bytes| file.take(bytes, from, room, told))?;
+    file.is_complete(told);
+    file.judge(told);
+    let is_over = match file {
         File::Named(_, since) => since.elapsed() >= NAMED_WITHIN,
-        File::Comes { heard, .. } => heard.elapsed() >= STALLED,
-        File::Answered(_, _, since) => since.elapsed() >= STALLED,
+        File::Comes { .. } => false,
+        File::Answered { until, .. } => Instant::now() >= *until,
     };
-    if is_given_up {
-        if matches!(file, File::Comes { .. }) {
-            told(Arrival::Cut(format!("nothing came for {} s", STALLED.as_secs())));
-        }
+    if is_over {
         engine.abort(stream)?;
         return Ok(false);
     }
-    engine.read(stream, |bytes| file.take(bytes, room, told))?;
-    file.is_complete(told);
-    if let File::Answered(answer, written, _) = file {
+    if let File::Answered { answer, written, .. } = file {
         *written += match *written < answer.len() {
             true => engine.write(stream, &answer[*written..])?,
             false => 0,
@@ -343,15 +355,15 @@ fn turn(
 }
 
 impl File {
-    /// Bytes that are to come.
-    const fn left(&self) -> u64 {
+    /// Bytes that are to come; none: it is not being received.
+    const fn left(&self) -> Option<u64> {
         match self {
-            Self::Comes { left, .. } => *left,
-            _ => 0,
+            Self::Comes { left, .. } => Some(*left),
+            _ => None,
         }
     }
 
-    fn take(&mut self, mut bytes: &[u8], room: &mut Room, told: &mut impl FnMut(Arrival)) {
+    fn take(&mut self, mut bytes: &[u8], from: Option<Address>, room: &mut Room, told: &mut impl FnMut(Arrival)) {
         if let Self::Named(line, _) = self {
             let end = bytes.iter().position(|&b| b == b'\n');
             line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
@@ -362,18 +374,22 @@ impl File {
                 return;
             };
             bytes = &bytes[end + 1..];
-            match open(line, room) {
-                Ok((to, left)) => *self = Self::Comes { to, hash: Sha256::new(), left, heard: Instant::now() },
+            match open(line, from, room) {
+                Ok((to, left)) => {
+                    let now = Instant::now();
+                    *self = Self::Comes { to, hash: Box::default(), left, came: 0, began: now, heard: now };
+                }
                 Err(why) => self.answer(Err(why), told),
             }
         }
-        if let Self::Comes { to, hash, left, heard } = self {
+        if let Self::Comes { to, hash, left, came, heard, .. } = self {
             if !bytes.is_empty() {
                 *heard = Instant::now();
             }
             let bytes = &bytes[..bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
             hash.update(bytes);
             *left -= bytes.len() as u64;
+            *came += bytes.len() as u64;
             if let Err(error) = to.put(bytes) {
                 self.answer(Err(error.to_string()), told);
             }
@@ -385,9 +401,18 @@ impl File {
         if !matches!(self, Self::Comes { left: 0, .. }) {
             return;
         }
-        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Answered(Vec::new(), 0, Instant::now())) {
+        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Named(Vec::new(), Instant::now())) {
             let done = to.write(&[]).map(|()| hex(&hash.finalize())).map_err(|e| e.to_string());
             self.answer(done, told);
+        }
+    }
+
+    /// Gives it up if it comes too slowly, and tells its sender.
+    fn judge(&mut self, told: &mut impl FnMut(Arrival)) {
+        let Self::Comes { came, began, heard, .. } = self else { return };
+        if let Some(why) = too_slow(*came, began.elapsed(), heard.elapsed()) {
+            told(Arrival::Cut(why.clone()));
+            self.say(&Reply::Failed { why }, HEARS);
         }
     }
 
@@ -404,14 +429,29 @@ impl File {
                 Reply::Failed { why }
             }
         };
-        let mut line = serde_json::to_vec(&reply).unwrap_or_default();
-        line.push(b'\n');
-        *self = Self::Answered(line, 0, Instant::now());
+        self.say(&reply, STALLED);
+    }
+
+    /// What is there of it goes.
+    fn say(&mut self, reply: &Reply, within: Duration) {
+        let mut answer = serde_json::to_vec(reply).unwrap_or_default();
+        answer.push(b'\n');
+        *self = Self::Answered { answer, written: 0, until: Instant::now() + within };
     }
 }
 
+/// Why a file is given up of which so many bytes came since it began, and nothing for a while; none: it goes on.
+fn too_slow(came: u64, life: Duration, silence: Duration) -> Option<String> {
+    if silence >= STALLED {
+        return Some(format!("nothing came for {} s", STALLED.as_secs()));
+    }
+    let is_slow = u128::from(came) * 1000 < u128::from(BYTES_PER_S_MIN) * life.as_millis();
+    (life >= JUDGED && is_slow)
+        .then(|| format!("{came} bytes came within {} s, fewer than {} KiB/s", life.as_secs(), BYTES_PER_S_MIN >> 10))
+}
+
 /// The file that a line names, below the folder and nowhere else, if there is room for it.
-fn open(line: &[u8], room: &mut Room) -> Result<(Whole, u64), String> {
+fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(Whole, u64), String> {
     let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is not one".to_owned())?;
     let path = Path::new(&head.path);
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -424,7 +464,7 @@ fn open(line: &[u8], room: &mut Room) -> Result<(Whole, u64), String> {
             head.path
         ));
     }
-    room.let_in(head.bytes)?;
+    room.let_in(from, head.bytes)?;
     let whole = Whole::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
 }
@@ -448,7 +488,7 @@ mod tests {
         let mut line = serde_json::to_vec(&Head { path, bytes: 1 }).unwrap();
         line.push(b'\n');
         let mut reasons = Vec::new();
-        file.take(&line, &mut Room::new(folder.path().to_owned(), Some(1)), &mut |arrival| match arrival {
+        file.take(&line, None, &mut Room::new(folder.path().to_owned(), Some(1)), &mut |arrival| match arrival {
             Arrival::Refused(why) => reasons.push(why),
             _ => panic!("it is refused"),
         });
@@ -462,7 +502,7 @@ mod tests {
         let mut room = Room::new(folder.path().to_owned(), Some(1));
         let mut open = |path: &str| {
             let head = Head { path: path.to_owned(), bytes: 1 };
-            open(&serde_json::to_vec(&head).unwrap(), &mut room).map(drop)
+            open(&serde_json::to_vec(&head).unwrap(), None, &mut room).map(drop)
         };
         for path in ["\u{1b}]0;T\u{7}z", "nl\nname", "a\u{9b}b", "\u{202e}gnp.exe", "x\u{200b}", "a\u{e0041}"] {
             let why = open(path).unwrap_err();
@@ -471,6 +511,51 @@ mod tests {
         for path in [".bashrc", "-rf", "Gru\u{308}ße 日本", "it's \"a\\b\""] {
             assert_eq!(open(path), Ok(()), "{path}");
         }
+    }
+
+    #[test]
+    fn a_file_has_a_least_rate_over_its_whole_life() {
+        const LEAST: u64 = 64 << 10;
+        let s = Duration::from_secs;
+        for (came, life, silence, goes_on) in [
+            (0, s(29), s(29), true),
+            (0, s(30), s(30), false),
+            (30 * LEAST, s(30), s(0), true),
+            (30 * LEAST - 1, s(30), s(0), false),
+            (30 * LEAST, s(31), s(1), false),
+            // A byte every 4 s, and much at first.
+            (900, s(3600), s(3), false),
+            (3600 * LEAST, s(3600), s(29), true),
+            (u64::MAX, Duration::MAX, s(0), false),
+        ] {
+            let why = too_slow(came, life, silence);
+            assert_eq!(why.is_none(), goes_on, "{came} {life:?} {silence:?}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_given_up_leaves_nothing_and_its_sender_hears_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut room = Room::new(folder.path().to_owned(), Some(1));
+        let mut file = File::Named(Vec::new(), Instant::now());
+        let (mut reasons, head) = (Vec::new(), b"{\"path\":\"slow\",\"bytes\":100000}\nx");
+        let mut told = |arrival| match arrival {
+            Arrival::Cut(why) => reasons.push(why),
+            _ => panic!("it is given up"),
+        };
+        file.take(head, None, &mut room, &mut told);
+        file.judge(&mut told);
+        assert_eq!(file.left(), Some(99_999));
+        let File::Comes { began, .. } = &mut file else { panic!("it comes") };
+        *began = began.checked_sub(JUDGED).expect("the machine runs for longer");
+        file.judge(&mut told);
+        let File::Answered { answer, .. } = &file else { panic!("{file:?} goes on") };
+        assert!(
+            reasons.len() == 1 && reasons[0].starts_with("1 bytes came within 30 s, fewer than 64 KiB/s"),
+            "{reasons:?}"
+        );
+        assert_eq!(serde_json::from_slice::<Reply>(answer).unwrap(), Reply::Failed { why: reasons.remove(0) });
+        assert_eq!((file.left(), std::fs::read_dir(folder.path()).unwrap().count()), (None, 0));
     }
 
     #[test]

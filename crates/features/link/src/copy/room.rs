@@ -1,11 +1,18 @@
 //! How much files of other nodes leave free of the file system that they come to.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use nix::sys::statvfs::statvfs;
 
+use crate::Address;
+
 /// Without another word a tenth stays free, of the inodes always.
 const PART: u64 = 10;
+/// Files of one node are promised this part of the room at the most: a node that names large files keeps none of the others away.
+const PART_OF_NODE: u64 = 2;
 
 /// The folder for files, and what they may take.
 #[derive(Debug)]
@@ -13,8 +20,8 @@ pub(super) struct Room {
     folder: PathBuf,
     /// Bytes that stay free; none: a part of all.
     free: Option<u64>,
-    /// Bytes that are still to come of files which have been let in.
-    pub(super) promised: u64,
+    /// Of each file that is being received, its node and the bytes that are still to come.
+    pub(super) promised: Vec<(Option<Address>, u64)>,
 }
 
 /// The size of a file system and its free part, by statvfs(3).
@@ -29,15 +36,15 @@ struct Space {
 
 impl Room {
     pub(super) const fn new(folder: PathBuf, free: Option<u64>) -> Self {
-        Self { folder, free, promised: 0 }
+        Self { folder, free, promised: Vec::new() }
     }
 
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Lets a file of `bytes` in, or says why not.
-    pub(super) fn let_in(&mut self, bytes: u64) -> Result<(), String> {
+    /// Lets a file of a node in, of so many bytes, or says why not.
+    pub(super) fn let_in(&mut self, from: Option<Address>, bytes: u64) -> Result<(), String> {
         let stat = statvfs(&self.folder).map_err(|e| format!("its file system does not say what room it has: {e}"))?;
         let block = stat.fragment_size();
         let space = Space {
@@ -46,18 +53,25 @@ impl Room {
             inodes: stat.files(),
             inodes_left: stat.files_available(),
         };
-        self.fits(space, bytes)?;
-        self.promised = self.promised.saturating_add(bytes);
+        self.fits(space, from, bytes)?;
+        self.promised.push((from, bytes));
         Ok(())
     }
 
-    fn fits(&self, space: Space, bytes: u64) -> Result<(), String> {
+    fn fits(&self, space: Space, from: Option<Address>, bytes: u64) -> Result<(), String> {
         let free = self.free.unwrap_or(space.bytes / PART);
-        let taken = self.promised.saturating_add(bytes).saturating_add(free);
-        if taken > space.bytes_left {
+        let (of_all, of_node) = (self.promises(|_| true), self.promises(|node| node == from));
+        if of_all.bytes.saturating_add(bytes).saturating_add(free) > space.bytes_left {
             return Err(format!(
-                "there is no room for {bytes} bytes: {}M of that file system are to stay free (--receive-free of its broker)",
+                "there is no room for {bytes} bytes: {}M of that file system stay free (--receive-free){of_all}",
                 free >> 20
+            ));
+        }
+        let room = space.bytes_left.saturating_sub(free);
+        if of_node.bytes.saturating_add(bytes) > room / PART_OF_NODE {
+            return Err(format!(
+                "there is no room for {bytes} bytes: one node may have half of the {}M that are free (--receive-free){of_node}",
+                room >> 20
             ));
         }
         if space.inodes > 0 && space.inodes_left <= space.inodes / PART {
@@ -67,32 +81,100 @@ impl Room {
         }
         Ok(())
     }
+
+    /// What is promised to files of some nodes.
+    fn promises(&self, of: impl Fn(Option<Address>) -> bool) -> Promises {
+        let files = self.promised.iter().filter(|(node, _)| of(*node));
+        files.fold(Promises { files: 0, bytes: 0 }, |sum, (_, left)| Promises {
+            files: sum.files + 1,
+            bytes: sum.bytes.saturating_add(*left),
+        })
+    }
+}
+
+/// Bytes that are still to come, of so many files.
+#[derive(Debug, Clone, Copy)]
+struct Promises {
+    files: usize,
+    bytes: u64,
+}
+
+impl fmt::Display for Promises {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { files: 0, .. } => Ok(()),
+            Self { files: 1, bytes } => write!(f, ", {bytes} bytes are promised to 1 file that is being received"),
+            Self { files, bytes } => write!(f, ", {bytes} bytes are promised to {files} files that are being received"),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SPACE: Space = Space { bytes: 1000 << 20, bytes_left: 300 << 20, inodes: 100, inodes_left: 11 };
+
+    fn room(free: Option<u64>, promised: &[(u8, u64)]) -> Room {
+        let promised = promised.iter().map(|&(of, bytes)| (node(of), bytes)).collect();
+        Room { promised, ..Room::new(PathBuf::new(), free) }
+    }
+
+    fn node(last: u8) -> Option<Address> {
+        Some(Address::Ethernet(wire::Mac([2, 0, 0, 0, 0, last])))
+    }
+
     #[test]
     fn files_leave_a_part_free_whatever_is_promised() {
-        let space = Space { bytes: 1000 << 20, bytes_left: 300 << 20, inodes: 100, inodes_left: 11 };
-        let room = |free, promised| Room { promised, ..Room::new(PathBuf::new(), free) };
         for (free, promised, bytes, fits) in [
-            (None, 0, 200 << 20, true),
-            (None, 0, (200 << 20) + 1, false),
+            (None, 0, 100 << 20, true),
             (None, 200 << 20, 0, true),
-            (None, 150 << 20, 51 << 20, false),
-            (Some(1), 0, (300 << 20) - 1, true),
-            (Some(1), 0, 300 << 20, false),
+            (None, 150 << 20, 50 << 20, true),
+            (None, 150 << 20, (50 << 20) + 1, false),
+            (None, u64::MAX, 1, false),
+            (Some(100 << 20), 99 << 20, 100 << 20, true),
+            (Some(100 << 20), 101 << 20, 100 << 20, false),
             (Some(u64::MAX), u64::MAX, u64::MAX, false),
+            (Some(u64::MAX), 0, 0, false),
         ] {
-            let found = room(free, promised).fits(space, bytes);
+            let found = room(free, &[(1, promised)]).fits(SPACE, node(2), bytes);
             assert_eq!(found.is_ok(), fits, "{free:?} {promised} {bytes}: {found:?}");
         }
-        let why = room(None, 0).fits(space, u64::MAX).unwrap_err();
-        assert!(why.contains("100M of that file system are to stay free (--receive-free"), "{why}");
-        let few = Space { inodes_left: 10, ..space };
-        assert!(room(Some(1), 0).fits(few, 0).unwrap_err().contains("inodes"));
-        assert_eq!(room(Some(1), 0).fits(Space { inodes: 0, inodes_left: 0, ..space }, 0), Ok(()));
+        let why = room(None, &[]).fits(SPACE, node(2), u64::MAX).unwrap_err();
+        assert!(why.ends_with("100M of that file system stay free (--receive-free)"), "{why}");
+        let few = Space { inodes_left: 10, ..SPACE };
+        assert!(room(Some(1), &[]).fits(few, node(2), 0).unwrap_err().contains("inodes"));
+        assert_eq!(room(Some(1), &[]).fits(Space { inodes: 0, inodes_left: 0, ..SPACE }, node(2), 0), Ok(()));
+    }
+
+    #[test]
+    fn files_of_one_node_leave_half_of_the_room_to_others() {
+        for (promised, bytes, fits) in [
+            (&[][..], 100 << 20, true),
+            (&[], (100 << 20) + 1, false),
+            (&[(2, 60 << 20), (2, 10 << 20)], 30 << 20, true),
+            (&[(2, 60 << 20), (2, 10 << 20)], (30 << 20) + 1, false),
+            // What another node is promised is not its own.
+            (&[(1, 100 << 20)], 100 << 20, true),
+            // Of the whole room nothing may be left.
+            (&[(1, 60 << 20), (3, 60 << 20)], 80 << 20, true),
+            (&[(1, 60 << 20), (3, 60 << 20)], (80 << 20) + 1, false),
+        ] {
+            let found = room(None, promised).fits(SPACE, node(2), bytes);
+            assert_eq!(found.is_ok(), fits, "{promised:?} {bytes}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_promised() {
+        let promised = [(1, 70 << 20), (1, 30 << 20), (2, 7)];
+        let of = |last, bytes| room(None, &promised).fits(SPACE, node(last), bytes).unwrap_err();
+        let all = ", 104857607 bytes are promised to 3 files that are being received";
+        let own = "one node may have half of the 300M that are free (--receive-free), 7 bytes are promised to 1 file that is being received";
+        assert!(of(3, 101 << 20).ends_with(all) && of(2, 100 << 20).ends_with(all));
+        let more = Room { free: Some(0), ..room(None, &promised) }.fits(SPACE, node(2), 160 << 20).unwrap_err();
+        assert!(more.ends_with(own), "{more}");
+        let long = room(None, &[(1, u64::MAX); 256]).fits(SPACE, node(2), u64::MAX).unwrap_err();
+        assert!(long.len() <= 200, "{long}");
     }
 }

@@ -72,7 +72,8 @@ pub(super) struct ServeArgs {
     pub(super) receive: Option<PathBuf>,
     /// Bytes of its file system that files of other nodes leave free [default: a tenth].
     ///
-    /// A file for which there is no such room is refused. A tenth of the inodes stays free, too.
+    /// A file for which there is no such room is refused, and one with which files of its node would take more than half of it. A tenth of the inodes stays
+    /// free, too.
     #[arg(long, value_name = "BYTES", requires = "receive", value_parser = bytes::<u64>, help_heading = "Programs")]
     pub(super) receive_free: Option<u64>,
     /// Group whose programs may have ports, too.
