@@ -4,6 +4,8 @@ use model::stations::{Cause, Details, Flow, Share};
 
 /// So many targets are named; `--details` lists more.
 const NAMED: usize = 3;
+/// Without details one packet's port is known, and others may have lost as many.
+const ALL: &str = "all ports: `evenkeel ledger --details`";
 
 /// What is known of whose packets ended at a place.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,8 +25,7 @@ pub(crate) fn filled(advice: &str, known: Known<'_>) -> String {
     }
     let cause = known.causes.first();
     let flow = cause.and_then(|c| c.example.as_ref());
-    // A socket that counts its own losses has its address as the reason.
-    let socket = cause.filter(|c| c.example.is_none() && c.process.is_some()).map(|c| c.reason.clone());
+    let socket = known.causes.iter().find_map(|c| socket(&c.reason));
     let mut open = false;
     let mut of = |name: &str, known: Option<String>, general: &str| {
         open |= known.is_none() && advice.contains(name);
@@ -32,7 +33,7 @@ pub(crate) fn filled(advice: &str, known: Known<'_>) -> String {
     };
     let asker = flow.map_or_else(String::new, |f| format!(" (last asked by {})", f.source));
     let listed = known.details.filter(|d| !d.targets.is_empty()).map(|d| named(&d.targets) + &asker);
-    let last = || flow.map(|f| format!("{} (last asked by {}; `--details` lists all ports)", f.target(), f.source));
+    let last = || flow.map(|f| format!("{} (the last port seen, from {}; {ALL})", f.target(), f.source));
     let words = [
         ("{targets}", of("{targets}", listed.or_else(last), "the port asked for")),
         ("{target}", of("{target}", flow.map(Flow::target).or(socket), "the port")),
@@ -42,9 +43,15 @@ pub(crate) fn filled(advice: &str, known: Known<'_>) -> String {
     let text = words.iter().fold(general(advice, cause), |text, (name, value)| text.replace(name, value));
     match (open, known.traced) {
         (false, _) => text,
-        (true, true) => format!("{text} The trace did not see whose packets they were."),
-        (true, false) => format!("{text} Whose packets they were is not known without the trace."),
+        (true, true) => format!("{text} Their addresses are not known: the trace looked at none of these packets."),
+        (true, false) => format!("{text} Their addresses are not known without the trace."),
     }
+}
+
+/// The address of a socket that counts its own losses: `TCP 192.0.2.1:80` of `TCP 192.0.2.1:80, 2 wait, at most 1 may`; none for a
+/// kernel's reason, which is one word.
+fn socket(reason: &str) -> Option<String> {
+    reason.contains(' ').then(|| reason.split(", ").next().unwrap_or(reason).to_owned())
 }
 
 /// Targets by their packets: `3 ports: UDP 192.0.2.1:514 (300), …`.
@@ -100,7 +107,7 @@ mod tests {
         let text = "{process} on {target} from {source} by {iface}.";
         let of = |causes: &[Cause], traced| filled(text, Known { causes, details: None, traced });
         assert_eq!(of(std::slice::from_ref(&cause), true), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0.");
-        let excuse = "Whose packets they were is not known without the trace.";
+        let excuse = "Their addresses are not known without the trace.";
         assert_eq!(of(&[], false), format!("The program on the port from a sender by INTERFACE. {excuse}"));
         assert!(!of(&[], true).contains("without the trace"), "the trace ran");
         // Of a socket that counts by itself the address is known without a packet.
@@ -108,6 +115,9 @@ mod tests {
             Cause { reason: "UDP 192.0.2.2:514".into(), process: Some("syslogd[7]".into()), ..Cause::default() };
         let known = Known { causes: &[socket], ..Known::default() };
         assert_eq!(filled("{process} reads {target}.", known), "syslogd[7] reads UDP 192.0.2.2:514.");
+        let reason = Cause { reason: "SOCKET_RCVBUFF".into(), process: Some("syslogd[7]".into()), ..Cause::default() };
+        let known = Known { causes: &[reason], traced: true, ..Known::default() };
+        assert!(filled("{process} reads {target}.", known).starts_with("syslogd[7] reads the port."), "no address");
         // Several ports are not told as one.
         let share = |what: &str, packets| Share { what: what.into(), packets };
         let details = Details {
@@ -119,7 +129,10 @@ mod tests {
             filled("on {targets}", known),
             "on several ports: UDP 192.0.2.2:53 (20), UDP 192.0.2.2:514 (10) (last asked by 192.0.2.1)"
         );
-        assert!(filled("on {targets}", Known { details: None, ..known }).contains("UDP 192.0.2.2:53 (last asked"));
+        assert_eq!(
+            filled("on {targets}", Known { details: None, ..known }),
+            "on UDP 192.0.2.2:53 (the last port seen, from 192.0.2.1; all ports: `evenkeel ledger --details`)"
+        );
         let known = Cause { reason: "VXLAN_VNI_NOT_FOUND".into(), ..Cause::default() };
         assert!(of_reason(&[known]).is_some_and(|a| a.contains("ip -d link show type vxlan")));
         assert_eq!(of_reason(&[Cause { reason: "NOT_SPECIFIED".into(), ..Cause::default() }]), None);

@@ -107,16 +107,15 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), comparable(p), p);
     if p.id == "udp-buffer" && loss.causes.is_empty() {
         // Without the trace the sockets themselves tell.
-        by_socket(&mut loss, interval.sockets.iter().filter(|s| s.what.starts_with("UDP") && s.packets > 0));
-        let known = Known { causes: &loss.causes, details: None, traced: traced.ran };
-        loss.advice = Some(filled(p.advice, known));
+        let sockets = interval.sockets.iter().filter(|s| s.what.starts_with("UDP") && s.packets > 0);
+        by_socket(&mut loss, p, traced.ran, sockets);
     }
     if p.id == "xdp-generic" {
         loss.advice = by_generic_shield(interval).or(loss.advice);
     }
     if p.id == "listen-overflow" && loss.packets > 0 {
         // The kernel frees such a request without a word.
-        by_socket(&mut loss, interval.full_listeners.iter());
+        by_socket(&mut loss, p, traced.ran, interval.full_listeners.iter());
     }
     if p.id == UNNAMED.id {
         loss.advice = of_reason(&loss.causes).or(loss.advice);
@@ -146,12 +145,12 @@ fn taps(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
         Some(counter) => traced.loss(p.words.to_owned(), Some(counter), &[], false, p),
         None => traced.loss(p.words.to_owned(), None, &drops, true, p),
     };
-    by_socket(&mut loss, lossy.into_iter());
+    by_socket(&mut loss, p, traced.ran, lossy.into_iter());
     push(found, p, Some(p.stage), 0, loss);
 }
 
-/// Names the sockets that lost packets, and their processes.
-fn by_socket<'a>(loss: &mut StationLoss, sockets: impl Iterator<Item = &'a SocketLoss>) {
+/// Names the sockets that lost packets, and their processes, in the causes and in the advice.
+fn by_socket<'a>(loss: &mut StationLoss, p: &Place, ran: bool, sockets: impl Iterator<Item = &'a SocketLoss>) {
     loss.causes.extend(sockets.map(|s| Cause {
         reason: s.what.clone(),
         process: s.process.clone(),
@@ -160,6 +159,8 @@ fn by_socket<'a>(loss: &mut StationLoss, sockets: impl Iterator<Item = &'a Socke
     }));
     loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
     loss.causes.truncate(MOST_CAUSES);
+    let known = Known { causes: &loss.causes, details: loss.details.as_ref(), traced: ran };
+    loss.advice = (!p.advice.is_empty()).then(|| filled(p.advice, known));
 }
 
 fn conntrack(p: &'static Place, interval: &Interval, found: &mut Vec<Found>) {

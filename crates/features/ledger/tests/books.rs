@@ -75,6 +75,23 @@ fn without_the_trace_full_udp_buffers_are_charged_to_udp_sockets_alone() {
 }
 
 #[test]
+fn a_full_accept_queue_is_named_with_its_listener() {
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("TcpExt.ListenOverflows", 9)];
+    let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
+    let what = "TCP 192.0.2.2:80, 2 wait, at most 1 may".to_owned();
+    interval.full_listeners = vec![SocketLoss { what, process: Some("httpd[9]".into()), ..SocketLoss::default() }];
+    let of = |interval: &Interval| loss(&report(interval, Head::default()), "tcp").advice.clone().unwrap_or_default();
+    let names = |advice: &str| {
+        advice.starts_with("The program behind TCP 192.0.2.2:80 accepts too slowly") && !advice.contains("not known")
+    };
+    assert!(names(&of(&interval)), "the kernel freed the requests without a word: {}", of(&interval));
+    interval.drops = Some(vec![drop("TCP_LISTEN_OVERFLOW", "tcp_conn_request", 2, 9)]);
+    assert!(names(&of(&interval)), "no packet was looked at: {}", of(&interval));
+    interval.drops = None;
+    assert!(names(&of(&interval)), "no trace: {}", of(&interval));
+}
+
+#[test]
 fn counter_and_trace_that_differ_are_both_shown() {
     let counters = [("Ip.InReceives", 10_000), ("Ip.InDelivers", 10_000), ("Udp.NoPorts", 9_000)];
     let drops = vec![drop("NO_SOCKET", "__udp4_lib_rcv", 2, 4_000)];
