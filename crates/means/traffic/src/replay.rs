@@ -87,7 +87,10 @@ impl Recording {
         let link = capture.get_datalink();
         if link != Linktype::ETHERNET {
             let name = link.get_name().unwrap_or_else(|_| link.0.to_string());
-            return Err(file(format!("its packets are of link type {name}, and only Ethernet (EN10MB) can be sent")));
+            return Err(file(format!(
+                "its packets are of link type {name}, and only Ethernet (EN10MB) can be sent: `tcprewrite --dlt=enet --enet-smac=MAC \
+                 --enet-dmac=MAC -i FILE -o NEW` (package tcpreplay) makes a file with Ethernet headers"
+            )));
         }
         let mut frames: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut first_ns, mut due, mut cut_short, mut total) = (None, 0u64, 0, 0);
@@ -293,6 +296,35 @@ mod tests {
             let (sent, received) = pass(Err(error));
             assert_eq!(sent.unwrap_err().to_string(), received.unwrap_err().to_string());
         }
+    }
+
+    #[test]
+    fn packets_without_ethernet_headers_are_refused_by_the_name_of_their_link_type() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pcap");
+        let read = |link: u32| {
+            let mut bytes = Vec::new();
+            // Version 2.4, a snap length of 262144; then one packet of 60 bytes at second 1.
+            for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 0x4_0000, link, 1, 0, 60, 60] {
+                bytes.extend(u32::to_le_bytes(word));
+            }
+            bytes.extend([0x45; 60]);
+            std::fs::write(&path, bytes).unwrap();
+            Recording::read(&path)
+        };
+        for (link, name) in [
+            (0, "NULL"),
+            (9, "PPP"),
+            (101, "RAW"),
+            (108, "LOOP"),
+            (113, "LINUX_SLL"),
+            (228, "IPV4"),
+            (276, "LINUX_SLL2"),
+        ] {
+            let error = read(link).expect_err(name).to_string();
+            assert!(error.contains(&format!("link type {name},")) && error.contains("--dlt=enet"), "{error}");
+        }
+        assert_eq!(read(1).unwrap().frames.len(), 1);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, hide_short_help = true, help_heading = "What to capture", group = "live")]
     inbound: bool,
     /// Print one line for each packet [default]
-    #[arg(long, hide_short_help = true, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["count_only", "json"], help_heading = "What to print")]
     print: bool,
     /// Only count packets.
     #[arg(long, conflicts_with = "write", help_heading = "What to print")]
@@ -385,6 +385,11 @@ impl CaptureArgs {
         let count_only = args.count_only || (args.write.is_none() && args.json);
         let shows = shown.link || shown.bytes.is_some();
         let is_auto = args.backend == Some(BackendArg::Auto);
+        if args.print && args.write.is_some() {
+            return Err(wrong(
+                "-w FILE prints no packets. To write and print them: `evenkeel capture … -w - | tee FILE | evenkeel capture -r -`",
+            ));
+        }
         let print = args.write.is_none() && !count_only && (args.print || shows || !is_auto);
         let counting = args.write.is_none() && !print;
         // Counting needs no bytes: the kernel spares the copy.
@@ -554,6 +559,8 @@ mod tests {
             ("any -ttt", "one reader"),
             ("eth0 --backend ring+fanout -ttttt", "one reader"),
             ("eth0 -tttttt", "five times"),
+            ("eth0 -w x --print", "tee FILE"),
+            ("-r x.pcap -w y --print", "tee FILE"),
             ("eth0 -G 1 -w x.pcap", "-G needs a time in the name"),
             ("eth0 -G 1 -W 2 -w x.pcap", "-G needs a time in the name"),
             ("eth0 -G 1 -C 1 -W 1 -w x.pcap", "-G needs a time in the name"),
