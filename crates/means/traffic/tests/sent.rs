@@ -231,6 +231,12 @@ fn files_of_other_tools_are_read_with_their_times_or_refused() {
     assert!(cut.cut_short == 20 && cut.longest() == 40);
 
     let refused = |name: &str| Recording::read(&at(name)).unwrap_err();
+    // No Ethernet header is made up for them: the link type is named.
+    for (editcap, name) in [("rawip", "RAW"), ("linux-sll", "LINUX_SLL"), ("null", "NULL"), ("ppp", "PPP")] {
+        tool(&format!("editcap -F pcap -T {editcap} a.pcap other.pcap"));
+        let said = refused("other.pcap").to_string();
+        assert!(said.contains(&format!("link type {name}, and only Ethernet")), "{editcap}: {said}");
+    }
     assert!(refused("raw.pcapng").to_string().contains("only Ethernet"));
     assert!(refused("mixed.pcapng").to_string().contains("several link types"));
     // Cut anywhere, a file is whole up to a packet, or refused as damaged, or is no capture file at all.
