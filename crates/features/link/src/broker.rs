@@ -27,7 +27,11 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 use serve::{Lock, ServeError, control::Request};
-use sys::{owner::trusted_folder, privilege::drop_all_but};
+use sys::{
+    dispose::{Disposed, Disposer},
+    owner::trusted_folder,
+    privilege::drop_all_but,
+};
 use transport::{Ends, NodeCounts, VERSION};
 
 use crate::{
@@ -310,6 +314,11 @@ impl Broker {
         self.known.clone()
     }
 
+    /// What releases sockets with descriptors of programs in flight to them.
+    pub fn disposer(&self) -> &Arc<Disposer> {
+        self.ports.disposer()
+    }
+
     /// Frames of programs of other users than root that were not let out, as they were in the name of others; none: those have no ports.
     pub fn forged(&self) -> Option<u64> {
         self.ports.forged()
@@ -559,7 +568,8 @@ fn listen_for_claims(
     let failed = |source| LinkError::System { operation: "listen for programs in /run/evenkeel-link", source };
     // The lock is ours: what is there is of one that was killed.
     let _ = fs::remove_file(path);
-    let listener = claims_socket(path, group).map_err(failed)?;
+    // Connections that nobody has accepted go with it.
+    let listener = Disposed::new(claims_socket(path, group).map_err(failed)?, ports.disposer());
     let (ports, stop) = (Arc::clone(ports), Arc::clone(stop));
     let keeps = rights::kept(group.is_some(), ports.is_behind_udp());
     let (to, dropped) = mpsc::sync_channel(1);

@@ -19,7 +19,10 @@ use nix::{
 use transport::Ends;
 use wire::Mac;
 
-use sys::datagram;
+use sys::{
+    datagram,
+    dispose::{Disposed, Disposer},
+};
 
 use crate::{
     LinkError, Paths, Wire,
@@ -62,6 +65,8 @@ pub(crate) struct Ports {
     /// The sockets of programs, where they are behind UDP.
     udp: Option<PortSockets>,
     node: String,
+    /// Releases connections of programs, with what they have sent.
+    disposer: Arc<Disposer>,
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
     /// What stands between the programs of other users than root and the wire; none: they get no ports.
@@ -138,12 +143,19 @@ impl Ports {
             udp,
             wire,
             node: node.to_owned(),
+            disposer: Arc::new(
+                Disposer::start().map_err(|source| LinkError::System { operation: "start a thread", source })?,
+            ),
             xdp: xdp.map(Mutex::new),
             taken: Mutex::new(taken),
             talks: Mutex::default(),
             left: Mutex::default(),
             nodes: Mutex::default(),
         })
+    }
+
+    pub(crate) const fn disposer(&self) -> &Arc<Disposer> {
+        &self.disposer
     }
 
     pub(crate) const fn is_behind_udp(&self) -> bool {
@@ -256,16 +268,20 @@ impl Ports {
 
     /// Serves a program on a thread of its own, until it is gone.
     pub(crate) fn serve(self: &Arc<Self>, stream: OwnedFd) -> io::Result<()> {
+        let stream = Disposed::new(stream, &self.disposer);
         let who = getsockopt(&stream, PeerCredentials)?;
         let Some(place) = TalkPlace::take(self, who.uid()) else {
             let why = "this user has too many connections to the broker, or all users together have".to_owned();
             let refused = Told::Refused(Errno::EUSERS as i32, why);
-            return Talk::new(stream).say(&refused, &[]);
+            let talk = Talk::new(stream.into_inner());
+            let said = talk.say(&refused, &[]);
+            self.disposer.dispose(talk.into());
+            return said;
         };
         let ports = Arc::clone(self);
         thread::Builder::new().name("ek-claim".into()).spawn(move || {
             // Whoever talks otherwise is not answered.
-            let _ = ports.talk(stream, who);
+            let _ = ports.talk(stream.into_inner(), who);
             drop(place);
         })?;
         Ok(())

@@ -33,6 +33,7 @@ pub mod bpf_program;
 pub mod bpf_ring;
 pub mod busy_poll;
 pub mod datagram;
+pub mod dispose;
 pub mod epoll_move;
 pub mod ethtool;
 pub mod fds;

@@ -48,7 +48,7 @@ impl Serves {
                 BrokerSettings { interface, name: name.to_owned(), group: None, xdp: Frames::Auto, udp: None };
             let started = Paths::here().lock().and_then(|held| {
                 let broker = Broker::start(settings, &held)?;
-                let sockets = Sockets::start(&[cluster], &[], broker.known())?;
+                let sockets = Sockets::start(&[cluster], &[], broker.known(), broker.disposer())?;
                 Ok((held, broker, sockets))
             });
             match started {

@@ -36,6 +36,7 @@ use nix::{
     },
 };
 use sys::{
+    dispose::{Disposed, Disposer},
     fds::socket_cookie,
     socket_kind::{SocketKind, is_established_tcp, is_fresh_tcp, network_namespace},
 };
@@ -96,7 +97,9 @@ pub struct Sockets {
     _claim: Claim,
     engine: Engine<Either>,
     epoll: Epoll,
-    questions: OwnedFd,
+    questions: Disposed,
+    /// Releases programs that are not let in, with what they have sent.
+    disposer: Arc<Disposer>,
     /// More programs wait to be let in.
     has_more: bool,
     guests: Guests,
@@ -176,7 +179,12 @@ impl Sockets {
     ///
     /// # Errors
     /// No broker serves; a prefix is not behind its interface alone.
-    pub fn start(prefixes: &[IpNet], allowed: &[Allow], known: Known) -> Result<Self, LinkError> {
+    pub fn start(
+        prefixes: &[IpNet],
+        allowed: &[Allow],
+        known: Known,
+        disposer: &Arc<Disposer>,
+    ) -> Result<Self, LinkError> {
         let failed = |source| LinkError::System { operation: "serve the sockets of programs", source };
         let paths = Paths::here();
         // A connection has two descriptors here. With fewer there are fewer connections.
@@ -186,7 +194,7 @@ impl Sockets {
         claim.listen(PORT)?;
         engine.listen(PORT, true, WAITING)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
-        let questions = listener(&paths.sockets()).map_err(failed)?;
+        let questions = Disposed::new(listener(&paths.sockets()).map_err(failed)?, disposer);
         epoll
             .add(&questions, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, QUESTIONS))
             .map_err(|e| failed(e.into()))?;
@@ -214,6 +222,7 @@ impl Sockets {
             diag: Netlink::open(SockProtocol::NetlinkSockDiag).map_err(failed)?,
             namespace: network_namespace(&questions).map_err(failed)?,
             questions,
+            disposer: Arc::clone(disposer),
             places,
             sought: Sought::default(),
             allowed,
@@ -310,10 +319,13 @@ impl Sockets {
         self.has_more = false;
         for _ in 0..PROGRAMS {
             let Ok(fd) = sys::fds::accept(&self.questions) else { return };
-            let Ok(who) = getsockopt(&fd, PeerCredentials) else { continue };
-            let Some(user) = self.guests.user(who.uid()) else { continue };
+            let uid = getsockopt(&fd, PeerCredentials).ok().map(|who| who.uid());
+            let user = uid.and_then(|uid| self.guests.user(uid));
+            let Some((asks, user)) = user.and_then(|user| Some((self.guests.asks(&user)?, user))) else {
+                self.disposer.dispose(fd);
+                continue;
+            };
             let talk = Sent::new(Talk::new(fd), &user);
-            let Some(asks) = self.guests.asks(&user) else { continue };
             let id = self.draw();
             if no_wait(&talk).is_ok() && self.watch(talk.as_fd(), id).is_ok() {
                 self.all.insert(id, Stage::Asks { talk, asks, since: Instant::now() });

@@ -172,7 +172,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     }
     let sockets = match args.cluster.as_slice() {
         [] => None,
-        prefixes => Some(Sockets::start(prefixes, &args.allow, broker.known())?),
+        prefixes => Some(Sockets::start(prefixes, &args.allow, broker.known(), broker.disposer())?),
     };
     if sockets.is_some()
         && args.allow.is_empty()
