@@ -105,7 +105,7 @@ fn interfaces_that_will_not_do_are_refused() {
     refused(&format!("{first},{first}"), &[], 2, "and itself");
     refused(first, &[], 2, "not two interfaces");
     refused(&format!("{first},ek-none0"), &[], 3, "ek-none0");
-    refused(&pair, &["--backend", "ring", "--fail", "open"], 2, "nothing crosses");
+    refused(&pair, &["--backend", "ring", "--fail", "open"], 2, "always fails closed");
 
     bed.ip(&format!("link set {second} mtu 1400"));
     refused(&pair, &[], 3, &format!("ip link set {first} mtu 1400"));
@@ -118,7 +118,7 @@ fn interfaces_that_will_not_do_are_refused() {
     bed.host.set_feature(first, "rx-gro", false).unwrap();
 
     bed.client.feature("rx-gro", false);
-    refused(&pair, &[], 3, "does not take frames by XDP redirect");
+    refused(&pair, &[], 3, "takes no redirected frames");
     bed.client.feature("rx-gro", true);
 
     // Both ends are here, and the other one can be asked.
@@ -152,7 +152,7 @@ fn the_link_state_of_one_side_is_carried_over_and_put_back() {
         if more.is_empty() {
             // Not that it is to be brought up by hand.
             let warnings = bed.status()["warnings"].to_string();
-            assert!(warnings.contains("is held down because") && !warnings.contains("ip link set"), "{warnings}");
+            assert!(warnings.contains("is held down until") && !warnings.contains("ip link set"), "{warnings}");
         }
         bed.client.link_set("up");
         bed.wait("the other side is up again", || is_up(&bed, 1));
@@ -363,7 +363,7 @@ fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
     bed.wait("all cross", || come(&bed) == [20, 20]);
     bed.wait("and back", || bed.come_back(10, 3) == 3);
     let warnings = bed.status()["warnings"].to_string();
-    assert!(warnings.contains(&format!("{second} is called {renamed} now")), "{warnings}");
+    assert!(warnings.contains(&format!("{second} was renamed to {renamed}")), "{warnings}");
     bed.ip(&format!("link set {renamed} down"));
     bed.ip(&format!("link set {renamed} name {second}"));
     bed.ip(&format!("link set {second} up"));

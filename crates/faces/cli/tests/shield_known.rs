@@ -134,7 +134,7 @@ fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed()
     nft(
         "add table ip t; add chain ip t p { type nat hook prerouting priority -100; }; add rule ip t p tcp dport 80 redirect to :8080",
     );
-    bed.wait("it is noticed", || bed.log().contains("go by it from now on"));
+    bed.wait("it is noticed", || bed.log().contains("address changed: rules with `connection`"));
     let warned = bed.warnings();
     assert!(
         warned.contains("closed") && warned.contains("applies to no packet") && !warned.contains("strays"),

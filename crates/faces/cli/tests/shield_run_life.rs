@@ -33,7 +33,7 @@ fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again
     bed.ip(&format!("link set {interface} down"));
     let shown = said(&bed.shield(&["status", &interface, "--interval", "0.1"]));
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(shown.contains(&format!("warning: {interface} is down: nothing comes to the filter")), "{shown}");
+    assert!(shown.contains(&format!("warning: {interface} is down: the filter stays attached")), "{shown}");
     bed.ip(&format!("link set {interface} up"));
     // What the client's kernel has learned of the host is not what is tried here.
     bed.ip(&format!("neigh replace 198.18.0.1 lladdr {} dev {interface}", bed.client.link.mac));
@@ -51,7 +51,7 @@ fn an_interface_that_is_renamed_has_its_shield_by_the_new_name() {
     let new = format!("{old}n");
     bed.ip(&format!("link set {old} name {new}"));
     bed.interface.clone_from(&new);
-    bed.wait("it is known by its new name", || bed.log().contains(&format!("{old} is called {new} now")));
+    bed.wait("it is known by its new name", || bed.log().contains(&format!("{old} was renamed to {new}")));
     assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 5));
     nothing_is_left(&bed, &old);
     bed.shield_does(&["reload", &new]);
@@ -153,7 +153,7 @@ fn what_is_taken_away_beside_a_shield_is_named() {
     assert!(detached.expect("bpftool runs").status.success());
     let status = bed.shield(&["status", &interface]);
     assert_eq!(status.status.code(), Some(1), "{}", said(&status));
-    assert!(said(&status).contains("another tool took the shield off"), "{}", said(&status));
+    assert!(said(&status).contains("another tool removed the shield"), "{}", said(&status));
     bed.shield_does(&["stop", &interface]);
     nothing_is_left(&bed, &interface);
 }

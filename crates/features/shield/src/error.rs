@@ -26,7 +26,7 @@ pub enum ShieldError {
     #[error("{interface} has no shield")]
     None { interface: String },
     #[error(
-        "nobody runs the shield of {interface}; take it over with new rules by `evenkeel shield run {interface} --rules FILE`"
+        "no process runs the shield of {interface}; take it over with `evenkeel shield run {interface} --rules FILE`"
     )]
     Untended { interface: String },
     #[error(
@@ -45,21 +45,21 @@ pub enum ShieldError {
     )]
     Hidden { interface: String, id: u32, path: PathBuf },
     #[error(
-        "another tool took the shield off {interface} (as `bpftool link detach` does) after its process had ended: nothing is filtered. Start it again by \
-         `evenkeel shield run {interface} --rules FILE`, or clear what is left by `evenkeel shield stop {interface}`"
+        "nothing is filtered on {interface}: another tool removed the shield (as `bpftool link detach` does) after its process had ended. Start it with \
+         `evenkeel shield run {interface} --rules FILE`, or clean up with `evenkeel shield stop {interface}`"
     )]
     TakenOff { interface: String },
     #[error(
-        "the shield that was left on {interface} is damaged: {source}. `evenkeel shield stop {interface}` takes it off"
+        "the shield of an earlier process on {interface} is damaged: {source}. Remove it with `evenkeel shield stop {interface}`"
     )]
     Damaged { interface: String, source: bpf::XdpError },
     #[error(
-        "a process runs a shield on {interface}, but its folder {} was removed, so that it cannot be asked: find it by `pgrep -af 'evenkeel shield'`, end it \
-         by `kill PID`",
+        "the process that runs the shield of {interface} cannot be asked: its folder {} was removed. Find it with `pgrep -af 'evenkeel shield'` and end it \
+         with `kill PID`",
         path.display()
     )]
     Unreachable { interface: String, path: PathBuf },
-    #[error("{what}; {instead}. To do it all the same: --force")]
+    #[error("{what}; {instead}. To load them anyway: --force")]
     CutsOff { what: String, instead: String },
     #[error(
         "cannot see whether {interface} has a shield: run as root{}",
@@ -76,25 +76,25 @@ pub enum ShieldError {
     NotAPair { text: String },
     #[error("frames cannot cross between {interface} and itself: name two interfaces, as in --between eth0,eth1")]
     SameInterface { interface: String },
-    #[error("packet rings carry frames between two interfaces: name them by --between A,B")]
+    #[error("--backend ring needs two interfaces: name them with --between A,B")]
     RingsNeedTwo,
     #[error(
-        "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; remove --fail open, or use --backend xdp"
+        "--backend ring always fails closed, as this process carries the frames: remove --fail open, or use --backend xdp"
     )]
     RingsFailClosed,
-    #[error("an XDP shield was left in front of {interface}: end it by `evenkeel shield stop {interface}`")]
+    #[error("an XDP shield of an earlier process is on {interface}: remove it with `evenkeel shield stop {interface}`")]
     XdpLeft { interface: String },
     #[error(
-        "the shield that was left in front of {interface} runs in {mode} mode: ask for that by --xdp-mode {mode}, or end it by `evenkeel shield stop {interface}`"
+        "the shield of an earlier process on {interface} runs in {mode} mode: use --xdp-mode {mode}, or remove it with `evenkeel shield stop {interface}`"
     )]
     LeftInMode { interface: String, mode: bpf::XdpMode },
     #[error(
-        "the shield that was left there is of {of}: take it over as it is, or end it by `evenkeel shield stop {interface}`"
+        "the shield of an earlier process there is of {of}: name the same, or remove it with `evenkeel shield stop {interface}`"
     )]
     LeftOf { interface: String, of: String },
     #[error("no rules: give a file with --rules FILE, or a rule with --rule \"drop protocol=udp source-port=53\"")]
     NoRules,
-    #[error("{} is no file that can be read again: start the shield with one to reload it", path.display())]
+    #[error("{} is no regular file and cannot be read again: to reload, start the shield with a file", path.display())]
     NotReadTwice { path: PathBuf },
     #[error("cannot {operation} {interface}: {source}")]
     Link { operation: &'static str, interface: String, source: io::Error },
@@ -102,7 +102,7 @@ pub enum ShieldError {
     Thread(io::Error),
     #[error("the interface of index {index} was removed, and the shield with it")]
     Removed { index: u32 },
-    #[error("{why}, and the shield of {name} has ended")]
+    #[error("the shield of {name} has ended: {why}")]
     Ended { name: String, why: String },
     /// The machine, or an interface, is not as it has to be.
     #[error("{0}")]

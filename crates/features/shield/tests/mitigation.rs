@@ -265,7 +265,7 @@ fn one_attack_after_the_other_is_met_at_once() {
         println!("a program loads in {load:.0?}; the longest look took {longest:.0?}");
         let notes = guard.take_notes();
         assert!(longest < load / 2, "{longest:?} of {load:?}: {notes:?}");
-        assert!(!notes.iter().any(|note| note.contains("hold after")), "{notes:?}");
+        assert!(!notes.iter().any(|note| note.contains("to take effect")), "{notes:?}");
         drop(tended);
     };
     bed.far.run(work);

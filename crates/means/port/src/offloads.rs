@@ -134,8 +134,8 @@ pub fn begins_with_ip(interface: &str) -> Result<bool, PortError> {
         FrameStart::Other(hardware) => {
             let kind = if kind.is_empty() { String::new() } else { format!(" of kind {kind}") };
             Err(PortError::Asking(format!(
-                "{interface}{kind} (hardware type {hardware}) has no frames that XDP programs here can read: they read Ethernet, and IP on tun, WireGuard, \
-                 PPP and IP-in-IP devices; filter there by nftables, as `evenkeel shield plan {interface}` writes"
+                "XDP programs cannot read the frames of {interface}{kind} (hardware type {hardware}): they read Ethernet, and IP on tun, WireGuard, PPP and \
+                 IP-in-IP devices; filter there with nftables (`evenkeel shield plan {interface}`)"
             )))
         }
     }
@@ -153,12 +153,11 @@ pub fn sees_tags(interface: &str, rule: &str) -> Result<Option<String>, PortErro
     match tags(interface)? {
         Tags::Inside => Ok(None),
         Tags::Beside { who, switch } => Err(PortError::Asking(format!(
-            "the rule \"{rule}\" is about VLAN tags, and {who} may take them out of the frames before XDP sees them, so that it would never apply: \
-             switch that off by `{switch}`"
+            "the rule \"{rule}\" would never apply: it matches VLAN tags, and {who} may take them out of frames before XDP sees them; `{switch}`"
         ))),
         Tags::Unknown { switch } => Ok(Some(format!(
-            "the rule \"{rule}\" applies only if VLAN tags stay in the frames at the other end of {interface}, which is in another network namespace \
-             and cannot be asked: `{switch}` there"
+            "the rule \"{rule}\" may never apply: the other end of {interface} must keep VLAN tags in the frames, and cannot be checked from this \
+             network namespace. There: `{switch}`"
         ))),
     }
 }

@@ -267,7 +267,10 @@ pub(crate) fn conditions_of(run: &NeighbourRun) -> conditions::Conditions {
         ("Cores", cores.join("; ")),
         ("Frames", frames),
         ("Rounds", format!("{}, trials of {} s; seed {}", run.rounds, run.trial_s, run.seed)),
-        ("Thrown away", format!("{} trials in which a hypervisor took the CPU", run.stolen)),
+        (
+            "Thrown away",
+            format!("{} in which a hypervisor took the CPU", units::counted(run.stolen.into(), "trial", "trials")),
+        ),
         ("Load average at the beginning", format!("{:.2}", run.load_average)),
     ];
     all.extend(run.notes.iter().map(|note| ("Note", note.clone())));

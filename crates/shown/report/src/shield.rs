@@ -10,11 +10,11 @@ use crate::table::Look;
 
 /// What tends the shield, and what follows from that.
 fn tended(status: &ShieldStatus) -> String {
-    let silent = format!("nobody has run it for {:.1} s", status.silent_s);
+    let silent = format!("no process has run it for {:.1} s", status.silent_s);
     match (status.pid, status.fail) {
         (Some(pid), _) => format!("run by process {pid}"),
-        (None, None) => format!("{silent}: it is not known whether it fails open or closed, and when"),
-        (None, Some(fail)) if status.has_failed() => format!("{silent}: it has failed {}", fail.word()),
+        (None, None) => format!("{silent}; whether and when it fails open or closed is not known"),
+        (None, Some(fail)) if status.has_failed() => format!("failed {}: {silent}", fail.word()),
         (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.patience_s),
     }
 }

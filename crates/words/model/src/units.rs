@@ -45,6 +45,11 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
+/// A number with its noun: `1 rule`, `2 rules`.
+pub fn counted(n: u64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
+}
+
 /// A size in bytes with a binary prefix: `4.0 MiB`.
 pub fn bytes(n: u64) -> String {
     const PREFIXES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

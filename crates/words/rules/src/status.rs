@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use model::shield::RuleStatus;
+use model::{shield::RuleStatus, units::counted as with_noun};
 
 use crate::{Action, Rule, Verdict, tables::RuleCount};
 
@@ -65,7 +65,7 @@ pub struct Holding {
 
 impl fmt::Display for Holding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&number(self.rules, "rule", "rules"))?;
+        f.write_str(&with_noun(self.rules as u64, "rule", "rules"))?;
         if self.built_in > 0 {
             write!(f, " and {} built-in", self.built_in)?;
         }
@@ -77,11 +77,6 @@ impl fmt::Display for Holding {
         }
         Ok(())
     }
-}
-
-/// `1 rule`, `2 rules`.
-pub fn number(count: usize, one: &str, more: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 /// Counts those of these rules that hold.

@@ -32,7 +32,7 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
         interface::index(name)?;
         if offloads::begins_with_ip(name)? {
             return Err(ShieldError::Lacking(format!(
-                "{name} has no Ethernet headers, and what crosses is Ethernet frames: filter there by `evenkeel shield run {name} --xdp-mode generic`"
+                "{name} has no Ethernet headers, and --between carries Ethernet frames: filter there with `evenkeel shield run {name} --xdp-mode generic`"
             )));
         }
         if !ours && !flags(name)?.up {
@@ -48,8 +48,8 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
     if first != second {
         let (larger, smaller) = if first > second { (&pair.first, &pair.second) } else { (&pair.second, &pair.first) };
         return Err(ShieldError::Lacking(format!(
-            "{} has an MTU of {first} bytes and {} one of {second}: what is larger than the smaller one would be lost, and nobody told; \
-             `ip link set {larger} mtu {}` makes them equal (or give {smaller} the larger one)",
+            "packets larger than the MTU of {smaller} would be lost without an ICMP error: the MTU is {first} on {} and {second} on {}; \
+             `ip link set {larger} mtu {}` makes them equal (or raise that of {smaller})",
             pair.first,
             pair.second,
             first.min(second)
@@ -62,13 +62,13 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
     let merging: &[_] = if way == Way::Native { &[LRO] } else { &MERGING };
     let on = offloads::on(name, merging)?;
     if !on.is_empty() {
-        let why = match way {
-            Way::Native => "its NIC",
-            Way::Generic => "what generic XDP gets",
-            Way::Ring => "what a packet socket gets",
+        let before = match way {
+            Way::Native => "XDP sees them",
+            Way::Generic => "generic XDP sees them",
+            Way::Ring => "packet sockets receive them",
         };
         return Err(ShieldError::Lacking(format!(
-            "{name} merges frames ({}) before {why} hands them over, and they would cross as frames that nobody sent: switch that off by `{}`",
+            "{name} merges frames ({}) before {before}, and they would be sent on merged: `{}`",
             on.join(", "),
             offloads::off(name, &on)
         )));
@@ -79,8 +79,7 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
         let on = offloads::on(peer, &UNCUT)?;
         if !on.is_empty() {
             return Err(ShieldError::Lacking(format!(
-                "{peer}, the other end of {name}, hands over segments that nobody has cut, and they would cross as frames that nobody sent: switch that off \
-                 by `{}`",
+                "{peer}, the other end of {name}, sends unsegmented packets, and they would be sent on larger than the MTU: `{}`",
                 offloads::off(peer, &on)
             )));
         }
@@ -89,19 +88,19 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
     if way == Way::Ring {
         return Ok((peer == Some(Peer::Elsewhere)).then(|| {
             format!(
-                "the other end of {name} is in another network namespace and cannot be asked: that it cuts segments is assumed, for larger frames than \
-                 the MTU are dropped (`ethtool -K PEER tso off tx-udp-segmentation off` there)"
+                "frames larger than the MTU are dropped, and the other end of {name} may send such: it cannot be checked from this network namespace. There: \
+                 `ethtool -K PEER tso off tx-udp-segmentation off`"
             )
         }));
     }
     match offloads::tags(name)? {
         Tags::Inside => Ok(None),
         Tags::Beside { who, switch } => Err(ShieldError::Lacking(format!(
-            "{who} may take VLAN tags out of the frames before XDP sees them, and they would cross without: switch that off by `{switch}`, or use --backend ring"
+            "frames would lose their VLAN tags: {who} may take them out before XDP sees them; `{switch}`, or use --backend ring"
         ))),
         Tags::Unknown { switch } => Ok(Some(format!(
-            "the other end of {name} is in another network namespace and cannot be asked. Switch off there what leaves frames unfinished, or receivers drop \
-             them: `ethtool -K PEER tx off`; and, if there are VLAN tags, `{switch}`"
+            "receivers may drop frames for unfinished checksums: the other end of {name} cannot be checked from this network namespace. There: \
+             `ethtool -K PEER tx off`, and if there are VLAN tags `{switch}`"
         ))),
     }
 }
@@ -114,8 +113,8 @@ pub fn takes_frames(pair: &Pair) -> Result<(), ShieldError> {
     for name in pair.names() {
         if bpf::takes_redirected_frames(name)? == Some(false) {
             return Err(ShieldError::Lacking(format!(
-                "{name} does not take frames by XDP redirect: a veth does while its peer runs NAPI (`ethtool -K PEER gro on` there, or an XDP \
-                 program); for drivers that cannot, use --backend ring or --xdp-mode generic"
+                "{name} takes no redirected frames. On a veth: `ethtool -K PEER gro on` at the other end (or an XDP program there); for other drivers use \
+                 --backend ring or --xdp-mode generic"
             )));
         }
     }

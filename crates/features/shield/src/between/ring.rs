@@ -29,7 +29,10 @@ use std::{
 
 use bpf::filter::{ShieldCounts, StackHold, WatchConfig};
 use host::interface::{index, name_of};
-use model::shield::{Fail, Totals};
+use model::{
+    shield::{Fail, Totals},
+    units::counted,
+};
 use rules::{
     compile::{self, Cache, Counters},
     file::RuleFile,
@@ -76,10 +79,14 @@ impl Losses {
             return Vec::new();
         }
         *self = Self { missed: totals.missed, unanswered: totals.unanswered, at: Some(Instant::now()) };
-        let lost = format!("{missed} frames were lost: they came faster than they were carried; more --threads help");
+        let lost = format!(
+            "{} lost: more arrived than the threads can carry; raise --threads",
+            counted(missed, "frame", "frames")
+        );
         let waits = format!(
-            "{unanswered} SYNs of unknown sources were not answered: more came than can be, so that those of clients are answered at their \
-             second try; more --threads help, or --backend xdp, or a limit before the rule that challenges"
+            "{} of unknown sources got no answer: more arrived than can be answered, and clients get one at their second SYN; raise \
+             --threads, use --backend xdp, or put a limit before the rule that challenges",
+            counted(unanswered, "SYN", "SYNs")
         );
         [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
     }
@@ -143,7 +150,7 @@ fn begin(
     let mut notes = join(&settings, Way::Ring, false)?;
     let path = settings.paths.sources();
     let proof = kept_sources(&path).unwrap_or_else(|why| {
-        notes.push(format!("sources have to show again that they exist: {}: {why}", path.display()));
+        notes.push(format!("all sources are challenged again: {} cannot be used: {why}", path.display()));
         None
     });
     let plane = Ring {
@@ -178,8 +185,7 @@ impl Ring {
         let bytes = self.state.proof().written()?;
         let why = write_whole(&self.paths.sources(), &bytes).err();
         let before = std::mem::replace(&mut self.unkept, why.is_some());
-        why.filter(|_| !before)
-            .map(|why| format!("sources that have shown that they exist cannot be kept for a later process: {why}"))
+        why.filter(|_| !before).map(|why| format!("authenticated sources cannot be saved for the next process: {why}"))
     }
 
     /// Begins to carry.
@@ -254,7 +260,7 @@ impl DataPlane for Ring {
         if !self.carriers.iter().any(JoinHandle::is_finished) {
             return None;
         }
-        let told = || ShieldError::Lacking("a direction ended although nobody told it to".to_owned());
+        let told = || ShieldError::Lacking("a thread that carries frames ended unexpectedly".to_owned());
         Some(self.end().err().unwrap_or_else(told))
     }
 

@@ -136,8 +136,7 @@ pub fn fit(mitigations: &mut Vec<Rule>, base: &Rules) -> Option<String> {
     mitigations.truncate(room);
     (given > room).then(|| {
         format!(
-            "{given} rules against attacks do not fit beside {} of the file ({RULES_MAX} at most): the first {room} hold; protect fewer, \
-             larger prefixes",
+            "only the first {room} of {given} attack rules are active, as {RULES_MAX} rules are the most and {} are the file's: protect fewer, larger prefixes",
             base.rules.len()
         )
     })

@@ -88,10 +88,7 @@ impl Learned {
         }
         let age = now.as_secs_f64() - learned.at_s;
         if !(0.0..=memory.as_secs_f64()).contains(&age) {
-            return Err(format!(
-                "it is {age:.0} s old, and what is usual is remembered for {:.0} s",
-                memory.as_secs_f64()
-            ));
+            return Err(format!("it is {age:.0} s old, and baseline.memory-s is {:.0}", memory.as_secs_f64()));
         }
         Ok(learned)
     }

@@ -110,19 +110,19 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
     match HostCookies::needs(interface) {
         Ok(()) => {}
         Err(XdpError::Program(ProgramError::Kernel { function, since, .. })) => {
-            return kernel(format!(
-                "on this kernel no program makes connections of SYN cookies (that takes {function}, Linux {since})"
-            ));
+            return kernel(format!("making connections from SYN cookies in XDP takes {function} (Linux {since})"));
         }
         Err(error) => return sources(error.to_string()),
     }
     if generic {
-        return kernel("generic XDP cannot tell the kernel which ACK was right".to_owned());
+        return kernel("generic XDP cannot tell the kernel which ACK is valid".to_owned());
     }
     if unmarked {
-        return kernel(format!("the driver of {interface} cannot tell the kernel which ACK was right"));
+        return kernel(format!(
+            "the driver of {interface} passes no XDP metadata, which tells the kernel which ACK is valid"
+        ));
     }
-    let why = "no rules of netfilter stand between the interface and the sockets".to_owned();
+    let why = "no netfilter rules apply between the interface and the sockets".to_owned();
     ChallengeStatus { way: ChallengeWay::Cookies, why }
 }
 

@@ -170,7 +170,7 @@ impl<P: DataPlane> Control<P> {
         let mut seen = detection.look(|| self.plane.counts(counters.end()), counters);
         self.plane.remember(detection.detector().regular());
         if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.paths) {
-            self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
+            self.notes.push(format!("the learned limits cannot be saved for the next process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
@@ -191,14 +191,14 @@ impl<P: DataPlane> Control<P> {
             }
             if urgent && began.elapsed() > SLOW {
                 let why = if self.plane.took_ready() {
-                    ", though no program had to be loaded for them"
+                    ", though a preloaded program was ready"
                 } else if prepared {
-                    ": they have no room in the programs that were ready, and had to be loaded"
+                    ": they did not fit the preloaded programs, so a new one was loaded"
                 } else {
-                    ": they came before a program was ready for them"
+                    ": no preloaded program was ready yet"
                 };
                 let ms = began.elapsed().as_millis();
-                self.notes.push(format!("the rules against an attack hold after {ms} ms{why}"));
+                self.notes.push(format!("attack rules took {ms} ms to take effect{why}"));
             }
         } else {
             self.plane.catch_up()?;

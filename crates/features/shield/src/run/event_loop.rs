@@ -5,12 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::shield_event::ShieldEvent;
-use rules::{
-    file::RuleFile,
-    requester::Requester,
-    status::{self, Holding},
-};
+use model::{shield_event::ShieldEvent, units::counted};
+use rules::{file::RuleFile, requester::Requester, status::Holding};
 use serve::Signals;
 
 use super::{
@@ -171,7 +167,7 @@ fn reloaded(holding: Holding, file: &RuleFile, took: Duration, warnings: Vec<Str
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let sets = match prefixes {
         0 => String::new(),
-        _ => format!(", {}", status::number(prefixes, "set prefix", "set prefixes")),
+        _ => format!(", {}", counted(prefixes as u64, "set prefix", "set prefixes")),
     };
     let said = format!("Reloaded: {holding}{sets} active ({:.0} ms).", took.as_secs_f64() * 1e3);
     let Holding { rules, built_in, expired, attack: _ } = holding;

@@ -19,16 +19,19 @@ impl Control<Xdp> {
         let mut said = self.follow_names();
         said.extend(self.follow_connections().err().map(|error| error.to_string()));
         let name = self.name();
-        let before = |what: String| move |error| format!("{what} changed; the new program failed: {error}");
+        let failed = |what: &str, holds: &str| {
+            let (what, holds) = (what.to_owned(), holds.to_owned());
+            move |error| format!("{what} changed, but loading the new program failed: {error}; {holds}")
+        };
         // First: while the program for it is loaded, SYNs go to the kernel unanswered.
         let challenged =
-            before("challenged SYNs are answered as before, or go to the kernel: netfilter or forwarding".to_owned());
+            failed("netfilter or forwarding", "challenged SYNs are answered as before or go to the kernel");
         said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
-        let syns = before(format!("SYNs are still answered as before {name}"));
+        let syns = failed(&name, "SYNs are answered as before");
         said.extend(self.follow_host().unwrap_or_else(|error| Some(syns(error))));
-        let asked = before("what is known of packets is still as before: netfilter".to_owned());
+        let asked = failed("netfilter, forwarding or the address", "connections and listeners are looked up as before");
         said.extend(self.follow_known().unwrap_or_else(|error| Some(asked(error))));
-        let laddered = before("ladders go on as they were: whether SYNs can be answered".to_owned());
+        let laddered = failed("whether SYNs can be answered", "the steps against attacks stay as they were");
         said.extend(self.follow_answers().unwrap_or_else(|error| Some(laddered(error))));
         said
     }
@@ -71,7 +74,7 @@ impl Control<Xdp> {
         }
         self.hold_again()?;
         Ok(Some(format!(
-            "{} has another {what}: SYNs are answered accordingly from now on",
+            "the {what} of {} changed, and the answers to SYNs follow it",
             self.plane.interface().unwrap_or(&self.settings.interface)
         )))
     }
@@ -148,7 +151,7 @@ impl Control<Xdp> {
         self.hold(RuleFile { detection, ..self.file.clone() }, None, Changed::All)?;
         let interface = &self.settings.interface;
         Ok(Some(left_out.unwrap_or_else(|| {
-            format!("SYNs of an attack are challenged from now on: {interface} takes the answers that XDP sends")
+            format!("SYNs of an attack are challenged from now on: {interface} can transmit from XDP")
         })))
     }
 
@@ -179,8 +182,8 @@ impl Control<Xdp> {
             return Err(error);
         }
         Ok(asks.then(|| match why {
-            None => "netfilter, forwarding or the interface's address has changed: rules with `connection`, `listener` or `source-seen` go by it from now on".to_owned(),
-            Some(why) => format!("rules that ask what is known of packets apply to none: {why}"),
+            None => "netfilter, forwarding or the interface's address changed: rules with `connection`, `listener` or `source-seen` follow it".to_owned(),
+            Some(why) => format!("rules with `connection`, `listener` or `source-seen` apply to no packet: {why}"),
         }))
     }
 
@@ -226,7 +229,7 @@ impl Control<Xdp> {
                         detection.rename(&now);
                     }
                     format!(
-                        "{before} is called {now} now, and its shield goes by that name: `evenkeel shield status {now}`"
+                        "{before} was renamed to {now}, and its shield uses the new name: `evenkeel shield status {now}`"
                     )
                 }
                 Err(error) => format!("{}: {error}", warnings::still_by(&before, &now)),
@@ -240,9 +243,9 @@ impl Control<Xdp> {
         for link in &self.plane.links {
             let held = self.sides.as_ref().and_then(LinkState::held_down).filter(|(held, _)| *held == link.interface());
             found.extend(match held {
-                Some((held, other)) => Some(format!(
-                    "{held} is held down because {other} has no link, and comes up with it: nothing crosses"
-                )),
+                Some((held, other)) => {
+                    Some(format!("nothing crosses: {other} has no link, and {held} is held down until it has"))
+                }
                 None => warnings::of_link(link),
             });
         }
@@ -284,7 +287,7 @@ impl Upkeep for Xdp {
     fn suspect(control: &mut Control<Self>) {
         // A connection that a cookie began would end at rules that have not seen its SYN.
         if let Err(error) = control.withhold_answers(true) {
-            control.notes.push(format!("SYNs are answered by cookies until rules of nftables are looked at: {error}"));
+            control.notes.push(format!("SYNs are answered by cookies until the rules of nftables are read: {error}"));
         }
     }
 

@@ -48,8 +48,8 @@ fn challenged(settings: &Settings, file: &RuleFile) -> Result<Option<String>, Sh
     let vlans = offloads::vlans(interface)?;
     Ok((!vlans.is_empty()).then(|| {
         format!(
-            "the rule \"{name}\" challenges, and clients of {} are answered in their VLAN only if tags stay in the frames at the other end of {interface}, \
-             which is in another network namespace and cannot be asked: `{switch}` there",
+            "clients of {} may get no answers to challenges (rule \"{name}\"): the other end of {interface} must keep VLAN tags in the frames, and \
+             cannot be checked from this network namespace. There: `{switch}`",
             vlans.join(", ")
         )
     }))
@@ -74,7 +74,7 @@ pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
     if offloads::begins_with_ip(interface)? {
         return Err(ShieldError::Lacking(format!(
-            "{interface} has no Ethernet headers, and answers are Ethernet frames"
+            "{interface} has no Ethernet headers, and XDP answers SYNs with Ethernet frames"
         )));
     }
     let peer = offloads::peer(interface)?;
@@ -86,8 +86,7 @@ pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
             Peer::Elsewhere => (" in its network namespace", "PEER"),
         };
         return Err(ShieldError::Lacking(format!(
-            "{interface} does not take the answers that XDP sends: a veth does while its peer runs NAPI (`ethtool -K {peer} gro on`{there}, or an XDP \
-             program there)"
+            "{interface} cannot transmit from XDP, as its peer runs no NAPI: `ethtool -K {peer} gro on`{there} (or an XDP program there)"
         )));
     }
     let Tags::Beside { who, switch } = offloads::tags(interface)? else { return Ok(()) };
@@ -100,8 +99,7 @@ pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
 
 fn untagged(interface: &str, vlans: &[String], who: &str, switch: &str) -> String {
     format!(
-        "{} on {interface} would have its clients answered outside of their VLAN: {who} may take tags out of the frames before XDP sees them; switch that \
-         off by `{switch}`",
+        "clients of {} on {interface} would be answered without their VLAN tag: {who} may take it out of frames before XDP sees them; `{switch}`",
         vlans.join(", ")
     )
 }
@@ -123,14 +121,14 @@ pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Optio
     let elsewhere = start && offloads::peer(interface).is_ok_and(|peer| peer == Some(Peer::Elsewhere));
     let mut ways: Vec<String> = commands.iter().map(|command| format!("`{command}`")).collect();
     if elsewhere {
-        let there = "at its other end, which is in another network namespace and cannot be asked";
+        let there = "at the other end (not visible from this network namespace)";
         ways.push(format!("`ethtool -K PEER tso off tx-udp-segmentation off` {there}"));
     }
     let gets = if commands.is_empty() { "may get" } else { "gets" };
     (!ways.is_empty()).then(|| {
         format!(
-            "generic XDP on {interface} {gets} TCP and UDP packets that were merged, of which {what} takes many for one; that ends by {}",
-            ways.join(", and by ")
+            "{what} counts merged packets as one, and generic XDP on {interface} {gets} TCP and UDP packets after merging: {}",
+            ways.join(" and ")
         )
     })
 }
@@ -149,6 +147,9 @@ mod tests {
     fn clients_that_would_be_answered_outside_of_their_vlan_are_told_of_with_the_way_out() {
         let said =
             untagged("eth0", &["eth0.5".into(), "lan".into()], "the driver of eth0", "ethtool -K eth0 rxvlan off");
-        assert!(said.starts_with("eth0.5, lan on eth0") && said.ends_with("`ethtool -K eth0 rxvlan off`"), "{said}");
+        assert!(
+            said.starts_with("clients of eth0.5, lan on eth0") && said.ends_with("`ethtool -K eth0 rxvlan off`"),
+            "{said}"
+        );
     }
 }

@@ -23,7 +23,8 @@ pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPacket
     let lacking = |why: String| Err(ShieldError::Lacking(why));
     if settings.between.is_some() {
         return lacking(
-            "between two interfaces packets are for other machines, whose connections are not known here".into(),
+            "packets between two interfaces are for other machines, whose connections and listeners are not known here"
+                .into(),
         );
     }
     of_interface(&settings.interface, hooks)
@@ -33,8 +34,8 @@ fn of_interface(interface: &str, hooks: &mut Hooks) -> Result<KnownPackets, Shie
     let lacking = |why: String| Err(ShieldError::Lacking(why));
     if let Some(master) = master(interface) {
         return lacking(format!(
-            "{interface} is a port of {master}, and sockets that are bound to {master} are not found from it: take {interface} out of {master}, or do \
-             without `connection`, `listener` and `source-seen`"
+            "sockets bound to {master} cannot be found from its port {interface}: `ip link set {interface} nomaster`, or do without `connection`, \
+             `listener` and `source-seen`"
         ));
     }
     let unread = |error| ShieldError::Lacking(format!("netfilter's rules cannot be read ({error})"));
@@ -42,9 +43,7 @@ fn of_interface(interface: &str, hooks: &mut Hooks) -> Result<KnownPackets, Shie
     // Where netfilter has rules, it may know connections that no socket of this machine has.
     let tracked = translates.is_some() || hooks.look(interface).map_err(unread)?.is_some();
     if let Some(what) = translates.as_ref().filter(|_| !KnownPackets::tracks()) {
-        return lacking(format!(
-            "{what}, and this kernel lets no program look its connections up (Linux 6.0, module nf_conntrack)"
-        ));
+        return lacking(format!("{what}, and looking up its connections takes Linux 6.0 and the module nf_conntrack"));
     }
     Ok(KnownPackets {
         mac: sys::link::mac(interface).ok().flatten().filter(|mac| *mac != [0; 6]),
@@ -66,12 +65,14 @@ fn unknown(rule: &Rule, known: &Result<KnownPackets, String>, remembers: bool) -
     match known {
         _ if asked.is_nothing() => None,
         Err(why) => Some(why.clone()),
-        Ok(known) if known.nothing => Some("what netfilter does cannot be read any more".to_owned()),
+        Ok(known) if known.nothing => {
+            Some("connections and listeners can no longer be looked up on this interface".to_owned())
+        }
         Ok(known) if asked.listener.is_some() && !known.listeners => {
-            Some("what listens behind a translated address cannot be said; ask `connection` instead".to_owned())
+            Some("listeners behind a translated address cannot be determined; use `connection` instead".to_owned())
         }
         Ok(_) if asked.source_seen.is_some() && !remembers => {
-            Some("sources are remembered of what is protected alone: write protect = [\"ADDRESS/LENGTH\"]".to_owned())
+            Some("sources are remembered only for protected addresses: set protect = [\"ADDRESS/LENGTH\"]".to_owned())
         }
         Ok(_) => None,
     }
@@ -97,7 +98,7 @@ pub fn unknowable_here(file: &RuleFile) -> Vec<Finding> {
             kind: Kind::Unknowable,
             weight: Weight::Warning,
             line: rule.line,
-            what: format!("the rule \"{}\" asks what is known of packets, but {why}", rule.name),
+            what: format!("the rule \"{}\" can apply to no packet: {why}", rule.name),
             instead: "`run` refuses it on this machine".to_owned(),
         })
     });
@@ -113,7 +114,7 @@ pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Option<Str
     let remembers = !file.rules.protected.is_empty();
     let refused = |rule: &Rule| unknown(rule, &known, remembers).map(|why| (rule.name.clone(), why));
     if let Some((name, why)) = file.rules.rules.iter().find_map(refused) {
-        return Err(ShieldError::Lacking(format!("the rule \"{name}\" asks what is known of packets, but {why}")));
+        return Err(ShieldError::Lacking(format!("the rule \"{name}\" can apply to no packet: {why}")));
     }
     let Err(why) = known else { return Ok(None) };
     if !remembers {
@@ -121,7 +122,7 @@ pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Option<Str
     }
     let steps = [StepConfig::DropUnknown {}, StepConfig::DropStrangers {}];
     let left_out = steps.iter().fold(false, |found, step| file.detection.leave_out(step) | found);
-    // Of a gateway nobody expects them.
+    // Between two interfaces these steps never apply, so there is nothing to report.
     Ok((left_out && settings.between.is_none())
-        .then(|| format!("packets of an attack that nobody waits for are not dropped as such: {why}")))
+        .then(|| format!("unsolicited packets of an attack are not dropped as such: {why}")))
 }

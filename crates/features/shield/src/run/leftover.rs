@@ -64,7 +64,7 @@ impl Leftover {
             None => {
                 let counters = Counters::behind(&shared.counts().rules);
                 let lost = format!(
-                    "which rules the shield that was left there had counted for is lost with {}: all counters begin anew",
+                    "all counters begin anew: {} of the earlier process, which says whose they are, is missing or damaged",
                     paths.memory().display()
                 );
                 (Memory { counters, ..Memory::default() }, Some(lost))

@@ -145,7 +145,7 @@ impl Loader {
 }
 
 fn gone() -> ShieldError {
-    ShieldError::Lacking("the thread that loads programs beforehand has ended early".into())
+    ShieldError::Lacking("the thread that preloads programs has ended".into())
 }
 
 impl Base {

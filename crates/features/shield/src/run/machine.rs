@@ -51,7 +51,7 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
     }
     let _turn = match Turn::take("bpffs", Until::Stopped) {
         Ok(turn) => turn,
-        Err(error) => return lacking(format!(", and mounting one has to wait: {error}")),
+        Err(error) => return lacking(format!(", and mounting one failed to get its lock: {error}")),
     };
     if is_bpf(root) {
         return Ok(None);
@@ -98,7 +98,7 @@ pub(super) fn same_clock() -> Result<(), ShieldError> {
     match monotonic_offset(&fs::read_to_string(CLOCKS).unwrap_or_default()) {
         None => Ok(()),
         Some(offset) => Err(ShieldError::Lacking(format!(
-            "this process is in a time namespace whose monotonic clock is off by {offset} s, and the shield in the kernel goes by the machine's: start it outside"
+            "the monotonic clock of this time namespace is off by {offset} s from the machine's, which the shield in the kernel uses: start it outside of the namespace"
         ))),
     }
 }

@@ -142,7 +142,7 @@ mod tests {
         let by_set = Source { sets: vec![format!("bad={}", pipe.display())], ..Source::default() };
         for source in [by_file, by_set] {
             let refused = source.read_again().unwrap_err().to_string();
-            assert!(refused.contains(&format!("{} is no file", pipe.display())), "{refused}");
+            assert!(refused.contains(&format!("{} is no regular file", pipe.display())), "{refused}");
         }
         let file = folder.path().join("rules.toml");
         fs::write(&file, "default = \"drop\"\n").unwrap();

@@ -72,7 +72,7 @@ impl Transition {
             match Learned::read(&path, monotonic(), memory) {
                 Ok(None) => {}
                 Ok(Some(learned)) => first.recall(&learned),
-                Err(why) => notes.push(format!("what is usual is learned anew, {} is not used: {why}", path.display())),
+                Err(why) => notes.push(format!("limits are learned anew: {} cannot be used: {why}", path.display())),
             }
             return Ok(Self::First(Box::new(first)));
         };

@@ -1,6 +1,7 @@
 //! Warnings about the interfaces of a running shield.
 
 use bpf::filter::ShieldLink;
+use model::units::counted;
 
 use super::paths::Paths;
 use crate::between::Pair;
@@ -9,15 +10,15 @@ use crate::between::Pair;
 pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
     let name = link.interface();
     if let Some(why) = link.why_ended() {
-        return Some(format!("{why}, and the filter is gone with it"));
+        return Some(format!("the filter is gone: {why}"));
     }
     if !link.is_here() {
         return Some(format!(
-            "{name} was moved to another network namespace; the filter goes on there, and nothing is looked after from here"
+            "{name} was moved to another network namespace: the filter stays active there, but changes of the interface are no longer followed"
         ));
     }
     let up = sys::link::flags(name).is_ok_and(|flags| flags.up);
-    (!up).then(|| format!("{name} is down: nothing comes to the filter, which stays (`ip link set {name} up`)"))
+    (!up).then(|| format!("{name} is down: the filter stays attached but receives no packets; `ip link set {name} up`"))
 }
 
 /// What outlives the process has been taken away.
@@ -25,7 +26,7 @@ pub(super) fn of_pins(paths: &Paths) -> Option<String> {
     let link = paths.link();
     matches!(link.try_exists(), Ok(false)).then(|| {
         format!(
-            "{} was removed: if this process dies the shield goes with it, whatever --fail says. Stop it and start it again",
+            "the shield will end with this process, whatever --fail says: {} was removed. Stop it and start it again",
             link.display()
         )
     })
@@ -34,14 +35,17 @@ pub(super) fn of_pins(paths: &Paths) -> Option<String> {
 /// Frames passed unjudged, as others emptied the place of the program.
 pub(super) fn put_back(times: u64) -> Option<String> {
     (times > 0).then(|| {
-        format!("the program was taken out of its place in the chain {times} times and put back; each time frames passed unjudged for a moment (docs/chain.md)")
+        format!(
+            "another tool removed the program from its chain {}: frames passed unfiltered until it was put back (docs/chain.md)",
+            if times == 1 { "once".to_owned() } else { format!("{times} times") }
+        )
     })
 }
 
 pub(crate) fn still_by(before: &str, now: &str) -> String {
     format!(
-        "{before} is called {now} now, and its shield still goes by the old name (`evenkeel shield status {before}`): what is set on the interface by its name is \
-         not looked after, so give it its name back or start the shield again"
+        "{before} was renamed to {now}, but its shield keeps the old name (`evenkeel shield status {before}`) and no longer follows changes of the interface: \
+         rename it back, or restart the shield"
     )
 }
 
@@ -51,8 +55,8 @@ pub(super) fn unlike_mtus(pair: &Pair) -> Option<String> {
     (first != second).then(|| {
         let (small, large) = if first < second { (first, &pair.second) } else { (second, &pair.first) };
         format!(
-            "{} has an MTU of {first} and {} one of {second}: what is larger than {small} bytes and comes at {large} is lost behind the filter, which counts it as \
-             passed; give both the same MTU",
+            "packets larger than {small} bytes from {large} are lost after the filter, which counts them as passed: the MTU is {first} on {} and {second} on {}; \
+             `ip link set {large} mtu {small}`",
             pair.first, pair.second
         )
     })
@@ -61,8 +65,9 @@ pub(super) fn unlike_mtus(pair: &Pair) -> Option<String> {
 pub(super) fn left_to_the_kernel(syns: u64) -> Option<String> {
     (syns > 0).then(|| {
         format!(
-            "{syns} SYNs to listeners of MPTCP were left to the kernel, which alone can answer them: keep net.ipv4.tcp_syncookies on, put a `limit` with \
-             `per-source` before the challenge, or have the server listen for TCP alone (Go: GODEBUG=multipathtcp=0)"
+            "{} to MPTCP listeners went to the kernel unchallenged, as only it can answer them: keep net.ipv4.tcp_syncookies on, put a `limit` with \
+             `per-source` before the challenge, or have the server listen for TCP only (Go: GODEBUG=multipathtcp=0)",
+            counted(syns, "SYN", "SYNs")
         )
     })
 }

@@ -331,7 +331,7 @@ impl DataPlane for Xdp {
             if let Err(error) = written {
                 // What is to be done against an attack does not wait for room on a disk.
                 notes.push(format!(
-                    "the rules hold, but a process that takes over will not know their counters: {error}"
+                    "the rules are active, but a process that takes over will not know their counters: {error}"
                 ));
             }
             if let Err(error) = self.replace(&ready.shield) {

@@ -55,7 +55,7 @@ impl<R: FnMut()> View<R> {
         let name = self.status.as_ref().map_or("the interface", |status| &status.interface);
         let shapes = match self.leave {
             true => [
-                format!(" End this process? The shield stays on {name} with nobody to run it. y/N"),
+                format!(" End this process? The shield stays on {name} but no process runs it. y/N"),
                 " End, and leave the shield? y/N".to_owned(),
             ],
             false => [format!(" Remove the shield from {name}? y/N"), " Remove the shield? y/N".to_owned()],

@@ -110,7 +110,7 @@ pub(super) fn look(interface: &str, paths: &Paths) -> Result<ShieldStatus, Shiel
         Ok(answer) => answer.and_then(|answer| answer.status).map_or_else(|| state::of_pins(interface, paths), Ok),
         Err(error) if is_silent(&error) => match state::of_pins(interface, paths) {
             Ok(mut status) => {
-                status.warnings.push(format!("{error}, or remove the shield: evenkeel shield stop {interface}"));
+                status.warnings.push(format!("{error}, or remove the shield: `evenkeel shield stop {interface}`"));
                 Ok(status)
             }
             Err(_) => Err(error),
@@ -320,7 +320,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
         Err(error) => return answered(interface, error, false),
     };
     answer.said = match args.leave {
-        true => format!("{interface}: the process has ended; the shield stays, and nobody runs it"),
+        true => format!("{interface}: the process has ended; the shield stays, and no process runs it"),
         false => format!("{interface}: shield removed"),
     };
     conclude(interface, "shield.stop", args.json, &answer)?;

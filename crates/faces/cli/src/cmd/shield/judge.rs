@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::Args;
 use host::session;
-use model::{schema::Document, shield::ChallengeStatus};
+use model::{schema::Document, shield::ChallengeStatus, units::counted};
 use report::Look;
 use rules::{
     Action, Problem, RulesError,
@@ -134,7 +134,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         let (rules, prefixes) = (Some(file.rules.rules.len()), Some(prefixes));
         print_checked(Checked { file: name, rules, prefixes, challenge, findings })?;
     } else {
-        let number = |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+        let number = |count: usize, one: &str, more: &str| counted(count as u64, one, more);
         let mut text = format!(
             "{name}: {}, {} in {}\n",
             number(file.rules.rules.len(), "rule", "rules"),
@@ -151,7 +151,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
             text += &format!("{name}: note: run it as root to know how SYNs are answered on this machine\n");
         }
         if file.rules.rules.is_empty() && file.rules.protected.is_empty() {
-            text += &format!("{name}: note: no rule decides about anything; the default decides about every packet\n");
+            text += &format!("{name}: note: there are no rules; the default decides about every packet\n");
         }
         if worst.is_none_or(|weight| weight <= Weight::Note) {
             text += "no problems found\n";
@@ -252,7 +252,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
         rules.rules.iter().filter(|rule| !rule.when.known.is_nothing()).map(|rule| rule.name.as_str()).collect();
     if !asking.is_empty() {
         note(format_args!(
-            "warning: a capture does not say what this machine knows (connection, listener, source-seen): these rules apply to no packet here: {}",
+            "warning: these rules apply to no packet here, as a capture says nothing of connection, listener and source-seen: {}",
             asking.join(", ")
         ));
     }
@@ -311,14 +311,15 @@ fn sums(rules: &rules::Rules, summary: &explain::Summary) -> String {
     let uncut = match summary.uncut.packets {
         0 => String::new(),
         uncut => format!(
-            "\n{} of them have no length in their IP header, as TCP that the sender's card was to cut: judged by their length in the file. Received so, \
-             they would be malformed",
+            "\n{} of them have length 0 in their IP header (TCP that the sender's NIC was to segment) and are judged by their length in the file; from a \
+             wire they would be malformed",
             grouped(uncut)
         ),
     };
     format!(
-        "\n{} packets: {} passed, {} dropped, {} challenged; {} not IP, {} malformed, {} cut short by the capture{uncut}\n\n{table}",
+        "\n{} {}: {} passed, {} dropped, {} challenged; {} not IP, {} malformed, {} cut short by the capture{uncut}\n\n{table}",
         grouped(summary.all.packets),
+        if summary.all.packets == 1 { "packet" } else { "packets" },
         grouped(summary.passed.packets),
         grouped(summary.dropped.packets),
         grouped(summary.challenged.packets),

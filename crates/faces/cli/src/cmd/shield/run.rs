@@ -175,7 +175,7 @@ fn control<P: Upkeep + 'static>(
     end_soon(failed.map_or(0, Failure::exit_code));
     let said = match ended? {
         Ended::Stopped => "shield removed",
-        Ended::Left => "the shield stays, and nobody runs it",
+        Ended::Left => "the shield stays, and no process runs it",
     };
     say(format!("{name}: {said}"));
     shown?;

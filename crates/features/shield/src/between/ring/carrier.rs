@@ -170,9 +170,7 @@ impl Drop for Ends<'_> {
 
 /// Of a thread that panicked.
 pub(super) fn broke_off() -> ShieldError {
-    ShieldError::Lacking(
-        "a thread that carries frames broke off, which is a fault of evenkeel: what it said stands above".to_owned(),
-    )
+    ShieldError::Lacking("a thread that carries frames panicked: a bug in evenkeel, whose message is above".to_owned())
 }
 
 impl Way {
