@@ -21,28 +21,29 @@ pub(crate) fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<C
     let mut add =
         |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
     for what in evidence.netfilter.chains.iter().chain(&evidence.netfilter.old).filter(|_| consent.is_none()) {
-        let remedy = "take the rules away, write them for the shield (`evenkeel shield run`), or forward by mode stateful \
+        let remedy = "remove the rules, write them for the shield (`evenkeel shield run`), or use mode stateful \
                       (`evenkeel route rules`)";
         add("netfilter", what.clone(), remedy.to_owned());
     }
     if evidence.xfrm_policies > 0 {
-        let what = format!("{} IPsec policies apply to forwarded packets", evidence.xfrm_policies);
-        add("xfrm", what, "see `ip xfrm policy`; the fast path would send in the clear".to_owned());
+        let what = format!("IPsec policies for forwarded packets: {}", evidence.xfrm_policies);
+        add("xfrm", what, "see `ip xfrm policy`; the fast path would send unencrypted".to_owned());
     }
     for route in evidence.routes.own.iter().filter(|route| route.to.length < 32) {
-        let what = format!("{}/{} is this machine's own as a whole", route.to.address, route.to.length);
+        let what =
+            format!("{}/{} is a local route: every address in it is this machine's", route.to.address, route.to.length);
         add("local-prefix", what, format!("ip route del local {}/{}", route.to.address, route.to.length));
     }
     let policies = evidence.hash_policy.iter().zip(["ipv4", "ipv6"]).filter(|(policy, _)| **policy > 1);
     for (policy, ip) in policies.filter(|_| !evidence.routes.multipath.is_empty()) {
-        let what = format!("net.{ip}.fib_multipath_hash_policy is {policy}, which looks into packets");
+        let what = format!("net.{ip}.fib_multipath_hash_policy is {policy}, and the fast path knows 0 and 1");
         add("hash-policy", what, format!("sysctl -w net.{ip}.fib_multipath_hash_policy=1"));
     }
     let mut forwards = false;
     for (index, link) in evidence.links.iter().filter(|(_, link)| ports.contains(&link.name)) {
         let name = &link.name;
         if !PLAIN_QDISCS.contains(&link.qdisc.as_str()) {
-            let what = format!("{name} sends by the queueing discipline {}", link.qdisc);
+            let what = format!("{name} has the qdisc {}, which the fast path would bypass", link.qdisc);
             add("qdisc", what, format!("tc qdisc del dev {name} root"));
         }
         if let Some(master) = link.master.and_then(|master| evidence.links.get(&master)) {

@@ -70,7 +70,7 @@ pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
     }
     for chain in &evidence.netfilter.zones {
         let what = format!("rules put packets into conntrack zones ({chain}); the fast path knows zone 0 only");
-        found.push(item("zones", what, "take those rules away, or stay in mode standard"));
+        found.push(item("zones", what, "remove those rules, or stay in mode standard"));
     }
     if evidence.rules.iter().any(|rule| rule.by_mark) {
         let what = "rules of policy routing match packet marks (fwmark), which the fast path does not have";
@@ -94,12 +94,12 @@ pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
         "to stop one at once: `conntrack -D -s ADDRESS`, or `evenkeel route mode standard`",
     ));
     if conntrack.counts {
-        let what = "conntrack's packet and byte counters (nf_conntrack_acct) do not have what the fast path forwards";
+        let what = "conntrack's counters (nf_conntrack_acct) miss what the fast path forwards";
         found.push(item("acct", what, "count by `evenkeel route status`, or do not mark connections that are billed"));
     }
     for chain in &evidence.netfilter.sees {
         let what = format!("these statements neither count nor change packets of marked connections ({chain})");
-        let remedy = "none for statements that only new connections reach; else do not mark those that they must see";
+        let remedy = "nothing, if only new connections reach them; else do not mark the connections that they must see";
         found.push(item("passed-by", what, remedy));
     }
     found

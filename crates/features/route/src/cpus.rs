@@ -87,7 +87,7 @@ pub(crate) fn notes(ports: &[String]) -> Vec<Obstacle> {
         (!cpus.is_empty()).then(|| Obstacle {
             code: "rps".to_owned(),
             what: format!(
-                "RPS steers what {port} receives to CPU {cpus} as well: what the kernel forwards changes its CPU twice, and may end on a third"
+                "RPS on {port} steers to CPU {cpus} as well: packets that the kernel forwards change CPU twice, and may end on a third"
             ),
             remedy: format!("evenkeel spread apply {port}"),
         })

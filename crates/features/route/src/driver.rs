@@ -59,8 +59,7 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
             }
             Ok(Some(Peer::Elsewhere)) => (
                 format!(
-                    "packets from the peer of {port} have unfinished checksums unless `tx` is off there (on by default on a veth; it is in another \
-                     network namespace and cannot be asked)"
+                    "packets from the peer of {port} may have unfinished checksums (a veth's default; it cannot be checked from this network namespace)"
                 ),
                 offloads::off("PEER", &[UNFINISHED.1]),
             ),
@@ -71,15 +70,15 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
     for port in ports.iter().filter(|_| xdp == XdpMode::Native) {
         if matches!(takes_redirected_frames(port), Ok(None)) {
             let what = format!(
-                "what leaves by {port} is lost if its driver takes no redirected frames, which kernels before Linux 6.3 do not tell"
+                "packets leaving by {port} are lost if its driver takes no redirected frames, which kernels before Linux 6.3 do not tell"
             );
-            let remedy = "`evenkeel ledger` shows what is lost in mode routed; a veth takes them after: ethtool -K PEER gro on, once it is up";
+            let remedy = "on a veth: `ethtool -K PEER gro on` at the other end, once it is up; `evenkeel ledger` shows losses in mode routed";
             add("exit-unknown", what, remedy.into());
         }
     }
     let merges = |port: &&String| offloads::on(port, &[MERGED]).is_ok_and(|on| !on.is_empty());
     for port in ports.iter().filter(|_| xdp == XdpMode::Generic).filter(merges) {
-        let what = format!("{port} merges packets that it receives: the kernel forwards merged ones");
+        let what = format!("{port} merges received packets: the kernel forwards merged ones");
         add("merged", what, offloads::off(port, &[MERGED.1]));
     }
     notes
@@ -109,20 +108,20 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32)
     }
     // Who cannot be asked has no such features.
     if offloads::on(port, &[LRO]).is_ok_and(|on| !on.is_empty()) {
-        let what = format!("{port} merges packets that it receives (LRO), which must not be sent on");
+        let what = format!("{port} merges received packets (LRO), which must not be forwarded");
         add("lro", what, offloads::off(port, &[LRO.1]));
     }
     // A kernel that does not tell (before 6.3) redirects none to any device.
     if mtu > ONE_BUFFER && takes_large_redirected_frames(port).ok().flatten() != Some(true) {
         let what = format!(
-            "{port} has an MTU of {mtu}, and its driver, or a kernel before 6.3, sends no redirected frames of several buffers"
+            "{port} has MTU {mtu}, and its driver, or a kernel before 6.3, sends no redirected frames of several buffers"
         );
         add("jumbo", what, format!("ip link set {port} mtu {ONE_BUFFER}"));
     }
     match offloads::tags(port) {
         Ok(Tags::Beside { who, switch }) if tags_come(port) => {
             let what =
-                format!("{who} puts VLAN tags beside the frames: tagged ones would be forwarded as if they had none");
+                format!("tagged frames would be forwarded untagged: {who} takes VLAN tags out before XDP sees them");
             add("tags", what, switch);
         }
         _ => {}

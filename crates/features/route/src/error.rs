@@ -20,7 +20,7 @@ pub enum RouteError {
     Program(#[from] ProgramError),
     #[error("cannot {operation}: {source}")]
     System { operation: &'static str, source: io::Error },
-    #[error("a router has at least two ways: name two interfaces, or one with VLAN devices")]
+    #[error("a router needs two interfaces, or one with VLAN devices: name them")]
     OneWay,
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
@@ -35,27 +35,27 @@ pub enum RouteError {
         since.as_secs_f64()
     )]
     Starts { pid: String, since: Duration, does: String },
-    #[error("no rules run on this router: start it with `evenkeel route run … --rules FILE`")]
+    #[error("this router has no rules: start it with `evenkeel route run … --rules FILE`")]
     NoRules,
     #[error(transparent)]
     Rules(#[from] RulesError),
     #[error(transparent)]
     Port(#[from] PortError),
-    #[error("{what}; {instead}. To do it all the same: --force")]
+    #[error("{what}; {instead}. To load them anyway: --force")]
     CutsOff { what: String, instead: String },
-    #[error("{} is no file that can be read again: start the router with one to reload it", path.display())]
+    #[error("{} is no regular file and cannot be read again: to reload, start the router with a file", path.display())]
     NotReadTwice { path: PathBuf },
     #[error("cannot {operation} {}, where rules are kept: {source}", path.display())]
     Kept { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("no BPF file system at {path}, where rules are kept: mount -t bpf bpf {path} (inside `ip netns exec`: use `nsenter --net=/run/netns/NAME` instead)", path = path.display())]
     NoBpfFileSystem { path: PathBuf },
     #[error(
-        "rules of a router that ended hold on {}: start this one with --rules, or take them off with `evenkeel route stop`",
+        "rules of an earlier router are still active on {}: start this one with --rules, or remove them with `evenkeel route stop`",
         interfaces.join(", ")
     )]
     Left { interfaces: Vec<String> },
     #[error(
-        "the rules that were left on {interface} run in {mode} mode: ask for that by --xdp-mode {mode}, or take them off with `evenkeel route stop`"
+        "the rules of an earlier router on {interface} run in {mode} mode: use --xdp-mode {mode}, or remove them with `evenkeel route stop`"
     )]
     LeftInMode { interface: String, mode: bpf::XdpMode },
     #[error("{} ports, but a router has at most {}", ports, bpf::ROUTE_PORTS_MAX)]
@@ -65,7 +65,7 @@ pub enum RouteError {
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
     #[error(
-        "other CPUs forward in native mode only: the kernel drops what generic XDP hands to another CPU and does not forward there; leave out the CPUs (`none`)"
+        "other CPUs forward in native mode only: in generic mode the kernel drops the packets that they leave to it. Leave --cpus out, or `evenkeel route cpus none`"
     )]
     CpusInGeneric,
     #[error("there is no CPU {cpu}: this machine has {present}")]
@@ -74,12 +74,12 @@ pub enum RouteError {
         "CPU {cpu} is offline: online are {online}; name one of these, or bring it up (echo 1 > /sys/devices/system/cpu/cpu{cpu}/online)"
     )]
     OfflineCpu { cpu: u32, online: CpuSet },
-    #[error("the fast path cannot be switched on: {}", words(obstacles))]
+    #[error("the fast path cannot start: {}", words(obstacles))]
     Obstacles { obstacles: Vec<Obstacle> },
 }
 
 fn words(obstacles: &[Obstacle]) -> String {
-    let each: Vec<String> = obstacles.iter().map(|o| format!("{} ({})", o.what, o.code)).collect();
+    let each: Vec<String> = obstacles.iter().map(|o| format!("{} ({}): {}", o.what, o.code, o.remedy)).collect();
     each.join("; ")
 }
 

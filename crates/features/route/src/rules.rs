@@ -230,12 +230,14 @@ impl RouteRules {
             })));
         };
         Some(Came::Followed(match done {
-            Ok(_) => what.to_owned(),
+            Ok(_) => format!("{what}, and the rules follow"),
             Err(error) => {
                 // Not each second.
                 self.holding.own = own_addresses().unwrap_or_default();
                 self.holding.read_at = Some(Now::read());
-                format!("{what} not: {error}; the rules hold as before, `evenkeel route reload` tries again")
+                format!(
+                    "{what}, but the rules do not follow: {error}; the old rules stay active, and `evenkeel route reload` tries again"
+                )
             }
         }))
     }
@@ -253,8 +255,8 @@ impl RouteRules {
         let clock = self.holding.read_at.is_some_and(|then| expires_otherwise(&self.file, then, Now::read()));
         let what = match (others, clock) {
             (false, false) => return Ok(()),
-            (true, _) => "this machine has other addresses: the management allow-list follows",
-            (false, true) => "the clock was set: rules that expire follow",
+            (true, _) => "this machine's addresses changed",
+            (false, true) => "the clock was set",
         };
         let (maker, file, sessions) = (self.maker(ports)?, self.file.clone(), self.sessions.clone());
         self.begin_making(Some(what), move || {

@@ -300,7 +300,7 @@ impl Router {
         self.switch(self.settings.mode)?;
         self.untried = result.compared() == 0;
         let why = if self.untried {
-            "no frame came during the trial: nothing was compared"
+            "nothing was compared: no frame arrived during the trial"
         } else {
             "the shadow agreed with the kernel"
         };
@@ -421,7 +421,7 @@ impl Router {
         }
         read.map_err(RouteError::system("read the kernel's changes"))?;
         if lost {
-            self.hold_back("changes of the kernel's configuration came faster than they were read", happened);
+            self.hold_back("the kernel's configuration changed faster than it could be read", happened);
             self.reread_at = Some(Instant::now());
         }
         if routes_anew {
@@ -477,7 +477,10 @@ impl Router {
         for port in self.ports.iter().filter(|port| name(port).is_none()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let moved = || {
-                    format!("{} is in another network namespace: nothing of it is forwarded", port.seat().interface())
+                    format!(
+                        "{} was moved to another network namespace: its frames are no longer forwarded",
+                        port.seat().interface()
+                    )
                 };
                 let why = port.seat().why_ended().unwrap_or_else(moved);
                 happened.push(RouteEvent::PortEnded { why });
@@ -582,7 +585,7 @@ impl Router {
         if self.held_back.is_some() && self.obstacles.is_empty() && self.settings.returns && self.reread_at.is_none() {
             self.held_back = None;
             self.begin()?;
-            let why = "nothing stands against it any more".to_owned();
+            let why = "no obstacle is left".to_owned();
             happened.push(RouteEvent::Mode { mode: self.mode, why });
         }
         Ok(())

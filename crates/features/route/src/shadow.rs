@@ -40,7 +40,7 @@ pub(crate) fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn
 fn words(sample: &RouteSample, name: impl Fn(u32) -> String) -> String {
     let leaving = |l: &RouteLeaving| {
         let tag = l.tag.map_or_else(String::new, |tag| format!(" VLAN {tag}"));
-        format!("{}{tag} to {} from {}, {} hops left", name(l.ifindex), mac(l.to), mac(l.from), l.hop_limit)
+        format!("{}{tag} to {} from {}, hop limit {}", name(l.ifindex), mac(l.to), mac(l.from), l.hop_limit)
     };
     let kernel = sample.kernel.as_ref().map_or_else(|| "not sent by a port".to_owned(), leaving);
     let bytes: String = sample.head.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -73,7 +73,7 @@ impl World {
         };
         let (router, told) = Router::start_with(settings, Some(rules))?;
         // What nobody in the router's namespace can tell.
-        assert!(told.iter().all(|told| told.contains("VLAN tags stay in the frames")), "{told:?}");
+        assert!(told.iter().all(|told| told.contains("must keep VLAN tags in the frames")), "{told:?}");
         Ok(router)
     }
 

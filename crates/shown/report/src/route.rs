@@ -15,7 +15,7 @@ use crate::{
 
 /// The obstacles with the way out of each.
 fn obstacles(of: &[Obstacle], look: Look) -> String {
-    items("IN THE WAY", of, look)
+    items("OBSTACLE", of, look)
 }
 
 /// What is given up by mode stateful.
@@ -37,18 +37,24 @@ fn key(of: &[String]) -> String {
     }
 }
 
+/// Why the kernel sends what leaves by a port, and what to do.
+fn cannot_send(port: &str, look: Look) -> String {
+    look.paragraph(&format!(
+        "Packets leaving by {port} go through the kernel: it takes no redirected frames (it is down or gone, its driver cannot, or it is a veth whose other end \
+         runs no NAPI). On a veth: `ethtool -K PEER gro on` and `ip link set PEER up` at the other end."
+    ))
+}
+
 /// What stands against the fast path.
 pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     let mut text = match check.obstacles.as_slice() {
         [] if !check.can_forward() => look.paragraph("Nothing can be forwarded yet: no port takes redirected frames."),
-        [] => look.paragraph(&format!("Nothing stands against the fast path between {}.", check.ports.join(", "))),
+        [] => look.paragraph(&format!("No obstacle to the fast path between {}.", check.ports.join(", "))),
         all => obstacles(all, look),
     };
     text += &notes(&check.notes, look);
     for port in &check.cannot_send {
-        text += &look.paragraph(&format!(
-            "{port} takes no redirected frames: the kernel sends what leaves by it. On a veth: `ethtool -K PEER gro on` at the other end, and bring that up."
-        ));
+        text += &cannot_send(port, look);
     }
     text + &look.paragraph(&key(&check.key))
 }
@@ -79,17 +85,14 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     }
     if status.untried {
         text += &look.paragraph(
-            "Not compared with the kernel: no frame came during the trial. `evenkeel route mode shadow` compares while the kernel forwards.",
+            "Not compared with the kernel: no frame arrived during the trial. `evenkeel route mode shadow` compares while the kernel forwards.",
         );
     }
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
     }
     for port in status.ports.iter().filter(|port| !port.sends) {
-        text += &look.paragraph(&format!(
-            "{} takes no redirected frames, as it is down or gone, or a veth whose other end runs no NAPI: the kernel sends what leaves by it. On a veth: `ethtool -K PEER gro on` at the other end, and bring that up.",
-            port.interface
-        ));
+        text += &cannot_send(&port.interface, look);
     }
     if !status.unwatched.is_empty() {
         text += &look.paragraph("Changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced (`route status --json` lists them).");
@@ -160,7 +163,7 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
         }
     }
     if status.cpus.is_some() && status.ports.iter().any(|port| port.lost.is_none()) {
-        text += &look.paragraph("This kernel does not tell what is lost on the way to these CPUs.");
+        text += &look.paragraph("Frames lost on the way to these CPUs are not known: this kernel does not tell.");
     }
     text
 }
@@ -169,7 +172,7 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
 fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
     let mut text = String::from("\n");
     text += &look.paragraph(&format!(
-        "Rules of {} since {}, in each mode, for what comes in by the ports. They {}.",
+        "Rules of {} since {}, active in each mode on frames that the ports receive. They {}.",
         rules.file,
         to_the_second(&rules.loaded),
         if rules.stays { "stay when the process ends" } else { "go with the process" }
@@ -178,7 +181,7 @@ fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
         text += &format!("the last reload was refused: {refused}\n");
     }
     for port in &rules.ended {
-        text += &look.paragraph(&format!("warning: no rule holds on {port}: the program is not there any more"));
+        text += &look.paragraph(&format!("warning: no rules are active on {port}: the program is gone"));
     }
     text += "\n";
     let totals = &rules.totals;

@@ -218,12 +218,12 @@ pub struct RouteRulesStatus {
 impl fmt::Display for ShadowResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.compared() == 0 {
-            return f.write_str("shadow: no frame came that could be compared");
+            return f.write_str("shadow: no frame to compare yet");
         }
         let others = [
-            (self.way, "by another way"),
+            (self.way, "by another port or VLAN"),
             (self.macs, "with other MAC addresses"),
-            (self.hop_limit, "with other hops left"),
+            (self.hop_limit, "with another hop limit"),
             (self.not_sent, "not sent by the kernel"),
         ];
         let others: Vec<String> = others

@@ -85,17 +85,20 @@ impl fmt::Display for RouteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mode { mode, why } => write!(f, "mode {}: {why}", mode.name()),
-            Self::Obstacle(it) if f.alternate() => write!(f, "in the way: {} ({}): {}", it.what, it.code, it.remedy),
-            Self::Obstacle(it) => write!(f, "in the way: {} ({})", it.what, it.code),
+            Self::Obstacle(it) if f.alternate() => write!(f, "obstacle: {} ({}): {}", it.what, it.code, it.remedy),
+            Self::Obstacle(it) => write!(f, "obstacle: {} ({})", it.what, it.code),
             Self::Cleared(it) if it.code == "consent" => {
                 write!(f, "cleared ({}): a rule of nftables marks connections", it.code)
             }
             Self::Cleared(it) => write!(f, "cleared ({}), which was: {}", it.code, it.what),
             Self::PortEnded { why } => write!(f, "a port ended: {why}"),
-            Self::Renamed { from, to } => write!(f, "{from} is called {to} now"),
-            Self::Sends { interface, sends: true } => write!(f, "out of {interface} the fast path sends again"),
+            Self::Renamed { from, to } => write!(f, "{from} was renamed to {to}"),
+            Self::Sends { interface, sends: true } => write!(f, "the fast path sends by {interface} again"),
             Self::Sends { interface, sends: false } => {
-                write!(f, "{interface} takes no redirected frames any more: what leaves by it goes up to the kernel")
+                write!(
+                    f,
+                    "packets leaving by {interface} go through the kernel: it takes no redirected frames any more"
+                )
             }
             Self::Rules { what } | Self::PutBack { what } => f.write_str(what),
             Self::Cpus { cpus } if cpus.is_empty() => {

@@ -288,7 +288,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
             let left = route::stay::left();
             if !left.is_empty() {
                 note(format_args!(
-                    "the rules of one that ended hold on {}; `evenkeel route stop` takes them off",
+                    "rules of an earlier router are still active on {}; `evenkeel route stop` removes them",
                     left.join(", ")
                 ));
             }
@@ -490,10 +490,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     let failed = ran.as_ref().err().map(model::Classified::class);
     end_soon(failed.map_or(0, model::ErrorClass::exit_code));
     note(match stays {
-        true => {
-            "the fast path is gone; the kernel forwards what the rules pass, which stay until `evenkeel route stop`"
-        }
-        false => "the fast path is gone; the kernel forwards",
+        true => "fast path removed; the kernel forwards what the rules pass, and they stay until `evenkeel route stop`",
+        false => "fast path removed; the kernel forwards",
     });
     ran?;
     shown?;

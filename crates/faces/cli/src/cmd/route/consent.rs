@@ -98,7 +98,7 @@ fn changes(args: &RulesArgs) -> Result<Vec<Change>, Failure> {
     let mark = args.mark.to_string();
     if !args.remove && !Path::new("/proc/sys").join(LIBERAL).exists() {
         return Err(Failure::lacking(anyhow!(
-            "the kernel tracks no connections yet: load connection tracking (modprobe nf_conntrack), then do this again"
+            "the kernel tracks no connections yet: `modprobe nf_conntrack`, then try again"
         )));
     }
     let liberal = Knob::Sysctl { path: LIBERAL.to_owned() };
