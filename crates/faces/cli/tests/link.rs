@@ -207,7 +207,11 @@ fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
             named.len() == silent.len()
         });
         let began = Instant::now();
-        refused(&a.ask(&["copy", &file, "beta:late"]), 3, &["64 files of your node come already", "again later"]);
+        refused(
+            &a.ask(&["copy", &file, "beta:late"]),
+            3,
+            &["64 files of your node are arriving already", "again later"],
+        );
         let (mut reply, mut reply_to_slow) = (Vec::new(), Vec::new());
         wait("they have ended", || {
             engine.wait(Duration::ZERO, Duration::from_millis(50)).unwrap();
@@ -224,7 +228,7 @@ fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
     });
     ended(&a.ask(&["copy", &file, "beta:late"]), 0);
     let told = log(&b.log);
-    assert!(told.contains("nothing came for 30 s") && told.lines().count() < 40, "{told}");
+    assert!(told.contains("no data for 30 s") && told.lines().count() < 40, "{told}");
 }
 
 #[test]

@@ -407,7 +407,7 @@ impl Broker {
     fn news(&self) -> Vec<String> {
         let name = &self.settings.name;
         let alike = self.same_name().into_iter();
-        let alike = alike.map(|other| format!("{other} has the name {name} too: give one of them another by --name"));
+        let alike = alike.map(|other| format!("{other} has the name {name} too: give one of them another with --name"));
         let others = self.engine.other_versions();
         let others = others.map(|(at, other)| {
             format!(
@@ -416,15 +416,13 @@ impl Broker {
             )
         });
         let gone = (!self.ports.is_alive()).then(|| {
-            format!(
-                "the program in the XDP hook of {} is gone: programs get their frames by sockets",
-                self.wire.interface
-            )
+            format!("the XDP program of {} is gone: programs receive through packet sockets", self.wire.interface)
         });
-        let down =
-            self.engine.carrier().is_down().then(|| {
-                format!("{} is down: connections wait for it for 10 s after what they send", self.wire.interface)
-            });
+        let down = self
+            .engine
+            .carrier()
+            .is_down()
+            .then(|| format!("{} is down: connections time out 10 s after they send", self.wire.interface));
         alike.chain(others).chain(gone).chain(down).collect()
     }
 

@@ -38,12 +38,12 @@ pub fn check(
         match passes {
             None => problems.push(problem(
                 &other.name,
-                format!("{} said its name, and answers no probe: it has just ended, hangs, or frames are lost", other.address),
+                format!("{} answers no probe, though it announced itself: it has just ended, hangs, or frames are lost", other.address),
                 "run `evenkeel link status` there".to_owned(),
             )),
             Some(passes) if passes < mtu => problems.push(problem(
                 &other.name,
-                format!("frames of more than {passes} bytes do not pass, and the MTU of {} is {mtu}", status.interface),
+                format!("frames larger than {passes} bytes do not arrive, and the MTU of {} is {mtu}", status.interface),
                 format!(
                     "give {} there, this one, and the switch between them one MTU: `ip link set dev INTERFACE mtu {mtu}` there, or {} here (a device may let pass 4 bytes more than its MTU, for the tag of a VLAN)",
                     other.address,
@@ -85,7 +85,7 @@ pub fn missed(check: &LinkCheck, machines: &[(String, String)]) -> Vec<LinkProbl
     let unseen = machines.iter().filter(|(_, host)| !seen(host));
     unseen
         .map(|(machine, host)| {
-            silent(machine, &format!("ssh reaches it, and no node {host} answers over link"), is_udp)
+            silent(machine, &format!("no node {host} answers over link, though ssh reaches it"), is_udp)
         })
         .collect()
 }
@@ -95,12 +95,9 @@ pub fn passed_by(status: &LinkStatus, filters: Option<&str>) -> Option<LinkProbl
     let filters = filters.filter(|_| status.allowed_by_default && !status.allowed.is_empty())?;
     Some(problem(
         &status.node,
+        format!("connections over link bypass the firewall ({filters}): {} may connect", status.allowed.join(", ")),
         format!(
-            "connections over link pass by the firewall: {filters}, and {} may connect without meeting it",
-            status.allowed.join(", ")
-        ),
-        format!(
-            "say who may come in over link: `evenkeel link serve {} --cluster PREFIX --allow PREFIX:PORTS`",
+            "restrict who may connect: `evenkeel link serve {} --cluster PREFIX --allow PREFIX:PORTS`",
             status.interface
         ),
     ))
@@ -124,7 +121,7 @@ fn silent(node: &str, what: &str, is_udp: bool) -> LinkProblem {
         node,
         format!("{what}: no broker serves there, or {dropped}"),
         format!(
-            "run `evenkeel link serve INTERFACE` there; if one serves, look whether its frames arrive: `tcpdump -i INTERFACE {seen}`"
+            "run `evenkeel link serve INTERFACE` there; if one serves, check whether its frames arrive: `tcpdump -i INTERFACE {seen}`"
         ),
     )
 }

@@ -297,7 +297,7 @@ impl Claim {
 }
 
 fn strange() -> LinkError {
-    failed("talk to the broker")(io::Error::other("it answered something else; is it of another version?"))
+    failed("talk to the broker")(io::Error::other("unexpected answer: does it run another version?"))
 }
 
 fn failed(operation: &'static str) -> impl Fn(io::Error) -> LinkError {

@@ -285,8 +285,8 @@ impl Receives {
         let of_node = self.files.keys().filter(|&&other| self.engine.peer_of(other) == from).count();
         let mut file = File::Named(Vec::new(), Instant::now());
         let too_many = match () {
-            () if of_node >= FILES_OF_NODE_MAX => format!("{of_node} files of your node come already"),
-            () if self.files.len() >= FILES_MAX => format!("{FILES_MAX} files of all nodes come already"),
+            () if of_node >= FILES_OF_NODE_MAX => format!("{of_node} files of your node are arriving already"),
+            () if self.files.len() >= FILES_MAX => format!("{FILES_MAX} files of all nodes are arriving already"),
             () => {
                 self.files.insert(new, file);
                 return Ok(());
@@ -347,7 +347,7 @@ fn turn(
             return Ok(false);
         }
     } else if engine.is_at_end(stream) {
-        told(Arrival::Cut("its sender ended before it was whole".to_owned()));
+        told(Arrival::Cut("its sender ended early".to_owned()));
         let _ = engine.close(stream);
         return Ok(false);
     }
@@ -452,17 +452,14 @@ fn too_slow(came: u64, life: Duration, silence: Duration) -> Option<String> {
 
 /// The file that a line names, below the folder and nowhere else, if there is room for it.
 fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(Whole, u64), String> {
-    let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is not one".to_owned())?;
+    let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is damaged".to_owned())?;
     let path = Path::new(&head.path);
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !is_below || path.file_name().is_none() {
         return Err(format!("{} leads out of the folder for files, or names none", head.path));
     }
     if head.path.chars().any(is_unseen) {
-        return Err(format!(
-            "{:?} has a character that is not shown, or that turns text round: name it otherwise",
-            head.path
-        ));
+        return Err(format!("{:?} has a control or format character: give it another name", head.path));
     }
     room.let_in(from, head.bytes)?;
     let whole = Whole::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
@@ -506,7 +503,7 @@ mod tests {
         };
         for path in ["\u{1b}]0;T\u{7}z", "nl\nname", "a\u{9b}b", "\u{202e}gnp.exe", "x\u{200b}", "a\u{e0041}"] {
             let why = open(path).unwrap_err();
-            assert!(why.contains("a character that is not shown"), "{path:?}: {why}");
+            assert!(why.contains("a control or format character"), "{path:?}: {why}");
         }
         for path in [".bashrc", "-rf", "Gru\u{308}ße 日本", "it's \"a\\b\""] {
             assert_eq!(open(path), Ok(()), "{path}");

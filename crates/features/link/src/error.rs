@@ -30,7 +30,7 @@ pub enum LinkError {
     Transmit(#[from] PacketTxError),
     #[error("cannot send: {0}")]
     Send(#[from] SendError),
-    #[error("this message of {0} bytes is longer than the place for it")]
+    #[error("this message of {0} bytes is longer than the buffer")]
     Short(usize),
     #[error("the connection ended: {0}")]
     Ended(Reason),
@@ -56,7 +56,7 @@ pub enum LinkError {
     NoFolder { path: PathBuf, source: io::Error },
     #[error("the file became shorter while it was read: {left} bytes are missing")]
     Shrank { left: u64 },
-    #[error("the file has bytes, and its length is told as 0, as in /proc: copy it to a plain file first")]
+    #[error("the length of the file is not known (it is told as 0, as in /proc): copy it to a plain file first")]
     Unsized,
     #[error("no file copied: {why}")]
     NotTaken { why: String },
@@ -72,7 +72,7 @@ pub enum LinkError {
     Cluster { prefix: String, why: String },
     #[error("all connections are in use")]
     Full,
-    #[error("somebody listens on port {0} of this node already")]
+    #[error("port {0} of this node has a listener already")]
     Listens(u16),
     #[error("cannot start {program}: {source}")]
     NotStarted { program: String, source: StartError },

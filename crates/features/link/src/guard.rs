@@ -61,7 +61,7 @@ impl Guard {
     pub(crate) fn unbounded(&self) -> Option<String> {
         let why = self.options.as_ref().err()?;
         Some(format!(
-            "members of the group can take this machine's memory: nothing keeps them from making rings of the packet sockets that they get ({why})"
+            "members of the group can exhaust this machine's memory: rings of the packet sockets that they get have no limit ({why})"
         ))
     }
 

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use model::units::counted;
+
 /// So many things are told within [`EVERY`].
 const LINES: usize = 16;
 const EVERY: Duration = Duration::from_secs(10);
@@ -34,7 +36,11 @@ impl Lines {
             return;
         }
         if self.left_out > 0 {
-            told(format!("{} more messages like these within {} s", self.left_out, EVERY.as_secs()));
+            told(format!(
+                "{} like these within {} s",
+                counted(self.left_out as u64, "more message", "more messages"),
+                EVERY.as_secs()
+            ));
         }
         *self = Self { since: Some(now), lines: 0, left_out: 0 };
     }

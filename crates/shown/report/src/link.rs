@@ -51,7 +51,7 @@ fn connections(status: &LinkStatus, look: Look) -> String {
         let row =
             |tcp: &LinkOverTcp| vec![tcp.peer.clone(), tcp.count.to_string(), visible_word(&tcp.why).into_owned()];
         text += "\n";
-        text += &look.table(&["WENT BY TCP TO", ">TIMES", "BECAUSE"], status.over_tcp.iter().map(row));
+        text += &look.table(&["WENT OVER TCP TO", ">TIMES", "REASON"], status.over_tcp.iter().map(row));
     }
     text
 }
@@ -59,7 +59,7 @@ fn connections(status: &LinkStatus, look: Look) -> String {
 /// A node, the others, its programs.
 pub fn link_text(status: &LinkStatus, look: Look) -> String {
     let mut text = look.paragraph(&format!(
-        "Node {} serves on {} ({}) for {}, with at most {} bytes in a frame. Frames come to programs by {}.",
+        "Node {} serves on {} ({}) for {}, with at most {} bytes in a frame. Frames reach programs through {}.",
         status.node,
         status.interface,
         status.address,
@@ -96,8 +96,8 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
         ),
     };
     if let Some(n @ 1..) = status.forged {
-        let frames = if n == 1 { "1 frame".to_owned() } else { format!("{n} frames") };
-        text += &look.paragraph(&format!("{frames} of guarded programs were in the name of others, and were dropped."));
+        let frames = units::counted(n, "frame", "frames");
+        text += &look.paragraph(&format!("{frames} of guarded programs had a forged sender and were dropped."));
     }
     if let Some(warning) = &status.memory_unbounded {
         text += &look.paragraph(&format!("Warning: {warning}."));
@@ -120,14 +120,14 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
     }
     let r = &status.refused;
     let counts = [
-        ("shorter than they say", r.short),
+        ("shorter than their header says", r.short),
         ("of another version", r.version),
         ("of an unknown kind", r.kind),
-        ("changed on their way", r.checksum),
-        ("for a connection that is not there", r.unknown),
-        ("to a port where nobody listens", r.refused),
-        ("to a listener without room", r.busy),
-        ("offers whose answer nobody acknowledged", r.half_open),
+        ("with a wrong checksum", r.checksum),
+        ("for an unknown connection", r.unknown),
+        ("to a port without a listener", r.refused),
+        ("to a listener with a full queue", r.busy),
+        ("offers never acknowledged (half open)", r.half_open),
     ];
     let counts: Vec<_> = counts.iter().filter(|(_, n)| *n > 0).collect();
     if !counts.is_empty() {
@@ -151,7 +151,12 @@ pub fn link_ping_text(ping: &LinkPing) -> String {
     sorted.sort_unstable();
     let lost = f64::from(ping.sent) - sorted.len() as f64;
     let share = if ping.sent == 0 { 0.0 } else { lost / f64::from(ping.sent) };
-    let mut text = format!("{} probes sent, {} answered, {} lost\n", ping.sent, sorted.len(), units::percent(share));
+    let mut text = format!(
+        "{} sent, {} answered, {} lost\n",
+        units::counted(ping.sent.into(), "probe", "probes"),
+        sorted.len(),
+        units::percent(share)
+    );
     let at = |share: f64| {
         let rank = ((sorted.len() - 1) as f64 * share).round() as usize;
         units::nanoseconds(sorted[rank] as f64)

@@ -398,9 +398,9 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
         let (over_link, over_tcp) = reached(&cluster, &ports);
         assert_eq!(over_link, let_in, "{over_tcp}");
         let closed = if more.is_empty() { "22" } else { "7000" };
-        assert!(over_tcp.contains(&format!("lets {OWN} in to port {closed} by TCP alone")), "{over_tcp}");
+        assert!(over_tcp.contains(&format!("allows {OWN} to port {closed} only over TCP")), "{over_tcp}");
 
-        // Without rules there is nothing to pass by.
+        // Without rules there is nothing to bypass.
         assert!(!said(&cluster.link(1, &["check"])).contains("firewall"));
         let rules = "table inet door { chain in { type filter hook input priority 0; tcp dport 7001 drop; }; }";
         cluster.inside(1, || ended(&Command::new("nft").arg(rules).output().unwrap(), 0));
@@ -408,7 +408,7 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
         match more {
             [] => {
                 ended(&checked, 1);
-                for word in ["pass by the firewall", "table inet door", "10.77.0.0/24:1024-65535", "--allow"] {
+                for word in ["bypass the firewall", "table inet door", "10.77.0.0/24:1024-65535", "--allow"] {
                     assert!(said(&checked).contains(word), "{word}: {}", said(&checked));
                 }
             }

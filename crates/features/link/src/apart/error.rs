@@ -14,7 +14,7 @@ pub enum ApartError {
     Name(String),
     #[error("{0} is this machine: name another one with --with")]
     Same(String),
-    #[error("two of the machines of --with are one: both have an interface with the address {0}")]
+    #[error("--with names one machine twice: both have an interface with the address {0}")]
     Twice(String),
     #[error("cannot start ssh: {0}")]
     Ssh(io::Error),
@@ -24,12 +24,12 @@ pub enum ApartError {
     Version { node: String, ours: String, theirs: String },
     #[error("MTU {ours} on {interface} here and {theirs} on {node}: set one on both")]
     Mtus { interface: String, node: String, ours: u32, theirs: u32 },
-    #[error("the process on the other machine and this one do not understand each other: {0}")]
+    #[error("unexpected answer from the process on the other machine: {0}")]
     Words(String),
     #[error("{node}: {said}")]
     Far { node: String, said: String },
     #[error(
-        "{node} answers by ssh, and no message of {by} came from it on {interface} for 10 s: is that the same Ethernet, and does its process run? `evenkeel link check` says what passes between brokers"
+        "no message of {by} from {node} on {interface} for 10 s, though ssh reaches it: is it on the same Ethernet, and does its process run? `evenkeel link check` shows what passes between brokers"
     )]
     Unheard { node: String, by: &'static str, interface: String },
     #[error("cannot answer the other machine: {0}")]

@@ -262,13 +262,13 @@ fn notes(plan: &Plan) -> Vec<String> {
             "Both ends are threads of one process in two namespaces that a veth pair joins; each has its CPU. {} messages there and back per round",
             plan.asked.messages
         ),
-        "AF_PACKET and AF_XDP are without a protocol: they neither order nor send again, and cut what is longer than a frame. AF_XDP copies on a veth".into(),
-        "link polls in its receive call; beside it stands TCP that is asked again and again without waiting".into(),
+        "AF_PACKET and AF_XDP have no protocol: they neither order nor retransmit, and truncate what is longer than a frame. AF_XDP copies on a veth".into(),
+        "link polls in its receive call; it is compared with TCP whose non-blocking receive is called in a loop".into(),
         "By the broker: the TCP sockets of two programs as `evenkeel link run` makes them; both brokers run on the same CPUs as the ends".into(),
         "Beside a transfer: TCP fills the same link meanwhile, its ends on the same two CPUs".into(),
         "Where frames are lost, a program in a namespace between both ends drops them at random; 0 is the same way with none dropped".into(),
         "Several nodes to one: namespaces on a bridge, 2 s; all senders on one CPU, the receiver on the other, all asleep while they have nothing to do".into(),
         "Many connections: both ends are in this process; memory is its anonymous memory. Processor time is that of its threads, without the soft interrupts of others".into(),
-        "A transfer ends when the other end has said that it has all. It goes over link by a stream that polls, over TCP by calls that sleep".into(),
+        "A transfer ends when the receiver confirms all of it. Over link a stream polls, over TCP calls sleep".into(),
     ]
 }

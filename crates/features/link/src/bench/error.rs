@@ -20,9 +20,9 @@ pub enum BenchError {
     Xsk(sys::xsk::XskError),
     #[error("cannot {operation}: {source}")]
     System { operation: &'static str, source: io::Error },
-    #[error("{0}: no message came for 10 s")]
+    #[error("{0}: no message for 10 s")]
     Silent(&'static str),
-    #[error("{0}: the other end closed before all had come")]
+    #[error("{0}: the other end closed before everything had arrived")]
     Short(&'static str),
     #[error("message {0} did not come back as it was sent")]
     Changed(u32),

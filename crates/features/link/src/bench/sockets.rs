@@ -29,7 +29,7 @@ pub(super) fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<Str
     let failed = BenchError::system("read the NAPI instance of a socket");
     if busy_poll::napi_id(socket).map_err(failed)?.is_none() {
         return Ok(Some(
-            "the link has no NAPI instance to poll (SO_INCOMING_NAPI_ID is 0): its frames come by the backlog of a CPU"
+            "the link has no NAPI instance to poll (SO_INCOMING_NAPI_ID is 0): its frames go through the backlog of a CPU"
                 .into(),
         ));
     }

@@ -45,7 +45,7 @@ impl Room {
 
     /// Lets a file of a node in, of so many bytes, or says why not.
     pub(super) fn let_in(&mut self, from: Option<Address>, bytes: u64) -> Result<(), String> {
-        let stat = statvfs(&self.folder).map_err(|e| format!("its file system does not say what room it has: {e}"))?;
+        let stat = statvfs(&self.folder).map_err(|e| format!("the free space of its file system is not known: {e}"))?;
         let block = stat.fragment_size();
         let space = Space {
             bytes: stat.blocks().saturating_mul(block),
@@ -75,9 +75,7 @@ impl Room {
             ));
         }
         if space.inodes > 0 && space.inodes_left <= space.inodes / PART {
-            return Err(
-                "there is no room for one more: a tenth of that file system's inodes is to stay free".to_owned()
-            );
+            return Err("there is no room for one more: a tenth of that file system's inodes stays free".to_owned());
         }
         Ok(())
     }

@@ -14,10 +14,10 @@ pub enum SpeedupError {
     #[error("link speedup makes 1 to {NODES_MAX} nodes, not {0}: name others with --nodes, such as 1,2,4,8")]
     Nodes(u32),
     #[error(
-        "the model has three unknowns, and needs at least 3 numbers of nodes, not {0}: name more with --nodes, such as 1,2,4,8"
+        "--nodes needs at least 3 numbers of nodes, as the model has three unknowns, not {0}: name more, such as 1,2,4,8"
     )]
     Few(usize),
-    #[error("{0} nodes are named twice: name each number once with --nodes, such as 1,2,4,8")]
+    #[error("--nodes has {0} twice: name each number once, such as 1,2,4,8")]
     Twice(u32),
     #[error(transparent)]
     Lab(#[from] lab::LabError),
@@ -29,15 +29,15 @@ pub enum SpeedupError {
         "an interface of a node has no IPv4 address, which TCP needs: give it one, or measure link alone with --carrier link"
     )]
     NoAddress,
-    #[error("{0} nodes were named by --with and this machine, and {1} by --nodes: name as many machines")]
+    #[error("--nodes asks for {1} nodes, but this machine and those of --with are {0}: name as many")]
     Machines(u32, u32),
     #[error(transparent)]
     Fit(#[from] FitError),
     #[error("cannot {operation}: {source}")]
     System { operation: &'static str, source: io::Error },
-    #[error("{0}: no message came for 10 s")]
+    #[error("{0}: no message for 10 s")]
     Silent(&'static str),
-    #[error("{0}: another node closed before all had come")]
+    #[error("{0}: another node closed before everything had arrived")]
     Closed(&'static str),
     #[error("{by}: node {node} added up other values than were sent in step {step}")]
     Changed { by: &'static str, node: u32, step: u32 },

@@ -264,7 +264,7 @@ fn notes(plan: &Plan, nodes: &[String]) -> Vec<String> {
     ]);
     if plan.asked.carriers.contains(&By::Link) {
         notes.push(
-            "link: frames come by rings out of the XDP hook (native), MTU 1500; while a node computes, its engine takes what comes, as the kernel does for TCP".into(),
+            "link: shared rings filled by XDP (native), MTU 1500; while a node computes, its engine receives, as the kernel does for TCP".into(),
         );
     }
     notes

@@ -40,7 +40,7 @@ const SPIN: &str = "EVENKEEL_LINK_SPIN";
 /// The broker of this node must serve a cluster (`evenkeel link serve eth0 --cluster 10.0.0.0/24`), and the program at the other end must be started
 /// so, too. Other connections stay with TCP. `evenkeel link status` shows what carries each.
 ///
-/// Connections over link pass by the firewall of the machine that they come to: `--allow` of its broker says which may.
+/// Connections over link bypass the firewall of the machine that they reach: `--allow` of its broker says which may.
 ///
 /// The brokers carry a connection first. Once 16 calls have come for it, the two programs carry it themselves, which is faster: where both are started
 /// through the library, and may have ports of link (root, or the broker's --group).

@@ -60,7 +60,7 @@ pub(super) struct ServeArgs {
     ///
     /// A prefix and one port or a range of ports, such as 10.0.0.0/24:7000-7999. May be given several times.
     ///
-    /// These connections pass by every firewall of this machine (nftables, iptables, shield): their frames are no IP. Without --allow every address of
+    /// These connections bypass every firewall of this machine (nftables, iptables, shield): their frames are no IP. Without --allow every address of
     /// --cluster may connect so to the ports 1024 to 65535; ports below are let in only when named. What is not let in goes by TCP, which the firewall
     /// judges.
     #[arg(long, value_name = "PREFIX:PORTS", requires = "cluster", help_heading = "Programs")]
@@ -179,7 +179,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
         && let Ok(Some(filters)) = Hooks::open().look(&args.interface)
     {
         note(format_args!(
-            "connections over link pass by the firewall ({filters}): addresses of the cluster may connect to ports from 1024 on; say who may: --allow PREFIX:PORTS"
+            "connections over link bypass the firewall ({filters}): addresses of the cluster may connect to ports from 1024 on; to restrict them: --allow PREFIX:PORTS"
         ));
     }
     let receives = args.receive.as_deref().map(|folder| Receives::start(folder, args.receive_free)).transpose()?;
@@ -193,10 +193,10 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let copies = receives.map(|mut receives| {
         thread::Builder::new().name("ek-copy".into()).spawn(move || {
             if let Err(error) = privilege::drop_all_but(&rights::OF_COPIES) {
-                return note(format_args!("no files arrive: {error}"));
+                return note(format_args!("files cannot be received: {error}"));
             }
             if let Err(error) = receives.run(&stop, tell) {
-                note(format_args!("no more files arrive: {error}"));
+                note(format_args!("files can no longer be received: {error}"));
             }
         })
     });
@@ -207,7 +207,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
                 return note(format_args!("connections of programs are not carried: {error}"));
             }
             if let Err(error) = sockets.run(&stop) {
-                note(format_args!("connections of programs are carried no longer: {error}"));
+                note(format_args!("connections of programs are no longer carried: {error}"));
             }
         })
     });
@@ -219,7 +219,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
         settings.interface,
         settings.name,
         broker.carried(),
-        args.receive.as_ref().map(|folder| format!("; files come to {}", folder.display())).unwrap_or_default()
+        args.receive.as_ref().map(|folder| format!("; files arrive in {}", folder.display())).unwrap_or_default()
     ));
     if let Err(error) = ::serve::notify_ready() {
         note(format_args!("cannot tell systemd that the broker is up: {error}"));
@@ -243,7 +243,7 @@ fn refuse_strange(args: &ServeArgs) -> Result<(), Failure> {
     let is_of_cluster = |allow: &&Allow| args.cluster.iter().any(|prefix| prefix.contains(&allow.sources()));
     match args.allow.iter().find(|allow| !is_of_cluster(allow)) {
         Some(other) => {
-            Err(Failure::usage(anyhow!("--allow {other} lets nobody in: {} is in no --cluster", other.sources())))
+            Err(Failure::usage(anyhow!("--allow {other} has no effect: {} is in no --cluster", other.sources())))
         }
         None => Ok(()),
     }
@@ -258,10 +258,10 @@ fn udp(args: &ServeArgs) -> Result<Option<UdpSettings>, Failure> {
         };
     }
     if matches!(args.xdp_mode, Mode::Native | Mode::Generic) {
-        return Err(Failure::usage(anyhow!("--over udp has no rings out of the XDP hook: leave out --xdp-mode")));
+        return Err(Failure::usage(anyhow!("--xdp-mode does not work with --over udp: leave it out")));
     }
     if args.group.is_some() {
-        let why = "--over udp has no guard, so that only root's programs may have ports: leave out --group";
+        let why = "--group does not work with --over udp, which has no guard: leave it out";
         return Err(Failure::usage(anyhow!(why)));
     }
     if let Some(pair) = args.peer.windows(2).find(|pair| pair[0].is_ipv4() != pair[1].is_ipv4()) {

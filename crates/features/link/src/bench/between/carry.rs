@@ -228,9 +228,9 @@ fn notes(plan: &Plan, node: &str, [ours, theirs]: [&Facts; 2]) -> Vec<String> {
             ours.interface, ours.machine.hostname, theirs.interface, there.hostname, there.cpu_model, there.cpus, there.kernel, ours.mtu
         ),
         format!("{} messages there and back per round; each end is a thread bound to its CPU", plan.asked.messages),
-        "AF_PACKET is without a protocol: it neither orders nor sends again, and cuts what is longer than a frame".into(),
-        "link gets its frames by a ring out of the XDP hook; link, sockets by packet sockets. TCP is without Nagle's delay".into(),
+        "AF_PACKET has no protocol: it neither orders nor retransmits, and truncates what is longer than a frame".into(),
+        "link receives through a ring that XDP fills; link, sockets through packet sockets. TCP runs without Nagle's delay".into(),
         "Beside a transfer: TCP fills the same link meanwhile, its sender on the CPU of the end that asks".into(),
-        "A transfer ends when the other end has said that it has all. It goes over link by a stream that polls, over TCP by calls that sleep".into(),
+        "A transfer ends when the receiver confirms all of it. Over link a stream polls, over TCP calls sleep".into(),
     ]
 }

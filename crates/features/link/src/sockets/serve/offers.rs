@@ -79,7 +79,7 @@ impl Sockets {
             self.abort(stream);
             return None;
         };
-        let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is none".to_owned());
+        let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is damaged".to_owned());
         if let Ok(Head { from, to, about: Some(about) }) = offered {
             self.on_told((to, from), node, about);
             let _ = self.engine.close(stream);
@@ -115,7 +115,7 @@ impl Sockets {
             return Err(format!("{to} is not of that node"));
         }
         if !self.allowed.iter().any(|allow| allow.lets(from, to)) {
-            return Err(format!("that node lets {from} in to port {} by TCP alone (--allow of its broker)", to.port()));
+            return Err(format!("that node allows {from} to port {} only over TCP (--allow of its broker)", to.port()));
         }
         let Some(uid) = self.listening.user(&mut self.diag, to) else {
             return Err(format!("no program with link listens on port {} there", to.port()));

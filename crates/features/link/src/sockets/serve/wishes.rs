@@ -118,7 +118,7 @@ impl Sockets {
         }
         let Some(answer) = take_line(&mut wish.bytes) else {
             return match self.engine.is_at_end(stream) || wish.bytes.len() >= LINE_MAX {
-                true => Wish::ByTcp(format!("{node} answers something else; is it of another version?")),
+                true => Wish::ByTcp(format!("unexpected answer from {node}: does it run another version?")),
                 false => Wish::Waits,
             };
         };
@@ -130,7 +130,7 @@ impl Sockets {
             },
             // Words of another node.
             Ok(Taken::No(why)) => Wish::ByTcp(one_sentence(&why)),
-            Err(_) => Wish::ByTcp(format!("{node} answers something else; is it of another version?")),
+            Err(_) => Wish::ByTcp(format!("unexpected answer from {node}: does it run another version?")),
         }
     }
 
@@ -142,7 +142,7 @@ impl Sockets {
         }
         let to = wish.to.ip();
         match self.places.own(to) {
-            None => return Wish::ByTcp("it is not of the cluster".to_owned()),
+            None => return Wish::ByTcp("it is not in the cluster".to_owned()),
             Some(own) if own == to => return Wish::ByTcp("it is this node".to_owned()),
             Some(_) => {}
         }
