@@ -4,12 +4,13 @@ mod sleep;
 
 use std::{
     ops::RangeInclusive,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use transport::{
-    Connection, Counts, Echo, Ends, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings, OtherVersion,
-    Peer, Reason, SendError, State,
+    Budget, Connection, Counts, Echo, Ends, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings,
+    OtherVersion, Peer, Reason, SendError, State,
 };
 
 use self::sleep::Sleep;
@@ -181,6 +182,17 @@ impl<C: Carrier> Engine<C> {
     /// The port at its other end; none once it has ended and rested.
     pub fn peer_port_of(&self, handle: Handle) -> Option<u16> {
         self.node.connection(handle).map(|connection| connection.settings().peer_port)
+    }
+
+    /// Counts the memory of an open connection in a budget from now on.
+    pub(crate) fn share(&mut self, handle: Handle, budget: &Arc<Budget>) {
+        let now = self.now();
+        self.node.with(now, handle, |connection| connection.share(budget));
+    }
+
+    /// Bytes that a stream takes now.
+    pub(crate) fn room(&self, handle: Handle) -> usize {
+        self.node.connection(handle).map_or(0, Connection::room)
     }
 
     /// Its bytes are a stream, not messages.

@@ -3,8 +3,10 @@
 mod words;
 
 pub use self::words::{Counts, Outgoing, SendError, Settings, State};
+use std::sync::Arc;
+
 use crate::{
-    Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial,
+    Budget, Flags, HEADER_BYTES, Header, Kind, Nanos, Offer, Reason, Serial,
     receiver::{Receiver, Taken},
     rtt::TIMEOUT_MIN,
     sender::{Next, Sender},
@@ -124,6 +126,17 @@ impl Connection {
         self.receiver = Some(Receiver::new(first, self.settings.slots, self.settings.payload_max));
     }
 
+    /// Counts the memory of an open connection there from now on, and no longer elsewhere.
+    pub fn share(&mut self, budget: &Arc<Budget>) {
+        self.sender.share(budget);
+        self.receiver.iter_mut().for_each(|receiver| receiver.share(budget));
+    }
+
+    /// Bytes of a stream that there is room for now.
+    pub fn room(&self) -> usize {
+        self.sender.room() as usize * self.payload_max()
+    }
+
     /// Changes its free pages for those of the node, and back.
     pub(crate) fn lend(&mut self, pool: &mut Pool) {
         std::mem::swap(&mut self.pool, pool);
@@ -200,8 +213,7 @@ impl Connection {
     /// [`SendError::Full`] if there is none, [`SendError::Closed`].
     pub fn write(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, SendError> {
         self.may_send()?;
-        let room = self.sender.room() as usize * self.payload_max();
-        let bytes = &bytes[..bytes.len().min(room)];
+        let bytes = &bytes[..bytes.len().min(self.room())];
         if bytes.is_empty() {
             return Err(SendError::Full);
         }

@@ -5,6 +5,7 @@
 //! - [`Connection`] is one end of a connection: reliable, in order, each message once.
 //! - [`Node`] finds the connection of a frame, and makes those that others open.
 
+mod budget;
 mod connection;
 mod echo;
 mod header;
@@ -20,6 +21,7 @@ mod version;
 mod window;
 
 pub use self::{
+    budget::{Budget, Part},
     connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
     echo::Echo,
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},

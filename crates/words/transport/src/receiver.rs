@@ -1,7 +1,9 @@
 //! One end's way in: frames in the order of their numbers, each once.
 
+use std::sync::Arc;
+
 use crate::{
-    Flags, Nanos, Serial,
+    Budget, Flags, Nanos, Serial,
     header::RECEIVED_BITS,
     sender::ACK_DELAY,
     slots::{Pool, Slots},
@@ -62,7 +64,17 @@ impl Receiver {
 
     /// Frames behind the acknowledged ones that there is room for.
     pub(crate) fn credit(&self) -> u32 {
-        self.slots.count() - self.next.since(self.read) as u32
+        self.room().saturating_sub(self.next.since(self.read) as u32)
+    }
+
+    /// Frames that there is room for, those that wait to be read included.
+    fn room(&self) -> u32 {
+        self.slots.room_from(self.read)
+    }
+
+    /// Counts its memory there from now on.
+    pub(crate) fn share(&mut self, budget: &Arc<Budget>) {
+        self.slots.part.share(budget);
     }
 
     /// What arrived behind the first gap.
@@ -73,7 +85,7 @@ impl Receiver {
 
     /// A frame of data.
     pub(crate) fn take(&mut self, pool: &mut Pool, now: Nanos, number: Serial, flags: Flags, payload: &[u8]) -> Taken {
-        let room = number.is_within(self.read, self.slots.count());
+        let room = number.is_within(self.read, self.room());
         self.congested |= flags.has(Flags::CONGESTED) && room;
         let taken = if number.is_before(self.next) {
             Taken::Again
@@ -143,8 +155,8 @@ impl Receiver {
             self.read = self.read.plus(1);
         }
         // A sender that stands still is told as soon as it is worth while.
-        let half = self.slots.count() / 2;
-        if self.told_credit < half / 2 && self.credit() >= half {
+        let half = self.room().div_ceil(2);
+        if self.told_credit < half.div_ceil(2) && self.credit() >= half {
             self.ack_at = Some(now);
         }
     }
@@ -176,6 +188,6 @@ impl Receiver {
 
     /// Frames that wait for the application, as a share of the room.
     pub(crate) fn filled(&self) -> f64 {
-        f64::from(self.next.since(self.read)) / f64::from(self.slots.count())
+        f64::from(self.next.since(self.read)) / f64::from(self.room())
     }
 }

@@ -1,7 +1,9 @@
 //! One end's way out: what is sent, again if it must be, and what arrived.
 
+use std::sync::Arc;
+
 use crate::{
-    Flags, Header, Nanos, Serial,
+    Budget, Flags, Header, Nanos, Serial,
     order::{List, Lost},
     rtt::RoundTrip,
     slots::{Flight, Pool, Slots, Stage},
@@ -90,7 +92,12 @@ impl Sender {
 
     /// Frames that can be put in.
     pub(crate) fn room(&self) -> u32 {
-        self.slots.count() - self.end.since(self.base) as u32
+        self.slots.room_from(self.base).saturating_sub(self.end.since(self.base) as u32)
+    }
+
+    /// Counts its memory there from now on.
+    pub(crate) fn share(&mut self, budget: &Arc<Budget>) {
+        self.slots.part.share(budget);
     }
 
     /// All that was put in has arrived.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Flags, Serial};
+use crate::{Flags, Part, Serial};
 
 /// Frames of a page, as a power of two.
 const PAGE_BITS: u32 = 3;
@@ -82,16 +82,26 @@ pub(crate) struct Slots {
     first: u32,
     count: u32,
     size: u16,
+    /// The bytes of its pages.
+    pub(crate) part: Part,
 }
 
 impl Slots {
     /// `count` is rounded up to a power of two.
     pub(crate) fn new(count: u32, size: u16) -> Self {
-        Self { pages: VecDeque::new(), first: 0, count: count.max(2).next_power_of_two(), size }
+        Self { pages: VecDeque::new(), first: 0, count: count.max(2).next_power_of_two(), size, part: Part::default() }
     }
 
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Frames from `number` on that there is room for, all there included: once the budget is spent those of its page.
+    pub(crate) fn room_from(&self, number: Serial) -> u32 {
+        match self.part.is_spent() {
+            true => (PAGE as u32 - number.0 % PAGE as u32).min(self.count),
+            false => self.count,
+        }
     }
 
     fn page(&self, number: Serial) -> Option<&Page> {
@@ -106,10 +116,15 @@ impl Slots {
     pub(crate) fn put(&mut self, pool: &mut Pool, number: Serial, flags: Flags, payload: &[u8]) {
         let (at, size) = (number.0 as usize & (PAGE - 1), usize::from(self.size));
         let len = payload.len().min(size);
-        let page = self.reach(number).get_or_insert_with(|| pool.take(size));
+        let place = self.reach(number);
+        let is_new = place.is_none();
+        let page = place.get_or_insert_with(|| pool.take(size));
         page.bytes[at * size..][..len].copy_from_slice(&payload[..len]);
         page.full += u32::from(!page.slots[at].full);
         page.slots[at] = Slot { flight: Flight::default(), len: len as u16, flags, full: true };
+        if is_new {
+            self.part.set(self.part.bytes() + PAGE * size);
+        }
     }
 
     /// The place of the page of `number`.
@@ -158,7 +173,10 @@ impl Slots {
         page.full -= u32::from(std::mem::take(&mut slot.full));
         while self.pages.front().is_some_and(|page| page.as_ref().is_none_or(|page| page.full == 0)) {
             self.first = self.first.wrapping_add(1);
-            self.pages.pop_front().flatten().into_iter().for_each(|page| pool.give(page));
+            if let Some(page) = self.pages.pop_front().flatten() {
+                self.part.set(self.part.bytes() - page.bytes.len());
+                pool.give(page);
+            }
         }
         if self.pages.is_empty() && self.pages.capacity() > LIST_KEPT {
             self.pages = VecDeque::new();
@@ -171,6 +189,7 @@ impl Slots {
             (page.slots, page.full) = ([Slot::default(); PAGE], 0);
             pool.give(page);
         }
+        self.part.set(0);
     }
 }
 

@@ -163,6 +163,26 @@ def crowd(to, most, user=65534, keeps=False):
         time.sleep(3600)
 
 
+def full(to, count):
+    """Connections whose other ends read nothing, each with all that goes into it."""
+    ends = []
+    for _ in range(count):
+        said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])
+        assert said == "End", said
+        ends.append(socket.socket(fileno=fds[0]))
+    went = time.monotonic()
+    while time.monotonic() - went < 2:
+        for end in ends:
+            try:
+                while end.send(bytes(1 << 16), socket.MSG_DONTWAIT):
+                    went = time.monotonic()
+            except BlockingIOError:
+                pass
+        time.sleep(0.01)
+    print("full", flush=True)
+    time.sleep(3600)
+
+
 def offers(to):
     """Offers one connection to the program at its other end again and again."""
     said, fds = ask({"Connect": {"to": to, "is_patient": True}}, [socket.socket()])

@@ -162,6 +162,48 @@ fn ports_to_a_node_are_left_for_root() {
     }
 }
 
+/// A server of another user than root that accepts nothing.
+const DEAF: &str = "
+import encodings.idna, os, socket, sys, time
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+listener = socket.create_server((sys.argv[1], 7001), backlog=4096)
+print('ready', flush=True)
+time.sleep(3600)
+";
+
+/// Bytes of memory that a broker has.
+fn memory(broker: &Running) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", broker.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn what_waits_for_one_user_takes_a_part_of_the_memory() {
+    let Some((bed, ends)) = Bed::pair("lkhbytes") else { return };
+    let cluster = Cluster::start(&bed, &ends);
+    let _server = server(&cluster);
+    let_in(&cluster);
+    let _deaf = cluster.run(1, &["python3", "-u", "-c", DEAF, PEER], "deaf");
+    wait("it listens", || log(&cluster, "deaf").contains("ready"));
+    let brokers = cluster.brokers.each_ref().map(|broker| broker.as_ref().unwrap());
+    let before = brokers.map(memory);
+    let mut python = Command::new("python3");
+    let full = cluster.spoken(0, python.args(["-u", HOSTILE, "full", &format!("{PEER}:7001"), "400"]), "full");
+    wait_telling("all are full", || log(&cluster, "full").contains("full\n"), || log(&cluster, "full"));
+    for (broker, before) in brokers.into_iter().zip(before) {
+        let grown = memory(broker).saturating_sub(before) >> 20;
+        // 150 to 200 MB without a bound.
+        assert!((30..110).contains(&grown), "{grown} MB");
+    }
+    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
+    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    full.stop(Signal::SIGKILL);
+}
+
 /// Ticks of CPU time that the thread of a broker has used which carries the sockets of programs.
 fn ticks(broker: &Running) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{}/task", broker.pid())).unwrap().flatten();

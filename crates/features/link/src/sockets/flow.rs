@@ -2,6 +2,7 @@
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},
+    sync::Arc,
     time::Instant,
 };
 
@@ -9,7 +10,7 @@ use nix::{
     errno::Errno,
     sys::socket::{MsgFlags, Shutdown, recv, send, shutdown},
 };
-use transport::{Handle, SendError, State};
+use transport::{Budget, Handle, Part, SendError, State};
 
 use crate::{Either, Engine, LinkError};
 
@@ -28,6 +29,8 @@ pub(super) struct Flow {
     incoming: Waiting,
     /// From the program, for the other node.
     outgoing: Waiting,
+    /// What waits both ways, of what may.
+    part: Part,
     /// The end may be readable, may be writable.
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
@@ -92,6 +95,7 @@ impl Flow {
             received: early.len() as u64,
             incoming: Waiting { bytes: early, at: 0 },
             outgoing: Waiting::default(),
+            part: Part::default(),
             is_readable: true,
             is_writable: true,
             gone: None,
@@ -102,6 +106,20 @@ impl Flow {
             is_taken: false,
             is_moved: false,
             sent: 0,
+        }
+    }
+
+    /// Counts what waits, here and in the stream, in a budget from now on.
+    pub(super) fn share(&mut self, engine: &mut Engine<Either>, budget: &Arc<Budget>) {
+        engine.share(self.stream, budget);
+        self.part.share(budget);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let bytes = self.incoming.bytes.len() + self.outgoing.bytes.len();
+        if bytes != self.part.bytes() {
+            self.part.set(bytes);
         }
     }
 
@@ -172,6 +190,7 @@ impl Flow {
     pub(super) fn turn(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<Next, LinkError> {
         self.collect(engine, piece)?;
         self.deliver(engine, piece)?;
+        self.count();
         match engine.state(self.stream) {
             // Also where neither way had anything to move.
             Some(State::Failed(reason)) => Err(LinkError::Ended(reason)),
@@ -262,7 +281,15 @@ impl Flow {
                 }
                 return Ok(());
             } else if self.is_readable && !self.is_taken {
-                match recv(self.end.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
+                // Once the budget is spent nothing waits here that the stream does not take: the rest stays with the program.
+                let most = match self.part.is_spent() {
+                    true => engine.room(self.stream).min(piece.len()),
+                    false => piece.len(),
+                };
+                if most == 0 {
+                    return Ok(());
+                }
+                match recv(self.end.as_raw_fd(), &mut piece[..most], MsgFlags::MSG_DONTWAIT) {
                     Ok(0) => self.program_ended = true,
                     Ok(read) => {
                         self.sent += read as u64;

@@ -44,7 +44,7 @@ use transport::{Handle, Reason};
 
 use self::{
     direct::Direct,
-    guests::{Counted, Guests, Sent, User},
+    guests::{Counted, Guests, Sent, User, program},
     pairs::Pairs,
     sought::Sought,
     stages::{Keyed, Keys, Owners, Stages},
@@ -446,7 +446,7 @@ impl Sockets {
         id: u64,
         user: &Arc<User>,
         who: Who,
-        flow: Flow,
+        mut flow: Flow,
         theirs: &OwnedFd,
         holds: Option<Sent<OwnedFd>>,
     ) {
@@ -455,6 +455,7 @@ impl Sockets {
         self.busy.insert(id);
         let direct = Direct::new(cookies, self.engine.peer_of(flow.stream), user.opens());
         cookies.into_iter().for_each(|cookie| self.ends.insert(cookie, id));
+        user.waiting_bytes().into_iter().for_each(|budget| flow.share(&mut self.engine, budget));
         let flow = Box::new(flow);
         self.all.insert(id, Stage::Open { flow, who, direct, holds });
     }
@@ -604,11 +605,4 @@ impl Sockets {
             round_trip_ns: self.engine.round_trip(flow.stream).map(|time| time.as_nanos() as u64),
         }
     }
-}
-
-/// The name and the process of who asks.
-fn program(talk: &Talk) -> String {
-    let pid = getsockopt(talk, PeerCredentials).map_or(0, |who| who.pid());
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("{}[{pid}]", name.trim())
 }

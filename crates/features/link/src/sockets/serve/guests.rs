@@ -14,6 +14,9 @@ use std::{
     time::Instant,
 };
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use transport::Budget;
+
 use super::closers::{Closer, LOOK_PERIOD, Pending, Queue};
 use crate::{claim::Talk, sockets::ask::Reply};
 
@@ -27,11 +30,14 @@ const CLOSERS: usize = 16;
 /// Users but root that are known at once.
 const USERS_MAX: usize = 512;
 
-/// Connections of one user but root, and of all together: each can have some 0.6 MB wait here (256 frames of 1500 bytes each way, and what the pair does
-/// not take), of which the user's own limits know nothing. The last ones are root's.
+/// Connections of one user but root, and of all together. The last ones are root's.
 const OPEN_MAX: usize = 1024;
 const ALL_MAX: usize = 16 * OPEN_MAX;
 const KEPT_FOR_ROOT: usize = OPEN_MAX;
+
+/// Bytes of one user but root that wait here, of which its own limits know nothing. Some 90 connections with frames of 1,500 bytes have all of their room
+/// full at once; beyond, each still has 8 frames each way and 8 that the pair does not take: 1,024 connections have 100 MB of what would be 600 MB.
+const WAITING_BYTES: usize = 64 << 20;
 
 /// All users that have asked lately.
 #[derive(Debug)]
@@ -53,6 +59,8 @@ pub(super) struct User {
     own: Tally,
     /// Its own and those of others; none: it is root.
     others: Option<Arc<Tally>>,
+    /// Of the bytes that wait in its connections; none: it is root.
+    bytes: Option<Arc<Budget>>,
 }
 
 /// Programs that ask, and connections.
@@ -101,6 +109,7 @@ impl Guests {
             pending: Arc::default(),
             own: Tally::default(),
             others: (uid != 0).then(|| Arc::clone(&self.others)),
+            bytes: (uid != 0).then(|| Budget::new(WAITING_BYTES)),
         });
         self.users.insert(uid, Arc::clone(&user));
         Some(user)
@@ -121,7 +130,7 @@ impl Guests {
         }
         self.looked = now;
         self.closers.iter_mut().flatten().for_each(Closer::look);
-        self.users.retain(|_, user| Arc::strong_count(user) > 1 || user.is_closing());
+        self.users.retain(|_, user| Arc::strong_count(user) > 1 || user.is_closing() || user.has_bytes());
     }
 
     /// Whether a user may have one more connection; if not, why.
@@ -144,6 +153,16 @@ impl Guests {
 impl User {
     fn is_closing(&self) -> bool {
         self.pending.count() > 0
+    }
+
+    /// Connections have memory of it.
+    fn has_bytes(&self) -> bool {
+        self.bytes.as_ref().is_some_and(|bytes| Arc::strong_count(bytes) > 1)
+    }
+
+    /// Where the bytes count that wait in its connections; none: nowhere.
+    pub(super) fn waiting_bytes(&self) -> Option<&Arc<Budget>> {
+        self.bytes.as_ref()
     }
 
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
@@ -212,6 +231,13 @@ impl<T: Into<OwnedFd>> Drop for Sent<T> {
             self.user.queue.give(&self.user.pending, move || drop(fd));
         }
     }
+}
+
+/// The name and the process of who asks.
+pub(super) fn program(talk: &Talk) -> String {
+    let pid = getsockopt(talk, PeerCredentials).map_or(0, |who| who.pid());
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{}[{pid}]", name.trim())
 }
 
 #[cfg(test)]
@@ -288,6 +314,23 @@ mod tests {
         assert_eq!((of_root.len(), guests.may_open(0).is_err()), (OPEN_MAX, true));
         all.clear();
         assert_eq!(guests.may_open(16), Ok(()));
+    }
+
+    #[test]
+    fn a_user_is_known_while_bytes_wait_for_it_and_root_has_no_bound() {
+        let mut guests = Guests::new();
+        let bytes = Arc::clone(guests.user(1000).unwrap().waiting_bytes().unwrap());
+        let mut part = transport::Part::default();
+        part.share(&bytes);
+        drop(bytes);
+        part.set(WAITING_BYTES);
+        guests.look(Instant::now() + LOOK_PERIOD);
+        let user = guests.user(1000).unwrap();
+        assert_eq!(user.waiting_bytes().unwrap().bytes(), WAITING_BYTES);
+        drop((user, part));
+        guests.look(Instant::now() + 2 * LOOK_PERIOD);
+        assert!(guests.users.is_empty());
+        assert!(guests.user(0).unwrap().waiting_bytes().is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::Arc,
     time::Instant,
 };
 
@@ -19,7 +20,7 @@ use nix::{
 use sys::fds::socket_cookie;
 use transport::{Handle, State};
 
-use super::{Sent, Sockets, Stage, Who, program};
+use super::{Sent, Sockets, Stage, User, Who, program};
 use crate::{
     Address,
     claim::Talk,
@@ -90,12 +91,14 @@ impl Sockets {
             true if self.all.of_names((to, from)).next().is_some() => {
                 Err(format!("{from} has a connection to {to} already"))
             }
-            true => self.offer(from.ip(), to).map(|tcp| (from, to, tcp)),
+            true => self.offer(from.ip(), to).map(|(tcp, user)| (from, to, tcp, user)),
             false => Err(format!("{} is not known there as an address of this node", from.ip())),
         });
         match offered {
-            Ok((from, to, tcp)) => {
+            Ok((from, to, tcp, user)) => {
                 self.busy.insert(id);
+                // Bytes may come before it is accepted.
+                user.waiting_bytes().into_iter().for_each(|budget| self.engine.share(stream, budget));
                 // Without it the connection is looked at once in a while alone.
                 let _ = self.watch(tcp.as_fd(), id);
                 let who = Who { local: to, peer: from, node: name, program: String::new() };
@@ -109,8 +112,8 @@ impl Sockets {
         }
     }
 
-    /// Connects to the listener, as a client of TCP.
-    pub(super) fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<OwnedFd, String> {
+    /// Connects to the listener, as a client of TCP; and whose it is.
+    fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<(OwnedFd, Arc<User>), String> {
         if self.places.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
         }
@@ -121,6 +124,7 @@ impl Sockets {
             return Err(format!("no program with link listens on port {} there", to.port()));
         };
         self.guests.may_open(uid).map_err(|why| format!("{why} on that node"))?;
+        let user = self.guests.user(uid).ok_or("too many users have programs with link there")?;
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let refused = |error: Errno| format!("{to} refuses: {error}");
@@ -131,7 +135,7 @@ impl Sockets {
         setsockopt(&tcp, KeepAlive, &true).and_then(|()| setsockopt(&tcp, TcpKeepIdle, &LOST_S)).map_err(refused)?;
         bind(tcp.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to.ip(), 0))).map_err(refused)?;
         match connect(tcp.as_raw_fd(), &SockaddrStorage::from(to)) {
-            Ok(()) | Err(Errno::EINPROGRESS) => Ok(tcp),
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok((tcp, user)),
             Err(error) => Err(refused(error)),
         }
     }

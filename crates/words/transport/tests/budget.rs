@@ -1,0 +1,167 @@
+//! Connections of one owner share a budget of memory.
+
+use std::sync::Arc;
+
+use transport::{Budget, Connection, DEAD, Header, Nanos, Offer, Serial, Settings, State};
+
+const PAYLOAD: u16 = 100;
+const SLOTS: u32 = 64;
+/// Frames for which memory is taken at once.
+const PAGE: usize = 8 * PAYLOAD as usize;
+const STEP: Nanos = 20_000_000;
+/// One owner's connections, their budget, and the bytes that go by each.
+const PAIRS: u32 = 100;
+const MOST: usize = 20_000;
+const STREAM: usize = 20_000;
+
+fn settings(number: u32) -> Settings {
+    Settings {
+        epoch: number,
+        number,
+        // In half of them the numbers wrap, and pages begin anywhere.
+        first: Serial((number % 2 * u32::MAX).wrapping_sub(number)),
+        port: 1,
+        peer_port: 2,
+        payload_max: PAYLOAD,
+        slots: SLOTS,
+        stream: true,
+    }
+}
+
+/// All that `from` has to send.
+fn carry(now: Nanos, from: &mut Connection, to: &mut Connection) {
+    let mut frames = Vec::new();
+    while let Some(frame) = from.poll(now) {
+        frames.push([&frame.head[..], frame.payload].concat());
+    }
+    for frame in frames {
+        let (header, payload) = Header::read(&frame).unwrap();
+        to.on_frame(now, &header, payload);
+    }
+}
+
+/// Both ends of a connection by which a stream goes.
+struct Pair {
+    from: Connection,
+    to: Connection,
+    stream: Vec<u8>,
+    sent: usize,
+    came: Vec<u8>,
+}
+
+impl Pair {
+    fn new(number: u32) -> Self {
+        let mut from = Connection::open(0, settings(2 * number));
+        let offer = from.poll(0).unwrap();
+        let frame = [&offer.head[..], offer.payload].concat();
+        let (header, payload) = Header::read(&frame).unwrap();
+        let mut to = Connection::accept(0, settings(2 * number + 1), &header, &Offer::read(payload).unwrap());
+        carry(0, &mut to, &mut from);
+        carry(0, &mut from, &mut to);
+        assert_eq!((from.state(), to.state()), (State::Open, State::Open));
+        let stream = (0..STREAM).map(|at| (at * 7 + at / 256 + number as usize) as u8).collect();
+        Self { from, to, stream, sent: 0, came: Vec::new() }
+    }
+
+    /// Sends what there is room for, as a program that does not wait.
+    fn write(&mut self, now: Nanos) {
+        self.sent += self.from.write(now, &self.stream[self.sent..]).unwrap_or(0);
+    }
+
+    fn step(&mut self, now: Nanos, reads: bool) {
+        self.from.on_time(now);
+        self.to.on_time(now);
+        self.write(now);
+        carry(now, &mut self.from, &mut self.to);
+        let mut place = [0; 4096];
+        while reads {
+            match self.to.read(now, &mut place) {
+                0 => break,
+                read => self.came.extend_from_slice(&place[..read]),
+            }
+        }
+        carry(now, &mut self.to, &mut self.from);
+    }
+
+    fn is_whole(&self) -> bool {
+        self.came == self.stream
+    }
+}
+
+#[test]
+fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
+    let [budget, of_other] = [MOST, MOST].map(Budget::new);
+    let mut pairs: Vec<Pair> = (1..=PAIRS).map(Pair::new).collect();
+    pairs.iter_mut().for_each(|pair| pair.to.share(&budget));
+    let mut other = Pair::new(PAIRS + 1);
+    other.to.share(&of_other);
+    let mut now = 0;
+    let mut held = 0;
+    while now < 3 * DEAD {
+        now += STEP;
+        for (at, pair) in pairs.iter_mut().enumerate() {
+            // One of them is read.
+            pair.step(now, at == 50);
+        }
+        other.step(now, true);
+        held = held.max(budget.bytes());
+    }
+    assert!((MOST..MOST + PAIRS as usize * PAGE).contains(&held), "{held}");
+    assert!(other.is_whole(), "{}", other.came.len());
+    assert!(pairs[50].is_whole(), "one that is read waits for none that is not: {}", pairs[50].came.len());
+    for pair in &pairs {
+        assert_eq!((pair.from.state(), pair.to.state()), (State::Open, State::Open), "nobody is given up");
+    }
+    // Nothing is lost.
+    let until = now + 6 * DEAD;
+    while now < until && !pairs.iter().all(Pair::is_whole) {
+        now += STEP;
+        pairs.iter_mut().for_each(|pair| pair.step(now, true));
+    }
+    assert!(pairs.iter().all(Pair::is_whole));
+    assert_eq!((budget.bytes(), of_other.bytes()), (0, 0));
+}
+
+#[test]
+fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
+    let budget = Budget::new(MOST);
+    let mut pairs: Vec<Pair> = (1..=PAIRS).map(Pair::new).collect();
+    for pair in &mut pairs {
+        pair.from.share(&budget);
+        // Nothing arrives.
+        while pair.from.room() > 0 {
+            pair.write(0);
+        }
+        assert!(pair.sent >= PAYLOAD.into(), "each has room for a frame");
+    }
+    assert!((MOST..MOST + (PAIRS as usize + 1) * PAGE).contains(&budget.bytes()), "{}", budget.bytes());
+    let mut other = Pair::new(PAIRS + 1);
+    other.write(0);
+    assert_eq!(other.sent, SLOTS as usize * usize::from(PAYLOAD));
+    let mut now = 0;
+    while now < 6 * DEAD && !pairs.iter().all(Pair::is_whole) {
+        now += STEP;
+        pairs.iter_mut().for_each(|pair| pair.step(now, true));
+    }
+    assert!(pairs.iter().all(Pair::is_whole));
+    assert_eq!(budget.bytes(), 0);
+    assert_eq!(pairs[0].from.room(), SLOTS as usize * usize::from(PAYLOAD));
+}
+
+#[test]
+fn what_waits_counts_once_and_goes_with_its_connection() {
+    let budgets = [MOST, MOST].map(Budget::new);
+    let mut pair = Pair::new(1);
+    pair.write(0);
+    carry(0, &mut pair.from, &mut pair.to);
+    let bytes = |of: &Arc<Budget>| of.bytes() / PAGE;
+    pair.to.share(&budgets[0]);
+    assert!(bytes(&budgets[0]) >= 2, "what came before counts, too");
+    let before = bytes(&budgets[0]);
+    pair.to.share(&budgets[0]);
+    assert_eq!(bytes(&budgets[0]), before);
+    pair.to.share(&budgets[1]);
+    assert_eq!(budgets.each_ref().map(bytes), [0, before]);
+    drop(pair);
+    assert_eq!(budgets.each_ref().map(bytes), [0, 0]);
+}
