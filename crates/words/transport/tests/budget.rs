@@ -74,11 +74,8 @@ impl Pair {
         self.write(now);
         carry(now, &mut self.from, &mut self.to);
         let mut place = [0; 4096];
-        while reads {
-            match self.to.read(now, &mut place) {
-                0 => break,
-                read => self.came.extend_from_slice(&place[..read]),
-            }
+        while let read @ 1.. = if reads { self.to.read(now, &mut place) } else { 0 } {
+            self.came.extend_from_slice(&place[..read]);
         }
         carry(now, &mut self.to, &mut self.from);
     }
