@@ -61,7 +61,7 @@ fn a_broker_keeps_few_rights() {
         let all: Vec<_> = tasks.map(|task| rights(&task.path())).collect();
         for (name, [effective, permitted, bounding], gets_no_more) in &all {
             let expected = match name.as_str() {
-                "ek-sockets" | "ek-pairs" | "ek-close" => 0,
+                "ek-sockets" | "ek-pairs" | "ek-close" | "ek-dispose" => 0,
                 "ek-copy" => DAC_OVERRIDE,
                 _ => kept,
             };
