@@ -22,6 +22,7 @@ mod either;
 mod engine;
 mod error;
 mod guard;
+mod left;
 mod news;
 mod pings;
 mod ports;

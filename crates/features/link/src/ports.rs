@@ -28,6 +28,7 @@ use crate::{
     LinkError, Paths, Wire,
     claim::{Ask, MESSAGE_MAX, Talk, Told},
     guard::Guard,
+    left::Left,
     table::Table,
 };
 
@@ -75,7 +76,7 @@ pub(crate) struct Ports {
     /// Connections of programs of other users than root, by user.
     talks: Mutex<HashMap<u32, usize>>,
     /// Connections that programs left open that are gone: their other ends are to be told.
-    left: Mutex<Vec<Ends<Mac>>>,
+    left: Mutex<Left>,
     /// The other nodes, by address.
     nodes: Mutex<Vec<LinkNode>>,
 }
@@ -218,9 +219,9 @@ impl Ports {
         self.guard.as_ref()?.unbounded()
     }
 
-    /// The connections that programs left open which have ended since the last call.
+    /// The next connections that programs left open: few enough for a turn of the broker.
     pub(crate) fn left(&self) -> Vec<Ends<Mac>> {
-        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).next()
     }
 
     /// Programs of other users send and receive no longer.
@@ -475,7 +476,12 @@ impl Drop for Block {
             guard.expel(&self.cookies);
         }
         let (first, last) = self.range();
-        let listened = self.ports.taken().programs.get(&self.at).map_or(Vec::new(), |program| program.listens.clone());
+        let (is_root, listened) = self
+            .ports
+            .taken()
+            .programs
+            .get(&self.at)
+            .map_or((false, Vec::new()), |program| (program.uid == 0, program.listens.clone()));
         self.ring.iter().for_each(LinkRing::close);
         // The kernel waits in it, and others do not: the ports are this program's until it is done.
         if let Some(mut xdp) = self.ports.xdp() {
@@ -491,7 +497,7 @@ impl Drop for Block {
         // The answers of the other ends come to the broker from here on. The program could have written anything.
         let mut left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
         left.retain(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
-        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).add(is_root, left);
         if let Some(udp) = &self.ports.udp {
             udp.remove(self.owner);
         }

@@ -1,0 +1,64 @@
+//! Connections of programs that are gone, whose other ends the broker tells.
+
+use std::collections::VecDeque;
+
+use transport::Ends;
+use wire::Mac;
+
+/// Connections of one program of another user than root that is gone whose other ends are told, and of all such programs that wait for it.
+const LEFT_OF_PROGRAM: usize = 1024;
+const LEFT_OF_OTHERS: usize = 16 * LEFT_OF_PROGRAM;
+/// Those that are told in one turn of the broker.
+const LEFT_A_TURN: usize = 64;
+
+/// Connections of programs that are gone. A program of another user than root may have entered anything.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    of_root: VecDeque<Ends<Mac>>,
+    of_others: VecDeque<Ends<Mac>>,
+}
+
+impl Left {
+    /// Beyond the bounds the other ends are told by the answers to their next frames.
+    pub(crate) fn add(&mut self, is_root: bool, mut ends: Vec<Ends<Mac>>) {
+        ends.retain(|ends| ends.peer.0[0] & 1 == 0);
+        if is_root {
+            self.of_root.extend(ends);
+        } else {
+            let room = LEFT_OF_OTHERS.saturating_sub(self.of_others.len());
+            self.of_others.extend(ends.into_iter().take(LEFT_OF_PROGRAM.min(room)));
+        }
+    }
+
+    /// The next ones to tell.
+    pub(crate) fn next(&mut self) -> Vec<Ends<Mac>> {
+        let of_root = self.of_root.len().min(LEFT_A_TURN);
+        let of_others = self.of_others.len().min(LEFT_A_TURN - of_root);
+        self.of_root.drain(..of_root).chain(self.of_others.drain(..of_others)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(peer: u8, count: usize) -> Vec<Ends<Mac>> {
+        vec![Ends { peer: Mac([peer, 0, 0, 0, 0, 1]), port: 1, peer_port: 2, peer_number: 3, epoch: 4 }; count]
+    }
+
+    #[test]
+    fn what_programs_of_others_enter_is_bounded_and_behind_roots() {
+        let mut left = Left::default();
+        for _ in 0..20 {
+            left.add(false, ends(2, 1 << 16));
+        }
+        // Nobody's other end has a group address.
+        left.add(true, ends(3, 10));
+        left.add(true, ends(4, 3));
+        assert_eq!(left.of_others.len(), LEFT_OF_OTHERS);
+        let first = left.next();
+        assert_eq!((first.len(), first.iter().filter(|ends| ends.peer.0[0] == 4).count()), (LEFT_A_TURN, 3));
+        let rest: usize = std::iter::from_fn(|| Some(left.next().len()).filter(|&count| count > 0)).sum();
+        assert_eq!(first.len() + rest, 3 + LEFT_OF_OTHERS);
+    }
+}
