@@ -223,7 +223,7 @@ fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
         });
         assert!(began.elapsed() > Duration::from_secs(15), "{:?}: a slow sender has time", began.elapsed());
         let [reply, reply_to_slow] = [reply, reply_to_slow].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(reply.contains("nothing came for 30 s"), "{reply}");
+        assert!(reply.contains("no data for 30 s"), "{reply}");
         assert!(reply_to_slow.contains("fewer than 64 KiB/s"), "{reply_to_slow}");
     });
     ended(&a.ask(&["copy", &file, "beta:late"]), 0);

@@ -443,7 +443,7 @@ impl File {
 /// Why a file is given up of which so many bytes came since it began, and nothing for a while; none: it goes on.
 fn too_slow(came: u64, life: Duration, silence: Duration) -> Option<String> {
     if silence >= STALLED {
-        return Some(format!("nothing came for {} s", STALLED.as_secs()));
+        return Some(format!("no data for {} s", STALLED.as_secs()));
     }
     let is_slow = u128::from(came) * 1000 < u128::from(BYTES_PER_S_MIN) * life.as_millis();
     (life >= JUDGED && is_slow)
