@@ -314,7 +314,7 @@ impl Broker {
         self.known.clone()
     }
 
-    /// What releases sockets with descriptors of programs in flight to them.
+    /// The thread that releases sockets with descriptors of programs in flight to them.
     pub fn disposer(&self) -> &Arc<Disposer> {
         self.ports.disposer()
     }

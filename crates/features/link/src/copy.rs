@@ -432,7 +432,7 @@ impl File {
         self.say(&reply, STALLED);
     }
 
-    /// What is there of it goes.
+    /// The part of the file that has arrived is removed.
     fn say(&mut self, reply: &Reply, within: Duration) {
         let mut answer = serde_json::to_vec(reply).unwrap_or_default();
         answer.push(b'\n');

@@ -8,7 +8,7 @@ use wire::Mac;
 /// Connections of one program of another user than root that is gone whose other ends are told, and of all such programs that wait for it.
 const LEFT_OF_PROGRAM: usize = 1024;
 const LEFT_OF_OTHERS: usize = 16 * LEFT_OF_PROGRAM;
-/// Those that are told in one turn of the broker.
+/// Connections whose other ends are told in one turn of the broker.
 const LEFT_A_TURN: usize = 64;
 
 /// Connections of programs that are gone. A program of another user than root may have entered anything.

@@ -1,7 +1,7 @@
 //! Releasing sockets that hold descriptors of other programs, without waiting for any of them.
 //!
-//! What a program sent over a Unix socket and nobody received is released with that socket, by the thread that closes it: there a TCP socket with SO_LINGER
-//! waits for its peer, for hours if it likes. A thread that exits waits for none (`inet_release` looks at PF_EXITING). So a thread with a table of
+//! A descriptor in flight, which a program sent over a Unix socket and nobody received, is released by the thread that closes that socket: there a TCP
+//! socket with SO_LINGER waits for its peer, for hours if it likes. A thread that exits waits for none (`inet_release` looks at PF_EXITING). So a thread with a table of
 //! descriptors of its own (unshare(2), CLONE_FILES) receives what is to go and exits; before that it starts the next one.
 
 use std::{
@@ -30,6 +30,8 @@ use crate::{fds::received, privilege::drop_all_but};
 
 /// Time in which more is collected, so that threads are few.
 const COLLECTS: Duration = Duration::from_millis(5);
+/// Time between two tries where the thread has too many to take.
+const FULL: Duration = Duration::from_millis(1);
 /// Descriptors that one thread takes away.
 const BATCH: usize = 256;
 
@@ -69,17 +71,21 @@ impl Disposer {
     /// Releases a socket that this process has made or accepted, with all descriptors in flight to it. What a program has sent and was received may be no
     /// socket: its close is a call to its file system, here too.
     pub fn dispose(&self, socket: OwnedFd) {
-        let sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
         let number = [socket.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&number)];
-        let sent = sendmsg::<()>(self.to.as_raw_fd(), &[IoSlice::new(b".")], &rights, MsgFlags::MSG_NOSIGNAL, None);
-        if sent.is_ok() {
-            drop(socket);
-        } else {
-            drop(sends);
-            // By a thread that may wait.
-            let _ = thread::Builder::new().name("ek-dispose".into()).spawn(move || drop(socket));
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        loop {
+            let sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
+            match sendmsg::<()>(self.to.as_raw_fd(), &[IoSlice::new(b".")], &rights, flags, None) {
+                Ok(_) => return drop(socket),
+                // The thread takes the lock before it exits: it is not to be waited for with the lock held.
+                Err(Errno::EAGAIN) => drop(sends),
+                Err(_) => break,
+            }
+            thread::sleep(FULL);
         }
+        // By a thread that may wait.
+        let _ = thread::Builder::new().name("ek-dispose".into()).spawn(move || drop(socket));
     }
 }
 
@@ -133,13 +139,13 @@ fn run(from: RawFd, sends: &Arc<Mutex<()>>) {
     let mut taken: Vec<OwnedFd> = Vec::new();
     loop {
         match take(from, MsgFlags::empty()) {
-            Ok(Some(fd)) => taken.push(fd),
-            Ok(None) => return leave(taken),
-            Err(_) => continue,
+            Ok(Taken::Fd(fd)) => taken.push(fd),
+            Ok(Taken::None) | Err(Errno::EINTR) => continue,
+            Ok(Taken::End) | Err(_) => return leave(taken),
         }
         thread::sleep(COLLECTS);
         while taken.len() < BATCH
-            && let Ok(Some(fd)) = take(from, MsgFlags::MSG_DONTWAIT)
+            && let Ok(Taken::Fd(fd)) = take(from, MsgFlags::MSG_DONTWAIT)
         {
             taken.push(fd);
         }
@@ -174,16 +180,28 @@ fn follow(from: RawFd, numbers: Vec<RawFd>, ready: &Sender<()>, sends: &Arc<Mute
     }
 }
 
-/// The next descriptor; none: nobody can send any more.
-fn take(from: RawFd, flags: MsgFlags) -> Result<Option<OwnedFd>, Errno> {
+/// The content of a message.
+enum Taken {
+    Fd(OwnedFd),
+    /// A message without a descriptor: this table had no room for it.
+    None,
+    /// Nobody can send any more.
+    End,
+}
+
+fn take(from: RawFd, flags: MsgFlags) -> Result<Taken, Errno> {
     let (mut byte, mut space) = ([0], cmsg_space!(RawFd));
     let mut places = [IoSliceMut::new(&mut byte)];
     let message = recvmsg::<()>(from, &mut places, Some(&mut space), flags | MsgFlags::MSG_CMSG_CLOEXEC)?;
-    let rights = message.cmsgs()?.filter_map(|message| match message {
+    if message.bytes == 0 {
+        return Ok(Taken::End);
+    }
+    let Ok(messages) = message.cmsgs() else { return Ok(Taken::None) };
+    let rights = messages.filter_map(|message| match message {
         ControlMessageOwned::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    Ok(received(rights).pop())
+    Ok(received(rights).pop().map_or(Taken::None, Taken::Fd))
 }
 
 #[cfg(test)]
@@ -224,6 +242,26 @@ mod tests {
             // Released: what it had not sent yet comes, and then its end.
             other.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             io::copy(&mut other, &mut io::sink()).unwrap();
+        }
+    }
+
+    #[test]
+    fn more_than_the_thread_can_take_at_once_are_all_released() {
+        let disposer = Disposer::start().unwrap();
+        let ends: Vec<UnixDatagram> = thread::scope(|scope| {
+            let sends = || {
+                let pairs = (0..1000).map(|_| UnixDatagram::pair().unwrap());
+                pairs.map(|(kept, goes)| (kept, disposer.dispose(goes.into())).0).collect::<Vec<_>>()
+            };
+            let both = [scope.spawn(sends), scope.spawn(sends)];
+            both.into_iter().flat_map(|one| one.join().unwrap()).collect()
+        });
+        let begun = Instant::now();
+        for end in ends {
+            while end.send(b"x").is_ok() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the other end is there");
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) enum Key {
         name: String,
         look: Look,
     },
-    /// What the colours do not say.
+    /// Words beside the colours, about the axis for instance.
     Words(&'static str),
 }
 

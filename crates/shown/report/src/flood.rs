@@ -202,7 +202,7 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
     }
 }
 
-/// What makes a protection's points void.
+/// The conditions without a flood that a protection did not hold.
 fn void_because(mode: &FloodMode) -> String {
     let Some(lowest) = mode.points.first() else { return "nothing was measured".to_owned() };
     if lowest.wanted_pps != Some(0.0) {

@@ -1,4 +1,4 @@
-//! What card models ask of a guest as the user reads it: text at several widths, and a page that needs no network.
+//! The report of card models in guests: text at several widths, and a page that needs no network.
 
 mod page;
 

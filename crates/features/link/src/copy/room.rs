@@ -80,7 +80,7 @@ impl Room {
         Ok(())
     }
 
-    /// What is promised to files of some nodes.
+    /// The sum of the promises to files of some nodes.
     fn promises(&self, of: impl Fn(Option<Address>) -> bool) -> Promises {
         let files = self.promised.iter().filter(|(node, _)| of(*node));
         files.fold(Promises { files: 0, bytes: 0 }, |sum, (_, left)| Promises {

@@ -29,7 +29,7 @@ pub(super) struct Flow {
     incoming: Waiting,
     /// From the program, for the other node.
     outgoing: Waiting,
-    /// What waits both ways, of what may.
+    /// The bytes that wait both ways, in their user's budget.
     part: Part,
     /// The end may be readable, may be writable.
     pub(super) is_readable: bool,

@@ -20,7 +20,7 @@ use sys::interrupt::InterruptibleThread;
 
 /// Time between two looks at the threads. A job that lasts longer is interrupted.
 pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(50);
-/// Looks at the same job after which its thread is left to its user.
+/// Looks at jobs of one user that last, after which the thread is left to that user.
 const STUCK_LOOKS: u32 = 4;
 
 /// A close, or the answer behind it.
@@ -47,8 +47,10 @@ pub(super) struct Closer {
     queue: Queue,
     todo: Arc<Mutex<Receiver<Job>>>,
     worker: Arc<Worker>,
-    /// The job at the last look, and the looks in a row that found it.
+    /// The job at the last look, and its user.
     seen: u64,
+    of: Option<Arc<Pending>>,
+    /// Looks in a row at jobs of that user which found one that had lasted since the look before.
     stuck: u32,
     /// Threads that are left to one user each.
     alone: Vec<Arc<Worker>>,
@@ -117,7 +119,7 @@ impl Closer {
         let (jobs, todo) = channel();
         let todo = Arc::new(Mutex::new(todo));
         let worker = Worker::start(&todo)?;
-        Some(Self { queue: Queue(jobs), todo, worker, seen: 0, stuck: 0, alone: Vec::new() })
+        Some(Self { queue: Queue(jobs), todo, worker, seen: 0, of: None, stuck: 0, alone: Vec::new() })
     }
 
     pub(super) fn queue(&self) -> Queue {
@@ -139,8 +141,10 @@ impl Closer {
         let worker = Arc::clone(&self.worker);
         let mut state = lock(&worker.state);
         let is_stuck = state.user.is_some() && state.begun == self.seen;
-        self.seen = state.begun;
-        self.stuck = if is_stuck { self.stuck + 1 } else { 0 };
+        let is_same = matches!((&state.user, &self.of), (Some(now), Some(before)) if Arc::ptr_eq(now, before));
+        (self.seen, self.of) = (state.begun, state.user.clone());
+        // Many that are ended by an interruption each are as bad as one that is not.
+        self.stuck = if is_same { self.stuck } else { 0 } + u32::from(is_stuck);
         if is_stuck {
             worker.interrupt();
         }
@@ -270,5 +274,19 @@ mod tests {
         // It is served as before.
         queue.give(&stuck, say("well again"));
         assert_eq!(told.recv(), Ok("well again"));
+    }
+
+    #[test]
+    fn many_jobs_that_an_interruption_ends_hold_up_their_own_user_alone() {
+        let mut closer = Closer::start().unwrap();
+        let queue = closer.queue();
+        let (slow, other) = (Arc::<Pending>::default(), Arc::<Pending>::default());
+        for _ in 0..100 {
+            queue.give(&slow, nix::unistd::pause);
+        }
+        queue.give(&other, || ());
+        look_until(&mut closer, |_| other.count() == 0);
+        assert!(slow.count() > 50, "{slow:?}");
+        look_until(&mut closer, |_| slow.count() == 0);
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Guests {
     users: HashMap<u32, Arc<User>>,
     /// The sums of all users but root.
     others: Arc<Tally>,
-    /// Those that were needed so far.
+    /// One for each class of users that has asked.
     closers: [Option<Closer>; CLOSERS],
     looked: Instant,
 }
