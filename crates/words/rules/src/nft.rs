@@ -1,7 +1,7 @@
 //! The same rules as an nftables script: a table of the netdev family at the ingress of one interface.
 //!
 //! A packet is passed or dropped by the same rule as in the kernel program. What differs, since nftables sees packets differently:
-//! frames of two VLAN tags are not IP to it: they pass, but are dropped if the outer one is a mere priority, since the stack behind would
+//! frames of two or more VLAN tags are not IP to it: they pass, but are dropped if the outer one is a mere priority, since the stack behind would
 //! take both off; behind an IPv6 authentication header it reads no transport header; malformed packets match what can be read of them,
 //! and the network stack drops some of them later, which the script says; rules that expire do so to the second.
 

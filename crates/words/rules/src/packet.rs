@@ -138,12 +138,12 @@ fn parsed(result: Result<Packet, &'static str>) -> Parsed {
 /// EtherType behind the tags, VLAN id of the outermost one, where the next header begins.
 type Behind = (u16, Option<u16>, usize);
 
-/// What is behind Ethernet's header and at most two tags. Linux takes off any number of priority tags: what is behind more than two, with one
-/// of these among the first three, would reach a stack unseen.
+/// What is behind Ethernet's header and at most two tags. Linux takes off any number of priority tags, and VLAN devices can lie within each other:
+/// what is behind a third tag could reach a stack unseen.
 fn ethernet(frame: &[u8]) -> Result<Behind, &'static str> {
     let mut kind = be16(frame, 12).ok_or("cut within the Ethernet header")?;
     let mut at = ETHERNET_LEN;
-    let (mut vlan, mut priority) = (None, false);
+    let mut vlan = None;
     for _ in 0..TAGS_MAX {
         if !is_tag(kind) {
             break;
@@ -151,16 +151,9 @@ fn ethernet(frame: &[u8]) -> Result<Behind, &'static str> {
         let tag = be16(frame, at).ok_or("cut within a VLAN tag")?;
         kind = be16(frame, at + 2).ok_or("cut within a VLAN tag")?;
         vlan.get_or_insert(tag & 0xfff);
-        priority |= tag & 0xfff == 0;
         at += TAG_LEN;
     }
-    if is_tag(kind) {
-        let third = be16(frame, at).zip(be16(frame, at + 2)).ok_or("cut within a VLAN tag")?.0;
-        if priority || third & 0xfff == 0 {
-            return Err("a priority tag among more than two VLAN tags");
-        }
-    }
-    Ok((kind, vlan, at))
+    if is_tag(kind) { Err("more than two VLAN tags") } else { Ok((kind, vlan, at)) }
 }
 
 fn is_tag(kind: u16) -> bool {

@@ -251,10 +251,10 @@ static __always_inline enum parsed parse_ipv6(struct xdp_md *ctx, struct packet 
 const volatile bool parse_bare_ip = false;
 
 /* What is behind Ethernet's header and at most two tags: an EtherType, or negative: the frame is malformed. */
-static __always_inline int parse_ethernet(struct xdp_md *ctx, struct packet *p, struct cursor *c)
+static __always_inline int parse_ethernet(struct packet *p, struct cursor *c)
 {
 	struct ethhdr *eth = cursor_take(c, sizeof(*eth));
-	struct vlan_tag *tag, third;
+	struct vlan_tag *tag;
 	__u16 ethertype;
 
 	if (!eth)
@@ -276,13 +276,8 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, struct packet *p, 
 		return -1;
 	ethertype = bpf_ntohs(tag->ethertype);
 	p->ip_at += sizeof(*tag);
-	if (!is_tag(ethertype))
-		return ethertype;
-	/* The stack takes off any number of priority tags: what is behind them would reach it unseen. */
-	if (!p->vlan || !(tag->id & bpf_htons(0xfff)) || bpf_xdp_load_bytes(ctx, p->ip_at, &third, sizeof(third)) ||
-	    !(third.id & bpf_htons(0xfff)))
-		return -1;
-	return ethertype;
+	/* The stack takes off any number of priority tags, and VLAN devices can lie within each other: what is behind a third tag could reach it unseen. */
+	return is_tag(ethertype) ? -1 : ethertype;
 }
 
 /* The same of a frame that begins with the IP header: the version is all that tells. The stack goes by a word beside the frame; whatever is neither
@@ -313,7 +308,7 @@ __noinline int parse_frame(struct xdp_md *ctx, struct packet *p)
 	if (!p)
 		return PARSED_MALFORMED;
 	p->frame_len = (__u64)c.end - (__u64)c.pos;
-	ethertype = parse_bare_ip ? parse_version(&c) : parse_ethernet(ctx, p, &c);
+	ethertype = parse_bare_ip ? parse_version(&c) : parse_ethernet(p, &c);
 	if (ethertype < 0)
 		return PARSED_MALFORMED;
 	p->ethertype = ethertype;
