@@ -36,6 +36,7 @@ use transport::{Ends, NodeCounts, VERSION};
 
 use crate::{
     Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire,
+    carrier::Carrier,
     engine::SLOTS,
     news::Told,
     pings::Pings,
@@ -422,7 +423,7 @@ impl Broker {
             .engine
             .carrier()
             .is_down()
-            .then(|| format!("{} is down: connections time out 10 s after they send", self.wire.interface));
+            .then(|| format!("{} is down: connections wait for it", self.wire.interface));
         alike.chain(others).chain(gone).chain(down).collect()
     }
 

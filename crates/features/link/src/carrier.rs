@@ -49,6 +49,11 @@ pub trait Carrier {
     /// As epoll_ctl(2).
     fn watch(&self, epoll: &Epoll) -> Result<(), LinkError>;
 
+    /// The interface was down when frames were last sent or waited for. Always false where the carrier cannot tell.
+    fn is_down(&self) -> bool {
+        false
+    }
+
     /// Says that its user goes to sleep; false: a frame is there.
     fn sleep(&mut self) -> bool;
 

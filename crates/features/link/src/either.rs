@@ -57,11 +57,6 @@ impl Either {
         }
     }
 
-    /// The interface was down when frames were last sent or waited for.
-    pub fn is_down(&self) -> bool {
-        matches!(&self.way, Way::Ethernet(raw) if raw.is_down())
-    }
-
     /// Frames come by a ring out of the XDP hook.
     pub fn has_ring(&self) -> bool {
         matches!(&self.way, Way::Ethernet(raw) if raw.has_ring())
@@ -103,6 +98,10 @@ impl Carrier for Either {
             Way::Ethernet(raw) => raw.flush(),
             Way::Udp(udp) => udp.flush(),
         }
+    }
+
+    fn is_down(&self) -> bool {
+        matches!(&self.way, Way::Ethernet(raw) if raw.is_down())
     }
 
     fn wait(&mut self, at_most: Duration) -> Result<bool, LinkError> {

@@ -99,6 +99,7 @@ impl<C: Carrier> Engine<C> {
             false => node.on_frame(now, from, frame),
         })?;
         if node.due().is_some_and(|due| due <= now) {
+            node.set_down(self.carrier.is_down());
             node.on_time(now);
         }
         self.emit(now)?;

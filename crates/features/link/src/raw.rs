@@ -238,11 +238,6 @@ impl Raw {
         all
     }
 
-    /// The interface was down when frames were last sent or waited for.
-    pub fn is_down(&self) -> bool {
-        self.is_down
-    }
-
     /// An interface that is down may come up again, and the kernel then goes on with its sockets and its program; one that is gone does not.
     fn goes_on(&mut self, operation: &'static str, source: io::Error) -> Result<(), LinkError> {
         let down = source.raw_os_error() == Some(Errno::ENETDOWN as i32);
@@ -331,6 +326,10 @@ impl Carrier for Raw {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down
     }
 
     fn wait(&mut self, at_most: Duration) -> Result<bool, LinkError> {

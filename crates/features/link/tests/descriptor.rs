@@ -3,7 +3,7 @@
 use std::{os::fd::AsFd, thread, time::Instant};
 
 use bpf::XdpMode;
-use link::{Engine, Handle, Raw, State};
+use link::{Carrier, Engine, Handle, Raw, State};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use link::{Engine, Handle, Raw, State};
+use link::{Carrier, Engine, Handle, Raw, State};
 use testbed::{Bed, End};
 
 const PORT: u16 = 1000;
@@ -148,4 +148,21 @@ fn a_connection_goes_on_when_the_interface_was_down() {
         });
         assert!(!a.carrier().is_down());
     }
+}
+
+#[test]
+fn what_was_sent_while_the_interface_was_down_for_longer_than_connections_wait_arrives() {
+    let Some((_bed, [left, right])) = Bed::pair("linkul") else { return };
+    let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
+    let (ours, theirs) = joined(&mut a, &mut b, false);
+    left.link_set("down");
+    a.send(ours, b"while it was down").unwrap();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_nanos(transport::DEAD) + Duration::from_secs(2) {
+        a.wait(Duration::ZERO, STEP).unwrap();
+        b.wait(Duration::ZERO, STEP).unwrap();
+    }
+    assert_eq!(a.state(ours), Some(State::Open));
+    left.link_set("up");
+    until(&mut a, &mut b, |_, b| b.receive(theirs, &mut [0; 100]).unwrap() == Some(17));
 }

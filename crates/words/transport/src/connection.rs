@@ -484,6 +484,11 @@ impl Connection {
         }
     }
 
+    /// The other end could not be reached until now: the time that it may take for an answer ([`DEAD`]) begins again.
+    pub fn wait_anew(&mut self, now: Nanos) {
+        self.sender.wait_anew(now);
+    }
+
     /// The next frame that is to be sent now; none: nothing until something arrives, is sent, or [`Connection::due`].
     pub fn poll(&mut self, now: Nanos) -> Option<Outgoing<'_>> {
         let head = self.poll_head(now)?;

@@ -141,6 +141,8 @@ pub struct Node<P> {
     opened: Option<VecDeque<u32>>,
     /// One for each connection at the most.
     timers: BTreeSet<(Nanos, u32)>,
+    /// See [`Node::set_down`].
+    is_down: bool,
     pool: Pool,
     answers: VecDeque<(P, [u8; HEADER_BYTES], Vec<u8>)>,
     answer: Vec<u8>,
@@ -170,6 +172,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             news: None,
             opened: None,
             timers: BTreeSet::new(),
+            is_down: false,
             pool: Pool::default(),
             answers: VecDeque::new(),
             answer: Vec::new(),
@@ -537,6 +540,11 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.timers.first().map(|&(at, _)| at)
     }
 
+    /// Says whether this node's carrier is down. The time until it is up again does not count for [`crate::DEAD`].
+    pub fn set_down(&mut self, is_down: bool) {
+        self.is_down = is_down;
+    }
+
     /// Time has gone by.
     pub fn on_time(&mut self, now: Nanos) {
         while let Some(&(_, at)) = self.timers.first().filter(|&&(armed, _)| armed <= now) {
@@ -547,7 +555,11 @@ impl<P: Copy + Eq + Hash> Node<P> {
                 self.arm(now, at);
                 continue;
             }
+            let is_down = self.is_down;
             let given_up = self.work(at, |connection| {
+                if is_down {
+                    connection.wait_anew(now);
+                }
                 let was_half_open = connection.is_half_open();
                 connection.on_time(now);
                 was_half_open && !connection.is_half_open()

@@ -90,6 +90,11 @@ impl Sender {
         }
     }
 
+    /// What was sent so far waits from now on.
+    pub(crate) fn wait_anew(&mut self, now: Nanos) {
+        self.waits_since = now;
+    }
+
     /// Frames that can be put in.
     pub(crate) fn room(&self) -> u32 {
         self.slots.room_from(self.base).saturating_sub(self.end.since(self.base) as u32)

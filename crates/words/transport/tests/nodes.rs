@@ -179,3 +179,26 @@ fn a_timer_that_moves_earlier_is_heard_earlier() {
     let ack = cluster.nodes[0].poll(now + 100_000).map(|(_, head, _)| Header::read(&head).expect("whole").0.kind);
     assert_eq!(ack, Some(Kind::Ack));
 }
+
+#[test]
+fn the_time_while_a_node_is_down_does_not_count() {
+    for is_down in [true, false] {
+        let mut cluster = Cluster::new(2);
+        cluster.nodes[1].listen(PORT, false, 5);
+        let handle = cluster.connect(0, 1);
+        cluster.run(MS);
+        let other = cluster.nodes[1].accept(PORT).expect("opened");
+        cluster.nodes[0].set_down(is_down);
+        cluster.send(0, handle, b"x");
+        let until = cluster.now + 6 * transport::DEAD;
+        while cluster.now < until {
+            let (now, node) = (cluster.now, &mut cluster.nodes[0]);
+            while node.poll(now).is_some() {}
+            cluster.now = node.due().map_or(until, |due| due.clamp(now, until));
+            node.on_time(cluster.now);
+        }
+        cluster.nodes[0].set_down(false);
+        cluster.run(2000 * MS);
+        assert_eq!(cluster.receive(1, other).is_some(), is_down);
+    }
+}
