@@ -71,6 +71,21 @@ fn a_broker_that_was_taken_out_of_its_place_is_put_back_and_says_so() {
 }
 
 #[test]
+fn a_broker_joins_an_interface_whose_xdp_hook_another_process_filled() {
+    let Some((bed, [left, _right])) = Bed::pair("linkjoin") else { return };
+    let mut capture = Command::new(EVENKEEL);
+    capture.args(["capture", "-i", left.interface(), "--backend", "tap", "-w"]).arg(bed.path("joined.pcap"));
+    let mut capture = left.run(|| Running::logged(&mut capture, &bed.path("capture.log")));
+    wait("the capture's program is there", || left.run(|| bpf::link::attached(left.interface()).unwrap()).is_some());
+    let node = Node::start(&bed, &left, "alpha", &[]);
+    assert!(node.status()["delivery"].is_object(), "frames come by rings: {}", node.status());
+    let entry = left.run(|| bpf::link::attached(left.interface()).unwrap()).expect("a chain").id;
+    let places: Vec<_> = bpf::chain::users(entry).into_iter().map(|(place, _)| place).collect();
+    assert!(places.contains(&bpf::chain::Place::Link), "{places:?}");
+    assert!(capture.ended().is_none(), "the capture goes on");
+}
+
+#[test]
 fn nodes_see_each_other_and_copy_a_file() {
     let Some((bed, [left, right])) = Bed::pair("linkcp") else { return };
     let folder = bed.path("in");

@@ -4,7 +4,7 @@
 
 use sys::privilege::Capability::{self, *};
 
-use crate::broker::BrokerSettings;
+use crate::broker::{BrokerSettings, Receive};
 
 /// Of the thread that receives files: the folders belong to anybody.
 pub const OF_COPIES: [Capability; 1] = [CAP_DAC_OVERRIDE];
@@ -12,6 +12,9 @@ pub const OF_COPIES: [Capability; 1] = [CAP_DAC_OVERRIDE];
 /// The capabilities that a broker starts with: its bounding set.
 pub fn of_start(settings: &BrokerSettings, carries_sockets: bool, receives_files: bool) -> Vec<Capability> {
     let mut all = of_broker(settings);
+    // Programs of others in the XDP hook are found by their numbers.
+    let joins_chain = settings.udp.is_none() && settings.xdp != Receive::Sockets;
+    all.extend(Some(CAP_SYS_ADMIN).filter(|right| joins_chain && !all.contains(right)));
     // The file of the socket that programs ask at is the group's.
     all.extend(settings.group.map(|_| CAP_CHOWN));
     // The thread that makes pairs of sockets becomes nobody's.

@@ -66,7 +66,7 @@ fn a_broker_keeps_few_rights() {
                 _ => kept,
             };
             assert_eq!((*effective, *permitted), (expected, expected), "{name}: {effective:x} {permitted:x}");
-            assert_eq!(*bounding, kept | with | SETGID_SETUID, "{name}: {bounding:x}");
+            assert_eq!(*bounding, kept | with | SETGID_SETUID | SYS_ADMIN, "{name}: {bounding:x}");
             assert!(gets_no_more, "{name}");
         }
         // A process of a thread's effective user may keep it from running.
