@@ -364,7 +364,7 @@ fn a_full_accept_queue_is_found() {
     let full = found["findings"].as_array().unwrap().iter().find(|f| f["object"] == "port 7001");
     let full = full.unwrap_or_else(|| panic!("{found:#}"));
     assert_eq!(full["verdict"], "bad");
-    assert_eq!(full["evidence"][0], "3 connections wait, 2 may");
+    assert_eq!(full["evidence"][0], "connections that wait: 3; at most 2");
 }
 
 /// Does `again` over and over on a thread of this namespace while `run` runs.

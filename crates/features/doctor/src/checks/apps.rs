@@ -71,9 +71,9 @@ fn cpu_limits(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let held: Vec<&cgroup::Limited> = limits.iter().filter(|l| l.throttled > 0 && receives(l)).collect();
     if held.is_empty() {
         let saw = format!("{} groups have a limit; none that receives packets has reached it", limits.len());
-        return Ok(vec![Outcome::good("The limits hold nobody back who receives packets.").saw(saw)]);
+        return Ok(vec![Outcome::good("No limit throttles a program that receives packets.").saw(saw)]);
     }
-    let why = "A program that is held back until the next period does not empty its socket, and what comes meanwhile is lost.";
+    let why = "A throttled program does not empty its socket until the next period, and packets that arrive meanwhile are lost.";
     let mut outcomes = Vec::new();
     for l in held {
         let share = 100.0 * l.throttled as f64 / l.periods.max(1) as f64;
@@ -108,7 +108,7 @@ fn rank(ev: &Evidence, owner: &Owner) -> Outcome {
     // TCP waits for a slow reader; what comes by datagrams and taps is lost.
     let loses = owner.kinds.iter().any(|kind| *kind != "tcp");
     if loses && (owner.nice > 0 || owner.policy == IDLE || owner.policy == BATCH) {
-        let why = "A reader that comes last gets the core when others have done, and its socket overflows until then.";
+        let why = "A reader of low priority gets the core after all others, and its socket overflows until then.";
         let command = match owner.policy {
             IDLE | BATCH => format!("chrt --other --pid 0 {}", owner.pid),
             _ => format!("renice -n 0 -p {}", owner.pid),
@@ -122,7 +122,7 @@ fn rank(ev: &Evidence, owner: &Owner) -> Outcome {
         _ => false,
     };
     if matters && !first {
-        let why = "The reader shares its core with everything else at the same rank; ahead of it, it empties its ring in time.";
+        let why = "The reader shares its core with all others at the same priority; with a higher one it empties its ring in time.";
         return Outcome::improve(why).saw(saw).advise(format!("renice -n -10 -p {}", owner.pid));
     }
     Outcome::good("Its priority fits.").saw(saw)
@@ -151,7 +151,7 @@ fn node(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
             let why = "Packets land in memory beside the NIC; a reader on the other node fetches each over the link between the sockets.";
             Outcome::improve(why).advise(format!("# start it with: numactl --cpunodebind={node} --membind={node}"))
         } else {
-            Outcome::good("It may run near the NIC.")
+            Outcome::good("It is allowed to run on the NIC's node.")
         };
         outcome.on(owner.name.clone()).saw(saw)
     };

@@ -119,7 +119,7 @@ fn virtio_queues(ev: &Evidence) -> Vec<Outcome> {
     let judge = |nic: &Nic| {
         let channels = nic.channels.filter(|c| c.combined_max > 0)?;
         let (now, most) = (channels.combined, channels.combined_max);
-        let saw = format!("{now} of at most {most} queue pairs, {cpus} CPUs");
+        let saw = format!("queue pairs: {now} of at most {most}; CPUs: {cpus}");
         let base = |outcome: Outcome| outcome.on(&nic.name).saw(saw.clone()).holds("queue pairs", now);
         if now >= cpus {
             return Some(base(Outcome::good("Every CPU has a queue.")));

@@ -64,7 +64,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "accounting",
         group: "kernel",
-        asks: "Does the kernel count more than anybody reads?",
+        asks: "Does the kernel keep statistics that nothing reads?",
         reads: "net.netfilter.nf_conntrack_acct, nf_conntrack_timestamp, kernel.sched_schedstats, kernel.task_delayacct",
         fix: "each to 0",
         risk: "whatever reads these numbers reads none any more",
@@ -81,10 +81,10 @@ fn preemption(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let advice = "# preempt=none on the kernel's command line; until the next start: echo none > /sys/kernel/debug/sched/preempt";
     let outcome = match found.model {
         Preemption::None | Preemption::Voluntary | Preemption::Lazy => {
-            Outcome::good("Packet work is not interrupted by other tasks for nothing.")
+            Outcome::good("Packet work is not preempted by other tasks.")
         }
         Preemption::Full => Outcome::improve(
-            "Each lock of the packet path counts up and down for preemption, and work is torn apart for other tasks.",
+            "Each lock of the packet path maintains the preemption counter, and other tasks interrupt packet work.",
         )
         .advise(advice),
         Preemption::RealTime => Outcome::improve(
@@ -134,20 +134,20 @@ fn napi_driver(ev: &Evidence) -> Vec<Outcome> {
         let driver = nic.driver.as_deref()?;
         let threads: Vec<_> = nic.napis.iter().filter(|n| n.pid.is_some()).collect();
         let saw = match (nic.threaded, nic.napis.len()) {
-            (Some(true), n) => format!("driver {driver}, {n} NAPI instances in threads"),
+            (Some(true), n) => format!("driver {driver}, NAPI instances in threads: {n}"),
             (_, 0) => format!("driver {driver}"),
-            (_, n) => format!("driver {driver}, {n} NAPI instances"),
+            (_, n) => format!("driver {driver}, NAPI instances: {n}"),
         };
         let near = place::near(&ev.host, nic);
         let far = threads.iter().filter(|n| n.cpus.as_ref().is_some_and(|c| c.intersection(&near).is_empty())).count();
         let outcome = if OLD_DRIVERS.contains(&driver) {
             let why =
                 "The card interrupts for each frame and copies it by hand: it does not stand a flood of small ones.";
-            Outcome::improve(why).advise("# a card of this century; in a guest: virtio-net")
+            Outcome::improve(why).advise("# a card whose driver has NAPI; in a guest: virtio-net")
         } else if far > 0 {
             let why = "NAPI threads that run far from the NIC fetch every packet over the link between the sockets.";
             Outcome::improve(why)
-                .saw(format!("{far} threads may only run far from the NIC"))
+                .saw(format!("threads that may only run far from the NIC: {far}"))
                 .advise("evenkeel spread plan")
         } else {
             Outcome::good("The driver polls under load.")
@@ -182,7 +182,7 @@ fn accounting(ev: &Evidence) -> Vec<Outcome> {
     if on.is_empty() {
         return vec![Outcome::good("No accounting beyond the kernel's own counters.")];
     }
-    let outcome = Outcome::improve("Each packet or each wake-up pays for numbers that mostly nobody reads.");
+    let outcome = Outcome::improve("Each packet or wake-up costs time for statistics that are rarely read.");
     vec![on.iter().fold(outcome, |o, (path, what, value)| {
         let knob = Knob::Sysctl { path: (*path).to_owned() };
         o.saw(format!("{} = {value}: {what}", path.replace('/', "."))).set(knob, value.to_string(), "0")

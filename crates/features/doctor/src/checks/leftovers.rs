@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "removed-sysctls",
         group: "leftovers",
-        asks: "Do configuration files set what the kernel no longer has, or what does nothing?",
+        asks: "Do configuration files set sysctls that the kernel no longer has, or that do nothing?",
         reads: "/etc/sysctl.conf and sysctl.d",
         fix: "none by itself: make the line a comment",
         risk: "none: the kernel passes the setting over",
@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "socket-defaults",
         group: "leftovers",
-        asks: "Does every socket get a huge buffer that it never asked for?",
+        asks: "Is the default buffer of sockets larger than programs need?",
         reads: "net.core.rmem_default, net.core.wmem_default",
         fix: "212992, the kernel's own default; programs that want more ask for it",
         risk: "a program that counted on the large default without asking loses packets: give it the buffer itself",
@@ -118,8 +118,8 @@ fn removed(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         })
         .collect();
     if found.is_empty() {
-        let saw = format!("{} lines set something of the network", lines.len());
-        return Ok(vec![Outcome::good("No file sets what the kernel no longer has.").saw(saw)]);
+        let saw = format!("lines that set a network sysctl: {}", lines.len());
+        return Ok(vec![Outcome::good("No file sets a sysctl that the kernel no longer has.").saw(saw)]);
     }
     Ok(found)
 }
@@ -182,9 +182,9 @@ fn memory_limits(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         // The kernel's own: a quarter of the middle three times, rounded down, and twice that.
         let own = low == pressure / 4 * 3 && Some(high) == low.checked_mul(2);
         let outcome = if own {
-            Outcome::good("The kernel made these limits of the machine's memory.")
+            Outcome::good("The kernel computed these limits from the machine's memory.")
         } else {
-            let why = "A limit by hand does not follow the memory: too low, TCP drops and shrinks windows; too high, the \
+            let why = "A limit set by hand does not scale with the memory: too low, TCP drops and shrinks windows; too high, the \
                 machine runs out of memory first.";
             Outcome::improve(why).advise(format!(
                 "grep -rn {name} /etc/sysctl.conf /etc/sysctl.d  # delete the line, then restart the machine"
@@ -203,7 +203,7 @@ fn backlog(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         let why = "A backlog of that length holds packets for seconds under overload, and never loses them where it would help.";
         set(PATH, value, 10_000, Outcome::improve(why))
     } else {
-        Outcome::good("The backlog is no place where packets grow old.")
+        Outcome::good("The backlog holds packets for a short time only.")
     };
     Ok(vec![
         outcome
@@ -221,9 +221,7 @@ fn polling(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         saw.push((name, value));
     }
     if saw.iter().any(|(_, value)| *value > 0) {
-        outcome = Outcome::improve(
-            "Forwarded packets wait for no socket: what polls here takes CPU time from the forwarding.",
-        );
+        outcome = Outcome::improve("Forwarded packets reach no socket: busy polling takes CPU time from forwarding.");
         for &(name, value) in saw.iter().filter(|(_, value)| *value > 0) {
             outcome = set(&format!("net/core/{name}"), value, 0, outcome);
         }

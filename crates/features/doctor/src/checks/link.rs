@@ -17,7 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "pcie-link",
         group: "link",
-        asks: "Has the card the PCI Express lanes and the speed that it can use?",
+        asks: "Does the card have the PCI Express lanes and speed that it supports?",
         reads: "current_link_width and _speed against max_link_width and _speed, the speed of the network link",
         fix: "another slot, or the firmware's setting for it",
         risk: "the machine has to be switched off",
@@ -27,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "pause-frames",
         group: "link",
-        asks: "Does the link stop its neighbour by pause frames?",
+        asks: "Do pause frames stop the link?",
         reads: "ethtool -a, the pause counters of ethtool -S",
         fix: "ethtool -A rx off tx off on machines that packets pass through",
         risk: "bursts that the switch held back are then dropped in the ring; the link may go down for a moment; leave it on for \
@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "duplex",
         group: "link",
-        asks: "Did the link come up at full duplex and at a speed of today?",
+        asks: "Is the link at full duplex and at 1 Gbit/s or more?",
         reads: "/sys/class/net/*/duplex and speed",
         fix: "the cable, the port, or autonegotiation at both ends",
         risk: "the link goes down for a moment",
@@ -72,7 +72,7 @@ fn pcie_link(ev: &Evidence, nic: &Nic) -> Result<Vec<Outcome>, Missing> {
     let full = link.width >= link.width_max && link.speed_gts >= link.speed_max_gts;
     let network = nic.speed_mbps.map(|mbps| f64::from(mbps) / 1000.0);
     let outcome = if full {
-        Outcome::good("The card runs at all that it can.")
+        Outcome::good("The card has the lanes and speed that it supports.")
     } else if network.is_some_and(|gbps| link.gbps() < gbps) {
         Outcome::bad("The slot carries less than the network link: the card drops what it cannot hand over in time.")
     } else {
@@ -109,7 +109,7 @@ fn pause(ev: &Evidence, nic: &Nic) -> Result<Vec<Outcome>, Missing> {
     let set = format!("rx {}, tx {}", on(pause.rx), on(pause.tx));
     let (received, sent) = counted.unwrap_or((0, 0));
     let outcome = if !pause.rx && !pause.tx {
-        Outcome::good("Neither side can stop the other.")
+        Outcome::good("Pause frames are off.")
     } else if received > 0 || sent > 0 {
         let why = "A pause frame stops everything on the link, not only the flow that is too fast: one slow receiver holds up all.";
         Outcome::bad(why)

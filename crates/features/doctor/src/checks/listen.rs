@@ -31,7 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "accept-queues",
         group: "listen",
-        asks: "Are finished connections lost because nobody takes them up in time?",
+        asks: "Are established connections dropped because programs accept them too late?",
         reads: "the queue of each listening socket (sock_diag), ListenOverflows and ListenDrops of /proc/net/netstat while \
             watched and since boot, net.core.somaxconn",
         fix: "net.core.somaxconn = 4096; by hand: a longer queue in the program's own listen()",
@@ -61,7 +61,7 @@ fn cookies(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let knob = || Knob::Sysctl { path: SYSCTL.to_owned() };
     let outcome = match value {
         0 => Outcome::bad(
-            "Without cookies some thousand forged SYNs per second fill the queue, and nobody else gets in.",
+            "Without cookies a few thousand forged SYNs per second fill the queue, and new connections are refused.",
         )
         .set(knob(), "0", "1"),
         2 => Outcome::improve(
@@ -91,11 +91,11 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     } else if small && matches!(ev.role, Role::Server) {
         Outcome::improve("No listening socket can have a longer queue than this, whatever its program asks for.")
     } else if overflows > 0 && now == Some(0) {
-        Outcome::good("No finished connection is thrown away now.")
+        Outcome::good("No established connection is dropped now.")
     } else if overflows > 0 {
-        Outcome::good("Hardly any finished connection was thrown away.")
+        Outcome::good("Hardly any established connection was dropped.")
     } else {
-        Outcome::good("No finished connection was thrown away.")
+        Outcome::good("No established connection was dropped.")
     };
     let shown = |value: Option<i64>| value.map_or_else(|| "absent".to_owned(), |v| v.to_string());
     outcome = outcome
@@ -133,9 +133,9 @@ fn full_queues(ev: &Evidence) -> Vec<Outcome> {
             // The kernel takes one more than the limit before it throws away.
             _ if queue.waiting == 0 => return None,
             100.. => Outcome::bad(
-                "This program's queue is full: further connections are thrown away, and their clients wait a second or more.",
+                "This program's accept queue is full: further connections are dropped, and their clients wait a second or more.",
             ),
-            70..100 => Outcome::improve("This program takes up its connections more slowly than they come."),
+            70..100 => Outcome::improve("This program accepts connections more slowly than they arrive."),
             _ => return None,
         };
         let most = queue.most;
@@ -144,7 +144,7 @@ fn full_queues(ev: &Evidence) -> Vec<Outcome> {
         Some(
             outcome
                 .on(format!("port {}", queue.port))
-                .saw(format!("{} connections wait, {most} may", queue.waiting))
+                .saw(format!("connections that wait: {}; at most {most}", queue.waiting))
                 .advise(format!("ss -ltnp 'sport = :{}'  # whose it is", queue.port))
                 .advise(longer),
         )
@@ -189,7 +189,7 @@ fn reverse_path(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
                 outcome
             }
             2 => Outcome::good("The loose filter drops only what has no route back at all."),
-            _ => Outcome::good("No packet is dropped for the way it came."),
+            _ => Outcome::good("No packet is dropped by its return path."),
         };
         Some(outcome.on(&nic.name).saw(saw).holds("rp_filter", effective))
     };

@@ -151,7 +151,7 @@ fn served(ev: &Evidence, layout: &NicLayout<'_>) -> Outcome {
     }
     let with = |outcome: Outcome| seen.iter().fold(outcome, Outcome::saw);
     if queues.is_placed() {
-        return with(Outcome::good("Each queue has the CPU that it should have."));
+        return with(Outcome::good("The interrupts of the queues are spread over the CPUs."));
     }
     let alone = by_cpu.len() == 1 && queues.now_and_then.len() > 1;
     if queues.is_crowded() {
@@ -165,7 +165,7 @@ fn served(ev: &Evidence, layout: &NicLayout<'_>) -> Outcome {
         return queues.fix(ev, outcome);
     }
     if queues.is_far(ev) {
-        return with(Outcome::good("The queues are spread; check far-node says where to."));
+        return with(Outcome::good("The queues are spread; the check far-node says to which nodes."));
     }
     let loose: Vec<&Wanted<'_>> =
         queues.wanted.iter().filter(|w| w.moves() && w.irq.is_some_and(|irq| irq.affinity.len() != 1)).collect();

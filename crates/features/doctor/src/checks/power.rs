@@ -72,13 +72,13 @@ fn governor(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     for governor in all.values() {
         *counts.entry(governor).or_default() += 1;
     }
-    let names: Vec<String> = counts.iter().map(|(name, count)| format!("{name} ({count} CPUs)")).collect();
+    let names: Vec<String> = counts.iter().map(|(name, count)| format!("{name} (CPUs: {count})")).collect();
     // With these drivers `powersave` only leans towards low frequencies; with all others it is the lowest one, always.
     let active = driver.contains("pstate");
     let outcome = if counts.keys().all(|&name| name == "performance") {
         Outcome::good("The CPUs do not wait for a higher clock.")
     } else if counts.contains_key("powersave") && !active {
-        Outcome::bad("This governor keeps the CPUs at their lowest frequency, whatever comes.")
+        Outcome::bad("This governor keeps the CPUs at their lowest frequency, whatever the load.")
     } else if wants_speed(ev.role) {
         Outcome::improve(WHY)
     } else {

@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "queue-irqs",
         group: "queues",
-        asks: "Does each queue interrupt the CPU that it should?",
+        asks: "Are the interrupts of the queues spread over the CPUs?",
         reads: "/proc/irq/N/effective_affinity_list and smp_affinity_list, CPUs and nodes of all ports",
         fix: "the affinity of each queue's interrupt and NAPI thread, as evenkeel spread plans it",
         risk: "caches are cold for a moment; a running irqbalance undoes it",
@@ -75,7 +75,7 @@ fn queue_count(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     let cores = u32::try_from(place::cores(&ev.host, &cpus)).unwrap_or(u32::MAX);
     let have = u32::try_from(nic.rx_queues.len()).ok().filter(|&n| n > 0)?;
     let max = nic.channels.map_or(have, |c| c.combined_max.max(c.rx_max)).max(have);
-    let saw = format!("{have} receive queues of {max} possible, {cores} cores near the NIC");
+    let saw = format!("receive queues: {have} of {max} possible; cores near the NIC: {cores}");
     let seen = |o: Outcome| o.on(&nic.name).saw(&saw).holds("receive queues", have);
     if have >= cores {
         return Some(seen(Outcome::good("Each core near the NIC can have a queue.")));
@@ -92,7 +92,7 @@ fn queue_count(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         _ if have == 1 => {
             seen(Outcome::improve(why)).advise("# the NIC has one queue: RPS (check rps), or a NIC with more")
         }
-        _ => seen(Outcome::good("The NIC has no more queues to give.")),
+        _ => seen(Outcome::good("The NIC has no more queues.")),
     })
 }
 

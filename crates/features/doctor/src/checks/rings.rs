@@ -47,7 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "coalescing",
         group: "rings",
-        asks: "Does the NIC gather frames before it interrupts, but not for too long?",
+        asks: "Does the NIC coalesce frames before it interrupts, with a bounded delay?",
         reads: "ethtool -c",
         fix: "rx-usecs 50 for a router, firewall or capture, 20 for a server; a cluster keeps its latency",
         risk: "every packet may wait that long; some drivers reset their queues",
@@ -166,7 +166,7 @@ fn moderation(ev: &Evidence, nic: &Nic, c: Coalescing) -> Outcome {
     let knob = Knob::Coalesce { nic: nic.name.clone(), field: CoalesceField::RxUsecs };
     let seen = |o: Outcome| o.saw(&saw).holds("adaptive receive", adaptive).holds("rx-usecs", usecs);
     if adaptive {
-        seen(Outcome::good("The NIC gathers frames by load."))
+        seen(Outcome::good("The NIC coalesces frames by load."))
     } else if usecs == 0 && frames <= 1 {
         let why = "With an interrupt for each frame a core does little else at high rates.";
         seen(Outcome::improve(why)).set(knob, usecs.to_string(), wanted.to_string())
@@ -174,7 +174,7 @@ fn moderation(ev: &Evidence, nic: &Nic, c: Coalescing) -> Outcome {
         let why = "A frame waits so long for its interrupt that answers come late and the ring may overflow meanwhile.";
         seen(Outcome::improve(why)).set(knob, usecs.to_string(), wanted.to_string())
     } else {
-        seen(Outcome::good("The NIC gathers frames before it interrupts."))
+        seen(Outcome::good("The NIC coalesces frames before it interrupts."))
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "napi-budget",
         group: "softnet",
-        asks: "May the packet work run long enough at a time?",
+        asks: "Is the budget of the packet work large enough?",
         reads: "netdev_budget, netdev_budget_usecs, dev_weight; squeezes of /proc/net/softnet_stat",
         fix: "net.core.netdev_budget 600 and netdev_budget_usecs twice as long, or the defaults where they were lowered",
         risk: "programs on that core wait longer for it",
@@ -67,7 +67,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "core-neighbour",
         group: "softnet",
-        asks: "Does a program take the core from the packet work?",
+        asks: "Does a program delay the packet work on its core?",
         reads: "run and waiting time (schedstat) of the kernel threads that receive (ksoftirqd, NAPI) and of all programs, while watched",
         fix: "those threads to nice -20, as measured by `evenkeel bench --neighbour`",
         risk: "programs on that core wait longer for it",
@@ -87,7 +87,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "irq-suspension",
         group: "softnet",
-        asks: "Is deferring interrupts set up as a whole?",
+        asks: "Is deferring of interrupts fully configured?",
         reads: "napi_defer_hard_irqs and gro_flush_timeout of each interface; defer-hard-irqs, gro-flush-timeout and \
             irq-suspend-timeout of each NAPI instance (netdev netlink)",
         fix: "gro_flush_timeout 20000 ns where interrupts are deferred without it or for too long; of single instances by hand",
@@ -150,14 +150,14 @@ fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
     let seen = |o: Outcome| {
         let o = o
             .saw(format!("netdev_budget {budget}, netdev_budget_usecs {usecs}, dev_weight {weight}"))
-            .saw(format!("cut short {squeezed} times in {processed} packets {}", ev.since_when()))
+            .saw(format!("cut short: {squeezed} times in {processed} packets {}", ev.since_when()))
             .holds("netdev_budget", budget)
             .holds("netdev_budget_usecs", usecs);
         if rate > 0.0 { o.saw(format!("{rate:.1} times per second just now")) } else { o }
     };
     let sysctl = |name: &str| Knob::Sysctl { path: format!("net/core/{name}") };
     if budget < BUDGET || usecs < SHORT_USECS || weight < WEIGHT {
-        let why = "Somebody lowered the budget: the packet work stops sooner than the kernel's makers meant, with work left over.";
+        let why = "The budget is below the kernel's default: packet work stops early, with packets left in the rings.";
         let mut outcome = seen(Outcome::improve(why));
         for (name, now, least) in [
             ("netdev_budget", budget, BUDGET),
@@ -185,7 +185,7 @@ fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
             seen(Outcome::improve(why)).advise("# spread the work over more cores: checks uneven, queue-irqs, rps"),
         ];
     }
-    vec![seen(Outcome::good("The packet work gets through."))]
+    vec![seen(Outcome::good("The packet work completes in time."))]
 }
 
 fn core_neighbour(ev: &Evidence) -> Vec<Outcome> {
@@ -196,7 +196,7 @@ fn core_neighbour(ev: &Evidence) -> Vec<Outcome> {
     if held.is_empty() {
         return vec![Outcome::good("No thread that receives waits for its core.")];
     }
-    let why = "A kernel thread that receives packets has no more right to its core than a program: while it waits, rings and backlogs fill.";
+    let why = "A kernel thread that receives packets has a program's priority: while it waits for its core, rings and backlogs fill.";
     let outcome = |held: Held| {
         let Held { name, pid, cpu, waited, programs } = held;
         let saw = format!(

@@ -51,7 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "netfilter",
         group: "stack",
-        asks: "Are netfilter and conntrack in the way where nobody needs them?",
+        asks: "Do netfilter and conntrack cost packets time without being needed?",
         reads: "nft list ruleset, the connection table, net.bridge.bridge-nf-call-iptables",
         fix: "bridge-nf-call-iptables 0; on a closed cluster by hand: nft flush ruleset; on a router: notrack",
         risk: "without rules the machine is open: only on a network whose members trust each other; containers need the bridge's hook",
@@ -168,13 +168,13 @@ fn is_port(ev: &Evidence, nic: &Nic) -> bool {
 fn netfilter(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let rules = nft::rule_count(&nft::ruleset(&ev.root)?);
     let tracked = conntrack::read(&ev.root)?.map_or(0, |c| c.count);
-    let saw = format!("{rules} nftables rules, {tracked} connections tracked");
+    let saw = format!("nftables rules: {rules}; connections tracked: {tracked}");
     let mut answers = Vec::new();
     let hook = "net/bridge/bridge-nf-call-iptables";
     // The hook is the machine's; where no bridge is, it costs nothing.
     let is_bridge = |nic: &Nic| ev.root.exists(&format!("sys/class/net/{}/bridge", nic.name)) || is_port(ev, nic);
     if ev.role == Role::Router && ev.sysctl_number(hook) == Some(1) && ev.host.nics.iter().any(is_bridge) {
-        let why = "Every bridged frame takes the way through the IP rules as well.";
+        let why = "Every bridged frame passes the IP rules as well.";
         let outcome = Outcome::improve(why).on("bridge").saw("net.bridge.bridge-nf-call-iptables = 1");
         // Containers and libvirt's networks rely on the hook: there it is their owner's decision.
         let owned = |nic: &Nic| {
@@ -189,7 +189,7 @@ fn netfilter(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     }
     answers.push(match ev.role {
         Role::Cluster if rules > 0 || tracked > 0 => {
-            let why = "On a closed network between nodes that trust each other, each packet pays for rules that stop nobody.";
+            let why = "On a closed network of trusted nodes each packet costs time for rules that drop nothing.";
             let outcome = Outcome::improve(why).saw(saw);
             // A way out is a way in: such a cluster is not closed.
             match setting::has_default_route(&ev.root) {
@@ -231,7 +231,7 @@ fn qdiscs(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
                 _ if one_lock => Outcome::improve(why)
                     .saw(format!("{shaper} shapes"))
                     .advise("# if its limits are needed: one under each queue of mq, or an EDT rate limiter with fq"),
-                _ => Outcome::good("A shaper, and one queue: somebody wants it so."),
+                _ => Outcome::good("The shaper was configured, and the device has one queue."),
             }
         } else if one_lock {
             Outcome::improve("One discipline for all transmit queues is one lock for all cores.").advise(mq)

@@ -5,7 +5,7 @@ use host::{
     picture::{Nic, Rss},
     placement::{self, Layout, NicLayout, Xps},
 };
-use model::{CpuSet, doctor::Role};
+use model::{CpuSet, doctor::Role, units::counted};
 
 use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
@@ -75,7 +75,7 @@ fn steering(ev: &Evidence, all: &Layout<'_>, layout: &NicLayout<'_>) -> Option<O
     if let Some(cpus) = ev.host.dealt(&nic.name) {
         let saw = format!("evenkeel route deals its flows to CPU {cpus}, RPS on {}", shown(&queue.rps_cpus));
         if queue.rps_cpus.is_empty() {
-            return Some(Outcome::good("The cores share the work behind the queue.").on(&nic.name).saw(saw));
+            return Some(Outcome::good("The cores share the work of the queue.").on(&nic.name).saw(saw));
         }
         let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: 0 };
         let (old, new) = (knob.cpus_value(&queue.rps_cpus), knob.cpus_value(&CpuSet::new()));
@@ -86,9 +86,13 @@ fn steering(ev: &Evidence, all: &Layout<'_>, layout: &NicLayout<'_>) -> Option<O
     if wanted.is_empty() {
         return None;
     }
-    let saw = format!("one receive queue, {} cores near it, RPS on {}", near.len(), shown(&queue.rps_cpus));
+    let saw = format!(
+        "one receive queue, {} near it, RPS on {}",
+        counted(near.len() as u64, "core", "cores"),
+        shown(&queue.rps_cpus)
+    );
     if queue.rps_cpus == wanted {
-        return Some(Outcome::good("The cores share the work behind the queue.").on(&nic.name).saw(saw));
+        return Some(Outcome::good("The cores share the work of the queue.").on(&nic.name).saw(saw));
     }
     let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: 0 };
     let (old, new) = (knob.cpus_value(&queue.rps_cpus), knob.cpus_value(&wanted));
@@ -161,7 +165,7 @@ fn dealing(nic: &Nic, rss: &Rss) -> Option<Outcome> {
     }
     let used = slots.iter().filter(|&&n| n > 0).count();
     let (most, least) = (*slots.iter().max()?, *slots.iter().min()?);
-    let saw = format!("{} slots over {used} of {queues} queues, {least} to {most} each", rss.indirection.len());
+    let saw = format!("{} table entries over {used} of {queues} queues, {least} to {most} each", rss.indirection.len());
     // A table smaller than the number of queues, or not a multiple of it, cannot do better than one apart.
     let fair = used == queues.min(rss.indirection.len()) && (most <= least + 1 || most <= 2 * least);
     if fair {
@@ -170,7 +174,7 @@ fn dealing(nic: &Nic, rss: &Rss) -> Option<Outcome> {
     let text = |table: &mut dyn Iterator<Item = usize>| table.map(|q| q.to_string()).collect::<Vec<_>>().join(" ");
     let old = text(&mut rss.indirection.iter().map(|&q| q as usize));
     let new = text(&mut (0..rss.indirection.len()).map(|slot| slot % queues));
-    let why = "A queue that gets no slots gets no flows, and one with more than its share is full first.";
+    let why = "A queue without table entries gets no flows, and one with more than its share overflows first.";
     Some(Outcome::improve(why).on(&nic.name).saw(saw).set(Knob::RssIndirection { nic: nic.name.clone() }, old, new))
 }
 
@@ -208,11 +212,11 @@ fn hashing(ev: &Evidence, nic: &Nic, key: &[u8]) -> Option<Outcome> {
 fn irqbalance(ev: &Evidence) -> Vec<Outcome> {
     let several: Vec<&str> = ev.ports().filter(|n| place::receive_queues(n) > 1).map(|n| n.name.as_str()).collect();
     let Some(pid) = ev.host.irqbalance_pid else {
-        return vec![Outcome::good("Nobody moves interrupts behind your back.").saw("irqbalance does not run")];
+        return vec![Outcome::good("No program moves interrupts.").saw("irqbalance does not run")];
     };
     let saw = format!("irqbalance runs (process {pid})");
     if several.is_empty() {
-        return vec![Outcome::good("No NIC here has queues that it could mix up.").saw(saw)];
+        return vec![Outcome::good("No NIC here has more than one queue for it to move.").saw(saw)];
     }
     let saw = format!("{saw}; {} with several queues: {}", several.len(), several.join(", "));
     let fights = &ev.rewritten;

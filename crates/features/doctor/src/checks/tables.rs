@@ -103,7 +103,7 @@ fn linear_rules(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     }
     let runs = nft::linear_runs(&rules, RUN);
     if runs.is_empty() {
-        let saw = format!("{count} rules, none of them in a run of {RUN} or more that look at the same fields");
+        let saw = format!("rules: {count}, none of them in a run of {RUN} or more that compare the same fields");
         return Ok(vec![Outcome::good("No run of rules costs a packet more than a lookup would.").saw(saw)]);
     }
     let judge = |run: &nft::LinearRun| {
@@ -159,8 +159,8 @@ fn neighbours(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
             .on(family)
             .saw(format!("{} entries, limits {} and {}", table.entries, table.soft_limit, table.hard_limit))
             .saw(match now {
-                Some(now) => format!("{now} times without room while watched, {} since boot", table.full),
-                None => format!("{} times without room since boot", table.full),
+                Some(now) => format!("times without room: {now} while watched, {} since boot", table.full),
+                None => format!("times without room: {} since boot", table.full),
             })
             .holds("neighbour limit", table.hard_limit);
         if outcome.verdict.is_finding() {

@@ -24,7 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "xdp-programs",
         group: "taps",
-        asks: "Does an XDP program sit on an interface, and in the driver?",
+        asks: "Is an XDP program attached to an interface, and does it run in the driver?",
         reads: "the kernel's list of links (rtnetlink, IFLA_XDP)",
         fix: "none by itself: whose program it is, its owner knows",
         risk: "whatever the program does ends with it",
