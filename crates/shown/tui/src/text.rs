@@ -34,6 +34,35 @@ pub(crate) fn that_fits(texts: &[String], width: u16) -> String {
     fits.or(texts.last()).cloned().unwrap_or_default()
 }
 
+/// `text` in lines of `width` columns; a longer word has a line of its own.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Each sentence in lines of `width` columns: whole where all of them fit `room` lines, else `least` lines of each. `…` marks what was cut.
+pub(crate) fn sentences(all: &[String], width: usize, room: usize, least: usize) -> Vec<String> {
+    let mut each: Vec<Vec<String>> = all.iter().map(|text| wrapped(text, width)).collect();
+    if each.iter().map(Vec::len).sum::<usize>() > room {
+        for lines in each.iter_mut().filter(|lines| lines.len() > least) {
+            lines.truncate(least);
+            if let Some(last) = lines.last_mut() {
+                *last = last.chars().take(width.saturating_sub(1)).chain(['…']).collect();
+            }
+        }
+    }
+    each.into_iter().flatten().map(|line| middle_out(&line, width)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +72,13 @@ mod tests {
         assert_eq!(middle_out("pings", 5), "pings");
         assert_eq!(middle_out("attack 198.18.0.2/32 few-sources 2", 20), "attack 198…sources 2");
         assert_eq!((middle_out("pings", 1).as_str(), middle_out("pings", 0).as_str()), ("…", ""));
+    }
+
+    #[test]
+    fn sentences_are_whole_or_marked() {
+        let all = ["one two three four".to_owned(), "five".to_owned()];
+        assert_eq!(sentences(&all, 9, 4, 1), ["one two", "three", "four", "five"]);
+        assert_eq!(sentences(&all, 9, 3, 1), ["one two…", "five"]);
+        assert_eq!(sentences(&all, 7, 3, 1), ["one tw…", "five"]);
     }
 }

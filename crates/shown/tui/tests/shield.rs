@@ -138,6 +138,21 @@ fn no_size_breaks_it_and_no_number_is_cut() {
 }
 
 #[test]
+fn an_alarm_is_whole_or_marked_and_hides_no_other() {
+    let long = "SYNs of an attack are not challenged: eth0 does not take the answers that XDP sends: a veth does while its peer runs NAPI \
+                (`ethtool -K PEER gro on` in its network namespace, or an XDP program there)";
+    let other = "the clock went back";
+    let status = ShieldStatus { warnings: vec![long.into(), other.into()], ..attacked() };
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (width, height) in [(60, 24), (80, 24), (200, 50)] {
+        let text = drawn(width, height, &status);
+        assert!(words(&text).contains(&format!("{long} {other}")), "{width}x{height}\n{text}");
+    }
+    let text = drawn(60, 14, &status);
+    assert!(text.contains("…\nthe clock went back\n") && text.contains("RULE"), "{text}");
+}
+
+#[test]
 fn the_heads_of_rates_are_whole_on_a_narrow_terminal() {
     for width in [44, 50, 54] {
         let text = drawn(width, 24, &attacked());

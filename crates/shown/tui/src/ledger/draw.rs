@@ -13,7 +13,10 @@ use ratatui::{
 };
 
 use super::view::View;
-use crate::controls::{head, page, right, time_of};
+use crate::{
+    controls::{head, page, right, time_of},
+    text::wrapped,
+};
 
 /// Lines for the advice at least: its title and three lines of text.
 const ADVICE_LINES: u16 = 4;
@@ -297,21 +300,6 @@ fn place_and_cause(loss: &StationLoss, width: u16) -> Vec<Vec<String>> {
 /// The lines that a loss takes.
 fn height(loss: &StationLoss, width: u16) -> u16 {
     place_and_cause(loss, width).iter().map(Vec::len).max().unwrap_or(1) as u16
-}
-
-/// `text` in lines of `width` columns; a longer word has a line of its own.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// Number of rows of these heights that fit whole into so many lines.

@@ -9,16 +9,16 @@ use ratatui::{
     layout::{Constraint, Layout, Rect},
     style::{Color, Stylize},
     text::{Line, Text},
-    widgets::{Block, Paragraph, Row, Sparkline, Table, Wrap},
+    widgets::{Block, Paragraph, Row, Sparkline, Table},
 };
 
 use super::{
-    room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, two},
+    room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, for_alarms, two},
     view::View,
 };
 use crate::{
     controls::{head, page, right, time_of},
-    text::{lines_of, middle_out, that_fits},
+    text::{lines_of, middle_out, sentences, that_fits},
 };
 
 /// Keys and what they do.
@@ -86,10 +86,12 @@ impl<R: FnMut()> View<R> {
     fn body(&self, frame: &mut Frame<'_>, area: Rect, status: &ShieldStatus) {
         let refused = status.refused.iter().map(|refused| format!("The last reload was refused: {refused}"));
         let alarms: Vec<String> = refused.chain(status.warnings.iter().cloned()).take(SHOWN).collect();
-        let shares = Shares::of(area.height, alarms.len(), status);
+        let room = usize::from(for_alarms(area.height, status));
+        let alarms = sentences(&alarms, area.width.into(), room, ALARM_LINES.into());
+        let shares = Shares::of(area.height, alarms.len() as u16, status);
         let [rates, alarm, curve, attack, rules, source] = Layout::vertical([
             Constraint::Length(RATE_LINES),
-            Constraint::Length(alarms.len() as u16 * ALARM_LINES),
+            Constraint::Length(alarms.len() as u16),
             Constraint::Length(shares.curve),
             Constraint::Length(shares.attacks),
             Constraint::Min(0),
@@ -97,9 +99,7 @@ impl<R: FnMut()> View<R> {
         ])
         .areas(area);
         frame.render_widget(self.rates(status, rates.width), rates);
-        let text = alarms.join("\n");
-        frame
-            .render_widget(Paragraph::new(text).style(self.controls.mark(Color::Red)).wrap(Wrap { trim: true }), alarm);
+        frame.render_widget(Paragraph::new(alarms.join("\n")).style(self.controls.mark(Color::Red)), alarm);
         self.curve(frame, curve);
         let lines = status.attacks.iter().take(SHOWN).flat_map(|a| {
             let shadow = if a.shadow { "shadow: " } else { "" };

@@ -4,7 +4,7 @@ use model::shield::ShieldStatus;
 
 /// Lines of the rates: heads, now, since the start.
 pub(super) const RATE_LINES: u16 = 3;
-/// Lines of an alarm, which is a sentence.
+/// Lines of an alarm, which is a sentence, where not all of them fit.
 pub(super) const ALARM_LINES: u16 = 2;
 /// Lines of the curve with its title.
 const CURVE_LINES: u16 = 4;
@@ -22,10 +22,9 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Of `height` lines, with so many `alarms`.
-    pub(super) fn of(height: u16, alarms: usize, status: &ShieldStatus) -> Self {
-        let rules = RULE_LINES.min(status.rules.len() as u16 + 2);
-        let mut left = height.saturating_sub(RATE_LINES + alarms as u16 * ALARM_LINES + rules);
+    /// Of `height` lines, with so many lines of alarms.
+    pub(super) fn of(height: u16, alarms: u16, status: &ShieldStatus) -> Self {
+        let mut left = for_alarms(height, status).saturating_sub(alarms);
         let mut take = |title: u16, each: u16, wanted: usize| {
             let room = left.saturating_sub(title) / each;
             let lines = if wanted == 0 || room == 0 { 0 } else { title + each * room.min(wanted.min(SHOWN) as u16) };
@@ -37,6 +36,11 @@ impl Shares {
         let curve = if left >= CURVE_LINES { CURVE_LINES } else { 0 };
         Self { curve, attacks, sources }
     }
+}
+
+/// The lines that alarms can have: the rates and the first rules go before them.
+pub(super) fn for_alarms(height: u16, status: &ShieldStatus) -> u16 {
+    height.saturating_sub(RATE_LINES + RULE_LINES.min(status.rules.len() as u16 + 2))
 }
 
 /// Shares `room` columns between two texts of the lengths `first` and `second`: what one does not need the other has.
