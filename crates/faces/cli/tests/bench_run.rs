@@ -88,7 +88,7 @@ fn go_on(file: &Path, more: &[&str]) -> Output {
         let (code, told) = (output.status.code(), text(&output.stderr));
         match code {
             Some(0 | 1) => return output,
-            Some(3) if begun.elapsed() < WAIT_TIMEOUT => {}
+            Some(3) if begun.elapsed() < 4 * WAIT_TIMEOUT => {}
             _ => panic!("{code:?}: {told}"),
         }
     }

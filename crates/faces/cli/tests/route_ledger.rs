@@ -57,13 +57,26 @@ fn is_sampled(report: &Value) -> bool {
     report["trace"]["sampling"].as_u64().expect("how it was traced") > 1 || report["trace"]["precision"] != 0.0
 }
 
-/// Both directions sum up to the last packet.
+/// The packets by which a sampled trace may be wrong: none of a whole one.
+fn error_of(report: &Value) -> u64 {
+    (report["trace"]["precision"].as_f64().expect("a share") * SENT as f64).ceil() as u64
+}
+
+/// `counted` is `expected` within the error of the trace.
+fn is_about(counted: &Value, expected: u64, report: &Value) {
+    let apart = counted.as_u64().expect("a count").abs_diff(expected);
+    assert!(apart <= error_of(report), "{counted}, not {expected}: {report}");
+}
+
+/// Both directions sum up to the last packet, within the error of the trace.
 fn closes(report: &Value) {
     let all = |side: &str, list: &str| row(report, side, list, "");
     for side in ["receive", "transmit"] {
         let lost = report[side]["lost"].as_u64().unwrap();
         let known = all(side, "delivered") + all(side, "waiting") + lost;
-        assert_eq!((all(side, "offered"), &report[side]["unexplained"]), (known, &0.into()), "{side}: {report}");
+        let unexplained = report[side]["unexplained"].as_i64().unwrap();
+        assert_eq!(all(side, "offered").cast_signed(), known.cast_signed() + unexplained, "{side}: {report}");
+        assert!(unexplained.unsigned_abs() <= error_of(report), "{side}: {report}");
     }
     let stations: u64 = report["stations"].as_array().unwrap().iter().map(|s| s["lost"].as_u64().unwrap()).sum();
     assert_eq!(report["lost"].as_u64(), Some(stations), "{report}");
@@ -114,7 +127,7 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
         }
         closes(&report);
         let lost = SENT - (got(&world) - arrived);
-        assert_eq!(report["lost"], lost, "{report}");
+        is_about(&report["lost"], lost, &report);
         if lost == 0 && attempt < 5 {
             continue;
         }
@@ -123,7 +136,8 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
         let places =
             losses.as_array().unwrap().iter().filter(|loss| loss["place"].as_str().unwrap().contains("fast path"));
         let there: u64 = places.map(|loss| loss["packets"].as_u64().unwrap()).sum();
-        assert!(lost > 0 && there == lost, "{lost}: {report}");
+        assert!(lost > 0, "{report}");
+        is_about(&there.into(), lost, &report);
         break;
     }
     assert!(running.stop(Signal::SIGTERM).success());
@@ -148,7 +162,7 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
             }
             closes(&report);
             let (lost, forwarded) = (SENT - (got(&world) - arrived), world.forwarded() - before);
-            assert_eq!(report["lost"], lost, "{mode}: {report}");
+            is_about(&report["lost"], lost, &report);
             assert_eq!(row(&report, "receive", "delivered", FORWARDED), forwarded, "{mode}: {report}");
             if lost == 0 && attempt < 20 {
                 continue;
@@ -159,7 +173,8 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
                 let place = loss["place"].as_str().unwrap();
                 place.starts_with(world.ports[0].interface()) && place.contains("fast path") && place.contains("CPU 0")
             });
-            assert_eq!(there.map(|loss| loss["packets"].as_u64().unwrap()).sum::<u64>(), lost, "{mode}: {report}");
+            let there: u64 = there.map(|loss| loss["packets"].as_u64().unwrap()).sum();
+            is_about(&there.into(), lost, &report);
             assert!(lost > 0, "{mode}");
             break;
         }

@@ -97,9 +97,10 @@ fn every_loss_is_counted() {
     on_a_quiet_machine(|| {
         let lab = Lab::new("loss").unwrap();
         let dut = router(&lab);
-        let mut tester = one_way(&dut, 3);
         for n in [1000, 400, 7] {
-            rule(&dut, &format!("numgen inc mod {n} {} drop", n - 1));
+            // Trials that are void count frames too.
+            let act = || rule(&dut, &format!("numgen inc mod {n} {} drop", n - 1));
+            let mut tester = Before { tester: one_way(&dut, 3), act };
             let trial = believed(&mut tester, &order(Load::Pps(10_000.0), Duration::from_millis(400)));
             let counts = trial.total();
             assert!(counts.sent > 3000, "{counts:?}");
@@ -109,7 +110,7 @@ fn every_loss_is_counted() {
                 "{n}: {counts:?}"
             );
             rule(&dut, "accept");
-            let trial = believed(&mut tester, &order(Load::Pps(10_000.0), Duration::from_millis(100)));
+            let trial = believed(&mut tester.tester, &order(Load::Pps(10_000.0), Duration::from_millis(100)));
             assert_eq!(trial.total().lost(), 0);
         }
     });

@@ -123,7 +123,8 @@ fn mix(round: u32, to: [u8; 6]) -> Vec<Vec<u8>> {
         tagged(&[(ad, 7), (q, 5)], &v4(6, 0, 0, &tcp(0x10, 0, &full(1000)))),
         tagged(&[(ad, 7), (q, 5)], &v4(17, 0, 0, &udp(9, &dropped))),
         tagged(&[(q, 7), (q, 5)], &v4(17, 0, 0, &udp(53, &n))),
-        tagged(&[(ad, 7), (q, 6), (q, 5)], &v4(17, 0, 0, &udp(9, &n))),
+        // More than two tags: malformed.
+        tagged(&[(ad, 7), (q, 6), (q, 5)], &v4(17, 0, 0, &udp(9, &dropped))),
         plain(IP6, &v6(17, &udp(53, &n))),
         plain(IP6, &v6(6, &tcp(0x18, 3, &full(MTU - 72)))),
         plain(IP6, &v6(58, &[&[128, 0, 0, 0, 0, 1, 0, 1][..], &n].concat())),

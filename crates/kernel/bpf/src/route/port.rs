@@ -340,6 +340,7 @@ mod tests {
         open.maps.rodata_data.as_deref_mut().expect("knobs").route_unfinished = true;
         let stateful = STATEFUL.load(open).expect("loaded");
         let stateful = verified(stateful.progs.ek_route_state.as_fd());
-        assert!(stateful < 225_000, "ek_route_state: {stateful}");
+        // clang 14 makes 184,046 of it, clang 19 228,491.
+        assert!(stateful < 250_000, "ek_route_state: {stateful}");
     }
 }
