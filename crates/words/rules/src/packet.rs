@@ -138,7 +138,7 @@ fn parsed(result: Result<Packet, &'static str>) -> Parsed {
 /// EtherType behind the tags, VLAN id of the outermost one, where the next header begins.
 type Behind = (u16, Option<u16>, usize);
 
-/// What is behind Ethernet's header and at most two tags. Linux takes off any number of priority tags, and VLAN devices can lie within each other:
+/// Reads Ethernet's header and at most two tags. Linux takes off any number of priority tags, and VLAN devices can lie within each other:
 /// what is behind a third tag could reach a stack unseen.
 fn ethernet(frame: &[u8]) -> Result<Behind, &'static str> {
     let mut kind = be16(frame, 12).ok_or("cut within the Ethernet header")?;

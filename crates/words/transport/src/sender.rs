@@ -90,7 +90,7 @@ impl Sender {
         }
     }
 
-    /// What was sent so far waits from now on.
+    /// Restarts the time that unacknowledged frames have waited.
     pub(crate) fn wait_anew(&mut self, now: Nanos) {
         self.waits_since = now;
     }

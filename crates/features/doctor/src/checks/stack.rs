@@ -189,7 +189,7 @@ fn netfilter(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     }
     answers.push(match ev.role {
         Role::Cluster if rules > 0 || tracked > 0 => {
-            let why = "On a closed network of trusted nodes each packet costs time for rules that drop nothing.";
+            let why = "On a closed network of trusted nodes the rules cost time for each packet.";
             let outcome = Outcome::improve(why).saw(saw);
             // A way out is a way in: such a cluster is not closed.
             match setting::has_default_route(&ev.root) {

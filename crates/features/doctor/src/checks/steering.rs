@@ -212,7 +212,7 @@ fn hashing(ev: &Evidence, nic: &Nic, key: &[u8]) -> Option<Outcome> {
 fn irqbalance(ev: &Evidence) -> Vec<Outcome> {
     let several: Vec<&str> = ev.ports().filter(|n| place::receive_queues(n) > 1).map(|n| n.name.as_str()).collect();
     let Some(pid) = ev.host.irqbalance_pid else {
-        return vec![Outcome::good("No program moves interrupts.").saw("irqbalance does not run")];
+        return vec![Outcome::good("irqbalance moves no interrupts.").saw("irqbalance does not run")];
     };
     let saw = format!("irqbalance runs (process {pid})");
     if several.is_empty() {
