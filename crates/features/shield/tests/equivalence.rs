@@ -70,12 +70,21 @@ impl Bed {
         let mut arrived = vec![false; frames.len()];
         for burst in frames.chunks(BURST) {
             for frame in burst.iter().chain([&last]) {
-                self.sender.sendpacket(&frame[..]).unwrap();
+                wait("room in the backlog of the CPU, which other traffic fills, too", || self.is_sent(frame));
             }
             wait("the last frame", || self.receive(&mut arrived));
             self.receive(&mut arrived);
         }
         arrived
+    }
+
+    /// Whether the frame is sent. False: the kernel says that it was dropped for want of room (ENOBUFS).
+    fn is_sent(&mut self, frame: &[u8]) -> bool {
+        match self.sender.sendpacket(frame) {
+            Ok(()) => true,
+            Err(pcap::Error::PcapError(error)) if error.contains("No buffer space available") => false,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Notes what is there to be received; whether the last frame is.

@@ -4,6 +4,7 @@
 //! /proc, is theirs to hold for as long as they like.
 
 use std::{
+    ffi::OsStr,
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
@@ -22,6 +23,8 @@ use crate::owner::{Distrust, trusted_folder};
 
 /// The folder of root's files that are gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
+/// The extension of locks' names.
+const LOCK: &str = "lock";
 /// The longest wait for a turn.
 const LIMIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -94,7 +97,7 @@ impl Turn {
     }
 
     fn take_in(folder: &Path, name: &str, until: Until, limit: Duration) -> Result<Self, TurnError> {
-        let path = folder.join(format!("{name}.lock"));
+        let path = folder.join(format!("{name}.{LOCK}"));
         let began = Instant::now();
         let mut file = None;
         loop {
@@ -129,8 +132,31 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        if let Some(folder) = self.path.parent() {
+            remove_left(folder);
+        }
         // While it is still locked: whoever waits for it looks whether it is the one at the path. One that stays is only one file more.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes locks that nobody holds: a process that was killed in its turn leaves one.
+fn remove_left(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension() != Some(OsStr::new(LOCK)) {
+            continue;
+        }
+        let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path)
+        else {
+            continue;
+        };
+        // Removed while it is locked, as a turn's own is.
+        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            && is_at(&lock, &path)
+        {
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 
@@ -223,6 +249,21 @@ mod tests {
         });
         drop(waits.unwrap());
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_left_by_a_killed_process_goes_with_the_next_turn_of_any_name() {
+        let folder = Folder::new("left");
+        let held = folder.0.join("held.lock");
+        for name in [&held, &folder.0.join("left.lock"), &folder.0.join("other")] {
+            fs::write(name, "").unwrap();
+        }
+        let lock = Flock::lock(File::open(&held).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
+        drop(folder.take(Until::Limit, 100).unwrap());
+        let mut names: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["held.lock", "other"]);
+        drop(lock);
     }
 
     #[test]

@@ -1,6 +1,14 @@
 //! What tshark reads of frames with the script that is installed (share/wireshark/evenkeel-link.lua) is what was written.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
+    path::Path,
+    process::Command,
+};
 
 use transport::{Flags, Header, Kind, Node, NodeSettings, Offer, Reason, Serial};
 use wire::checksum::update;
@@ -41,6 +49,8 @@ const FIELDS: [&str; 32] = [
     "flags.fin",
     "flags.not_ready",
 ];
+/// The user "nobody".
+const NOBODY: u32 = 65_534;
 const EXPERTS: [&str; 4] = ["short", "other_version", "unknown_kind", "wrong_checksum"];
 
 /// A capture of Ethernet frames.
@@ -73,8 +83,15 @@ fn read(frames: &[Vec<u8>], fields: &[String]) -> Vec<Vec<String>> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("frames.pcap");
     fs::write(&file, pcap(frames)).expect("written");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../share/wireshark/evenkeel-link.lua");
+    let script = folder.path().join("evenkeel-link.lua");
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../share/wireshark/evenkeel-link.lua");
+    fs::copy(installed, &script).expect("copied");
     let mut tshark = Command::new("tshark");
+    // Since version 4.4 tshark runs no script as root.
+    if fs::metadata("/proc/self").expect("of this process").uid() == 0 {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its folder");
+        tshark.uid(NOBODY).gid(NOBODY).env("HOME", folder.path());
+    }
     tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&file);
     tshark.args([
         "-o",
