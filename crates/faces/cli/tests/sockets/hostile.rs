@@ -347,8 +347,12 @@ listener = socket.create_server((sys.argv[1], 7000))
 print('ready', flush=True)
 connection, _ = listener.accept()
 def packets():
-    numbers = [int(fd) for fd in os.listdir('/proc/self/fd')]
-    found = [os.readlink(f'/proc/self/fd/{fd}') for fd in numbers if os.path.exists(f'/proc/self/fd/{fd}')]
+    found = set()
+    for fd in os.listdir('/proc/self/fd'):
+        try:
+            found.add(os.readlink('/proc/self/fd/' + fd))
+        except FileNotFoundError: # the library has closed it
+            pass
     with open('/proc/net/packet') as table:
         inodes = [line.split()[-1] for line in table.read().splitlines()[1:]]
     return sum(f'socket:[{inode}]' in found for inode in inodes)

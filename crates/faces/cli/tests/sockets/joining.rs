@@ -28,8 +28,12 @@ listener = socket.create_server((sys.argv[1], 7300))
 print('ready', flush=True)
 connection, _ = listener.accept()
 def streams():
-    numbers = [fd for fd in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + fd)]
-    found = {os.readlink('/proc/self/fd/' + fd) for fd in numbers}
+    found = set()
+    for fd in os.listdir('/proc/self/fd'):
+        try:
+            found.add(os.readlink('/proc/self/fd/' + fd))
+        except FileNotFoundError: # the library has closed it
+            pass
     with open('/proc/net/unix') as table:
         rows = [line.split() for line in table.read().splitlines()[1:]]
     return sum(row[4] == '0001' and 'socket:[' + row[6] + ']' in found for row in rows)
