@@ -71,6 +71,11 @@ pub(crate) fn is_void(run: &GuestRun) -> bool {
     run.cards.iter().all(|card| card.bursts.is_empty() && card.verbs.is_empty())
 }
 
+/// True if a command failed on a card.
+pub(crate) fn has_failed(run: &GuestRun) -> bool {
+    run.cards.iter().flat_map(|card| &card.verbs).any(|verb| verb.fares == Fares::Fails)
+}
+
 fn fares(run: &GuestRun) -> Option<String> {
     let of = |wanted: Fares| -> Vec<String> {
         let verbs = run.cards.iter().flat_map(|card| card.verbs.iter().map(move |verb| (card, verb)));

@@ -24,7 +24,8 @@ const GREY: &str = "#8a8f98";
 struct Page<'a> {
     run: &'a GuestRun,
     conclusion: Vec<String>,
-    void: bool,
+    /// Nothing was counted, or a command failed.
+    warns: bool,
     no_rates: &'static str,
     charts: Vec<(String, String)>,
     accesses: Vec<[String; 9]>,
@@ -47,7 +48,7 @@ pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
     let page = Page {
         run,
         conclusion: figures::conclusion(run),
-        void: figures::is_void(run),
+        warns: figures::is_void(run) || figures::has_failed(run),
         no_rates: figures::NO_RATES,
         charts: vec![
             ("Accesses to a device for each frame".to_owned(), per_frame("accesses", run, PerFrame::accesses)),

@@ -85,6 +85,7 @@ fn a_command_that_fails_is_in_the_verdict() {
     run.cards[1].verbs[0].fares = Fares::Fails;
     let text = unwrapped(&guest_text(&run, Look::plain(400)));
     assert!(text.starts_with("1 of 8 commands of evenkeel FAIL: ledger on e1000; 3 refused"), "{text}");
+    assert!(guest_page(&run).unwrap().contains("class=\"conclusion void\""), "marked");
 }
 
 #[test]
