@@ -29,8 +29,8 @@ use model::{
 };
 use pcap_file::pcap::PcapReader;
 use route::{RouteSettings, Router};
-use testbed::Tcpdump;
-use world::{World, establish, exchange, flows, macs, send, world};
+use testbed::{End, Tcpdump};
+use world::{World, establish, exchange, flows, macs, send, traffic, world};
 
 fn settings(world: &World) -> RouteSettings {
     RouteSettings {
@@ -60,6 +60,11 @@ impl Drop for Ends<'_> {
 
 /// Does `work` while a router runs in mode stateful.
 fn beside<T>(world: &World, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> T {
+    beside_with(world, settings(world), work)
+}
+
+/// Does `work` while a router with these settings runs.
+fn beside_with<T>(world: &World, settings: RouteSettings, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> T {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let (started, is_started) = mpsc::channel();
@@ -67,9 +72,10 @@ fn beside<T>(world: &World, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> 
         let stop = &stop;
         scope.spawn(move || {
             world.ports[0].space().run(move || {
-                let mut router = Router::start(settings(world)).unwrap();
+                let mode = settings.mode;
+                let mut router = Router::start(settings).unwrap();
                 assert_eq!(router.obstacles(), []);
-                router.set_mode(RouteMode::Stateful).unwrap();
+                router.set_mode(mode).unwrap();
                 started.send(()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     assert_eq!(router.turn(Duration::from_millis(5)).unwrap(), []);
@@ -122,6 +128,54 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let reasons: Vec<&str> = reasons.split(' ').collect();
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(&counts) > 0, "nothing was {}", counter.name);
+    }
+}
+
+#[test]
+fn the_shadow_of_each_mode_counts_each_frame_once() {
+    for (tag, mode) in [("rtnsh", RouteMode::Routed), ("rtnss", RouteMode::Stateful)] {
+        let Some(world) = world(tag) else { return };
+        let received = || {
+            let of = |port: &End| {
+                let file = format!("/sys/class/net/{}/statistics/rx_packets", port.interface());
+                port.space().read(&file).trim().parse::<u64>().unwrap()
+            };
+            world.ports.iter().map(of).sum::<u64>()
+        };
+        // The trial, in shadow, outlasts the test. Mode routed needs a router without rules.
+        if mode == RouteMode::Routed {
+            world.bed.space("r").output("nft flush ruleset");
+        }
+        let settings = RouteSettings { mode, trial: Duration::from_secs(3600), ..settings(&world) };
+        beside_with(&world, settings, |ask| {
+            let counted = || {
+                let counts = totals(ask);
+                assert_eq!(counts.forwarded, 0, "the kernel forwards");
+                counts.shadowed + counts.up()
+            };
+            // Frames before the mode began are in no count.
+            testbed::wait("a quiet start", || {
+                let before = (received(), counted());
+                thread::sleep(Duration::from_millis(100));
+                before == (received(), counted())
+            });
+            let before = (received(), totals(ask));
+            let mut flows = flows();
+            establish(&world, &mut flows);
+            for (side, frames) in traffic(&mut flows, 2000).iter().enumerate() {
+                send(&world, side, "shadow", frames);
+            }
+            let sum = |of: &RouteTotals| of.shadowed + of.up();
+            let rise = || (received() - before.0, sum(&totals(ask)) - sum(&before.1));
+            let told = || format!("{:?} of {mode:?}, {:#?}", rise(), totals(ask));
+            testbed::wait_telling(
+                "each frame that was received is counted",
+                || rise().0 > 2000 && rise().0 == rise().1,
+                told,
+            );
+            let counts = minus(&totals(ask), &before.1);
+            assert!(counts.shadowed > 200 && counts.up() > 200, "{counts:#?}");
+        });
     }
 }
 

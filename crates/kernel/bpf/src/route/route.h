@@ -28,72 +28,54 @@ enum route_mode {
 /* The flow label of IPv6. */
 #define ROUTE_BY_LABEL 8
 
-/* What became of a frame. All but the first went up to the kernel. */
+/*
+ * What became of a frame, and its counter. All but the first went up to the kernel; those from UNTRACKED to MOVED are of mode
+ * stateful.
+ */
+#define ROUTE_EACH_END(X) \
+	X(FORWARDED, forwarded) \
+	X(OTHER_MAC, other_mac) \
+	X(NOT_IP, not_ip) \
+	X(UNKNOWN_TAG, unknown_tag) \
+	X(BAD_HEADER, bad_header) \
+	X(BAD_CHECKSUM, bad_checksum) \
+	X(OPTIONS, options) \
+	X(HOP_LIMIT, hop_limit) \
+	X(FRAGMENT, fragment) \
+	X(ICMP_ERROR, icmp_error) \
+	X(MARTIAN, martian) \
+	X(REVERSE_PATH, reverse_path) \
+	X(LOCAL, local) \
+	X(REFUSED, refused) \
+	X(NO_FORWARDING, no_forwarding) \
+	X(WRAPPED, wrapped) \
+	X(NO_NEIGHBOUR, no_neighbour) \
+	X(TOO_BIG, too_big) \
+	X(NOT_A_PORT, not_a_port) \
+	X(SAME_WAY, same_way) \
+	X(UNTRACKED, untracked) \
+	X(HANDSHAKE, handshake) \
+	X(NO_CONNECTION, no_connection) \
+	X(UNMARKED, unmarked) \
+	X(NOT_SETTLED, not_settled) \
+	X(SPECIAL, special) \
+	X(WINDOW, window) \
+	X(MOVED, moved) \
+	X(UNFINISHED, unfinished)
+
 enum route_end {
-	ROUTE_FORWARDED,
-	ROUTE_OTHER_MAC,
-	ROUTE_NOT_IP,
-	ROUTE_UNKNOWN_TAG,
-	ROUTE_BAD_HEADER,
-	ROUTE_BAD_CHECKSUM,
-	ROUTE_OPTIONS,
-	ROUTE_HOP_LIMIT,
-	ROUTE_FRAGMENT,
-	ROUTE_ICMP_ERROR,
-	ROUTE_MARTIAN,
-	ROUTE_REVERSE_PATH,
-	ROUTE_LOCAL,
-	ROUTE_REFUSED,
-	ROUTE_NO_FORWARDING,
-	ROUTE_WRAPPED,
-	ROUTE_NO_NEIGHBOUR,
-	ROUTE_TOO_BIG,
-	ROUTE_NOT_A_PORT,
-	ROUTE_SAME_WAY,
-	/* Of mode stateful. */
-	ROUTE_UNTRACKED,
-	ROUTE_HANDSHAKE,
-	ROUTE_NO_CONNECTION,
-	ROUTE_UNMARKED,
-	ROUTE_NOT_SETTLED,
-	ROUTE_SPECIAL,
-	ROUTE_WINDOW,
-	ROUTE_MOVED,
-	ROUTE_UNFINISHED,
+#define X(NAME, name) ROUTE_##NAME,
+	ROUTE_EACH_END(X)
+#undef X
 	ROUTE_ENDS,
 };
 
 /* One port and CPU. */
 struct route_count {
-	__u64 forwarded;
-	__u64 other_mac;
-	__u64 not_ip;
-	__u64 unknown_tag;
-	__u64 bad_header;
-	__u64 bad_checksum;
-	__u64 options;
-	__u64 hop_limit;
-	__u64 fragment;
-	__u64 icmp_error;
-	__u64 martian;
-	__u64 reverse_path;
-	__u64 local;
-	__u64 refused;
-	__u64 no_forwarding;
-	__u64 wrapped;
-	__u64 no_neighbour;
-	__u64 too_big;
-	__u64 not_a_port;
-	__u64 same_way;
-	__u64 untracked;
-	__u64 handshake;
-	__u64 no_connection;
-	__u64 unmarked;
-	__u64 not_settled;
-	__u64 special;
-	__u64 window;
-	__u64 moved;
-	__u64 unfinished;
+	/* In the order of route_end, by which the programs index them. */
+#define X(NAME, name) __u64 name;
+	ROUTE_EACH_END(X)
+#undef X
 	__u64 forwarded_bytes;
 	/* Forwarded ones whose next hop was not remembered. */
 	__u64 looked_up;
@@ -109,6 +91,7 @@ struct route_count {
 	/* Grows with frames whose next hop was not remembered, shrinks with those whose was; not a counter. */
 	__u64 doubt;
 };
+_Static_assert(__builtin_offsetof(struct route_count, forwarded_bytes) == ROUTE_ENDS * sizeof(__u64), "a counter for each end");
 
 /* A port's interface, and its address on the link. */
 struct route_port {

@@ -29,18 +29,22 @@ int ek_route_state(struct xdp_md *ctx)
 		d.end = ROUTE_MOVED;
 	if (route_unfinished && d.is_suspect && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
 		d.end = ROUTE_UNFINISHED;
-	if (d.shadow) {
-		if (d.end == ROUTE_FORWARDED)
+	if (d.end == ROUTE_FORWARDED) {
+		if (d.shadow) {
+			count->shadowed++;
 			route_write_down(ctx, count, &d);
-	} else if (d.end == ROUTE_FORWARDED && route_rewrite(ctx, &d)) {
-		count->forwarded++;
-		count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
-		count->translated += d.nat != 0;
-		return bpf_redirect_map(&route_ports, d.port, 0);
+			goto up;
+		}
+		if (route_rewrite(ctx, &d)) {
+			count->forwarded++;
+			count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
+			count->translated += d.nat != 0;
+			return bpf_redirect_map(&route_ports, d.port, 0);
+		}
+		d.end = ROUTE_NOT_A_PORT;
 	}
 	field = (__u64 *)count + (d.end & 31);
-	/* What the shadow would have forwarded the kernel forwards. */
-	if (d.end != ROUTE_FORWARDED && d.end < ROUTE_ENDS)
+	if (d.end < ROUTE_ENDS)
 		*field += 1;
 up:
 	chain_go_on(ctx, CHAIN_ROUTE);
