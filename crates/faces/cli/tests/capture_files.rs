@@ -265,3 +265,18 @@ fn times_have_tcpdumps_forms() {
         }
     }
 }
+
+#[test]
+fn a_file_that_is_read_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.pcap");
+    pcap(&path, 101, &[v4(0, 17, &udp(13, 5))]);
+    let before = std::fs::read(&path).unwrap();
+    std::os::unix::fs::symlink("t.pcap", folder.path().join("link")).unwrap();
+    for to in ["t.pcap", "link"] {
+        let mut capture = Command::new(EVENKEEL);
+        let done = capture.args(["capture", "-r"]).arg(&path).arg("-w").arg(folder.path().join(to)).output().unwrap();
+        assert_eq!(done.status.code(), Some(2), "{}", testbed::said(&done));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}

@@ -1,20 +1,23 @@
 //! `evenkeel capture -r FILE`: packets of a file instead of those of an interface.
 
 use std::{
+    fs,
     io::{self, Write},
+    os::unix::fs::MetadataExt,
+    path::Path,
     sync::atomic::Ordering,
 };
 
 use capture::{
     file::CaptureFile,
-    output::{Chunk, Output, OutputError},
+    output::{Chunk, Output, OutputError, Target},
     pcapng::{self, Captured},
     text::Writer,
 };
 use model::units;
 use serde::Serialize;
 
-use super::args::Config;
+use super::args::{Config, wrong};
 use crate::{
     failure::{Failure, Outcome, cannot_write, note, print, print_json},
     signals::asked_flag,
@@ -68,6 +71,11 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let link_type = file.link_type();
     let mut sink = match &config.target {
         Some(target) => {
+            if let Target::File(to, _) = target
+                && is_same_file(&path, to)
+            {
+                return Err(wrong(format!("-w {}: this file is read by -r; name another one", to.display())));
+            }
             let captured = vec![Captured { name: path.display().to_string(), link_type }];
             let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
             let section = super::section(config, kernel.trim(), captured)?;
@@ -127,6 +135,12 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
         (true, true) => {}
     }
     Ok(Outcome::Fine)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity =
+        |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| (file.dev(), file.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 fn passed(packets: u64, read: u64) -> String {
