@@ -72,7 +72,8 @@ fn a_veth_whose_peer_would_lose_answers_challenges_nobody() {
     bed.client.feature("rx-gro", false);
     let rules = bed.rules(CHALLENGE);
     let refused = refused(&bed, &bed.interface, &rules);
-    for part in ["the rule \"web\" challenges", "cannot transmit from XDP", "`ethtool -K PEER gro on`"] {
+    for part in ["the rule \"web\" challenges", "cannot transmit from XDP", "`ethtool -K PEER gro off`, then `gro on`"]
+    {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     bed.rules(PROTECT);

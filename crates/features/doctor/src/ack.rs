@@ -171,7 +171,7 @@ pub(crate) struct Since {
 }
 
 impl Since {
-    /// `since they were acknowledged 3 min ago`
+    /// `since counts began anew 3 min ago (--ack or --fix)`
     pub(crate) fn text(&self) -> String {
         let ago = Duration::from_secs(now().saturating_sub(self.unix_s)).as_secs();
         let ago = match ago {
@@ -180,6 +180,6 @@ impl Since {
             7200..172_800 => format!("{} h", ago / 3600),
             _ => format!("{} days", ago / 86_400),
         };
-        format!("since they were acknowledged {ago} ago")
+        format!("since counts began anew {ago} ago (--ack or --fix)")
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
             let what = format!(
                 "packets leaving by {port} are lost if its driver takes no redirected frames, which kernels before Linux 6.3 do not tell"
             );
-            let remedy = "on a veth: `ethtool -K PEER gro on` at the other end, once it is up; `evenkeel ledger` shows losses in mode routed";
+            let remedy = "on a veth: `ethtool -K PEER gro off`, then `gro on` at the other end, once it is up; `evenkeel ledger` shows losses in mode routed";
             add("exit-unknown", what, remedy.into());
         }
     }

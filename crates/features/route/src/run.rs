@@ -356,6 +356,8 @@ impl Router {
 
     fn switch(&mut self, mode: RouteMode) -> Result<(), RouteError> {
         if mode == RouteMode::Shadow && self.outs.is_empty() {
+            // Frames that an earlier shadow wrote down at its end are none of this one's.
+            self.tables.take_samples(u64::MAX)?;
             self.comparison = ShadowResult::default();
             let attach = |port: &RoutePort| RouteOut::attach(&self.tables, port.seat().interface());
             self.outs = self.ports.iter().map(attach).collect::<Result<_, _>>()?;

@@ -62,6 +62,29 @@ fn packets_of_both_versions_are_forwarded_as_the_kernel_does() {
 }
 
 #[test]
+fn a_shadow_judges_no_frames_of_an_earlier_one() {
+    let Some(world) = World::new("rtagain") else { return };
+    let World { bed: _bed, a, ra, rb, .. } = &world;
+    ra.space().run(|| {
+        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
+        let mut command = a.space().command("ping");
+        command.args(["-c", "1", "-W", "1", "198.18.2.2"]);
+        wait("the far end answers", || command.output().unwrap().status.success());
+        router.set_mode(RouteMode::Shadow).unwrap();
+        // Those of the last moments are not judged: the kernel may have them still.
+        wait("a frame that is not judged yet", || {
+            a.space().output("ping -c 2 -i 0.01 -W 1 198.18.2.2");
+            sum(&router, |counts| counts.sampled) > router.compare().unwrap().same
+        });
+        router.set_mode(RouteMode::Standard).unwrap();
+        router.set_mode(RouteMode::Shadow).unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        let result = router.compare().unwrap();
+        assert_eq!((result.same, result.wrong(), result.not_sent), (0, 0, 0), "{result:?}");
+    });
+}
+
+#[test]
 fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
     let Some(world) = World::new("rtvia") else { return };
     let World { a, ra, rb, b, .. } = &world;

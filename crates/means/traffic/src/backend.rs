@@ -23,7 +23,7 @@ const XDP_FRAME_BYTES: [u32; 2] = [2048, 4096];
 const DRAIN: Duration = Duration::from_millis(200);
 /// The reason why a veth refuses redirected frames, and what to do.
 pub(crate) const NO_NAPI: &str = "it takes no redirected frames now: its driver has no ndo_xdp_xmit, or it is a veth whose peer runs no \
-     NAPI. For a veth: `ethtool -K PEER gro on` or an XDP program on the peer; otherwise take --backend tx-ring";
+     NAPI. For a veth: `ethtool -K PEER gro off`, then `gro on`, or an XDP program on the peer; otherwise take --backend tx-ring";
 
 impl Backend {
     /// The longest frame that it sends, in bytes without FCS; none: as long as the interface takes.

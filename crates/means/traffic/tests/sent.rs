@@ -328,7 +328,7 @@ fn a_peer_without_napi_is_named_and_auto_takes_the_ring() {
         c
     };
     let refused = bed.send(config(Some(Backend::XdpLive))).unwrap_err().to_string();
-    assert!(refused.contains("ethtool -K PEER gro on"), "{refused}");
+    assert!(refused.contains("`ethtool -K PEER gro off`, then `gro on`"), "{refused}");
     let report = bed.send(config(None)).unwrap();
     assert_eq!((report.backend.as_str(), report.handed, report.device_sent), ("tx-ring", 10, 10));
 }

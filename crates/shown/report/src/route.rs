@@ -41,7 +41,7 @@ fn key(of: &[String]) -> String {
 fn cannot_send(port: &str, look: Look) -> String {
     look.paragraph(&format!(
         "Packets leaving by {port} go through the kernel: it takes no redirected frames (it is down or gone, its driver cannot, or it is a veth whose other end \
-         runs no NAPI). On a veth: `ethtool -K PEER gro on` and `ip link set PEER up` at the other end."
+         runs no NAPI). On a veth, at the other end: `ip link set PEER up`, `ethtool -K PEER gro off`, then `gro on`."
     ))
 }
 

@@ -79,8 +79,8 @@ macro_rules! route_totals {
                     { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
                     { row: IfAny("in shadow, by the kernel") };
-                sampled: Frames "evenkeel_route_sampled_frames" "Frames that the shadow compared with what the kernel did."
-                    { row: IfAny("  compared with the kernel") };
+                sampled: Frames "evenkeel_route_sampled_frames" "Frames whose next hop the shadow wrote down, to be compared with the kernel's."
+                    { row: IfAny("  written down to be compared") };
                 handed: Frames "evenkeel_route_handed_frames" "Frames that the core that received them handed to one of the CPUs that forward."
                     { row: IfAny("handed to another CPU") };
                 taken: Frames "evenkeel_route_taken_frames" "Frames that the CPUs that forward took out of their queues."

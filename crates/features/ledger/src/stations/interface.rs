@@ -182,7 +182,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             "the driver's xdp_tx_errors".into(),
             done.tx_errors,
             Vec::new(),
-            "Its transmit queue is full. On a veth: `ethtool -K PEER gro on` at the other end, or an XDP program there.",
+            "Its transmit queue is full. On a veth: `ethtool -K PEER gro off`, then `gro on` at the other end, or an XDP program there.",
             Lost,
         );
     }

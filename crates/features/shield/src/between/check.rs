@@ -113,7 +113,7 @@ pub fn takes_frames(pair: &Pair) -> Result<(), ShieldError> {
     for name in pair.names() {
         if bpf::takes_redirected_frames(name)? == Some(false) {
             return Err(ShieldError::Lacking(format!(
-                "{name} takes no redirected frames. On a veth: `ethtool -K PEER gro on` at the other end (or an XDP program there); for other drivers use \
+                "{name} takes no redirected frames. On a veth: `ethtool -K PEER gro off`, then `gro on` at the other end (or an XDP program there); for other drivers use \
                  --backend ring or --xdp-mode generic"
             )));
         }

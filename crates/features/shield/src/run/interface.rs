@@ -86,7 +86,7 @@ pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
             Peer::Elsewhere => (" in its network namespace", "PEER"),
         };
         return Err(ShieldError::Lacking(format!(
-            "{interface} cannot transmit from XDP, as its peer runs no NAPI: `ethtool -K {peer} gro on`{there} (or an XDP program there)"
+            "{interface} cannot transmit from XDP, as its peer runs no NAPI: `ethtool -K {peer} gro off`, then `gro on`{there} (or an XDP program there)"
         )));
     }
     let Tags::Beside { who, switch } = offloads::tags(interface)? else { return Ok(()) };

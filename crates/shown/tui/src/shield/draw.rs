@@ -133,8 +133,9 @@ impl<R: FnMut()> View<R> {
                 None => units::pps(pps),
             })
         };
-        let fits = usize::from(width) >= 4 * BEYOND.len() + 3;
-        let heads = ["PASSED", "DROPPED", "CHALLENGED", if fits { BEYOND } else { "BEYOND" }].map(right);
+        let fits = |word: &str| usize::from(width) >= 4 * word.len() + 3;
+        let challenged = if fits("CHALLENGED") { "CHALLENGED" } else { "CHALLENGE" };
+        let heads = ["PASSED", "DROPPED", challenged, if fits(BEYOND) { BEYOND } else { "BEYOND" }].map(right);
         let now = [
             cell(passed_pps, Some(passed_bps)),
             cell(dropped_pps, Some(dropped_bps)),

@@ -238,7 +238,7 @@ pub(super) fn report(
     if report.readers.len() > 1 {
         for (i, reader) in report.readers.iter().enumerate() {
             text += &format!(
-                "  reader {i} {}{} packets, {} lost\n",
+                "  reader {i}: {}{} packets, {} lost\n",
                 place(reader),
                 units::grouped(reader.packets),
                 units::grouped(reader.dropped)

@@ -21,7 +21,7 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
     /// Count interrupts for this time, 50ms to 1h.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
     interval: Duration,
     #[command(flatten)]
     state: StateArg,

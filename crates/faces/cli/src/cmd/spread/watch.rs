@@ -48,7 +48,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, alias = "patience", help_heading = "Moves", value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
     hot_samples: u32,
     /// Length of a sample, 50ms to 1h.
-    #[arg(long, help_heading = "Intervals", value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
+    #[arg(long, short, help_heading = "Intervals", value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
     interval: Duration,
     /// End after this number of samples [default: at Ctrl-C].
     #[arg(long, hide_short_help = true, help_heading = "Intervals", value_name = "N", conflicts_with = "once", value_parser = number::<u64>("a number of samples", "60", ..))]
