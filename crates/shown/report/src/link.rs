@@ -8,6 +8,9 @@ use model::{
 
 use crate::table::Look;
 
+/// Characters of a host's name (HOST_NAME_MAX).
+const NODE_NAME_MAX: usize = 64;
+
 /// The nodes that answered.
 pub fn link_nodes_text(nodes: &LinkNodes, look: Look) -> String {
     if nodes.nodes.is_empty() {
@@ -19,8 +22,17 @@ pub fn link_nodes_text(nodes: &LinkNodes, look: Look) -> String {
     node_table(&nodes.nodes, look)
 }
 
+/// A node's own name; of one that is longer than Linux lets a host's be, the beginning.
+fn node_name(name: &str) -> String {
+    let whole = visible_word(name);
+    match whole.char_indices().nth(NODE_NAME_MAX) {
+        Some((at, _)) => format!("{}…", &whole[..at]),
+        None => whole.into_owned(),
+    }
+}
+
 fn node_table(nodes: &[LinkNode], look: Look) -> String {
-    look.table(&["NODE", "ADDRESS"], nodes.iter().map(|n| vec![visible_word(&n.name).into_owned(), n.address.clone()]))
+    look.table(&["NODE", "ADDRESS"], nodes.iter().map(|n| vec![node_name(&n.name), n.address.clone()]))
 }
 
 /// The connections of programs that use TCP, and what went by TCP all the same.
@@ -34,7 +46,7 @@ fn connections(status: &LinkStatus, look: Look) -> String {
                 visible_word(&c.program).into_owned(),
                 c.local.clone(),
                 c.peer.clone(),
-                visible_word(&c.node).into_owned(),
+                node_name(&c.node),
                 c.carried.clone(),
                 bytes(c.sent_bytes),
                 bytes(c.received_bytes),
@@ -165,4 +177,17 @@ pub fn link_ping_text(ping: &LinkPing) -> String {
         text += &format!("round trip: least {}, median {}, 99 % {}, most {}\n", at(0.0), at(0.5), at(0.99), at(1.0));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_a_long_name_widens_no_table() {
+        let node = |name: &str| LinkNode { name: name.to_owned(), address: "02:00:00:00:00:01".to_owned(), epoch: 1 };
+        let table = node_table(&[node("b"), node(&"é\x1b".repeat(120))], Look::plain(200));
+        assert!(table.lines().all(|line| line.chars().count() < 100), "{table}");
+        assert!(table.contains('…') && !table.contains('\x1b'), "{table}");
+    }
 }
