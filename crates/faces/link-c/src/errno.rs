@@ -63,7 +63,7 @@ fn number(error: &LinkError) -> i32 {
     match error {
         LinkError::NoBroker => libc::ENOENT,
         LinkError::NoNode { .. } | LinkError::ThisNode { .. } => libc::EHOSTUNREACH,
-        LinkError::TwoNodes { .. } => libc::ENOTUNIQ,
+        LinkError::SameName { .. } => libc::ENOTUNIQ,
         LinkError::Listens(_) => libc::EADDRINUSE,
         LinkError::Full => libc::EADDRNOTAVAIL,
         LinkError::Short(_) => libc::EMSGSIZE,

@@ -1,17 +1,19 @@
 //! What link can see of all nodes: who answers, how long a frame passes, whose name is whose, who speaks which version.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, panic::resume_unwind, thread};
 
 use model::{
-    link::LinkStatus,
+    link::{LinkNode, LinkStatus},
     link_check::{LinkCheck, LinkChecked, LinkProblem},
 };
 use transport::{HEADER_BYTES, VERSION};
 
-use crate::{Address, ETHERTYPE, LinkError, UDP_PORT};
+use crate::{Address, ETHERTYPE, LinkError, UDP_PORT, error::some_of};
 
 /// A probe may be lost: so many are sent before a length counts as one that does not pass.
 const TRIES: u32 = 3;
+/// Nodes that are probed at once.
+const AT_ONCE: usize = 8;
 
 /// Judges what the broker knows, and what becomes of probes: `probe` sends one with so many bytes behind its header to an address, and says whether
 /// it came back.
@@ -20,20 +22,23 @@ const TRIES: u32 = 3;
 /// Those of `probe`.
 pub fn check(
     status: &LinkStatus,
-    mut probe: impl FnMut(&str, u16) -> Result<bool, LinkError>,
+    probe: impl Fn(&str, u16) -> Result<bool, LinkError> + Sync,
 ) -> Result<LinkCheck, LinkError> {
     let header = HEADER_BYTES as u32 + behind(&status.address);
     let mtu = header + u32::from(status.payload_max);
     let (mut nodes, mut problems) = (Vec::new(), namesakes(status));
-    for other in &status.nodes {
-        let most = longest(status.payload_max, |bytes| {
+    let longest_to = |other: &LinkNode| {
+        longest(status.payload_max, |bytes| {
             for _ in 0..TRIES {
                 if probe(&other.address, bytes)? {
                     return Ok(true);
                 }
             }
             Ok(false)
-        })?;
+        })
+    };
+    for (other, most) in status.nodes.iter().zip(of_each(&status.nodes, longest_to)) {
+        let most = most?;
         let passes = most.map(|bytes| header + u32::from(bytes));
         match passes {
             None => problems.push(problem(
@@ -146,20 +151,32 @@ fn namesakes(status: &LinkStatus) -> Vec<LinkProblem> {
         .map(|(name, all)| {
             problem(
                 name,
-                format!("{} nodes have this name: {}", all.len(), all.join(" and ")),
+                format!("{} nodes have this name: {}", all.len(), some_of(&all)),
                 "start one of them with another: `evenkeel link serve INTERFACE --name NAME`".to_owned(),
             )
         })
         .collect()
 }
 
-/// The most bytes that pass; none: not even none at all.
+/// The results of `work` in the order of the items, several of which are worked on at once.
+fn of_each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let share = items.len().div_ceil(AT_ONCE).max(1);
+    thread::scope(|scope| {
+        let workers: Vec<_> =
+            items.chunks(share).map(|some| scope.spawn(|| some.iter().map(&work).collect::<Vec<_>>())).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        workers.into_iter().flat_map(join).collect()
+    })
+}
+
+/// The most bytes that pass; none: not even a frame without any.
 fn longest(most: u16, mut passes: impl FnMut(u16) -> Result<bool, LinkError>) -> Result<Option<u16>, LinkError> {
-    if passes(most)? {
-        return Ok(Some(most));
-    }
+    // A node that is gone costs one length's tries.
     if !passes(0)? {
         return Ok(None);
+    }
+    if passes(most)? {
+        return Ok(Some(most));
     }
     let (mut good, mut bad) = (0, most);
     while bad - good > 1 {

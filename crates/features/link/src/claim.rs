@@ -257,7 +257,7 @@ impl Claim {
     /// The address of a node that is named, or whose address it is.
     ///
     /// # Errors
-    /// [`LinkError::NoNode`], [`LinkError::TwoNodes`]; the broker is gone.
+    /// [`LinkError::NoNode`], [`LinkError::SameName`]; the broker is gone.
     pub fn find(&self, node: &str) -> Result<Address, LinkError> {
         if let Ok(address) = node.parse() {
             return Ok(address);
@@ -269,7 +269,7 @@ impl Claim {
             [] => Err(LinkError::NoNode { name: node.to_owned() }),
             several => {
                 let addresses: Vec<&str> = several.iter().map(|node| node.address.as_str()).collect();
-                Err(LinkError::TwoNodes { name: node.to_owned(), addresses: addresses.join(", ") })
+                Err(LinkError::same_name(node, &addresses))
             }
         }
     }

@@ -66,8 +66,8 @@ pub enum LinkError {
     NoNode { name: String },
     #[error("{name} is this node: name another one, as `evenkeel link nodes` shows them")]
     ThisNode { name: String },
-    #[error("two nodes are called {name}, at {addresses}: name one by its address")]
-    TwoNodes { name: String, addresses: String },
+    #[error("{count} nodes are called {name}, at {addresses}: name one by its address")]
+    SameName { name: String, count: usize, addresses: String },
     #[error("cannot carry the cluster {prefix} on this interface: {why}")]
     Cluster { prefix: String, why: String },
     #[error("all connections are in use")]
@@ -101,7 +101,7 @@ impl Classified for LinkError {
             | Self::NoNode { .. }
             | Self::ThisNode { .. }
             | Self::Unsized
-            | Self::TwoNodes { .. }
+            | Self::SameName { .. }
             | Self::Serves { .. }
             | Self::NotStarted { .. }
             | Self::Refused { .. } => ErrorClass::Lacking,
@@ -118,5 +118,22 @@ fn of_system(error: &io::Error) -> ErrorClass {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::NetworkDown => ErrorClass::Lacking,
         _ => ErrorClass::Internal,
+    }
+}
+
+impl LinkError {
+    /// That nodes at these addresses have one name.
+    pub fn same_name(name: &str, addresses: &[&str]) -> Self {
+        Self::SameName { name: name.to_owned(), count: addresses.len(), addresses: some_of(addresses) }
+    }
+}
+
+/// The first few, and how many more there are.
+pub(crate) fn some_of(addresses: &[&str]) -> String {
+    const SHOWN: usize = 4;
+    let shown = addresses[..addresses.len().min(SHOWN)].join(", ");
+    match addresses.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }

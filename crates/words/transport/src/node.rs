@@ -599,7 +599,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
     }
 }
 
-const EMPTY: Header = Header {
+pub(crate) const EMPTY: Header = Header {
     kind: Kind::Hello,
     flags: Flags(0),
     from_port: 0,

@@ -105,16 +105,31 @@ pub(crate) fn notice(epoch: u32, frame: &[u8]) -> Option<([u8; HEADER_BYTES], [u
     Some((header.write_as(NOTICE, &payload), payload))
 }
 
-/// A notice: its header, and the highest version that its sender speaks; none: it is not one.
-pub(crate) fn read_notice(frame: &[u8]) -> Option<(Header, u8)> {
+/// A notice: its header, and the highest version that its sender speaks, unless it contradicts itself and names this one. None: it is not one.
+pub(crate) fn read_notice(frame: &[u8]) -> Option<(Header, Option<u8>)> {
     let (header, payload) = Header::read_as(NOTICE, frame).ok()?;
-    let &[reason, _lowest, highest, ..] = payload else { return None };
-    (header.kind == Kind::Reset && [reason] == Reason::Version.bytes()).then_some((header, highest))
+    let &[reason, lowest, highest, ..] = payload else { return None };
+    let is_notice = header.kind == Kind::Reset && [reason] == Reason::Version.bytes();
+    let is_other = !(lowest..=highest).contains(&VERSION);
+    is_notice.then_some((header, is_other.then_some(highest)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_notice_of_this_version_tells_of_no_other() {
+        let notice = |lowest, highest| {
+            let [reason] = Reason::Version.bytes();
+            let payload = [reason, lowest, highest];
+            let header = Header { kind: Kind::Reset, ..crate::node::EMPTY };
+            [&header.write_as(NOTICE, &payload)[..], &payload].concat()
+        };
+        let read = |lowest, highest| read_notice(&notice(lowest, highest)).and_then(|(_, highest)| highest);
+        assert_eq!([read(0, 0), read(2, 3)], [Some(0), Some(3)]);
+        assert_eq!([read(VERSION, VERSION), read(0, 2)], [None; 2]);
+    }
 
     #[test]
     fn more_strangers_than_are_kept_are_told_nothing_until_others_were_silent() {

@@ -138,7 +138,7 @@ fn address_of(status: &LinkStatus, node: &str) -> Result<String, LinkError> {
             LinkError::ThisNode { name: node.to_owned() }
         }
         [] => LinkError::NoNode { name: node.to_owned() },
-        several => LinkError::TwoNodes { name: node.to_owned(), addresses: several.join(", ") },
+        several => LinkError::same_name(node, &several.iter().map(String::as_str).collect::<Vec<_>>()),
     })?;
     Ok(found.to_owned())
 }

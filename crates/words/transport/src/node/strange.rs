@@ -48,7 +48,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
             return;
         };
         self.counts.version_heard += 1;
-        self.versions.heard(now, peer, highest, header.from_port == 0, false);
+        if let Some(highest) = highest {
+            self.versions.heard(now, peer, highest, header.from_port == 0, false);
+        }
         let at = self.by_ports.get(&(peer, header.to_port, header.from_port)).and_then(|h| self.at(h.0));
         if let Some(at) = at {
             self.work(at, |connection| connection.on_frame(now, &header, &Reason::Version.bytes()));
