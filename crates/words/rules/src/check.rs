@@ -112,6 +112,13 @@ fn acting(rule: &Rule, action: RuleAction) -> String {
     }
 }
 
+/// Says that a file lets everything pass, as one that an editor has just emptied.
+pub fn without_rules(file: &RuleFile) -> Option<&'static str> {
+    let rules = &file.rules;
+    let is_open = rules.rules.is_empty() && rules.protected.is_empty() && rules.default == Verdict::Pass;
+    is_open.then_some("there are no rules; every packet passes")
+}
+
 /// All that can be said about the rules of a file, for a machine where `sessions` are open, in the order of the file.
 pub fn check(file: &RuleFile, sessions: &[Session], now: Now) -> Vec<Finding> {
     let mut findings = order(&file.rules, now);

@@ -15,7 +15,7 @@ use super::{
     detection,
     keys::{self, Entry, Fault, SetNames, Word},
     management::Management,
-    rule::{Action, Prefix, RULES_MAX, Rule, Rules, Verdict},
+    rule::{Action, MANAGEMENT_MAX, Prefix, RULES_MAX, Rule, Rules, Verdict},
     sets::{self, SetSource},
     toml_words::{self, Text},
     words::{self, Wrong},
@@ -24,6 +24,9 @@ use crate::{
     detect::DetectConfig,
     error::{Problem, RulesError},
 };
+
+/// Rules of a file.
+const FILE_RULES_MAX: usize = RULES_MAX - MANAGEMENT_MAX;
 
 const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];
 /// So many unknown names get a proposal.
@@ -242,9 +245,9 @@ impl Reader<'_> {
                 Err(faults) => self.faults.extend(faults),
             }
         }
-        if let Some(beyond) = array.get(RULES_MAX) {
+        if let Some(beyond) = array.get(FILE_RULES_MAX) {
             let wrong = Wrong::new(
-                format!("{} rules; the kernel's tables have room for {RULES_MAX}", array.len()),
+                format!("{} rules; the kernel's tables have room for {FILE_RULES_MAX}", array.len()),
                 "join rules that do the same, or put their prefixes into one set",
             );
             self.faults.push((beyond.span().start, wrong));

@@ -32,7 +32,8 @@ impl Requester {
             return Err(harm.clone());
         }
         let told = findings.into_iter().filter(|finding| finding.weight > Weight::Note);
-        Ok(told.map(|finding| format!("{}; {}", finding.what, finding.instead)).collect())
+        let told = told.map(|finding| format!("{}; {}", finding.what, finding.instead));
+        Ok(told.chain(check::without_rules(file).map(str::to_owned)).collect())
     }
 
     /// Puts the sessions among those that the management allow-list lets in, the [`SESSIONS_MAX`] that asked last. The port that one comes
@@ -69,8 +70,9 @@ mod tests {
         assert_eq!(judge(shut, &Requester { force: true, ..asked.clone() }).unwrap().len(), 1, "it is still told");
         assert!(judge(shut, &Requester::default()).unwrap().is_empty(), "a signal comes from nowhere");
         assert!(judge("default = \"drop\"\n", &asked).unwrap().is_empty(), "the allow-list has it");
-        let unused = "[sets.a]\nprefixes = \"192.0.2.1\"\n";
+        let unused = "default = \"drop\"\n[sets.a]\nprefixes = \"192.0.2.1\"\n";
         assert_eq!(judge(unused, &asked).unwrap().len(), 1);
+        assert_eq!(judge("", &asked).unwrap().len(), 1, "an emptied file opens all");
     }
 
     #[test]

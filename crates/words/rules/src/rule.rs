@@ -10,6 +10,8 @@ use crate::known::Known;
 
 /// Rules that the kernel's tables have room for, those of the management allow-list included.
 pub const RULES_MAX: usize = 4096;
+/// Of these, room for those of the management allow-list.
+pub const MANAGEMENT_MAX: usize = 64;
 
 /// All that is to hold at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]

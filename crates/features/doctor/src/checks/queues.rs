@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "queue-irqs",
         group: "queues",
-        asks: "Are the interrupts of the queues spread over the CPUs?",
+        asks: "Has each queue's interrupt one CPU, and the queues different ones?",
         reads: "/proc/irq/N/effective_affinity_list and smp_affinity_list, CPUs and nodes of all ports",
         fix: "the affinity of each queue's interrupt and NAPI thread, as evenkeel spread plans it",
         risk: "caches are cold for a moment; a running irqbalance undoes it",

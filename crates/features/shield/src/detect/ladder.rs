@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use rules::detect::StepConfig;
-use rules::{Action, Fragment, Limit, Match, Place, Prefix, RULES_MAX, Rule, Rules, TcpFlags, known::Known};
+use rules::{
+    Action, Fragment, Limit, MANAGEMENT_MAX, Match, Place, Prefix, RULES_MAX, Rule, Rules, TcpFlags, known::Known,
+};
 
 use super::{
     classify::Finding,
@@ -125,9 +127,6 @@ fn unknown(kind: Kind, prefix: Prefix) -> Option<(Vec<(&'static str, Match)>, &'
         }
     })
 }
-
-/// Rules of the management allow-list that room is kept for.
-const MANAGEMENT_MAX: usize = 64;
 
 /// Cuts off those of the mitigations that have no room beside `base`, so that the others hold. What is left out, in words.
 pub fn fit(mitigations: &mut Vec<Rule>, base: &Rules) -> Option<String> {

@@ -15,7 +15,7 @@ use ratatui::{
 use super::view::View;
 use crate::{
     controls::{head, page, right, time_of},
-    text::wrapped,
+    text::{that_fits, wrapped},
 };
 
 /// Lines for the advice at least: its title and three lines of text.
@@ -40,7 +40,7 @@ impl View {
             Some(report) => self.body(frame, body, report),
             None => frame.render_widget(Paragraph::new("counting for the first interval…"), body),
         }
-        frame.render_widget(self.foot(), foot);
+        frame.render_widget(self.foot(foot.width), foot);
     }
 
     /// What the keys do, and every note in full.
@@ -80,14 +80,14 @@ impl View {
         head(width, &texts)
     }
 
-    fn foot(&self) -> Line<'static> {
-        let keys = " q leave  p hold  +/- interval  ↑ ↓ losses";
+    fn foot(&self, width: u16) -> Line<'static> {
         let more = match self.report.as_ref().map_or(0, |r| r.notes.len()) {
             0 => "? keys".to_owned(),
             1 => "? keys, 1 note".to_owned(),
             n => format!("? keys, {n} notes"),
         };
-        Line::from(format!(" {more} {keys}")).style(self.controls.dim())
+        let keys = ["q leave  p hold  +/- interval  ↑ ↓ losses", "q leave  ↑ ↓ losses", "q leave"];
+        Line::from(that_fits(&keys.map(|keys| format!(" {more}  {keys}")), width)).style(self.controls.dim())
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {

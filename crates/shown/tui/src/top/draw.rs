@@ -17,7 +17,10 @@ use super::{
     order::Queue,
     view::{Focus, View},
 };
-use crate::controls::{head, page, right, time_of};
+use crate::{
+    controls::{head, page, right, time_of},
+    text::that_fits,
+};
 
 /// From this width on there is room for driver, place of loss and coalescing.
 const WIDE: u16 = 130;
@@ -48,7 +51,7 @@ impl View {
             Some(sample) => self.body(frame, body, sample),
             None => frame.render_widget(Paragraph::new("measuring the first interval…"), body),
         }
-        frame.render_widget(self.foot(), foot);
+        frame.render_widget(self.foot(foot.width), foot);
         if self.controls.help {
             self.draw_help(frame);
         }
@@ -60,10 +63,15 @@ impl View {
         head(width, &[format!(" evenkeel top  {who}  {when} UTC  {every}  shown: {shown}{state}")])
     }
 
-    fn foot(&self) -> Line<'static> {
+    fn foot(&self, width: u16) -> Line<'static> {
         let note = self.sample.as_ref().and_then(|s| s.notes.first()).cloned();
-        let keys = " q leave  ? help  Tab tables  s sort  f filter  p hold  +/- interval";
-        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!(" {n}"))).style(self.controls.dim())
+        let keys = [
+            " q leave  ? help  Tab tables  s sort  f filter  p hold  +/- interval",
+            " q leave  ? help  Tab tables  s sort",
+            " q leave  ? help",
+        ];
+        let keys = || that_fits(&keys.map(str::to_owned), width);
+        Line::from(note.map_or_else(keys, |n| format!(" {n}"))).style(self.controls.dim())
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, sample: &TopSample) {

@@ -14,7 +14,7 @@ use model::{schema::Document, shield::ChallengeStatus, units::counted};
 use report::Look;
 use rules::{
     Action, Problem, RulesError,
-    check::{Finding, Kind, Weight},
+    check::{self, Finding, Kind, Weight},
     compile::{self, Counters, Now},
     explain, nft,
 };
@@ -109,7 +109,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     })?;
     // What only shows when tables are made: too many rules or classes.
     compile::tables(&file.rules, &mut Counters::new(), Now::read())?;
-    let mut findings = rules::check::check(&file, &session::sessions(), Now::read());
+    let mut findings = check::check(&file, &session::sessions(), Now::read());
     findings.extend(outside(&file));
     // Netfilter tells nobody else.
     let is_root = nix::unistd::geteuid().is_root();
@@ -150,8 +150,8 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         } else if may_challenge {
             text += &format!("{name}: note: run it as root to know how SYNs are answered on this machine\n");
         }
-        if file.rules.rules.is_empty() && file.rules.protected.is_empty() {
-            text += &format!("{name}: note: there are no rules; the default decides about every packet\n");
+        if let Some(note) = check::without_rules(&file) {
+            text += &format!("{name}: note: {note}\n");
         }
         if worst.is_none_or(|weight| weight <= Weight::Note) {
             text += "no problems found\n";
