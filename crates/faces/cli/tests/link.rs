@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     process::{Command, Output},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use link::{Claim, State};
@@ -257,6 +258,34 @@ fn a_broker_that_was_killed_is_followed_by_the_next() {
     a.serve("alpha", &[]);
     wait("alpha sees beta again", || a.sees() == ["beta"]);
     wait("beta sees alpha", || b.sees() == ["alpha"]);
+}
+
+#[test]
+fn the_folder_of_a_killed_broker_is_cleaned_and_that_of_a_live_one_is_not() {
+    let Some((bed, [left, right])) = Bed::pair("linkdead") else { return };
+    let mut a = Node::start(&bed, &left, "alpha", &[]);
+    let b = Node::start(&bed, &right, "beta", &[]);
+    let folder = |end: &End| {
+        let namespace = end.run(|| fs::metadata("/proc/thread-self/ns/net").unwrap()).ino();
+        format!("/run/evenkeel-link/{namespace}")
+    };
+    let [dead, alive] = [folder(&left), folder(&right)];
+    a.broker.take().unwrap().stop(Signal::SIGKILL);
+    let clean = |more: &[&str]| {
+        let shown = Command::new(EVENKEEL).args(["clean", "--json"]).args(more).output().unwrap();
+        ended(&shown, 0);
+        json(&shown)["brokers"].as_array().unwrap().iter().map(|b| b.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(!clean(&["--dry-run"]).contains(&dead), "one that has just begun may take it over");
+    for folder in [&dead, &alive] {
+        let lock = fs::File::options().append(true).open(format!("{folder}/lock")).unwrap();
+        lock.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    }
+    let found = clean(&["--dry-run"]);
+    assert!(found.contains(&dead) && !found.contains(&alive), "{found:?}");
+    clean(&[]);
+    assert!(!Path::new(&dead).join("lock").exists() && Path::new(&alive).join("lock").exists());
+    assert!(b.ask(&["status"]).status.success());
 }
 
 #[test]

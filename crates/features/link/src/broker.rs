@@ -1,14 +1,16 @@
 //! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
 
+mod paths;
+
 use std::{
     collections::HashMap,
     fs, io,
     net::SocketAddr,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, PermissionsExt, chown},
+        unix::fs::{PermissionsExt, chown},
     },
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -23,30 +25,23 @@ use model::link::{LinkDelivery, LinkNode, LinkOtherVersion, LinkRefused, LinkSta
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
-    sys::stat::{Mode, fchmod, umask},
+    sys::stat::{Mode, fchmod},
 };
 use serde::{Deserialize, Serialize};
-use serve::{Lock, ServeError, control::Request};
+use serve::{ServeError, control::Request};
 use sys::{
     dispose::{Disposed, Disposer},
-    owner::trusted_folder,
     privilege::drop_all_but,
 };
 use transport::{Ends, NodeCounts, VERSION};
 
+pub use paths::{Held, Paths, clear_dead, dead};
+
 use crate::{
-    Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire,
-    carrier::Carrier,
-    engine::SLOTS,
-    news::Told,
-    pings::Pings,
-    ports::Ports,
-    rights,
-    sockets::{Known, Listening},
+    Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier, engine::SLOTS,
+    news::Told, pings::Pings, ports::Ports, rights, sockets::Known,
 };
 
-/// Programs of a group have to come to a socket in it, which /run/evenkeel does not allow: that is root's alone.
-const RUN: &str = "/run/evenkeel-link";
 /// How long a question may wait, and the end.
 const TURN: Duration = Duration::from_millis(20);
 /// How often the list of nodes is made anew while it changes, and what is to be told of them looked for.
@@ -55,8 +50,6 @@ const LISTED: Duration = Duration::from_millis(200);
 const LISTED_AGAIN: Duration = Duration::from_secs(1);
 /// A broker that was asked to end may take so long to.
 const END: Duration = Duration::from_secs(5);
-/// Files of a broker that nobody holds are left behind once they are so old.
-const LEFT: Duration = Duration::from_secs(10);
 /// Characters of a sentence of another node.
 const SENTENCE_MAX: usize = 200;
 /// How often all nodes are asked for their names.
@@ -93,119 +86,6 @@ pub enum Answer {
     Done,
     /// Not done, and why.
     Refused(String),
-}
-
-/// Where the broker of a network namespace has its files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paths(PathBuf);
-
-impl Paths {
-    /// Of this network namespace, which has one broker.
-    pub fn here() -> Self {
-        Self(Path::new(RUN).join(host::namespace::own().unwrap_or(0).to_string()))
-    }
-
-    /// Where it answers commands.
-    pub fn control(&self) -> PathBuf {
-        self.0.join("control")
-    }
-
-    /// Where the sides of TCP programs ask.
-    pub(crate) fn sockets(&self) -> PathBuf {
-        self.0.join("sockets")
-    }
-
-    /// The prefixes whose connections link carries.
-    pub(crate) fn cluster(&self) -> PathBuf {
-        self.0.join("cluster")
-    }
-
-    /// The TCP sockets that listen for them.
-    pub(crate) fn listening(&self) -> PathBuf {
-        self.0.join("listening")
-    }
-
-    /// The block of ports that comes next.
-    pub(crate) fn next_block(&self) -> PathBuf {
-        self.0.join("next_block")
-    }
-
-    /// Where programs ask for ports.
-    pub fn claims(&self) -> PathBuf {
-        self.0.join("claims")
-    }
-
-    /// Takes the lock; it is given back, and the files are gone, when it is dropped.
-    ///
-    /// # Errors
-    /// Another broker has it; the folder cannot be made or is somebody else's.
-    pub fn lock(&self) -> Result<Held, LinkError> {
-        let failed = |source| LinkError::System { operation: "make a folder in /run/evenkeel-link", source };
-        // Others may read what a broker writes, and nobody but root may change it.
-        umask(Mode::from_bits_truncate(0o022));
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.0).map_err(failed)?;
-        trusted_folder(&self.0).map_err(failed)?;
-        // One that is left of an earlier broker may have another mode.
-        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        match serve::lock(&self.0.join("lock")) {
-            Err(ServeError::Locked { pid, .. }) => Err(LinkError::Serves { pid }),
-            lock => {
-                let held = Held { paths: self.clone(), _lock: lock? };
-                self.clear_dead();
-                Ok(held)
-            }
-        }
-    }
-
-    /// Removes what brokers of network namespaces that are gone left for the next one, and what killed ones of others left. One that begins just now has not taken its lock yet, perhaps: what is new
-    /// stays.
-    fn clear_dead(&self) {
-        let entries = fs::read_dir(RUN).into_iter().flatten().flatten().map(|entry| Self(entry.path()));
-        let is_old = |paths: &Self| {
-            let made = |file: PathBuf| fs::metadata(file).and_then(|file| file.modified());
-            let made = made(paths.0.join("lock")).or_else(|_| made(paths.listening()));
-            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT))
-        };
-        let alive = host::namespace::all();
-        for paths in entries.filter(|paths| paths != self) {
-            let namespace = paths.0.file_name().and_then(|name| name.to_str()?.parse().ok());
-            let is_gone = |namespace: u64| alive.as_ref().is_some_and(|alive| !alive.contains(&namespace));
-            if namespace.is_some_and(is_gone) {
-                let _ = fs::remove_file(paths.next_block());
-                let _ = fs::remove_dir(&paths.0);
-            }
-            if !is_old(&paths) {
-                continue;
-            }
-            let lock = paths.0.join("lock");
-            // One that ended has left its list of listeners alone, without a lock.
-            let lock = if lock.exists() { serve::lock_left(&lock) } else { serve::lock(&lock).ok() };
-            // It removes the files when it is dropped.
-            drop(lock.map(|lock| Held { paths, _lock: lock }));
-        }
-    }
-}
-
-/// The lock of the one broker of this network namespace.
-#[derive(Debug)]
-pub struct Held {
-    paths: Paths,
-    _lock: Lock,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut files = vec!["control", "claims", "sockets", "cluster", "lock"];
-        // Programs that listen go on, and the next broker has to know them.
-        if !Listening::read(self.paths.listening()).is_held(self.paths == Paths::here()) {
-            files.push("listening");
-        }
-        for file in files {
-            // What is not there any more need not go.
-            let _ = fs::remove_file(self.paths.0.join(file));
-        }
-        let _ = fs::remove_dir(&self.paths.0);
-    }
 }
 
 /// Asks the broker of this network namespace.
@@ -293,7 +173,7 @@ impl Broker {
         };
         let engine = Engine::with_ports(carrier, &settings.name, SLOTS, 0..=0)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let claims = listen_for_claims(&held.paths.claims(), settings.group, &ports, &stop)?;
+        let claims = listen_for_claims(&held.paths().claims(), settings.group, &ports, &stop)?;
         let began = Instant::now();
         Ok(Self {
             settings,

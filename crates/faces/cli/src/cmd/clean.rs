@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use host::owner;
+use link::broker;
 use route::leftovers;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
 use crate::failure::{Failure, Outcome, note, print, print_json};
 
-/// Remove what killed runs left behind: labs, and files of routers.
+/// Remove what killed runs left behind: labs, and files of routers and brokers.
 ///
 /// Example: evenkeel clean --dry-run
 ///
@@ -24,6 +25,8 @@ use crate::failure::{Failure, Outcome, note, print, print_json};
 ///
 /// A killed `route run` leaves its lock in /run/evenkeel, and with --rules-stay names in /sys/fs/bpf, which stay when the interface goes. Those
 /// that nobody holds are removed; rules that still hold on an interface are not.
+///
+/// A killed `link serve`, and one whose network namespace is gone, leaves a folder in /run/evenkeel-link. It is removed, unless a program still listens.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArgs {
     /// Print the shell commands and change nothing.
@@ -45,26 +48,28 @@ struct Cleaned {
     files: Vec<PathBuf>,
     /// Folders of routers that were killed.
     routers: Vec<PathBuf>,
+    /// Folders of brokers of link that were killed, or whose network namespace is gone.
+    brokers: Vec<PathBuf>,
 }
 
 /// Removes dead labs, or lists them.
 pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
-    let (namespaces, groups, files, routers) = if args.dry_run {
-        (lab::dead()?, lab::dead_groups(), owner::dead_files(), leftovers::dead())
+    let (namespaces, groups, files, routers, brokers) = if args.dry_run {
+        (lab::dead()?, lab::dead_groups(), owner::dead_files(), leftovers::dead(), broker::dead())
     } else {
         privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
         let files = owner::clear_dead_files()
             .map_err(|e| Failure::lacking(anyhow!("cannot remove files of a killed run: {e}")))?;
-        (lab::clear_dead()?, lab::clear_dead_groups()?, files, leftovers::clear(None)?)
+        (lab::clear_dead()?, lab::clear_dead_groups()?, files, leftovers::clear(None)?, broker::clear_dead())
     };
     if args.json {
-        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, groups, files, routers })
+        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, groups, files, routers, brokers })
             .map(|()| Outcome::Fine);
     }
     let [delete, remove_group, remove] =
         if args.dry_run { ["ip netns delete", "rmdir", "rm -r"] } else { ["removed"; 3] };
     let namespaces = namespaces.iter().map(|name| format!("{delete} {name}\n"));
-    let routers = routers.iter().map(|folder| format!("{remove} {}\n", folder.display()));
+    let routers = routers.iter().chain(&brokers).map(|folder| format!("{remove} {}\n", folder.display()));
     let groups = groups.iter().map(|folder| format!("{remove_group} {}\n", folder.display()));
     let files = files.iter().map(|file| format!("{remove} {}\n", file.display()));
     let text: String = namespaces.chain(groups).chain(files).chain(routers).collect();

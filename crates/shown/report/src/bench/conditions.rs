@@ -145,7 +145,9 @@ fn trials(figures: Figures<'_>) -> String {
             format!("{n} void and not counted ({})", listed.collect::<Vec<_>>().join("; "))
         }
     };
-    format!("{made}, {} of sending, {void}; steal up to {steal:.1} %", seconds(sending))
+    let kept =
+        if figures.partial().is_some() { " (void ones at the end of a run that broke off are not kept)" } else { "" };
+    format!("{made}, {} of sending, {void}{kept}; steal up to {steal:.1} %", seconds(sending))
 }
 
 #[cfg(test)]
