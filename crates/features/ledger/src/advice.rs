@@ -1,6 +1,9 @@
 //! Advice with what the trace knows filled in: `{target}`, `{targets}`, `{source}`, `{destination}`, `{protocol}`, `{iface}`, `{process}`.
 
-use model::stations::{Cause, Details, Flow, Share};
+use model::{
+    stations::{Cause, Details, Flow, Share},
+    units::count,
+};
 
 /// So many targets are named; `--details` lists more.
 const NAMED: usize = 3;
@@ -16,6 +19,8 @@ pub(crate) struct Known<'a> {
     pub(crate) details: Option<&'a Details>,
     /// The kernel's drop reasons were traced.
     pub(crate) traced: bool,
+    /// All packets that ended there, of which details may know some alone: a filter, or a sampling trace, leaves others out. 0: not known.
+    pub(crate) packets: u64,
 }
 
 /// Fills in what the largest cause knows; the rest keeps general words, and a sentence says so.
@@ -32,8 +37,9 @@ pub(crate) fn filled(advice: &str, known: Known<'_>) -> String {
         known.unwrap_or_else(|| general.to_owned())
     };
     let asker = flow.map_or_else(String::new, |f| format!(" (last asked by {})", f.source));
-    let listed = known.details.filter(|d| !d.targets.is_empty()).map(|d| named(&d.targets) + &asker);
-    let last = || flow.map(|f| format!("{} (the last port seen, from {}; {ALL})", f.target(), f.source));
+    let listed = known.details.filter(|d| !d.targets.is_empty()).map(|d| named(&d.targets, known.packets) + &asker);
+    let all = if known.details.is_none() { format!("; {ALL}") } else { String::new() };
+    let last = || flow.map(|f| format!("{} (the last port seen, from {}{all})", f.target(), f.source));
     let words = [
         ("{targets}", of("{targets}", listed.or_else(last), "the port asked for")),
         ("{target}", of("{target}", flow.map(Flow::target).or(socket), "the port")),
@@ -55,9 +61,12 @@ fn socket(reason: &str) -> Option<String> {
 }
 
 /// Targets by their packets: `3 ports: UDP 192.0.2.1:514 (300), …`.
-fn named(targets: &[Share]) -> String {
-    let one = |s: &Share| format!("{} ({})", s.what, model::units::count(s.packets));
+fn named(targets: &[Share], all: u64) -> String {
+    let one = |s: &Share| format!("{} ({})", s.what, count(s.packets));
     match targets {
+        [only] if only.packets < all => {
+            format!("{} ({} of these {} packets)", only.what, count(only.packets), count(all))
+        }
         [only] => only.what.clone(),
         _ => {
             let names = targets.iter().take(NAMED).map(one).collect::<Vec<_>>().join(", ");
@@ -105,7 +114,7 @@ mod tests {
         };
         let cause = Cause { example: Some(flow), interface: Some("eth0 queue 3".into()), ..Cause::default() };
         let text = "{process} on {target} from {source} by {iface}.";
-        let of = |causes: &[Cause], traced| filled(text, Known { causes, details: None, traced });
+        let of = |causes: &[Cause], traced| filled(text, Known { causes, traced, ..Known::default() });
         assert_eq!(of(std::slice::from_ref(&cause), true), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0.");
         let excuse = "Their addresses are not known without the trace.";
         assert_eq!(of(&[], false), format!("The program on the port from a sender by INTERFACE. {excuse}"));
@@ -124,7 +133,7 @@ mod tests {
             targets: vec![share("UDP 192.0.2.2:53", 20), share("UDP 192.0.2.2:514", 10)],
             ..Details::default()
         };
-        let known = Known { causes: &[cause], details: Some(&details), traced: true };
+        let known = Known { causes: &[cause], details: Some(&details), traced: true, packets: 30 };
         assert_eq!(
             filled("on {targets}", known),
             "on several ports: UDP 192.0.2.2:53 (20), UDP 192.0.2.2:514 (10) (last asked by 192.0.2.1)"
@@ -132,6 +141,16 @@ mod tests {
         assert_eq!(
             filled("on {targets}", Known { details: None, ..known }),
             "on UDP 192.0.2.2:53 (the last port seen, from 192.0.2.1; all ports: `evenkeel ledger --details`)"
+        );
+        // Others may have ended there, which a filter left out.
+        let details = Details { targets: vec![share("UDP 192.0.2.2:53", 20)], ..Details::default() };
+        assert_eq!(
+            filled("on {targets}", Known { details: Some(&details), ..known }),
+            "on UDP 192.0.2.2:53 (20 of these 30 packets) (last asked by 192.0.2.1)"
+        );
+        assert_eq!(
+            filled("on {targets}", Known { details: Some(&Details::default()), ..known }),
+            "on UDP 192.0.2.2:53 (the last port seen, from 192.0.2.1)"
         );
         let known = Cause { reason: "VXLAN_VNI_NOT_FOUND".into(), ..Cause::default() };
         assert!(of_reason(&[known]).is_some_and(|a| a.contains("ip -d link show type vxlan")));

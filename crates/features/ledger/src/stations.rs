@@ -159,7 +159,8 @@ fn by_socket<'a>(loss: &mut StationLoss, p: &Place, ran: bool, sockets: impl Ite
     }));
     loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
     loss.causes.truncate(MOST_CAUSES);
-    let known = Known { causes: &loss.causes, details: loss.details.as_ref(), traced: ran };
+    let (causes, packets) = (&loss.causes, loss.packets);
+    let known = Known { causes, details: loss.details.as_ref(), traced: ran, packets };
     loss.advice = (!p.advice.is_empty()).then(|| filled(p.advice, known));
 }
 

@@ -293,7 +293,7 @@ pub(super) fn backlog(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Fo
 /// The advice of a place for an interface.
 fn on(p: &Place, interface: &Interface) -> String {
     let cause = Cause { interface: Some(interface.name.clone()), ..Cause::default() };
-    filled(p.advice, Known { causes: &[cause], details: None, traced: true })
+    filled(p.advice, Known { causes: &[cause], traced: true, ..Known::default() })
 }
 
 /// Losses of the transmit side, interface by interface.

@@ -82,12 +82,13 @@ impl<'a> Traced<'a> {
         let comparable = self.ran && expects && counted > 0;
         let causes = self.causes(drops);
         let details = details(self.interval, drops);
-        let known = Known { causes: &causes, details: details.as_ref(), traced: self.ran };
+        let packets = if over { traced } else { counted };
+        let known = Known { causes: &causes, details: details.as_ref(), traced: self.ran, packets };
         let advice = (!place.advice.is_empty()).then(|| filled(place.advice, known));
         StationLoss {
             place: words,
             kind: place.kind,
-            packets: if over { traced } else { counted },
+            packets,
             counter: match counter {
                 Some((name, n)) if n > 0 || !over => name,
                 _ => "traced".into(),
