@@ -109,7 +109,9 @@ fn read(frames: &[Vec<u8>], fields: &[String]) -> Vec<Vec<String>> {
     let output = tshark.output().expect("tshark is installed (tools/setup)");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("text");
-    text.lines().map(|line| line.split(';').map(str::to_owned).collect()).collect()
+    // Truth is a number before version 4.2.
+    let value = |field: &str| field.replace("True", "1").replace("False", "0");
+    text.lines().map(|line| line.split(';').map(value).collect()).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
