@@ -175,6 +175,7 @@ static __always_inline void route_decide(struct xdp_md *ctx, struct route_count 
 	__u16 ethertype, *tag;
 	__u32 in, *way;
 
+	d->count = count;
 	d->end = ROUTE_NOT_IP;
 	d->frame_len = ctx->data_end - ctx->data;
 	d->ip_at = sizeof(*eth);
@@ -202,7 +203,6 @@ static __always_inline void route_decide(struct xdp_md *ctx, struct route_count 
 		k.way = *way;
 		k.tagged = true;
 	}
-	d->count = count;
 	if (ethertype == bpf_htons(ETH_P_IP))
 		d->end = route_decide_v4(ctx, c, d, &k);
 	else if (ethertype == bpf_htons(ETH_P_IPV6))

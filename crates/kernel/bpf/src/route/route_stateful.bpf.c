@@ -24,6 +24,10 @@ int ek_route_state(struct xdp_md *ctx)
 		goto up;
 	d.shadow = mode & ROUTE_SHADOW;
 	route_decide(ctx, count, &d);
+	/* From there again: a pointer that is kept beside it takes stack of which three calls have 512 bytes. */
+	count = d.count;
+	if (!count)
+		goto up;
 	if (d.end == ROUTE_FORWARDED && d.leaves && d.leaves != d.ifindex)
 		/* A masqueraded connection whose way out is another one now: the kernel ends it. */
 		d.end = ROUTE_MOVED;
