@@ -6,7 +6,7 @@
 
 #![no_main]
 
-#[path = "../../crates/features/shield/tests/random/mod.rs"]
+#[path = "../../crates/run/shield/tests/random/mod.rs"]
 mod random;
 
 use std::{

@@ -5,7 +5,7 @@
 
 #![no_main]
 
-#[path = "../../crates/features/shield/tests/random/mod.rs"]
+#[path = "../../crates/run/shield/tests/random/mod.rs"]
 mod random;
 
 use std::{path::Path, time::Duration};

@@ -5,6 +5,13 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 /// These know only the words: what they show must be plain data.
 const KNOW_MODEL_ONLY: &[&str] = &["report", "tui"];
 
+/// The wings that work without any other: what runs for months, and what answers once.
+const WINGS: &[&str] = &["run", "look"];
+
+/// The wing of the experiments: of the other crates, only these know it.
+const MEASURE: &str = "measure";
+const KNOW_MEASURE: &[&str] = &["cli"];
+
 /// These may have unsafe code: system calls, kernel programs, and the two libraries whose callers are programs in C.
 const UNSAFE: &[&str] = &["sys", "bpf", "link-c", "link-sockets"];
 
@@ -67,6 +74,21 @@ fn arrows_point_downwards() {
                 !KNOW_MODEL_ONLY.contains(&name.as_str()) || dependency == "model",
                 "{name} may know the model only, and knows {dependency}"
             );
+        }
+    }
+}
+
+#[test]
+fn wings_depend_on_no_other_wing() {
+    let crates = crates();
+    for (name, (row, dependencies)) in &crates {
+        for dependency in dependencies {
+            let Some((other, _)) = crates.get(dependency) else { continue };
+            assert!(
+                !WINGS.contains(&row.as_str()) || row == other || !(WINGS.contains(&other.as_str()) || other == MEASURE),
+                "{name} of the wing {row} -> {dependency} of the wing {other}"
+            );
+            assert!(other != MEASURE || row == MEASURE || KNOW_MEASURE.contains(&name.as_str()), "{name} -> {dependency}, which measures");
         }
     }
 }

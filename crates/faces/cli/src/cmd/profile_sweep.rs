@@ -5,8 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
-use profile::sweep::{self, SweepBox, SweepConfig};
 use rig::cores;
+use sweep::{SweepBox, SweepConfig};
 use sys::privilege;
 
 use super::profile::ProfileArgs;

@@ -4,8 +4,8 @@ use std::{io, path::PathBuf};
 
 use clap::Args;
 use host::{Host, Root};
-use link::apart::ApartError;
-use link::bench::{Asked, BenchError, Between, Plan, answer, carry_out, carry_out_between};
+use messages::apart::ApartError;
+use messages::bench::{Asked, BenchError, Between, Plan, answer, carry_out, carry_out_between};
 use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
 use report::Look;
 use rig::cores;

@@ -1,7 +1,7 @@
 //! Other machines that a measurement needs, and how ssh reaches them.
 
 use clap::Args;
-use link::apart::{ApartError, Reach};
+use messages::apart::{ApartError, Reach};
 
 /// How the other machines are reached.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, time::Duration};
 use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
-use link::{
+use messages::{
     apart::Reach,
     speedup::{Asked, By, NODES_MAX, Plan, SpeedupError, answer_as_node, carry_out, carry_out_between},
 };

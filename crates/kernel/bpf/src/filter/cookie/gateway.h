@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/features/shield/src/between/ring/proof.rs; a test holds
+/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/run/shield/src/between/ring/proof.rs; a test holds
  * the two together. */
 #pragma once
 

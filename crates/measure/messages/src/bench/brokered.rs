@@ -1,0 +1,151 @@
+//! The ends of TCP sockets whose bytes brokers carry over link, as `evenkeel link run` makes them.
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use ipnet::{IpNet, Ipv4Net};
+use model::link_bench::Receive;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use super::{
+    BenchError,
+    bed::{ADDRESSES, Bed, PREFIX_LEN, Place},
+    end::{End, LONG},
+};
+use link::{
+    LinkError, Paths,
+    broker::{Broker, BrokerSettings, Receive as Frames},
+    sockets::{Asker, Sockets, Way},
+};
+
+/// Nodes know each other within this time.
+const SEEN: Duration = Duration::from_secs(8);
+const STEP: Duration = Duration::from_millis(10);
+
+/// A broker on threads of its own. They end when it is dropped.
+#[derive(Debug)]
+struct Serves {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serves {
+    fn start(place: &Place, name: &'static str, cluster: IpNet) -> Result<Self, BenchError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (interface, stops) = (place.link.name.clone(), Arc::clone(&stop));
+        let (ready, is_ready) = mpsc::channel::<Result<(), LinkError>>();
+        let serves = move || {
+            let settings =
+                BrokerSettings { interface, name: name.to_owned(), group: None, xdp: Frames::Auto, udp: None };
+            let started = Paths::here().lock().and_then(|held| {
+                let broker = Broker::start(settings, &held)?;
+                let sockets = Sockets::start(&[cluster], &[], broker.known(), broker.disposer())?;
+                Ok((held, broker, sockets))
+            });
+            match started {
+                Err(error) => drop(ready.send(Err(error))),
+                Ok((_held, mut broker, mut sockets)) => {
+                    let _ = ready.send(Ok(()));
+                    let stopped = &stops;
+                    thread::scope(|scope| {
+                        // What goes wrong is seen by the ends, which nobody serves then.
+                        scope.spawn(move || drop(sockets.run(stopped)));
+                        let (_to, requests) = mpsc::channel();
+                        let _ = broker.run(&requests, stopped, |_| ());
+                    });
+                }
+            }
+        };
+        let system = BenchError::system("start a broker");
+        // A thread is in the namespace of the one that starts it.
+        let thread =
+            place.space.run(|| thread::Builder::new().name("ek-broker".into()).spawn(serves))?.map_err(system)?;
+        let serves = Self { stop, thread: Some(thread) };
+        is_ready.recv().map_err(|_| BenchError::Silent("a broker"))??;
+        Ok(serves)
+    }
+}
+
+impl Drop for Serves {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has said itself what went wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An end of such a connection, and the brokers of both.
+pub(super) struct Brokered {
+    pub(super) end: TcpStream,
+    _brokers: Arc<[Serves; 2]>,
+}
+
+/// Both ends.
+pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], BenchError> {
+    let system = BenchError::system;
+    let cluster = IpNet::V4(Ipv4Net::new_assert(ADDRESSES[0], PREFIX_LEN).trunc());
+    let [a, b] = &bed.places;
+    let brokers = Arc::new([Serves::start(a, "a", cluster)?, Serves::start(b, "b", cluster)?]);
+    let listener = b.space.run(|| {
+        let listener = TcpListener::bind((ADDRESSES[1], 0))?;
+        Asker::here().listens(listener.as_fd())?;
+        Ok(listener)
+    })?;
+    let listener = listener.map_err(system("listen"))?;
+    let to = listener.local_addr().map_err(system("read an address"))?;
+    let began = Instant::now();
+    let here = loop {
+        match a.space.run(|| connect(to))?.map_err(system("connect through a broker"))? {
+            Some(end) => break end,
+            None if began.elapsed() > SEEN => return Err(BenchError::Silent("a broker")),
+            None => thread::sleep(STEP),
+        }
+    };
+    let there = b.space.run(|| {
+        let (tcp, _) = listener.accept()?;
+        match Asker::here().accepted(tcp.as_fd())? {
+            Way::Link(end) => Ok(end),
+            Way::Tcp => Err(std::io::Error::other("the connection is none of the broker's")),
+        }
+    })?;
+    let there = there.map_err(system("accept through a broker"))?;
+    let end = |fd: OwnedFd| {
+        // What is asked of it, reads, writes and time-outs, is the same for all stream sockets.
+        let end = TcpStream::from(fd);
+        end.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+        end.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+        end.set_nonblocking(receive == Receive::Spinning).map_err(system("set a socket"))?;
+        Ok::<_, BenchError>(Brokered { end, _brokers: Arc::clone(&brokers) })
+    };
+    Ok([end(here)?, end(there)?])
+}
+
+/// The end that a connection gets; none: the nodes do not know each other yet.
+fn connect(to: SocketAddr) -> std::io::Result<Option<OwnedFd>> {
+    let tcp = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    match Asker::here().connect(tcp.as_fd(), to, true)? {
+        Way::Link(end) => Ok(Some(end)),
+        Way::Tcp => Ok(None),
+    }
+}
+
+impl End for Brokered {
+    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+        self.end.send(message)
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+        self.end.receive(place)
+    }
+}

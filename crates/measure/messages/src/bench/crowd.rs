@@ -1,0 +1,145 @@
+//! Many connections of one node to others: what an open one costs, and what one costs that is used.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bpf::XdpMode;
+use nix::time::{ClockId, clock_gettime};
+
+use super::{
+    BenchError,
+    end::{LONG, PORT, Patience, RING_BYTES},
+};
+use link::{Engine, Handle, Raw, State};
+
+use crate::bridged::Bridged;
+
+/// So long nobody sends while the processor time is counted.
+const IDLE: Duration = Duration::from_secs(2);
+/// A node that sleeps looks up so often.
+const STEP: Duration = Duration::from_secs(1);
+const BYTES: usize = 64;
+
+/// What many connections cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Costs {
+    pub(super) end_bytes: f64,
+    pub(super) used_end_bytes: f64,
+    pub(super) idle_cpu: f64,
+    pub(super) message_cpu_ns: f64,
+}
+
+/// Opens so many connections from one node to `nodes` others, and uses each once.
+pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, BenchError> {
+    let bed = Bridged::new("crowd", nodes + 1)?;
+    let mut engines = Vec::new();
+    for place in &bed.places {
+        let name = place.link.name.as_str();
+        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
+        engines.push(place.space.run(open)??);
+    }
+    let mut one = engines.remove(0);
+    let before = resident()?;
+    let ours = join(&mut one, &mut engines, connections as usize)?;
+    let open = resident()?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = &stop;
+        let echoes: Vec<_> = engines.into_iter().map(|engine| scope.spawn(move || echo(engine, stop))).collect();
+        let mut work = || {
+            // What opening them left to do is done.
+            idle(&mut one, STEP)?;
+            let began = spent()?;
+            idle(&mut one, IDLE)?;
+            let idle_cpu = (spent()? - began).as_secs_f64() / IDLE.as_secs_f64();
+            let began = spent()?;
+            let (message, mut place) = ([0x5a; BYTES], [0; BYTES]);
+            for &handle in &ours {
+                one.send(handle, &message)?;
+                let sent = Instant::now();
+                while one.receive(handle, &mut place)?.is_none() {
+                    if one.wait(Duration::ZERO, STEP)? == 0 && sent.elapsed() > LONG {
+                        return Err(BenchError::Silent("link"));
+                    }
+                }
+            }
+            let message_cpu_ns = (spent()? - began).as_secs_f64() * 1e9 / f64::from(connections);
+            let used = resident()?;
+            let ends = 2.0 * f64::from(connections);
+            let each = |now: u64| now.saturating_sub(before) as f64 / ends;
+            Ok(Costs { end_bytes: each(open), used_end_bytes: each(used), idle_cpu, message_cpu_ns })
+        };
+        let costs = work();
+        stop.store(true, Ordering::Relaxed);
+        for echo in echoes {
+            echo.join().map_err(|_| BenchError::Panicked("end that answers"))??;
+        }
+        costs
+    })
+}
+
+/// Connections of `one`, in turn to each of the others, which accept them.
+fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Result<Vec<Handle>, BenchError> {
+    let each = count.div_ceil(others.len());
+    for other in others.iter_mut() {
+        other.listen(PORT, false, each)?;
+    }
+    let mut all = Vec::with_capacity(count);
+    for n in 0..count {
+        let at = n % others.len();
+        let other = &mut others[at];
+        let ours = one.connect(other.carrier().address(), PORT, false)?;
+        let (mut is_accepted, mut patience) = (false, Patience::default());
+        while !is_accepted || one.state(ours) != Some(State::Open) {
+            one.turn()?;
+            other.turn()?;
+            is_accepted |= other.accept(PORT).is_some();
+            patience.spin("link")?;
+        }
+        all.push(ours);
+    }
+    Ok(all)
+}
+
+/// Sends each message back.
+fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), BenchError> {
+    let mut place = [0; BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        engine.wait(Duration::ZERO, STEP)?;
+        while let Some(handle) = engine.news() {
+            while engine.receive(handle, &mut place)?.is_some() {
+                engine.send(handle, &place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn idle(engine: &mut Engine<Raw>, time: Duration) -> Result<(), BenchError> {
+    let began = Instant::now();
+    while let left = time.saturating_sub(began.elapsed())
+        && !left.is_zero()
+    {
+        engine.wait(Duration::ZERO, left.min(STEP))?;
+    }
+    Ok(())
+}
+
+/// Processor time of this process so far.
+fn spent() -> Result<Duration, BenchError> {
+    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+    Ok(Duration::from(time.map_err(|e| BenchError::system("read the processor time")(e.into()))?))
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> Result<u64, BenchError> {
+    let text =
+        fs::read_to_string("/proc/self/smaps_rollup").map_err(BenchError::system("read /proc/self/smaps_rollup"))?;
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("Anonymous:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    Ok(1024 * kib.unwrap_or(0_u64))
+}

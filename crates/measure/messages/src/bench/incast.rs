@@ -1,0 +1,223 @@
+//! Bytes of several nodes to one.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bpf::XdpMode;
+use model::link_bench::IncastRound;
+use sys::affinity::pin_current_thread;
+
+use super::{
+    BenchError,
+    end::{LONG, PORT, Patience, RING_BYTES},
+    plan::Way,
+};
+use link::{Engine, Handle, Raw, State};
+
+use crate::bridged::Bridged;
+
+/// All send so long before what arrives counts.
+const WARM_UP: Duration = Duration::from_millis(200);
+const COUNTED: Duration = Duration::from_secs(2);
+/// A sender, or the receiver, that has nothing to do looks up so often.
+const STEP: Duration = Duration::from_millis(10);
+const PIECE: usize = 1 << 16;
+
+/// The receiver of several connections.
+trait Sink: Send {
+    /// Reads what is there of each, adds its bytes to the connection's sum, and waits for a while if there was nothing.
+    fn take(&mut self, sums: &mut [u64]) -> Result<(), BenchError>;
+}
+
+/// A sender on a node of its own.
+trait Source: Send {
+    /// Sends what can be sent, or waits for a while.
+    fn put(&mut self, piece: &[u8]) -> Result<(), BenchError>;
+}
+
+struct Node {
+    engine: Engine<Raw>,
+    handles: Vec<Handle>,
+}
+
+impl Sink for Node {
+    fn take(&mut self, sums: &mut [u64]) -> Result<(), BenchError> {
+        let mut all = 0;
+        for (&handle, sum) in self.handles.iter().zip(sums) {
+            let count = self.engine.read(handle, |piece| {
+                std::hint::black_box(piece);
+            })?;
+            (all, *sum) = (all + count, *sum + count as u64);
+        }
+        if all == 0 {
+            self.engine.wait(Duration::ZERO, STEP)?;
+        } else {
+            self.engine.turn()?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for Node {
+    fn put(&mut self, piece: &[u8]) -> Result<(), BenchError> {
+        match self.engine.write(self.handles[0], piece)? {
+            0 => self.engine.wait(Duration::ZERO, STEP)?,
+            _ => self.engine.turn()?,
+        };
+        Ok(())
+    }
+}
+
+impl Sink for Vec<TcpStream> {
+    fn take(&mut self, sums: &mut [u64]) -> Result<(), BenchError> {
+        let (mut place, mut all) = (vec![0; PIECE], 0);
+        for (stream, sum) in self.iter_mut().zip(sums) {
+            match stream.read(&mut place) {
+                Ok(count) => (all, *sum) = (all + count, *sum + count as u64),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(source) => return Err(BenchError::System { operation: "read from a TCP connection", source }),
+            }
+        }
+        if all == 0 {
+            thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Source for TcpStream {
+    fn put(&mut self, piece: &[u8]) -> Result<(), BenchError> {
+        match self.write(piece) {
+            Ok(_) => Ok(()),
+            // It had no room for as long as a sender waits.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(source) => Err(BenchError::System { operation: "write to a TCP connection", source }),
+        }
+    }
+}
+
+/// What arrives of one sender, then of `senders` at once.
+pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRound, BenchError> {
+    let bed = Bridged::new("incast", senders + 1)?;
+    let alone: f64 = arrived(&bed, way, 1, cpus)?.iter().sum();
+    let all = arrived(&bed, way, senders, cpus)?;
+    let sum: f64 = all.iter().sum();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    Ok(IncastRound {
+        alone_bits_per_second: alone,
+        bits_per_second: sum,
+        least_share: if sum > 0.0 { least * f64::from(senders) / sum } else { 0.0 },
+    })
+}
+
+/// Bits per second of each connection.
+fn arrived(bed: &Bridged, way: Way, senders: u32, cpus: [u32; 2]) -> Result<Vec<f64>, BenchError> {
+    match way {
+        Way::Link => {
+            let (sink, sources) = nodes(bed, senders as usize)?;
+            measure(sink, sources, cpus)
+        }
+        Way::Tcp => {
+            let (sink, sources) = streams(bed, senders as usize)?;
+            measure(sink, sources, cpus)
+        }
+        other => Err(BenchError::Unreliable(other)),
+    }
+}
+
+fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> Result<Vec<f64>, BenchError> {
+    let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+    let (stop, count) = (AtomicBool::new(false), sources.len());
+    // It is there until all senders have ended: one that still writes would find its connection gone.
+    let sink = &mut sink;
+    thread::scope(|scope| {
+        let stop = &stop;
+        let sends: Vec<_> = sources
+            .into_iter()
+            .map(|mut source| {
+                scope.spawn(move || -> Result<(), BenchError> {
+                    pin(cpus[0])?;
+                    let piece = vec![0x5a; PIECE];
+                    while !stop.load(Ordering::Relaxed) {
+                        source.put(&piece)?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let receive = scope.spawn(move || -> Result<Vec<f64>, BenchError> {
+            let mut work = || {
+                pin(cpus[1])?;
+                let mut sums = vec![0; count];
+                let began = Instant::now();
+                while began.elapsed() < WARM_UP {
+                    sink.take(&mut sums)?;
+                }
+                sums.fill(0);
+                let began = Instant::now();
+                while began.elapsed() < COUNTED {
+                    sink.take(&mut sums)?;
+                }
+                let seconds = began.elapsed().as_secs_f64();
+                Ok(sums.into_iter().map(|sum| 8.0 * sum as f64 / seconds).collect())
+            };
+            let rates = work();
+            stop.store(true, Ordering::Relaxed);
+            rates
+        });
+        let rates = receive.join().map_err(|_| BenchError::Panicked("end that receives"))??;
+        for send in sends {
+            send.join().map_err(|_| BenchError::Panicked("end that sends"))??;
+        }
+        Ok(rates)
+    })
+}
+
+/// The first node of a bed, and so many others that have a stream to it.
+fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), BenchError> {
+    let node = |place: &crate::bridged::Place| {
+        let name = place.link.name.as_str();
+        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
+        Ok::<_, BenchError>(Node { engine: place.space.run(open)??, handles: Vec::new() })
+    };
+    let mut sink = node(&bed.places[0])?;
+    sink.engine.listen(PORT, true, senders)?;
+    let mut sources = Vec::new();
+    for place in &bed.places[1..=senders] {
+        let mut source = node(place)?;
+        let ours = source.engine.connect(sink.engine.carrier().address(), PORT, true)?;
+        let (mut theirs, mut patience) = (None, Patience::default());
+        while theirs.is_none() || source.engine.state(ours) != Some(State::Open) {
+            source.engine.turn()?;
+            sink.engine.turn()?;
+            theirs = theirs.or_else(|| sink.engine.accept(PORT));
+            patience.spin("link")?;
+        }
+        source.handles.push(ours);
+        sink.handles.extend(theirs);
+        sources.push(source);
+    }
+    Ok((sink, sources))
+}
+
+fn streams(bed: &Bridged, senders: usize) -> Result<(Vec<TcpStream>, Vec<TcpStream>), BenchError> {
+    let system = BenchError::system;
+    let place = &bed.places[0];
+    let listener = place.space.run(|| TcpListener::bind((place.address, 0)))?.map_err(system("listen"))?;
+    let to = listener.local_addr().map_err(system("read an address"))?;
+    let (mut sinks, mut sources) = (Vec::new(), Vec::new());
+    for place in &bed.places[1..=senders] {
+        let source = place.space.run(|| TcpStream::connect_timeout(&to, LONG))?.map_err(system("connect"))?;
+        source.set_write_timeout(Some(STEP)).map_err(system("set a time-out"))?;
+        let (sink, _) = listener.accept().map_err(system("accept a connection"))?;
+        sink.set_nonblocking(true).map_err(system("set a socket"))?;
+        sinks.push(sink);
+        sources.push(source);
+    }
+    Ok((sinks, sources))
+}

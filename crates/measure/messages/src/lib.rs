@@ -1,0 +1,8 @@
+//! Link measured: messages and streams beside UDP, TCP and bare frames ([`bench`]), and what communication costs as nodes are added ([`speedup`]).
+//!
+//! Both run in namespaces of this machine, or between machines that ssh reaches ([`apart`]).
+
+pub mod apart;
+pub mod bench;
+mod bridged;
+pub mod speedup;

@@ -1,0 +1,179 @@
+//! The nodes of link, each with a connection of messages to each other one.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use bpf::XdpMode;
+
+use wire::Mac;
+
+use super::{
+    SpeedupError,
+    mesh::{Halt, LONG, LOOK, Mesh},
+};
+use link::{Engine, Handle, LinkError, Raw, SendError, State};
+
+use crate::bridged::Bridged;
+
+/// The port that nodes listen on.
+const PORT: u16 = 1200;
+/// Bytes of the ring of each node, as programs get them of a broker.
+const RING_BYTES: usize = 4 << 20;
+/// A node that has nothing left to do serves the others in pieces of this length.
+const PIECE: Duration = Duration::from_millis(1);
+const WHO: &str = "link";
+
+/// A node of link.
+pub(super) struct Native {
+    engine: Engine<Raw>,
+    /// To each node; none to itself.
+    handles: Vec<Option<Handle>>,
+    place: Vec<u8>,
+}
+
+/// All nodes of a bed, joined, for messages of so many bytes.
+pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Native>, SpeedupError> {
+    let mut nodes = Vec::new();
+    for place in &bed.places {
+        let name = place.link.name.as_str();
+        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
+        let mut engine = place.space.run(open)??;
+        engine.listen(PORT, false, bed.places.len())?;
+        nodes.push(Native { engine, handles: vec![None; bed.places.len()], place: vec![0; bytes as usize] });
+    }
+    for from in 0..nodes.len() {
+        for to in from + 1..nodes.len() {
+            join(&mut nodes, from, to)?;
+        }
+    }
+    Ok(nodes)
+}
+
+fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), SpeedupError> {
+    let address = nodes[to].engine.carrier().address();
+    let ours = nodes[from].engine.connect(address, PORT, false)?;
+    let (mut theirs, began) = (None, Instant::now());
+    while theirs.is_none() || nodes[from].engine.state(ours) != Some(State::Open) {
+        nodes[from].engine.turn()?;
+        nodes[to].engine.turn()?;
+        theirs = theirs.or_else(|| nodes[to].engine.accept(PORT));
+        if began.elapsed() > LONG {
+            return Err(SpeedupError::Silent(WHO));
+        }
+    }
+    nodes[from].handles[to] = Some(ours);
+    nodes[to].handles[from] = theirs;
+    Ok(())
+}
+
+/// A node on a machine of its own, before it is joined to the others.
+pub(super) struct Waiting(Native);
+
+/// Such a node, and the port that it listens on.
+pub(super) fn listen(interface: &str, name: &str, nodes: usize, bytes: u32) -> Result<(Waiting, u16), SpeedupError> {
+    let mut engine = Engine::new(Raw::open_ring(interface, XdpMode::Native, RING_BYTES)?, name)?;
+    engine.listen(PORT, false, nodes)?;
+    Ok((Waiting(Native { engine, handles: vec![None; nodes], place: vec![0; bytes as usize] }), PORT))
+}
+
+impl Waiting {
+    /// Connects to the nodes before this one, and waits for those behind it; all have their addresses here, in their order.
+    pub(super) fn join(self, me: usize, others: &[Mac], ports: &[u16]) -> Result<Native, SpeedupError> {
+        let Self(mut node) = self;
+        for to in 0..me {
+            node.handles[to] = Some(node.engine.connect(others[to], ports[to], false)?);
+        }
+        let began = Instant::now();
+        loop {
+            node.engine.wait(Duration::ZERO, LOOK)?;
+            while let Some(handle) = node.engine.accept(PORT) {
+                let from = node.engine.peer_of(handle);
+                if let Some(at) = others.iter().position(|other| Some(*other) == from) {
+                    node.handles[at] = Some(handle);
+                }
+            }
+            let is_open = |&to: &usize| node.handles[to].is_some_and(|h| node.engine.state(h) == Some(State::Open));
+            if (0..others.len()).filter(|&to| to != me).all(|to| is_open(&to)) {
+                return Ok(node);
+            }
+            if began.elapsed() > LONG {
+                return Err(SpeedupError::Silent(WHO));
+            }
+        }
+    }
+}
+
+impl Native {
+    fn handle(&self, peer: usize) -> Result<Handle, SpeedupError> {
+        self.handles.get(peer).copied().flatten().ok_or(SpeedupError::Closed(WHO))
+    }
+}
+
+impl Mesh for Native {
+    fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
+        while let left = until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            self.engine.wait(Duration::ZERO, left)?;
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        peers: &[usize],
+        ours: &[u8],
+        halt: Halt<'_>,
+        on: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SpeedupError> {
+        let began = Instant::now();
+        let (mut unsent, mut awaited) = (peers.to_vec(), peers.to_vec());
+        loop {
+            let mut queued = Vec::new();
+            for &peer in &unsent {
+                match self.engine.queue(self.handle(peer)?, ours) {
+                    Ok(()) => queued.push(peer),
+                    // Room comes with the acknowledgements.
+                    Err(SendError::Full) => {}
+                    Err(other) => return Err(LinkError::from(other).into()),
+                }
+            }
+            if !queued.is_empty() {
+                unsent.retain(|peer| !queued.contains(peer));
+                self.engine.turn()?;
+            }
+            let mut come = Vec::new();
+            for &peer in &awaited {
+                let handle = self.handle(peer)?;
+                if let Some(len) = self.engine.receive(handle, &mut self.place)? {
+                    on(&self.place[..len]);
+                    come.push(peer);
+                }
+            }
+            awaited.retain(|peer| !come.contains(peer));
+            if unsent.is_empty() && awaited.is_empty() {
+                return Ok(());
+            }
+            if self.engine.wait(Duration::ZERO, LOOK)? == 0 {
+                halt.look(began, WHO)?;
+            }
+        }
+    }
+
+    fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), SpeedupError> {
+        let (began, mut said) = (Instant::now(), false);
+        loop {
+            self.engine.wait(Duration::ZERO, PIECE)?;
+            if !said && self.engine.is_quiet() {
+                quiet.fetch_add(1, Ordering::Relaxed);
+                said = true;
+            }
+            if quiet.load(Ordering::Relaxed) >= of {
+                return Ok(());
+            }
+            halt.look(began, WHO)?;
+        }
+    }
+}
