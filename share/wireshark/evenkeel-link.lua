@@ -1,4 +1,4 @@
--- Wireshark's view of the protocol of messages between nodes (docs/link-protocol.md), version 1 and the notice that all versions read:
+-- Wireshark's view of the protocol of messages between nodes (docs/protocol/link.md), version 1 and the notice that all versions read:
 -- frames of EtherType 0x88B5, and of UDP where the preference `udp_port` says so.
 --
 --   tshark -X lua_script:evenkeel-link.lua -r FILE

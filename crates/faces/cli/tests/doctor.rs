@@ -438,14 +438,14 @@ fn a_finding_without_a_knob_is_advice() {
     assert!(!ns.bed.path("state/journal").exists(), "no session without a change");
 }
 
-/// The table of docs/doctor.md is what the program lists.
+/// The table of docs/look/doctor.md is what the program lists.
 #[test]
 fn the_documentation_has_every_check() {
     let listed = stdout(&evenkeel(&["doctor", "--list", "--markdown"]));
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/doctor.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/look/doctor.md");
     let text = fs::read_to_string(&page).unwrap();
     let (begin, end) = ("<!-- checks: evenkeel doctor --list --markdown -->\n\n", "\n<!-- /checks -->");
     let table = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).expect("the marks").0;
-    assert!(table.trim() == listed.trim(), "docs/doctor.md is not in step; put this between its marks:\n{listed}");
+    assert!(table.trim() == listed.trim(), "docs/look/doctor.md is not in step; put this between its marks:\n{listed}");
     assert!(listed.lines().count() > 45, "{}", listed.lines().count());
 }

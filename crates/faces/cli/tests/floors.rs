@@ -85,10 +85,15 @@ fn wings_depend_on_no_other_wing() {
         for dependency in dependencies {
             let Some((other, _)) = crates.get(dependency) else { continue };
             assert!(
-                !WINGS.contains(&row.as_str()) || row == other || !(WINGS.contains(&other.as_str()) || other == MEASURE),
+                !WINGS.contains(&row.as_str())
+                    || row == other
+                    || !(WINGS.contains(&other.as_str()) || other == MEASURE),
                 "{name} of the wing {row} -> {dependency} of the wing {other}"
             );
-            assert!(other != MEASURE || row == MEASURE || KNOW_MEASURE.contains(&name.as_str()), "{name} -> {dependency}, which measures");
+            assert!(
+                other != MEASURE || row == MEASURE || KNOW_MEASURE.contains(&name.as_str()),
+                "{name} -> {dependency}, which measures"
+            );
         }
     }
 }

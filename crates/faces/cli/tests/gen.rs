@@ -107,11 +107,12 @@ fn json_has_the_documented_fields() {
     assert_eq!(report["schema"], "evenkeel.gen/1");
     assert_eq!((&report["interface"], &report["backend"]), (&wire.sender.interface().into(), &"tx-ring".into()));
     assert_eq!((&report["destination"], &report["destination_port"]), (&"198.19.0.1".into(), &"9".into()), "{report}");
-    let manual = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/gen.md")).unwrap();
+    let manual =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/measure/gen.md")).unwrap();
     let (_, json) = manual.split_once("## JSON").unwrap();
     let fields = report.as_object().unwrap().keys().chain(report["senders"][0].as_object().unwrap().keys());
     for field in fields.filter(|f| *f != "schema") {
-        assert!(json.contains(&format!("`{field}`")), "{field} is not in docs/gen.md");
+        assert!(json.contains(&format!("`{field}`")), "{field} is not in docs/measure/gen.md");
     }
 }
 

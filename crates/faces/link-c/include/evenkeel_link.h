@@ -12,7 +12,7 @@
  *             ek_link_wait(link, 0, -1);
  *     ek_link_send_many(link, peer, &message, 1);
  *
- * Start a broker on each node first: `evenkeel link serve eth0`. docs/link-c.md has whole programs.
+ * Start a broker on each node first: `evenkeel link serve eth0`. docs/run/link-c.md has whole programs.
  *
  * Rules of all calls
  *

@@ -88,7 +88,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
 #[test]
 fn the_program_of_the_docs_is_one() {
     let Some(bed) = Bed::new("linkcd", &[]) else { return };
-    let text = fs::read_to_string(format!("{FOLDER}/../../../docs/link-c.md")).unwrap();
+    let text = fs::read_to_string(format!("{FOLDER}/../../../docs/run/link-c.md")).unwrap();
     let program = text.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
     run(&format!(
         "cc -Wall -Wextra -Werror -pedantic -I{FOLDER}/include -fsyntax-only {}",

@@ -8,7 +8,7 @@
 //! system. The kernel empties a program array whose last descriptor and name are gone, a little later. So a place whose owner was killed is
 //! empty soon after. Three things follow. Whoever sits elsewhere must not hold a descriptor of it. Who closes the last one leaves something
 //! in it, so that the next one, who waits until it is empty, is not emptied out with it. And as anybody can open and close the array of an
-//! empty place (`bpftool map show` does), an owner looks again ([`Seat::put_back`]). docs/chain.md has the whole protocol.
+//! empty place (`bpftool map show` does), an owner looks again ([`Seat::put_back`]). docs/protocol/chain.md has the whole protocol.
 
 mod again;
 mod end;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which of the UDP sockets of a node gets a datagram of messages between nodes (docs/link-protocol.md): that of the owner of the port it is for. */
+/* Which of the UDP sockets of a node gets a datagram of messages between nodes (docs/protocol/link.md): that of the owner of the port it is for. */
 #include "link/owners.h"
 
 /* Where the port of the receiving application is, behind a UDP header. */

@@ -1,4 +1,4 @@
-//! The search and a plain binary search on a box that answers as a real one did: counts of trials and errors (docs/bench-search.md).
+//! The search and a plain binary search on a box that answers as a real one did: counts of trials and errors (docs/measure/bench-search.md).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Messages between nodes over plain Ethernet: what carries the protocol of docs/link-protocol.md, and one node of it.
+//! Messages between nodes over plain Ethernet: what carries the protocol of docs/protocol/link.md, and one node of it.
 //!
 //! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET, [`Udp`] behind UDP; [`Either`] is what the broker chose.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.

@@ -203,7 +203,7 @@ pub fn doctor_list(rows: &[CheckRow], look: Look) -> String {
     look.table(&["CHECK", "GROUP", "ASKS"], rows)
 }
 
-/// The table of checks for docs/doctor.md.
+/// The table of checks for docs/look/doctor.md.
 pub fn doctor_table(rows: &[CheckRow]) -> String {
     let mut out = String::from("| check | asks | evidence | fix | risk | roles |\n|---|---|---|---|---|---|\n");
     for r in rows {

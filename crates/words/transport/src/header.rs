@@ -1,4 +1,4 @@
-//! The header, 32 bytes in network byte order ahead of every payload (docs/link-protocol.md).
+//! The header, 32 bytes in network byte order ahead of every payload (docs/protocol/link.md).
 
 use wire::checksum::Sum;
 

@@ -1,4 +1,4 @@
-//! Messages and streams between nodes over Ethernet: the protocol of docs/link-protocol.md as a pure state machine. Time and frames go in, frames and
+//! Messages and streams between nodes over Ethernet: the protocol of docs/protocol/link.md as a pure state machine. Time and frames go in, frames and
 //! states come out; nothing here touches a clock, a socket or memory of another process.
 //!
 //! - [`Header`] is what stands ahead of every payload.

@@ -110,7 +110,7 @@ pub(crate) struct BenchArgs {
     /// Noisy neighbours, and what they cost: cpu, io, memory, set, cache, traffic, with a dose or without, such as cpu,memory:512.
     ///
     /// Doses: cpu and set in CPUs (1, 2), io and cache in workers (1), memory in MB (1024), traffic in Mbit/s of 512-byte frames each way (100). 0: it is there
-    /// and does nothing. stress-ng makes the work, in a control group. See docs/bench-neighbour.md.
+    /// and does nothing. stress-ng makes the work, in a control group. See docs/measure/bench-neighbour.md.
     #[arg(long, value_name = "KIND[:DOSE]", value_delimiter = ',', conflicts_with_all = ["ports", "bridged", "test", "resume", "datagrams", "imix", "replay"], help_heading = "Neighbours")]
     neighbour: Vec<Neighbour>,
     /// Their form: process, guest (QEMU with their work in it) [default: process].

@@ -28,7 +28,7 @@ use crate::{
 
 /// Exchange messages between nodes over plain Ethernet.
 ///
-/// Start a broker on every node: `evenkeel link serve eth0`. See docs/link.md for what it carries today.
+/// Start a broker on every node: `evenkeel link serve eth0`. See docs/run/link.md for what it carries today.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     #[command(subcommand)]

@@ -21,7 +21,7 @@ use crate::failure::{Failure, Outcome, note};
 /// Protect this host from floods by rules in XDP.
 ///
 /// Write rules into a TOML file, check them with `shield check`, start them with `shield run`. The first rule that decides wins. The
-/// management allow-list comes before all rules, so that your ssh session stays. docs/shield.md has every key.
+/// management allow-list comes before all rules, so that your ssh session stays. docs/run/shield.md has every key.
 #[derive(Debug, Args)]
 pub(crate) struct ShieldArgs {
     #[command(subcommand)]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Stands between packet sockets that are not trusted and the interface that carries messages (docs/link-protocol.md).
+/* Stands between packet sockets that are not trusted and the interface that carries messages (docs/protocol/link.md).
  *
  * Those sockets live in a network namespace whose one interface is an end of a veth pair. What they send comes out of the other end, where
  * link_guard_out lets pass to the wire what its sender may send: the veth pair has no way round it, PACKET_QDISC_BYPASS neither. What comes for

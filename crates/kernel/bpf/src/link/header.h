@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The header of docs/link-protocol.md. */
+/* The header of docs/protocol/link.md. */
 #pragma once
 
 #include "lib/common.h"

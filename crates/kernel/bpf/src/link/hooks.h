@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * For those who build a protocol on Ethernet: frames of one EtherType, delivered to the rings of endpoints, answered or dropped by reason,
- * before a socket buffer is made. link.bpf.c and barrier.bpf.c are two; docs/link-builders.md is how to make a third.
+ * before a socket buffer is made. link.bpf.c and barrier.bpf.c are two; docs/protocol/link-builders.md is how to make a third.
  *
  * Before including this a protocol defines
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* clang: -mcpu=v3 */
 /*
- * The protocol of docs/link-protocol.md: frames go to the ring of the port that they are for; a probe of the node itself is answered here. What is
+ * The protocol of docs/protocol/link.md: frames go to the ring of the port that they are for; a probe of the node itself is answered here. What is
  * for a port that nobody has goes up to the stack, where a broker's socket answers it.
  */
 #include "lib/common.h"

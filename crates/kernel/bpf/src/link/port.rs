@@ -50,7 +50,7 @@ pub enum LinkAnswers {
     ByStack,
 }
 
-/// The program that delivers the frames of docs/link-protocol.md, in its place on an interface until it is dropped: then, and when the process
+/// The program that delivers the frames of docs/protocol/link.md, in its place on an interface until it is dropped: then, and when the process
 /// dies, rings get nothing any more.
 #[derive(Debug)]
 pub struct LinkPort {

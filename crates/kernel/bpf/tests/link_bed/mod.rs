@@ -12,7 +12,7 @@ pub(crate) const PORT: u16 = 40_000;
 /// What a ring hands over: address, VLAN, header and payload.
 pub(crate) type Read = ([u8; 6], Option<u16>, Vec<u8>);
 
-/// Header and payload, with a right checksum; by hand, as docs/link-protocol.md has them.
+/// Header and payload, with a right checksum; by hand, as docs/protocol/link.md has them.
 pub(crate) fn message(version: u8, kind: u8, to_port: u16, connection: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![version << 4 | kind, 0];
     bytes.extend((payload.len() as u16).to_be_bytes());

@@ -36,7 +36,7 @@ pub(super) fn of_pins(paths: &Paths) -> Option<String> {
 pub(super) fn put_back(times: u64) -> Option<String> {
     (times > 0).then(|| {
         format!(
-            "another tool removed the program from its chain {}: frames passed unfiltered until it was put back (docs/chain.md)",
+            "another tool removed the program from its chain {}: frames passed unfiltered until it was put back (docs/protocol/chain.md)",
             if times == 1 { "once".to_owned() } else { format!("{times} times") }
         )
     })

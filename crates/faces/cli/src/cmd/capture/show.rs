@@ -230,7 +230,7 @@ pub(super) fn report(
     }
     if report.put_back() > 0 {
         text += &format!(
-            "  frames passed unseen: another program emptied the capture's place in the chain of {} {} times; it was put back (docs/chain.md)\n",
+            "  frames passed unseen: another program emptied the capture's place in the chain of {} {} times; it was put back (docs/protocol/chain.md)\n",
             config.interface,
             report.put_back()
         );
