@@ -68,7 +68,7 @@ uninstall: ## Takes away what install put there.
 	rm -rf "$(DOC)" "$(DISSECTORS)" "$(EXAMPLES)"
 	rmdir "$(DESTDIR)$(PREFIX)/lib/evenkeel" "$(DESTDIR)$(PREFIX)/share/evenkeel" 2>/dev/null || true
 
-bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
+bench: build ## Prints the tables of docs/benchmarks, against their peers (half an hour, on a machine that does nothing else).
 	tools/setup bench
 	$(MAKE) -C benches/yardsticks
 	benches/fetch-xdp-tools || echo "without the newer xdp-tools: their rows depend on what is installed" >&2

@@ -1,13 +1,13 @@
-"""The tables in Markdown, and around them the whole of BENCHMARKS.md."""
+"""The tables in Markdown, and their places: between marks of a page in docs/benchmarks, and, of those that were chosen for it, as rows of
+BENCHMARKS.md."""
 
 import pathlib
+import re
 import statistics
 
 from .contenders import BUFFER_MIB, RING_FRAME_BYTES
 from .reasons import REASONS
 
-# Measured by hand, from two commits' programs.
-CHAIN = pathlib.Path(__file__).parents[1] / "chain.md"
 MARK = {True: "yes", False: "**no**", None: ""}
 
 
@@ -176,114 +176,92 @@ def _value_table(table):
 SHOWN = {"cost": _cost_table, "bench": _bench_table, "rates": _rates_table}
 
 
-def markdown(result):
-    """The whole report."""
-    about = result["conditions"]
-    there = {name: version for name, version in about["versions"].items() if version != "absent"}
-    versions = ", ".join(f"{name} {version}" for name, version in there.items())
-    if any(table.get("earlier") for table in result["tables"].values()):
-        versions += "; those of earlier runs are in benches/results"
-    text = [
-        f"Measured {about['date']} with `{about['command']}` at {about['commit']}: {about['rounds']} interleaved rounds of "
-        f"{about['seconds']} s, medians and (lowest-highest); windows with more than 1 % stolen time measured again.",
-        f"Machine: {about['cpu']}, {about['cores']} cores{', virtual' if about['virtual'] else ''}, {about['memory_gib']} GiB, "
-        f"Linux {about['kernel']}. Link: {about['link']}. Frames: 60 bytes. Generator of the readers' tables: {about['generator']}.",
-        f"Versions: {versions}.",
-    ]
-    if about["warning"]:
-        text.append(f"**Not to be trusted:** {about['warning']}.")
-    if result.get("ceiling"):
-        parts = [f"{name} {_mpps(figure)} Mpps" for name, figure in result["ceiling"].items()]
-        text.append(f"The generator's own ceiling, into a bare XDP_DROP: {', '.join(parts)}.")
-    for table in result["tables"].values():
-        if table.get("trouble"):
-            text.append(f"### {table['title']}\n\nNot measured: {table['trouble']}")
-            continue
-        shown = _value_table if "value" in table else SHOWN.get(table.get("kind"), _packet_table)
-        body = shown(table)
-        earlier = f" Measured in an earlier run: {table['earlier']}." if table.get("earlier") else ""
-        text.append(f"### {table['title']}\n\n{table['arrangement'][0].upper()}{table['arrangement'][1:]}.{earlier}\n\n{body}")
-        text += _warnings(result, table)
-        if table["title"] == "apart":
-            text += [_buffered(table)]
+def _measured(about):
+    """When, where and how often."""
+    text = f"Measured {about['date']} at {about['commit']}, {about['rounds']} rounds of {about['seconds']} s, {about['cpu']}."
+    return text + (f" Warning: {about['warning']}." if about.get("warning") else "")
+
+
+def _section(result, table):
+    """One table with its heading."""
+    if table.get("trouble"):
+        return f"## {table['title']}\n\nNot measured: {table['trouble']}"
+    shown = _value_table if "value" in table else SHOWN.get(table.get("kind"), _packet_table)
+    arrangement = table["arrangement"]
+    text = [f"## {table['title']}\n\n{arrangement[0].upper()}{arrangement[1:]}. {_measured(result['conditions'])}", shown(table), *_warnings(result, table)]
+    if table["title"] == "apart":
+        text.append(_buffered(table))
     return "\n\n".join(filter(None, text))
 
 
-INTRODUCTION = """# Benchmarks
-
-How fast `evenkeel` sends, captures, filters and plans, beside programs that do the same where there are any: named peers, in the same run on the
-same machine. Tables that were measured earlier than the others say when. This file is written by the script that measures; nothing in it was typed in.
-
-## How to repeat it
-
-    make build && make -C benches/yardsticks && benches/fetch-xdp-tools
-    sudo benches/run --no-build --write BENCHMARKS.md
-
-`make bench` installs what is missing and measures the same, but prints the tables rather than writing this file. About half an hour; two
-cores that do nothing else, root, no traffic outside namespaces of its own. `--only TABLE,...` measures some tables, `--keep FILE` takes the others
-from a saved run; the last time it was `{command}`. What each peer is started with is in
-`benches/bench/contenders.py`; the yardsticks, bare loops in C as fast as we could make them, are in `benches/yardsticks/`.
-
-## How to read it
-
-- Rates are millions of 60-byte frames (64 with FCS) per second: the median of the rounds, then the lowest and the highest.
-- **Ratios count, figures do not.** The contenders take turns within each round (A B C A B C ...); a ratio is made within each
-  round, and the median of those is what is judged.
-- *inline*: generator and receive work share core 0, as a veth pair does it by itself. Receiving slows the generator down, so that little is lost;
-  the rate says what sending and receiving cost together. The reader has core 1; "reader's own" is its processor time, as a share of that core.
-- *apart*: the generator has core 0 alone; the receive work, in a NAPI kthread, and the reader share core 1. Nothing throttles the load: real
-  overload, in which a reader can starve while the kernel receives what nobody will read. On some machines a full veth ring makes its reader slower (seen:
-  by a quarter): overload is worse here than behind a network card, which drops in hardware.
-- Inline figures compare with inline figures only, apart with apart.
-- *Of* in a table of ratios is what is compared: `stack` frames that crossed the interface, `reader` those that the reader counted, `frames` those that
-  met their end or came back, `units` those that arrived.
-- "Received" is the reader's own final count as a share of all that was offered, times the rate that was offered in the window, which
-  the interfaces' counters say. Rings and the tap have {buffer} MiB each, peers' too.
-- Rows that say "counts only" walk whole frames and write nothing; those with `-w /dev/null` format a file that nobody keeps. tcpdump, dumpcap and
-  xdpdump have no way to only count what is live: compare them with our rows of the same kind.
-- *cost*: the throughput of a box with a watcher beside it, as a share of the mean of two windows without, one right before and one right after.
-  Generator, box and watcher share core 0, so that the load throttles itself and all that the watcher does counts: its own processor time and what it does to
-  each frame. The generator's time is part of every frame's: "added per frame" is what the watcher adds, in nanoseconds, and has no such part.
-  "Per second of work" is the same ratio made of frames per second of processor time that sender, box and watcher used: it does not see what else ran.
-  The empty program on kfree_skb is the least that a look at every drop costs.
-  "Its kernel programs" is the time that the kernel measures inside the watcher's BPF programs on all cores (kernel.bpf_stats_enabled), in a window of its own.
-- *drop*, *prefixes*, *strays*, *unasked*, *pass*, *between*, *cookies*: what stands at the receiving end, one after the other, under one flood whose sources are drawn anew for each
-  frame. Counted are the frames that met what was to become of them: dropped (what ends in XDP must not reach the stack), routed on, arrived behind
-  the gateway, answered. xdp-filter appears as it comes and as its fastest program, which cannot look at addresses.
-- *bench*: what `evenkeel bench` reaches without a box, sender and receiving ends on one core, in turn with peers that send from that core. Its rates are
-  those of its own run file: units that arrived, numbered and partly stamped. "Unpaced" is the one to hold beside `gen`, which keeps no pace either; the
-  ceiling, which is judged, is the highest paced load of which it loses no more than 0.1 %, found to within 5 %. iperf3 is counted at the interface,
-  whether its server reads or not. A pacing error is the achieved rate over the wanted one, less one, over the time in which the sender had its core;
-  trials that the bench threw away are counted in. The time of the quick preset is a single run.
-
-## Its limits
-
-{machine} The link is a veth pair, not a network card: no DMA, no interrupts, no wire. Runs of the same benchmark differ by
-about 20 %, so nothing is compared across runs, and a ratio whose spread includes 1 says that two are alike. Ratios on other hardware will differ."""
+def _about(result):
+    """The machine, and what ran on it."""
+    about = result["conditions"]
+    there = {name: version for name, version in about["versions"].items() if version != "absent"}
+    text = [
+        f"The last run: {about['date']}, `{about['command']}` at {about['commit']}.",
+        f"Machine: {about['cpu']}, {about['cores']} cores{', virtual' if about['virtual'] else ''}, {about['memory_gib']} GiB, "
+        f"Linux {about['kernel']}. Link: {about['link']}. Frames: 60 bytes. Generator of the readers' tables: {about['generator']}.",
+        f"Versions: {', '.join(f'{name} {version}' for name, version in there.items())}.",
+    ]
+    if result.get("ceiling"):
+        parts = [f"{name} {_mpps(figure)} Mpps" for name, figure in result["ceiling"].items()]
+        text.append(f"The generator's own ceiling, into a bare XDP_DROP: {', '.join(parts)}.")
+    return "\n\n".join(text)
 
 
-def document(result, command):
-    """The whole of BENCHMARKS.md. `command` repeats the run."""
-    virtual = result["conditions"]["virtual"]
-    machine = "The machine is virtual: other tenants share its processors and caches." if virtual else "It is one machine."
-    head = INTRODUCTION.format(command=command, buffer=BUFFER_MIB, machine=machine)
-    text = [head, "## Results", markdown(result), CHAIN.read_text().strip(), _missed(result)]
-    return "\n\n".join(text) + "\n"
+def markdown(result):
+    """The whole report."""
+    return "\n\n".join([_about(result), *(_section(result, table) for table in result["tables"].values()), "\n".join(_missed(result))])
+
+
+def _put(text, mark, inside):
+    """`text` with `inside` between the lines of a mark, or None where it has no such mark."""
+    begins, ends = f"<!-- benches/run: {mark} -->", f"<!-- end of {mark} -->"
+    before, found, rest = text.partition(begins)
+    return f"{before}{begins}\n{inside}\n{ends}{rest.partition(ends)[2]}" if found else None
+
+
+def write(root, result):
+    """Puts the tables of a run into the pages of docs/benchmarks, and their rows into BENCHMARKS.md. Returns the files that changed, and the tables
+    that no page has a place for."""
+    pages = {page: page.read_text() for page in [root / "BENCHMARKS.md", *sorted((root / "docs/benchmarks").glob("*.md"))]}
+    before, homeless = dict(pages), []
+    sections = {name: _section(result, table) for name, table in result["tables"].items()}
+    for mark, inside in [*sections.items(), ("about", _about(result))]:
+        places = {page: text for page in pages if (text := _put(pages[page], mark, inside))}
+        pages.update(places)
+        homeless += [] if places else [mark]
+    front = root / "BENCHMARKS.md"
+    for name, table in result["tables"].items():
+        for item in table.get("ratios", []):
+            row = f"| `{name}` | {item['ours']} | {item['theirs']} |"
+            cells = [_times(item["ratio"]), f"≥ {item['at_least']}" if item["at_least"] else "", MARK[item["met"]]]
+            about = result["conditions"]
+            pages[front] = re.sub(
+                f"^{re.escape(row)}.*$", lambda _: f"{row} {' | '.join([*cells, about['date'][:10], about['commit'], about['cpu']])} |", pages[front], flags=re.M)
+    kept = pages[front].partition("<!-- benches/run: missed -->\n")[2].partition("<!-- end of missed -->")[0].splitlines()
+    kept = [line for line in kept if not line.startswith(tuple(f"- `{name}`:" for name in result["tables"]))]
+    pages[front] = _put(pages[front], "missed", "\n".join([*kept, *_missed(result)])) or pages[front]
+    changed = [page for page in pages if pages[page] != before[page]]
+    for page in changed:
+        page.write_text(pages[page])
+    return changed, homeless
 
 
 def _missed(result):
-    """What was wanted and not reached, with the reason as far as it is known."""
-    lines, unmeasured = [], []
+    """A line for each thing that was wanted and not reached, with the reason as far as it is known."""
+    lines = []
     for title, table in result["tables"].items():
         if table.get("trouble"):
-            unmeasured.append(f"- `{title}`: {_short(table['trouble'])}")
+            lines.append(f"- `{title}`: not measured: {_short(table['trouble'])}")
         elif table.get("met") is False:
             value = table["value"]
             worst = value["median"] if "median" in value else max(value.values())
             lines.append(f"- `{title}`: {worst:.2f} {table['unit']}, wanted below {table['below']}. {_reason(title)}")
         for item in table.get("values", []):
             if item["figure"] is None and item["below"]:
-                unmeasured.append(f"- `{title}`: {item['what']}, wanted below {item['below']} {item['unit']}")
+                lines.append(f"- `{title}`: {item['what']}, wanted below {item['below']} {item['unit']}, was not measured")
             elif item["met"] is False:
                 lines.append(
                     f"- `{title}`: {item['what']} is {_sensible(item['figure'])} {item['unit']}, wanted below {item['below']}. "
@@ -291,13 +269,10 @@ def _missed(result):
         for item in table.get("ratios", []):
             pair = f"{item['ours']} / {item['theirs']}"
             if item["at_least"] and item["ratio"] is None:
-                unmeasured.append(f"- `{title}`: {pair}, wanted ≥ {item['at_least']}")
+                lines.append(f"- `{title}`: {pair}, wanted ≥ {item['at_least']}, was not measured")
             elif item["met"] is False:
                 lines.append(_missed_ratio(title, table, item, pair))
-    text = "## What is not met, and why\n\n" + ("\n".join(lines) or "Everything that was wanted and measured is met.")
-    if unmeasured:
-        text += "\n\nWanted, but not measured in this run:\n\n" + "\n".join(unmeasured)
-    return text
+    return lines
 
 
 def _missed_ratio(title, table, item, pair):
