@@ -56,3 +56,6 @@ pub mod socket_kind;
 pub mod tun;
 pub mod turn;
 pub mod xsk;
+
+/// The folder of root's files that are gone after a restart of the machine.
+pub const RUN_FOLDER: &str = "/run/evenkeel";

@@ -19,10 +19,11 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::owner::{Distrust, trusted_folder};
+use crate::{
+    RUN_FOLDER,
+    owner::{Distrust, trusted_folder},
+};
 
-/// The folder of root's files that are gone after a restart of the machine.
-const RUN: &str = "/run/evenkeel";
 /// The extension of locks' names.
 const LOCK: &str = "lock";
 /// The longest wait for a turn.
@@ -93,7 +94,7 @@ impl Turn {
     /// # Errors
     /// Another process holds it, named by number and program; the folder or the file is not root's (or this user's) alone.
     pub fn take(name: &str, until: Until) -> Result<Self, TurnError> {
-        Self::take_in(Path::new(RUN), name, until, LIMIT)
+        Self::take_in(Path::new(RUN_FOLDER), name, until, LIMIT)
     }
 
     fn take_in(folder: &Path, name: &str, until: Until, limit: Duration) -> Result<Self, TurnError> {

@@ -7,16 +7,17 @@ use std::{
 };
 
 use bpf::chain::Seat;
+use serve::Home;
 
 use crate::{
     RouteError,
-    control::{Held, Paths},
+    home::{self, Held},
     stay::Stay,
 };
 
 /// What is left behind. Nothing is changed.
 pub fn dead() -> Vec<PathBuf> {
-    let folders = Paths::all().into_iter().filter(Paths::is_dead).map(|paths| paths.folder().to_owned());
+    let folders = home::all().into_iter().filter(Home::is_left).map(|home| home.folder().to_owned());
     folders.chain(Stay::all().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder))).collect()
 }
 
@@ -32,10 +33,10 @@ pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
             continue;
         }
         // Who begins to keep rules there holds this lock.
-        let paths = Paths::of(namespace);
-        let _held = match own.filter(|own| *own.paths() == paths) {
+        let home = home::of(namespace);
+        let _held = match own.filter(|own| *own.home() == home) {
             Some(_) => None,
-            None => match paths.lock() {
+            None => match home::hold(&home) {
                 Ok(held) => Some(held),
                 Err(RouteError::Runs { .. }) => continue,
                 Err(error) => return Err(error),
@@ -46,9 +47,9 @@ pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
             removed.push(folder);
         }
     }
-    for paths in Paths::all() {
-        if paths.clear()? {
-            removed.push(paths.folder().to_owned());
+    for home in home::all() {
+        if home::clear(&home)? {
+            removed.push(home.folder().to_owned());
         }
     }
     Ok(removed)

@@ -32,6 +32,27 @@ pub enum ServeError {
     MetricsPort { port: u16, source: io::Error },
 }
 
+/// The folder of an instance, or its lock, is not to be had.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error("cannot use the folder {}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("process {pid} runs already")]
+    Held { pid: String },
+    #[error(transparent)]
+    Serve(ServeError),
+}
+
+impl From<ServeError> for HomeError {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Locked { pid, .. } => Self::Held { pid },
+            error => Self::Serve(error),
+        }
+    }
+}
+
 fn who(pid: Option<u32>, path: &Path) -> String {
     pid.map_or_else(|| format!("the process at {}", path.display()), |pid| format!("process {pid}"))
 }

@@ -62,6 +62,7 @@ mod connection;
 pub mod control;
 mod error;
 mod event;
+mod home;
 mod hook;
 mod http;
 mod lock;
@@ -72,8 +73,9 @@ mod process;
 pub mod unit;
 
 pub use background::Background;
-pub use error::ServeError;
+pub use error::{HomeError, ServeError};
 pub use event::{Event, EventLog};
+pub use home::{HeldHome, Home, HomeKind};
 pub use hook::Hook;
 pub use http::{HttpRequest, HttpResponse, HttpServer};
 pub use lock::{Lock, lock, lock_left};

@@ -18,7 +18,8 @@ use model::{
 use report::Look;
 use route::{
     RouteError, RouteSettings, Router,
-    control::{self, Answer, Command, Paths},
+    control::{self, Answer, Command},
+    home,
     rules::RouteRules,
     seen::Seen,
 };
@@ -432,8 +433,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     });
     let (rules, told) = rules.transpose()?.unzip();
     told.iter().flatten().for_each(note);
-    let paths = Paths::here();
-    let held = paths.lock()?;
+    let home = home::here();
+    let held = home::hold(&home)?;
     if let Err(error) = route::leftovers::clear(Some(&held)) {
         note(format_args!("{error}"));
     }
@@ -472,7 +473,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         note(format_args!("{} active in each mode; they {end}", rules.holding()));
     }
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&paths.socket(), to.clone())?;
+    let listener = Listener::start(&home.socket(), to.clone())?;
     held.started();
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the router is up: {error}"));

@@ -61,6 +61,5 @@ pub(crate) fn take(settings: &Settings) -> Result<Lock, ShieldError> {
     let names = settings.between.as_ref().map_or_else(|| vec![&*settings.interface], |pair| pair.names().to_vec());
     names.into_iter().find_map(|name| owner(name, &settings.paths)).map_or(Ok(()), Err)?;
     unreachable(&settings.interface, &settings.paths).map_or(Ok(()), Err)?;
-    settings.paths.make()?;
-    settings.lock()
+    settings.paths.take(&settings.interface)
 }

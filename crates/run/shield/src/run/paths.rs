@@ -4,18 +4,18 @@ use std::{
     collections::BTreeSet,
     fs,
     io::ErrorKind,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
-use sys::owner::trusted_folder;
+use serve::{Home, HomeError, HomeKind, Lock};
+use sys::{RUN_FOLDER, owner::trusted_folder};
 
 use crate::{between, error::ShieldError};
 
 /// The BPF file system, in which objects are pinned (bpf(8)).
 const BPFFS: &str = "/sys/fs/bpf";
-/// The folder of state that is gone after a restart of the machine, as pins are.
-const RUN: &str = "/run/evenkeel";
+/// Its files stay when the control process ends, and go with the shield.
+const KIND: HomeKind = HomeKind { prefix: "shield-", mode: 0o700, files: &[] };
 
 /// Files and folders of one interface's shield.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Paths {
 impl Paths {
     /// Of an interface of this network namespace; of two as `A,B`, which go by the first one's name.
     pub fn of(interface: &str) -> Self {
-        Self::under(interface, Path::new(BPFFS), Path::new(RUN))
+        Self::under(interface, Path::new(BPFFS), Path::new(RUN_FOLDER))
     }
 
     /// With a BPF file system and a folder for what is kept elsewhere.
@@ -39,7 +39,10 @@ impl Paths {
         let namespace = host::namespace::own().unwrap_or(0);
         let interface = interface.split(',').next().unwrap_or(interface);
         let key = format!("{}@{namespace}", interface.replace('.', "%"));
-        Self { pins: bpffs.join(format!("evenkeel-shield-{key}")), state: run.join(format!("shield-{key}")) }
+        Self {
+            pins: bpffs.join(format!("evenkeel-shield-{key}")),
+            state: Home::new(KIND, run, key).folder().to_owned(),
+        }
     }
 
     /// The interfaces of this network namespace that have a shield, or something left of one; of two the first one's name.
@@ -47,12 +50,12 @@ impl Paths {
     /// # Errors
     /// A folder cannot be read.
     pub fn interfaces() -> Result<Vec<String>, ShieldError> {
-        Self::interfaces_under(Path::new(BPFFS), Path::new(RUN))
+        Self::interfaces_under(Path::new(BPFFS), Path::new(RUN_FOLDER))
     }
 
     fn interfaces_under(bpffs: &Path, run: &Path) -> Result<Vec<String>, ShieldError> {
         let mut found = BTreeSet::new();
-        for (folder, head) in [(bpffs, "evenkeel-shield-"), (run, "shield-")] {
+        for (folder, head) in [(bpffs, "evenkeel-shield-"), (run, KIND.prefix)] {
             let entries = match fs::read_dir(folder) {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -76,6 +79,10 @@ impl Paths {
         Ok(found.into_iter().collect())
     }
 
+    fn home(&self) -> Home {
+        Home::at(KIND, self.state.clone())
+    }
+
     /// The pinned link.
     pub fn link(&self) -> PathBuf {
         self.pins.join("link")
@@ -88,12 +95,12 @@ impl Paths {
 
     /// Held by the control process; its text is the process id.
     pub fn lock(&self) -> PathBuf {
-        self.state.join("lock")
+        self.home().lock_file()
     }
 
     /// The socket at which the control process listens.
     pub fn socket(&self) -> PathBuf {
-        self.state.join("control")
+        self.home().socket()
     }
 
     /// The file with what a later process has to know.
@@ -130,16 +137,16 @@ impl Paths {
         Ok(())
     }
 
-    /// Makes the folder for what is kept, for root alone.
+    /// Makes the folder for what is kept, for root alone, and takes the lock of the control process of `interface`.
     ///
     /// # Errors
-    /// It cannot be made, or somebody else has made it.
-    pub fn make(&self) -> Result<(), ShieldError> {
+    /// Another process controls it; the folder cannot be made, or somebody else has made it.
+    pub fn take(&self, interface: &str) -> Result<Lock, ShieldError> {
         self.check()?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::File {
-            operation: "make the folder",
-            path: self.state.clone(),
-            source,
+        self.home().lock().map_err(|error| match error {
+            HomeError::Held { pid } => ShieldError::Tended { interface: interface.to_owned(), pid },
+            HomeError::Folder { path, source } => ShieldError::File { operation: "make the folder", path, source },
+            HomeError::Serve(error) => error.into(),
         })
     }
 
@@ -148,7 +155,7 @@ impl Paths {
     /// # Errors
     /// Something goes by that name already; then nothing is moved.
     pub(super) fn rename(&mut self, interface: &str) -> Result<(), ShieldError> {
-        let now = Self::under(interface, self.bpf_file_system(), self.state.parent().unwrap_or(Path::new(RUN)));
+        let now = Self::under(interface, self.bpf_file_system(), self.state.parent().unwrap_or(Path::new(RUN_FOLDER)));
         let moved = |from: &Path, to: &Path| {
             let free = if to.exists() { Err(std::io::ErrorKind::AlreadyExists.into()) } else { Ok(()) };
             free.and_then(|()| fs::rename(from, to)).map_err(|source| ShieldError::File {
@@ -191,6 +198,8 @@ impl Paths {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+
     use super::*;
 
     #[test]
@@ -218,7 +227,7 @@ mod tests {
         for path in [&paths.pins, &paths.state] {
             std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
             assert!(matches!(paths.remove(), Err(ShieldError::File { .. })));
-            assert!(matches!(paths.make(), Err(ShieldError::File { .. })));
+            assert!(matches!(paths.take("ek0"), Err(ShieldError::File { .. })));
             fs::remove_file(path).unwrap();
             fs::DirBuilder::new().mode(0o777).create(path).unwrap();
             std::os::unix::fs::chown(path, Some(65533), None).unwrap_or_default();
@@ -228,7 +237,9 @@ mod tests {
             fs::remove_dir(path).unwrap();
         }
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
-        paths.make().unwrap();
+        let lock = paths.take("ek0").unwrap();
+        assert!(matches!(paths.take("ek0"), Err(ShieldError::Tended { .. })));
+        drop(lock);
         paths.remove().unwrap();
     }
 }

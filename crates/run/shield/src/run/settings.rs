@@ -16,7 +16,6 @@ use rules::{
     flags,
     management::Session,
 };
-use serve::{Lock, ServeError};
 use sys::owner::trusted_program;
 
 use super::paths::Paths;
@@ -115,16 +114,6 @@ pub struct Settings {
     pub paths: Paths,
     /// Sessions that the management allow-list lets in: those of the start, and those that reloads were asked from.
     pub sessions: Vec<Session>,
-}
-
-impl Settings {
-    /// Takes the lock of the shield's control process.
-    pub(crate) fn lock(&self) -> Result<Lock, ShieldError> {
-        serve::lock(&self.paths.lock()).map_err(|error| match error {
-            ServeError::Locked { pid, .. } => ShieldError::Tended { interface: self.interface.clone(), pid },
-            error => error.into(),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,127 @@
+//! The folder of a router: its lock, its socket, and what others read of it.
+
+use std::path::Path;
+
+use host::picture::FastPath;
+use serve::{HeldHome, Home, HomeError, HomeKind};
+use sys::RUN_FOLDER;
+
+use crate::{RouteError, Router};
+
+/// The file that says what a starting router does; it is removed when the router answers.
+const STARTS: &str = "starts";
+const KIND: HomeKind = HomeKind { prefix: "route@", mode: 0o700, files: &[FastPath::FILE, STARTS] };
+
+/// The router of this network namespace, which has one.
+pub fn here() -> Home {
+    of(host::namespace::own().unwrap_or(0))
+}
+
+/// The router of the network namespace with that number.
+pub(crate) fn of(namespace: u64) -> Home {
+    Home::new(KIND, Path::new(RUN_FOLDER), namespace)
+}
+
+/// All network namespaces in which a router runs, or was killed.
+pub(crate) fn all() -> Vec<Home> {
+    let all = Home::all(KIND, Path::new(RUN_FOLDER)).unwrap_or_default();
+    all.into_iter().filter(|(key, _)| key.parse::<u64>().is_ok()).map(|(_, home)| home).collect()
+}
+
+/// Takes the lock of a router; it is given back, and the files are gone, when it is dropped.
+///
+/// # Errors
+/// Another process has it; the folder cannot be made or is somebody else's.
+pub fn hold(home: &Home) -> Result<Held, RouteError> {
+    match home.hold() {
+        Ok(held) => Ok(Held(held)),
+        Err(HomeError::Held { pid }) => Err(RouteError::Runs { pid }),
+        Err(HomeError::Folder { source, .. }) => Err(RouteError::System { operation: "make /run/evenkeel", source }),
+        Err(HomeError::Serve(error)) => Err(error.into()),
+    }
+}
+
+/// Removes what a killed router left; whether there was anything.
+///
+/// # Errors
+/// It stays.
+pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
+    home.clear().map_err(RouteError::system("remove what a killed router left in /run/evenkeel"))
+}
+
+/// The router that starts, as an error of whoever asks it something.
+pub(crate) fn starting(home: &Home) -> Option<RouteError> {
+    let does = std::fs::read_to_string(home.file(STARTS)).ok()?;
+    let (pid, since) = home.holder()?;
+    Some(RouteError::Starts { pid, since, does })
+}
+
+/// The folder of the one router of a network namespace, until it is dropped.
+#[derive(Debug)]
+pub struct Held(HeldHome);
+
+impl Held {
+    pub(crate) fn home(&self) -> &Home {
+        &self.0
+    }
+
+    /// Says to whoever asks before the router can answer what it does, as `loads the programs`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn starts(&self, does: &str) -> Result<(), RouteError> {
+        self.0.write(STARTS, does).map_err(RouteError::system("say in /run/evenkeel that a router starts"))
+    }
+
+    /// The router answers from now on.
+    pub fn started(&self) {
+        // Who asks is answered first, be the file there or not.
+        let _ = self.0.remove(STARTS);
+    }
+
+    /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn tell(&self, router: &Router) -> Result<(), RouteError> {
+        let told = match router.cpus().is_empty() {
+            true => self.0.remove(FastPath::FILE),
+            false => {
+                let (interfaces, cpus) = (router.ports().to_vec(), router.cpus().clone());
+                let path = FastPath { pid: std::process::id(), interfaces, cpus };
+                self.0.write(FastPath::FILE, &path.text())
+            }
+        };
+        told.map_err(RouteError::system("say which CPUs forward in /run/evenkeel"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_router_that_starts_is_told_of_by_what_it_does() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), 1);
+        assert!(starting(&home).is_none(), "nobody is there");
+        let held = hold(&home).unwrap();
+        assert!(starting(&home).is_none(), "one that says nothing yet");
+        held.starts("loads the programs").unwrap();
+        let said = starting(&home).unwrap().to_string();
+        let pid = std::process::id();
+        assert!(said.contains(&format!("process {pid} loads the programs; `kill {pid}` ends it")), "{said}");
+        held.started();
+        assert!(starting(&home).is_none(), "it answers");
+        // One that was killed starts no more.
+        held.starts("loads the programs").unwrap();
+        let lock = fs::read_to_string(home.lock_file()).unwrap();
+        drop(held);
+        fs::create_dir(home.folder()).unwrap();
+        fs::write(home.lock_file(), lock).unwrap();
+        fs::write(home.file(STARTS), "loads the programs").unwrap();
+        assert!(starting(&home).is_none());
+    }
+}

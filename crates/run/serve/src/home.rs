@@ -1,0 +1,276 @@
+//! The folder of one instance of what runs: its lock, its socket, and files that go with it.
+
+use std::{
+    fmt::Display,
+    fs, io,
+    ops::Deref,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sys::owner::trusted_folder;
+
+use crate::{
+    error::{HomeError, ServeError},
+    lock::{Lock, lock, lock_left},
+};
+
+/// The lock is taken at most this often while others remove the folder.
+const TRIES_MAX: u32 = 16;
+const LOCK: &str = "lock";
+const SOCKET: &str = "control";
+/// What is written before it takes the place of another file.
+const NEW: &str = "new";
+
+/// A kind of instances, each with a folder of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HomeKind {
+    /// The names of the folders begin with it; the key of the instance follows.
+    pub prefix: &'static str,
+    /// The mode of the folder: 0700, or 0755 if others than root enter it.
+    pub mode: u32,
+    /// Files beside lock and socket that go with the instance.
+    pub files: &'static [&'static str],
+}
+
+/// The place of an instance's folder, whether it is there or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    kind: HomeKind,
+    folder: PathBuf,
+}
+
+impl Home {
+    /// The folder of the instance with this key, below `root`.
+    pub fn new(kind: HomeKind, root: &Path, key: impl Display) -> Self {
+        Self::at(kind, root.join(format!("{}{key}", kind.prefix)))
+    }
+
+    /// A folder under whatever name.
+    pub fn at(kind: HomeKind, folder: PathBuf) -> Self {
+        Self { kind, folder }
+    }
+
+    /// All folders of a kind below `root`, with their keys; none if there is no such folder.
+    ///
+    /// # Errors
+    /// `root` cannot be read.
+    pub fn all(kind: HomeKind, root: &Path) -> io::Result<Vec<(String, Self)>> {
+        let entries = match fs::read_dir(root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let keys = names.filter_map(|name| name.strip_prefix(kind.prefix).map(str::to_owned));
+        Ok(keys.map(|key| (key.clone(), Self::new(kind, root, key))).collect())
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The lock; its text is the id of the process that holds it.
+    pub fn lock_file(&self) -> PathBuf {
+        self.file(LOCK)
+    }
+
+    /// The socket at which the instance answers commands.
+    pub fn socket(&self) -> PathBuf {
+        self.file(SOCKET)
+    }
+
+    /// Makes the folder and takes its lock. The files stay when it is dropped.
+    ///
+    /// # Errors
+    /// Another process holds the lock; the folder cannot be made, or others can change it.
+    pub fn lock(&self) -> Result<Lock, HomeError> {
+        let mut again = TRIES_MAX;
+        loop {
+            match self.try_lock() {
+                // An instance that ended just now removed the folder.
+                Err(error) if again > 0 && error.is_not_found() => again -= 1,
+                taken => return taken,
+            }
+        }
+    }
+
+    fn try_lock(&self) -> Result<Lock, HomeError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(self.kind.mode).create(&self.folder);
+        let trusted = made.and_then(|()| trusted_folder(&self.folder));
+        // One that an earlier instance left may have another mode.
+        let ready =
+            trusted.and_then(|()| fs::set_permissions(&self.folder, fs::Permissions::from_mode(self.kind.mode)));
+        ready.map_err(|source| HomeError::Folder { path: self.folder.clone(), source })?;
+        Ok(lock(&self.lock_file())?)
+    }
+
+    /// Makes the folder and takes its lock, until it is dropped: then the files are removed.
+    ///
+    /// # Errors
+    /// As [`Home::lock`].
+    pub fn hold(&self) -> Result<HeldHome, HomeError> {
+        self.lock().map(|lock| HeldHome { home: self.clone(), _lock: lock })
+    }
+
+    /// Takes the lock of an instance that was killed: its file is there, and nobody holds it.
+    pub fn hold_left(&self) -> Option<HeldHome> {
+        trusted_folder(&self.folder).ok()?;
+        lock_left(&self.lock_file()).map(|lock| HeldHome { home: self.clone(), _lock: lock })
+    }
+
+    /// Whether the instance was killed.
+    pub fn is_left(&self) -> bool {
+        trusted_folder(&self.folder).is_ok() && lock_left(&self.lock_file()).is_some()
+    }
+
+    /// Removes what an instance that was killed left. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// It stays.
+    pub fn clear(&self) -> io::Result<bool> {
+        let Some(left) = self.hold_left() else { return Ok(false) };
+        drop(left);
+        match self.is_left() {
+            true => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            false => Ok(true),
+        }
+    }
+
+    /// The process that holds the lock, and since when; none: nobody does.
+    pub fn holder(&self) -> Option<(String, Duration)> {
+        let taken = fs::metadata(self.lock_file()).and_then(|lock| lock.modified()).ok()?;
+        let pid = fs::read_to_string(self.lock_file()).ok().filter(|_| !self.is_left())?;
+        Some((pid, taken.elapsed().unwrap_or_default()))
+    }
+}
+
+/// The folder of an instance that runs. Its files are removed when it is dropped.
+#[derive(Debug)]
+pub struct HeldHome {
+    home: Home,
+    _lock: Lock,
+}
+
+impl HeldHome {
+    /// Writes a file of the folder in one step: whoever reads it meanwhile finds the earlier one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let new = self.file(NEW);
+        fs::write(&new, text).and_then(|()| fs::rename(&new, self.file(name)))
+    }
+
+    /// Removes a file of the folder.
+    ///
+    /// # Errors
+    /// It is still there.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.file(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Deref for HeldHome {
+    type Target = Home;
+
+    fn deref(&self) -> &Home {
+        &self.home
+    }
+}
+
+impl Drop for HeldHome {
+    fn drop(&mut self) {
+        // The lock is the last: until then nobody else begins.
+        for file in [SOCKET].iter().chain(self.kind.files).chain(&[NEW, LOCK]) {
+            // A file that stays is one file more.
+            let _ = self.remove(file);
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+impl HomeError {
+    fn is_not_found(&self) -> bool {
+        let (Self::Folder { source, .. } | Self::Serve(ServeError::File { source, .. })) = self else { return false };
+        source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::symlink, thread};
+
+    use super::*;
+
+    const KIND: HomeKind = HomeKind { prefix: "test@", mode: 0o700, files: &["list"] };
+
+    #[test]
+    fn a_home_is_one_instances_and_its_files_go_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), 7);
+        assert!(home.holder().is_none() && !home.clear().unwrap() && Home::all(KIND, root.path()).unwrap().is_empty());
+        let held = home.hold().unwrap();
+        held.write("list", "a\n").unwrap();
+        assert_eq!(fs::read_to_string(home.file("list")).unwrap(), "a\n");
+        assert_eq!(home.holder().unwrap().0, std::process::id().to_string());
+        assert!(matches!(home.hold(), Err(HomeError::Held { pid }) if pid == std::process::id().to_string()));
+        assert!(!home.is_left() && !home.clear().unwrap(), "it runs");
+        assert_eq!(Home::all(KIND, root.path()).unwrap(), [("7".to_owned(), home.clone())]);
+        drop(held);
+        assert!(!home.folder().exists() && root.path().exists());
+    }
+
+    #[test]
+    fn what_a_killed_instance_left_is_cleared_and_files_of_others_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), "a");
+        // The text of the lock of a killed one is its number.
+        for name in ["list", "kept", "lock"] {
+            drop(fs::create_dir(home.folder()));
+            fs::write(home.file(name), "4194305").unwrap();
+        }
+        assert!(home.is_left() && home.holder().is_none() && home.clear().unwrap());
+        assert!(home.file("kept").exists() && !home.file("list").exists() && !home.is_left());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), "a");
+        fs::create_dir(home.folder()).unwrap();
+        fs::set_permissions(home.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(home.hold(), Err(HomeError::Folder { .. })) && !home.is_left());
+        fs::remove_dir(home.folder()).unwrap();
+        symlink(root.path(), home.folder()).unwrap();
+        assert!(matches!(home.hold(), Err(HomeError::Folder { .. })));
+    }
+
+    #[test]
+    fn a_home_is_taken_while_others_give_it_back() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), "a");
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        match home.hold() {
+                            Ok(_) | Err(HomeError::Held { .. }) => {}
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(!home.folder().exists());
+    }
+}
