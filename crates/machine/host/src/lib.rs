@@ -24,6 +24,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`netlink`] is the one client of the kernel's networking, and its monitor says when it lost changes; [`session`] finds the ssh sessions that
+//! administer this machine.
 
 pub mod counters;
 pub mod file;

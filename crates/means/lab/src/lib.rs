@@ -2,6 +2,9 @@
 //!
 //! A [`Lab`] owns namespaces whose names carry the process that made them (`ek-<pid>-<start time>-<lab>-<role>`), so
 //! that a process which died without cleaning up is recognised, and its leftovers removed, by the next one.
+//!
+//! A [`Cell`] has no name: sockets in it reach nothing but its door. A [`Group`] is a control group, of version 1 or 2 controller by controller, that is
+//! known and removed in the same way.
 
 pub mod boxes;
 mod cell;

@@ -14,6 +14,9 @@
 //! observer  the load, the work and the drops of a lab's box during a trial
 //! benches   the real boxes of a run, each with a tester at its ports and an observer
 //! ```
+//!
+//! A run that is resumed answers the methods from the trials it has, so that no method knows of interruptions. The ports of a lab have receive rings (CPU
+//! maps on the box's cores), as a veth alone holds 256 frames.
 
 pub mod benches;
 pub mod dut;

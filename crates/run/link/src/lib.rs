@@ -5,6 +5,9 @@
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
 //! - [`sockets`] carry the TCP connections of programs that know nothing of link.
 //! - Programs that know nothing of it are [supervised](supervise): their TCP connections become others.
+//!
+//! A program enters its connections in a file that it shares with the broker, which tells their other ends when it is gone. Sockets of other users than
+//! root's are in a namespace whose door looks at what they send.
 
 mod address;
 pub mod broker;

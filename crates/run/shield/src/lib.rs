@@ -10,6 +10,9 @@
 //!
 //! A set of rules goes this way: `Source` reads the file, `Control` adds the management allow-list and the rules of detection, the plane
 //! prepares tables or a program of them, and `put` has them hold, all at once. An error on the way leaves the rules in force that were.
+//!
+//! A set of rules is a program of its own, with its constants in its instructions. Counters, limits and known sources are in maps that all programs of an
+//! interface share. Against an attack programs with room are loaded ahead, so that a rule holds in milliseconds.
 
 pub mod between;
 pub mod detect;

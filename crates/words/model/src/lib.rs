@@ -1,7 +1,7 @@
 //! Measurements: samples, rates, ledgers, runs; serde, versioned schema.
 //!
 //! This crate holds words only: plain data that every floor above may exchange, save and render. Nothing here reads a
-//! file or a clock.
+//! clock, and only [`input`] reads a file: one that people name, of a bounded size.
 
 #[macro_use]
 pub mod counters;

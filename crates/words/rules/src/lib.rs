@@ -3,6 +3,9 @@
 //! [`file`] and [`flags`] make [`Rules`]; [`check`](mod@check) says what is probably not meant; [`reference`] says what they mean, as plainly as
 //! possible, and [`explain`](mod@explain) applies that to a saved capture. [`compile`](mod@compile) makes [`tables`] of them, which a kernel program
 //! looks up and [`compile::lookup`] looks up in this process; [`nft`] makes an nftables script. All of it is pure: nothing here touches an interface.
+//!
+//! [`known`] is what a rule may ask of the machine beside the packet's bytes, [`requester`] who asks for rules to hold, [`status`] rules as people are
+//! shown them. Tests of `shield` hold reference, tables, kernel program and nftables together, packet by packet.
 
 pub mod check;
 pub mod compile;
