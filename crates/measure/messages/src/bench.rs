@@ -22,14 +22,15 @@ mod bulk;
 mod carry;
 mod crowd;
 mod end;
-mod error;
 mod incast;
 mod ping;
 mod plan;
 mod sockets;
 mod xdp;
 
+use crate::MessagesError;
+
 pub use between::{Between, answer, carry_out_between};
 pub use carry::carry_out;
-pub use error::BenchError;
+
 pub use plan::{Asked, Plan, Step, Way, What};

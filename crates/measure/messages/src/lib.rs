@@ -5,4 +5,7 @@
 pub mod apart;
 pub mod bench;
 mod bridged;
+mod error;
 pub mod speedup;
+
+pub use error::MessagesError;

@@ -16,7 +16,6 @@
 
 mod between;
 mod cluster;
-mod error;
 mod mesh;
 mod native;
 mod node;
@@ -24,7 +23,9 @@ mod plan;
 mod run;
 mod tcp;
 
+use crate::MessagesError;
+
 pub use between::answer_as_node;
-pub use error::SpeedupError;
+
 pub use plan::{Asked, By, NODES_MAX, Plan, Turn};
 pub use run::{carry_out, carry_out_between};

@@ -13,23 +13,29 @@ pub fn gain(pairs: impl IntoIterator<Item = (f64, f64)>, resolution: f64, holds:
     let (lowest, highest) = (first / resolution, last * resolution);
     let one_sided = lowest > 1.0 || highest < 1.0;
     let told = one_sided && ratios.len() >= FEWEST && holds;
-    Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
+    Some(Gain { ratio: median(ratios)?, lowest, highest, told })
 }
 
 /// True if the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
 pub fn holds(setup: &Setup, resolution: f64) -> bool {
-    let rates = sorted(setup.at_ceiling.iter().map(|s| s.forwarded_pps));
-    median(&rates).is_some_and(|pps| pps >= setup.ceiling_pps / resolution.powi(2))
+    median(setup.at_ceiling.iter().map(|s| s.forwarded_pps))
+        .is_some_and(|pps| pps >= setup.ceiling_pps / resolution.powi(2))
 }
 
-/// The middle one of sorted values, or the mean of both in the middle.
-pub fn median(sorted: &[f64]) -> Option<f64> {
+/// The middle one of the values, or the mean of both in the middle; none of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let sorted = sorted(values);
     let half = sorted.len() / 2;
     match sorted.len() {
         0 => None,
         n if n % 2 == 1 => Some(sorted[half]),
         _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
     }
+}
+
+/// The same, with 0 for none.
+pub fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
+    median(values).unwrap_or(0.0)
 }
 
 /// The values in ascending order.
@@ -52,7 +58,7 @@ mod tests {
 
     #[test]
     fn medians_are_in_the_middle() {
-        assert_eq!((median(&[]), median(&[1.0, 2.0, 9.0]), median(&[1.0, 3.0])), (None, Some(2.0), Some(2.0)));
+        assert_eq!((median([]), median([2.0, 1.0, 9.0]), median([1.0, 3.0])), (None, Some(2.0), Some(2.0)));
         assert_eq!(median_by(vec![4.0, 1.0, 3.0, 2.0], |v| *v), Some(2.0));
         assert_eq!(median_by(Vec::<f64>::new(), |v| *v), None);
     }

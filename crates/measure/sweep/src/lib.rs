@@ -12,4 +12,4 @@ mod verdict;
 
 pub use error::SweepError;
 pub use plan::{Configuration, Side, SweepBox, SweepCores, Tweak, configurations, rates};
-pub use run::{SweepConfig, Watch, run};
+pub use run::{OnStep, SweepConfig, run};

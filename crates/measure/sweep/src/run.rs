@@ -15,9 +15,10 @@ use model::{
     sweep::{Setup, Step, Sweep},
 };
 use rig::{
-    machine, others,
-    progress::{self, Progress},
-    repeat::{median, median_by, sorted},
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    machine,
+    progress::Progress,
+    repeat::{median_by, middle},
     window::pause,
 };
 
@@ -59,15 +60,10 @@ pub struct SweepConfig {
     pub compared: Vec<Configuration>,
 }
 
-/// Watches a sweep.
-pub trait Watch: Progress {
-    /// A load was measured, in this time. Tests hold it against other counts of the same time.
-    fn measured(&mut self, step: &Step, time: Range<Instant>) {
-        let _ = (step, time);
-    }
-}
+/// Told of each load that was measured, and of the time in which.
+pub type OnStep<'a> = &'a mut dyn FnMut(&Step, Range<Instant>);
 
-/// Measures ceilings and steps. `stop` ends it early, with none.
+/// Measures ceilings and steps. `stop` ends it early, with none. Tests hold what `on_step` is told against other counts of the same time.
 ///
 /// # Errors
 /// The lab, the generator or the sampling fails.
@@ -75,73 +71,154 @@ pub fn run(
     config: &SweepConfig,
     host: &Host,
     stop: &AtomicBool,
-    watch: &mut impl Watch,
+    progress: &mut dyn Progress,
+    on_step: OnStep<'_>,
 ) -> Result<Option<Sweep>, SweepError> {
     let cores = SweepCores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
-    let when = machine::now();
-    let others = others::Watch::start(config.cpus.iter());
-    let lab = Lab::new("sweep")?;
-    let compared = &config.compared;
-    let total = 1 + compared.len() * (2 * config.repeats + config.steps) as usize;
-    let mut progress = Steps { watch, number: 0, total, stop };
-    if !progress.begin("ceiling of the generator") {
-        return Ok(None);
-    }
-    let generator = generator_ceiling(&lab, &cores, config.duration.min(CEILING), stop)?;
     let measure = Measure { cores: &cores, stop, duration: config.duration };
-    let mut under_test = Vec::new();
-    for configuration in compared {
-        under_test.push((Bed::build(&lab, configuration, &cores)?, setup(configuration)));
+    let sweeping =
+        Sweeping { config, measure, on_step, under_test: Vec::new(), generator: None, lab: Lab::new("sweep")? };
+    experiment::carry_out(sweeping, machine::describe(host), &config.cpus, stop, progress)
+}
+
+/// What is measured of a configuration, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Generator,
+    Ceiling { of: usize, round: u32 },
+    AtCeiling { of: usize, round: u32 },
+    Load { of: usize, number: usize },
+}
+
+struct Sweeping<'a> {
+    config: &'a SweepConfig,
+    measure: Measure<'a>,
+    on_step: OnStep<'a>,
+    generator: Option<Generator>,
+    under_test: Vec<(Bed, Setup)>,
+    // What is in it goes before.
+    lab: Lab,
+}
+
+impl Sweeping<'_> {
+    /// The offered loads.
+    fn rates(&self) -> Vec<f64> {
+        rates(self.under_test.iter().map(|(_, s)| s.ceiling_pps).fold(0.0, f64::max), self.config.steps)
     }
-    if !ceilings(&measure, config.repeats, &mut under_test, &mut progress)? {
-        return Ok(None);
+}
+
+impl Experiment for Sweeping<'_> {
+    type Step = What;
+    type Found = Option<Sweep>;
+    type Error = SweepError;
+
+    fn plan(&self) -> Vec<Planned<What>> {
+        let SweepConfig { compared, repeats, steps, .. } = self.config;
+        let rounds = || (1..=*repeats).flat_map(|round| (0..compared.len()).map(move |of| (of, round)));
+        let ceilings = rounds().map(|(of, round)| What::Ceiling { of, round });
+        let at_ceilings = rounds().map(|(of, round)| What::AtCeiling { of, round });
+        let loads =
+            (0..*steps as usize).flat_map(|number| (0..compared.len()).map(move |of| What::Load { of, number }));
+        std::iter::once(What::Generator).chain(ceilings).chain(at_ceilings).chain(loads).map(Planned::new).collect()
     }
-    let best = under_test.iter().map(|(_, s)| s.ceiling_pps).fold(0.0, f64::max);
-    if best <= 0.0 {
-        return Err(SweepError::Nothing(config.what.name().into()));
+
+    fn name(&self, step: &What) -> Option<String> {
+        let (name, repeats) = (|of: usize| self.config.compared[of].name, self.config.repeats);
+        let ceiling = |of: usize| self.under_test.get(of).map_or(0.0, |(_, setup)| setup.ceiling_pps);
+        Some(match *step {
+            What::Generator => "ceiling of the generator".to_owned(),
+            What::Ceiling { of, round } => format!("ceiling, {}, {round} of {repeats}", name(of)),
+            What::AtCeiling { of, .. } if ceiling(of) <= 0.0 => return None,
+            What::AtCeiling { of, round } => format!("at the ceiling, {}, {round} of {repeats}", name(of)),
+            What::Load { of, number } => format!("{}, {}", name(of), model::units::pps(self.rates()[number])),
+        })
     }
-    for pps in rates(best, config.steps) {
-        for (bed, setup) in &mut under_test {
-            if !progress.begin(&format!("{}, {}", setup.name, model::units::pps(pps))) {
-                return Ok(None);
+
+    fn build(&mut self, step: &What, _: &mut Control<'_>) -> Result<(), SweepError> {
+        if *step != What::Generator && self.under_test.is_empty() {
+            for configuration in &self.config.compared {
+                let bed = Bed::build(&self.lab, configuration, self.measure.cores)?;
+                self.under_test.push((bed, setup(configuration)));
             }
-            let step = measure.step(bed, pps, progress.watch)?;
-            setup.steps.push(step);
         }
+        Ok(())
     }
-    if stop.load(Ordering::Relaxed) {
-        return Ok(None);
+
+    /// Searches the ceilings, the configurations in turn, then measures at each of them as often, and offers the same loads to all.
+    fn round(&mut self, step: &What, control: &mut Control<'_>) -> Result<(), SweepError> {
+        match *step {
+            What::Generator => {
+                let duration = self.config.duration.min(CEILING);
+                self.generator = Some(generator_ceiling(&self.lab, self.measure.cores, duration, control.stop)?);
+            }
+            What::Ceiling { of, round } => {
+                let (bed, setup) = &mut self.under_test[of];
+                // A flood tells where to begin, and nothing else.
+                let start = match setup.ceilings_pps.last() {
+                    Some(&found) => found / RESOLUTION.powi(3),
+                    None => self.measure.trial(bed, None)?.forwarded_pps,
+                };
+                let found = search(start, |pps| -> Result<_, SweepError> {
+                    let seen = self.measure.trial(bed, Some(pps))?;
+                    Ok((!control.is_stopped()).then_some(seen))
+                })?;
+                setup.ceilings_pps.extend(found);
+                setup.ceiling_pps = middle(setup.ceilings_pps.iter().copied());
+                let last = round == self.config.repeats && of + 1 == self.under_test.len();
+                if last && self.under_test.iter().all(|(_, setup)| setup.ceiling_pps <= 0.0) {
+                    return Err(SweepError::Nothing(self.config.what.name().into()));
+                }
+            }
+            What::AtCeiling { of, .. } => {
+                let (bed, setup) = &mut self.under_test[of];
+                let pps = setup.ceiling_pps / RESOLUTION;
+                setup.at_ceiling.push(self.measure.step(bed, pps, self.on_step)?);
+            }
+            What::Load { of, number } => {
+                let pps = self.rates()[number];
+                let (bed, setup) = &mut self.under_test[of];
+                setup.steps.push(self.measure.step(bed, pps, self.on_step)?);
+            }
+        }
+        Ok(())
     }
-    let mut setups = Vec::new();
-    for (bed, mut setup) in under_test {
-        bed.finish()?;
-        // The figure of the headline is in the table.
-        setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
-        setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
-        setups.push(setup);
+
+    fn conclude(self, facts: Facts, end: End<SweepError>) -> Result<Option<Sweep>, SweepError> {
+        let Self { config, measure, under_test, generator, .. } = self;
+        // What was measured while it was stopped was cut short.
+        let is_whole = end.is_whole()? && !measure.stop.load(Ordering::Relaxed);
+        let (true, Some(generator)) = (is_whole, generator) else { return Ok(None) };
+        let mut setups = Vec::new();
+        for (bed, mut setup) in under_test {
+            bed.finish()?;
+            // The figure of the headline is in the table.
+            setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
+            setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
+            setups.push(setup);
+        }
+        let gain = verdict::gain(&setups);
+        let arrangement = measure.cores.arrangement(config.what);
+        Ok(Some(Sweep {
+            when: facts.when,
+            machine: facts.machine,
+            disturbed: facts.disturbed,
+            box_key: config.what.key().into(),
+            box_name: config.what.name().into(),
+            frame_bytes: FRAME.bytes_in_memory() as u32,
+            flows: FLOWS as u32,
+            seconds_per_step: config.duration.as_secs_f64(),
+            frequency_hz: FREQUENCY_HZ,
+            box_cores: 1,
+            loss_goal: LOSS_GOAL,
+            gain,
+            notes: conclusion::notes(config.what, &arrangement, &setups),
+            arrangement,
+            generator,
+            conclusion: conclusion::conclusion(config.what, &setups, gain.as_ref()),
+            setups,
+            sources: if config.what == SweepBox::Router { sources::router_figures() } else { Vec::new() },
+        }))
     }
-    let gain = verdict::gain(&setups);
-    let arrangement = cores.arrangement(config.what);
-    Ok(Some(Sweep {
-        when,
-        machine: machine::describe(host),
-        disturbed: others.warning(),
-        box_key: config.what.key().into(),
-        box_name: config.what.name().into(),
-        frame_bytes: FRAME.bytes_in_memory() as u32,
-        flows: FLOWS as u32,
-        seconds_per_step: config.duration.as_secs_f64(),
-        frequency_hz: FREQUENCY_HZ,
-        box_cores: 1,
-        loss_goal: LOSS_GOAL,
-        gain,
-        notes: conclusion::notes(config.what, &arrangement, &setups),
-        arrangement,
-        generator,
-        conclusion: conclusion::conclusion(config.what, &setups, gain.as_ref()),
-        setups,
-        sources: if config.what == SweepBox::Router { sources::router_figures() } else { Vec::new() },
-    }))
 }
 
 fn setup(configuration: &Configuration) -> Setup {
@@ -154,63 +231,6 @@ fn setup(configuration: &Configuration) -> Setup {
         ceilings_pps: Vec::new(),
         at_ceiling: Vec::new(),
         steps: Vec::new(),
-    }
-}
-
-/// Searches the ceilings, the configurations in turn, and then measures at each of them as often. Whether it was not interrupted.
-fn ceilings<W: Watch>(
-    measure: &Measure<'_>,
-    repeats: u32,
-    under_test: &mut [(Bed, Setup)],
-    progress: &mut Steps<'_, W>,
-) -> Result<bool, SweepError> {
-    for round in 1..=repeats {
-        for (bed, setup) in &mut *under_test {
-            if !progress.begin(&format!("ceiling, {}, {round} of {repeats}", setup.name)) {
-                return Ok(false);
-            }
-            // A flood tells where to begin, and nothing else.
-            let start = match setup.ceilings_pps.last() {
-                Some(&found) => found / RESOLUTION.powi(3),
-                None => measure.trial(bed, None)?.forwarded_pps,
-            };
-            let found = search(start, |pps| -> Result<_, SweepError> {
-                let seen = measure.trial(bed, Some(pps))?;
-                Ok((!measure.stop.load(Ordering::Relaxed)).then_some(seen))
-            })?;
-            let Some(found) = found else { return Ok(false) };
-            setup.ceilings_pps.push(found);
-        }
-    }
-    for (_, setup) in &mut *under_test {
-        setup.ceiling_pps = median(&sorted(setup.ceilings_pps.iter().copied())).unwrap_or(0.0);
-    }
-    for round in 1..=repeats {
-        for (bed, setup) in under_test.iter_mut().filter(|(_, s)| s.ceiling_pps > 0.0) {
-            if !progress.begin(&format!("at the ceiling, {}, {round} of {repeats}", setup.name)) {
-                return Ok(false);
-            }
-            let step = measure.step(bed, setup.ceiling_pps / RESOLUTION, progress.watch)?;
-            setup.at_ceiling.push(step);
-        }
-    }
-    Ok(true)
-}
-
-/// BoxCounts the steps that have begun.
-struct Steps<'a, W> {
-    watch: &'a mut W,
-    number: usize,
-    total: usize,
-    stop: &'a AtomicBool,
-}
-
-impl<W: Watch> Steps<'_, W> {
-    /// Begins a step; false if it is not to begin.
-    fn begin(&mut self, what: &str) -> bool {
-        self.number += 1;
-        self.watch.begin(&progress::Step { name: what.to_owned(), number: self.number, of: self.total, left_s: None });
-        !self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -263,7 +283,7 @@ impl Measure<'_> {
     }
 
     /// Offers `pps` to the box, counts, and samples what the box's core does meanwhile.
-    fn step(&self, bed: &Bed, pps: f64, watch: &mut impl Watch) -> Result<Step, SweepError> {
+    fn step(&self, bed: &Bed, pps: f64, on_step: OnStep<'_>) -> Result<Step, SweepError> {
         let cpu = self.cores.of_box;
         let mut recorder = Recorder::with(RecorderOptions {
             frequency_hz: FREQUENCY_HZ,
@@ -300,7 +320,7 @@ impl Measure<'_> {
             samples: core.map_or(0, |c| c.samples),
             lost_samples: recording.profile.lost,
         };
-        watch.measured(&step, time);
+        on_step(&step, time);
         Ok(step)
     }
 }

@@ -15,7 +15,7 @@ use host::{Host, Root};
 use model::{CpuSet, profile::Class, sweep::Step};
 use profile::{Recorder, RecorderOptions};
 use rig::progress::{self, Progress};
-use sweep::{SweepBox, SweepConfig, Watch};
+use sweep::{SweepBox, SweepConfig};
 use testbed::privileged;
 
 /// Points of a percent that both may differ; half of what was stolen comes on top, in which no sample is taken.
@@ -92,20 +92,13 @@ fn agree(what: &str, idle: f64, steal: f64, of_stat: [f64; 2]) {
     }
 }
 
-/// The steps of a sweep, each with its time.
-#[derive(Default)]
-struct Measured(Vec<(Step, Range<Instant>)>);
+/// Shows nothing.
+struct Quiet;
 
-impl Progress for Measured {
+impl Progress for Quiet {
     fn begin(&mut self, _step: &progress::Step) {}
     fn update(&mut self, _text: &str) {}
     fn line(&mut self, _text: &str) {}
-}
-
-impl Watch for Measured {
-    fn measured(&mut self, step: &Step, time: Range<Instant>) {
-        self.0.push((step.clone(), time));
-    }
 }
 
 #[test]
@@ -124,12 +117,13 @@ fn a_sweep_agrees_with_proc_stat_at_every_load() {
         cpus,
         compared: sweep::configurations(what)[..1].to_vec(),
     };
-    let mut measured = Measured::default();
+    let mut measured: Vec<(Step, Range<Instant>)> = Vec::new();
     let host = Host::read(&Root::live()).unwrap();
-    let sweep = sweep::run(&config, &host, &AtomicBool::new(false), &mut measured).unwrap().unwrap();
+    let mut on_step = |step: &Step, time| measured.push((step.clone(), time));
+    let sweep = sweep::run(&config, &host, &AtomicBool::new(false), &mut Quiet, &mut on_step).unwrap().unwrap();
     let seen = clock.finish();
-    assert_eq!((measured.0.len(), sweep.setups[0].steps.len()), (4, 4), "three loads, and the ceiling");
-    for (step, time) in &measured.0 {
+    assert_eq!((measured.len(), sweep.setups[0].steps.len()), (4, 4), "three loads, and the ceiling");
+    for (step, time) in &measured {
         let what = format!("{:.0} pps", step.offered_pps);
         agree(&what, step.percent(Class::Idle), step.percent(Class::Steal), stat(&seen, time));
     }

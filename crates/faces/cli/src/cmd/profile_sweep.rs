@@ -14,7 +14,7 @@ use crate::time::within;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome},
-    long_run::{Bar, LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
     numbers::number,
 };
 
@@ -135,7 +135,7 @@ impl SweepArgs {
         }
         privilege::require_root("profile sweep", &LAB_CAPABILITIES)?;
         let page = OutFile::open(self.html.as_deref(), "page with the charts")?;
-        let Some(sweep) = long_run(|stop, bar| sweep::run(&config, &host, stop, bar))? else {
+        let Some(sweep) = long_run(|stop, bar| sweep::run(&config, &host, stop, bar, &mut |_, _| ()))? else {
             drop(page);
             return interrupted("sweep");
         };
@@ -163,5 +163,3 @@ fn plan(config: &SweepConfig) -> DryRun {
         seconds: 2.0 + of_each_s * config.compared.len() as f64,
     }
 }
-
-impl sweep::Watch for Bar {}

@@ -10,12 +10,14 @@ use std::{
 
 use host::Host;
 use model::{
+    CpuSet,
     flood::{FloodMode, FloodPoint, FloodRun, FloodSetup},
     units,
 };
 use rig::{
+    experiment::{self, Control, End, Experiment, Facts, Planned},
     machine,
-    progress::{Progress, Step},
+    progress::Progress,
     window::LoadMeter,
 };
 
@@ -26,7 +28,7 @@ use super::{
     bed::Bed,
     clients::{Visit, visit},
     cores::FloodCores,
-    protection::{About, Place, Protection},
+    protection::{About, Place, Protecting, Protection},
     server::Server,
 };
 use crate::BenchError;
@@ -98,39 +100,70 @@ pub fn run_flood(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<FloodRun, BenchError> {
-    let (when, machine) = (machine::now(), machine::describe(host));
-    let mut run = FloodRun { when, machine, setup: setup(config)?, modes: Vec::new(), partial: false };
-    let rates = rising(&config.rates);
-    let of = modes.len() * rates.len();
-    let mut number = 0;
-    for mode in modes {
+    let found = modes.iter().map(|mode| {
         let About { key, name, what } = mode.about();
-        run.modes.push(FloodMode {
-            key: key.to_owned(),
-            name: name.to_owned(),
-            what,
-            settings: mode.settings(config.ipv6),
-            points: Vec::new(),
-        });
-        for &rate in &rates {
-            number += 1;
-            progress.begin(&Step { name: format!("{name}, {rate}"), number, of, left_s: None });
-            match point(config, mode.as_ref(), rate, stop) {
-                Ok(point) => {
-                    let clients = &point.clients;
-                    progress.update(&format!("{} of {} clients have their answer", clients.finished, clients.tried));
-                    run.modes.last_mut().expect("just pushed").points.push(point);
-                }
-                Err(_) if stop.load(Ordering::Relaxed) => {
-                    run.partial = true;
-                    run.modes.retain(|mode| !mode.points.is_empty());
-                    return Ok(run);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let settings = mode.settings(config.ipv6);
+        FloodMode { key: key.to_owned(), name: name.to_owned(), what, settings, points: Vec::new() }
+    });
+    let (rates, setup) = (rising(&config.rates), setup(config)?);
+    let floods = Floods { config, modes, rates, setup, bed: None, found: found.collect() };
+    // Each point names the other programs on its cores.
+    experiment::carry_out(floods, machine::describe(host), &CpuSet::new(), stop, progress)
+}
+
+/// All points: each mode at each rate.
+struct Floods<'a> {
+    config: &'a FloodConfig,
+    modes: &'a [Box<dyn Protection>],
+    rates: Vec<Rate>,
+    setup: FloodSetup,
+    bed: Option<Protected>,
+    found: Vec<FloodMode>,
+}
+
+/// A lab with the service, and the protection in front of it.
+struct Protected {
+    protection: Box<dyn Protecting>,
+    server: Server,
+    bed: Bed,
+}
+
+impl Experiment for Floods<'_> {
+    type Step = (usize, Rate);
+    type Found = FloodRun;
+    type Error = BenchError;
+
+    fn plan(&self) -> Vec<Planned<(usize, Rate)>> {
+        let of_mode = |mode| self.rates.iter().map(move |&rate| Planned::new((mode, rate)));
+        (0..self.modes.len()).flat_map(of_mode).collect()
     }
-    Ok(run)
+
+    fn name(&self, &(mode, rate): &(usize, Rate)) -> Option<String> {
+        Some(format!("{}, {rate}", self.modes[mode].about().name))
+    }
+
+    fn build(&mut self, &(mode, _): &(usize, Rate), _: &mut Control<'_>) -> Result<(), BenchError> {
+        // New namespaces: the host's kernel has met nobody, and remembers nothing (tcp_metrics).
+        self.bed = Some(Protected::new(self.config, self.modes[mode].as_ref())?);
+        Ok(())
+    }
+
+    fn round(&mut self, &(mode, rate): &(usize, Rate), control: &mut Control<'_>) -> Result<(), BenchError> {
+        let bed = self.bed.take().ok_or(BenchError::Panicked("lab"))?;
+        let point = bed.point(self.config, rate, control.stop)?;
+        control
+            .progress
+            .update(&format!("{} of {} clients have their answer", point.clients.finished, point.clients.tried));
+        self.found[mode].points.push(point);
+        Ok(())
+    }
+
+    fn conclude(mut self, facts: Facts, end: End<BenchError>) -> Result<FloodRun, BenchError> {
+        let partial = !end.is_whole()?;
+        self.found.retain(|mode| !mode.points.is_empty());
+        let Facts { when, machine, .. } = facts;
+        Ok(FloodRun { when, machine, setup: self.setup, modes: self.found, partial })
+    }
 }
 
 fn setup(config: &FloodConfig) -> Result<FloodSetup, BenchError> {
@@ -150,75 +183,83 @@ fn setup(config: &FloodConfig) -> Result<FloodSetup, BenchError> {
     })
 }
 
-/// One rate.
-fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicBool) -> Result<FloodPoint, BenchError> {
-    let cores = &config.cores;
-    // New namespaces: the host's kernel has met nobody, and remembers nothing (tcp_metrics).
-    let addresses = Addresses::new(config.ipv6);
-    let bed = Bed::new(cores, &addresses, mode.layout())?;
-    let server = Server::start(&bed.host, addresses.server, &[cores.server])?;
-    let cpus = cores.of_host();
-    let (host, interface, inner) = bed.protected();
-    let mut protection = mode.start(&Place {
-        host,
-        interface: &interface.name,
-        inner: inner.map(|end| end.name.as_str()),
-        server: addresses.server,
-        cpus: &cpus,
-    })?;
-    bed.pin_receivers(cores)?;
-    let who = rig::others::Tasks::read();
-    let before = Snapshot::take(&bed)?;
-    let counted = protection.counters()?;
-    let start = Instant::now();
-    let macs = (bed.near.mac, bed.far.mac);
-    let way = bed.relay.as_ref().map_or(&bed.near, |relay| &relay.entry);
-    let flood = |pps| Attack::start(&bed.net, &way.name, macs, &addresses, pps, cores.generator);
-    let attack = match rate {
-        Rate::Pps(0.0) => None,
-        Rate::Pps(pps) => Some(flood(Some(pps))?),
-        Rate::Max => Some(flood(None)?),
-    };
-    thread::sleep(config.head_start);
-    let meter = LoadMeter::start()?;
-    let what = Visit {
-        addresses,
-        connects: config.connects,
-        per_s: config.connects_per_s,
-        patience: config.patience,
-        cpu: cores.clients,
-    };
-    let visited = visit(&bed.net, &what, stop);
-    let loads = meter.finish()?;
-    let sent = attack.map(Attack::stop).transpose()?.unwrap_or_default();
-    let at_end = bed.end.syn_acks()?;
-    let others = who.since(&cores.all(), OTHERS_MIN);
-    let clients = visited?;
-    let seconds = if sent.elapsed_ns > 0 { sent.elapsed_ns as f64 / 1e9 } else { start.elapsed().as_secs_f64() };
-    settle(&bed, stop)?;
-    let after = Snapshot::take(&bed)?;
-    let counters = since(&counted, protection.counters()?);
-    protection.stop()?;
-    server.stop()?;
-    let point = FloodPoint {
-        wanted_pps: match rate {
-            Rate::Pps(pps) => Some(pps),
-            Rate::Max => None,
-        },
-        seconds,
-        offered: sent.sent,
-        arrived: 0,
-        answered: 0,
-        answered_late: 0,
-        losses: Vec::new(),
-        unexplained: 0,
-        counters: Vec::new(),
-        clients,
-        cores: loads,
-        others,
-    };
-    let late = after.syn_acks().saturating_sub(at_end);
-    Ok(account(FloodPoint { answered_late: late, ..point }, &before, &after, counters))
+impl Protected {
+    fn new(config: &FloodConfig, mode: &dyn Protection) -> Result<Self, BenchError> {
+        let cores = &config.cores;
+        let addresses = Addresses::new(config.ipv6);
+        let bed = Bed::new(cores, &addresses, mode.layout())?;
+        let server = Server::start(&bed.host, addresses.server, &[cores.server])?;
+        let cpus = cores.of_host();
+        let (host, interface, inner) = bed.protected();
+        let protection = mode.start(&Place {
+            host,
+            interface: &interface.name,
+            inner: inner.map(|end| end.name.as_str()),
+            server: addresses.server,
+            cpus: &cpus,
+        })?;
+        bed.pin_receivers(cores)?;
+        Ok(Self { protection, server, bed })
+    }
+
+    /// One rate.
+    fn point(self, config: &FloodConfig, rate: Rate, stop: &AtomicBool) -> Result<FloodPoint, BenchError> {
+        // The lab is dropped last.
+        let Self { bed, server, mut protection } = self;
+        let (cores, addresses) = (&config.cores, Addresses::new(config.ipv6));
+        let who = rig::others::Tasks::read();
+        let before = Snapshot::take(&bed)?;
+        let counted = protection.counters()?;
+        let start = Instant::now();
+        let macs = (bed.near.mac, bed.far.mac);
+        let way = bed.relay.as_ref().map_or(&bed.near, |relay| &relay.entry);
+        let flood = |pps| Attack::start(&bed.net, &way.name, macs, &addresses, pps, cores.generator);
+        let attack = match rate {
+            Rate::Pps(0.0) => None,
+            Rate::Pps(pps) => Some(flood(Some(pps))?),
+            Rate::Max => Some(flood(None)?),
+        };
+        thread::sleep(config.head_start);
+        let meter = LoadMeter::start()?;
+        let what = Visit {
+            addresses,
+            connects: config.connects,
+            per_s: config.connects_per_s,
+            patience: config.patience,
+            cpu: cores.clients,
+        };
+        let visited = visit(&bed.net, &what, stop);
+        let loads = meter.finish()?;
+        let sent = attack.map(Attack::stop).transpose()?.unwrap_or_default();
+        let at_end = bed.end.syn_acks()?;
+        let others = who.since(&cores.all(), OTHERS_MIN);
+        let clients = visited?;
+        let seconds = if sent.elapsed_ns > 0 { sent.elapsed_ns as f64 / 1e9 } else { start.elapsed().as_secs_f64() };
+        settle(&bed, stop)?;
+        let after = Snapshot::take(&bed)?;
+        let counters = since(&counted, protection.counters()?);
+        protection.stop()?;
+        server.stop()?;
+        let point = FloodPoint {
+            wanted_pps: match rate {
+                Rate::Pps(pps) => Some(pps),
+                Rate::Max => None,
+            },
+            seconds,
+            offered: sent.sent,
+            arrived: 0,
+            answered: 0,
+            answered_late: 0,
+            losses: Vec::new(),
+            unexplained: 0,
+            counters: Vec::new(),
+            clients,
+            cores: loads,
+            others,
+        };
+        let late = after.syn_acks().saturating_sub(at_end);
+        Ok(account(FloodPoint { answered_late: late, ..point }, &before, &after, counters))
+    }
 }
 
 /// Waits until no answer to the flood arrives any more: a protection may have kept frames of it.

@@ -18,7 +18,7 @@ use model::{
 use rig::{
     machine,
     progress::{Progress, Step},
-    repeat::{median, sorted},
+    repeat::{middle, sorted},
 };
 
 use super::{
@@ -201,12 +201,12 @@ fn slope(short: &PerFrame, long: &PerFrame, frames: f64) -> PerFrame {
 }
 
 fn burst(frames: u32, runs: Vec<PerFrame>, lost: u64) -> Burst {
-    let middle = |figure: fn(&PerFrame) -> f64| median(&sorted(runs.iter().map(figure))).unwrap_or(0.0);
+    let of = |figure: fn(&PerFrame) -> f64| middle(runs.iter().map(figure));
     let median = PerFrame {
-        reads: middle(|p| p.reads),
-        writes: middle(|p| p.writes),
-        notifications: middle(|p| p.notifications),
-        interrupts: middle(|p| p.interrupts),
+        reads: of(|p| p.reads),
+        writes: of(|p| p.writes),
+        notifications: of(|p| p.notifications),
+        interrupts: of(|p| p.interrupts),
     };
     let all = sorted(runs.iter().map(PerFrame::accesses));
     let distance = all.last().zip(all.first()).map_or(0.0, |(most, least)| most - least);

@@ -4,7 +4,7 @@ use model::{
     route_compare::{Allocations, Way},
     sweep::Setup,
 };
-use rig::repeat::{median, median_by, sorted};
+use rig::repeat::{median, median_by, middle};
 
 use super::plan::WayId;
 
@@ -36,18 +36,17 @@ pub(super) fn empty(id: WayId) -> Way {
 
 /// The medians of all rounds.
 pub(super) fn summed_up(mut way: Way) -> Way {
-    let middle = |values: Vec<f64>| median(&sorted(values));
     let rounds = &way.rounds;
     let latencies = || rounds.iter().filter_map(|r| r.latency.as_ref());
     let delays = || latencies().filter_map(|l| l.one_way[0]);
-    way.round_trip_ns = middle(latencies().filter_map(|l| l.round_trip_ns).collect());
-    way.delay_p50_ns = middle(delays().map(|d| d.p50_ns as f64).collect());
-    way.delay_p99_ns = middle(delays().map(|d| d.p99_ns as f64).collect());
+    way.round_trip_ns = median(latencies().filter_map(|l| l.round_trip_ns));
+    way.delay_p50_ns = median(delays().map(|d| d.p50_ns as f64));
+    way.delay_p99_ns = median(delays().map(|d| d.p99_ns as f64));
     let beside = || rounds.iter().filter_map(|r| r.latency_beside.as_ref()?.one_way[0]);
-    way.beside_p50_ns = middle(beside().map(|d| d.p50_ns as f64).collect());
-    way.beside_p99_ns = middle(beside().map(|d| d.p99_ns as f64).collect());
+    way.beside_p50_ns = median(beside().map(|d| d.p50_ns as f64));
+    way.beside_p99_ns = median(beside().map(|d| d.p99_ns as f64));
     let counted: Vec<_> = rounds.iter().filter_map(|r| r.allocations).collect();
-    let of = |part: fn(&Allocations) -> f64| middle(counted.iter().map(part).collect());
+    let of = |part: fn(&Allocations) -> f64| median(counted.iter().map(part));
     if let (Some(pages), Some(pool_pages), Some(socket_buffers)) =
         (of(|a| a.pages), of(|a| a.pool_pages), of(|a| a.socket_buffers))
     {
@@ -55,7 +54,7 @@ pub(super) fn summed_up(mut way: Way) -> Way {
         way.allocations = Some(Allocations { packets, pages, pool_pages, socket_buffers });
     }
     let setup = &mut way.setup;
-    setup.ceiling_pps = middle(setup.ceilings_pps.clone()).unwrap_or(0.0);
+    setup.ceiling_pps = middle(setup.ceilings_pps.iter().copied());
     // The figure of the headline is in the table.
     setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
     setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));

@@ -6,7 +6,7 @@ use bpf::lossy_wire;
 use lab::{Lab, Namespace, VethEnd};
 use model::link_bench::Conditions;
 
-use super::BenchError;
+use super::MessagesError;
 use link::LinkError;
 
 /// The addresses of both ends.
@@ -33,7 +33,7 @@ pub(super) struct Bed {
 
 impl Bed {
     /// On interfaces of so many queues.
-    pub(super) fn new(conditions: Conditions, queues: u32) -> Result<Self, BenchError> {
+    pub(super) fn new(conditions: Conditions, queues: u32) -> Result<Self, MessagesError> {
         let lab = Lab::new("linkbench")?;
         let spaces = [lab.namespace("a")?, lab.namespace("b")?];
         let names = [lab.interface("la"), lab.interface("lb")];

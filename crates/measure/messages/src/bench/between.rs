@@ -5,7 +5,7 @@
 //! words   what the two processes say to each other
 //! single  one end, opened without the other at hand
 //! far     the process on the other machine
-//! carry   does the steps, round by round
+//! carry   does the steps with it
 //! ```
 
 mod carry;
@@ -13,5 +13,6 @@ mod far;
 mod single;
 mod words;
 
+pub(super) use carry::Machines;
 pub use carry::{Between, carry_out_between};
 pub use far::answer;

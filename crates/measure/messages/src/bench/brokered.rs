@@ -17,7 +17,7 @@ use model::link_bench::Receive;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::{
-    BenchError,
+    MessagesError,
     bed::{ADDRESSES, Bed, PREFIX_LEN, Place},
     end::{End, LONG},
 };
@@ -39,7 +39,7 @@ struct Serves {
 }
 
 impl Serves {
-    fn start(place: &Place, name: &'static str, cluster: IpNet) -> Result<Self, BenchError> {
+    fn start(place: &Place, name: &'static str, cluster: IpNet) -> Result<Self, MessagesError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (interface, stops) = (place.link.name.clone(), Arc::clone(&stop));
         let (ready, is_ready) = mpsc::channel::<Result<(), LinkError>>();
@@ -65,12 +65,12 @@ impl Serves {
                 }
             }
         };
-        let system = BenchError::system("start a broker");
+        let system = MessagesError::system("start a broker");
         // A thread is in the namespace of the one that starts it.
         let thread =
             place.space.run(|| thread::Builder::new().name("ek-broker".into()).spawn(serves))?.map_err(system)?;
         let serves = Self { stop, thread: Some(thread) };
-        is_ready.recv().map_err(|_| BenchError::Silent("a broker"))??;
+        is_ready.recv().map_err(|_| MessagesError::Silent("a broker"))??;
         Ok(serves)
     }
 }
@@ -92,8 +92,8 @@ pub(super) struct Brokered {
 }
 
 /// Both ends.
-pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], BenchError> {
-    let system = BenchError::system;
+pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], MessagesError> {
+    let system = MessagesError::system;
     let cluster = IpNet::V4(Ipv4Net::new_assert(ADDRESSES[0], PREFIX_LEN).trunc());
     let [a, b] = &bed.places;
     let brokers = Arc::new([Serves::start(a, "a", cluster)?, Serves::start(b, "b", cluster)?]);
@@ -108,7 +108,7 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Ben
     let here = loop {
         match a.space.run(|| connect(to))?.map_err(system("connect through a broker"))? {
             Some(end) => break end,
-            None if began.elapsed() > SEEN => return Err(BenchError::Silent("a broker")),
+            None if began.elapsed() > SEEN => return Err(MessagesError::Silent("a broker")),
             None => thread::sleep(STEP),
         }
     };
@@ -126,7 +126,7 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Ben
         end.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
         end.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))?;
         end.set_nonblocking(receive == Receive::Spinning).map_err(system("set a socket"))?;
-        Ok::<_, BenchError>(Brokered { end, _brokers: Arc::clone(&brokers) })
+        Ok::<_, MessagesError>(Brokered { end, _brokers: Arc::clone(&brokers) })
     };
     Ok([end(here)?, end(there)?])
 }
@@ -141,11 +141,11 @@ fn connect(to: SocketAddr) -> std::io::Result<Option<OwnedFd>> {
 }
 
 impl End for Brokered {
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         self.end.send(message)
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         self.end.receive(place)
     }
 }

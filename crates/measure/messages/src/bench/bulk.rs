@@ -12,7 +12,7 @@ use model::link_bench::Receive;
 use sys::affinity::pin_current_thread;
 
 use super::{
-    BenchError,
+    MessagesError,
     bed::Bed,
     brokered::{Brokered, brokered},
     end::{End, LONG, Native, link},
@@ -26,14 +26,14 @@ const PIECE: usize = 1 << 16;
 /// An end that takes and gives bytes.
 pub(super) trait Stream: End {
     /// Takes some of these bytes, or waits for a while; how many.
-    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError>;
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, MessagesError>;
 
     /// Reads what is there, or waits for a while; how many bytes.
-    fn take(&mut self, place: &mut [u8]) -> Result<usize, BenchError>;
+    fn take(&mut self, place: &mut [u8]) -> Result<usize, MessagesError>;
 }
 
 impl Stream for Native {
-    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError> {
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, MessagesError> {
         let count = self.engine.write(self.handle, bytes)?;
         if count == 0 {
             self.wait()?;
@@ -43,7 +43,7 @@ impl Stream for Native {
         Ok(count)
     }
 
-    fn take(&mut self, _: &mut [u8]) -> Result<usize, BenchError> {
+    fn take(&mut self, _: &mut [u8]) -> Result<usize, MessagesError> {
         // The bytes are looked at where they are, as an application of the native interface does.
         let mut sum = 0_u64;
         let count = self.engine.read(self.handle, |piece| sum += u64::from(piece[0]))?;
@@ -58,47 +58,47 @@ impl Stream for Native {
 }
 
 impl Stream for TcpStream {
-    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError> {
-        self.write(bytes).map_err(BenchError::system("write to a TCP connection"))
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, MessagesError> {
+        self.write(bytes).map_err(MessagesError::system("write to a TCP connection"))
     }
 
-    fn take(&mut self, place: &mut [u8]) -> Result<usize, BenchError> {
-        match self.read(place).map_err(BenchError::system("read from a TCP connection"))? {
-            0 => Err(BenchError::Short("TCP")),
+    fn take(&mut self, place: &mut [u8]) -> Result<usize, MessagesError> {
+        match self.read(place).map_err(MessagesError::system("read from a TCP connection"))? {
+            0 => Err(MessagesError::Short("TCP")),
             count => Ok(count),
         }
     }
 }
 
 impl Stream for Brokered {
-    fn put(&mut self, bytes: &[u8]) -> Result<usize, BenchError> {
+    fn put(&mut self, bytes: &[u8]) -> Result<usize, MessagesError> {
         self.end.put(bytes)
     }
 
-    fn take(&mut self, place: &mut [u8]) -> Result<usize, BenchError> {
+    fn take(&mut self, place: &mut [u8]) -> Result<usize, MessagesError> {
         Stream::take(&mut self.end, place)
     }
 }
 
 /// Seconds that so many bytes take, until the other end has said that it has all.
-pub(super) fn transfer(bed: &Bed, way: Way, cpus: [u32; 2], bytes: u64) -> Result<f64, BenchError> {
+pub(super) fn transfer(bed: &Bed, way: Way, cpus: [u32; 2], bytes: u64) -> Result<f64, MessagesError> {
     match way {
         Way::Link | Way::LinkSockets => between(link(bed, way, Receive::Polling, true)?, cpus, bytes),
         Way::Broker => between(brokered(bed, Receive::Sleeping)?, cpus, bytes),
         Way::Tcp => match tcp(bed, Receive::Sleeping)? {
             Ok(ends) => between(ends, cpus, bytes),
-            Err(_) => Err(BenchError::Silent("TCP")),
+            Err(_) => Err(MessagesError::Silent("TCP")),
         },
-        Way::Packet | Way::Xdp | Way::Udp => Err(BenchError::Unreliable(way)),
+        Way::Packet | Way::Xdp | Way::Udp => Err(MessagesError::Unreliable(way)),
     }
 }
 
-fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64) -> Result<f64, BenchError> {
-    let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64) -> Result<f64, MessagesError> {
+    let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let done = &done;
-        let reads = scope.spawn(move || -> Result<(), BenchError> {
+        let reads = scope.spawn(move || -> Result<(), MessagesError> {
             pin(cpus[1])?;
             take_all(&mut there, bytes)?;
             while !done.load(Ordering::Acquire) {
@@ -107,23 +107,23 @@ fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64)
             }
             Ok(())
         });
-        let writes = scope.spawn(move || -> Result<f64, BenchError> {
+        let writes = scope.spawn(move || -> Result<f64, MessagesError> {
             let seconds = pin(cpus[0]).and_then(|()| put_all(&mut here, bytes));
             done.store(true, Ordering::Release);
             seconds
         });
-        let written = writes.join().map_err(|_| BenchError::Panicked("end that writes"))?;
-        reads.join().map_err(|_| BenchError::Panicked("end that reads"))??;
+        let written = writes.join().map_err(|_| MessagesError::Panicked("the end that writes"))?;
+        reads.join().map_err(|_| MessagesError::Panicked("the end that reads"))??;
         written
     })
 }
 
 /// Reads so many bytes, and says so by one.
-pub(super) fn take_all<S: Stream + ?Sized>(there: &mut S, bytes: u64) -> Result<(), BenchError> {
+pub(super) fn take_all<S: Stream + ?Sized>(there: &mut S, bytes: u64) -> Result<(), MessagesError> {
     let (mut place, mut left, mut last) = (vec![0; PIECE], bytes, Instant::now());
     while left > 0 {
         match there.take(&mut place)? as u64 {
-            0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
+            0 if last.elapsed() > LONG => return Err(MessagesError::Silent("transfer")),
             0 => {}
             count => (left, last) = (left.saturating_sub(count), Instant::now()),
         }
@@ -133,26 +133,26 @@ pub(super) fn take_all<S: Stream + ?Sized>(there: &mut S, bytes: u64) -> Result<
 }
 
 /// Writes so many bytes; the seconds until the other end has said that it has all.
-pub(super) fn put_all<S: Stream + ?Sized>(here: &mut S, bytes: u64) -> Result<f64, BenchError> {
+pub(super) fn put_all<S: Stream + ?Sized>(here: &mut S, bytes: u64) -> Result<f64, MessagesError> {
     let (piece, mut left) = (vec![0x5a; PIECE], bytes);
     let (began, mut last) = (Instant::now(), Instant::now());
     while left > 0 {
         match here.put(&piece[..left.min(PIECE as u64) as usize])? as u64 {
-            0 if last.elapsed() > LONG => return Err(BenchError::Silent("transfer")),
+            0 if last.elapsed() > LONG => return Err(MessagesError::Silent("transfer")),
             0 => {}
             count => (left, last) = (left - count, Instant::now()),
         }
     }
     while here.take(&mut [0])? == 0 {
         if last.elapsed() > 2 * LONG {
-            return Err(BenchError::Silent("transfer"));
+            return Err(MessagesError::Silent("transfer"));
         }
     }
     Ok(began.elapsed().as_secs_f64())
 }
 
 /// Writes until it is to stop.
-pub(super) fn put_until<S: Stream + ?Sized>(here: &mut S, stop: &AtomicBool) -> Result<(), BenchError> {
+pub(super) fn put_until<S: Stream + ?Sized>(here: &mut S, stop: &AtomicBool) -> Result<(), MessagesError> {
     let piece = vec![0x5a; PIECE];
     while !stop.load(Ordering::Relaxed) {
         here.put(&piece)?;
@@ -164,26 +164,26 @@ pub(super) fn put_until<S: Stream + ?Sized>(here: &mut S, stop: &AtomicBool) -> 
 pub(super) fn beside<T>(
     bed: &Bed,
     cpus: [u32; 2],
-    work: impl FnOnce() -> Result<T, BenchError>,
-) -> Result<T, BenchError> {
-    let Ok([mut here, mut there]) = tcp(bed, Receive::Sleeping)? else { return Err(BenchError::Silent("TCP")) };
+    work: impl FnOnce() -> Result<T, MessagesError>,
+) -> Result<T, MessagesError> {
+    let Ok([mut here, mut there]) = tcp(bed, Receive::Sleeping)? else { return Err(MessagesError::Silent("TCP")) };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = &stop;
-        let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
-        let writes = scope.spawn(move || -> Result<(), BenchError> {
+        let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
+        let writes = scope.spawn(move || -> Result<(), MessagesError> {
             pin(cpus[0])?;
             put_until(&mut here, stop)?;
-            here.shutdown(Shutdown::Write).map_err(BenchError::system("end a TCP connection"))
+            here.shutdown(Shutdown::Write).map_err(MessagesError::system("end a TCP connection"))
         });
-        let reads = scope.spawn(move || -> Result<(), BenchError> {
+        let reads = scope.spawn(move || -> Result<(), MessagesError> {
             pin(cpus[1])?;
             let mut place = vec![0; PIECE];
             loop {
                 match there.read(&mut place) {
                     Ok(0) => return Ok(()),
                     Err(e) if e.kind() != ErrorKind::Interrupted => {
-                        return Err(BenchError::System { operation: "read from a TCP connection", source: e });
+                        return Err(MessagesError::System { operation: "read from a TCP connection", source: e });
                     }
                     _ => {}
                 }
@@ -191,8 +191,8 @@ pub(super) fn beside<T>(
         });
         let done = work();
         stop.store(true, Ordering::Relaxed);
-        writes.join().map_err(|_| BenchError::Panicked("end that writes"))??;
-        reads.join().map_err(|_| BenchError::Panicked("end that reads"))??;
+        writes.join().map_err(|_| MessagesError::Panicked("the end that writes"))??;
+        reads.join().map_err(|_| MessagesError::Panicked("the end that reads"))??;
         done
     })
 }

@@ -1,8 +1,9 @@
 //! Does the steps, round by round: in each every row has its turn.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use model::{
+    CpuSet,
     link_bench::{Crowd, Incast, IncastRound, LinkBench, PingRound, Pings, Receive, Transfer},
     route_compare::LeftOut,
     run::Machine,
@@ -10,14 +11,15 @@ use model::{
 };
 use rig::{
     cores,
-    others::Watch,
-    progress::{self, Progress},
-    repeat::{median, sorted},
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
+    repeat::{median, middle},
 };
 
 use super::{
-    BenchError,
+    MessagesError,
     bed::Bed,
+    between::Machines,
     bulk::{beside, transfer},
     crowd::{Costs, crowd},
     end::pair,
@@ -36,45 +38,24 @@ pub(super) enum Measured {
     Crowd(Costs),
 }
 
-/// What each step found, round by round, and what cannot be measured here.
-type Found = (Vec<Vec<Measured>>, Vec<LeftOut>);
-
-/// Does every step of every round; nothing if it was stopped.
-pub(super) fn every_round(
-    plan: &Plan,
-    mut measure: impl FnMut(&Step) -> Result<Result<Measured, String>, BenchError>,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Option<Found>, BenchError> {
-    let mut figures: Vec<Vec<Measured>> = plan.steps.iter().map(|_| Vec::new()).collect();
-    let mut left_out: Vec<LeftOut> = Vec::new();
-    let of = plan.steps.len() * plan.asked.rounds as usize;
-    for round in 0..plan.asked.rounds as usize {
-        for (i, step) in plan.steps.iter().enumerate() {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let number = round * plan.steps.len() + i + 1;
-            progress.begin(&progress::Step { name: step.to_string(), number, of, left_s: None });
-            match measure(step)? {
-                Ok(one) => figures[i].push(one),
-                Err(why) => {
-                    let what = match step.what {
-                        What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
-                        _ => format!("transfer over {}", step.way),
-                    };
-                    let left = LeftOut { what, why };
-                    if !left_out.contains(&left) {
-                        left_out.push(left);
-                    }
-                }
-            }
-        }
-    }
-    Ok(Some((figures, left_out)))
+/// Both ends of a run.
+pub(super) enum Site {
+    /// Two namespaces of this machine; none stand yet, or those of the last step.
+    Lab(Option<Box<Bed>>),
+    /// This machine and another one.
+    Machines(Box<Machines>),
 }
 
-/// Does what was planned; nothing if it was stopped.
+/// The steps of each round, and what they found.
+struct Rounds<'a> {
+    plan: &'a Plan,
+    site: Site,
+    /// Of each step, round by round.
+    figures: Vec<Vec<Measured>>,
+    left_out: Vec<LeftOut>,
+}
+
+/// Does what was planned in a lab; nothing if it was stopped.
 ///
 /// # Errors
 /// The lab, or a way that should work here.
@@ -83,46 +64,110 @@ pub fn carry_out(
     machine: Machine,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Option<LinkBench>, BenchError> {
-    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
-    let others = Watch::start(plan.cpus);
-    let mut bed: Option<Bed> = None;
-    let measured = |step: &Step| {
-        let measured = measure(&mut bed, plan, step)?;
-        if matches!(step.way, Way::Xdp | Way::Broker) {
-            // Some time after it has ended the kernel keeps the queue of an AF_XDP socket, and a thread of a broker its place in the XDP hook.
-            bed = None;
+) -> Result<Option<LinkBench>, MessagesError> {
+    carry_out_at(Site::Lab(None), plan, machine, stop, progress)
+}
+
+/// The same at a site.
+pub(super) fn carry_out_at(
+    site: Site,
+    plan: &Plan,
+    machine: Machine,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Option<LinkBench>, MessagesError> {
+    let watched = match &site {
+        Site::Lab(_) => CpuSet::from_iter(plan.cpus),
+        Site::Machines(_) => CpuSet::single(plan.cpus[0]),
+    };
+    let rounds = Rounds { plan, site, figures: vec![Vec::new(); plan.steps.len()], left_out: Vec::new() };
+    experiment::carry_out(rounds, machine, &watched, stop, progress)
+}
+
+impl Experiment for Rounds<'_> {
+    /// The number of a step in its round.
+    type Step = usize;
+    type Found = Option<LinkBench>;
+    type Error = MessagesError;
+
+    fn plan(&self) -> Vec<Planned<usize>> {
+        (0..self.plan.asked.rounds).flat_map(|_| (0..self.plan.steps.len()).map(Planned::new)).collect()
+    }
+
+    fn name(&self, &at: &usize) -> Option<String> {
+        Some(self.plan.steps[at].to_string())
+    }
+
+    /// A bed serves as long as its conditions are asked for.
+    fn build(&mut self, &at: &usize, _: &mut Control<'_>) -> Result<(), MessagesError> {
+        let step = &self.plan.steps[at];
+        if let (Site::Lab(bed), What::Pings { .. } | What::Transfer) = (&mut self.site, step.what) {
+            let queues = if step.way == Way::Xdp { xdp::QUEUES } else { 1 };
+            if !bed.as_ref().is_some_and(|bed| (bed.conditions, bed.queues) == (step.conditions, queues)) {
+                // The last one goes before the next one is made.
+                *bed = None;
+                *bed = Some(Box::new(Bed::new(step.conditions, queues)?));
+            }
         }
-        Ok(measured)
-    };
-    let Some((figures, left_out)) = every_round(plan, measured, stop, progress)? else { return Ok(None) };
-    let [a, b] = plan.cpus;
-    let mut run = LinkBench {
-        when,
-        machine,
-        disturbed: others.warning(),
-        other: None,
-        load_average,
-        cores: vec![
-            cores::role(&[a], "the end that asks or sends"),
-            cores::role(&[b], "the end that answers or receives"),
-        ],
-        rounds: plan.asked.rounds,
-        pings: Vec::new(),
-        transfers: Vec::new(),
-        incasts: Vec::new(),
-        crowds: Vec::new(),
-        left_out,
-        notes: notes(plan),
-        sources: sources::cluster_figures(),
-    };
-    add_rows(&mut run, plan, &figures);
-    beside_tcp(&mut run.pings, &mut run.transfers);
-    Ok(Some(run))
+        Ok(())
+    }
+
+    fn round(&mut self, &at: &usize, _: &mut Control<'_>) -> Result<(), MessagesError> {
+        let step = &self.plan.steps[at];
+        let measured = match &mut self.site {
+            Site::Lab(bed) => measure(bed, self.plan, step)?,
+            Site::Machines(machines) => machines.measure(self.plan, step)?,
+        };
+        match measured {
+            Ok(one) => self.figures[at].push(one),
+            Err(why) => {
+                let what = match step.what {
+                    What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
+                    _ => format!("transfer over {}", step.way),
+                };
+                let left = LeftOut { what, why };
+                if !self.left_out.contains(&left) {
+                    self.left_out.push(left);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn conclude(self, facts: Facts, end: End<MessagesError>) -> Result<Option<LinkBench>, MessagesError> {
+        let Self { plan, site, figures, left_out } = self;
+        if !end.is_whole()? {
+            return Ok(None);
+        }
+        let [a, b] = plan.cpus;
+        let (other, answers, notes) = match &site {
+            Site::Lab(_) => (None, cores::role(&[b], "the end that answers or receives"), notes(plan)),
+            Site::Machines(machines) => (Some(machines.other()), machines.answers(), machines.notes(plan)),
+        };
+        let mut run = LinkBench {
+            when: facts.when,
+            machine: facts.machine,
+            disturbed: facts.disturbed,
+            other,
+            load_average: facts.load_average,
+            cores: vec![cores::role(&[a], "the end that asks or sends"), answers],
+            rounds: plan.asked.rounds,
+            pings: Vec::new(),
+            transfers: Vec::new(),
+            incasts: Vec::new(),
+            crowds: Vec::new(),
+            left_out,
+            notes,
+            sources: sources::cluster_figures(),
+        };
+        add_rows(&mut run, plan, &figures);
+        beside_tcp(&mut run.pings, &mut run.transfers);
+        Ok(Some(run))
+    }
 }
 
 /// Adds the row of each step that found something: `figures` has what each found, round by round.
-pub(super) fn add_rows(run: &mut LinkBench, plan: &Plan, figures: &[Vec<Measured>]) {
+fn add_rows(run: &mut LinkBench, plan: &Plan, figures: &[Vec<Measured>]) {
     for (step, figures) in plan.steps.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
         match step.what {
             What::Pings { receive, bytes, beside_transfer } => {
@@ -145,46 +190,31 @@ pub(super) fn add_rows(run: &mut LinkBench, plan: &Plan, figures: &[Vec<Measured
     }
 }
 
-/// The bed of a step: the one that is there, if it is such a one.
-fn laid<'a>(bed: &'a mut Option<Bed>, step: &Step, queues: u32) -> Result<&'a Bed, BenchError> {
-    if bed.as_ref().is_some_and(|bed| (bed.conditions, bed.queues) != (step.conditions, queues)) {
-        *bed = None;
-    }
-    match bed {
-        Some(bed) => Ok(bed),
-        none => Ok(none.insert(Bed::new(step.conditions, queues)?)),
-    }
-}
-
 fn rounds<T>(figures: &[Measured], of: impl Fn(&Measured) -> Option<T>) -> Vec<T> {
     figures.iter().filter_map(of).collect()
 }
 
-/// What a step finds; or why this machine does not let it be measured. A bed serves as long as its conditions are asked for.
-fn measure(bed: &mut Option<Bed>, plan: &Plan, step: &Step) -> Result<Result<Measured, String>, BenchError> {
+/// What a step finds; or why this machine does not let it be measured.
+fn measure(bed: &mut Option<Box<Bed>>, plan: &Plan, step: &Step) -> Result<Result<Measured, String>, MessagesError> {
     let (cpus, asked) = (plan.cpus, &plan.asked);
-    let queues = if step.way == Way::Xdp { xdp::QUEUES } else { 1 };
-    Ok(match step.what {
+    let built = || bed.as_ref().ok_or(MessagesError::Panicked("the lab"));
+    let measured = match step.what {
         What::Incast { senders } => Ok(Measured::Incast(incast(step.way, senders, cpus)?)),
         What::Crowd { connections, nodes } => Ok(Measured::Crowd(crowd(connections, nodes)?)),
-        What::Transfer => {
-            Ok(Measured::Transfer(transfer(laid(bed, step, queues)?, step.way, cpus, asked.transfer_bytes)?))
-        }
-        What::Pings { receive, bytes, beside_transfer } => {
-            let bed = laid(bed, step, queues)?;
-            match pair(bed, step.way, receive)? {
-                Err(why) => Err(why),
-                Ok(ends) => {
-                    let work = || pings(ends, cpus, bytes, asked.messages);
-                    Ok(Measured::Pings(if beside_transfer { beside(bed, cpus, work)? } else { work()? }))
-                }
+        What::Transfer => Ok(Measured::Transfer(transfer(built()?, step.way, cpus, asked.transfer_bytes)?)),
+        What::Pings { receive, bytes, beside_transfer } => match pair(built()?, step.way, receive)? {
+            Err(why) => Err(why),
+            Ok(ends) => {
+                let work = || pings(ends, cpus, bytes, asked.messages);
+                Ok(Measured::Pings(if beside_transfer { beside(built()?, cpus, work)? } else { work()? }))
             }
-        }
-    })
-}
-
-fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
-    median(&sorted(values)).unwrap_or(0.0)
+        },
+    };
+    if matches!(step.way, Way::Xdp | Way::Broker) {
+        // Some time after it has ended the kernel keeps the queue of an AF_XDP socket, and a thread of a broker its place in the XDP hook.
+        *bed = None;
+    }
+    Ok(measured)
 }
 
 fn pings_of(step: &Step, rounds: Vec<PingRound>, receive: Receive, bytes: u32, beside_transfer: bool) -> Pings {
@@ -236,7 +266,7 @@ fn as_tcp(receive: Receive) -> Receive {
 }
 
 /// Lays each row beside TCP of the same round.
-pub(super) fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
+fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
     let tcp: Vec<Pings> = pings.iter().filter(|p| p.by == Way::Tcp.key()).cloned().collect();
     for row in pings.iter_mut().filter(|p| p.by != Way::Tcp.key()) {
         let same = |p: &&Pings| {
@@ -244,7 +274,7 @@ pub(super) fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
         };
         row.over_tcp = tcp.iter().find(same).and_then(|tcp| {
             let ratios = row.rounds.iter().zip(&tcp.rounds).map(|(a, b)| a.p50_ns as f64 / b.p50_ns as f64);
-            median(&sorted(ratios))
+            median(ratios)
         });
     }
     let tcp: Vec<Transfer> = transfers.iter().filter(|t| t.by == Way::Tcp.key()).cloned().collect();
@@ -252,7 +282,7 @@ pub(super) fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
         row.over_tcp = tcp
             .iter()
             .find(|t| t.conditions == row.conditions)
-            .and_then(|tcp| median(&sorted(row.rounds_s.iter().zip(&tcp.rounds_s).map(|(a, b)| b / a))));
+            .and_then(|tcp| median(row.rounds_s.iter().zip(&tcp.rounds_s).map(|(a, b)| b / a)));
     }
 }
 

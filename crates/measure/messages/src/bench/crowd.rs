@@ -11,7 +11,7 @@ use bpf::XdpMode;
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    BenchError,
+    MessagesError,
     end::{LONG, PORT, Patience, RING_BYTES},
 };
 use link::{Engine, Handle, Raw, State};
@@ -34,7 +34,7 @@ pub(super) struct Costs {
 }
 
 /// Opens so many connections from one node to `nodes` others, and uses each once.
-pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, BenchError> {
+pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, MessagesError> {
     let bed = Bridged::new("crowd", nodes + 1)?;
     let mut engines = Vec::new();
     for place in &bed.places {
@@ -63,7 +63,7 @@ pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, BenchError> {
                 let sent = Instant::now();
                 while one.receive(handle, &mut place)?.is_none() {
                     if one.wait(Duration::ZERO, STEP)? == 0 && sent.elapsed() > LONG {
-                        return Err(BenchError::Silent("link"));
+                        return Err(MessagesError::Silent("link"));
                     }
                 }
             }
@@ -76,14 +76,14 @@ pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, BenchError> {
         let costs = work();
         stop.store(true, Ordering::Relaxed);
         for echo in echoes {
-            echo.join().map_err(|_| BenchError::Panicked("end that answers"))??;
+            echo.join().map_err(|_| MessagesError::Panicked("the end that answers"))??;
         }
         costs
     })
 }
 
 /// Connections of `one`, in turn to each of the others, which accept them.
-fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Result<Vec<Handle>, BenchError> {
+fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Result<Vec<Handle>, MessagesError> {
     let each = count.div_ceil(others.len());
     for other in others.iter_mut() {
         other.listen(PORT, false, each)?;
@@ -106,7 +106,7 @@ fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Resu
 }
 
 /// Sends each message back.
-fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), BenchError> {
+fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), MessagesError> {
     let mut place = [0; BYTES];
     while !stop.load(Ordering::Relaxed) {
         engine.wait(Duration::ZERO, STEP)?;
@@ -119,7 +119,7 @@ fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn idle(engine: &mut Engine<Raw>, time: Duration) -> Result<(), BenchError> {
+fn idle(engine: &mut Engine<Raw>, time: Duration) -> Result<(), MessagesError> {
     let began = Instant::now();
     while let left = time.saturating_sub(began.elapsed())
         && !left.is_zero()
@@ -130,15 +130,15 @@ fn idle(engine: &mut Engine<Raw>, time: Duration) -> Result<(), BenchError> {
 }
 
 /// Processor time of this process so far.
-fn spent() -> Result<Duration, BenchError> {
+fn spent() -> Result<Duration, MessagesError> {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
-    Ok(Duration::from(time.map_err(|e| BenchError::system("read the processor time")(e.into()))?))
+    Ok(Duration::from(time.map_err(|e| MessagesError::system("read the processor time")(e.into()))?))
 }
 
 /// Bytes of memory that this process has.
-fn resident() -> Result<u64, BenchError> {
+fn resident() -> Result<u64, MessagesError> {
     let text =
-        fs::read_to_string("/proc/self/smaps_rollup").map_err(BenchError::system("read /proc/self/smaps_rollup"))?;
+        fs::read_to_string("/proc/self/smaps_rollup").map_err(MessagesError::system("read /proc/self/smaps_rollup"))?;
     let kib =
         text.lines().find_map(|line| line.strip_prefix("Anonymous:")?.trim().strip_suffix("kB")?.trim().parse().ok());
     Ok(1024 * kib.unwrap_or(0_u64))

@@ -11,7 +11,7 @@ use sys::{
 use wire::Mac;
 
 use super::{
-    BenchError,
+    MessagesError,
     bed::Bed,
     brokered::brokered,
     plan::Way,
@@ -37,13 +37,13 @@ const BUFFER: u32 = 8 << 20;
 /// An end that sends and receives messages, or bytes.
 pub(super) trait End: Send {
     /// Sends a message.
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError>;
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError>;
 
     /// Receives a message that fills the place.
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError>;
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError>;
 
     /// Does what the other end may still need once its last message is here or sent; at most for a while.
-    fn serve(&mut self) -> Result<(), BenchError> {
+    fn serve(&mut self) -> Result<(), MessagesError> {
         Ok(())
     }
 }
@@ -57,19 +57,19 @@ pub(super) struct Patience {
 
 impl Patience {
     #[inline]
-    pub(super) fn spin(&mut self, who: &'static str) -> Result<(), BenchError> {
+    pub(super) fn spin(&mut self, who: &'static str) -> Result<(), MessagesError> {
         std::hint::spin_loop();
         self.spins += 1;
         if !self.spins.is_multiple_of(SPINS) {
             return Ok(());
         }
         let began = *self.began.get_or_insert_with(Instant::now);
-        if began.elapsed() < LONG { Ok(()) } else { Err(BenchError::Silent(who)) }
+        if began.elapsed() < LONG { Ok(()) } else { Err(MessagesError::Silent(who)) }
     }
 }
 
 /// Both ends of a way, ready; none with the reason if this machine does not let it wait so.
-pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<dyn End>; 2], String>, BenchError> {
+pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<dyn End>; 2], String>, MessagesError> {
     Ok(Ok(match way {
         Way::Link | Way::LinkSockets => link(bed, way, receive, false)?.map(|end| Box::new(end) as Box<dyn End>),
         Way::Packet => {
@@ -105,7 +105,7 @@ pub(super) struct Native {
 }
 
 /// Both ends of a connection of link: a stream, or messages.
-pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Result<[Native; 2], BenchError> {
+pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Result<[Native; 2], MessagesError> {
     let [a, b] = &bed.places;
     let raw = |name: &str| match way {
         Way::Link => Raw::open_ring(name, XdpMode::Native, RING_BYTES),
@@ -122,7 +122,7 @@ pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Resul
         theirs = theirs.or_else(|| there.accept(PORT));
         patience.spin("link")?;
     }
-    let theirs = theirs.ok_or(BenchError::Silent("link"))?;
+    let theirs = theirs.ok_or(MessagesError::Silent("link"))?;
     Ok([Native::new(here, ours, receive), Native::new(there, theirs, receive)])
 }
 
@@ -133,14 +133,14 @@ impl Native {
     }
 
     /// Turns until a frame came.
-    pub(super) fn wait(&mut self) -> Result<(), BenchError> {
+    pub(super) fn wait(&mut self) -> Result<(), MessagesError> {
         self.engine.wait(self.spin, STEP)?;
         Ok(())
     }
 }
 
 impl End for Native {
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         let began = Instant::now();
         loop {
             match self.engine.send(self.handle, message) {
@@ -150,19 +150,19 @@ impl End for Native {
         }
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         let mut began = None;
         loop {
             if self.engine.receive(self.handle, place)?.is_some() {
                 return Ok(());
             }
             if self.engine.wait(self.spin, STEP)? == 0 && began.get_or_insert_with(Instant::now).elapsed() > LONG {
-                return Err(BenchError::Silent("link"));
+                return Err(MessagesError::Silent("link"));
             }
         }
     }
 
-    fn serve(&mut self) -> Result<(), BenchError> {
+    fn serve(&mut self) -> Result<(), MessagesError> {
         self.engine.wait(Duration::ZERO, Duration::from_millis(1))?;
         Ok(())
     }
@@ -178,7 +178,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn open(index: u32, [to, from]: [Mac; 2], mtu: u32, receive: Receive) -> Result<Self, BenchError> {
+    pub(super) fn open(index: u32, [to, from]: [Mac; 2], mtu: u32, receive: Receive) -> Result<Self, MessagesError> {
         let frame_max = ETHERNET_BYTES + mtu as usize;
         let socket = PacketSocket::open().map_err(link::LinkError::from)?;
         let set = || {
@@ -196,14 +196,14 @@ impl Frames {
         Ok(Self { socket, batch: Batch::new(FRAMES, frame_max), out, frame, sleeps })
     }
 
-    fn flush(&mut self) -> Result<(), BenchError> {
+    fn flush(&mut self) -> Result<(), MessagesError> {
         self.out.flush().map_err(link::LinkError::from)?;
         Ok(())
     }
 }
 
 impl End for Frames {
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         for piece in message.chunks(self.frame.len() - ETHERNET_BYTES) {
             let end = ETHERNET_BYTES + piece.len();
             self.frame[ETHERNET_BYTES..end].copy_from_slice(piece);
@@ -215,7 +215,7 @@ impl End for Frames {
         self.flush()
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         let (mut at, mut patience, mut slept) = (0, Patience::default(), Duration::ZERO);
         while at < place.len() {
             let count = self.batch.receive(&self.socket).map_err(link::LinkError::from)?;
@@ -230,7 +230,7 @@ impl End for Frames {
                 self.socket.wait(STEP).map_err(link::LinkError::from)?;
                 slept += began.elapsed();
                 if slept > LONG {
-                    return Err(BenchError::Silent("AF_PACKET"));
+                    return Err(MessagesError::Silent("AF_PACKET"));
                 }
             } else if count == 0 {
                 patience.spin("AF_PACKET")?;

@@ -13,7 +13,7 @@ use model::link_bench::IncastRound;
 use sys::affinity::pin_current_thread;
 
 use super::{
-    BenchError,
+    MessagesError,
     end::{LONG, PORT, Patience, RING_BYTES},
     plan::Way,
 };
@@ -31,13 +31,13 @@ const PIECE: usize = 1 << 16;
 /// The receiver of several connections.
 trait Sink: Send {
     /// Reads what is there of each, adds its bytes to the connection's sum, and waits for a while if there was nothing.
-    fn take(&mut self, sums: &mut [u64]) -> Result<(), BenchError>;
+    fn take(&mut self, sums: &mut [u64]) -> Result<(), MessagesError>;
 }
 
 /// A sender on a node of its own.
 trait Source: Send {
     /// Sends what can be sent, or waits for a while.
-    fn put(&mut self, piece: &[u8]) -> Result<(), BenchError>;
+    fn put(&mut self, piece: &[u8]) -> Result<(), MessagesError>;
 }
 
 struct Node {
@@ -46,7 +46,7 @@ struct Node {
 }
 
 impl Sink for Node {
-    fn take(&mut self, sums: &mut [u64]) -> Result<(), BenchError> {
+    fn take(&mut self, sums: &mut [u64]) -> Result<(), MessagesError> {
         let mut all = 0;
         for (&handle, sum) in self.handles.iter().zip(sums) {
             let count = self.engine.read(handle, |piece| {
@@ -64,7 +64,7 @@ impl Sink for Node {
 }
 
 impl Source for Node {
-    fn put(&mut self, piece: &[u8]) -> Result<(), BenchError> {
+    fn put(&mut self, piece: &[u8]) -> Result<(), MessagesError> {
         match self.engine.write(self.handles[0], piece)? {
             0 => self.engine.wait(Duration::ZERO, STEP)?,
             _ => self.engine.turn()?,
@@ -74,13 +74,13 @@ impl Source for Node {
 }
 
 impl Sink for Vec<TcpStream> {
-    fn take(&mut self, sums: &mut [u64]) -> Result<(), BenchError> {
+    fn take(&mut self, sums: &mut [u64]) -> Result<(), MessagesError> {
         let (mut place, mut all) = (vec![0; PIECE], 0);
         for (stream, sum) in self.iter_mut().zip(sums) {
             match stream.read(&mut place) {
                 Ok(count) => (all, *sum) = (all + count, *sum + count as u64),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                Err(source) => return Err(BenchError::System { operation: "read from a TCP connection", source }),
+                Err(source) => return Err(MessagesError::System { operation: "read from a TCP connection", source }),
             }
         }
         if all == 0 {
@@ -91,18 +91,18 @@ impl Sink for Vec<TcpStream> {
 }
 
 impl Source for TcpStream {
-    fn put(&mut self, piece: &[u8]) -> Result<(), BenchError> {
+    fn put(&mut self, piece: &[u8]) -> Result<(), MessagesError> {
         match self.write(piece) {
             Ok(_) => Ok(()),
             // It had no room for as long as a sender waits.
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(source) => Err(BenchError::System { operation: "write to a TCP connection", source }),
+            Err(source) => Err(MessagesError::System { operation: "write to a TCP connection", source }),
         }
     }
 }
 
 /// What arrives of one sender, then of `senders` at once.
-pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRound, BenchError> {
+pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRound, MessagesError> {
     let bed = Bridged::new("incast", senders + 1)?;
     let alone: f64 = arrived(&bed, way, 1, cpus)?.iter().sum();
     let all = arrived(&bed, way, senders, cpus)?;
@@ -116,7 +116,7 @@ pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRou
 }
 
 /// Bits per second of each connection.
-fn arrived(bed: &Bridged, way: Way, senders: u32, cpus: [u32; 2]) -> Result<Vec<f64>, BenchError> {
+fn arrived(bed: &Bridged, way: Way, senders: u32, cpus: [u32; 2]) -> Result<Vec<f64>, MessagesError> {
     match way {
         Way::Link => {
             let (sink, sources) = nodes(bed, senders as usize)?;
@@ -126,12 +126,12 @@ fn arrived(bed: &Bridged, way: Way, senders: u32, cpus: [u32; 2]) -> Result<Vec<
             let (sink, sources) = streams(bed, senders as usize)?;
             measure(sink, sources, cpus)
         }
-        other => Err(BenchError::Unreliable(other)),
+        other => Err(MessagesError::Unreliable(other)),
     }
 }
 
-fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> Result<Vec<f64>, BenchError> {
-    let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> Result<Vec<f64>, MessagesError> {
+    let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
     let (stop, count) = (AtomicBool::new(false), sources.len());
     // It is there until all senders have ended: one that still writes would find its connection gone.
     let sink = &mut sink;
@@ -140,7 +140,7 @@ fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> 
         let sends: Vec<_> = sources
             .into_iter()
             .map(|mut source| {
-                scope.spawn(move || -> Result<(), BenchError> {
+                scope.spawn(move || -> Result<(), MessagesError> {
                     pin(cpus[0])?;
                     let piece = vec![0x5a; PIECE];
                     while !stop.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> 
                 })
             })
             .collect();
-        let receive = scope.spawn(move || -> Result<Vec<f64>, BenchError> {
+        let receive = scope.spawn(move || -> Result<Vec<f64>, MessagesError> {
             let mut work = || {
                 pin(cpus[1])?;
                 let mut sums = vec![0; count];
@@ -170,20 +170,20 @@ fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> 
             stop.store(true, Ordering::Relaxed);
             rates
         });
-        let rates = receive.join().map_err(|_| BenchError::Panicked("end that receives"))??;
+        let rates = receive.join().map_err(|_| MessagesError::Panicked("the end that receives"))??;
         for send in sends {
-            send.join().map_err(|_| BenchError::Panicked("end that sends"))??;
+            send.join().map_err(|_| MessagesError::Panicked("the end that sends"))??;
         }
         Ok(rates)
     })
 }
 
 /// The first node of a bed, and so many others that have a stream to it.
-fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), BenchError> {
+fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), MessagesError> {
     let node = |place: &crate::bridged::Place| {
         let name = place.link.name.as_str();
         let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
-        Ok::<_, BenchError>(Node { engine: place.space.run(open)??, handles: Vec::new() })
+        Ok::<_, MessagesError>(Node { engine: place.space.run(open)??, handles: Vec::new() })
     };
     let mut sink = node(&bed.places[0])?;
     sink.engine.listen(PORT, true, senders)?;
@@ -205,8 +205,8 @@ fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), BenchError>
     Ok((sink, sources))
 }
 
-fn streams(bed: &Bridged, senders: usize) -> Result<(Vec<TcpStream>, Vec<TcpStream>), BenchError> {
-    let system = BenchError::system;
+fn streams(bed: &Bridged, senders: usize) -> Result<(Vec<TcpStream>, Vec<TcpStream>), MessagesError> {
+    let system = MessagesError::system;
     let place = &bed.places[0];
     let listener = place.space.run(|| TcpListener::bind((place.address, 0)))?.map_err(system("listen"))?;
     let to = listener.local_addr().map_err(system("read an address"))?;

@@ -9,7 +9,7 @@ use std::{
 use model::link_bench::PingRound;
 use sys::affinity::pin_current_thread;
 
-use super::{BenchError, end::End};
+use super::{MessagesError, end::End};
 
 /// Messages that go before those that count, as a share of them.
 const WARM_UP: u32 = 10;
@@ -20,10 +20,10 @@ pub(super) fn pings(
     cpus: [u32; 2],
     bytes: u32,
     count: u32,
-) -> Result<PingRound, BenchError> {
+) -> Result<PingRound, MessagesError> {
     let all = with_warm_up(count);
     let done = AtomicBool::new(false);
-    let pin = |cpu| pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"));
+    let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
     let (times, echoed) = thread::scope(|scope| {
         let done = &done;
         let echo = scope.spawn(move || {
@@ -42,8 +42,8 @@ pub(super) fn pings(
         });
         (ask.join(), echo.join())
     });
-    let echoed: Result<(), BenchError> = echoed.map_err(|_| BenchError::Panicked("end that answers"))?;
-    let times = times.map_err(|_| BenchError::Panicked("end that asks"))??;
+    let echoed: Result<(), MessagesError> = echoed.map_err(|_| MessagesError::Panicked("the end that answers"))?;
+    let times = times.map_err(|_| MessagesError::Panicked("the end that asks"))??;
     echoed?;
     Ok(round(times, count))
 }
@@ -54,7 +54,7 @@ pub(super) fn with_warm_up(count: u32) -> u32 {
 }
 
 /// Sends each of so many messages back.
-pub(super) fn echo(end: &mut dyn End, bytes: u32, count: u32) -> Result<(), BenchError> {
+pub(super) fn echo(end: &mut dyn End, bytes: u32, count: u32) -> Result<(), MessagesError> {
     let mut place = vec![0; bytes as usize];
     for _ in 0..count {
         end.receive(&mut place)?;
@@ -72,7 +72,7 @@ pub(super) fn round(mut times: Vec<u64>, count: u32) -> PingRound {
 }
 
 /// Sends so many messages, each once the one before is back; how long each took, in nanoseconds.
-pub(super) fn ask(end: &mut dyn End, bytes: u32, count: u32) -> Result<Vec<u64>, BenchError> {
+pub(super) fn ask(end: &mut dyn End, bytes: u32, count: u32) -> Result<Vec<u64>, MessagesError> {
     let (mut place, mut times) = (vec![0; bytes as usize], Vec::with_capacity(count as usize));
     let mut message = vec![0x5a; bytes as usize];
     for i in 0..count {
@@ -82,7 +82,7 @@ pub(super) fn ask(end: &mut dyn End, bytes: u32, count: u32) -> Result<Vec<u64>,
         end.receive(&mut place)?;
         times.push(began.elapsed().as_nanos() as u64);
         if place != message {
-            return Err(BenchError::Changed(i));
+            return Err(MessagesError::Changed(i));
         }
     }
     Ok(times)

@@ -9,7 +9,7 @@ use model::{
 
 use serde::{Deserialize, Serialize};
 
-use super::BenchError;
+use super::MessagesError;
 
 /// Bytes of the messages that go there and back. The longest is one datagram of UDP.
 const SIZES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
@@ -181,9 +181,9 @@ impl Plan {
     ///
     /// # Errors
     /// There are fewer than two CPUs.
-    pub fn new(asked: Asked) -> Result<Self, BenchError> {
+    pub fn new(asked: Asked) -> Result<Self, MessagesError> {
         let cpus: Vec<u32> = asked.cpus.iter().collect();
-        let &[a, b, ..] = cpus.as_slice() else { return Err(BenchError::Cpus(cpus.len())) };
+        let &[a, b, ..] = cpus.as_slice() else { return Err(MessagesError::Cpus(cpus.len())) };
         let mut steps = Vec::new();
         let sizes = if asked.quick { &QUICK_SIZES[..] } else { &SIZES[..] };
         for &bytes in sizes {
@@ -228,8 +228,8 @@ impl Plan {
     ///
     /// # Errors
     /// There is no CPU.
-    pub fn between(asked: Asked, mtu: u32) -> Result<Self, BenchError> {
-        let cpu = asked.cpus.iter().next().ok_or(BenchError::Cpus(0))?;
+    pub fn between(asked: Asked, mtu: u32) -> Result<Self, MessagesError> {
+        let cpu = asked.cpus.iter().next().ok_or(MessagesError::Cpus(0))?;
         let conditions = Conditions { mtu, ..PLAIN };
         let mut steps = Vec::new();
         for &bytes in if asked.quick { &QUICK_SIZES[..] } else { &SIZES[..] } {
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn each_end_has_a_cpu_of_its_own() {
         assert_eq!(Plan::new(asked("1,3-4", true)).unwrap().cpus, [1, 3]);
-        assert!(matches!(Plan::new(asked("1", true)), Err(BenchError::Cpus(1))));
+        assert!(matches!(Plan::new(asked("1", true)), Err(MessagesError::Cpus(1))));
     }
 
     #[test]

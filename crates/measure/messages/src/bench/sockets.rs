@@ -10,7 +10,7 @@ use model::link_bench::Receive;
 use sys::busy_poll;
 
 use super::{
-    BenchError,
+    MessagesError,
     bed::{ADDRESSES, Bed},
     end::{End, LONG, Patience},
 };
@@ -22,18 +22,18 @@ const BUSY_POLL_US: u32 = 1_000_000;
 pub(super) type Pair<E> = Result<[E; 2], String>;
 
 /// Asks for a way to wait once something has come by; why not, where there is nothing to poll.
-pub(super) fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<String>, BenchError> {
+pub(super) fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<String>, MessagesError> {
     if receive != Receive::Polling {
         return Ok(None);
     }
-    let failed = BenchError::system("read the NAPI instance of a socket");
+    let failed = MessagesError::system("read the NAPI instance of a socket");
     if busy_poll::napi_id(socket).map_err(failed)?.is_none() {
         return Ok(Some(
             "the link has no NAPI instance to poll (SO_INCOMING_NAPI_ID is 0): its frames go through the backlog of a CPU"
                 .into(),
         ));
     }
-    busy_poll::set(socket, BUSY_POLL_US).map_err(BenchError::system("set SO_BUSY_POLL"))?;
+    busy_poll::set(socket, BUSY_POLL_US).map_err(MessagesError::system("set SO_BUSY_POLL"))?;
     Ok(None)
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Datagrams {
 }
 
 /// Sets a TCP connection up: without Nagle's delay, and with an end to every wait.
-pub(super) fn set_up(stream: &TcpStream) -> Result<(), BenchError> {
-    let system = BenchError::system;
+pub(super) fn set_up(stream: &TcpStream) -> Result<(), MessagesError> {
+    let system = MessagesError::system;
     stream.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
     stream.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
     stream.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))
@@ -56,9 +56,9 @@ impl Datagrams {
         Self { socket }
     }
 
-    pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<Pair<Self>, BenchError> {
+    pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<Pair<Self>, MessagesError> {
         let bind = |i: usize| bed.places[i].space.run(|| UdpSocket::bind((ADDRESSES[i], 0)));
-        let system = BenchError::system;
+        let system = MessagesError::system;
         let ends = [bind(0)?.map_err(system("bind a UDP socket"))?, bind(1)?.map_err(system("bind a UDP socket"))?];
         for (end, other) in [(0, 1), (1, 0)] {
             let to = ends[other].local_addr().map_err(system("read an address"))?;
@@ -81,32 +81,32 @@ impl Datagrams {
 }
 
 impl End for Datagrams {
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         let mut patience = Patience::default();
         loop {
             match self.socket.send(message) {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("UDP")?,
-                Err(source) => return Err(BenchError::System { operation: "send a datagram", source }),
+                Err(source) => return Err(MessagesError::System { operation: "send a datagram", source }),
             }
         }
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         let mut patience = Patience::default();
         loop {
             match self.socket.recv(place) {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("UDP")?,
-                Err(source) => return Err(BenchError::System { operation: "receive a datagram", source }),
+                Err(source) => return Err(MessagesError::System { operation: "receive a datagram", source }),
             }
         }
     }
 }
 
 /// A TCP connection between both places.
-pub(super) fn tcp(bed: &Bed, receive: Receive) -> Result<Pair<TcpStream>, BenchError> {
-    let system = BenchError::system;
+pub(super) fn tcp(bed: &Bed, receive: Receive) -> Result<Pair<TcpStream>, MessagesError> {
+    let system = MessagesError::system;
     let [a, b] = &bed.places;
     let listener = b.space.run(|| TcpListener::bind((ADDRESSES[1], 0)))?.map_err(system("listen"))?;
     let to = listener.local_addr().map_err(system("read an address"))?;
@@ -128,25 +128,25 @@ pub(super) fn tcp(bed: &Bed, receive: Receive) -> Result<Pair<TcpStream>, BenchE
 }
 
 /// Does a part of a message until there is nothing left.
-fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> Result<(), BenchError> {
+fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> Result<(), MessagesError> {
     let (mut at, mut patience) = (0, Patience::default());
     while at < len {
         match part(at) {
-            Ok(0) => return Err(BenchError::Short("TCP")),
+            Ok(0) => return Err(MessagesError::Short("TCP")),
             Ok(count) => at += count,
             Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("TCP")?,
-            Err(source) => return Err(BenchError::System { operation: "exchange bytes over TCP", source }),
+            Err(source) => return Err(MessagesError::System { operation: "exchange bytes over TCP", source }),
         }
     }
     Ok(())
 }
 
 impl End for TcpStream {
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         all(message.len(), |at| self.write(&message[at..]))
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         all(place.len(), |at| self.read(&mut place[at..]))
     }
 }

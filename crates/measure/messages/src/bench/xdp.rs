@@ -11,7 +11,7 @@ use sys::xsk::{CopyMode, XskReceiver, XskSender, XskSettings};
 use wire::Mac;
 
 use super::{
-    BenchError,
+    MessagesError,
     bed::Bed,
     end::{BARE, ETHERNET_BYTES, End, LONG, Patience, STEP},
 };
@@ -35,8 +35,8 @@ pub(super) struct Frames {
 }
 
 /// Both ends.
-pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<[Frames; 2], BenchError> {
-    let end = |i: usize| -> Result<Frames, BenchError> {
+pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<[Frames; 2], MessagesError> {
+    let end = |i: usize| -> Result<Frames, MessagesError> {
         let (here, there) = (&bed.places[i], &bed.places[1 - i]);
         here.space.run(|| {
             // What goes out of a queue of a veth comes in by that queue of the other end.
@@ -62,7 +62,7 @@ impl Frames {
         [to, from]: [Mac; 2],
         bed: &Bed,
         receive: Receive,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, MessagesError> {
         let settings = |queue| XskSettings {
             ifindex,
             queue,
@@ -73,8 +73,8 @@ impl Frames {
             busy_poll: None,
             node: None,
         };
-        let receiver = XskReceiver::open(&settings(receives)).map_err(BenchError::Xsk)?;
-        let sender = XskSender::open(&settings(sends)).map_err(BenchError::Xsk)?;
+        let receiver = XskReceiver::open(&settings(receives)).map_err(MessagesError::Xsk)?;
+        let sender = XskSender::open(&settings(sends)).map_err(MessagesError::Xsk)?;
         let mut program = XskRedirect::load(QUEUES, None).map_err(LinkError::from)?;
         program.set_socket(receives, receiver.as_fd()).map_err(LinkError::from)?;
         program.attach(interface, XdpMode::Native).map_err(LinkError::from)?;
@@ -88,7 +88,7 @@ impl Frames {
 }
 
 impl End for Frames {
-    fn send(&mut self, message: &[u8]) -> Result<(), BenchError> {
+    fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         let mut pieces = message.chunks(self.payload_max).peekable();
         let mut patience = Patience::default();
         while pieces.peek().is_some() {
@@ -101,7 +101,7 @@ impl End for Frames {
                 place[ETHERNET_BYTES..end].copy_from_slice(piece);
                 end
             });
-            while !self.sender.kick().map_err(BenchError::Xsk)? {
+            while !self.sender.kick().map_err(MessagesError::Xsk)? {
                 self.sender.reap();
                 patience.spin("AF_XDP")?;
             }
@@ -109,7 +109,7 @@ impl End for Frames {
         Ok(())
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<(), BenchError> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         let (mut at, mut patience, mut slept) = (0, Patience::default(), Duration::ZERO);
         while at < place.len() {
             let count = self.receiver.receive(FRAMES, |frame| {
@@ -120,10 +120,10 @@ impl End for Frames {
             });
             if count == 0 && self.sleeps {
                 let began = Instant::now();
-                self.receiver.wait(STEP).map_err(BenchError::Xsk)?;
+                self.receiver.wait(STEP).map_err(MessagesError::Xsk)?;
                 slept += began.elapsed();
                 if slept > LONG {
-                    return Err(BenchError::Silent("AF_XDP"));
+                    return Err(MessagesError::Silent("AF_XDP"));
                 }
             } else if count == 0 {
                 patience.spin("AF_XDP")?;

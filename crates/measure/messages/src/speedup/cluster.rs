@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    SpeedupError,
+    MessagesError,
     mesh::{Halt, Mesh},
     node::{Task, Took, work},
     plan::{By, Plan, Turn},
@@ -32,7 +32,7 @@ pub(super) struct Step {
 pub(super) struct Cluster {
     pub(super) by: By,
     tasks: Vec<Sender<Task>>,
-    took: Receiver<Result<Took, SpeedupError>>,
+    took: Receiver<Result<Took, MessagesError>>,
 }
 
 impl Cluster {
@@ -51,7 +51,7 @@ impl Cluster {
                 while let Ok(task) = given.recv() {
                     // A panic that nobody heard of would leave the others, and who waits for all, without an end.
                     let worked = catch_unwind(AssertUnwindSafe(|| work(&mut *mesh, me, &task, halt)))
-                        .unwrap_or(Err(SpeedupError::Panicked));
+                        .unwrap_or(Err(MessagesError::Panicked("a node")));
                     if worked.is_err() {
                         halt.failed.store(true, Ordering::Relaxed);
                     }
@@ -67,8 +67,8 @@ impl Cluster {
     /// Does a turn.
     ///
     /// # Errors
-    /// The first that a node had by itself; [`SpeedupError::Stopped`] if the user ended all.
-    pub(super) fn turn(&self, plan: &Plan, turn: Turn) -> Result<Step, SpeedupError> {
+    /// The first that a node had by itself; [`MessagesError::Stopped`] if the user ended all.
+    pub(super) fn turn(&self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
         let start = Instant::now() + AHEAD;
         let task = Task {
             turn,
@@ -79,14 +79,14 @@ impl Cluster {
             quiet: Arc::new(AtomicU32::new(0)),
         };
         for node in &self.tasks[..turn.nodes as usize] {
-            node.send(task.clone()).map_err(|_| SpeedupError::Panicked)?;
+            node.send(task.clone()).map_err(|_| MessagesError::Panicked("a node"))?;
         }
         let (mut all, mut failed) = (Vec::new(), None);
         for _ in 0..turn.nodes {
-            match self.took.recv().map_err(|_| SpeedupError::Panicked)? {
+            match self.took.recv().map_err(|_| MessagesError::Panicked("a node"))? {
                 Ok(took) => all.push(took),
                 // Those that a failure of another one stopped say less than this.
-                Err(error) if matches!(failed, None | Some(SpeedupError::Stopped)) => failed = Some(error),
+                Err(error) if matches!(failed, None | Some(MessagesError::Stopped)) => failed = Some(error),
                 Err(_) => {}
             }
         }
@@ -113,10 +113,10 @@ mod tests {
     /// A node without a carrier: it does to a step what its test wants.
     struct Made(Exchanged);
 
-    type Exchanged = fn(&[usize], Halt<'_>, &mut dyn FnMut(&[u8])) -> Result<(), SpeedupError>;
+    type Exchanged = fn(&[usize], Halt<'_>, &mut dyn FnMut(&[u8])) -> Result<(), MessagesError>;
 
     impl Mesh for Made {
-        fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
+        fn pause(&mut self, until: Instant) -> Result<(), MessagesError> {
             thread::sleep(until.saturating_duration_since(Instant::now()));
             Ok(())
         }
@@ -127,17 +127,17 @@ mod tests {
             _: &[u8],
             halt: Halt<'_>,
             on: &mut dyn FnMut(&[u8]),
-        ) -> Result<(), SpeedupError> {
+        ) -> Result<(), MessagesError> {
             self.0(peers, halt, on)
         }
 
-        fn settle(&mut self, _: &AtomicU32, _: u32, _: Halt<'_>) -> Result<(), SpeedupError> {
+        fn settle(&mut self, _: &AtomicU32, _: u32, _: Halt<'_>) -> Result<(), MessagesError> {
             Ok(())
         }
     }
 
     /// Waits for what never comes.
-    fn waits(_: &[usize], halt: Halt<'_>, _: &mut dyn FnMut(&[u8])) -> Result<(), SpeedupError> {
+    fn waits(_: &[usize], halt: Halt<'_>, _: &mut dyn FnMut(&[u8])) -> Result<(), MessagesError> {
         let began = Instant::now();
         loop {
             halt.look(began, "made up")?;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// A turn of three nodes of which the last is this one.
-    fn turn(last: Made, stop: bool) -> Result<Step, SpeedupError> {
+    fn turn(last: Made, stop: bool) -> Result<Step, MessagesError> {
         let asked = Asked {
             nodes: vec![1, 2, 3],
             step: Duration::from_millis(1),
@@ -169,10 +169,10 @@ mod tests {
     #[test]
     fn the_failure_of_one_node_ends_all_and_is_the_one_that_is_told() {
         let began = Instant::now();
-        let found = turn(Made(|_, _, _| Err(SpeedupError::Closed("made up"))), false);
-        assert!(matches!(found, Err(SpeedupError::Closed("made up"))), "{found:?}");
+        let found = turn(Made(|_, _, _| Err(MessagesError::Closed("made up"))), false);
+        assert!(matches!(found, Err(MessagesError::Closed("made up"))), "{found:?}");
         let found = turn(Made(|_, _, _| panic!("made up")), false);
-        assert!(matches!(found, Err(SpeedupError::Panicked)), "{found:?}");
+        assert!(matches!(found, Err(MessagesError::Panicked("a node"))), "{found:?}");
         let found = turn(
             Made(|peers, _, on| {
                 peers.iter().for_each(|_| on(&[9, 9, 9, 9]));
@@ -180,13 +180,13 @@ mod tests {
             }),
             false,
         );
-        assert!(matches!(found, Err(SpeedupError::Changed { by: "link", node: 3, step: 0 })), "{found:?}");
+        assert!(matches!(found, Err(MessagesError::Sum { by: "link", node: 3, step: 0 })), "{found:?}");
         assert!(began.elapsed() < crate::speedup::mesh::LONG, "nobody waits for a node that is gone");
     }
 
     #[test]
     fn nodes_end_when_the_user_wants_no_more() {
         let found = turn(Made(waits), true);
-        assert!(matches!(found, Err(SpeedupError::Stopped)), "{found:?}");
+        assert!(matches!(found, Err(MessagesError::Stopped)), "{found:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::SpeedupError;
+use super::MessagesError;
 
 /// Nobody waits longer for a message.
 pub(super) const LONG: Duration = Duration::from_secs(10);
@@ -23,18 +23,18 @@ pub(super) struct Halt<'a> {
 
 impl Halt<'_> {
     /// Goes on, unless somebody has ended all, or this wait lasts too long.
-    pub(super) fn look(&self, since: Instant, who: &'static str) -> Result<(), SpeedupError> {
+    pub(super) fn look(&self, since: Instant, who: &'static str) -> Result<(), MessagesError> {
         if self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
-            return Err(SpeedupError::Stopped);
+            return Err(MessagesError::Stopped);
         }
-        if since.elapsed() < LONG { Ok(()) } else { Err(SpeedupError::Silent(who)) }
+        if since.elapsed() < LONG { Ok(()) } else { Err(MessagesError::Silent(who)) }
     }
 }
 
 /// A node of a carrier. It sleeps while it waits: there are more nodes than CPUs.
 pub(super) trait Mesh: Send {
     /// Waits until a moment. What the carrier needs meanwhile is done, as the kernel does it for TCP.
-    fn pause(&mut self, until: Instant) -> Result<(), SpeedupError>;
+    fn pause(&mut self, until: Instant) -> Result<(), MessagesError>;
 
     /// Sends `ours` to each of `peers`, and hands over one message of as many bytes from each, in the order in which they come.
     fn exchange(
@@ -43,8 +43,8 @@ pub(super) trait Mesh: Send {
         ours: &[u8],
         halt: Halt<'_>,
         on: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), SpeedupError>;
+    ) -> Result<(), MessagesError>;
 
     /// Serves the others until `of` nodes have said in `quiet` that all they sent has arrived.
-    fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), SpeedupError>;
+    fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), MessagesError>;
 }

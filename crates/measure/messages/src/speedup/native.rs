@@ -10,7 +10,7 @@ use bpf::XdpMode;
 use wire::Mac;
 
 use super::{
-    SpeedupError,
+    MessagesError,
     mesh::{Halt, LONG, LOOK, Mesh},
 };
 use link::{Engine, Handle, LinkError, Raw, SendError, State};
@@ -34,7 +34,7 @@ pub(super) struct Native {
 }
 
 /// All nodes of a bed, joined, for messages of so many bytes.
-pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Native>, SpeedupError> {
+pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Native>, MessagesError> {
     let mut nodes = Vec::new();
     for place in &bed.places {
         let name = place.link.name.as_str();
@@ -51,7 +51,7 @@ pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Native>, SpeedupErr
     Ok(nodes)
 }
 
-fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), SpeedupError> {
+fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), MessagesError> {
     let address = nodes[to].engine.carrier().address();
     let ours = nodes[from].engine.connect(address, PORT, false)?;
     let (mut theirs, began) = (None, Instant::now());
@@ -60,7 +60,7 @@ fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), SpeedupError
         nodes[to].engine.turn()?;
         theirs = theirs.or_else(|| nodes[to].engine.accept(PORT));
         if began.elapsed() > LONG {
-            return Err(SpeedupError::Silent(WHO));
+            return Err(MessagesError::Silent(WHO));
         }
     }
     nodes[from].handles[to] = Some(ours);
@@ -72,7 +72,7 @@ fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), SpeedupError
 pub(super) struct Waiting(Native);
 
 /// Such a node, and the port that it listens on.
-pub(super) fn listen(interface: &str, name: &str, nodes: usize, bytes: u32) -> Result<(Waiting, u16), SpeedupError> {
+pub(super) fn listen(interface: &str, name: &str, nodes: usize, bytes: u32) -> Result<(Waiting, u16), MessagesError> {
     let mut engine = Engine::new(Raw::open_ring(interface, XdpMode::Native, RING_BYTES)?, name)?;
     engine.listen(PORT, false, nodes)?;
     Ok((Waiting(Native { engine, handles: vec![None; nodes], place: vec![0; bytes as usize] }), PORT))
@@ -80,7 +80,7 @@ pub(super) fn listen(interface: &str, name: &str, nodes: usize, bytes: u32) -> R
 
 impl Waiting {
     /// Connects to the nodes before this one, and waits for those behind it; all have their addresses here, in their order.
-    pub(super) fn join(self, me: usize, others: &[Mac], ports: &[u16]) -> Result<Native, SpeedupError> {
+    pub(super) fn join(self, me: usize, others: &[Mac], ports: &[u16]) -> Result<Native, MessagesError> {
         let Self(mut node) = self;
         for to in 0..me {
             node.handles[to] = Some(node.engine.connect(others[to], ports[to], false)?);
@@ -99,20 +99,20 @@ impl Waiting {
                 return Ok(node);
             }
             if began.elapsed() > LONG {
-                return Err(SpeedupError::Silent(WHO));
+                return Err(MessagesError::Silent(WHO));
             }
         }
     }
 }
 
 impl Native {
-    fn handle(&self, peer: usize) -> Result<Handle, SpeedupError> {
-        self.handles.get(peer).copied().flatten().ok_or(SpeedupError::Closed(WHO))
+    fn handle(&self, peer: usize) -> Result<Handle, MessagesError> {
+        self.handles.get(peer).copied().flatten().ok_or(MessagesError::Closed(WHO))
     }
 }
 
 impl Mesh for Native {
-    fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
+    fn pause(&mut self, until: Instant) -> Result<(), MessagesError> {
         while let left = until.saturating_duration_since(Instant::now())
             && !left.is_zero()
         {
@@ -127,7 +127,7 @@ impl Mesh for Native {
         ours: &[u8],
         halt: Halt<'_>,
         on: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), SpeedupError> {
+    ) -> Result<(), MessagesError> {
         let began = Instant::now();
         let (mut unsent, mut awaited) = (peers.to_vec(), peers.to_vec());
         loop {
@@ -162,7 +162,7 @@ impl Mesh for Native {
         }
     }
 
-    fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), SpeedupError> {
+    fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), MessagesError> {
         let (began, mut said) = (Instant::now(), false);
         loop {
             self.engine.wait(Duration::ZERO, PIECE)?;

@@ -8,7 +8,7 @@ use std::{
 use model::speedup::Exchange;
 
 use super::{
-    SpeedupError,
+    MessagesError,
     mesh::{Halt, Mesh},
     plan::Turn,
 };
@@ -58,7 +58,7 @@ fn add(sum: &mut [u8], values: &[u8]) {
 }
 
 /// Does the steps of node `me`.
-pub(super) fn work(mesh: &mut dyn Mesh, me: u32, task: &Task, halt: Halt<'_>) -> Result<Took, SpeedupError> {
+pub(super) fn work(mesh: &mut dyn Mesh, me: u32, task: &Task, halt: Halt<'_>) -> Result<Took, MessagesError> {
     let Task { turn, steps, bytes, computing, start, quiet } = task;
     let peers = peers(turn.exchange, me, turn.nodes);
     let mut ours = values(me, *bytes);
@@ -81,7 +81,7 @@ pub(super) fn work(mesh: &mut dyn Mesh, me: u32, task: &Task, halt: Halt<'_>) ->
         mesh.exchange(&peers, &ours, halt, &mut |values| add(&mut sum, values))?;
         all[0] = firsts.wrapping_add(members.wrapping_mul(step as u8));
         if sum != all {
-            return Err(SpeedupError::Changed { by: turn.by.name(), node: me + 1, step });
+            return Err(MessagesError::Sum { by: turn.by.name(), node: me + 1, step });
         }
     }
     let end = Instant::now();

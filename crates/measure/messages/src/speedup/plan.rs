@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use model::speedup::Exchange;
 use serde::{Deserialize, Serialize};
 
-use super::SpeedupError;
+use super::MessagesError;
 
 /// The most nodes.
 pub const NODES_MAX: u32 = 8;
@@ -92,16 +92,16 @@ impl Plan {
     ///
     /// # Errors
     /// A number of nodes is not from 1 to [`NODES_MAX`] or comes twice, or there are fewer than 3.
-    pub fn new(mut asked: Asked) -> Result<Self, SpeedupError> {
+    pub fn new(mut asked: Asked) -> Result<Self, MessagesError> {
         asked.nodes.sort_unstable();
         if let Some(&wrong) = asked.nodes.iter().find(|nodes| !(1..=NODES_MAX).contains(*nodes)) {
-            return Err(SpeedupError::Nodes(wrong));
+            return Err(MessagesError::Nodes(wrong));
         }
         if let Some(same) = asked.nodes.windows(2).find(|two| two[0] == two[1]) {
-            return Err(SpeedupError::Twice(same[0]));
+            return Err(MessagesError::Twice(same[0]));
         }
         if asked.nodes.len() < UNKNOWNS {
-            return Err(SpeedupError::Few(asked.nodes.len()));
+            return Err(MessagesError::Few(asked.nodes.len()));
         }
         let mut turns = Vec::new();
         for &exchange in &asked.exchanges {
@@ -123,10 +123,10 @@ impl Plan {
         self.asked.step.mul_f64(serial + (1.0 - serial) / f64::from(nodes))
     }
 
-    /// Seconds that the waits of a round take.
-    pub fn waits_s(&self) -> f64 {
+    /// Seconds of a round: its waits, and about a quarter more for starts, exchanges and what is still under way.
+    pub fn round_s(&self) -> f64 {
         let of = |turn: &Turn| self.computing(turn.nodes).as_secs_f64();
-        f64::from(self.asked.steps) * self.turns.iter().map(of).sum::<f64>()
+        1.25 * f64::from(self.asked.steps) * self.turns.iter().map(of).sum::<f64>()
     }
 }
 
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn numbers_of_nodes_that_cannot_be_made_or_fitted_are_refused() {
-        assert!(matches!(Plan::new(asked(&[1, 2, 9])), Err(SpeedupError::Nodes(9))));
-        assert!(matches!(Plan::new(asked(&[0, 2, 4])), Err(SpeedupError::Nodes(0))));
-        assert!(matches!(Plan::new(asked(&[1, 8])), Err(SpeedupError::Few(2))));
-        assert!(matches!(Plan::new(asked(&[4, 2, 1, 4])), Err(SpeedupError::Twice(4))));
+        assert!(matches!(Plan::new(asked(&[1, 2, 9])), Err(MessagesError::Nodes(9))));
+        assert!(matches!(Plan::new(asked(&[0, 2, 4])), Err(MessagesError::Nodes(0))));
+        assert!(matches!(Plan::new(asked(&[1, 8])), Err(MessagesError::Few(2))));
+        assert!(matches!(Plan::new(asked(&[4, 2, 1, 4])), Err(MessagesError::Twice(4))));
     }
 
     #[test]
@@ -173,6 +173,6 @@ mod tests {
     fn what_is_not_divided_stays_with_each_node() {
         let plan = Plan::new(asked(&[1, 2, 4])).unwrap();
         assert_eq!([1, 2, 4].map(|nodes| plan.computing(nodes).as_micros()), [20_000, 11_000, 6500]);
-        assert!((plan.waits_s() - 4.0 * 10.0 * 0.0375).abs() < 1e-9);
+        assert!((plan.round_s() - 1.25 * 4.0 * 10.0 * 0.0375).abs() < 1e-9);
     }
 }

@@ -1,23 +1,19 @@
 //! Does the turns, round by round: in each every number of nodes, exchange and carrier has its turn. Then fits the model.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Instant,
-};
+use std::{sync::atomic::AtomicBool, thread};
 
 use model::{
     run::Machine,
     speedup::{Exchange, Fitting, LinkSpeedup, Point, Series, Times, between, fitted},
 };
 use rig::{
-    others::Watch,
-    progress::{self, Progress},
-    repeat::{median, sorted},
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
+    repeat::{median, middle},
 };
 
 use super::{
-    SpeedupError,
+    MessagesError,
     between::Machines,
     cluster::{Cluster, Step},
     mesh::{Halt, Mesh},
@@ -26,6 +22,23 @@ use super::{
     tcp,
 };
 use crate::{apart::Reach, bridged::Bridged};
+
+/// The nodes of a run.
+enum Nodes {
+    /// Namespaces of this machine, with the threads of each carrier.
+    Here(Vec<Cluster>),
+    /// Machines.
+    Apart(Machines),
+}
+
+/// The turns of each round, and what they took.
+struct Rounds<'a> {
+    plan: &'a Plan,
+    nodes: Nodes,
+    is_warm: bool,
+    /// Of each turn, round by round.
+    measured: Vec<Vec<Step>>,
+}
 
 /// Does what was planned; nothing if it was stopped.
 ///
@@ -36,80 +49,7 @@ pub fn carry_out(
     machine: Machine,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Option<LinkSpeedup>, SpeedupError> {
-    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
-    let others = Watch::start(0..machine.cpus);
-    match measure(plan, stop, progress) {
-        Err(SpeedupError::Stopped) => Ok(None),
-        Err(other) => Err(other),
-        Ok(measured) => {
-            let notes = notes(plan, &lab(machine.cpus));
-            found(plan, (when, machine, load_average, others.warning()), Vec::new(), notes, &measured).map(Some)
-        }
-    }
-}
-
-/// The same on machines: this one at `interface`, and the others. Each is reached as `all` says, in their order, this one first.
-///
-/// # Errors
-/// A machine, or a carrier that should work there.
-pub fn carry_out_between(
-    plan: &Plan,
-    interface: &str,
-    all: Vec<Reach>,
-    machine: Machine,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Option<LinkSpeedup>, SpeedupError> {
-    if all.len() < plan.most() as usize {
-        return Err(SpeedupError::Machines(all.len() as u32, plan.most()));
-    }
-    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
-    let others = Watch::start(0..machine.cpus);
-    let mut machines = Machines::start(interface, machine.clone(), all, plan)?;
-    let turn = |turn| if stop.load(Ordering::Relaxed) { Err(SpeedupError::Stopped) } else { machines.turn(plan, turn) };
-    let measured = match rounds(plan, progress, turn) {
-        Err(SpeedupError::Stopped) => return Ok(None),
-        other => other?,
-    };
-    let nodes = machines.machines();
-    let notes = notes(plan, &apart(&nodes));
-    found(plan, (when, machine, load_average, others.warning()), nodes, notes, &measured).map(Some)
-}
-
-/// What the steps of each turn, round by round, say.
-fn found(
-    plan: &Plan,
-    (when, machine, load_average, disturbed): (String, Machine, f64, Option<String>),
-    nodes: Vec<Machine>,
-    notes: Vec<String>,
-    measured: &[Vec<Step>],
-) -> Result<LinkSpeedup, SpeedupError> {
-    let mut series = Vec::new();
-    for &exchange in &plan.asked.exchanges {
-        for &by in &plan.asked.carriers {
-            series.push(series_of(plan, by, exchange, measured)?);
-        }
-    }
-    beside_tcp(&mut series);
-    Ok(LinkSpeedup {
-        when,
-        machine,
-        disturbed,
-        nodes,
-        load_average,
-        rounds: plan.asked.rounds,
-        steps: plan.asked.steps,
-        step_s: plan.asked.step.as_secs_f64(),
-        serial_share: plan.asked.serial_share,
-        bytes: plan.asked.bytes,
-        series,
-        notes,
-    })
-}
-
-/// The steps of each turn, round by round.
-fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Vec<Vec<Step>>, SpeedupError> {
+) -> Result<Option<LinkSpeedup>, MessagesError> {
     let failed = AtomicBool::new(false);
     let halt = Halt { stop, failed: &failed };
     let mut beds = Vec::new();
@@ -125,54 +65,126 @@ fn measure(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Resul
             };
             clusters.push(Cluster::start(scope, *by, nodes, halt));
         }
-        rounds(plan, progress, |turn| do_turn(&clusters, plan, turn, stop))
+        carry_out_on(Nodes::Here(clusters), plan, machine, stop, progress)
     })
 }
 
-/// Does the turns of each round; the steps of each turn, round by round.
-fn rounds(
+/// The same on machines: this one at `interface`, and the others. Each is reached as `all` says, in their order, this one first.
+///
+/// # Errors
+/// A machine, or a carrier that should work there.
+pub fn carry_out_between(
     plan: &Plan,
+    interface: &str,
+    all: Vec<Reach>,
+    machine: Machine,
+    stop: &AtomicBool,
     progress: &mut dyn Progress,
-    mut turn: impl FnMut(Turn) -> Result<Step, SpeedupError>,
-) -> Result<Vec<Vec<Step>>, SpeedupError> {
-    let mut measured = vec![Vec::new(); plan.turns.len()];
-    let of = plan.turns.len() * plan.asked.rounds as usize;
-    // What is first in a series meets caches and memory that nobody used yet.
-    for &one in &plan.turns {
-        turn(one)?;
+) -> Result<Option<LinkSpeedup>, MessagesError> {
+    if all.len() < plan.most() as usize {
+        return Err(MessagesError::Machines(all.len() as u32, plan.most()));
     }
-    let began = Instant::now();
-    for round in 0..plan.asked.rounds as usize {
-        for (at, &one) in plan.turns.iter().enumerate() {
-            let done = round * plan.turns.len() + at;
-            if at == 0 {
-                let left_s = (done > 0).then(|| began.elapsed().as_secs_f64() * (of - done) as f64 / done as f64);
-                let name = format!("round {} of {}", round + 1, plan.asked.rounds);
-                progress.begin(&progress::Step { name, number: done + 1, of, left_s });
+    let machines = Machines::start(interface, machine.clone(), all, plan)?;
+    carry_out_on(Nodes::Apart(machines), plan, machine, stop, progress)
+}
+
+fn carry_out_on(
+    nodes: Nodes,
+    plan: &Plan,
+    machine: Machine,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Option<LinkSpeedup>, MessagesError> {
+    let rounds = Rounds { plan, nodes, is_warm: false, measured: vec![Vec::new(); plan.turns.len()] };
+    let watched = (0..machine.cpus).collect();
+    experiment::carry_out(rounds, machine, &watched, stop, progress)
+}
+
+impl Rounds<'_> {
+    /// The step of each turn of a round.
+    fn turns(&mut self, control: &Control<'_>) -> Result<Vec<Step>, MessagesError> {
+        let one = |&turn: &Turn| match &mut self.nodes {
+            _ if control.is_stopped() => Err(MessagesError::Stopped),
+            Nodes::Apart(machines) => machines.turn(self.plan, turn),
+            Nodes::Here(clusters) => {
+                let cluster = clusters.iter().find(|cluster| cluster.by == turn.by);
+                cluster.ok_or(MessagesError::Stopped)?.turn(self.plan, turn)
             }
-            measured[at].push(turn(one)?);
-        }
+        };
+        self.plan.turns.iter().map(one).collect()
     }
-    Ok(measured)
+}
+
+impl Experiment for Rounds<'_> {
+    /// A round.
+    type Step = u32;
+    type Found = Option<LinkSpeedup>;
+    type Error = MessagesError;
+
+    fn plan(&self) -> Vec<Planned<u32>> {
+        let seconds = Some(self.plan.round_s());
+        (1..=self.plan.asked.rounds).map(|step| Planned { step, seconds }).collect()
+    }
+
+    fn name(&self, round: &u32) -> Option<String> {
+        Some(format!("round {round} of {}", self.plan.asked.rounds))
+    }
+
+    fn build(&mut self, _: &u32, control: &mut Control<'_>) -> Result<(), MessagesError> {
+        // What is first in a series meets caches and memory that nobody used yet.
+        if !self.is_warm {
+            self.turns(control)?;
+        }
+        self.is_warm = true;
+        Ok(())
+    }
+
+    fn round(&mut self, _: &u32, control: &mut Control<'_>) -> Result<(), MessagesError> {
+        let steps = self.turns(control)?;
+        self.measured.iter_mut().zip(steps).for_each(|(all, step)| all.push(step));
+        Ok(())
+    }
+
+    fn conclude(self, facts: Facts, end: End<MessagesError>) -> Result<Option<LinkSpeedup>, MessagesError> {
+        let plan = self.plan;
+        if !end.is_whole()? {
+            return Ok(None);
+        }
+        let mut series = Vec::new();
+        for &exchange in &plan.asked.exchanges {
+            for &by in &plan.asked.carriers {
+                series.push(series_of(plan, by, exchange, &self.measured)?);
+            }
+        }
+        beside_tcp(&mut series);
+        let nodes = match &self.nodes {
+            Nodes::Here(_) => Vec::new(),
+            Nodes::Apart(machines) => machines.machines(),
+        };
+        let about = if nodes.is_empty() { lab(facts.machine.cpus) } else { apart(&nodes) };
+        Ok(Some(LinkSpeedup {
+            when: facts.when,
+            machine: facts.machine,
+            disturbed: facts.disturbed,
+            nodes,
+            load_average: facts.load_average,
+            rounds: plan.asked.rounds,
+            steps: plan.asked.steps,
+            step_s: plan.asked.step.as_secs_f64(),
+            serial_share: plan.asked.serial_share,
+            bytes: plan.asked.bytes,
+            series,
+            notes: notes(plan, &about),
+        }))
+    }
 }
 
 fn boxed(nodes: Vec<impl Mesh + 'static>) -> Vec<Box<dyn Mesh>> {
     nodes.into_iter().map(|node| Box::new(node) as Box<dyn Mesh>).collect()
 }
 
-fn do_turn(clusters: &[Cluster], plan: &Plan, turn: Turn, stop: &AtomicBool) -> Result<Step, SpeedupError> {
-    match clusters.iter().find(|cluster| cluster.by == turn.by) {
-        Some(cluster) if !stop.load(Ordering::Relaxed) => cluster.turn(plan, turn),
-        _ => Err(SpeedupError::Stopped),
-    }
-}
-
-fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
-    median(&sorted(values)).unwrap_or(0.0)
-}
-
 /// The points of a carrier and an exchange, and the model of them.
-fn series_of(plan: &Plan, by: By, exchange: Exchange, measured: &[Vec<Step>]) -> Result<Series, SpeedupError> {
+fn series_of(plan: &Plan, by: By, exchange: Exchange, measured: &[Vec<Step>]) -> Result<Series, MessagesError> {
     let rows = plan.turns.iter().zip(measured).filter(|(turn, _)| turn.by == by && turn.exchange == exchange);
     let rows: Vec<(u32, &Vec<Step>)> = rows.map(|(turn, steps)| (turn.nodes, steps)).collect();
     let nodes: Vec<u32> = rows.iter().map(|row| row.0).collect();
@@ -199,7 +211,7 @@ fn series_of(plan: &Plan, by: By, exchange: Exchange, measured: &[Vec<Step>]) ->
     Ok(Series { by: by.key().into(), exchange, points, fitting: fitting(times, &nodes, &rounds)? })
 }
 
-fn fitting(times: Times, nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Fitting, SpeedupError> {
+fn fitting(times: Times, nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Fitting, MessagesError> {
     let (law, misfit) = match times.law() {
         Ok(law) => (Some(law), None),
         Err(misfit) => (None, Some(misfit.to_string())),
@@ -224,7 +236,7 @@ fn beside_tcp(series: &mut [Series]) {
         for (ours, theirs) in row.points.iter_mut().zip(&tcp.points).filter(|(ours, _)| ours.nodes > 1) {
             let both = ours.exchange_rounds_s.iter().zip(&theirs.exchange_rounds_s);
             let ratios = both.filter(|(_, tcp)| **tcp > 0.0).map(|(link, tcp)| link / tcp);
-            ours.exchange_over_tcp = median(&sorted(ratios));
+            ours.exchange_over_tcp = median(ratios);
         }
     }
 }

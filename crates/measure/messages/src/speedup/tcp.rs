@@ -16,7 +16,7 @@ use nix::{
 };
 
 use super::{
-    SpeedupError,
+    MessagesError,
     mesh::{Halt, LONG, LOOK, Mesh},
 };
 use crate::bridged::Bridged;
@@ -40,8 +40,8 @@ struct Way {
 }
 
 /// All nodes of a bed, joined, for messages of so many bytes.
-pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Tcp>, SpeedupError> {
-    let system = SpeedupError::system;
+pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Tcp>, MessagesError> {
+    let system = MessagesError::system;
     let count = bed.places.len();
     let empty = || Tcp { streams: (0..count).map(|_| None).collect(), place: vec![0; bytes as usize] };
     let mut nodes: Vec<Tcp> = bed.places.iter().map(|_| empty()).collect();
@@ -66,8 +66,8 @@ pub(super) struct Waiting {
 }
 
 /// Such a node, and the port that it listens on.
-pub(super) fn listen(address: Ipv4Addr, nodes: usize, bytes: u32) -> Result<(Waiting, u16), SpeedupError> {
-    let system = SpeedupError::system;
+pub(super) fn listen(address: Ipv4Addr, nodes: usize, bytes: u32) -> Result<(Waiting, u16), MessagesError> {
+    let system = MessagesError::system;
     let listener = TcpListener::bind((address, 0)).map_err(system("listen"))?;
     let port = listener.local_addr().map_err(system("read an address"))?.port();
     let node = Tcp { streams: (0..nodes).map(|_| None).collect(), place: vec![0; bytes as usize] };
@@ -76,8 +76,8 @@ pub(super) fn listen(address: Ipv4Addr, nodes: usize, bytes: u32) -> Result<(Wai
 
 impl Waiting {
     /// Connects to the nodes before this one, and waits for those behind it; all have their addresses here, in their order.
-    pub(super) fn join(self, me: usize, others: &[Ipv4Addr], ports: &[u16]) -> Result<Tcp, SpeedupError> {
-        let system = SpeedupError::system;
+    pub(super) fn join(self, me: usize, others: &[Ipv4Addr], ports: &[u16]) -> Result<Tcp, MessagesError> {
+        let system = MessagesError::system;
         let Self { mut node, listener } = self;
         for to in 0..me {
             let stream = TcpStream::connect_timeout(&(others[to], ports[to]).into(), LONG);
@@ -93,8 +93,8 @@ impl Waiting {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock && began.elapsed() < LONG => thread::sleep(PIECE),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(SpeedupError::Silent(WHO)),
-                Err(source) => return Err(SpeedupError::System { operation: "accept a connection", source }),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(MessagesError::Silent(WHO)),
+                Err(source) => return Err(MessagesError::System { operation: "accept a connection", source }),
             }
         }
         node.streams.iter().flatten().try_for_each(set_up)?;
@@ -102,29 +102,29 @@ impl Waiting {
     }
 }
 
-fn set_up(end: &TcpStream) -> Result<(), SpeedupError> {
-    end.set_nodelay(true).map_err(SpeedupError::system("set TCP_NODELAY"))?;
-    end.set_nonblocking(true).map_err(SpeedupError::system("set a socket"))
+fn set_up(end: &TcpStream) -> Result<(), MessagesError> {
+    end.set_nodelay(true).map_err(MessagesError::system("set TCP_NODELAY"))?;
+    end.set_nonblocking(true).map_err(MessagesError::system("set a socket"))
 }
 
 /// What a call did; none: it would have to wait.
-fn some(done: io::Result<usize>) -> Result<Option<usize>, SpeedupError> {
+fn some(done: io::Result<usize>) -> Result<Option<usize>, MessagesError> {
     match done {
-        Ok(0) => Err(SpeedupError::Closed(WHO)),
+        Ok(0) => Err(MessagesError::Closed(WHO)),
         Ok(count) => Ok(Some(count)),
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
-        Err(source) => Err(SpeedupError::System { operation: "exchange bytes over TCP", source }),
+        Err(source) => Err(MessagesError::System { operation: "exchange bytes over TCP", source }),
     }
 }
 
 impl Tcp {
-    fn stream(&self, peer: usize) -> Result<&TcpStream, SpeedupError> {
-        self.streams.get(peer).and_then(Option::as_ref).ok_or(SpeedupError::Closed(WHO))
+    fn stream(&self, peer: usize) -> Result<&TcpStream, MessagesError> {
+        self.streams.get(peer).and_then(Option::as_ref).ok_or(MessagesError::Closed(WHO))
     }
 
     /// Sends and reads what can be; true if anything was.
-    fn push(&mut self, way: &mut Way, ours: &[u8]) -> Result<bool, SpeedupError> {
-        let mut stream = self.streams.get(way.peer).and_then(Option::as_ref).ok_or(SpeedupError::Closed(WHO))?;
+    fn push(&mut self, way: &mut Way, ours: &[u8]) -> Result<bool, MessagesError> {
+        let mut stream = self.streams.get(way.peer).and_then(Option::as_ref).ok_or(MessagesError::Closed(WHO))?;
         let mut did = false;
         while way.sent < ours.len()
             && let Some(count) = some(stream.write(&ours[way.sent..]))?
@@ -144,7 +144,7 @@ impl Tcp {
 }
 
 impl Mesh for Tcp {
-    fn pause(&mut self, until: Instant) -> Result<(), SpeedupError> {
+    fn pause(&mut self, until: Instant) -> Result<(), MessagesError> {
         thread::sleep(until.saturating_duration_since(Instant::now()));
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Mesh for Tcp {
         ours: &[u8],
         halt: Halt<'_>,
         on: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), SpeedupError> {
+    ) -> Result<(), MessagesError> {
         let began = Instant::now();
         let way = |&peer: &usize| Way { peer, sent: 0, come: Vec::with_capacity(ours.len()) };
         let mut ways: Vec<Way> = peers.iter().map(way).collect();
@@ -179,7 +179,7 @@ impl Mesh for Tcp {
         }
     }
 
-    fn settle(&mut self, _: &AtomicU32, _: u32, _: Halt<'_>) -> Result<(), SpeedupError> {
+    fn settle(&mut self, _: &AtomicU32, _: u32, _: Halt<'_>) -> Result<(), MessagesError> {
         // The kernel does.
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Mesh for Tcp {
 
 impl Tcp {
     /// Sleeps until one of these can go on.
-    fn sleep(&self, ways: &[Way], bytes: usize) -> Result<(), SpeedupError> {
+    fn sleep(&self, ways: &[Way], bytes: usize) -> Result<(), MessagesError> {
         let mut waits = Vec::with_capacity(ways.len());
         for way in ways {
             let mut what = PollFlags::empty();
@@ -197,7 +197,7 @@ impl Tcp {
         }
         match ppoll(&mut waits, Some(TimeSpec::from_duration(LOOK)), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(e) => Err(SpeedupError::System { operation: "wait for TCP connections", source: e.into() }),
+            Err(e) => Err(MessagesError::System { operation: "wait for TCP connections", source: e.into() }),
         }
     }
 }

@@ -4,8 +4,11 @@ use std::{io, path::PathBuf};
 
 use clap::Args;
 use host::{Host, Root};
-use messages::apart::ApartError;
-use messages::bench::{Asked, BenchError, Between, Plan, answer, carry_out, carry_out_between};
+use messages::{
+    MessagesError,
+    apart::ApartError,
+    bench::{Asked, Between, Plan, answer, carry_out, carry_out_between},
+};
 use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
 use report::Look;
 use rig::cores;
@@ -140,11 +143,11 @@ const MTU: u32 = 1500;
 /// The run between two machines.
 fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> Result<Between, Failure> {
     if node.contains(',') {
-        return Err(BenchError::from(ApartError::Name(node.to_owned())).into());
+        return Err(MessagesError::from(ApartError::Name(node.to_owned())).into());
     }
     let cpu = args.peer_cpu.map(|cpu| format!("--cpu={cpu}"));
     let words: Vec<&str> = ["link", "bench-end"].into_iter().chain(cpu.as_deref()).collect();
-    let other = args.others.reach(node, &words, interface).map_err(BenchError::from)?;
+    let other = args.others.reach(node, &words, interface).map_err(MessagesError::from)?;
     Ok(Between { interface: interface.to_owned(), machine, other })
 }
 
@@ -164,7 +167,7 @@ pub(super) fn end(args: &EndArgs) -> Result<Outcome, Failure> {
     privilege::require_root("link bench", &LAB_CAPABILITIES)?;
     let host = Host::read(&Root::live())?;
     let wanted = args.cpu.map(|cpu| CpuSet::from_iter([cpu]));
-    let cpu = cores::usable(&host, wanted.as_ref())?.iter().next().ok_or(BenchError::Cpus(0))?;
+    let cpu = cores::usable(&host, wanted.as_ref())?.iter().next().ok_or(MessagesError::Cpus(0))?;
     let input = io::BufReader::new(io::stdin());
     answer(&args.interface, rig::machine::describe(&host), cpu, input, io::stdout())?;
     Ok(Outcome::Fine)

@@ -6,8 +6,9 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
 use messages::{
+    MessagesError,
     apart::Reach,
-    speedup::{Asked, By, NODES_MAX, Plan, SpeedupError, answer_as_node, carry_out, carry_out_between},
+    speedup::{Asked, By, NODES_MAX, Plan, answer_as_node, carry_out, carry_out_between},
 };
 use model::{
     schema::Document,
@@ -149,8 +150,8 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         rounds: args.repeats.unwrap_or(rounds),
         steps: args.count.unwrap_or(steps),
     })?;
-    // One round more warms up; starts, exchanges and what is still under way take about a quarter more.
-    let about = 1.25 * plan.waits_s() * f64::from(plan.asked.rounds + 1);
+    // One round more warms up.
+    let about = plan.round_s() * f64::from(plan.asked.rounds + 1);
     if args.dry_run {
         let nodes: Vec<String> = plan.asked.nodes.iter().map(ToString::to_string).collect();
         let steps = vec![
@@ -193,7 +194,7 @@ fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> 
     let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
     let mut all = vec![Reach::here(&program, &[VERB[0], VERB[1], "--", interface])];
     for node in &args.with {
-        all.push(args.others.reach(node, &VERB, interface).map_err(SpeedupError::from)?);
+        all.push(args.others.reach(node, &VERB, interface).map_err(MessagesError::from)?);
     }
     Ok(all)
 }

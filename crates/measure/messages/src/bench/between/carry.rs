@@ -1,4 +1,4 @@
-//! Does the steps, round by round, with the far process.
+//! Does the steps with the far process.
 
 use std::{
     net::{Shutdown, TcpStream},
@@ -8,16 +8,15 @@ use std::{
 
 use model::{
     link_bench::{LinkBench, PingRound, Receive},
-    run::Machine,
-    sources,
+    run::{CoreRole, Machine},
 };
 use rig::{cores, progress::Progress};
 use sys::affinity::pin_current_thread;
 
 use super::{
     super::{
-        BenchError, bulk,
-        carry::{Measured, add_rows, beside_tcp, every_round},
+        MessagesError, bulk,
+        carry::{Measured, Site, carry_out_at},
         ping,
         plan::{Plan, Step, Way, What},
     },
@@ -39,57 +38,65 @@ pub struct Between {
     pub other: Reach,
 }
 
+/// This machine and the other one, with its process.
+pub(in super::super) struct Machines {
+    near: There,
+    ours: Facts,
+    theirs: Facts,
+}
+
 /// Does what was planned between two machines; nothing if it was stopped. `plan` makes the steps for the MTU of the link, and has this end's CPU.
 ///
 /// # Errors
 /// The other machine cannot be reached, or a way that should work here.
 pub fn carry_out_between(
     between: Between,
-    plan: impl FnOnce(u32) -> Result<Plan, BenchError>,
+    plan: impl FnOnce(u32) -> Result<Plan, MessagesError>,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Option<LinkBench>, BenchError> {
-    let (when, load_average) = (rig::machine::now(), rig::machine::load_average());
+) -> Result<Option<LinkBench>, MessagesError> {
     let Between { interface, machine, other } = between;
     // The MTU is the interface's; the CPU is the plan's.
     let mut ours = Facts::read(&interface, machine.clone(), 0)?;
     let plan = plan(ours.mtu)?;
     ours.cpu = plan.cpus[0];
-    let others = rig::others::Watch::start([plan.cpus[0]]);
     let mut near = There::start(other)?;
     let theirs = near.facts(&ours)?;
-    let node = near.node().to_owned();
-    let measured = |step: &Step| {
-        measure(&mut near, &plan, step, [&ours, &theirs]).map_err(|error| match error {
-            BenchError::Silent(by) => {
-                ApartError::Unheard { node: node.clone(), by, interface: ours.interface.clone() }.into()
+    let site = Site::Machines(Box::new(Machines { near, ours, theirs }));
+    carry_out_at(site, &plan, machine, stop, progress)
+}
+
+impl Machines {
+    /// What a step finds; or why these machines do not let it be measured.
+    pub(in super::super) fn measure(
+        &mut self,
+        plan: &Plan,
+        step: &Step,
+    ) -> Result<Result<Measured, String>, MessagesError> {
+        let Self { near, ours, theirs } = self;
+        measure(near, plan, step, [ours, theirs]).map_err(|error| match error {
+            MessagesError::Silent(by) => {
+                let (node, interface) = (near.node().to_owned(), ours.interface.clone());
+                ApartError::Unheard { node, by, interface }.into()
             }
             other => other,
         })
-    };
-    let Some((figures, left_out)) = every_round(&plan, measured, stop, progress)? else { return Ok(None) };
-    let mut run = LinkBench {
-        when,
-        machine,
-        disturbed: others.warning(),
-        other: Some(theirs.machine.clone()),
-        load_average,
-        cores: vec![
-            cores::role(&[ours.cpu], "the end that asks or sends"),
-            cores::role(&[theirs.cpu], &format!("on {node}: the end that answers or receives")),
-        ],
-        rounds: plan.asked.rounds,
-        pings: Vec::new(),
-        transfers: Vec::new(),
-        incasts: Vec::new(),
-        crowds: Vec::new(),
-        left_out,
-        notes: notes(&plan, &node, [&ours, &theirs]),
-        sources: sources::cluster_figures(),
-    };
-    add_rows(&mut run, &plan, &figures);
-    beside_tcp(&mut run.pings, &mut run.transfers);
-    Ok(Some(run))
+    }
+
+    /// The other machine.
+    pub(in super::super) fn other(&self) -> Machine {
+        self.theirs.machine.clone()
+    }
+
+    /// The CPU of its end.
+    pub(in super::super) fn answers(&self) -> CoreRole {
+        let does = format!("on {}: the end that answers or receives", self.near.node());
+        cores::role(&[self.theirs.cpu], &does)
+    }
+
+    pub(in super::super) fn notes(&self, plan: &Plan) -> Vec<String> {
+        notes(plan, self.near.node(), [&self.ours, &self.theirs])
+    }
 }
 
 /// What a step finds; or why these machines do not let it be measured.
@@ -98,7 +105,7 @@ fn measure(
     plan: &Plan,
     step: &Step,
     both: [&Facts; 2],
-) -> Result<Result<Measured, String>, BenchError> {
+) -> Result<Result<Measured, String>, MessagesError> {
     let (receive, stream) = match step.what {
         What::Pings { receive, .. } => (receive, false),
         _ => (if step.way == Way::Tcp { Receive::Sleeping } else { Receive::Polling }, true),
@@ -125,28 +132,29 @@ fn measure(
             near.order(&Order::Take { bytes })?;
             on_cpu(cpu, || bulk::put_all(&mut **stream, bytes)).map(Measured::Transfer)
         }
-        (_, Single::Messages(_)) => Err(BenchError::Unreliable(step.way)),
+        (_, Single::Messages(_)) => Err(MessagesError::Unreliable(step.way)),
     };
     match (close(near), measured) {
         // Lost on the way: bare frames and datagrams are not sent again.
-        (Err(why @ BenchError::Apart(ApartError::Far { .. })), _) | (Ok(()), Err(why @ BenchError::Silent(_)))
+        (Err(why @ MessagesError::Apart(ApartError::Far { .. })), _)
+        | (Ok(()), Err(why @ MessagesError::Silent(_)))
             if matches!(step.way, Way::Packet | Way::Udp) =>
         {
             Ok(Err(why.to_string()))
         }
         // Neither end heard the other.
-        (_, Err(silent @ BenchError::Silent(_))) => Err(silent),
+        (_, Err(silent @ MessagesError::Silent(_))) => Err(silent),
         // What failed there says more than what did not come here.
         (closed, measured) => closed.and(measured).map(Ok),
     }
 }
 
-fn misled(what: String) -> BenchError {
+fn misled(what: String) -> MessagesError {
     ApartError::Words(what).into()
 }
 
 /// Closes the end there; what failed there since it was opened.
-fn close(near: &mut There) -> Result<(), BenchError> {
+fn close(near: &mut There) -> Result<(), MessagesError> {
     near.order(&Order::Close)?;
     match near.answer()? {
         Answer::Done => Ok(()),
@@ -154,7 +162,7 @@ fn close(near: &mut There) -> Result<(), BenchError> {
     }
 }
 
-fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single, String>, BenchError> {
+fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single, String>, MessagesError> {
     let Kind { way, receive, stream } = kind;
     near.order(&Order::Open { way, receive, stream, mac: both[0].mac.clone() })?;
     let port = match near.answer()? {
@@ -172,7 +180,7 @@ fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single
     }
 }
 
-fn pings(near: &mut There, end: &mut Single, cpu: u32, bytes: u32, count: u32) -> Result<PingRound, BenchError> {
+fn pings(near: &mut There, end: &mut Single, cpu: u32, bytes: u32, count: u32) -> Result<PingRound, MessagesError> {
     let all = ping::with_warm_up(count);
     near.order(&Order::Echo { bytes, count: all })?;
     Ok(ping::round(on_cpu(cpu, || ping::ask(end.end(), bytes, all))?, count))
@@ -186,8 +194,8 @@ fn beside(
     bytes: u32,
     count: u32,
     theirs: &Facts,
-) -> Result<PingRound, BenchError> {
-    let failed = BenchError::system;
+) -> Result<PingRound, MessagesError> {
+    let failed = MessagesError::system;
     near.order(&Order::Drain)?;
     let (port, to) = match (near.answer()?, theirs.address) {
         (Answer::Waits { port }, Some((to, _))) => (port, to),
@@ -204,19 +212,19 @@ fn beside(
         });
         let measured = pings(near, end, cpu, bytes, count);
         stop.store(true, Ordering::Relaxed);
-        writes.join().map_err(|_| BenchError::Panicked("end that writes"))??;
+        writes.join().map_err(|_| MessagesError::Panicked("the end that writes"))??;
         measured
     })
 }
 
 /// Does `work` on a CPU.
-fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> Result<T, BenchError> + Send) -> Result<T, BenchError> {
+fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> Result<T, MessagesError> + Send) -> Result<T, MessagesError> {
     thread::scope(|scope| {
         let done = scope.spawn(move || {
-            pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"))?;
+            pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"))?;
             work()
         });
-        done.join().map_err(|_| BenchError::Panicked("end that asks"))?
+        done.join().map_err(|_| MessagesError::Panicked("the end that asks"))?
     })
 }
 

@@ -10,7 +10,7 @@ use model::run::Machine;
 use sys::affinity::pin_current_thread;
 
 use super::{
-    super::{BenchError, bulk, ping},
+    super::{MessagesError, bulk, ping},
     single::{self, Kind, Single},
     words::{Answer, Order},
 };
@@ -21,7 +21,7 @@ struct Far<W> {
     ours: Facts,
     end: Option<Single>,
     /// What failed since the end was opened.
-    failed: Option<BenchError>,
+    failed: Option<MessagesError>,
     orders: Orders<Order, W>,
 }
 
@@ -35,9 +35,9 @@ pub fn answer(
     cpu: u32,
     input: impl BufRead + Send + 'static,
     output: impl Write,
-) -> Result<(), BenchError> {
+) -> Result<(), MessagesError> {
     let ours = Facts::read(interface, machine, cpu)?;
-    pin_current_thread(cpu).map_err(BenchError::system("bind a thread to its CPU"))?;
+    pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"))?;
     let orders = Orders::open(input, output, &ours)?;
     let mut far = Far { ours, end: None, failed: None, orders };
     while let Some(order) = far.orders.next() {
@@ -51,13 +51,13 @@ pub fn answer(
     Ok(())
 }
 
-fn misled(what: &str) -> BenchError {
+fn misled(what: &str) -> MessagesError {
     ApartError::Words(what.to_owned()).into()
 }
 
 impl<W: Write> Far<W> {
     /// Does it; what is to be said of it, where anything is.
-    fn obey(&mut self, order: Order) -> Result<Option<Answer>, BenchError> {
+    fn obey(&mut self, order: Order) -> Result<Option<Answer>, MessagesError> {
         match order {
             Order::Open { way, receive, stream, mac } => self.open(Kind { way, receive, stream }, &mac).map(Some),
             Order::Echo { bytes, count } => {
@@ -79,7 +79,7 @@ impl<W: Write> Far<W> {
         }
     }
 
-    fn open(&mut self, kind: Kind, mac: &str) -> Result<Answer, BenchError> {
+    fn open(&mut self, kind: Kind, mac: &str) -> Result<Answer, MessagesError> {
         (self.end, self.failed) = (None, None);
         let theirs = mac.parse().map_err(|_| misled("an address that is none"))?;
         let (waiting, port) = match single::wait_for(kind, &self.ours, theirs)? {
@@ -97,7 +97,7 @@ impl<W: Write> Far<W> {
     }
 
     /// Works with the end, and then serves what the near end may still need, until the next order is here.
-    fn work(&mut self, work: impl FnOnce(&mut Single) -> Result<(), BenchError>) {
+    fn work(&mut self, work: impl FnOnce(&mut Single) -> Result<(), MessagesError>) {
         let Some(end) = self.end.as_mut() else {
             self.failed = Some(misled("work before an end"));
             return;
@@ -111,8 +111,8 @@ impl<W: Write> Far<W> {
     }
 
     /// Reads what a connection of its own brings, in a thread that ends with it.
-    fn drain(&self) -> Result<Answer, BenchError> {
-        let failed = BenchError::system;
+    fn drain(&self) -> Result<Answer, MessagesError> {
+        let failed = MessagesError::system;
         let (address, _) = self.ours.address.ok_or_else(|| misled("TCP without an address"))?;
         let listener = TcpListener::bind((address, 0)).map_err(failed("listen"))?;
         let port = listener.local_addr().map_err(failed("read an address"))?.port();

@@ -12,7 +12,7 @@ use model::link_bench::Receive;
 use wire::Mac;
 
 use super::super::{
-    BenchError,
+    MessagesError,
     bulk::Stream,
     end::{End, Frames, LONG, Native, PORT, RING_BYTES},
     plan::Way,
@@ -67,7 +67,7 @@ fn address(facts: &Facts) -> Result<Ipv4Addr, String> {
         .ok_or_else(|| format!("{} of {} has no IPv4 address", facts.interface, facts.machine.hostname))
 }
 
-fn engine(way: Way, ours: &Facts) -> Result<Result<Engine<Raw>, String>, BenchError> {
+fn engine(way: Way, ours: &Facts) -> Result<Result<Engine<Raw>, String>, MessagesError> {
     let raw = match way {
         Way::Link => Raw::open_ring(&ours.interface, XdpMode::Native, RING_BYTES),
         _ => Raw::open(&ours.interface),
@@ -91,8 +91,8 @@ fn tcp(stream: TcpStream, kind: Kind) -> Single {
 }
 
 /// The far end, as far as it comes without the near one; with its port, where it has one.
-pub(super) fn wait_for(kind: Kind, ours: &Facts, theirs: Mac) -> Result<Result<(Waiting, u16), String>, BenchError> {
-    let system = BenchError::system;
+pub(super) fn wait_for(kind: Kind, ours: &Facts, theirs: Mac) -> Result<Result<(Waiting, u16), String>, MessagesError> {
+    let system = MessagesError::system;
     Ok(Ok(match kind.way {
         Way::Link | Way::LinkSockets => {
             let mut engine = match engine(kind.way, ours)? {
@@ -135,8 +135,8 @@ fn lab_alone(way: Way) -> String {
 
 impl Waiting {
     /// The same once the near end has come.
-    pub(super) fn meet(self, kind: Kind) -> Result<Opened, BenchError> {
-        let system = BenchError::system;
+    pub(super) fn meet(self, kind: Kind) -> Result<Opened, MessagesError> {
+        let system = MessagesError::system;
         match self {
             Self::Link(mut engine) => {
                 let began = Instant::now();
@@ -146,7 +146,7 @@ impl Waiting {
                         return Ok(Ok(native(*engine, handle, kind)));
                     }
                     if began.elapsed() > LONG {
-                        return Err(BenchError::Silent("link"));
+                        return Err(MessagesError::Silent("link"));
                     }
                 }
             }
@@ -170,8 +170,8 @@ impl Waiting {
 }
 
 /// The near end, with the far one waiting at `port`.
-pub(super) fn meet(kind: Kind, [ours, theirs]: [&Facts; 2], port: u16) -> Result<Opened, BenchError> {
-    let system = BenchError::system;
+pub(super) fn meet(kind: Kind, [ours, theirs]: [&Facts; 2], port: u16) -> Result<Opened, MessagesError> {
+    let system = MessagesError::system;
     let to = match (kind.way, address(theirs)) {
         (Way::Tcp | Way::Udp, Err(why)) => return Ok(Err(why)),
         (_, address) => (address.unwrap_or(Ipv4Addr::UNSPECIFIED), port),
@@ -186,7 +186,7 @@ pub(super) fn meet(kind: Kind, [ours, theirs]: [&Facts; 2], port: u16) -> Result
             while engine.state(handle) != Some(State::Open) {
                 engine.wait(Duration::ZERO, LOOK)?;
                 if began.elapsed() > LONG {
-                    return Err(BenchError::Silent("link"));
+                    return Err(MessagesError::Silent("link"));
                 }
             }
             Ok(Ok(native(engine, handle, kind)))
@@ -215,26 +215,26 @@ pub(super) fn meet(kind: Kind, [ours, theirs]: [&Facts; 2], port: u16) -> Result
     }
 }
 
-fn datagrams(socket: UdpSocket, kind: Kind) -> Result<Opened, BenchError> {
+fn datagrams(socket: UdpSocket, kind: Kind) -> Result<Opened, MessagesError> {
     if let Some(why) = wait_as(&socket, kind.receive)? {
         return Ok(Err(why));
     }
-    socket.set_nonblocking(kind.receive == Receive::Spinning).map_err(BenchError::system("set a socket"))?;
+    socket.set_nonblocking(kind.receive == Receive::Spinning).map_err(MessagesError::system("set a socket"))?;
     Ok(Ok(Single::Messages(Box::new(Datagrams::of(socket)))))
 }
 
 /// Lets a TCP end wait as it is to; why not, where it cannot.
-fn ready(stream: &TcpStream, receive: Receive) -> Result<Option<String>, BenchError> {
+fn ready(stream: &TcpStream, receive: Receive) -> Result<Option<String>, MessagesError> {
     if let Some(why) = wait_as(&stream.as_fd(), receive)? {
         return Ok(Some(why));
     }
-    stream.set_nonblocking(receive == Receive::Spinning).map_err(BenchError::system("set a socket"))?;
+    stream.set_nonblocking(receive == Receive::Spinning).map_err(MessagesError::system("set a socket"))?;
     Ok(None)
 }
 
 /// The connection that comes; the near end may have failed meanwhile.
-pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, BenchError> {
-    let failed = BenchError::system;
+pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, MessagesError> {
+    let failed = MessagesError::system;
     listener.set_nonblocking(true).map_err(failed("set a socket"))?;
     let began = Instant::now();
     loop {
@@ -244,8 +244,8 @@ pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, BenchError> {
                 return Ok(stream);
             }
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock && began.elapsed() < LONG => std::thread::sleep(LOOK),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err(BenchError::Silent("TCP")),
-            Err(source) => return Err(BenchError::System { operation: "accept a connection", source }),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err(MessagesError::Silent("TCP")),
+            Err(source) => return Err(MessagesError::System { operation: "accept a connection", source }),
         }
     }
 }

@@ -6,7 +6,7 @@ use model::run::Machine;
 
 use super::{
     super::{
-        SpeedupError,
+        MessagesError,
         cluster::Step,
         plan::{By, Plan, Turn},
     },
@@ -27,7 +27,7 @@ impl Machines {
         machine: Machine,
         all: Vec<Reach>,
         plan: &Plan,
-    ) -> Result<Self, SpeedupError> {
+    ) -> Result<Self, MessagesError> {
         let ours = Facts::read(interface, machine, 0)?;
         let mut nodes = all.into_iter().map(Near::<Answer>::start).collect::<Result<Vec<_>, _>>()?;
         let facts = nodes.iter_mut().map(|node| node.facts(&ours)).collect::<Result<Vec<_>, _>>()?;
@@ -45,7 +45,7 @@ impl Machines {
         self.facts.iter().map(|facts| facts.machine.clone()).collect()
     }
 
-    fn join(&mut self, by: By, bytes: u32) -> Result<(), SpeedupError> {
+    fn join(&mut self, by: By, bytes: u32) -> Result<(), MessagesError> {
         let nodes = self.nodes.len();
         let listens = (0..nodes).map(|me| Order::Listen { by, me, nodes, bytes });
         let ports = self.ask(listens.collect(), |answer| match answer {
@@ -61,7 +61,7 @@ impl Machines {
     }
 
     /// Gives the first nodes an order each, and has the answer of each.
-    fn ask<T>(&mut self, orders: Vec<Order>, what: impl Fn(Answer) -> Option<T>) -> Result<Vec<T>, SpeedupError> {
+    fn ask<T>(&mut self, orders: Vec<Order>, what: impl Fn(Answer) -> Option<T>) -> Result<Vec<T>, MessagesError> {
         let count = orders.len();
         for (node, order) in self.nodes.iter_mut().zip(orders) {
             node.order(&order)?;
@@ -74,7 +74,7 @@ impl Machines {
     }
 
     /// Does a turn.
-    pub(in super::super) fn turn(&mut self, plan: &Plan, turn: Turn) -> Result<Step, SpeedupError> {
+    pub(in super::super) fn turn(&mut self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
         let Turn { by, exchange, nodes } = turn;
         let (steps, bytes) = (plan.asked.steps, plan.asked.bytes);
         let computing_ns = Duration::as_nanos(&plan.computing(nodes)) as u64;

@@ -15,7 +15,7 @@ use model::run::Machine;
 
 use super::{
     super::{
-        SpeedupError,
+        MessagesError,
         mesh::{Halt, Mesh},
         native,
         node::{Task, work},
@@ -52,7 +52,7 @@ pub fn answer_as_node(
     machine: Machine,
     input: impl BufRead + Send + 'static,
     output: impl Write,
-) -> Result<(), SpeedupError> {
+) -> Result<(), MessagesError> {
     let ours = Facts::read(interface, machine, 0)?;
     let mut orders = Orders::open(input, output, &ours)?;
     let mut nodes: Vec<Node> = Vec::new();
@@ -75,11 +75,11 @@ pub fn answer_as_node(
     Ok(())
 }
 
-fn misled(what: &str) -> SpeedupError {
+fn misled(what: &str) -> MessagesError {
     ApartError::Words(what.to_owned()).into()
 }
 
-fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, SpeedupError> {
+fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, MessagesError> {
     match order {
         Order::Listen { by, me, nodes: count, bytes } => {
             let (waiting, port) = match by {
@@ -134,10 +134,10 @@ fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Re
     }
 }
 
-fn of(nodes: &mut [Node], by: By) -> Result<&mut Node, SpeedupError> {
+fn of(nodes: &mut [Node], by: By) -> Result<&mut Node, MessagesError> {
     nodes.iter_mut().find(|node| node.by == by).ok_or_else(|| misled("a carrier that nobody listens by"))
 }
 
-fn address(address: Option<Ipv4Addr>) -> Result<Ipv4Addr, SpeedupError> {
-    address.ok_or(SpeedupError::NoAddress)
+fn address(address: Option<Ipv4Addr>) -> Result<Ipv4Addr, MessagesError> {
+    address.ok_or(MessagesError::NoAddress)
 }
