@@ -1,6 +1,5 @@
 //! A run of the demo as one self-contained page.
 
-use askama::Template;
 use model::{
     run::{DemoRun, SourceFigure, Stage},
     units,
@@ -8,95 +7,114 @@ use model::{
 
 use crate::{
     charts, demo_text,
-    page::{PUBLISHED, PageError},
+    page::{Html, PUBLISHED, Page, PageError, Section, cells, table},
 };
 
-#[derive(Template)]
-#[template(path = "demo.html")]
-struct Page<'a> {
-    run: &'a DemoRun,
-    rates: String,
-    published: Option<String>,
-    published_title: &'static str,
-    fates: String,
-    heat: String,
-    repeats: u32,
-    conditions: Vec<(&'static str, String)>,
-}
+const WORK: [&str; 6] = ["=Stage", "Top class", "Second", ">Locks", ">of it waiting", "~Mostly taken by"];
+const LEDGER: [&str; 3] = ["Where", ">Packets", ">Share"];
+const SOURCES: [&str; 4] = ["Beside stage", ">Mpps", "What", "<Who, on what"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
 /// # Errors
 /// Only by a fault of the template.
 pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
-    let page = Page {
-        run,
-        rates: charts::rates(run),
-        published: charts::published(run),
-        published_title: PUBLISHED,
-        fates: charts::fates(run),
-        heat: charts::heat(run),
-        repeats: run.stages.iter().map(|s| s.repeats.count).max().unwrap_or(0),
-        conditions: demo_text::conditions(run),
-    };
-    Ok(page.render()?)
+    let heading = format!("A flood of {}-byte frames, received {} ways", run.frame_bytes, run.stages.len());
+    let mut page = Page::new("demo", heading, (&run.machine, &run.when), "");
+    let main = &mut page.main;
+    main.busy(run.disturbed.as_deref());
+    main.conclude(&run.conclusion, run.disturbed.is_some());
+    let rates = "Packets per second: offered by the generator, and captured.";
+    let published = "Never measured by evenkeel; look at the shape, not at the height.";
+    let published = charts::published(run).map(|chart| Section::new(2, PUBLISHED, published, chart));
+    main.pair(false, [Section::new(2, "Measured here", rates, charts::rates(run))].into_iter().chain(published));
+    main.heading(2, "Where the packets went");
+    main.quiet("Percent of the packets offered in each stage.");
+    main.chart(&charts::fates(run));
+    main.heading(2, "Load of every core");
+    main.quiet("Percent of time neither idle nor taken by other guests.");
+    main.chart(&charts::heat(run));
+    if run.stages.iter().any(|s| s.work.is_some()) {
+        main.heading(2, "What the CPU time went to");
+        main.quiet(format_args!(
+            "The two largest classes of work in each stage, and the locks with the part spent waiting for another core: {}.",
+            demo_text::WORK_NOTE
+        ));
+        let row = |s: &Stage| {
+            let ([first, second], [locks, waiting, by]) = (demo_text::dearest(s), demo_text::locks(s));
+            [s.name.clone(), first, second, locks, waiting, by]
+        };
+        main.table(&WORK, run.stages.iter().map(row));
+    }
+    main.heading(2, "Stages");
+    stages(main, run);
+    main.heading(2, "Ledger of every stage");
+    main.quiet("Offered = captured + every named loss + unexplained. Open a stage to see how it was arranged.");
+    for (at, stage) in run.stages.iter().enumerate() {
+        let (share, unexplained) = (demo_text::share(stage), stage.ledger.unexplained_ratio());
+        let more = format!("{} captured, {} unexplained", units::percent(share), units::percent(unexplained));
+        main.details(at == 0 || at + 1 == run.stages.len(), &stage.name, Some(more), &ledger(stage));
+    }
+    if !run.sources.is_empty() {
+        main.heading(2, PUBLISHED);
+        let row = |f: &SourceFigure| {
+            let stage = run.stages.iter().find(|s| s.key == f.stage).map_or(&f.stage, |s| &s.name);
+            [stage.clone(), demo_text::range_mpps(f.low_mpps, f.high_mpps), f.label.clone(), f.citation.clone()]
+        };
+        main.table(&SOURCES, run.sources.iter().map(row));
+    }
+    page.end(demo_text::conditions(run))
 }
 
-impl Page<'_> {
-    fn pps(&self, rate: &f64) -> String {
-        units::pps(*rate)
-    }
+fn stages(main: &mut Html, run: &DemoRun) {
+    let repeats = run.stages.iter().map(|s| s.repeats.count).max().unwrap_or(0);
+    let range = format!(">>Lowest to highest of\u{a0}{repeats}");
+    let columns = [
+        "=Stage",
+        ">Offered",
+        ">Captured",
+        ">Share",
+        ">CPU\u{a0}ns per captured packet",
+        ">>per offered packet",
+        &range,
+        ">>Steal",
+    ];
+    let ns = |cost: Option<f64>| cost.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}"));
+    let row = |s: &Stage| {
+        [
+            s.name.clone(),
+            units::pps(s.offered_pps),
+            units::pps(s.delivered_pps),
+            units::percent(demo_text::share(s)),
+            ns(s.ns_per_packet.per_delivered_ns),
+            ns(s.ns_per_packet.per_offered_ns),
+            format!("{} to {}", units::pps(s.repeats.lowest_pps), units::pps(s.repeats.highest_pps)),
+            format!("{:.1} %", s.steal_percent),
+        ]
+    };
+    main.table(&columns, run.stages.iter().map(row));
+}
 
-    fn ns(&self, cost: &Option<f64>) -> String {
-        cost.map_or_else(|| "-".into(), |ns| format!("{ns:.0}"))
+/// Where the packets of a stage went, and how it was arranged.
+fn ledger(stage: &Stage) -> Html {
+    let ledger = &stage.ledger;
+    let mut html = Html::default();
+    html.say(&stage.what);
+    let mut offered = Html::from("offered ");
+    offered.push(Html::quiet_span(format_args!("({})", ledger.offered_by)));
+    let first = [offered, units::grouped(ledger.offered).into(), "100 %".into()];
+    let mut rows = cells(&LEDGER, "sum", first);
+    for (place, packets) in demo_text::parts(stage) {
+        let sign = if packets < 0 { "-" } else { "" };
+        let share = units::percent(packets as f64 / ledger.offered.max(1) as f64);
+        rows += &cells(&LEDGER, "", [place, format!("{sign}{}", units::grouped(packets.unsigned_abs())), share]);
     }
-
-    fn share(&self, stage: &Stage) -> String {
-        units::percent(demo_text::share(stage))
-    }
-
-    fn sampled(&self) -> bool {
-        self.run.stages.iter().any(|s| s.work.is_some())
-    }
-
-    fn work_note(&self) -> &'static str {
-        demo_text::WORK_NOTE
-    }
-
-    fn dearest(&self, stage: &Stage) -> [String; 2] {
-        demo_text::dearest(stage)
-    }
-
-    fn locks(&self, stage: &Stage) -> [String; 3] {
-        demo_text::locks(stage)
-    }
-
-    fn unexplained(&self, stage: &Stage) -> String {
-        units::percent(stage.ledger.unexplained_ratio())
-    }
-
-    fn parts(&self, stage: &Stage) -> Vec<(String, i64)> {
-        demo_text::parts(stage)
-    }
-
-    fn count(&self, packets: &u64) -> String {
-        units::grouped(*packets)
-    }
-
-    fn signed(&self, packets: &i64) -> String {
-        format!("{}{}", if *packets < 0 { "-" } else { "" }, units::grouped(packets.unsigned_abs()))
-    }
-
-    fn of(&self, stage: &Stage, packets: &i64) -> String {
-        units::percent(*packets as f64 / stage.ledger.offered.max(1) as f64)
-    }
-
-    fn range(&self, figure: &SourceFigure) -> String {
-        demo_text::range_mpps(figure.low_mpps, figure.high_mpps)
-    }
-
-    fn stage_name(&self, figure: &SourceFigure) -> String {
-        let stage = self.run.stages.iter().find(|s| s.key == figure.stage);
-        stage.map_or_else(|| figure.stage.clone(), |s| s.name.clone())
-    }
+    html.push(table(&LEDGER, &rows));
+    let attached = stage.attached_mode.as_ref().map_or_else(String::new, |mode| format!(", attached {mode}"));
+    let roles: Vec<String> = stage.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let cores = format!("{}: {}", stage.arrangement.sharing.word(), roles.join("; "));
+    let notes = stage.notes.iter().map(|note| ("Note", note.clone()));
+    let about = [("Backend", format!("{}{attached}", stage.backend)), ("Cores", cores)];
+    html.terms(about.into_iter().chain(notes));
+    html
 }

@@ -1,6 +1,5 @@
 //! A run of `bench flood` as one self-contained page: what clients notice, over the rate of the flood.
 
-use askama::Template;
 use model::{
     bench::Delays,
     flood::{FloodMode, FloodPoint, FloodRun, UNTOUCHED_P99_NS},
@@ -17,18 +16,8 @@ use crate::{
         scale::{Scale, number},
     },
     flood,
-    page::PageError,
+    page::{Html, Page, PageError, Section},
 };
-
-#[derive(Template)]
-#[template(path = "flood.html")]
-struct Page<'a> {
-    run: &'a FloodRun,
-    conclusion: Vec<String>,
-    /// In pairs: heading, what it shows, the chart.
-    charts: Vec<Vec<(&'static str, String, String)>>,
-    conditions: Vec<(&'static str, String)>,
-}
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
@@ -41,47 +30,78 @@ pub fn flood_page(run: &FloodRun) -> Result<String, PageError> {
     let success = |p: &FloodPoint| Some(100.0 * p.clients.success_ratio());
     let goodput = |p: &FloodPoint| Some(p.clients.goodput_per_s());
     let answered = |p: &FloodPoint| Some(p.answered_pps() / 1e6);
-    let mut all = vec![
-        (
+    let section = |heading: &str, what: &str, chart| Section::new(2, heading, what, chart);
+    let charts = [
+        section(
             "Success",
-            format!("Clients with an answer in time, of {} at each rate of the flood.", setup.connects),
+            &format!("Clients with an answer in time, of {} at each rate of the flood.", setup.connects),
             chart(run, "success", &success, "%", Kind::Percent(100.0)),
         ),
-        (
+        section(
             "Time to connect, percentile 99",
-            "Of the clients that connected in time; logarithmic. What is above the dashed line, 5 ms, is noticed."
-                .into(),
+            "Of the clients that connected in time; logarithmic. What is above the dashed line, 5 ms, is noticed.",
             chart(run, "p99", &ms(|d| d.p99_ns), "ms", Kind::Delay),
         ),
-        (
+        section(
             "Goodput",
-            format!("Answers to clients per second, of {} asked for.", setup.connects_per_s),
+            &format!("Answers to clients per second, of {} asked for.", setup.connects_per_s),
             chart(run, "goodput", &goodput, "answers/s", Kind::PerSecond),
         ),
-        (
+        section(
             "Time to connect, median",
-            "Of the same clients; logarithmic.".into(),
+            "Of the same clients; logarithmic.",
             chart(run, "p50", &ms(|d| d.p50_ns), "ms", Kind::Delay),
         ),
-        (
+        section(
             "Flood answered",
-            "SYN-ACKs per second to spoofed sources, counted at the far end of the link.".into(),
+            "SYN-ACKs per second to spoofed sources, counted at the far end of the link.",
             chart(run, "answered", &answered, "Mpps", Kind::Mpps),
         ),
-        (
+        section(
             "Load of the host",
-            "Busy time of the host's cores, 100 % for each.".into(),
+            "Busy time of the host's cores, 100 % for each.",
             chart(run, "host", &of_host, "%", Kind::Percent(100.0 * setup.host_cpus.len().max(1) as f64)),
         ),
-    ]
-    .into_iter()
-    .peekable();
-    let mut pairs = Vec::new();
-    while all.peek().is_some() {
-        pairs.push(all.by_ref().take(2).collect());
+    ];
+    let mut page = Page::new("bench flood", "What clients notice of a SYN flood", (&run.machine, &run.when), "");
+    let main = &mut page.main;
+    if run.partial {
+        main.warn("Partial:", "the run was broken off.");
     }
-    let page = Page { run, conclusion: flood::conclusion(run), charts: pairs, conditions: flood::conditions(run) };
-    Ok(page.render()?)
+    main.conclude_all(&flood::conclusion(run), run.modes.iter().any(flood::is_void));
+    let mut charts = charts.into_iter().peekable();
+    while charts.peek().is_some() {
+        main.pair(false, charts.by_ref().take(2));
+    }
+    main.heading(2, "Every rate");
+    for mode in &run.modes {
+        main.details(true, &mode.name, Some(mode.what.clone()), &rates(run, mode));
+    }
+    page.end(flood::conditions(run))
+}
+
+/// The rates of a protection, where frames of the flood ended, and which clients failed.
+fn rates(run: &FloodRun, mode: &FloodMode) -> Html {
+    let wide = ["ARRIVED", "ANSWERED", flood::LOWER_BOUND, "GOODPUT", "RETRIES", "CPU", "CLIENTS"];
+    let heads = flood::HEADS.map(|head| match head.trim_start_matches('>') {
+        head if wide.contains(&head) => format!(">>{head}"),
+        head => format!(">{head}"),
+    });
+    let mut html = Html::default();
+    html.settings(&mode.settings);
+    html.table(&heads, mode.points.iter().map(|point| flood::row(run, point)));
+    let lines =
+        |of: fn(&FloodPoint) -> [Option<String>; 2]| mode.points.iter().flat_map(of).flatten().collect::<Vec<_>>();
+    for (what, lines) in [
+        ("Where frames of the flood ended that got no answer:", lines(|p| [flood::ends(p), flood::late(p)])),
+        ("Clients that failed:", lines(|p| [flood::failures(p), flood::others(p)])),
+    ] {
+        if !lines.is_empty() {
+            html.quiet(what);
+            html.list("ul", &lines);
+        }
+    }
+    html
 }
 
 /// The colour of a protection: the same in every chart.
@@ -174,27 +194,4 @@ fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, u
     let across = Across::Names(rates.iter().map(|(_, name)| name.clone()).collect());
     let label = "Lines: one for each protection over the rate of the flood; the figures are in the tables of rates";
     lines::chart(id, label, &across, &kind.axis(&values), &lines, goal)
-}
-
-impl Page<'_> {
-    fn void(&self) -> bool {
-        self.run.modes.iter().any(flood::is_void)
-    }
-
-    fn heads(&self) -> [(&'static str, bool); 11] {
-        let wide = ["ARRIVED", "ANSWERED", flood::LOWER_BOUND, "GOODPUT", "RETRIES", "CPU", "CLIENTS"];
-        flood::HEADS.map(|head| head.trim_start_matches('>')).map(|head| (head, wide.contains(&head)))
-    }
-
-    fn cells(&self, point: &FloodPoint) -> Vec<(String, bool)> {
-        flood::row(self.run, point).into_iter().zip(self.heads()).map(|(cell, (_, wide))| (cell, wide)).collect()
-    }
-
-    fn ends(&self, mode: &FloodMode) -> Vec<String> {
-        mode.points.iter().flat_map(|p| [flood::ends(p), flood::late(p)]).flatten().collect()
-    }
-
-    fn failures(&self, mode: &FloodMode) -> Vec<String> {
-        mode.points.iter().flat_map(|p| [flood::failures(p), flood::others(p)]).flatten().collect()
-    }
 }

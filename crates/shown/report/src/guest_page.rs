@@ -1,6 +1,5 @@
 //! What card models ask of a guest, as one self-contained page.
 
-use askama::Template;
 use model::{
     bench::guest::{Burst, GuestRun, PerFrame},
     units,
@@ -12,59 +11,64 @@ use crate::{
         rows::{self, Axis, Bars},
     },
     guest as figures,
-    page::PageError,
+    page::{Html, PUBLISHED, Page, PageError, Section},
 };
 
 const BLUE: &str = "#2f7fc1";
 const RED: &str = "#c2334d";
 const GREY: &str = "#8a8f98";
 
-#[derive(Template)]
-#[template(path = "guest.html")]
-struct Page<'a> {
-    run: &'a GuestRun,
-    conclusion: Vec<String>,
-    /// Nothing was counted, or a command failed.
-    warns: bool,
-    no_rates: &'static str,
-    charts: Vec<(String, String)>,
-    accesses: Vec<[String; 9]>,
-    model: Vec<[String; 3]>,
-    cards: Vec<[String; 7]>,
-    verbs: Vec<[String; 4]>,
-    published_title: &'static str,
-    published: String,
-    rates: Vec<[String; 6]>,
-    conditions: Vec<(&'static str, String)>,
-    /// What an exit costs, and where that is from.
-    exit: Option<(String, &'static str)>,
-}
+const ACCESSES: [&str; 9] =
+    ["Card", ">Burst", ">Accesses", ">Reads", ">Writes", ">Notifications", ">Interrupts", ">Spread", ">Lost"];
+const CARDS: [&str; 7] = ["Card", "Driver", ">Queues", ">Ring", "Native XDP", ">Ready", "<Offloads"];
+const RATES: [&str; 6] = ["Card", ">Frame", ">Rate", "Of", ">Of bare metal", "<Who, on what"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
 /// # Errors
 /// Only by a fault of the template.
 pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
-    let page = Page {
-        run,
-        conclusion: figures::conclusion(run),
-        warns: figures::is_void(run) || figures::has_failed(run),
-        no_rates: figures::NO_RATES,
-        charts: vec![
-            ("Accesses to a device for each frame".to_owned(), per_frame("accesses", run, PerFrame::accesses)),
-            ("Interrupts for each frame".to_owned(), per_frame("interrupts", run, |of| of.interrupts)),
+    let more = format!("; Linux {} in the guest", run.kernel);
+    let about = (&run.machine, run.when.as_str());
+    let mut page = Page::new("bench --dut guest", "What card models ask of a guest", about, &more);
+    let main = &mut page.main;
+    main.conclude_all(&figures::conclusion(run), figures::is_void(run) || figures::has_failed(run));
+    main.warn("", figures::NO_RATES);
+    for left in &run.left_out {
+        main.warn("Left out:", format_args!("{left}."));
+    }
+    main.pair(
+        false,
+        [
+            Section::new(2, "Accesses to a device for each frame", "", per_frame("accesses", run, PerFrame::accesses)),
+            Section::new(2, "Interrupts for each frame", "", per_frame("interrupts", run, |of| of.interrupts)),
         ],
-        accesses: figures::access_rows(run),
-        exit: run.exit().map(|(ns, origin)| (units::nanoseconds(ns), origin)),
-        model: run.exit().map_or_else(Vec::new, |(exit_ns, _)| figures::model_rows(run, exit_ns)),
-        cards: run.cards.iter().map(figures::card_cells).collect(),
-        verbs: figures::verb_rows(run),
-        published_title: crate::page::PUBLISHED,
-        published: published(run),
-        rates: figures::rate_rows(run),
-        conditions: figures::conditions_of(run),
-    };
-    Ok(page.render()?)
+    );
+    let accesses = figures::access_rows(run).into_iter().map(|row| {
+        row.into_iter().enumerate().map(|(at, cell)| if at == 2 { Html::within("strong", cell) } else { cell.into() })
+    });
+    main.table(&ACCESSES, accesses);
+    if let Some((exit_ns, origin)) = run.exit() {
+        main.heading(2, "A model, and no measurement");
+        main.quiet(format_args!("Accesses x {}, an exit {origin}.", units::nanoseconds(exit_ns)));
+        main.table(&["Card", ">Burst", ">Accesses x exit"], figures::model_rows(run, exit_ns));
+    }
+    main.heading(2, "The cards as the guest sees them");
+    main.table(&CARDS, run.cards.iter().map(figures::card_cells));
+    main.heading(2, "evenkeel in the guest");
+    let verbs = figures::verb_rows(run).into_iter().map(|[card, verb, result, said]| {
+        let result = if result == "works" { result.into() } else { Html::within("strong", result) };
+        [card.into(), Html::within("code", verb), result, said.into()]
+    });
+    main.table(&["Card", "evenkeel", "Result", "Said"], verbs);
+    let rates = figures::rate_rows(run);
+    if !rates.is_empty() {
+        main.heading(2, PUBLISHED);
+        main.quiet("Never measured by evenkeel, and not to be compared with what is above: those are rates.");
+        main.chart(&published(run));
+        main.table(&RATES, rates);
+    }
+    page.end(figures::conditions_of(run))
 }
 
 /// A row for each card, a bar for each burst.

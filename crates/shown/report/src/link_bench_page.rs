@@ -1,6 +1,5 @@
 //! Messages over link beside other ways, as one self-contained page.
 
-use askama::Template;
 use model::{
     link_bench::{LinkBench, Receive},
     units,
@@ -12,52 +11,62 @@ use crate::{
         rows::{self, Axis, Bars},
     },
     link_bench as figures,
-    page::PageError,
+    page::{Page, PageError, Section, marked},
 };
 
 const BLUE: &str = "#2f7fc1";
 const RED: &str = "#c2334d";
 const GREEN: &str = "#7a9a01";
 
-#[derive(Template)]
-#[template(path = "link_bench.html")]
-struct Page<'a> {
-    run: &'a LinkBench,
-    headline: String,
-    /// Heading, what is not in the chart, and the chart.
-    charts: Vec<(String, &'static str, String)>,
-    transfer: String,
-    messages: [(&'static str, Vec<[String; 6]>); 2],
-    transfers: Vec<[String; 6]>,
-    incasts: Vec<[String; 5]>,
-    crowds: Vec<[String; 7]>,
-    published_title: &'static str,
-    conditions: Vec<(&'static str, String)>,
-}
+const TRANSFERS: [&str; 6] = ["Over", "Link", ">Bytes", ">Seconds", ">Rate", ">Of TCP's rate"];
+const SOURCES: [&str; 4] = ["<What", ">First", ">Then", "<Who, on what"];
+const MESSAGES: [&str; 6] = [">Bytes", "Over", "Waiting", ">Median", ">Percentile 99", ">Median over TCP's"];
+const INCASTS: [&str; 5] =
+    ["Over", ">Nodes that send", ">Arrives", ">Of one alone", ">Smallest share of a connection (1 = fair)"];
+const CROWDS: [&str; 7] = [
+    "Over",
+    ">Connections",
+    ">Other nodes",
+    ">Memory of an end",
+    ">Once used",
+    ">CPU while nobody sends",
+    ">CPU of a message there and back",
+];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
 /// # Errors
 /// Only by a fault of the template.
 pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
-    let cells = |beside| run.pings.iter().filter(|p| p.beside_transfer == beside).map(figures::ping_cells).collect();
-    let page = Page {
-        run,
-        headline: figures::headline(run),
-        charts: charts(run),
-        transfer: transfer(run),
-        messages: [("Messages there and back", cells(false)), ("The same beside a transfer over TCP", cells(true))],
-        transfers: run.transfers.iter().map(figures::transfer_cells).collect(),
-        incasts: run.incasts.iter().map(figures::incast_cells).collect(),
-        crowds: run.crowds.iter().map(figures::crowd_cells).collect(),
-        published_title: crate::page::PUBLISHED,
-        conditions: figures::of(run),
-    };
-    Ok(page.render()?)
+    let heading = "Messages over link beside TCP, UDP and bare frames";
+    let mut page = Page::new("link bench", heading, (&run.machine, &run.when), "");
+    let main = &mut page.main;
+    main.busy(run.disturbed.as_deref());
+    main.conclude(figures::headline(run), run.disturbed.is_some());
+    main.pair(true, charts(run));
+    for left in &run.left_out {
+        main.push(format_args!(
+            "<p class=\"quiet\"><strong>Left out, {}:</strong> {}.</p>\n",
+            marked(&left.what),
+            marked(&left.why)
+        ));
+    }
+    main.heading(2, "Transfers");
+    main.chart(&transfer(run));
+    main.table(&TRANSFERS, run.transfers.iter().map(figures::transfer_cells));
+    let about = "Never measured by evenkeel: beside the transfers over TCP with a receive buffer of that size.";
+    main.published(about, &SOURCES, &run.sources);
+    for (title, beside) in [("Messages there and back", false), ("The same beside a transfer over TCP", true)] {
+        let pings = run.pings.iter().filter(|p| p.beside_transfer == beside).map(figures::ping_cells);
+        main.table_below(title, &MESSAGES, pings.collect());
+    }
+    main.table_below("Several nodes to one", &INCASTS, run.incasts.iter().map(figures::incast_cells).collect());
+    main.table_below("Many connections of one node", &CROWDS, run.crowds.iter().map(figures::crowd_cells).collect());
+    page.end(figures::of(run))
 }
 
 /// Of a short and of a long message: what does not sleep, then what does, on scales of their own.
-fn charts(run: &LinkBench) -> Vec<(String, &'static str, String)> {
+fn charts(run: &LinkBench) -> Vec<Section> {
     let mut all = Vec::new();
     for bytes in [64, 5000] {
         for (title, sleeps) in [("while polling", false), ("asleep", true)] {
@@ -85,7 +94,12 @@ fn charts(run: &LinkBench) -> Vec<(String, &'static str, String)> {
             let id = format!("there-{}-{bytes}", if sleeps { "asleep" } else { "polling" });
             let chart = rows::chart(&id, label, Room::Half, &names, &series, Axis::Times);
             let less = if brokers.is_empty() { "" } else { "What link run needs is in the table alone." };
-            all.push((format!("Round trip of {} bytes {title}", units::grouped(bytes.into())), less, chart));
+            all.push(Section::new(
+                2,
+                format!("Round trip of {} bytes {title}", units::grouped(bytes.into())),
+                less,
+                chart,
+            ));
         }
     }
     all

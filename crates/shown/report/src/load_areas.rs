@@ -3,13 +3,19 @@
 use model::{
     profile::Class,
     sweep::{Setup, Step},
+    units,
 };
 
-use crate::chart::{
-    areas::{self as chart, Steps},
-    columns::significant,
-    plane::{Across, Up},
-    scale::{Scale, number},
+use crate::{
+    chart::{
+        areas::{self as chart, Steps},
+        columns::significant,
+        plane::{Across, Up},
+        scale::{Scale, number},
+        svg::escaped,
+    },
+    page::Html,
+    sweep::{Range, range},
 };
 
 /// An area that nowhere reaches this, in percent, is drawn with the other small ones as one.
@@ -52,9 +58,45 @@ pub(crate) fn areas(setups: &[&Setup]) -> Vec<Area> {
     areas
 }
 
-/// The names and colours from top to bottom, as the areas lie.
-pub(crate) fn legend(areas: &[Area]) -> Vec<(&'static str, &'static str)> {
-    areas.iter().rev().map(|a| (a.name, a.colour)).collect()
+/// The names and colours from top to bottom, as the areas lie, below the line.
+pub(crate) fn legend(areas: &[Area]) -> String {
+    let item = |area: &Area| format!("<li><i style=\"background: {}\"></i>{}</li>\n", area.colour, escaped(area.name));
+    let items: String = areas.iter().rev().map(item).collect();
+    format!("<ul class=\"legend areas\">\n<li><i class=\"line\"></i>came out</li>\n{items}</ul>\n")
+}
+
+/// The columns of figures of others beside a load.
+pub(crate) const SOURCES: [&str; 4] = ["<What", ">Standard", ">Optimised", "<Who, on what"];
+
+/// What a packet costs by class, of each of `setups`; the last row is the sum.
+pub(crate) fn costs(html: &mut Html, setups: &[&Setup], costs: Vec<(String, Vec<Range>)>) {
+    let names = setups.iter().map(|setup| format!(">{}", setup.name));
+    let heads: Vec<String> = ["Class".to_owned()].into_iter().chain(names).collect();
+    let row =
+        |(class, all): (String, Vec<Range>)| [class].into_iter().chain(all.into_iter().map(range)).collect::<Vec<_>>();
+    html.table_with_sum(&heads, costs.into_iter().map(row).collect());
+}
+
+/// The steps of a box. One that was swept alone has a generator on its core, and names other programs.
+pub(crate) fn steps(html: &mut Html, steps: &[Step], swept: bool) {
+    let mut heads = vec![">Offered", ">Came out", ">Loss", ">Own work, %", ">of it memory, %", ">>Lab, %"];
+    heads.extend(swept.then_some(">>Others, %"));
+    heads.extend([">>Steal, %", ">Idle, %"]);
+    let row = |step: &Step| {
+        let generator = if swept { step.generator_percent } else { 0.0 };
+        let mut cells = vec![
+            units::pps(step.offered_pps),
+            units::pps(step.forwarded_pps),
+            units::percent(step.loss_ratio),
+            format!("{:.0}", step.busy_percent()),
+            format!("{:.1}", step.percent_of_busy(Class::Memory)),
+            format!("{:.0}", generator + step.receiver_percent),
+        ];
+        cells.extend(swept.then(|| format!("{:.0}", step.others_percent)));
+        cells.extend([Class::Steal, Class::Idle].map(|class| format!("{:.0}", step.percent(class))));
+        cells
+    };
+    html.table(&heads, steps.iter().map(row));
 }
 
 /// The areas of one of `setups` over the offered load, with the line of what came out. All have the same axes.

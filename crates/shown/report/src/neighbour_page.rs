@@ -1,90 +1,105 @@
 //! What noisy neighbours cost a box, as one self-contained page.
 
-use askama::Template;
-use model::bench::neighbour::{Boxed, Cost, Measure, NeighbourRun, Reading};
+use model::bench::neighbour::{Boxed, Measure, NeighbourRun, Reading};
 
 use crate::{
     chart::{
         Room,
         rows::{self, Axis, Bars},
+        svg::escaped,
     },
     neighbour as figures,
-    page::PageError,
+    page::{Html, Page, PageError, Section, cells},
 };
 
 const BLUE: &str = "#2f7fc1";
 const RED: &str = "#c2334d";
 
-#[derive(Template)]
-#[template(path = "neighbour.html")]
-struct Page<'a> {
-    run: &'a NeighbourRun,
-    boxes: Vec<BoxPart>,
-    missing: Vec<[String; 4]>,
-    published_title: &'static str,
-    conditions: Vec<(&'static str, String)>,
-}
-
-/// What a box has on the page.
-struct BoxPart {
-    title: String,
-    charts: Vec<(String, String)>,
-    conditions: Vec<[String; 12]>,
-    /// Differences beyond chance.
-    beyond: Vec<[String; 8]>,
-    /// The others.
-    chance: Vec<[String; 8]>,
-}
-
-impl BoxPart {
-    /// Both kinds of differences, each with whether it is beyond chance.
-    fn costs(&self) -> [(bool, &[[String; 8]]); 2] {
-        [(true, &self.beyond), (false, &self.chance)]
-    }
-}
+const CONDITIONS: [&str; 12] = [
+    "=Neighbour",
+    "=On",
+    "=Remedy",
+    ">Loss",
+    ">Delay, 99\u{a0}%",
+    ">Most",
+    ">Jitter",
+    ">Idle round trip",
+    ">At 95\u{a0}%",
+    ">CPU per frame",
+    ">Waiting",
+    ">It had",
+];
+const COSTS: [&str; 6] = ["What", ">Before", ">After", ">Difference", ">95\u{a0}% interval", ">Chance"];
+const MISSING: [&str; 4] = ["Neighbour", "What", ">Rounds", "<Why, in the first"];
+const SOURCES: [&str; 4] = ["<What", "Beside", "<Then", "<Who, on what"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
 /// # Errors
 /// Only by a fault of the template.
 pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
-    let part = |boxed: &Boxed| {
-        let (beyond, chance): (Vec<_>, Vec<_>) =
-            figures::cost_rows(boxed).into_iter().partition(|(cost, _)| cost.beyond_chance);
-        let cells = |rows: Vec<(&Cost, [String; 8])>| rows.into_iter().map(|(_, cells)| cells).collect();
-        BoxPart {
-            title: figures::title(boxed),
-            charts: charts(boxed),
-            conditions: figures::condition_rows(boxed),
-            beyond: cells(beyond),
-            chance: cells(chance),
-        }
+    let heading = "What noisy neighbours cost, and what protects";
+    let mut page = Page::new("bench --neighbour", heading, (&run.machine, &run.when), "");
+    let main = &mut page.main;
+    let said: Vec<String> = match run.conclusions.as_slice() {
+        [] => vec!["No verdict: no neighbour was measured.".to_owned()],
+        said => said.iter().map(|said| format!("{said}.")).collect(),
     };
-    let page = Page {
-        run,
-        boxes: run.boxes.iter().map(part).collect(),
-        missing: figures::missing(run),
-        published_title: crate::page::PUBLISHED,
-        conditions: figures::conditions_of(run),
-    };
-    Ok(page.render()?)
+    // Whether the run bears no verdict, or not its whole one.
+    let judged = run.conclusions.iter().any(|said| !said.ends_with("nothing could be judged"));
+    main.conclude_all(&said, run.partial.is_some() || !judged);
+    if let Some(why) = &run.partial {
+        main.warn("The run is partial:", format_args!("{why}."));
+    }
+    for left in &run.left_out {
+        main.warn("Left out:", format_args!("{left}."));
+    }
+    let missing = figures::missing(run);
+    if !missing.is_empty() {
+        let see = "see <a href=\"#missing\">what was not measured</a>";
+        main.push(format_args!("<p class=\"warning\">Some rounds have no figure for some measures: {see}.</p>\n"));
+    }
+    for boxed in &run.boxes {
+        main.heading(2, figures::title(boxed));
+        main.pair(false, charts(boxed));
+        main.heading(3, "Means of the rounds");
+        main.table(&CONDITIONS, figures::condition_rows(boxed));
+        main.heading(3, "Differences of pairs");
+        main.quiet("Beside the quiet box of the same round, and for a remedy beside the same neighbour without one.");
+        differences(main, boxed);
+    }
+    if !missing.is_empty() {
+        main.push("<h2 id=\"missing\">Not measured</h2>\n");
+        main.table(&MISSING, missing);
+    }
+    main.published("Never measured by evenkeel.", &SOURCES, &run.sources);
+    page.end(figures::conditions_of(run))
 }
 
-impl Page<'_> {
-    /// Differences of one condition beside one other, together.
-    fn groups<'r>(&self, rows: &'r [[String; 8]]) -> Vec<&'r [[String; 8]]> {
-        rows.chunk_by(|a, b| a[..2] == b[..2]).collect()
+/// Differences of one condition beside one other, together: those beyond chance, then the others.
+fn differences(main: &mut Html, boxed: &Boxed) {
+    let (beyond, chance): (Vec<_>, Vec<_>) =
+        figures::cost_rows(boxed).into_iter().partition(|(cost, _)| cost.beyond_chance);
+    if beyond.is_empty() {
+        main.say("No difference is beyond chance.");
     }
-
-    /// Whether the run bears no verdict, or not its whole one.
-    fn void(&self) -> bool {
-        let judged = self.run.conclusions.iter().any(|said| !said.ends_with("nothing could be judged"));
-        self.run.partial.is_some() || !judged
+    for (is_beyond, rows, what) in [(true, beyond, "beyond chance"), (false, chance, "that may be chance")] {
+        let mut body = String::new();
+        for group in rows.chunk_by(|(_, a), (_, b)| a[..2] == b[..2]) {
+            let of = format!("{}, beside {}", group[0].1[0], group[0].1[1]);
+            body += &format!("<tr><td class=\"group\" colspan=\"6\">{}</td></tr>\n", escaped(&of));
+            body.extend(group.iter().map(|(_, c)| cells(&COSTS, "", &c[2..])));
+        }
+        if !rows.is_empty() {
+            let mut table = Html::default();
+            table.table_of(&COSTS, &body);
+            main.details(is_beyond, &format!("{} {what}", rows.len()), None, &table);
+        }
     }
 }
 
 /// A chart for each measure that people ask for, a bar for each condition.
-fn charts(boxed: &Boxed) -> Vec<(String, String)> {
+fn charts(boxed: &Boxed) -> Vec<Section> {
     let rows = || boxed.rows.iter().map(|row| (figures::name(row), &row.readings));
     let all: Vec<(String, &Vec<Reading>)> = [("quiet".to_owned(), &boxed.quiet)].into_iter().chain(rows()).collect();
     let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
@@ -108,7 +123,7 @@ fn charts(boxed: &Boxed) -> Vec<(String, String)> {
         }];
         let label = format!("Bars: the mean {} of each condition; the figures are in the table", measure.words());
         let id = format!("{}-{}", boxed.key, measure.words().replace([' ', ',', '%'], ""));
-        (heading(measure.words()), rows::chart(&id, &label, Room::Half, &names, &bars, axis))
+        Section::new(3, heading(measure.words()), "", rows::chart(&id, &label, Room::Half, &names, &bars, axis))
     };
     shown.into_iter().map(chart).collect()
 }

@@ -1,10 +1,8 @@
 //! The ways in which a router can forward, as one self-contained page.
 
-use askama::Template;
 use model::{
-    profile::Class,
     route_compare::{RouteCompare, Way},
-    sweep::{Setup, Step},
+    sweep::Setup,
     units,
 };
 
@@ -15,8 +13,8 @@ use crate::{
         rows::{self, Axis, Bars},
     },
     load_areas,
-    page::PageError,
-    route_compare as figures, sweep,
+    page::{Html, Page, PageError, Section},
+    route_compare as figures,
 };
 
 const BY_CORES: [&str; 2] = ["#2f7fc1", "#e08214"];
@@ -25,25 +23,6 @@ const GREEN: &str = "#7a9a01";
 const RED: &str = "#c2334d";
 const GREY: &str = "#8a8f98";
 
-#[derive(Template)]
-#[template(path = "route_compare.html")]
-struct Page<'a> {
-    run: &'a RouteCompare,
-    throughput: String,
-    latency: Option<String>,
-    memory: Option<String>,
-    heads: Vec<(&'static str, &'static str)>,
-    rows: Vec<(&'a Way, Vec<(&'static str, String)>)>,
-    meaning: String,
-    panels: Vec<(&'a Way, String)>,
-    legend: Vec<(&'static str, &'static str)>,
-    costed: Vec<&'a Way>,
-    costs: Vec<(String, Vec<sweep::Range>)>,
-    costs_of_what: &'static str,
-    published_title: &'static str,
-    conditions: Vec<(&'static str, String)>,
-}
-
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
 /// # Errors
@@ -51,32 +30,72 @@ struct Page<'a> {
 pub fn route_compare_page(run: &RouteCompare) -> Result<String, PageError> {
     let setups: Vec<&Setup> = run.ways.iter().map(|w| &w.setup).collect();
     let areas = load_areas::areas(&setups);
+    let heading = "What each way to forward lets through, and what it costs";
+    let mut page = Page::new("route compare", heading, (&run.machine, &run.when), "");
+    let main = &mut page.main;
+    // What each way lets through on the first bed, and the rest.
+    let (first, rest) = match run.conclusion.split_once(". ") {
+        Some((first, rest)) => (format!("{first}."), rest),
+        None => (run.conclusion.clone(), ""),
+    };
+    main.conclude(first, run.ways.iter().all(|way| way.setup.ceilings_pps.is_empty()));
+    if !rest.is_empty() {
+        main.say(rest);
+    }
+    for left in &run.left_out {
+        main.warn(&format!("Left out, {}:", left.what), format_args!("{}.", left.why));
+    }
     // A narrow page has room for the others alone.
-    let class = |head: &str| match figures::FIRST_TO_GO.contains(&head.to_uppercase().as_str()) {
-        true => "n wide",
-        false => "n",
+    let narrow = |head: &str| !figures::FIRST_TO_GO.contains(&head.to_uppercase().as_str());
+    let heads = figures::figures().map(|(head, _)| format!("{}{head}", if narrow(head) { ">" } else { ">>" }));
+    let heads: Vec<String> = ["Way".to_owned()].into_iter().chain(heads).collect();
+    let row = |way: &Way| {
+        let cells = figures::figures().map(|(_, cell)| cell(way).unwrap_or_else(|| "\u{2013}".into()));
+        [way.setup.name.clone()].into_iter().chain(cells).collect::<Vec<_>>()
     };
-    let cells = |way| {
-        let all = figures::figures().map(|(head, cell)| (class(head), cell(way).unwrap_or_else(|| "\u{2013}".into())));
-        all.collect()
-    };
-    let page = Page {
-        run,
-        throughput: throughput(run),
-        latency: latency(run),
-        memory: memory(run),
-        heads: figures::figures().map(|(head, _)| (class(head), head)).collect(),
-        rows: run.ways.iter().map(|way| (way, cells(way))).collect(),
-        meaning: figures::legend(run),
-        panels: run.ways.iter().map(|w| (w, load_areas::panel(&setups, &w.setup, &areas))).collect(),
-        legend: load_areas::legend(&areas),
-        costed: figures::costed(run),
-        costs: figures::costs(run),
-        costs_of_what: figures::COSTS_OF_WHAT,
-        published_title: crate::page::PUBLISHED,
-        conditions: figures::conditions(run),
-    };
-    Ok(page.render()?)
+    main.table(&heads, run.ways.iter().map(row));
+    main.quiet(figures::legend(run));
+    let about =
+        "Never measured by evenkeel: packets beside the throughput above, memory beside its column of that name.";
+    main.published(about, &load_areas::SOURCES, &run.sources);
+    main.pair(true, charts(run));
+    main.heading(2, "CPU time over the load");
+    main.quiet(
+        "Share of the time of the box's cores by class of work (areas), and what came out of the box (line), over the offered load.",
+    );
+    main.push(load_areas::legend(&areas));
+    let panel = |s: &&Setup| Section::new(3, &s.name, &s.what, load_areas::panel(&setups, s, &areas));
+    main.pair(false, setups.iter().map(panel));
+    let costs = figures::costs(run);
+    if !costs.is_empty() {
+        main.heading(2, "What a packet costs");
+        main.quiet(format_args!("{}: mean (lowest-highest).", figures::COSTS_OF_WHAT));
+        let costed: Vec<&Setup> = figures::costed(run).into_iter().map(|way| &way.setup).collect();
+        load_areas::costs(main, &costed, costs);
+    }
+    main.heading(2, "Loads");
+    for way in &run.ways {
+        let mut loads = Html::default();
+        loads.settings(&way.setup.settings);
+        load_areas::steps(&mut loads, &way.setup.steps, false);
+        let throughput = figures::throughput(way);
+        let more = throughput.map_or_else(|| "no throughput".to_owned(), |pps| format!("throughput {pps}"));
+        main.details(false, &way.setup.name, Some(more), &loads);
+    }
+    page.end(figures::conditions(run))
+}
+
+fn charts(run: &RouteCompare) -> Vec<Section> {
+    let median = "Packets per second: the median of the rounds, with the lowest and the highest. Hatched: the tester was the limit, and the way does at least this.";
+    let delays = format!(
+        "At {} of each way's own throughput: the round trip of probes, and the one-way delay of the load itself; then the delay at one load for all, the same share of what no program forwards.",
+        units::percent(run.latency_load)
+    );
+    let taken = "Socket buffers and pages on the box's cores for each packet that came out, at the same load. The conditions say how they are counted.";
+    let mut all = vec![Section::new(2, "Throughput", median, throughput(run))];
+    all.extend(latency(run).map(|chart| Section::new(2, "Latency", delays, chart)));
+    all.extend(memory(run).map(|chart| Section::new(2, "Memory of each packet", taken, chart)));
+    all
 }
 
 /// The name of a way without its cores.
@@ -150,55 +169,4 @@ fn memory(run: &RouteCompare) -> Option<String> {
     let label = "Bars: socket buffers and pages for each forwarded packet, of each way to forward; the figures are in the table";
     let some = run.ways.iter().any(|w| w.allocations.is_some());
     some.then(|| rows::chart("memory", label, Room::Half, &names(run), &series, Axis::Numbers("")))
-}
-
-impl Page<'_> {
-    /// Whether no way has a throughput.
-    fn void(&self) -> bool {
-        self.run.ways.iter().all(|way| way.setup.ceilings_pps.is_empty())
-    }
-
-    /// What each way lets through on the first bed, and the rest.
-    fn headline(&self) -> (String, String) {
-        match self.run.conclusion.split_once(". ") {
-            Some((first, rest)) => (format!("{first}."), rest.to_owned()),
-            None => (self.run.conclusion.clone(), String::new()),
-        }
-    }
-
-    fn throughput_of(&self, way: &Way) -> String {
-        figures::throughput(way).map_or_else(|| "no throughput".to_owned(), |pps| format!("throughput {pps}"))
-    }
-
-    fn pps(&self, rate: &f64) -> String {
-        units::pps(*rate)
-    }
-
-    fn percent(&self, ratio: &f64) -> String {
-        units::percent(*ratio)
-    }
-
-    fn range(&self, range: &sweep::Range) -> String {
-        sweep::range(*range)
-    }
-
-    fn own(&self, step: &Step) -> String {
-        format!("{:.0}", step.busy_percent())
-    }
-
-    fn memory_of(&self, step: &Step) -> String {
-        format!("{:.1}", step.percent_of_busy(Class::Memory))
-    }
-
-    fn lab(&self, step: &Step) -> String {
-        format!("{:.0}", step.receiver_percent)
-    }
-
-    fn steal(&self, step: &Step) -> String {
-        format!("{:.0}", step.percent(Class::Steal))
-    }
-
-    fn idle(&self, step: &Step) -> String {
-        format!("{:.0}", step.percent(Class::Idle))
-    }
 }

@@ -1,6 +1,5 @@
 //! What communication costs as nodes are added, as one self-contained page.
 
-use askama::Template;
 use model::{
     speedup::{Exchange, Law, LinkSpeedup, Series},
     units,
@@ -13,7 +12,7 @@ use crate::{
         plane::{Across, Up},
         scale::{Scale, number},
     },
-    page::PageError,
+    page::{Page, PageError, Section},
     speedup as figures,
 };
 
@@ -27,65 +26,42 @@ const PARTS: u32 = 60;
 /// The axis of n goes so many times below and above that of the fit.
 const AROUND: f64 = 30.0;
 
-#[derive(Template)]
-#[template(path = "speedup.html")]
-struct Page<'a> {
-    run: &'a LinkSpeedup,
-    headline: String,
-    symbols: &'static str,
-    emulated: &'static str,
-    formula: &'static str,
-    exchanges: Vec<Shown>,
-    conditions: Vec<(&'static str, String)>,
-}
-
-/// An exchange.
-struct Shown {
-    title: String,
-    charts: Vec<(String, String)>,
-    carriers: Vec<String>,
-    model: Vec<Vec<String>>,
-    remarks: Vec<String>,
-    points: Vec<[String; 8]>,
-}
+const POINTS: [&str; 8] = ["Over", ">Nodes", ">Step", ">Exchange", ">Of TCP's", ">Speed-up", ">Model", ">Residual"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
 /// # Errors
 /// Only by a fault of the template.
 pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
-    let shown = |exchange| {
+    let heading = "What communication costs as nodes are added";
+    let mut page = Page::new("link speedup", heading, (&run.machine, &run.when), "");
+    let main = &mut page.main;
+    main.conclude(figures::headline(run), run.disturbed.is_some());
+    main.busy(run.disturbed.as_deref());
+    main.warn("Emulated.", figures::emulated(run));
+    main.say(format_args!("The model is {}. {}.", figures::FORMULA, figures::SYMBOLS));
+    for exchange in figures::exchanges(run) {
         let of = figures::of(run, exchange);
-        Shown {
-            title: figures::title(exchange, run.bytes),
-            charts: charts(run, exchange, &of),
-            carriers: of.iter().map(|series| figures::carrier(&series.by).to_owned()).collect(),
-            model: figures::model_rows(&of),
-            remarks: of.iter().flat_map(|series| figures::remarks(series)).collect(),
-            points: of.iter().flat_map(|s| s.points.iter().map(|point| figures::cells(s, point))).collect(),
-        }
-    };
-    let page = Page {
-        run,
-        headline: figures::headline(run),
-        symbols: figures::SYMBOLS,
-        emulated: figures::emulated(run),
-        formula: figures::FORMULA,
-        exchanges: figures::exchanges(run).into_iter().map(shown).collect(),
-        conditions: figures::conditions_of(run),
-    };
-    Ok(page.render()?)
+        main.heading(2, figures::title(exchange, run.bytes));
+        of.iter().flat_map(|series| figures::remarks(series)).for_each(|remark| main.warn("", remark));
+        let carriers = of.iter().map(|series| format!(">{}", figures::carrier(&series.by)));
+        let heads: Vec<String> = ["Model, 95 % intervals".to_owned()].into_iter().chain(carriers).collect();
+        main.table(&heads, figures::model_rows(&of));
+        main.pair(false, charts(run, exchange, &of));
+        main.table(&POINTS, of.iter().flat_map(|s| s.points.iter().map(|point| figures::cells(s, point))));
+    }
+    page.end(figures::conditions_of(run))
 }
 
-fn charts(run: &LinkSpeedup, exchange: Exchange, of: &[&Series]) -> Vec<(String, String)> {
+fn charts(run: &LinkSpeedup, exchange: Exchange, of: &[&Series]) -> Vec<Section> {
     let key = if exchange == Exchange::AllReduce { "all" } else { "near" };
     let mut all = vec![
-        ("Speed-up over the number of nodes".to_owned(), over_nodes(run, &format!("nodes-{key}"), of)),
-        ("Time of a step".to_owned(), times(&format!("times-{key}"), of)),
+        Section::new(3, "Speed-up over the number of nodes", "", over_nodes(run, &format!("nodes-{key}"), of)),
+        Section::new(3, "Time of a step", "", times(&format!("times-{key}"), of)),
     ];
     for series in of {
         if let Some(chart) = over_n(&format!("network-{key}-{}", series.by), series) {
-            all.push((format!("Speed-up over n, {}", figures::carrier(&series.by)), chart));
+            all.push(Section::new(3, format!("Speed-up over n, {}", figures::carrier(&series.by)), "", chart));
         }
     }
     all

@@ -1,25 +1,15 @@
 //! A sweep as one self-contained page: the CPU time of the box by class over the offered load, both configurations side by side.
 
-use askama::Template;
 use model::{
-    profile::Class,
-    sweep::{Setup, Step, Sweep},
+    sweep::{Setup, Sweep},
     units,
 };
 
-use crate::{load_areas, page::PageError, sweep};
-
-#[derive(Template)]
-#[template(path = "sweep.html")]
-struct Page<'a> {
-    sweep: &'a Sweep,
-    panels: Vec<(&'a Setup, String)>,
-    legend: Vec<(&'static str, &'static str)>,
-    costs: Vec<(String, Vec<sweep::Range>)>,
-    costs_of_what: &'static str,
-    published_title: &'static str,
-    conditions: Vec<(&'static str, String)>,
-}
+use crate::{
+    load_areas,
+    page::{Html, Page, PageError, Section},
+    sweep,
+};
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 ///
@@ -28,58 +18,36 @@ struct Page<'a> {
 pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
     let setups: Vec<&Setup> = sweep.setups.iter().collect();
     let areas = load_areas::areas(&setups);
-    let page = Page {
-        sweep,
-        panels: sweep.setups.iter().map(|s| (s, load_areas::panel(&setups, s, &areas))).collect(),
-        legend: load_areas::legend(&areas),
-        costs: sweep::costs_of(sweep),
-        costs_of_what: sweep::COSTS_OF_WHAT,
-        published_title: crate::page::PUBLISHED,
-        conditions: sweep::conditions(sweep),
+    let heading = format!("What the CPU time of a {} goes to", sweep.box_name);
+    let mut page = Page::new("profile sweep", heading, (&sweep.machine, &sweep.when), "");
+    page.title = format!("evenkeel profile sweep: {} on {}", sweep.box_name, sweep.machine.hostname);
+    let main = &mut page.main;
+    main.busy(sweep.disturbed.as_deref());
+    // There is no verdict, or other programs had a part in it.
+    let untold = sweep.disturbed.is_some() || !sweep.gain.as_ref().is_some_and(|gain| gain.told);
+    main.conclude(&sweep.conclusion, untold);
+    main.quiet(
+        "Share of the time of the box's core by class of work (areas), and what came out of the box (line), over the offered load.",
+    );
+    main.push(load_areas::legend(&areas));
+    let panel = |s: &&Setup| {
+        let heading = format!("{}: {}", s.key, s.name);
+        Section::new(2, heading, &s.what, load_areas::panel(&setups, s, &areas)).with(&s.settings)
     };
-    Ok(page.render()?)
-}
-
-impl Page<'_> {
-    /// There is no verdict, or other programs had a part in it.
-    fn untold(&self) -> bool {
-        self.sweep.disturbed.is_some() || !self.sweep.gain.as_ref().is_some_and(|gain| gain.told)
+    main.pair(false, setups.iter().map(panel));
+    let costs = sweep::costs_of(sweep);
+    if !costs.is_empty() {
+        main.heading(2, "What a packet costs");
+        main.quiet(format_args!("{}.", sweep::COSTS_OF_WHAT));
+        load_areas::costs(main, &setups, costs);
     }
-
-    fn pps(&self, rate: &f64) -> String {
-        units::pps(*rate)
+    main.heading(2, "Steps");
+    for setup in &sweep.setups {
+        let mut steps = Html::default();
+        load_areas::steps(&mut steps, &setup.steps, true);
+        let ceiling = format!("ceiling {}", units::pps(setup.ceiling_pps));
+        main.details(true, &format!("{}: {}", setup.key, setup.name), Some(ceiling), &steps);
     }
-
-    fn percent(&self, ratio: &f64) -> String {
-        units::percent(*ratio)
-    }
-
-    fn whole(&self, value: &f64) -> String {
-        format!("{value:.0}")
-    }
-
-    fn range(&self, range: &sweep::Range) -> String {
-        sweep::range(*range)
-    }
-
-    /// A share of the box's own work, of the lab, and idle, in percent.
-    fn own(&self, step: &Step) -> String {
-        format!("{:.0}", step.busy_percent())
-    }
-
-    fn memory(&self, step: &Step) -> String {
-        format!("{:.1}", step.percent_of_busy(Class::Memory))
-    }
-
-    fn lab(&self, step: &Step) -> String {
-        format!("{:.0}", step.generator_percent + step.receiver_percent)
-    }
-
-    fn steal(&self, step: &Step) -> String {
-        format!("{:.0}", step.percent(Class::Steal))
-    }
-
-    fn idle(&self, step: &Step) -> String {
-        format!("{:.0}", step.percent(Class::Idle))
-    }
+    main.published("Never measured by evenkeel.", &load_areas::SOURCES, &sweep.sources);
+    page.end(sweep::conditions(sweep))
 }

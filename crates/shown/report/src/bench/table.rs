@@ -1,48 +1,12 @@
 //! A table that is text on one page and HTML on another.
 
-use crate::table::Look;
-
-/// A column.
-#[derive(Clone, Copy)]
-pub(crate) struct Column {
-    pub(crate) head: &'static str,
-    /// Numbers align right.
-    pub(crate) number: bool,
-    /// Left out where there is little room.
-    pub(crate) wide: bool,
-}
-
-impl Column {
-    /// Its class on a page.
-    pub(crate) fn class(self) -> &'static str {
-        match (self.number, self.wide) {
-            (true, true) => "n wide",
-            (true, false) => "n",
-            (false, true) => "wide",
-            (false, false) => "",
-        }
-    }
-}
-
-/// Of words.
-pub(crate) fn words(head: &'static str) -> Column {
-    Column { head, number: false, wide: false }
-}
-
-/// Of numbers.
-pub(crate) fn number(head: &'static str) -> Column {
-    Column { head, number: true, wide: false }
-}
-
-/// Of numbers, where there is room.
-pub(crate) fn wide(head: &'static str) -> Column {
-    Column { head, number: true, wide: true }
-}
+use crate::{page::Html, table::Look};
 
 /// A table with its heading and what has to be said below it.
 pub(crate) struct Table {
     pub(crate) heading: String,
-    pub(crate) columns: Vec<Column>,
+    /// Heads of the columns, marked as those of pages.
+    pub(crate) heads: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
     pub(crate) notes: Vec<String>,
 }
@@ -54,13 +18,12 @@ impl Table {
     /// A table without columns that are empty in every row.
     pub(crate) fn new(
         heading: impl Into<String>,
-        columns: Vec<Column>,
+        heads: Vec<&'static str>,
         rows: Vec<Vec<String>>,
         notes: Vec<String>,
     ) -> Self {
-        let mut table = Self { heading: heading.into(), columns, rows, notes };
-        let used: Vec<bool> =
-            (0..table.columns.len()).map(|i| table.rows.iter().any(|row| !row[i].is_empty())).collect();
+        let mut table = Self { heading: heading.into(), heads, rows, notes };
+        let used: Vec<bool> = (0..table.heads.len()).map(|i| table.rows.iter().any(|row| !row[i].is_empty())).collect();
         table.keep(&used);
         table
     }
@@ -70,7 +33,7 @@ impl Table {
             let mut kept = kept.iter();
             cells.retain(|_| kept.next().copied().unwrap_or(true));
         }
-        only(&mut self.columns, kept);
+        only(&mut self.heads, kept);
         self.rows.iter_mut().for_each(|row| only(row, kept));
     }
 
@@ -80,19 +43,22 @@ impl Table {
         letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
     }
 
-    /// Every row as cells with their columns.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = Vec<(Column, &String)>> {
-        self.rows.iter().map(|row| self.columns.iter().copied().zip(row).collect())
+    /// The table on a page, with its notes.
+    pub(crate) fn on_page(&self, html: &mut Html) {
+        html.table(&self.heads, self.rows.iter().map(|row| row.iter().map(String::as_str)));
+        self.notes.iter().for_each(|note| html.quiet(note));
     }
 
     /// The table as text, with its notes.
     pub(crate) fn text(mut self, look: Look) -> String {
         if look.width < WIDE {
-            let narrow: Vec<bool> = self.columns.iter().map(|c| !c.wide).collect();
+            let narrow: Vec<bool> =
+                self.heads.iter().map(|head| !head.starts_with(">>") && !head.starts_with('~')).collect();
             self.keep(&narrow);
         }
-        let heads: Vec<String> =
-            self.columns.iter().map(|c| if c.number { ">" } else { "" }.to_owned() + &c.head.to_uppercase()).collect();
+        let mark = |head: &str| if head.starts_with('>') { ">" } else { "" };
+        let heads = self.heads.iter().map(|h| mark(h).to_owned() + &h.trim_start_matches(['>', '~']).to_uppercase());
+        let heads: Vec<String> = heads.collect();
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
         let mut out = look.table(&heads, self.rows);
         out.extend(self.notes.iter().map(|note| look.paragraph(note)));

@@ -10,7 +10,7 @@ use model::{
 
 use super::{
     figures::{self, Figures, or_dash, seconds, short},
-    table::{Column, Table, number, wide, words},
+    table::Table,
 };
 
 /// Every test that was made of the mode; latency idle and at the highest load only, unless at every load.
@@ -30,19 +30,19 @@ pub(crate) fn all(figures: Figures<'_>, mode: &Mode, every_load: bool) -> Vec<Ta
 
 /// RFC 2544, section 26.1.
 fn throughput(figures: Figures<'_>, mode: &Mode) -> Table {
-    let columns = vec![
-        words("Frame"),
-        words("Goal"),
-        number("Total"),
-        number("Each way"),
-        number("Fails at"),
-        number("Came through"),
-        number("Payload"),
-        wide("Frames"),
-        wide("Of the ceiling"),
-        wide("Of the line"),
-        wide("Trials"),
-        words("Verdict"),
+    let heads = vec![
+        "Frame",
+        "Goal",
+        ">Total",
+        ">Each way",
+        ">Fails at",
+        ">Came through",
+        ">Payload",
+        ">>Frames",
+        ">>Of the ceiling",
+        ">>Of the line",
+        ">>Trials",
+        "Verdict",
     ];
     let goals = figures.0.setup.goals.len() > 1;
     let row = |point: &Point, found: &Found, verdict: &Verdict| {
@@ -68,7 +68,7 @@ fn throughput(figures: Figures<'_>, mode: &Mode) -> Table {
     let rows = mode.points.iter().filter_map(|p| Some((p, p.throughput.as_ref()?)));
     let rows = rows.flat_map(|(p, t)| t.found.iter().map(move |f| row(p, f, &t.verdict))).collect();
     let heading = format!("throughput (RFC 2544, 26.1), units per second, {}", figures.total_of());
-    Table::new(heading, columns, rows, Vec::new())
+    Table::new(heading, heads, rows, Vec::new())
 }
 
 /// Bits of Ethernet frames; of datagrams the frames per second as well.
@@ -92,13 +92,13 @@ fn pps_range(low: f64, high: f64) -> String {
 
 /// The load of the box at its throughput, and where it drops beyond.
 fn cpu(mode: &Mode) -> Table {
-    let columns = vec![
-        words("Frame"),
-        number("Box's cores"),
-        words("Top classes, %"),
-        wide("Tester's ends on them"),
-        Column { wide: true, ..words("Every core, %") },
-        words("Where it drops beyond its throughput"),
+    let heads = vec![
+        "Frame",
+        ">Box's cores",
+        "Top classes, %",
+        ">>Tester's ends on them",
+        "~Every core, %",
+        "Where it drops beyond its throughput",
     ];
     let row = |point: &Point| {
         let trial = figures::at_throughput(point)?;
@@ -115,7 +115,7 @@ fn cpu(mode: &Mode) -> Table {
             drops.map_or_else(String::new, |d| d.place.clone()),
         ])
     };
-    Table::new("CPU at the throughput", columns, mode.points.iter().filter_map(row).collect(), Vec::new())
+    Table::new("CPU at the throughput", heads, mode.points.iter().filter_map(row).collect(), Vec::new())
 }
 
 fn shares(classes: &[(Class, f64)]) -> String {
@@ -129,18 +129,18 @@ fn cores(trial: &Trial) -> String {
 
 /// RFC 2544, section 26.2, and RFC 5481.
 fn latency(mode: &Mode, every_load: bool) -> Table {
-    let columns = vec![
-        words("Frame"),
-        number("Load"),
-        number("Offered"),
-        number("p50"),
-        wide("p90"),
-        number("p99"),
-        number("p99.9"),
-        wide("Most"),
-        number("Jitter"),
-        number("PDV p99"),
-        number("Round trip"),
+    let heads = vec![
+        "Frame",
+        ">Load",
+        ">Offered",
+        ">p50",
+        ">>p90",
+        ">p99",
+        ">p99.9",
+        ">>Most",
+        ">Jitter",
+        ">PDV p99",
+        ">Round trip",
     ];
     let delay = |ns: Option<f64>| or_dash(ns.map(units::nanoseconds));
     let row = |point: &Point, l: &Latency| {
@@ -180,7 +180,7 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
         .filter(|(p, l)| every_load || l.load == 0.0 || figures::highest_load(p).is_some_and(|h| h.load == l.load));
     Table::new(
         "latency (RFC 2544, 26.2): one way by percentile, jitter (RFC 3550), delay variation (RFC 5481)",
-        columns,
+        heads,
         shown.map(|(p, l)| row(p, l)).collect(),
         notes,
     )
@@ -219,15 +219,7 @@ fn thrown_away(l: &Latency) -> String {
 
 /// RFC 3550, section 6.4.1, read again and again at the throughput.
 fn jitter(mode: &Mode) -> Table {
-    let columns = vec![
-        words("Frame"),
-        number("Offered"),
-        number("Forward"),
-        number("Backward"),
-        number("Least"),
-        number("Most"),
-        number("Readings"),
-    ];
+    let heads = vec!["Frame", ">Offered", ">Forward", ">Backward", ">Least", ">Most", ">Readings"];
     let delay = |ns: Option<f64>| ns.map_or_else(String::new, units::nanoseconds);
     let row = |p: &Point, j: &Jitter| {
         let readings = || j.readings_ns.iter().flatten().flatten().copied();
@@ -242,22 +234,14 @@ fn jitter(mode: &Mode) -> Table {
         ]
     };
     let rows = mode.points.iter().filter_map(|p| Some(row(p, p.jitter.as_ref()?))).collect();
-    Table::new("jitter at the throughput (RFC 3550), means of readings", columns, rows, Vec::new())
+    Table::new("jitter at the throughput (RFC 3550), means of readings", heads, rows, Vec::new())
 }
 
 /// RFC 2544, section 26.3.
 fn losses(figures: Figures<'_>, mode: &Mode) -> Table {
-    let of = if figures.0.setup.line_bits_per_s.is_some() { "Of the line" } else { "Of the ceiling" };
+    let of = if figures.0.setup.line_bits_per_s.is_some() { ">Of the line" } else { ">Of the ceiling" };
     let late = mode.points.iter().flat_map(|p| &p.loss_curve).any(|l| l.late_ratio > 0.0);
-    let columns = vec![
-        words("Frame"),
-        number("Offered"),
-        number(of),
-        number("Came through"),
-        number("Loss"),
-        number("Late"),
-        wide("Units"),
-    ];
+    let heads = vec!["Frame", ">Offered", of, ">Came through", ">Loss", ">Late", ">>Units"];
     let rows = mode.points.iter().flat_map(|point| {
         let theory = figures.theory(point);
         point.loss_curve.iter().map(move |l| {
@@ -275,21 +259,21 @@ fn losses(figures: Figures<'_>, mode: &Mode) -> Table {
     let note =
         "Late units came after the box's time was over: they were held in buffers, and are not in \"came through\".";
     let notes = late.then(|| note.to_owned()).into_iter().collect();
-    Table::new("frame loss (RFC 2544, 26.3)", columns, rows.collect(), notes)
+    Table::new("frame loss (RFC 2544, 26.3)", heads, rows.collect(), notes)
 }
 
 /// RFC 2544, section 26.4, and RFC 9004.
 fn back_to_back(mode: &Mode) -> Table {
-    let columns = vec![
-        words("Frame"),
-        number("Mean burst"),
-        number("Least"),
-        number("Most"),
-        wide("Deviation"),
-        number("Repeats"),
-        number("At"),
-        number("Buffer, implied"),
-        number("Corrected"),
+    let heads = vec![
+        "Frame",
+        ">Mean burst",
+        ">Least",
+        ">Most",
+        ">>Deviation",
+        ">Repeats",
+        ">At",
+        ">Buffer, implied",
+        ">Corrected",
     ];
     let row = |p: &Point, b: &BackToBack| {
         let count = |n: Option<&u64>| or_dash(n.map(|&n| units::grouped(n)));
@@ -312,7 +296,7 @@ fn back_to_back(mode: &Mode) -> Table {
     let note = "The longest burst that was tried passed where >= stands: the buffer is at least so long.";
     Table::new(
         "back-to-back (RFC 2544, 26.4; RFC 9004), units in the longest burst without loss",
-        columns,
+        heads,
         all().map(|(p, b)| row(p, b)).collect(),
         limited.then(|| note.to_owned()).into_iter().collect(),
     )
@@ -320,7 +304,7 @@ fn back_to_back(mode: &Mode) -> Table {
 
 /// RFC 2544, section 26.5.
 fn recovery(mode: &Mode) -> Table {
-    let columns = vec![words("Frame"), number("Overload"), number("Then"), number("Recovered after"), words("Each")];
+    let heads = vec!["Frame", ">Overload", ">Then", ">Recovered after", "Each"];
     let row = |p: &Point, r: &Recovery| {
         vec![short(&p.frame), units::pps(r.overload_pps), units::pps(r.after_pps), seconds(r.mean_s), list(&r.seconds)]
     };
@@ -333,19 +317,12 @@ fn recovery(mode: &Mode) -> Table {
         )
     });
     let rows = all().map(|(p, r)| row(p, r)).collect();
-    Table::new("recovery after overload (RFC 2544, 26.5)", columns, rows, notes.collect())
+    Table::new("recovery after overload (RFC 2544, 26.5)", heads, rows, notes.collect())
 }
 
 /// RFC 2544, section 26.6, and RFC 6201.
 fn resets(mode: &Mode) -> Table {
-    let columns = vec![
-        words("Frame"),
-        words("What was reset"),
-        number("Offered"),
-        number("By loss"),
-        number("By time"),
-        Column { wide: true, ..words("Each by loss") },
-    ];
+    let heads = vec!["Frame", "What was reset", ">Offered", ">By loss", ">By time", "~Each by loss"];
     let row = |p: &Point, r: &Reset| {
         vec![
             short(&p.frame),
@@ -357,7 +334,7 @@ fn resets(mode: &Mode) -> Table {
         ]
     };
     let rows = mode.points.iter().flat_map(|p| p.resets.iter().map(move |r| row(p, r)));
-    Table::new("reset (RFC 2544, 26.6; RFC 6201), mean time without forwarding", columns, rows.collect(), Vec::new())
+    Table::new("reset (RFC 2544, 26.6; RFC 6201), mean time without forwarding", heads, rows.collect(), Vec::new())
 }
 
 fn list(all: &[f64]) -> String {
@@ -370,8 +347,7 @@ fn mean(all: &[f64]) -> Option<String> {
 
 /// Published rates, each beside the same mode and frame of this run.
 pub(crate) fn published(figures: Figures<'_>) -> Table {
-    let columns =
-        vec![words("Mode"), number("Frame"), words("On"), number("Theirs"), words("Of"), number("Here, total")];
+    let heads = vec!["Mode", ">Frame", "On", ">Theirs", "Of", ">Here, total"];
     let mut citations: Vec<String> = Vec::new();
     let rows = figures.0.sources.iter().filter_map(|s| {
         let frame = FrameSpec::Size { bytes: s.frame_bytes };
@@ -391,7 +367,7 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
         ])
     });
     let rows = rows.collect();
-    Table::new(format!("{}: never measured by evenkeel", crate::page::PUBLISHED), columns, rows, citations)
+    Table::new(format!("{}: never measured by evenkeel", crate::page::PUBLISHED), heads, rows, citations)
 }
 
 #[cfg(test)]
