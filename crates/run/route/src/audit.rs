@@ -4,10 +4,10 @@ use bpf::{XdpMode, chain::users, link::attached, shadow_lacks, stateful_lacks};
 use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
 
 use crate::{
-    RouteError, conntrack, driver,
+    RouteError, driver,
     evidence::{Evidence, Reader},
-    plan::planned,
-    run::words,
+    plan::{key_words, planned},
+    stateful,
 };
 
 /// Disciplines that do not shape, drop or reorder what there is room for.
@@ -17,7 +17,7 @@ const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
 
 /// What stands against forwarding between `ports` in XDP, in the mode `xdp` of it; with `consent`, of connections that a rule gave that mark.
 pub(crate) fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>, xdp: XdpMode) -> Vec<Obstacle> {
-    let mut found = consent.map(|mark| conntrack::obstacles(evidence, mark)).unwrap_or_default();
+    let mut found = consent.map(|mark| stateful::obstacles(evidence, mark)).unwrap_or_default();
     let mut add =
         |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
     for what in evidence.netfilter.chains.iter().chain(&evidence.netfilter.old).filter(|_| consent.is_none()) {
@@ -97,7 +97,7 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
     }
     let mut notes = Vec::new();
     if mode == RouteMode::Stateful {
-        notes.extend(conntrack::notes(&evidence));
+        notes.extend(stateful::notes(&evidence));
         // Without connection tracking nobody knows yet what it could do.
         obstacles.extend(stateful_lacks().filter(|_| evidence.conntrack.is_some()).map(|lacking| Obstacle {
             code: "kernel".to_owned(),
@@ -116,7 +116,7 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
         obstacles,
         notes,
         cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
-        key: words(plan.key),
+        key: key_words(plan.key),
         ports: ports.to_vec(),
     })
 }

@@ -1,11 +1,9 @@
-//! Mode stateful: which connections it takes, what stands against it, and what it costs.
+//! How conntrack is set, as far as mode stateful depends on it.
 
 use std::fs;
 
 use bpf::RouteTrack;
-use model::route::{CtMark, Obstacle};
-
-use crate::evidence::Evidence;
+use model::route::CtMark;
 
 /// Where conntrack is liberal about TCP's windows.
 pub const LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
@@ -45,62 +43,4 @@ impl Conntrack {
         let Self { liberal, established_s, unanswered_s, stream_s, .. } = *self;
         RouteTrack { mark: mark.value, mask: mark.mask, tcp: liberal, established_s, unanswered_s, stream_s, nat }
     }
-}
-
-fn item(code: &str, what: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
-    Obstacle { code: code.to_owned(), what: what.into(), remedy: remedy.into() }
-}
-
-/// What stands against mode stateful of netfilter, conntrack and the rules of policy routing.
-pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
-    let mut found = Vec::new();
-    if evidence.conntrack.is_none() {
-        let what =
-            "the kernel tracks no connections: no rule of nftables asks for it, or the module nf_conntrack is missing";
-        found.push(item("conntrack", what, "modprobe nf_conntrack, or stay in mode standard or routed"));
-    }
-    let is_given = |set: &host::stack::MarkSet| set.value & set.bits & mark.value == mark.value;
-    if !evidence.netfilter.marks.iter().any(is_given) {
-        let what =
-            format!("mode stateful needs a rule of nftables that marks connections with {mark}, and there is none");
-        found.push(item("consent", what, format!("evenkeel route rules --mark {mark} --apply")));
-    }
-    for what in &evidence.netfilter.old {
-        found.push(item("netfilter", what.clone(), "write those rules for nftables, or stay in mode standard"));
-    }
-    for chain in &evidence.netfilter.zones {
-        let what = format!("rules put packets into conntrack zones ({chain}); the fast path knows zone 0 only");
-        found.push(item("zones", what, "remove those rules, or stay in mode standard"));
-    }
-    if evidence.rules.iter().any(|rule| rule.by_mark) {
-        let what = "rules of policy routing match packet marks (fwmark), which the fast path does not have";
-        found.push(item("fwmark", what, "see `ip rule`; stay in mode standard"));
-    }
-    found
-}
-
-/// What the operator gives up by mode stateful, and what he may not expect.
-pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
-    let mut found = Vec::new();
-    let conntrack = evidence.conntrack.unwrap_or_default();
-    if !conntrack.liberal {
-        let what = "the kernel forwards TCP until conntrack ignores TCP windows";
-        found.push(item("tcp-window", what, "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1"));
-    }
-    let what = "new rules do not apply to connections that are already marked";
-    found.push(item(
-        "new-rules",
-        what,
-        "to stop one at once: `conntrack -D -s ADDRESS`, or `evenkeel route mode standard`",
-    ));
-    if conntrack.counts {
-        let what = "conntrack's counters (nf_conntrack_acct) miss what the fast path forwards";
-        found.push(item("acct", what, "count by `evenkeel route status`, or do not mark connections that are billed"));
-    }
-    for chain in &evidence.netfilter.sees {
-        let what = format!("these statements neither count nor change packets of marked connections ({chain})");
-        let remedy = "nothing, if only new connections reach them; else do not mark the connections that they must see";
-        found.push(item("passed-by", what, remedy));
-    }
-    found
 }

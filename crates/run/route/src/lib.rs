@@ -28,9 +28,12 @@ mod plan;
 pub mod rules;
 mod run;
 pub mod seen;
+mod settings;
 mod shadow;
+mod stateful;
 pub mod stay;
 pub mod unit;
 
 pub use error::RouteError;
-pub use run::{RouteSettings, Router};
+pub use run::Router;
+pub use settings::RouteSettings;

@@ -167,3 +167,10 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok().filter(|mac| *mac != [0; 6])
 }
+
+/// What next hops depend on, in words.
+pub(crate) fn key_words(key: RouteKey) -> Vec<String> {
+    let RouteKey { source, ports, tos, label } = key;
+    let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];
+    words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
+}

@@ -1,8 +1,9 @@
 //! Stateless rules before the fast path: the shield's language, tables and program, in front of the program of each port. They hold whatever
 //! the mode is.
 
+mod maker;
+
 use std::{
-    fs,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,16 +11,11 @@ use std::{
     time::Instant,
 };
 
-use bpf::{
-    RoutePort,
-    chain::SeatMaps,
-    filter::{Shield, ShieldConfig, ShieldShared},
-};
+use bpf::{RoutePort, filter::ShieldShared};
 use host::session::own_addresses;
 use model::{route::RouteRulesStatus, shield::RuleStatus};
-use port::offloads;
 use rules::{
-    compile::{self, COUNTERS_MAX, Counters, Now, expires_otherwise},
+    compile::{Now, expires_otherwise},
     file::{self, RuleFile},
     management::Session,
     requester::Requester,
@@ -28,6 +24,7 @@ use rules::{
 use serde::{Deserialize, Serialize};
 
 use crate::{RouteError, stay::Stay};
+use maker::{Holding, Made, Maker, judged, tags};
 
 /// The rules of a router, and the programs that hold them.
 #[derive(Debug)]
@@ -44,18 +41,10 @@ pub struct RouteRules {
     refused: Option<String>,
     /// They stay when the process ends.
     stays: bool,
-}
-
-/// What holds.
-#[derive(Debug, Default)]
-struct Holding {
-    /// By port.
-    programs: Vec<Shield>,
-    counters: Counters,
-    shown: Vec<RuleStatus>,
-    default: &'static str,
-    own: Vec<IpAddr>,
-    read_at: Option<Now>,
+    /// Result of the last reload, not yet collected.
+    reloaded: Option<Result<Reloaded, RouteError>>,
+    /// Changes followed beside the file, not yet collected.
+    followed: Vec<String>,
 }
 
 /// Rules that a thread of its own reads, compiles and loads: that takes some tenths of a second for each port.
@@ -65,24 +54,6 @@ struct Coming {
     /// What is followed; none: a reload was asked for.
     followed: Option<&'static str>,
     thread: JoinHandle<Result<Made, RouteError>>,
-}
-
-/// What it made, of which nothing holds yet.
-#[derive(Debug)]
-struct Made {
-    next: Holding,
-    file: RuleFile,
-    sessions: Vec<Session>,
-    warnings: Vec<String>,
-}
-
-/// What has come of rules that were being made.
-#[derive(Debug)]
-pub(crate) enum Came {
-    /// A reload.
-    Reloaded(Result<Reloaded, RouteError>),
-    /// Something that the rules go by beside the file was followed, or could not be.
-    Followed(String),
 }
 
 /// Rules that hold after a reload.
@@ -131,6 +102,8 @@ impl RouteRules {
             reloads: 0,
             refused: None,
             stays: false,
+            reloaded: None,
+            followed: Vec::new(),
         })
     }
 
@@ -153,32 +126,30 @@ impl RouteRules {
         let told = tags(&self.file, ports.iter().map(|port| port.seat().interface()))?;
         let next = self.maker(ports)?.load(&self.file, &self.sessions)?;
         self.put(next, ports)?;
-        self.keep(ports)?;
+        Stay::here().keep_all(self.stays, ports)?;
         Ok(told)
     }
 
-    /// Sees that they stay, or that they go with this process.
-    fn keep(&self, ports: &mut [RoutePort]) -> Result<(), RouteError> {
-        let stay = Stay::here();
-        let mut kept = Vec::new();
-        for port in ports {
-            let interface = port.seat().interface().to_owned();
-            let left = stay.left_on(&interface)?.is_some();
-            if !self.stays && left {
-                stay.take_off(&interface)?;
-            }
-            if self.stays && !left {
-                kept.push(interface);
-                if let Err(error) = stay.keep(port) {
-                    for interface in kept {
-                        // The first failure is what is told.
-                        let _ = stay.take_off(&interface);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
+    /// Reads the file again, and has its rules hold; comes back when they do.
+    ///
+    /// # Errors
+    /// The new rules are wrong, or would cut off who asks: those of now go on.
+    pub(crate) fn reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<Reloaded, RouteError> {
+        // Those that are being made come first.
+        self.poll(ports, true);
+        self.begin_reload(asked, ports)?;
+        self.poll(ports, true);
+        self.take_reloaded().unwrap_or(Err(RouteError::NoRules))
+    }
+
+    /// The result of the last reload, once.
+    pub(crate) fn take_reloaded(&mut self) -> Option<Result<Reloaded, RouteError>> {
+        self.reloaded.take()
+    }
+
+    /// The changes followed beside the file, once, in words.
+    pub(crate) fn take_followed(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.followed)
     }
 
     /// Whether rules are being made: no others can be meanwhile.
@@ -186,7 +157,7 @@ impl RouteRules {
         self.coming.is_some()
     }
 
-    /// Has a thread read the file again; [`RouteRules::came`] has its rules hold in place of those of now.
+    /// Has a thread read the file again; [`RouteRules::poll`] has its rules hold in place of those of now.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -210,8 +181,11 @@ impl RouteRules {
 
     /// Has the rules hold that have been made, if they are ready or `waits`: each packet meets the old ones or the new ones, and counters go
     /// on. Where they could not be made those of now go on, and the status says why.
-    pub(crate) fn came(&mut self, ports: &mut [RoutePort], waits: bool) -> Option<Came> {
-        let Coming { begun, followed, thread } = self.coming.take_if(|it| waits || it.thread.is_finished())?;
+    pub(crate) fn poll(&mut self, ports: &mut [RoutePort], waits: bool) {
+        let Some(Coming { begun, followed, thread }) = self.coming.take_if(|it| waits || it.thread.is_finished())
+        else {
+            return;
+        };
         let made = thread.join().unwrap_or_else(|_| {
             let source = std::io::Error::other("the thread that loads them panicked");
             Err(RouteError::System { operation: "make the rules", source })
@@ -223,13 +197,14 @@ impl RouteRules {
         });
         let Some(what) = followed else {
             self.refused = done.as_ref().err().map(ToString::to_string);
-            return Some(Came::Reloaded(done.map(|warnings| {
+            self.reloaded = Some(done.map(|warnings| {
                 self.reloads += 1;
                 let status::Holding { rules, built_in, expired, attack: _ } = self.holding();
                 Reloaded { rules, built_in, expired, seconds: begun.elapsed().as_secs_f64(), warnings }
-            })));
+            }));
+            return;
         };
-        Some(Came::Followed(match done {
+        self.followed.push(match done {
             Ok(_) => format!("{what}, and the rules follow"),
             Err(error) => {
                 // Not each second.
@@ -239,15 +214,18 @@ impl RouteRules {
                     "{what}, but the rules do not follow: {error}; the old rules stay active, and `evenkeel route reload` tries again"
                 )
             }
-        }))
+        });
     }
 
     /// Begins to follow what the rules go by beside the file: this machine's addresses, of the management allow-list, and the wall clock, by
     /// which rules expire.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
-    pub(crate) fn follow(&mut self, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+    pub(crate) fn follow(&mut self, ports: &mut [RoutePort]) {
+        if let Err(error) = self.begin_following(ports) {
+            self.followed.push(format!("the rules follow neither addresses nor the clock: {error}"));
+        }
+    }
+
+    fn begin_following(&mut self, ports: &mut [RoutePort]) -> Result<(), RouteError> {
         // What cannot be read now can be in a second; and those that are being made are followed when they hold.
         let (false, Ok(own)) = (self.is_busy(), own_addresses()) else { return Ok(()) };
         let allow_list = |own: &[IpAddr]| self.file.management.all(own, &self.sessions);
@@ -315,62 +293,4 @@ impl RouteRules {
             totals: counts.totals,
         }
     }
-}
-
-fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, RouteError> {
-    let harm = |harm: rules::check::Finding| RouteError::CutsOff { what: harm.what, instead: harm.instead };
-    let skipped = file.skipped.iter().map(|line| format!("skipped (bad-line = \"skip\"): {line}"));
-    Ok(skipped.chain(asked.judge(file).map_err(harm)?).collect())
-}
-
-/// What makes rules, wherever it runs.
-struct Maker {
-    interfaces: Vec<String>,
-    /// By port.
-    seats: Vec<SeatMaps>,
-    shared: Arc<ShieldShared>,
-    /// Of the rules of now, and their names.
-    counters: Counters,
-    now: Vec<String>,
-}
-
-impl Maker {
-    /// Reads the file for whoever asks, and makes its rules.
-    fn read(self, path: &Path, asked: &Requester, mut sessions: Vec<Session>) -> Result<Made, RouteError> {
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(RouteError::NotReadTwice { path: path.to_owned() });
-        }
-        let file = file::read_for_router(path)?;
-        let mut warnings = judged(asked, &file)?;
-        asked.let_in(&mut sessions);
-        warnings.extend(tags(&file, self.interfaces.iter().map(String::as_str))?);
-        Ok(Made { next: self.load(&file, &sessions)?, file, sessions, warnings })
-    }
-
-    /// Programs with the rules of `file`, one for each port.
-    fn load(self, file: &RuleFile, sessions: &[Session]) -> Result<Holding, RouteError> {
-        let Self { seats, shared, mut counters, now, .. } = self;
-        let own = own_addresses().map_err(RouteError::system("list this machine's addresses"))?;
-        let mut rules = file.rules.clone();
-        rules.rules.splice(0..0, file.management.all(&own, sessions));
-        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
-        counters.make_room(coming, now.iter().map(String::as_str), || shared.counts_of(COUNTERS_MAX).rules);
-        let read_at = Now::read();
-        let tables = compile::tables(&rules, &mut counters, read_at)?;
-        Ok(Holding {
-            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &shared)?,
-            counters,
-            shown: rules.rules.iter().map(status::rule).collect(),
-            default: status::verdict(rules.default),
-            own,
-            read_at: Some(read_at),
-        })
-    }
-}
-
-/// Refuses rules about VLAN tags where a port's program does not see them; what nobody can tell is told.
-fn tags<'a>(file: &RuleFile, ports: impl Iterator<Item = &'a str>) -> Result<Vec<String>, RouteError> {
-    let Some(rule) = file.rules.rules.iter().find(|rule| !rule.when.vlan.is_empty()) else { return Ok(Vec::new()) };
-    let of = |port: &str| offloads::sees_tags(port, &rule.name).transpose();
-    Ok(ports.filter_map(of).collect::<Result<_, _>>()?)
 }

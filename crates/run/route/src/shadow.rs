@@ -1,11 +1,75 @@
 //! What the programs would have done, held against what the kernel did.
 
-use bpf::{RouteLeaving, RouteSample};
+use std::time::Duration;
+
+use bpf::{RouteLeaving, RouteOut, RoutePort, RouteSample, RouteTables};
 use model::route::ShadowResult;
+use nix::time::{ClockId, clock_gettime};
+
+use crate::{RouteError, evidence::Evidence};
+
+/// A frame that the kernel has not sent so long after it came is one that it does not send.
+const SENT_TIMEOUT: Duration = Duration::from_millis(300);
+/// Differing frames that are kept to be shown.
+const EXAMPLES: usize = 16;
+
+/// The comparison that runs in mode shadow.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    /// Programs that see what the kernel sends out of each port.
+    outs: Vec<RouteOut>,
+    result: ShadowResult,
+}
+
+impl Shadow {
+    /// Begins a comparison, unless one runs.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub(crate) fn begin(&mut self, ports: &[RoutePort], tables: &RouteTables) -> Result<(), RouteError> {
+        if !self.outs.is_empty() {
+            return Ok(());
+        }
+        // Frames that an earlier shadow wrote down at its end are none of this one's.
+        tables.take_samples(u64::MAX)?;
+        self.result = ShadowResult::default();
+        let attach = |port: &RoutePort| RouteOut::attach(tables, port.seat().interface());
+        self.outs = ports.iter().map(attach).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.outs.clear();
+    }
+
+    /// Takes the frames that have been compared since.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub(crate) fn compare(&mut self, evidence: &Evidence, tables: &RouteTables) -> Result<&ShadowResult, RouteError> {
+        for sample in tables.take_samples(now_ns().saturating_sub(SENT_TIMEOUT.as_nanos() as u64))? {
+            add(&mut self.result, &sample, |index| match evidence.links.get(&index) {
+                Some(link) => link.name.clone(),
+                None => format!("interface {index}"),
+            });
+        }
+        Ok(&self.result)
+    }
+
+    /// The result so far; none: nothing was compared.
+    pub(crate) fn result(&self) -> Option<ShadowResult> {
+        (self.result.compared() > 0).then(|| self.result.clone())
+    }
+}
+
+/// CLOCK_MONOTONIC.
+pub(crate) fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}
 
 /// How a frame's two ways differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Difference {
+enum Difference {
     /// Out of another port, or in another VLAN.
     Way,
     /// To or from another address on the link.
@@ -16,11 +80,8 @@ pub(crate) enum Difference {
     NotSent,
 }
 
-/// Differing frames that are kept to be shown.
-const EXAMPLES: usize = 16;
-
 /// Adds a frame to the result. `name` gives an interface's name by its index.
-pub(crate) fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> String) {
+fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> String) {
     let Some(difference) = difference(sample) else {
         result.same += 1;
         return;
@@ -57,7 +118,7 @@ fn mac(bytes: [u8; 6]) -> String {
 }
 
 /// How the two ways of a frame differ; none: they do not.
-pub(crate) fn difference(sample: &RouteSample) -> Option<Difference> {
+fn difference(sample: &RouteSample) -> Option<Difference> {
     let Some(kernel) = sample.kernel else { return Some(Difference::NotSent) };
     let way = |l: &RouteLeaving| (l.ifindex, l.tag);
     let macs = |l: &RouteLeaving| (l.to, l.from);

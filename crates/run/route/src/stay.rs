@@ -79,7 +79,7 @@ impl Stay {
     ///
     /// # Errors
     /// There is no BPF file system, or it does not take it.
-    pub(crate) fn keep(&self, port: &mut RoutePort) -> Result<(), RouteError> {
+    fn keep(&self, port: &mut RoutePort) -> Result<(), RouteError> {
         if !statfs(&self.root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
             return Err(RouteError::NoBpfFileSystem { path: self.root.clone() });
         }
@@ -93,6 +93,32 @@ impl Stay {
             made => made.map_err(failed("make"))?,
         }
         Ok(port.pin(&self.link(&interface))?)
+    }
+
+    /// Keeps what sits in the places of `ports` if it `stays`, or sees that it goes with this process.
+    ///
+    /// # Errors
+    /// As [`Stay::keep`]: none is kept then.
+    pub(crate) fn keep_all(&self, stays: bool, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        let mut kept = Vec::new();
+        for port in ports {
+            let interface = port.seat().interface().to_owned();
+            let left = self.left_on(&interface)?.is_some();
+            if !stays && left {
+                self.take_off(&interface)?;
+            }
+            if stays && !left {
+                kept.push(interface);
+                if let Err(error) = self.keep(port) {
+                    for interface in kept {
+                        // The first failure is what is told.
+                        let _ = self.take_off(&interface);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes the names of `interface` away: what they kept goes with the last process that holds it.

@@ -7,44 +7,44 @@ use model::{
 };
 
 use super::Router;
-use crate::{RouteError, conntrack, cpus};
+use crate::{RouteError, cpus, plan::key_words, stateful};
 
 impl Router {
     /// Who forwards now.
     pub fn mode(&self) -> RouteMode {
-        self.mode
+        self.mode.active()
     }
 
     /// What the operator gives up by the mode wanted, and what works against the CPUs that forward.
     pub fn notes(&self) -> Vec<Obstacle> {
-        let mut notes = match self.settings.mode {
-            RouteMode::Stateful => conntrack::notes(&self.evidence),
+        let mut notes = match self.mode.requested() {
+            RouteMode::Stateful => stateful::notes(self.follower.evidence()),
             _ => Vec::new(),
         };
-        if !self.cpus.is_empty() {
-            notes.extend(cpus::notes(&self.settings.ports));
+        if !self.cpus().is_empty() {
+            notes.extend(cpus::notes(self.ports()));
         }
         notes
     }
 
     /// The ports, by name.
     pub fn ports(&self) -> &[String] {
-        &self.settings.ports
+        self.ports.names()
     }
 
     /// The CPUs that forward; empty: the cores that receive.
     pub fn cpus(&self) -> &CpuSet {
-        &self.cpus
+        self.assignment.cpus()
     }
 
     /// What stands against the fast path.
     pub fn obstacles(&self) -> &[Obstacle] {
-        &self.obstacles
+        self.mode.obstacles()
     }
 
     /// What next hops depend on.
     pub fn key(&self) -> RouteKey {
-        self.applied.key
+        self.ports.applied().key
     }
 
     /// The kernel's functions whose changes are noticed by netlink only.
@@ -58,7 +58,7 @@ impl Router {
     /// The kernel refuses to read its map.
     pub fn counts(&self) -> Result<Vec<(&str, RouteTotals)>, RouteError> {
         let of = |port: &'_ RoutePort| port.counts().map_err(RouteError::from);
-        self.ports.iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
+        self.ports.each().iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
     }
 
     /// How it is.
@@ -67,17 +67,14 @@ impl Router {
     /// The kernel refuses to read its map.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
-            let way = self.applied.ways.get(&port.ifindex());
+            let way = self.ports.applied().ways.get(&port.ifindex());
             Ok::<_, RouteError>(model::route::RoutePort {
                 interface: port.seat().interface().to_owned(),
                 xdp: port.seat().mode().to_string(),
                 sends: way.is_some_and(|way| way.out),
                 totals: port.counts()?,
                 put_back: port.seat().times_put_back(),
-                lost: match (&self.losses, port.queues_id()) {
-                    (Some(losses), Some(map)) => Some(losses.of(map)?),
-                    _ => None,
-                },
+                lost: self.assignment.lost(port)?,
                 cpus: by_cpu(port)?,
                 counters: PortCounters::default(),
             })
@@ -85,25 +82,19 @@ impl Router {
         Ok(RouteStatus {
             pid: std::process::id(),
             up_s: self.begun.elapsed().as_secs_f64(),
-            mode: self.mode,
-            wanted: self.settings.mode,
-            held_back: self.held_back.clone(),
-            obstacles: self.obstacles.clone(),
-            key: words(self.applied.key),
+            key: key_words(self.key()),
             notes: self.notes(),
             unwatched: self.watch.missing().to_vec(),
-            ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
-            cpus: (!self.cpus.is_empty()).then(|| self.cpus.clone()),
-            shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
-            untried: self.untried,
-            rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
-            ..RouteStatus::default()
+            ports: self.ports.each().iter().map(port).collect::<Result<_, _>>()?,
+            cpus: Some(self.cpus().clone()).filter(|cpus| !cpus.is_empty()),
+            rules: self.rules.as_ref().map(|rules| rules.status(self.ports.ended())),
+            ..self.mode.status()
         })
     }
 
     /// The mode in which the programs run.
     pub fn xdp_mode(&self) -> XdpMode {
-        self.ports.first().map_or(self.settings.xdp, |port| port.seat().mode())
+        self.ports.xdp_mode()
     }
 }
 
@@ -117,11 +108,4 @@ fn by_cpu(port: &RoutePort) -> Result<Vec<RouteCpu>, RouteError> {
         RouteCpu { cpu, handed, taken, forwarded }
     });
     Ok(all.filter(|of| of.handed + of.taken + of.forwarded > 0).collect())
-}
-
-/// What next hops depend on, in words.
-pub(crate) fn words(key: RouteKey) -> Vec<String> {
-    let RouteKey { source, ports, tos, label } = key;
-    let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];
-    words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
 }

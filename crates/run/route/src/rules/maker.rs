@@ -1,0 +1,99 @@
+//! Rules as they are made: read, judged, compiled and loaded, on a thread beside the router's loop.
+
+use std::{fs, net::IpAddr, path::Path, sync::Arc};
+
+use bpf::{
+    chain::SeatMaps,
+    filter::{Shield, ShieldConfig, ShieldShared},
+};
+use host::session::own_addresses;
+use model::shield::RuleStatus;
+use port::offloads;
+use rules::{
+    compile::{self, COUNTERS_MAX, Counters, Now},
+    file::{self, RuleFile},
+    management::Session,
+    requester::Requester,
+    status,
+};
+
+use crate::RouteError;
+
+/// What holds.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    /// By port.
+    pub programs: Vec<Shield>,
+    pub counters: Counters,
+    pub shown: Vec<RuleStatus>,
+    pub default: &'static str,
+    pub own: Vec<IpAddr>,
+    pub read_at: Option<Now>,
+}
+
+/// What a [`Maker`] made, of which nothing holds yet.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub next: Holding,
+    pub file: RuleFile,
+    pub sessions: Vec<Session>,
+    pub warnings: Vec<String>,
+}
+
+pub(crate) fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, RouteError> {
+    let harm = |harm: rules::check::Finding| RouteError::CutsOff { what: harm.what, instead: harm.instead };
+    let skipped = file.skipped.iter().map(|line| format!("skipped (bad-line = \"skip\"): {line}"));
+    Ok(skipped.chain(asked.judge(file).map_err(harm)?).collect())
+}
+
+/// What makes rules, wherever it runs.
+pub(crate) struct Maker {
+    pub interfaces: Vec<String>,
+    /// By port.
+    pub seats: Vec<SeatMaps>,
+    pub shared: Arc<ShieldShared>,
+    /// Of the rules of now, and their names.
+    pub counters: Counters,
+    pub now: Vec<String>,
+}
+
+impl Maker {
+    /// Reads the file for whoever asks, and makes its rules.
+    pub(crate) fn read(self, path: &Path, asked: &Requester, mut sessions: Vec<Session>) -> Result<Made, RouteError> {
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(RouteError::NotReadTwice { path: path.to_owned() });
+        }
+        let file = file::read_for_router(path)?;
+        let mut warnings = judged(asked, &file)?;
+        asked.let_in(&mut sessions);
+        warnings.extend(tags(&file, self.interfaces.iter().map(String::as_str))?);
+        Ok(Made { next: self.load(&file, &sessions)?, file, sessions, warnings })
+    }
+
+    /// Programs with the rules of `file`, one for each port.
+    pub(crate) fn load(self, file: &RuleFile, sessions: &[Session]) -> Result<Holding, RouteError> {
+        let Self { seats, shared, mut counters, now, .. } = self;
+        let own = own_addresses().map_err(RouteError::system("list this machine's addresses"))?;
+        let mut rules = file.rules.clone();
+        rules.rules.splice(0..0, file.management.all(&own, sessions));
+        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
+        counters.make_room(coming, now.iter().map(String::as_str), || shared.counts_of(COUNTERS_MAX).rules);
+        let read_at = Now::read();
+        let tables = compile::tables(&rules, &mut counters, read_at)?;
+        Ok(Holding {
+            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &shared)?,
+            counters,
+            shown: rules.rules.iter().map(status::rule).collect(),
+            default: status::verdict(rules.default),
+            own,
+            read_at: Some(read_at),
+        })
+    }
+}
+
+/// Refuses rules about VLAN tags where a port's program does not see them; what nobody can tell is told.
+pub(crate) fn tags<'a>(file: &RuleFile, ports: impl Iterator<Item = &'a str>) -> Result<Vec<String>, RouteError> {
+    let Some(rule) = file.rules.rules.iter().find(|rule| !rule.when.vlan.is_empty()) else { return Ok(Vec::new()) };
+    let of = |port: &str| offloads::sees_tags(port, &rule.name).transpose();
+    Ok(ports.filter_map(of).collect::<Result<_, _>>()?)
+}
