@@ -1,6 +1,7 @@
 //! How a verb ends: an outcome, or a failure with its class and its exit code.
 
 use std::{
+    error::Error,
     fmt::Display,
     io::{self, IsTerminal, Write},
     process::ExitCode,
@@ -87,19 +88,24 @@ impl Failure {
         self.class.exit_code()
     }
 
-    /// What went wrong with its causes, each said once: an error of ours mostly says its cause itself.
+    /// What went wrong with its causes.
     pub(crate) fn message(&self) -> String {
-        self.error.chain().map(ToString::to_string).fold(String::new(), |said, next| match said.as_str() {
-            "" => next,
-            _ if said.contains(&next) => said,
-            _ => format!("{said}: {next}"),
-        })
+        message(self.error.as_ref())
     }
 
     /// Whether all that went wrong is that nobody reads the standard output any more.
     pub(crate) fn is_unread(&self) -> bool {
         self.error.is::<Unread>()
     }
+}
+
+/// An error with its causes, each said once: an error of ours mostly says its cause itself.
+pub(crate) fn message(error: &(dyn Error + 'static)) -> String {
+    anyhow::Chain::new(error).map(ToString::to_string).fold(String::new(), |said, next| match said.as_str() {
+        "" => next,
+        _ if said.contains(&next) => said,
+        _ => format!("{said}: {next}"),
+    })
 }
 
 impl<E: Classified + Send + Sync + 'static> From<E> for Failure {

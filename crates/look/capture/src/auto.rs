@@ -32,15 +32,6 @@ pub struct Trial {
     pub readers: usize,
 }
 
-/// A backend that could not be tried.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The backend.
-    pub backend: Backend,
-    /// Why not.
-    pub reason: String,
-}
-
 /// The backend that was chosen, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {

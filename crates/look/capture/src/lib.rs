@@ -1,7 +1,8 @@
 //! Capture: members, filters, pcapng, automatic choice of the backend.
 //!
-//! The way of a capture: [`plan::plan`] places the readers, [`filter::compile`] makes the kernel's filter, [`open::open`]
-//! opens the sources, [`sys::privilege::give_up`] gives up what is no longer needed, [`run::run`] reads until the end.
+//! [`session`] conducts a capture: [`filter::compile`] makes the kernel's filter, [`auto`] chooses the backend, [`plan::plan`] places the
+//! readers, [`open::open`] opens the sources, [`sys::privilege::give_up`] gives up what is no longer needed, [`run::run`] reads until the
+//! end. [`file`] reads a file instead.
 
 pub mod auto;
 pub mod file;
@@ -12,4 +13,5 @@ pub mod output;
 pub mod pcapng;
 pub mod plan;
 pub mod run;
+pub mod session;
 pub mod text;

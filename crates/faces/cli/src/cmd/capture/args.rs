@@ -8,6 +8,7 @@ use capture::{
     open::Tuning,
     output::{Naming, Rotation, Target},
     plan::{Backend, FANOUT_NAMES, PlanError, fanout_algorithm},
+    session::{ANY, Destination, Readers, Settings},
     text::{Bytes, Shown, Time},
 };
 use clap::{ArgAction, ArgGroup, Args};
@@ -194,36 +195,21 @@ pub(crate) struct CaptureArgs {
 /// The least size of a file of a rotation: smaller ones hold a packet or none.
 const LEAST_ROTATED_BYTES: u64 = 64 << 10;
 
-/// The name that stands for all interfaces.
-pub(crate) const ANY: &str = "any";
-
 /// A validated capture.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Empty where a file is read; [`ANY`]: all of them.
-    pub(crate) interface: String,
+    pub(crate) capture: Settings,
     /// The file to read instead of an interface.
     pub(crate) read: Option<PathBuf>,
-    pub(crate) filter: String,
-    /// None: `auto`.
-    pub(crate) backend: Option<Backend>,
-    pub(crate) members: Option<usize>,
-    pub(crate) cpus: Option<CpuSet>,
-    pub(crate) tuning: Tuning,
-    pub(crate) promiscuous: bool,
-    pub(crate) inbound: bool,
-    /// `auto` may attach an XDP program.
-    pub(crate) try_xdp: bool,
-    pub(crate) snaplen: u32,
-    pub(crate) count: Option<u64>,
-    pub(crate) duration: Option<Duration>,
-    /// Where pcapng goes; none: nowhere.
-    pub(crate) target: Option<Target>,
-    pub(crate) print: bool,
-    /// What of a packet is printed.
-    pub(crate) shown: Shown,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
+}
+
+impl Config {
+    /// Whether each packet is printed.
+    pub(super) fn prints(&self) -> bool {
+        matches!(self.capture.destination, Destination::Text(_))
+    }
 }
 
 /// A command line that means nothing.
@@ -451,20 +437,23 @@ impl CaptureArgs {
                 "--rotate-size is in bytes, at least {LEAST_ROTATED_BYTES}: for a million of them, as tcpdump's `-C 1`, write --rotate-size 1000000"
             )));
         }
-        let target = args.write.map(|path| super::target(path, rotation));
+        let target = args.write.map(|path| target(path, rotation));
         if rotation.is_on() && !matches!(target, Some(Target::File(..))) {
             return Err(wrong("rotation needs -w FILE: there is nothing to rotate otherwise"));
         }
         if args.json && target == Some(Target::Stdout) {
             return Err(wrong("--json and -w - both want standard output"));
         }
-        Ok(Config {
+        let destination = match target {
+            Some(target) => Destination::Pcapng(target),
+            None if print => Destination::Text(shown),
+            None => Destination::Count,
+        };
+        let capture = Settings {
             interface,
-            read: args.read,
             filter: args.tcpdump.filter(filter.join(" ").trim().to_owned(), backend)?,
             backend,
-            members: args.members,
-            cpus: args.cpus,
+            readers: Readers { members: args.members, cpus: args.cpus },
             tuning,
             promiscuous: !args.no_promisc,
             inbound: args.inbound || args.tcpdump.direction == Some(Wanted::In),
@@ -472,13 +461,15 @@ impl CaptureArgs {
             snaplen,
             count: args.count,
             duration: args.duration,
-            target,
-            print,
-            shown,
-            json: args.json,
-            quiet: args.quiet,
-        })
+            destination,
+        };
+        Ok(Config { capture, read: args.read, json: args.json, quiet: args.quiet })
     }
+}
+
+/// A path for `-w`; `-` is standard output.
+fn target(path: PathBuf, rotation: Rotation) -> Target {
+    if path.as_os_str() == "-" { Target::Stdout } else { Target::File(path, rotation) }
 }
 
 #[cfg(test)]
@@ -500,7 +491,7 @@ mod tests {
 
     #[test]
     fn the_first_word_is_the_interface_unless_a_flag_says_it() {
-        let with = |line: &str| config(line).map(|c| (c.interface, c.filter)).unwrap();
+        let with = |line: &str| config(line).map(|c| (c.capture.interface, c.capture.filter)).unwrap();
         let udp = || "udp port 53".to_owned();
         assert_eq!(with("eth0 udp port 53"), ("eth0".into(), udp()));
         assert_eq!(with("-i eth0 udp port 53"), ("eth0".into(), udp()));
@@ -510,7 +501,7 @@ mod tests {
 
     #[test]
     fn lines_are_printed_unless_something_else_is_asked_for() {
-        let print = |line: &str| config(line).unwrap().print;
+        let print = |line: &str| config(line).unwrap().prints();
         assert!(print("eth0"));
         for line in ["eth0 --json", "eth0 -w x", "eth0 --backend auto"] {
             assert!(!print(line), "{line}");
@@ -527,13 +518,13 @@ mod tests {
         };
         let all = "interface = \"eth1\"\nfilter = [\"udp\"]\nblocks = 8\nno-promisc = true\nduration = \"2m\"\n";
         let config = with(all, "eth0 --blocks 4").unwrap();
-        assert_eq!((config.interface.as_str(), config.filter.as_str()), ("eth0", "udp"));
-        assert_eq!((config.tuning.blocks, config.promiscuous), (Some(4), false));
-        assert_eq!(config.duration, Some(Duration::from_secs(120)));
+        assert_eq!((config.capture.interface.as_str(), config.capture.filter.as_str()), ("eth0", "udp"));
+        assert_eq!((config.capture.tuning.blocks, config.capture.promiscuous), (Some(4), false));
+        assert_eq!(config.capture.duration, Some(Duration::from_secs(120)));
         // Earlier names, and numbers as they were written then.
         let config = with("mode = \"ring+fanout\"\nretire-ms = 20\nduration = 1.5", "eth0").unwrap();
-        assert_eq!((config.backend, config.tuning.retire_ms), (Some(Backend::RingFanout), 20));
-        assert_eq!(config.duration, Some(Duration::from_millis(1500)));
+        assert_eq!((config.capture.backend, config.capture.tuning.retire_ms), (Some(Backend::RingFanout), 20));
+        assert_eq!(config.capture.duration, Some(Duration::from_millis(1500)));
         for (text, line, named) in [
             ("json = false\nblcks = 8", "eth0", "line 2: blcks"),
             ("write = \"kept.pcapng\"", "eth0 --count-only", "--write"),

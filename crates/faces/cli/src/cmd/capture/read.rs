@@ -12,12 +12,16 @@ use capture::{
     file::CaptureFile,
     output::{Chunk, Output, OutputError, Target},
     pcapng::{self, Captured},
+    session::{self, Destination},
     text::Writer,
 };
 use model::units;
 use serde::Serialize;
 
-use super::args::{Config, wrong};
+use super::{
+    args::{Config, wrong},
+    show,
+};
 use crate::{
     failure::{Failure, Outcome, cannot_write, note, print, print_json},
     signals::asked_flag,
@@ -67,10 +71,11 @@ impl Sink {
 pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let path = config.read.clone().unwrap_or_default();
     let asked = asked_flag()?;
-    let mut file = CaptureFile::open(&path, &config.filter)?;
+    let capture = &config.capture;
+    let mut file = CaptureFile::open(&path, &capture.filter)?;
     let link_type = file.link_type();
-    let mut sink = match &config.target {
-        Some(target) => {
+    let mut sink = match &capture.destination {
+        Destination::Pcapng(target) => {
             if let Target::File(to, _) = target
                 && is_same_file(&path, to)
             {
@@ -78,19 +83,20 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
             }
             let captured = vec![Captured { name: path.display().to_string(), link_type }];
             let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-            let section = super::section(config, kernel.trim(), captured)?;
+            let section = capture.section(kernel.trim(), captured)?;
             Sink::Pcapng(Box::new(Output::open(target.clone(), section)?))
         }
-        None if config.print => Sink::Text(Writer::new(config.shown, link_type, None)),
-        None => Sink::Count,
+        Destination::Text(shown) => Sink::Text(Writer::new(*shown, link_type, None)),
+        Destination::Count => Sink::Count,
     };
-    super::give_up_but(match &sink {
+    let folder = match &sink {
         Sink::Pcapng(output) => output.folder(),
         Sink::Count | Sink::Text(_) => None,
-    })?;
+    };
+    session::give_up(folder, &mut show::before)?;
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let (mut packets, mut bytes, mut read) = (0u64, 0u64, true);
-    while read && config.count.is_none_or(|most| packets < most) {
+    while read && capture.count.is_none_or(|most| packets < most) {
         if asked.swap(false, Ordering::Relaxed) {
             note(passed(packets, file.read()));
         }
@@ -100,7 +106,7 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
             match &mut sink {
                 Sink::Count => {}
                 Sink::Text(writer) => writer.packet(&mut chunk.bytes, &frame),
-                Sink::Pcapng(_) => pcapng::packet(&mut chunk.bytes, &frame, 0, config.snaplen),
+                Sink::Pcapng(_) => pcapng::packet(&mut chunk.bytes, &frame, 0, capture.snaplen),
             }
             chunk.note(frame.timestamp_ns);
         });
@@ -121,7 +127,7 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     if config.json {
         let totals = Totals {
             file: path.display().to_string(),
-            filter: &config.filter,
+            filter: &capture.filter,
             packets,
             bytes,
             packets_read: file.read(),
@@ -129,7 +135,7 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
         return print_json("capture.read", totals).map(|()| Outcome::Fine);
     }
     let text = passed(packets, file.read());
-    match (config.print || config.target.is_some(), config.quiet) {
+    match (capture.destination != Destination::Count, config.quiet) {
         (false, _) => print(&(text + "\n"))?,
         (true, false) => note(text),
         (true, true) => {}

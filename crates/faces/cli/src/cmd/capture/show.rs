@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use capture::{
-    auto::{Choice, Refusal, Trial},
+    auto::{Choice, Trial},
     open::Attachment,
     output::Target,
-    plan::Backend,
     run::{Notice, ReaderStats, Report},
+    session::{Destination, Note, Opened, Refusal},
 };
 use model::units;
 use serde::Serialize;
 
 use super::args::Config;
-use crate::failure::{Failure, note, print, print_json};
+use crate::failure::{Failure, message, note, print, print_json};
 
 /// The shortest time with a rate.
 const SECONDS_FOR_A_RATE: f64 = 0.5;
@@ -29,7 +29,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(config: &Config) -> Self {
-        Self { on: !config.quiet && !config.print, last: Duration::ZERO, before: Vec::new() }
+        Self { on: !config.quiet && !config.prints(), last: Duration::ZERO, before: Vec::new() }
     }
 
     pub(super) fn tick(&mut self, elapsed: Duration, readers: &[ReaderStats]) {
@@ -90,8 +90,23 @@ pub(super) fn notice(notice: &Notice) {
     }
 }
 
-/// What `auto` has tried and chosen, on standard error.
-pub(super) fn trials(trials: &[Trial], refusals: &[Refusal], choice: &Choice) {
+/// What is told before a capture begins, on standard error.
+pub(super) fn before(told: &Note<'_>) {
+    match told {
+        Note::Without { interface, error } => note(format_args!("any: without {interface}: {error}")),
+        Note::FiltersHere { filter } => note(format_args!(
+            "the kernel does not run the filter `{filter}` (its program loops, or is too long): every packet comes to this process, which filters"
+        )),
+        Note::Opened { backend, text } => note(format_args!("{backend}: {text}")),
+        Note::Tried { trials, refusals, choice } => tried(trials, refusals, choice),
+        Note::StillRoot { why } => note(format_args!(
+            "warning: the capture goes on with root's user id, without capabilities but for files: {why}"
+        )),
+    }
+}
+
+/// What `auto` has tried and chosen.
+fn tried(trials: &[Trial], refusals: &[Refusal], choice: &Choice) {
     note(format_args!("{:<14} {:>8} {:>12} {:>12} {:>14}", "backend", "readers", "delivered", "lost", "CPU/packet"));
     for t in trials {
         note(format_args!(
@@ -104,7 +119,7 @@ pub(super) fn trials(trials: &[Trial], refusals: &[Refusal], choice: &Choice) {
         ));
     }
     for r in refusals {
-        note(format_args!("{:<14} not possible: {}", r.backend, r.reason));
+        note(format_args!("{:<14} not possible: {}", r.backend, message(&r.error)));
     }
     note(format_args!("chosen: {}: {}", choice.backend, choice.reason));
 }
@@ -153,24 +168,19 @@ struct Reader {
 }
 
 /// The totals: as text or JSON on standard output, or as text on standard error when packets went to standard output.
-pub(super) fn report(
-    config: &Config,
-    backend: Backend,
-    filters_here: bool,
-    attachment: Option<Attachment>,
-    choice: Option<&Choice>,
-    report: &Report,
-) -> Result<(), Failure> {
+pub(super) fn report(config: &Config, opened: &Opened, report: &Report) -> Result<(), Failure> {
+    let Opened { backend, ref choice, attachment, filters_here } = *opened;
+    let capture = &config.capture;
     let (packets, dropped) = (report.packets(), report.dropped());
     let seconds = report.elapsed.as_secs_f64().max(1e-9);
     let cpu_ns: u64 = report.readers.iter().map(|r| r.cpu_ns).sum();
     let per_packet = (packets > 0).then(|| cpu_ns as f64 / packets as f64);
     if config.json {
         let totals = Totals {
-            interface: &config.interface,
-            filter: &config.filter,
+            interface: &capture.interface,
+            filter: &capture.filter,
             backend: backend.name(),
-            chosen_because: choice.map(|c| c.reason.as_str()),
+            chosen_because: choice.as_ref().map(|c| c.reason.as_str()),
             xdp_mode: attachment.map(|a| a.mode.to_string()),
             zero_copy: attachment.and_then(|a| a.zero_copy),
             elapsed_s: seconds,
@@ -201,9 +211,9 @@ pub(super) fn report(
         return print_json("capture", totals);
     }
     let mut text = counts(packets, report.received(), dropped) + "\n";
-    text += &format!("  {seconds:.2} s on {} ({backend})", config.interface);
+    text += &format!("  {seconds:.2} s on {} ({backend})", capture.interface);
     // With a number of packets that was reached, the time says when the last one came, and nothing of the traffic.
-    let cut = config.count.is_some_and(|most| packets >= most);
+    let cut = capture.count.is_some_and(|most| packets >= most);
     if !cut && packets > 0 && seconds >= SECONDS_FOR_A_RATE {
         text += &format!(": {}", units::pps(report.packets_per_second()));
     }
@@ -225,13 +235,13 @@ pub(super) fn report(
         text += &format!(
             "  {} packets not captured: they came through queues that {} got during the capture; start it again\n",
             units::grouped(report.missed()),
-            config.interface
+            capture.interface
         );
     }
     if report.put_back() > 0 {
         text += &format!(
             "  frames passed unseen: another program emptied the capture's place in the chain of {} {} times; it was put back (docs/protocol/chain.md)\n",
-            config.interface,
+            capture.interface,
             report.put_back()
         );
     }
@@ -248,7 +258,7 @@ pub(super) fn report(
     if report.files > 1 {
         text += &format!("  {} files\n", report.files);
     }
-    if config.print || config.target == Some(Target::Stdout) {
+    if config.prints() || capture.destination == Destination::Pcapng(Target::Stdout) {
         note(text.trim_end());
         Ok(())
     } else {

@@ -6,11 +6,12 @@ use anyhow::Context;
 use capture::{
     output::{Naming, Rotation},
     plan::Backend,
+    session::ANY,
 };
 use clap::Args;
 use host::interface::Wiring;
 
-use super::args::{ANY, wrong};
+use super::args::wrong;
 use crate::{
     failure::{Failure, Outcome, print},
     numbers::{number, words},

@@ -1,0 +1,60 @@
+//! What keeps a capture from beginning.
+
+use std::io;
+
+use host::{HostError, interface::NoInterface};
+use model::{Classified, ErrorClass};
+use port::PortError;
+use sys::privilege::PrivilegeError;
+
+use crate::{filter::FilterError, output::OutputError, plan::PlanError, run::RunError};
+
+/// A capture that cannot begin.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Privilege(#[from] PrivilegeError),
+    #[error("cannot list the interfaces: {0}")]
+    Interfaces(#[source] io::Error),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
+    #[error("no interface is up; `ip link set INTERFACE up` brings one up")]
+    NoneUp,
+    #[error("{up} interfaces are up, {most} is the most; name one with -i")]
+    TooManyUp { up: usize, most: usize },
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Trial(#[from] RunError),
+    #[error("no backend was tried")]
+    NoTrial,
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error("standard output is a terminal, which cannot show pcapng: pipe it (`| tshark -r -`), or name a file")]
+    Terminal,
+}
+
+impl Classified for SessionError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Privilege(e) => e.class(),
+            Self::Host(e) => e.class(),
+            Self::NoInterface(e) => e.class(),
+            Self::Port(e) => e.class(),
+            Self::Filter(e) => e.class(),
+            Self::Plan(e) => e.class(),
+            Self::Trial(e) => e.class(),
+            Self::Output(e) => e.class(),
+            Self::Interfaces(_) | Self::NoneUp | Self::TooManyUp { .. } => ErrorClass::Lacking,
+            Self::NoTrial => ErrorClass::Internal,
+            Self::Terminal => ErrorClass::Usage,
+        }
+    }
+}
