@@ -1,19 +1,17 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
-mod bench;
 mod capture;
 pub(crate) use capture::called_here;
 mod changes;
 mod clean;
-mod demo;
 mod doctor;
 mod r#gen;
 mod ledger;
 mod link;
+#[cfg(feature = "measure")]
+mod measure;
 mod meta;
 mod profile;
-mod profile_sweep;
-mod report;
 mod route;
 mod shield;
 mod snapshot;
@@ -30,17 +28,17 @@ use crate::failure::{Failure, Outcome};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Demo(demo::DemoArgs),
     Top(top::TopArgs),
     Ledger(ledger::LedgerArgs),
-    Profile(Box<profile_sweep::ProfileVerb>),
+    Profile(Box<profile::ProfileVerb>),
     Spread(Box<spread::SpreadArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Shield(Box<shield::ShieldArgs>),
     Route(route::RouteArgs),
     Link(link::LinkArgs),
-    Bench(Box<bench::BenchArgs>),
-    Report(report::ReportArgs),
+    #[cfg(feature = "measure")]
+    #[command(flatten)]
+    Measure(measure::Verb),
     Undo(undo::UndoArgs),
     Confirm(undo::ConfirmArgs),
     Clean(clean::CleanArgs),
@@ -59,24 +57,20 @@ impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         host::mounted::check(self.needs())?;
-        if matches!(self, Self::Demo(_) | Self::Bench(_)) {
-            clean::warn();
-        }
         match self {
             Self::Gen(args) => r#gen::run(&args),
-            Self::Demo(args) => demo::run(&args),
             Self::Capture(args) => capture::run(*args),
             Self::Snapshot(args) => snapshot::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Ledger(args) => ledger::run(&args),
-            Self::Profile(args) => profile_sweep::run(&args),
+            Self::Profile(args) => profile::run(&args),
             Self::Spread(args) => spread::run(*args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Shield(args) => shield::run(&args),
             Self::Route(args) => route::run(&args),
             Self::Link(args) => link::run(&args),
-            Self::Bench(args) => bench::run(&args),
-            Self::Report(args) => report::run(&args),
+            #[cfg(feature = "measure")]
+            Self::Measure(verb) => verb.run(),
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
             Self::Frames(args) => r#gen::frames(&args),
@@ -95,7 +89,9 @@ impl Verb {
             Self::Doctor(args) => args.is_elsewhere(),
             Self::Capture(args) => args.is_saved(),
             Self::Shield(args) => args.is_pure(),
-            Self::Report(_) | Self::Completions(_) | Self::Man(_) => true,
+            #[cfg(feature = "measure")]
+            Self::Measure(verb) => verb.is_saved(),
+            Self::Completions(_) | Self::Man(_) => true,
             _ => false,
         };
         match self {

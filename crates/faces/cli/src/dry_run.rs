@@ -1,6 +1,6 @@
 //! The plan of a measurement, in place of the measurement.
 
-use rig::progress::duration_words;
+use model::units::duration_words;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, print, print_json};

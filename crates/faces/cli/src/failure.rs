@@ -14,7 +14,6 @@ use model::{
     visible::{visible, visible_plain},
 };
 use serde::Serialize;
-use signal_hook::consts::SIGINT;
 
 /// A verb that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +23,7 @@ pub(crate) enum Outcome {
     /// The answer is "no": a verdict, a finding (exit code 1).
     No,
     /// A signal ended it, and has been told about: the process ends as the signal would have ended it, once all that it holds has gone.
+    #[cfg(feature = "measure")]
     Interrupted,
 }
 
@@ -32,10 +32,11 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Fine => Self::SUCCESS,
             Outcome::No => Self::from(1),
+            #[cfg(feature = "measure")]
             Outcome::Interrupted => {
                 // The parent is to see that a signal ended us. Where that fails, the code says what a shell would say of it.
-                let _ = signal_hook::low_level::emulate_default_handler(SIGINT);
-                Self::from(128 + SIGINT as u8)
+                let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
+                Self::from(128 + signal_hook::consts::SIGINT as u8)
             }
         }
     }

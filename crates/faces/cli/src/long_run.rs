@@ -1,17 +1,16 @@
-//! Verbs that measure for long: they stop at a signal, show progress on stderr, and put their results out at the end.
+//! Verbs that measure for long: they stop at a signal, and show progress on stderr.
 
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::{fmt::Display, sync::atomic::AtomicBool, time::Duration};
 
-use host::file::{PUBLIC, Whole};
-use indicatif::ProgressBar;
-use rig::progress::{Progress, Step, duration_words};
-use serde::Serialize;
+use indicatif::{ProgressBar, ProgressStyle};
+use model::units::duration_words;
+use rig::progress::{Progress, Step};
 use sys::privilege::Capability;
 
 use crate::{
     failure::{Failure, Outcome, note, print},
-    periods::steps_bar,
-    signals::{Second, end_interrupted, stop_flag},
+    results::OutFile,
+    signals::{Second, stop_flag},
 };
 
 /// A lab, its programs, and the sampling of its work need these.
@@ -36,6 +35,12 @@ pub(crate) fn long_run<T, E: Into<Failure>>(
 /// Ends a verb that a signal interrupted, and that has removed all it made.
 pub(crate) fn interrupted(verb: &str) -> Result<Outcome, Failure> {
     Ok(end_interrupted(format_args!("Everything that the {verb} had made is gone again")))
+}
+
+/// Ends a verb that a signal interrupted: `left` says what became of its results.
+pub(crate) fn end_interrupted(left: impl Display) -> Outcome {
+    note(format_args!("evenkeel: interrupted. {left}"));
+    Outcome::Interrupted
 }
 
 /// Progress on stderr: a bar on a terminal, lines elsewhere.
@@ -75,31 +80,14 @@ impl Drop for Bar {
     }
 }
 
-/// Bytes of room on the disk that a file for results takes before the run begins.
-const ROOM: u32 = 256 << 10;
-
-/// A file for results, found to be writable before the run begins.
-pub(crate) struct OutFile<'a> {
-    file: Whole,
-    path: &'a Path,
-    what: &'static str,
-}
-
-impl<'a> OutFile<'a> {
-    /// Opens the file, if one is wanted; `what` names it when it is written.
-    pub(crate) fn open(path: Option<&'a Path>, what: &'static str) -> Result<Option<Self>, Failure> {
-        let Some(path) = path else { return Ok(None) };
-        let mut file = Whole::open(path, PUBLIC)?;
-        file.reserve(ROOM)?;
-        Ok(Some(Self { file, path, what }))
+/// A bar for steps whose number is not known yet.
+fn steps_bar() -> ProgressBar {
+    let bar = ProgressBar::new(1);
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
+        bar.set_style(style);
     }
-
-    /// Writes the file whole, and says where it is.
-    pub(crate) fn write(self, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
-        self.file.write(bytes.as_ref())?;
-        note(format_args!("The {}: {}", self.what, self.path.display()));
-        Ok(())
-    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
 }
 
 /// Prints the text and writes the page. What was measured is not lost when one of these ways out is shut.
@@ -113,9 +101,4 @@ pub(crate) fn put_out<E: Into<Failure>>(
         page.write(draw().map_err(Into::into)?)?;
     }
     printed
-}
-
-/// A document as text.
-pub(crate) fn json_text(document: &impl Serialize) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(document).map_err(Failure::internal)? + "\n")
 }

@@ -7,13 +7,16 @@ mod args;
 mod cmd;
 #[cfg(test)]
 mod conventions;
+#[cfg(feature = "measure")]
 mod dry_run;
 mod failure;
 mod first_steps;
+#[cfg(feature = "measure")]
 mod long_run;
 mod numbers;
 mod output;
 mod periods;
+mod results;
 mod signals;
 mod terminal;
 mod time;
@@ -80,6 +83,7 @@ fn current_name(root: &clap::Command, words: impl Iterator<Item = String>, flag:
     now.map_or_else(|| flag.to_owned(), |now| format!("--{now}"))
 }
 
+#[cfg(feature = "measure")]
 /// Is the first process of a guest, which has no command line of its own.
 fn be_guest() -> ExitCode {
     if let Err(why) = guest::agent::run() {
@@ -100,6 +104,7 @@ fn tcpdumps(error: &clap::Error) -> Option<&'static str> {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "measure")]
     if guest::agent::is_here() {
         return be_guest();
     }

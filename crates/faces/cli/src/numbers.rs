@@ -7,7 +7,6 @@ use std::{
 };
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use traffic::Rate;
 
 /// A parser of `what` (`a number of flows`) within a range, which says it with an example.
 pub(crate) fn number<T>(
@@ -57,14 +56,6 @@ pub(crate) fn words<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// A rate in packets/s, as `gen` reads it.
-pub(crate) fn packets_per_second(text: &str) -> Result<f64, String> {
-    match text.parse::<Rate>() {
-        Ok(Rate::Packets(pps)) => Ok(pps),
-        _ => Err("write a rate in packets/s, such as 250000, 100k or 1.5Mpps".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,16 +78,6 @@ mod tests {
         assert_eq!((bytes("256K"), bytes("17")), (Ok(262_144_u64), Ok(17_u32)));
         for text in ["99999999999G", "8G", "0", "", "K", "3Q", "-1"] {
             assert!(bytes::<u32>(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn rates_have_the_units_of_gen() {
-        for (text, pps) in [("1M", 1e6), ("100k", 1e5), ("1.5Mpps", 1.5e6), ("250000", 250e3)] {
-            assert_eq!(packets_per_second(text), Ok(pps), "{text}");
-        }
-        for text in ["", "x", "max", "1Gbit", "-1"] {
-            assert!(packets_per_second(text).is_err_and(|why| why.contains("100k")), "{text}");
         }
     }
 }

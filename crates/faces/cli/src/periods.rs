@@ -1,4 +1,4 @@
-//! Intervals that are measured one after the other, and a bar for steps.
+//! Intervals that are measured one after the other.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -7,7 +7,6 @@ use std::{
 };
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use model::schema::Document;
 use serde::Serialize;
 
@@ -101,16 +100,6 @@ pub(crate) fn sleep_until(end: Instant, stop: &AtomicBool) -> bool {
         thread::sleep(left.min(SIGNAL_PERIOD));
     }
     false
-}
-
-/// A bar for steps whose number is not known yet.
-pub(crate) fn steps_bar() -> ProgressBar {
-    let bar = ProgressBar::new(1);
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
 }
 
 #[cfg(test)]

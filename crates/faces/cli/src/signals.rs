@@ -1,14 +1,11 @@
 //! How a verb hears that it is to end.
 
-use std::{
-    fmt::Display,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use crate::failure::{Failure, Outcome, note};
+use crate::failure::Failure;
 
 /// What a second signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +42,4 @@ pub(crate) fn asked_flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(Failure::internal)?;
     }
     Ok(asked)
-}
-
-/// Says what became of what the verb was at.
-pub(crate) fn end_interrupted(left: impl Display) -> Outcome {
-    note(format_args!("evenkeel: interrupted. {left}"));
-    Outcome::Interrupted
 }

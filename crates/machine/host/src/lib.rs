@@ -33,6 +33,7 @@ pub mod file;
 pub mod interface;
 pub mod journal;
 pub mod knob;
+pub mod machine;
 pub mod members;
 pub mod mounted;
 pub mod namespace;

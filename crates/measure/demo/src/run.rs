@@ -7,6 +7,7 @@ use std::{
 };
 
 use bpf::{XdpDrop, XdpMode, XmitDrops};
+use host::machine;
 use host::picture::Host;
 use lab::Lab;
 use model::{
@@ -15,7 +16,6 @@ use model::{
     sources, units,
 };
 use rig::{
-    machine,
     others::Watch,
     progress::{Progress, Step},
     repeat::{median_by, sorted},

@@ -8,10 +8,10 @@ use std::{
     time::Instant,
 };
 
+use host::machine;
 use model::{CpuSet, run::Machine};
 
 use crate::{
-    machine,
     others::Watch,
     progress::{self, Progress},
 };

@@ -7,6 +7,7 @@ use std::{
 };
 
 use host::Host;
+use host::machine;
 use lab::{BoxKind, BoxSpec, Lab, TestBox};
 use model::{
     CpuSet,
@@ -16,7 +17,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    machine,
     progress::Progress,
     repeat::{median_by, middle},
     window::pause,

@@ -10,7 +10,7 @@ use route::leftovers;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, note, print, print_json};
+use crate::failure::{Failure, Outcome, print, print_json};
 
 /// Remove what killed runs left behind: labs, and files of routers and brokers.
 ///
@@ -75,16 +75,4 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     let text: String = namespaces.chain(groups).chain(files).chain(routers).collect();
     let text = if text.is_empty() { "Nothing to clean.\n" } else { &text };
     print(text).map(|()| Outcome::Fine)
-}
-
-/// Names dead labs before a new one is made, which removes them.
-pub(crate) fn warn() {
-    if let Ok(dead) = lab::dead()
-        && !dead.is_empty()
-    {
-        note(format_args!(
-            "found what a killed run left behind: {}. The next lab removes it; so does `evenkeel clean`",
-            dead.join(", ")
-        ));
-    }
 }

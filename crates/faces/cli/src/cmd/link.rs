@@ -1,13 +1,10 @@
 //! `evenkeel link`: messages between nodes over plain Ethernet.
 
-mod bench;
 mod check;
 mod copy;
-mod others;
 mod ping;
 mod run;
 mod serve;
-mod speedup;
 mod unit;
 
 use std::time::{Duration, Instant};
@@ -44,12 +41,9 @@ enum Action {
     Check(check::CheckArgs),
     Copy(copy::CopyArgs),
     Run(run::RunArgs),
-    Bench(bench::BenchArgs),
-    #[command(hide = true)]
-    BenchEnd(bench::EndArgs),
-    Speedup(speedup::SpeedupArgs),
-    #[command(hide = true)]
-    SpeedupNode(speedup::NodeArgs),
+    #[cfg(feature = "measure")]
+    #[command(flatten)]
+    Measure(super::measure::LinkVerb),
     Stop(StopArgs),
     Unit(unit::UnitArgs),
 }
@@ -101,10 +95,8 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Serve(args) => return serve::run(args),
         Action::Unit(args) => return unit::run(args),
-        Action::Bench(args) => return bench::run(args),
-        Action::BenchEnd(args) => return bench::end(args),
-        Action::Speedup(args) => return speedup::run(args),
-        Action::SpeedupNode(args) => return speedup::node(args),
+        #[cfg(feature = "measure")]
+        Action::Measure(verb) => return verb.run(),
         Action::Nodes(NodesArgs { interface: Some(interface), wait, json }) => return seen(interface, *wait, *json),
         Action::Ping(args) => ping::run(args),
         Action::Check(args) => check::run(args),

@@ -46,28 +46,18 @@ pub(crate) fn complete() {
 /// The command line with the names of interfaces where they are asked for.
 fn with_interfaces(command: Command) -> Command {
     let verb = command.get_name().to_owned();
-    let named = |arg: Arg| match (verb.as_str(), arg.get_long().unwrap_or(arg.get_id().as_str())) {
+    let name_of = |arg: &Arg| arg.get_long().unwrap_or(arg.get_id().as_str()).to_owned();
+    let named = |arg: Arg| match (verb.as_str(), &*name_of(&arg)) {
         _ if INTERFACES.contains(&arg.get_id().as_str()) => arg.add(ArgValueCompleter::new(interfaces)),
-        ("bench", "dut") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
-            let boxes = ::bench::DutKind::ALL.map(::bench::DutKind::key);
-            of_list(begin, boxes.into_iter().chain(["guest"]))
-        })),
-        ("bench", "preset") => arg.add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, ::bench::search::NAMES))),
-        ("bench", "tests") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
-            of_list(begin, ::bench::run::Test::ALL.map(|test| test.to_string()))
-        })),
-        ("bench", "neighbour") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
-            of_list(begin, ::bench::neighbour::Kind::ALL.map(::bench::neighbour::Kind::key))
-        })),
-        ("flood", "modes") => {
-            arg.add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, super::bench::flood::MODES)))
-        }
         ("capture", "backend") => arg.add(ArgValueCompleter::new(|begin: &OsStr| {
             of_list(begin, Backend::ALL.map(Backend::name).into_iter().chain(["auto"]))
         })),
         ("doctor", "only" | "ack") => arg
             .add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, ::doctor::checks::all().map(|check| check.id)))),
         ("undo" | "confirm", "session") => arg.add(ArgValueCompleter::new(sessions)),
+        #[cfg(feature = "measure")]
+        (verb, name) => super::measure::completed(verb, name, arg),
+        #[cfg(not(feature = "measure"))]
         _ => arg,
     };
     let command = command.mut_args(named).mut_subcommands(with_interfaces);
@@ -84,7 +74,7 @@ fn interfaces_or_any(begin: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 /// The names that the last part of a list separated by commas may become.
-fn of_list(begin: &OsStr, names: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<CompletionCandidate> {
+pub(super) fn of_list(begin: &OsStr, names: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<CompletionCandidate> {
     let begin = begin.to_string_lossy();
     let (before, part) =
         begin.rsplit_once(',').map_or(("", &*begin), |(_, part)| (&begin[..begin.len() - part.len()], part));

@@ -26,8 +26,8 @@ use sys::privilege::{self, Capability};
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
-    long_run::{OutFile, json_text},
     numbers::number,
+    results::{OutFile, json_text},
     signals::{Second, stop_flag},
 };
 
@@ -36,12 +36,29 @@ const CAPABILITIES: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERF
 /// The time between two readings of the samples.
 const POLL_PERIOD: Duration = Duration::from_secs(2);
 
+/// Show what the CPU time goes to: memory, interrupts, IP, locks …
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ProfileVerb {
+    #[cfg(feature = "measure")]
+    #[command(subcommand)]
+    sub: Option<Sub>,
+    #[command(flatten)]
+    args: ProfileArgs,
+}
+
+#[cfg(feature = "measure")]
+#[derive(Debug, clap::Subcommand)]
+enum Sub {
+    Sweep(super::measure::SweepArgs),
+}
+
 /// Show what the CPU time goes to, by class of work.
 ///
 /// Example: `evenkeel profile -d 10s --per eth0`. It samples the kernel's stacks on a software clock, which works in virtual machines
 /// too, and sorts them into classes: in all, per core, and in nanoseconds per packet while there is traffic.
 #[derive(Debug, Args)]
-pub(crate) struct ProfileArgs {
+struct ProfileArgs {
     /// Sample for this time; Ctrl-C ends it earlier.
     #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = within("100ms", "24h"), help_heading = "Sampling")]
     duration: Duration,
@@ -77,8 +94,17 @@ pub(crate) struct ProfileArgs {
     compare: Option<Vec<PathBuf>>,
 }
 
+/// A profile of this machine, or a sweep.
+pub(crate) fn run(verb: &ProfileVerb) -> Result<Outcome, Failure> {
+    #[cfg(feature = "measure")]
+    if let Some(Sub::Sweep(args)) = &verb.sub {
+        return args.run();
+    }
+    profile(&verb.args)
+}
+
 /// Samples and shows, or compares.
-pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
+fn profile(args: &ProfileArgs) -> Result<Outcome, Failure> {
     if let Some([a, b]) = args.compare.as_deref() {
         return print_comparison(a, b, args.json);
     }
@@ -94,7 +120,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
             per_packet,
             set_apart: SetApart::Nobody,
             keep_stacks: args.flamegraph.is_some(),
-            machine: rig::machine::describe(&host),
+            machine: host::machine::describe(&host),
         },
         args.duration,
     )?;

@@ -1,6 +1,5 @@
 //! `evenkeel route`: a router's fast path.
 
-mod compare;
 mod consent;
 mod outputs;
 mod show;
@@ -55,7 +54,8 @@ enum Action {
     Check(CheckArgs),
     Reload(ReloadArgs),
     Rules(consent::RulesArgs),
-    Compare(compare::CompareArgs),
+    #[cfg(feature = "measure")]
+    Compare(super::measure::CompareArgs),
     Stop(StopArgs),
     Unit(unit::UnitArgs),
 }
@@ -272,7 +272,8 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Check(args) => return check(args),
         Action::Unit(args) => return unit::run(args),
         Action::Rules(args) => return consent::run(args),
-        Action::Compare(args) => return compare::run(args),
+        #[cfg(feature = "measure")]
+        Action::Compare(args) => return args.run(),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Cpus(args) => change_cpus(args),

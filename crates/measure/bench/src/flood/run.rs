@@ -9,6 +9,7 @@ use std::{
 };
 
 use host::Host;
+use host::machine;
 use model::{
     CpuSet,
     flood::{FloodMode, FloodPoint, FloodRun, FloodSetup},
@@ -16,7 +17,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    machine,
     progress::Progress,
     window::LoadMeter,
 };

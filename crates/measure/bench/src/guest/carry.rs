@@ -8,6 +8,7 @@ use std::{
 
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
 use host::Host;
+use host::machine;
 use model::{
     bench::{
         PublishedRate,
@@ -16,7 +17,6 @@ use model::{
     sources,
 };
 use rig::{
-    machine,
     progress::{Progress, Step},
     repeat::{middle, sorted},
 };

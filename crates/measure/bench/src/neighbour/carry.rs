@@ -8,6 +8,7 @@ use std::{
 };
 
 use host::Host;
+use host::machine;
 use model::{
     CpuSet,
     bench::{
@@ -16,10 +17,7 @@ use model::{
     },
     sources,
 };
-use rig::{
-    machine,
-    progress::{Progress, Step},
-};
+use rig::progress::{Progress, Step};
 
 use super::{
     conclude,

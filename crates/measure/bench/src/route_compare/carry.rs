@@ -98,7 +98,7 @@ impl<'a> Carry<'a> {
     ) -> Self {
         let beds = plan.arrangements().map(|(cores, arrangement)| Bed { cores, arrangement, ceiling_pps: None });
         let found = RouteCompare {
-            when: rig::machine::now(),
+            when: host::machine::now(),
             version: env!("CARGO_PKG_VERSION").into(),
             machine,
             frame_bytes: FRAME_BYTES,

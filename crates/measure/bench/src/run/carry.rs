@@ -87,7 +87,7 @@ pub fn carry_out(
         Ok(()) => Status::Complete,
         Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()), begun: None },
     };
-    run.ended = Some(rig::machine::now());
+    run.ended = Some(host::machine::now());
     run.conclusion = conclusion::conclusion(run);
     run.notes = conclusion::notes(run);
     run.notes.extend(saved.remarks.iter().cloned());

@@ -112,7 +112,7 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
         stamps: Stamps::default(),
     };
     let run = BenchRun {
-        when: rig::machine::now(),
+        when: host::machine::now(),
         ended: None,
         version: "0".into(),
         machine: Machine::default(),

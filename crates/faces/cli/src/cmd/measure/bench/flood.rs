@@ -22,8 +22,9 @@ use crate::time::within;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome},
-    long_run::{self, OutFile, interrupted, json_text, long_run},
+    long_run::{self, interrupted, long_run},
     numbers::number,
+    results::{OutFile, json_text},
 };
 
 /// A lab, its programs and pinned threads need these.

@@ -14,7 +14,7 @@ use report::Look;
 use super::bench::{OutputArgs, flood, guest, neighbour};
 use crate::{
     failure::{Failure, Outcome, note, print_verdict},
-    long_run::{OutFile, json_text},
+    results::{OutFile, json_text},
 };
 
 /// Show or compare saved runs of bench, flood and neighbour runs included.

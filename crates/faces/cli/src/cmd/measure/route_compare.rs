@@ -5,21 +5,23 @@ use std::{path::PathBuf, time::Duration};
 use bench::route_compare::{Asked, Forwarding, Plan, RealStage, carry_out};
 use clap::{Args, ValueEnum};
 use host::{Host, Root};
+use model::units::duration_words;
 use model::{
     CpuSet,
     route_compare::{LeftOut, RouteCompare, SCHEMA, Way},
     schema::Document,
 };
 use report::Look;
-use rig::{cores, progress::duration_words};
+use rig::cores;
 use serde::Serialize;
 use sys::privilege;
 
 use crate::{
-    cmd::bench::ratio,
+    cmd::measure::bench::ratio,
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
     numbers::number,
+    results::{OutFile, json_text},
     time::within,
 };
 
@@ -49,7 +51,7 @@ struct Length {
 /// Exit codes: 0 every mode has a throughput of its own in each round; 1 one has none, or the tester was the limit; 2 wrong usage; 3 the machine lacks
 /// something.
 #[derive(Debug, Args)]
-pub(super) struct CompareArgs {
+pub(crate) struct CompareArgs {
     /// Modes to compare [default: all].
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', help_heading = "Measurements")]
     modes: Vec<ModeArg>,
@@ -123,7 +125,13 @@ impl CompareArgs {
 }
 
 /// Compares, and shows.
-pub(super) fn run(args: &CompareArgs) -> Result<Outcome, Failure> {
+impl CompareArgs {
+    pub(crate) fn run(&self) -> Result<Outcome, Failure> {
+        run(self)
+    }
+}
+
+fn run(args: &CompareArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let plan = args.plan(&host)?;
     if args.dry_run {
@@ -136,7 +144,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome, Failure> {
     for left in &plan.left_out {
         note(format_args!("left out, {}: {}", left.what, left.why));
     }
-    let machine = rig::machine::describe(&host);
+    let machine = host::machine::describe(&host);
     let found = long_run(|stop, bar| -> Result<_, Failure> {
         let mut stage = RealStage::new(&plan)?;
         Ok(carry_out(&plan, machine, &mut stage, stop, bar)?)

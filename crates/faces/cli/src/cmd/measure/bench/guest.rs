@@ -9,18 +9,19 @@ use ::bench::{
 use ::guest::{Kernel, Nic};
 use anyhow::anyhow;
 use host::Host;
+use model::units::duration_words;
 use model::{
     bench::guest::{Fares, GuestRun, SCHEMA},
     schema::Document,
 };
 use report::Look;
-use rig::progress::duration_words;
 use sys::privilege;
 
 use super::{BenchArgs, saved};
 use crate::{
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
+    results::{OutFile, json_text},
 };
 
 /// The name of the schema.

@@ -36,7 +36,7 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
 
 /// Where the run is kept when nobody says.
 pub(super) fn default_file() -> PathBuf {
-    PathBuf::from(format!("bench-{}.json", rig::machine::now().replace([':', '-'], "")))
+    PathBuf::from(format!("bench-{}.json", host::machine::now().replace([':', '-'], "")))
 }
 
 /// Checks everything that can be checked before anything is made, and begins a run: of `guests`, or of the boxes that the flags name.
@@ -45,10 +45,10 @@ pub(super) fn begin(args: &BenchArgs, host: &Host, guests: Option<GuestBoxes>) -
     let settings = settings(&asked)?;
     Ok(Saved {
         run: BenchRun {
-            when: rig::machine::now(),
+            when: host::machine::now(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
-            machine: rig::machine::describe(host),
+            machine: host::machine::describe(host),
             setup: benches::setup(&asked, &settings)?,
             modes: Vec::new(),
             status: Status::Partial { reason: "it has not begun".into(), begun: None },

@@ -18,8 +18,9 @@ use super::others::OthersArgs;
 use crate::{
     dry_run::{DryRun, times},
     failure::{Failure, Outcome, note},
-    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
     numbers::number,
+    results::{OutFile, json_text},
 };
 
 /// Rounds, messages and megabytes of `--quick`, and otherwise.
@@ -37,7 +38,7 @@ const USUAL: (u32, u32, u64) = (3, 2000, 900);
 /// Without INTERFACE it makes two nodes in network namespaces with a wire between them, and removes them. With it, the other end runs on another machine,
 /// which ssh reaches, and frames cross the real link. No broker and no other program is touched, but two CPUs are busy: run it on machines that serve nobody.
 #[derive(Debug, Args)]
-pub(super) struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// This machine's interface, with --with.
     #[arg(value_name = "INTERFACE", requires = "with", value_parser = crate::args::interface)]
     interface: Option<String>,
@@ -91,7 +92,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     if args.dry_run {
         return plan(asked, args.interface.is_some())?.print("link.bench.plan", args.json);
     }
-    let machine = rig::machine::describe(&host);
+    let machine = host::machine::describe(&host);
     let found = match (&args.interface, &args.with) {
         (Some(interface), Some(node)) => {
             let between = between(args, interface, node, machine)?;
@@ -153,7 +154,7 @@ fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> R
 
 /// The other end of a run between two machines: started there by ssh, and told what to do on its standard input.
 #[derive(Debug, Args)]
-pub(super) struct EndArgs {
+pub(crate) struct EndArgs {
     /// Its interface.
     #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interface: String,
@@ -169,6 +170,6 @@ pub(super) fn end(args: &EndArgs) -> Result<Outcome, Failure> {
     let wanted = args.cpu.map(|cpu| CpuSet::from_iter([cpu]));
     let cpu = cores::usable(&host, wanted.as_ref())?.iter().next().ok_or(MessagesError::Cpus(0))?;
     let input = io::BufReader::new(io::stdin());
-    answer(&args.interface, rig::machine::describe(&host), cpu, input, io::stdout())?;
+    answer(&args.interface, host::machine::describe(&host), cpu, input, io::stdout())?;
     Ok(Outcome::Fine)
 }

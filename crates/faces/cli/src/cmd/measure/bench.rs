@@ -19,15 +19,14 @@ use ::guest::Nic;
 use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::CpuSet;
-use rig::progress::duration_words;
+use model::units::duration_words;
 use sys::privilege;
 
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, long_run},
+    long_run::{LAB_CAPABILITIES, end_interrupted, long_run},
     numbers::number,
-    signals::end_interrupted,
 };
 
 pub(crate) use config::ratio;

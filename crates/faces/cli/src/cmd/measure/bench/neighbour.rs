@@ -14,6 +14,7 @@ use ::bench::{
 use ::guest::Kernel;
 use anyhow::anyhow;
 use host::Host;
+use model::units::duration_words;
 use model::{
     CpuSet,
     bench::{
@@ -23,14 +24,13 @@ use model::{
     schema::Document,
 };
 use report::Look;
-use rig::progress::duration_words;
 use sys::privilege;
 
 use super::{BenchArgs, config, saved};
 use crate::{
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, OutFile, json_text, long_run, put_out},
-    signals::end_interrupted,
+    long_run::{LAB_CAPABILITIES, end_interrupted, long_run, put_out},
+    results::{OutFile, json_text},
 };
 
 /// The name of its schema.
@@ -169,7 +169,7 @@ pub(crate) fn load(path: &Path) -> Result<NeighbourRun, Failure> {
 }
 
 fn default_file() -> PathBuf {
-    PathBuf::from(format!("bench-neighbour-{}.json", rig::machine::now().replace([':', '-'], "")))
+    PathBuf::from(format!("bench-neighbour-{}.json", host::machine::now().replace([':', '-'], "")))
 }
 
 fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<Plan, Failure> {

@@ -7,17 +7,18 @@ use std::{
 
 use ::bench::run::{NAME, Saved, Settings, Step, What, seconds};
 use clap::Args;
+use model::units::duration_words;
 use model::{
     bench::{BenchRun, FrameSpec, SCHEMA},
     schema::Document,
 };
 use report::{BenchCsv, BenchView, Look};
-use rig::progress::duration_words;
 use serde::Serialize;
 
 use crate::{
     failure::Failure,
-    long_run::{OutFile, json_text, put_out},
+    long_run::put_out,
+    results::{OutFile, json_text},
 };
 
 /// The version of the schema `evenkeel.bench.plan/<version>`.

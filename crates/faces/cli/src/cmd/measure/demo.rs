@@ -9,13 +9,15 @@ use host::{Host, Root};
 use model::{CpuSet, schema::Document};
 use rig::cores;
 use sys::privilege::{self, Capability};
+use traffic::Rate;
 
 use crate::time::within;
 use crate::{
     dry_run::{DryRun, times},
     failure::{Failure, Outcome},
-    long_run::{OutFile, interrupted, json_text, long_run, put_out},
-    numbers::{number, packets_per_second},
+    long_run::{interrupted, long_run, put_out},
+    numbers::number,
+    results::{OutFile, json_text},
 };
 
 /// What the demo does to the machine needs these.
@@ -104,4 +106,27 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         false => report::demo_text(&run, report::Look::of_stdout()) + "\n",
     };
     put_out(&text, page, || report::demo_page(&run)).map(|()| Outcome::Fine)
+}
+
+/// A rate in packets/s, as `gen` reads it.
+fn packets_per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Packets(pps)) => Ok(pps),
+        _ => Err("write a rate in packets/s, such as 250000, 100k or 1.5Mpps".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::packets_per_second;
+
+    #[test]
+    fn rates_have_the_units_of_gen() {
+        for (text, pps) in [("1M", 1e6), ("100k", 1e5), ("1.5Mpps", 1.5e6), ("250000", 250e3)] {
+            assert_eq!(packets_per_second(text), Ok(pps), "{text}");
+        }
+        for text in ["", "x", "max", "1Gbit", "-1"] {
+            assert!(packets_per_second(text).is_err_and(|why| why.contains("100k")), "{text}");
+        }
+    }
 }

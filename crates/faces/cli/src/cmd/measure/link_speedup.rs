@@ -10,20 +10,21 @@ use messages::{
     apart::Reach,
     speedup::{Asked, By, NODES_MAX, Plan, answer_as_node, carry_out, carry_out_between},
 };
+use model::units::duration_words;
 use model::{
     schema::Document,
     speedup::{Exchange, SCHEMA},
 };
 use report::Look;
-use rig::progress::duration_words;
 use sys::privilege;
 
 use super::others::OthersArgs;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome, note},
-    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
     numbers::{number, words},
+    results::{OutFile, json_text},
     time::within,
 };
 
@@ -61,7 +62,7 @@ const CARRIERS: [(&str, &str, &[By]); 3] = [
 /// of this machine, which it makes and removes, and which share its CPUs. With it they are this machine and those of --with. Computing is emulated by waiting. Run it on machines that
 /// serve nobody.
 #[derive(Debug, Args)]
-pub(super) struct SpeedupArgs {
+pub(crate) struct SpeedupArgs {
     /// This machine's interface, with --with.
     #[arg(value_name = "INTERFACE", requires = "with", value_parser = crate::args::interface)]
     interface: Option<String>,
@@ -172,7 +173,7 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         plan.turns.len(),
         duration_words(about)
     ));
-    let machine = rig::machine::describe(&Host::read(&Root::live())?);
+    let machine = host::machine::describe(&Host::read(&Root::live())?);
     let found = match all {
         Some((interface, all)) => long_run(|stop, bar| carry_out_between(&plan, interface, all, machine, stop, bar))?,
         None => long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?,
@@ -201,7 +202,7 @@ fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> 
 
 /// The node of a machine: started there by ssh, and told what to do on its standard input.
 #[derive(Debug, Args)]
-pub(super) struct NodeArgs {
+pub(crate) struct NodeArgs {
     /// Its interface.
     #[arg(value_name = "INTERFACE", value_parser = crate::args::interface)]
     interface: String,
@@ -210,7 +211,7 @@ pub(super) struct NodeArgs {
 /// Is that node, until its input ends.
 pub(super) fn node(args: &NodeArgs) -> Result<Outcome, Failure> {
     privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
-    let machine = rig::machine::describe(&Host::read(&Root::live())?);
+    let machine = host::machine::describe(&Host::read(&Root::live())?);
     answer_as_node(&args.interface, machine, io::BufReader::new(io::stdin()), io::stdout())?;
     Ok(Outcome::Fine)
 }

@@ -2,20 +2,20 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use host::{Host, Root};
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use rig::cores;
 use sweep::{SweepBox, SweepConfig};
 use sys::privilege;
 
-use super::profile::ProfileArgs;
 use crate::time::within;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome},
-    long_run::{LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
     numbers::number,
+    results::{OutFile, json_text},
 };
 
 /// Loads, their length and searches of `--quick`, and otherwise.
@@ -24,21 +24,6 @@ const USUAL: (u32, Duration, u32) = (10, Duration::from_secs(1), 5);
 /// A search of a ceiling takes about so many seconds, and a load besides its length.
 const SEARCH_S: f64 = 6.0;
 const LOAD_S: f64 = 0.4;
-
-/// Show what the CPU time goes to: memory, interrupts, IP, locks …
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct ProfileVerb {
-    #[command(subcommand)]
-    sub: Option<Sub>,
-    #[command(flatten)]
-    args: ProfileArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum Sub {
-    Sweep(SweepArgs),
-}
 
 /// Load a lab box step by step and show what its CPU time goes to.
 ///
@@ -49,7 +34,7 @@ enum Sub {
 /// It searches the ceiling of both configurations first, in turn, `--repeats` times each. Then it offers loads up to 110 % of the better
 /// ceiling to both.
 #[derive(Debug, Args)]
-struct SweepArgs {
+pub(crate) struct SweepArgs {
     /// The box to load.
     #[arg(long = "dut", alias = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router, help_heading = "Measurements")]
     what: BoxArg,
@@ -107,14 +92,6 @@ impl BoxArg {
     }
 }
 
-/// A profile of this machine, or a sweep.
-pub(crate) fn run(verb: &ProfileVerb) -> Result<Outcome, Failure> {
-    match &verb.sub {
-        None => super::profile::run(&verb.args),
-        Some(Sub::Sweep(args)) => args.run(),
-    }
-}
-
 impl SweepArgs {
     /// Checks everything that can be checked before anything is made.
     fn config(&self, host: &Host) -> Result<SweepConfig, Failure> {
@@ -127,7 +104,7 @@ impl SweepArgs {
         Ok(SweepConfig { what, steps, duration, repeats, cpus, compared })
     }
 
-    fn run(&self) -> Result<Outcome, Failure> {
+    pub(crate) fn run(&self) -> Result<Outcome, Failure> {
         let host = Host::read(&Root::live())?;
         let config = self.config(&host)?;
         if self.dry_run {

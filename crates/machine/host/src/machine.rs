@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use host::picture::Host;
 use model::run::Machine;
+
+use crate::picture::Host;
 
 /// Reads it from /proc and /sys; what cannot be read is said to be unknown.
 pub fn describe(host: &Host) -> Machine {
