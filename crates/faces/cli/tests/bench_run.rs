@@ -99,7 +99,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     let Some(Begun { child, file, folder, _cores }) = begin(2) else { return };
     child.kill();
     let killed = read(&file);
-    let before = trials(&killed);
+    let mut before = trials(&killed);
     assert_eq!(killed["schema"], "evenkeel.bench/1");
     assert_eq!(killed["status"]["status"], "partial");
     assert!(before.len() >= 2);
@@ -111,6 +111,8 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     let run = read(&file);
     assert_eq!((&told["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
     let after = trials(&run);
+    // On a busy machine the run may give up; the void trials at its end are made again then.
+    before.truncate(before.iter().rposition(|trial| trial["void"].is_null()).map_or(0, |last| last + 1));
     assert!(
         after.len() > before.len() && after[..before.len()] == before[..],
         "trials of before are lost or made again"

