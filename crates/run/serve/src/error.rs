@@ -20,6 +20,8 @@ pub enum ServeError {
     Locked { path: PathBuf, pid: String },
     #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", who(*pid, path), number(*pid))]
     Silent { path: PathBuf, pid: Option<u32> },
+    #[error("cannot tell systemd that {} {} up: {source}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })]
+    NotTold { names: Vec<String>, source: io::Error },
     #[error("cannot {operation} the file of events {}: {source}", path.display())]
     EventLog { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot run the hook {program} for the event `{event}`: {reason}")]

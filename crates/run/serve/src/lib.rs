@@ -70,6 +70,8 @@ pub mod metrics;
 mod output;
 mod outputs;
 mod process;
+mod server;
+mod service;
 pub mod unit;
 
 pub use background::Background;
@@ -83,3 +85,5 @@ pub use metrics::{MetricsFile, MetricsServer};
 pub use output::{Lost, OutputThread};
 pub use outputs::{OutputSettings, Outputs, OutputsChange};
 pub use process::{Signals, notify_ready};
+pub use server::{Client, Handle, Server};
+pub use service::Service;

@@ -1,0 +1,214 @@
+//! One process with one or several services: signals, sockets, readiness, the loop.
+
+use std::{
+    fmt, io,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    control::{ANSWER_TIMEOUT, Listener, Request},
+    error::ServeError,
+    process::{Signals, notify_ready},
+    service::Service,
+};
+
+/// Runs services on one thread. Those that still run are closed when it is dropped.
+#[derive(Default)]
+pub struct Server {
+    signals: Signals,
+    running: Vec<Box<dyn Running>>,
+}
+
+impl Server {
+    /// Catches signals from now on: SIGINT and SIGTERM end the services, SIGHUP has them reload.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn start() -> io::Result<Self> {
+        Ok(Self { signals: Signals::catch()?, running: Vec::new() })
+    }
+
+    /// Ends the services when it is set.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.signals.stop)
+    }
+
+    /// Has an open service answer commands from now on. They wait until the server [runs](Server::run).
+    ///
+    /// # Errors
+    /// Its socket cannot be made.
+    pub fn add<S: Service + 'static>(&mut self, mut service: S) -> Result<Handle<S>, ServeError> {
+        let (to, requests) = mpsc::channel();
+        let listener = Listener::start(&service.socket(), to.clone())?;
+        service.on_listen();
+        let (status_to, statuses) = mpsc::channel();
+        let (ended_to, ended) = mpsc::channel();
+        self.running.push(Box::new(Slot { service, requests, statuses, listener, failed: None, ended_to }));
+        Ok(Handle { client: Client { requests: to, statuses: status_to }, ended })
+    }
+
+    /// Tells systemd that the services answer, and runs them until the last one has ended. `warn` hears that systemd could not be told.
+    pub fn run(&mut self, warn: impl FnOnce(ServeError)) {
+        if let Err(source) = notify_ready() {
+            warn(ServeError::NotTold { names: self.running.iter().map(|service| service.name()).collect(), source });
+        }
+        while !self.running.is_empty() && !self.signals.stop.load(Ordering::Relaxed) {
+            self.turn();
+        }
+        self.close();
+    }
+
+    /// Polls each service once. All together they wait as long as the most impatient one bears.
+    fn turn(&mut self) {
+        let reloads = self.signals.reload.swap(false, Ordering::Relaxed);
+        let shortest = self.running.iter().map(|service| service.poll_period()).min().unwrap_or_default();
+        let share = shortest / self.running.len() as u32;
+        let mut at = 0;
+        while at < self.running.len() {
+            match self.running[at].turn(Instant::now() + share, reloads) {
+                ControlFlow::Continue(()) => at += 1,
+                ControlFlow::Break(()) => self.running.remove(at).close(),
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.running.drain(..).for_each(Running::close);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.running.iter().map(|service| service.name()).collect();
+        f.debug_struct("Server").field("signals", &self.signals).field("running", &names).finish()
+    }
+}
+
+/// A service that a server has, whatever its commands are.
+trait Running {
+    fn name(&self) -> String;
+    fn poll_period(&self) -> Duration;
+    /// Polls it and carries out its commands; a break: it is to be closed.
+    fn turn(&mut self, until: Instant, reloads: bool) -> ControlFlow<()>;
+    fn close(self: Box<Self>);
+}
+
+struct Slot<S: Service> {
+    service: S,
+    requests: Receiver<Request<S::Command, S::Answer>>,
+    statuses: Receiver<Sender<S::Status>>,
+    listener: Listener,
+    /// Why it cannot go on.
+    failed: Option<S::Error>,
+    ended_to: Sender<Result<S::Ended, S::Error>>,
+}
+
+impl<S: Service> Slot<S> {
+    fn serve(&mut self, until: Instant) -> Result<ControlFlow<()>, S::Error> {
+        self.service.poll(until)?;
+        for (command, to) in self.requests.try_iter() {
+            if self.service.command(command, to)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        for to in self.statuses.try_iter() {
+            // Whoever asked may have gone.
+            let _ = to.send(self.service.status()?);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl<S: Service> Running for Slot<S> {
+    fn name(&self) -> String {
+        self.service.name()
+    }
+
+    fn poll_period(&self) -> Duration {
+        S::POLL_PERIOD
+    }
+
+    fn turn(&mut self, until: Instant, reloads: bool) -> ControlFlow<()> {
+        if reloads {
+            self.service.reload();
+        }
+        self.serve(until).unwrap_or_else(|error| {
+            self.failed = Some(error);
+            ControlFlow::Break(())
+        })
+    }
+
+    fn close(self: Box<Self>) {
+        let Self { service, requests, statuses, listener, failed, ended_to } = *self;
+        drop(statuses);
+        let closed = service.close();
+        // A command that came too late is not waited for.
+        drop(requests);
+        drop(listener);
+        // Nobody may want to know.
+        let _ = ended_to.send(failed.map_or(closed, Err));
+    }
+}
+
+/// The service as the process that runs it has it.
+pub struct Handle<S: Service> {
+    client: Client<S>,
+    ended: Receiver<Result<S::Ended, S::Error>>,
+}
+
+impl<S: Service> Handle<S> {
+    /// Asks the service.
+    pub fn client(&self) -> &Client<S> {
+        &self.client
+    }
+
+    /// How the service ended; none: it runs, or this was asked before.
+    pub fn ended(&self) -> Option<Result<S::Ended, S::Error>> {
+        self.ended.try_recv().ok()
+    }
+}
+
+impl<S: Service> fmt::Debug for Handle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+/// Asks a service from another thread of the process that runs it.
+pub struct Client<S: Service> {
+    requests: Sender<Request<S::Command, S::Answer>>,
+    statuses: Sender<Sender<S::Status>>,
+}
+
+impl<S: Service> Client<S> {
+    /// Has the service carry out a command, and waits for no answer.
+    pub fn send(&self, command: S::Command) {
+        // One that has ended carries out nothing.
+        let _ = self.requests.send((command, mpsc::channel().0));
+    }
+
+    /// Its state; none: it has ended.
+    pub fn status(&self) -> Option<S::Status> {
+        let (to, status) = mpsc::channel();
+        self.statuses.send(to).ok()?;
+        status.recv_timeout(ANSWER_TIMEOUT).ok()
+    }
+}
+
+impl<S: Service> fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! What a [`Server`](crate::Server) runs.
+
+use std::{
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::mpsc::Sender,
+    time::{Duration, Instant},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A part of a process that runs until it is told to end, answers commands on a socket, and shares its thread with others.
+///
+/// It is open when it is given to a [`Server`](crate::Server): its [home](crate::Home) is held, and all that can be refused was.
+pub trait Service {
+    /// A command that comes by the socket.
+    type Command: DeserializeOwned + Send + 'static;
+    /// The answer to it.
+    type Answer: Serialize + Send + 'static;
+    /// The state that is shown.
+    type Status;
+    /// What is left to be told after the end.
+    type Ended;
+    /// Why it ended by itself, or could not end as it should.
+    type Error;
+
+    /// Commands and signals wait at most this long for a poll.
+    const POLL_PERIOD: Duration;
+
+    /// Its name in a sentence, as `the router`.
+    fn name(&self) -> String;
+
+    /// The socket at which it answers commands.
+    fn socket(&self) -> PathBuf;
+
+    /// It answers commands from now on.
+    fn on_listen(&mut self) {}
+
+    /// Does what is due, and waits for more at most until `until`.
+    ///
+    /// # Errors
+    /// The service cannot go on; it is closed then.
+    fn poll(&mut self, until: Instant) -> Result<(), Self::Error>;
+
+    /// Reads its configuration again (SIGHUP).
+    fn reload(&mut self) {}
+
+    /// Carries out a command. The answer may be sent later, also by [`close`](Service::close). A break ends the service.
+    ///
+    /// # Errors
+    /// The service cannot go on; it is closed then.
+    fn command(&mut self, command: Self::Command, to: Sender<Self::Answer>) -> Result<ControlFlow<()>, Self::Error>;
+
+    /// Returns the state.
+    ///
+    /// # Errors
+    /// The service cannot go on; it is closed then.
+    fn status(&mut self) -> Result<Self::Status, Self::Error>;
+
+    /// Ends, and gives its home back.
+    ///
+    /// # Errors
+    /// Something of it stays.
+    fn close(self) -> Result<Self::Ended, Self::Error>;
+}
