@@ -17,6 +17,7 @@ mod numbers;
 mod output;
 mod periods;
 mod results;
+mod shown;
 mod signals;
 mod terminal;
 mod time;

@@ -1,36 +1,22 @@
-//! The process that runs a router: what others may ask it, and its loop.
+//! Commands to the process that runs a router.
 
 use std::{
-    collections::VecDeque,
-    sync::{
-        atomic::Ordering,
-        mpsc::{Receiver, Sender},
-    },
     thread,
     time::{Duration, Instant},
 };
 
 use model::{
     CpuSet,
-    route::{RouteEvent, RouteMode, RouteStatus},
+    route::{RouteMode, RouteStatus},
 };
 use rules::{requester::Requester, status};
 use serde::{Deserialize, Serialize};
-use serve::{
-    ServeError, Signals,
-    control::{self, Request},
-};
+use serve::{ServeError, control};
 
-use crate::{
-    RouteError, Router,
-    home::{self, Held},
-    rules::Reloaded,
-    seen::{Message, Seen},
-    stay,
-};
+use crate::{RouteError, home, rules::Reloaded, stay};
 
-/// How long a question may wait, and the end.
-const TURN: Duration = Duration::from_millis(50);
+/// The end of a router is looked for this often.
+const END_PERIOD: Duration = Duration::from_millis(50);
 /// A router that was asked to end may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -95,126 +81,10 @@ pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
         answer => answer?,
     };
     while home::here().socket().exists() && asked.elapsed() < waits {
-        thread::sleep(TURN);
+        thread::sleep(END_PERIOD);
     }
     stay::take_off()?;
     Ok((answer, killed))
-}
-
-/// Runs the router until a signal or somebody asks it to end; tells of what happens.
-///
-/// # Errors
-/// What the kernel refuses. The kernel forwards then.
-pub fn run(
-    router: &mut Router,
-    held: &Held,
-    requests: &Receiver<Request<Command, Answer>>,
-    signals: &Signals,
-    seen: &mut Seen,
-    mut emit: impl FnMut(Message),
-) -> Result<(), RouteError> {
-    let stop = &signals.stop;
-    let start = RouteEvent::Mode { mode: router.mode(), why: "the start".to_owned() };
-    seen.note(start).into_iter().for_each(&mut emit);
-    let mut told = CpuSet::new();
-    let mut reloads = Reloads::default();
-    while !stop.load(Ordering::Relaxed) {
-        if told != *router.cpus() {
-            held.tell(router)?;
-            told = router.cpus().clone();
-        }
-        if signals.reload.swap(false, Ordering::Relaxed) {
-            // A signal comes from no session.
-            reloads.waiting.push_back((Requester::default(), None));
-        }
-        for event in router.turn(TURN)? {
-            seen.note(event).into_iter().for_each(&mut emit);
-        }
-        for (command, to) in requests.try_iter() {
-            let answer = match command {
-                Command::Status => Answer::Status(Box::new(seen.status(router)?)),
-                Command::Mode(mode) => match router.set_mode(mode) {
-                    Ok(()) => {
-                        let asked = RouteEvent::Mode { mode: router.mode(), why: "asked for".to_owned() };
-                        seen.note(asked).into_iter().for_each(&mut emit);
-                        Answer::Done
-                    }
-                    Err(error) => Answer::Refused(error.to_string()),
-                },
-                Command::Cpus(cpus) => match router.set_cpus(&cpus).and_then(|()| held.tell(router)) {
-                    Ok(()) => Answer::Done,
-                    Err(error) => Answer::Refused(error.to_string()),
-                },
-                Command::Reload(asked) => {
-                    reloads.waiting.push_back((asked, Some(to)));
-                    continue;
-                }
-                Command::Stop => {
-                    stop.store(true, Ordering::Relaxed);
-                    Answer::Done
-                }
-            };
-            // Whoever asked may have gone.
-            let _ = to.send(answer);
-        }
-        for answer in reloads.turn(router) {
-            seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
-        }
-        seen.publish(router)?.into_iter().for_each(&mut emit);
-    }
-    Ok(())
-}
-
-/// Reloads, one after the other, while the loop goes on.
-#[derive(Default)]
-struct Reloads {
-    /// Who asked, and where the answer goes; none: a signal.
-    waiting: VecDeque<(Requester, Option<Sender<Answer>>)>,
-    /// Of the one that has begun.
-    begun: Option<Option<Sender<Answer>>>,
-}
-
-impl Reloads {
-    /// Begins the next one if it can; the answers to those that ended.
-    fn turn(&mut self, router: &mut Router) -> Vec<Answer> {
-        let mut answers = Vec::new();
-        let mut end = |to: Option<Sender<Answer>>, result| {
-            let answer = answer(result);
-            // Whoever asked may have gone.
-            let _ = to.map(|to| to.send(answer.clone()));
-            answers.push(answer);
-        };
-        if let Some(result) = router.take_reloaded() {
-            end(self.begun.take().flatten(), result);
-        }
-        if self.begun.is_none()
-            && !router.makes_rules()
-            && let Some((asked, to)) = self.waiting.pop_front()
-        {
-            match router.begin_reload(&asked) {
-                Ok(()) => self.begun = Some(to),
-                Err(error) => end(to, Err(error)),
-            }
-        }
-        answers
-    }
-}
-
-impl Drop for Reloads {
-    fn drop(&mut self) {
-        let waiting = self.waiting.drain(..).map(|(_, to)| to);
-        for to in waiting.chain(self.begun.take()).flatten() {
-            let _ = to.send(Answer::Refused("Reload refused: the router ends".to_owned()));
-        }
-    }
-}
-
-fn answer(result: Result<Reloaded, RouteError>) -> Answer {
-    match result {
-        Ok(reloaded) => Answer::Reloaded(reloaded),
-        Err(error @ RouteError::NoRules) => Answer::Refused(error.to_string()),
-        Err(error) => Answer::Refused(format!("Reload refused; the old rules stay active: {error}")),
-    }
 }
 
 /// What came of a reload, in words.

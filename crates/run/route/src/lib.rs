@@ -6,8 +6,8 @@
 //!   that appears, changes that came faster than they could be read.
 //! * `shadow` holds what the programs would have done against what the kernel did.
 //!
-//! [`rules`] puts stateless rules before the programs, which hold whatever the mode is. [`control`] is the process around it, [`home`] its
-//! folder, [`seen`] what others see of it, [`unit`] its systemd unit, [`leftovers`] what killed ones left behind.
+//! [`rules`] puts stateless rules before the programs, which hold whatever the mode is. [`RouteService`] is the process around it, [`control`]
+//! its commands, [`home`] its folder, [`seen`] what others see of it, [`unit`] its systemd unit, [`leftovers`] what killed ones left behind.
 //!
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 //!
@@ -28,6 +28,7 @@ mod plan;
 pub mod rules;
 mod run;
 pub mod seen;
+mod service;
 mod settings;
 mod shadow;
 mod stateful;
@@ -36,4 +37,5 @@ pub mod unit;
 
 pub use error::RouteError;
 pub use run::Router;
+pub use service::RouteService;
 pub use settings::RouteSettings;

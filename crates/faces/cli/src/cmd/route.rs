@@ -5,9 +5,9 @@ mod outputs;
 mod show;
 mod unit;
 
-use std::{io, path::PathBuf, str::FromStr, sync::mpsc, time::Duration};
+use std::{io, path::PathBuf, str::FromStr, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{
@@ -16,14 +16,13 @@ use model::{
 };
 use report::Look;
 use route::{
-    RouteError, RouteSettings, Router,
+    RouteError, RouteService, RouteSettings,
     control::{self, Answer, Command},
     home,
     rules::RouteRules,
-    seen::Seen,
 };
 use rules::requester::Requester;
-use serve::{ServeError, Signals, control::Listener};
+use serve::ServeError;
 use sys::privilege::{self, Capability};
 
 use crate::{
@@ -31,6 +30,7 @@ use crate::{
     failure::{Failure, Outcome, note, print, print_json},
     numbers::words,
     output::end_soon,
+    shown::{self, Show},
     time::{interval, time},
 };
 
@@ -434,61 +434,30 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     });
     let (rules, told) = rules.transpose()?.unzip();
     told.iter().flatten().for_each(note);
-    let home = home::here();
-    let held = home::hold(&home)?;
+    let held = home::hold(&home::here())?;
     if let Err(error) = route::leftovers::clear(Some(&held)) {
         note(format_args!("{error}"));
     }
-    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    let mut seen = Seen::open(&outputs.settings())?;
+    let mut server = shown::server()?;
     let settings = RouteSettings {
         ports: interfaces.clone(),
         xdp: *xdp_mode,
         slots: *remember,
-        mode: RouteMode::Standard,
+        mode: (*mode).into(),
         returns: !stay,
         trial: *trial,
         mark: *mark,
         cpus: cpus.clone().unwrap_or_default(),
         queue: *cpu_queue,
     };
-    held.starts("reads the routes and loads a program for each port")?;
-    let (mut router, told) = Router::start_with(settings, rules)?;
-    told.iter().for_each(note);
-    if *mode == Mode::Stateful {
-        held.starts("loads the programs of mode stateful, which the kernel checks for seconds each on a busy machine")?;
-    }
-    router.set_mode((*mode).into())?;
-    if !router.unwatched().is_empty() {
-        note(
-            "note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
-             (`route status --json` lists them)",
-        );
-    }
-    for it in router.notes() {
-        note(format_args!("{} ({}): {}", it.what, it.code, it.remedy));
-    }
-    note(format_args!("{}: mode {} ({} XDP)", interfaces.join(", "), router.mode().name(), router.xdp_mode()));
-    if let Some(rules) = router.rules() {
-        let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
-        note(format_args!("{} active in each mode; they {end}", rules.holding()));
-    }
-    let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&home.socket(), to.clone())?;
-    held.started();
-    if let Err(error) = serve::notify_ready() {
-        note(format_args!("cannot tell systemd that the router is up: {error}"));
-    }
-    let show = show::Show { interval: args.interval, json: args.json, quiet: args.quiet, wanted: (*mode).into() };
-    let show::Ended { ran, shown } = show.while_it_runs(&to, &signals, |emit| {
-        // It goes with its loop: what was asked too late is not waited for.
-        let requests = requests;
-        control::run(&mut router, &held, &requests, &signals, &mut seen, emit)
-    })?;
-    let stays = router.rules().is_some_and(RouteRules::stays);
-    drop(router);
-    drop(listener);
-    seen.end();
+    let stays = *rules_stay && rules.is_some();
+    let show = Show::start(show::WHO, args.interval, args.json, args.quiet)?;
+    let service = RouteService::open(held, settings, rules, &outputs.settings(), note, show::emit(&show))?;
+    let router = server.add(service)?;
+    let client = router.client();
+    let shown = show.run(&mut server, |over| show::show(&show, client, (*mode).into(), over));
+    drop(show);
+    let ran = router.ended().transpose();
     let failed = ran.as_ref().err().map(model::Classified::class);
     end_soon(failed.map_or(0, model::ErrorClass::exit_code));
     note(match stays {
