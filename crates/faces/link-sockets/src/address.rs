@@ -13,8 +13,8 @@ use libc::{
 };
 
 use crate::{
-    real::{Errno, real},
-    state::is_busy,
+    real::{Errno, GetName, real},
+    reentry::is_busy,
 };
 
 /// An address of IPv4 or IPv6.
@@ -43,11 +43,8 @@ pub(crate) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Option<SocketA
     None
 }
 
-/// A function of the C library that tells an address of a socket.
-pub(crate) type Name = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
-
 /// What such a function tells: an address and its length.
-pub(crate) fn ask(name: Name, fd: c_int) -> Option<(sockaddr_storage, socklen_t)> {
+pub(crate) fn ask(name: GetName, fd: c_int) -> Option<(sockaddr_storage, socklen_t)> {
     // SAFETY: all zeros are a storage; the call writes at most its length.
     unsafe {
         let mut storage: sockaddr_storage = mem::zeroed();
@@ -57,7 +54,7 @@ pub(crate) fn ask(name: Name, fd: c_int) -> Option<(sockaddr_storage, socklen_t)
 }
 
 /// The same, where it is one of IPv4 or IPv6.
-pub(crate) fn of(name: Name, fd: c_int) -> Option<SocketAddr> {
+pub(crate) fn of(name: GetName, fd: c_int) -> Option<SocketAddr> {
     let (storage, len) = ask(name, fd)?;
     // SAFETY: the storage is alive, and as long as `len` at least.
     unsafe { read((&raw const storage).cast(), len) }

@@ -8,15 +8,15 @@ use std::{
 };
 
 use libc::{
-    AF_INET, AF_INET6, EISCONN, F_GETFD, F_GETFL, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC, O_NONBLOCK, SO_DOMAIN,
-    SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, c_void, sockaddr,
-    socklen_t, timeval,
+    EISCONN, F_GETFD, F_GETFL, F_SETFL, FD_CLOEXEC, O_CLOEXEC, O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_NONBLOCK,
+    SOL_SOCKET, c_void, sockaddr, socklen_t, timeval,
 };
 use link::sockets::{Asker, Way};
 
 use crate::{
     address, epoll,
     real::{Errno, fail, real},
+    socket::{is_from_here, is_tcp},
     table::{self, What},
 };
 
@@ -123,29 +123,6 @@ unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut sockle
             unsafe { address::write(peer, from, len) };
         }
     }
-}
-
-/// The broker connects from the address that it connects to: does this connection come from there?
-fn is_from_here(fd: c_int) -> bool {
-    let (own, peer) = (address::of(real().getsockname, fd), address::of(real().getpeername, fd));
-    own.zip(peer).is_some_and(|(own, peer)| own.ip() == peer.ip())
-}
-
-/// A number that getsockopt(2) tells of a socket.
-pub(crate) fn option(fd: c_int, name: c_int) -> Option<c_int> {
-    let mut value: c_int = 0;
-    let mut len = mem::size_of_val(&value) as socklen_t;
-    // SAFETY: the place is as long as `len` says.
-    let done = unsafe { (real().getsockopt)(fd, SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len) };
-    (done == 0).then_some(value)
-}
-
-/// A stream socket of TCP. Nothing of errno changes.
-fn is_tcp(fd: c_int) -> bool {
-    let _errno = Errno::keep();
-    matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))
-        && option(fd, SO_TYPE) == Some(SOCK_STREAM)
-        && option(fd, SO_PROTOCOL) == Some(IPPROTO_TCP)
 }
 
 /// Puts an end in the place of a socket, with what was set on that: whether it waits, how long, whether exec closes it, who watches it.

@@ -10,9 +10,9 @@ use std::{
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 
 use crate::{
-    calls::option,
     fast::is_known,
     real::{Errno, real},
+    socket::option,
 };
 
 /// By socket and epoll instance, what is watched: of stream sockets that are not connected, as they alone can be replaced, and of ends.

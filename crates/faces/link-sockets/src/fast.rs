@@ -13,9 +13,12 @@ use libc::{
 use link::sockets::direct::{Id, Step};
 
 use crate::{
-    real::{fail, real},
-    state::{Locked, Woke, carried},
+    helper_mode::wake_helper,
+    locked::Locked,
+    real::{Errno, fail, real},
+    sleep::Woke,
     table::{self, What},
+    takeover::carried,
 };
 
 /// What reading and writing do here; the kernel's calls do the others.
@@ -125,9 +128,9 @@ pub(crate) fn aside<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
         direct.sleeps(id, true);
     }
     drop(locked);
-    crate::state::wake_helper();
+    wake_helper();
     let done = call();
-    let _errno = crate::real::Errno::keep();
+    let _errno = Errno::keep();
     if let Some(mut locked) = Locked::take()
         && let Some(direct) = locked.direct()
     {

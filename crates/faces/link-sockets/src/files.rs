@@ -7,8 +7,9 @@ use link::sockets::direct::Id;
 
 use crate::{
     fast::aside,
+    helper_mode::{kick_fd, wake_helper},
+    locked::Locked,
     real::{Errno, fail, real},
-    state::{Locked, kick_fd, wake_helper},
     table::{self, What},
 };
 

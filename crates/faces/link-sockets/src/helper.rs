@@ -13,8 +13,10 @@ use std::{
 use libc::{POLLIN, SIG_SETMASK, pollfd, timespec};
 
 use crate::{
+    helper_mode::{Mode, kick_fd, set_mode},
     real::real,
-    state::{self, Mode, State},
+    reentry,
+    state::{State, lock},
     table::{self, What},
 };
 
@@ -42,11 +44,11 @@ pub(crate) fn start() -> io::Result<JoinHandle<()>> {
 }
 
 fn run() {
-    state::stay_out();
+    reentry::enter();
     let mut turns = 0;
     loop {
         let (descriptors, time) = {
-            let mut state = state::lock();
+            let mut state = lock();
             let Some(looked) = look(&mut state, &mut turns) else { return };
             looked
         };
@@ -88,8 +90,8 @@ fn look(state: &mut State, turns: &mut u64) -> Option<([c_int; 3], Option<Durati
     } else {
         (Mode::Tick, -1, Some(TICK))
     };
-    state::set_mode(mode);
-    Some(([state::kick_fd(), pairs, engine], time))
+    set_mode(mode);
+    Some(([kick_fd(), pairs, engine], time))
 }
 
 fn sleep(descriptors: [c_int; 3], time: Option<Duration>) {

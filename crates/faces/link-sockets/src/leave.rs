@@ -10,7 +10,7 @@ use std::{
 
 use libc::{O_RDWR, POLLIN, SIG_DFL, SIG_IGN, SIGKILL, SIGSTOP, pollfd, timespec};
 
-use crate::{real::real, state::Locked, table};
+use crate::{locked::Locked, real::real, table};
 
 /// A connection that has ended on both sides is over within this time; what is not goes on.
 const ASLEEP: Duration = Duration::from_millis(500);

@@ -15,14 +15,24 @@ mod calls;
 mod epoll;
 mod fast;
 mod files;
+mod fork;
 mod helper;
+mod helper_mode;
 mod leave;
+mod locked;
 mod polls;
 mod reads;
 mod real;
+mod reentry;
 mod rights;
+mod settings;
+mod sleep;
+mod socket;
+mod spins;
 mod state;
 mod table;
+mod takeover;
+mod teardown;
 mod writes;
 
 pub use self::{

@@ -16,8 +16,9 @@ use libc::{
 
 use crate::{
     epoll,
+    locked::Locked,
     real::{fail, real},
-    state::{Locked, Woke},
+    sleep::Woke,
     table::{self, What},
 };
 

@@ -10,8 +10,8 @@ use libc::{
     FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval, uid_t,
 };
 
-use crate::address::Name;
-
+/// A function of the C library that tells an address of a socket.
+pub(crate) type GetName = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 type Connect = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type Listen = unsafe extern "C" fn(c_int, c_int) -> c_int;
 type Accept = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -57,8 +57,8 @@ pub(crate) struct Real {
     pub(crate) listen: Listen,
     pub(crate) accept: Accept,
     pub(crate) accept4: Accept4,
-    pub(crate) getsockname: Name,
-    pub(crate) getpeername: Name,
+    pub(crate) getsockname: GetName,
+    pub(crate) getpeername: GetName,
     pub(crate) getsockopt: GetOption,
     pub(crate) setsockopt: SetOption,
     pub(crate) sendto: SendTo,
@@ -119,8 +119,8 @@ pub(crate) fn real() -> &'static Real {
             listen: mem::transmute::<*mut c_void, Listen>(next(c"listen")),
             accept: mem::transmute::<*mut c_void, Accept>(next(c"accept")),
             accept4: mem::transmute::<*mut c_void, Accept4>(next(c"accept4")),
-            getsockname: mem::transmute::<*mut c_void, Name>(next(c"getsockname")),
-            getpeername: mem::transmute::<*mut c_void, Name>(next(c"getpeername")),
+            getsockname: mem::transmute::<*mut c_void, GetName>(next(c"getsockname")),
+            getpeername: mem::transmute::<*mut c_void, GetName>(next(c"getpeername")),
             getsockopt: mem::transmute::<*mut c_void, GetOption>(next(c"getsockopt")),
             setsockopt: mem::transmute::<*mut c_void, SetOption>(next(c"setsockopt")),
             sendto: mem::transmute::<*mut c_void, SendTo>(next(c"sendto")),

@@ -5,11 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::uid_t;
 
-use crate::{
-    leave::carries_on,
-    real::real,
-    state::{Locked, may_begin},
-};
+use crate::{leave::carries_on, locked::Locked, real::real, teardown::may_begin};
 
 /// As it is, to setreuid(2) and its kin.
 const SAME: uid_t = uid_t::MAX;
