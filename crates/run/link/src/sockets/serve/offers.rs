@@ -24,6 +24,7 @@ use super::{Sent, Sockets, Stage, User, Who, program};
 use crate::{
     Address,
     claim::Talk,
+    ports::BROKER_PORTS,
     sockets::{
         ask::Reply,
         flow::Flow,
@@ -37,7 +38,34 @@ const LOST_S: u32 = 1;
 
 const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
+/// Streams of one node that have not said which connection they are, at the most.
+const NAMED_OF_NODE: usize = 1024;
+
 impl Sockets {
+    pub(super) fn on_stream(&mut self, stream: Handle) {
+        // Programs of that node have other ports. What they say of addresses nobody has looked at.
+        let is_of_broker = self.engine.peer_port_of(stream).is_some_and(|port| BROKER_PORTS.contains(&port));
+        let Some(node) = self.engine.peer_of(stream).filter(|_| is_of_broker) else { return self.abort(stream) };
+        // One node alone could have all connections that there are.
+        if self.all.unnamed_of(node) >= NAMED_OF_NODE {
+            return self.abort(stream);
+        }
+        let id = self.draw();
+        self.streams.insert(stream, id);
+        self.busy.insert(id);
+        self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new(), since: Instant::now() });
+    }
+
+    /// Appends what came of a first line; false: the connection has failed.
+    pub(super) fn read_line(&mut self, stream: Handle, bytes: &mut Vec<u8>) -> bool {
+        let mut piece = [0; LINE_MAX];
+        match self.engine.read_into(stream, &mut piece) {
+            Ok(read) => bytes.extend_from_slice(&piece[..read]),
+            Err(_) => return false,
+        }
+        self.engine.state(stream).is_some()
+    }
+
     /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not the other end of one.
     pub(super) fn on_accepted(&mut self, talk: &Sent<Talk>, tcp: &Sent<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
