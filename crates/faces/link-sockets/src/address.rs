@@ -1,4 +1,4 @@
-//! Addresses as C has them.
+//! Socket addresses of C.
 
 use std::{
     ffi::c_int,
@@ -17,7 +17,7 @@ use crate::{
     reentry::is_busy,
 };
 
-/// An address of IPv4 or IPv6.
+/// Reads an address of IPv4 or IPv6.
 ///
 /// # Safety
 /// `at` is null or points to `len` readable bytes.
@@ -43,8 +43,8 @@ pub(crate) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Option<SocketA
     None
 }
 
-/// What such a function tells: an address and its length.
-pub(crate) fn ask(name: GetName, fd: c_int) -> Option<(sockaddr_storage, socklen_t)> {
+/// Calls such a function: the address and its length.
+pub(crate) fn call(name: GetName, fd: c_int) -> Option<(sockaddr_storage, socklen_t)> {
     // SAFETY: all zeros are a storage; the call writes at most its length.
     unsafe {
         let mut storage: sockaddr_storage = mem::zeroed();
@@ -53,21 +53,21 @@ pub(crate) fn ask(name: GetName, fd: c_int) -> Option<(sockaddr_storage, socklen
     }
 }
 
-/// The same, where it is one of IPv4 or IPv6.
+/// Calls such a function; none: the address is not of IPv4 or IPv6.
 pub(crate) fn of(name: GetName, fd: c_int) -> Option<SocketAddr> {
-    let (storage, len) = ask(name, fd)?;
+    let (storage, len) = call(name, fd)?;
     // SAFETY: the storage is alive, and as long as `len` at least.
     unsafe { read((&raw const storage).cast(), len) }
 }
 
-/// The addresses that an end of a pair stands for; none: it is another descriptor. Nothing of errno changes.
+/// Local and peer address of an end of a pair; none: it is another descriptor. Keeps errno.
 pub(crate) fn names(fd: c_int) -> Option<(SocketAddr, SocketAddr)> {
-    // The library wants the end's own name.
+    // This library itself wants the Unix socket's own name.
     if is_busy() {
         return None;
     }
     let _errno = Errno::keep();
-    let (storage, len) = ask(real().getsockname, fd)?;
+    let (storage, len) = call(real().getsockname, fd)?;
     if i32::from(storage.ss_family) != AF_UNIX {
         return None;
     }
@@ -79,7 +79,7 @@ pub(crate) fn names(fd: c_int) -> Option<(SocketAddr, SocketAddr)> {
     link::sockets::parse_name(name.strip_prefix(b"\0")?)
 }
 
-/// Writes an address where a caller of getpeername(2) wants it: as much as there is room for, and its whole length.
+/// Writes an address as getpeername(2) does: truncated to the room, with its whole length.
 ///
 /// # Safety
 /// `len` is null or points to a length, and `at` to so many writable bytes, or it is null.

@@ -1,4 +1,4 @@
-//! What an end says of itself: what a TCP socket would say.
+//! Addresses and options of an end of a pair, as a TCP socket reports them.
 
 use std::{
     ffi::{c_int, c_void},
@@ -17,11 +17,11 @@ use crate::{
 /// getsockname(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of getsockname(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(fd: c_int, at: *mut sockaddr, len: *mut socklen_t) -> c_int {
     match address::names(fd) {
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { (real().getsockname)(fd, at, len) },
         Some((local, _)) => {
             // SAFETY: by the caller.
@@ -34,11 +34,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, at: *mut sockaddr, len: *mut soc
 /// getpeername(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of getpeername(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, at: *mut sockaddr, len: *mut socklen_t) -> c_int {
     match address::names(fd) {
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { (real().getpeername)(fd, at, len) },
         Some((_, peer)) => {
             // SAFETY: by the caller.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, at: *mut sockaddr, len: *mut soc
 /// getsockopt(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of getsockopt(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     let Some((local, _)) = is_of_tcp(level, name).then(|| address::names(fd)).flatten() else {
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         return unsafe { (real().getsockopt)(fd, level, name, at, len) };
     };
     let errno = Errno::keep();
@@ -88,12 +88,12 @@ pub unsafe extern "C" fn getsockopt(
 /// setsockopt(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of setsockopt(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, at: *const c_void, len: socklen_t) -> c_int {
     if is_of_tcp(level, name) && address::names(fd).is_some() {
         return set_option(level, name).map_or_else(fail, |()| 0);
     }
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().setsockopt)(fd, level, name, at, len) }
 }

@@ -23,7 +23,7 @@ use crate::{
 /// connect(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of connect(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: `to` and `len` are the caller's, who promises what connect(2) asks for.
@@ -37,25 +37,25 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
         let asker = Asker::here();
         if is_tcp(fd) && asker.is_of_cluster(address) {
             // SAFETY: F_GETFL takes nothing.
-            let is_patient = unsafe { (real().fcntl)(fd, F_GETFL) } & O_NONBLOCK == 0;
-            match asker.connect(tcp, address, is_patient) {
+            let is_blocking = unsafe { (real().fcntl)(fd, F_GETFL) } & O_NONBLOCK == 0;
+            match asker.connect(tcp, address, is_blocking) {
                 Ok(Way::Link(end)) => return replace(fd, &end, false),
                 Ok(Way::Tcp) => {}
                 Err(error) => return fail(error.raw_os_error().unwrap_or(libc::ENETDOWN)),
             }
         }
     }
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().connect)(fd, to, len) }
 }
 
 /// listen(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of listen(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     let done = unsafe { (real().listen)(fd, backlog) };
     if done == 0 && is_tcp(fd) {
         let _errno = Errno::keep();
@@ -70,10 +70,10 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// accept(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of accept(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     let taken = unsafe { (real().accept)(fd, from, len) };
     if taken >= 0 {
         // SAFETY: as above.
@@ -85,10 +85,10 @@ pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut sockle
 /// accept4(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of accept4(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     let taken = unsafe { (real().accept4)(fd, from, len, flags) };
     if taken >= 0 {
         // SAFETY: as above.
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut sockl
     taken
 }
 
-/// Puts an end in the place of a connection that was accepted, if the broker made it.
+/// Replaces an accepted connection by an end of a pair, if the broker made it.
 ///
 /// # Safety
 /// `from` and `len` as accept(2) wants them.
@@ -125,7 +125,7 @@ unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut sockle
     }
 }
 
-/// Puts an end in the place of a socket, with what was set on that: whether it waits, how long, whether exec closes it, who watches it.
+/// Replaces a socket by an end of a pair, with its settings: O_NONBLOCK, timeouts, FD_CLOEXEC, epoll instances.
 fn replace(fd: c_int, end: &OwnedFd, is_accepted: bool) -> c_int {
     let new = end.as_raw_fd();
     epoll::forget_stale(fd);

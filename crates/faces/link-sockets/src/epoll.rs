@@ -1,5 +1,5 @@
-//! What watches a socket. Before it is connected: replacing the socket takes it out of the epoll instance, and it has to be put in again. After that:
-//! what comes for a connection that is carried here is told without a way through its pair.
+//! Which epoll instances watch which sockets. Before a connect: replacing the socket removes it from the instance, and it has to be added again. After
+//! it: a connection carried here is reported readable without passing its bytes into the pair.
 
 use std::{
     collections::BTreeMap,
@@ -10,21 +10,21 @@ use std::{
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 
 use crate::{
-    fast::is_known,
     real::{Errno, real},
     socket::option,
+    transfer::is_known,
 };
 
-/// By socket and epoll instance, what is watched: of stream sockets that are not connected, as they alone can be replaced, and of ends.
+/// Events and data by socket and epoll instance, of unconnected stream sockets, which can be replaced, and of ends of pairs.
 static WATCHED: Mutex<BTreeMap<(c_int, c_int), (u32, u64)>> = Mutex::new(BTreeMap::new());
 
 /// epoll_ctl(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of epoll_ctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_ctl(instance: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     let done = unsafe { (real().epoll_ctl)(instance, what, fd, event) };
     if done == 0 {
         let _errno = Errno::keep();
@@ -45,7 +45,7 @@ fn watched() -> std::sync::MutexGuard<'static, BTreeMap<(c_int, c_int), (u32, u6
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A socket of TCP that has no peer yet and does not listen.
+/// Whether it is a TCP socket without a peer that does not listen.
 fn may_be_connected(fd: c_int) -> bool {
     if !matches!(option(fd, libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6)) {
         return false;
@@ -61,22 +61,22 @@ fn may_be_connected(fd: c_int) -> bool {
     }
 }
 
-/// What an instance watches of a descriptor.
+/// The events and data with which an instance watches a descriptor.
 pub(crate) fn of(fd: c_int, instance: c_int) -> Option<(u32, u64)> {
     watched().get(&(fd, instance)).copied()
 }
 
-/// Does any instance that is known watch a descriptor?
+/// Whether any known instance watches a descriptor.
 pub(crate) fn is_watched(fd: c_int) -> bool {
     watched().range((fd, c_int::MIN)..=(fd, c_int::MAX)).next().is_some()
 }
 
-/// Forgets a descriptor that is closed, or new.
+/// Removes a descriptor that is closed, or new.
 pub(crate) fn forget(fd: c_int) {
     forget_if(fd, |_, _| true);
 }
 
-/// Forgets what is not watched any more: the number stood for something else, which was closed by a call that is not seen.
+/// Removes entries that the kernel no longer has: the number was closed by a call that this library does not see.
 pub(crate) fn forget_stale(fd: c_int) {
     forget_if(fd, |instance, (events, u64)| {
         let mut event = epoll_event { events, u64 };
@@ -94,7 +94,7 @@ fn forget_if(fd: c_int, is_over: impl Fn(c_int, (u32, u64)) -> bool) {
     }
 }
 
-/// Has a descriptor watched as before.
+/// Adds a descriptor to its instances again.
 pub(crate) fn add_again(fd: c_int) {
     let watched = watched();
     let of_fd: Vec<_> = watched.range((fd, c_int::MIN)..=(fd, c_int::MAX)).map(|(&at, &event)| (at, event)).collect();

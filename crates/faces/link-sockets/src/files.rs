@@ -1,4 +1,4 @@
-//! The calls after which a number stands for something else.
+//! The calls that open, copy or close a descriptor's number.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -6,14 +6,14 @@ use libc::{EBADF, EBUSY, F_DUPFD, F_DUPFD_CLOEXEC, FILE, SHUT_WR};
 use link::sockets::direct::Id;
 
 use crate::{
-    fast::aside,
-    helper_mode::{kick_fd, wake_helper},
+    helper_mode::{wake_fd, wake_helper},
     locked::Locked,
     real::{Errno, fail, real},
     table::{self, What},
+    transfer::through_pair,
 };
 
-/// Closes a number by `close`: what it stood for has a descriptor less.
+/// Closes a number by `close`, and removes it from its connection.
 fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let What::Carried(id) = table::get(fd) else {
         if table::get(fd) != What::Other {
@@ -29,7 +29,7 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
         return close();
     }
     table::set(fd, What::Other);
-    locked.unknow(fd, id);
+    locked.remove_descriptor(fd, id);
     crate::epoll::forget(fd);
     let done = close();
     let _errno = Errno::keep();
@@ -37,7 +37,7 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     done
 }
 
-/// Has a connection end here for which no descriptor is known any more.
+/// Closes a connection that has no descriptor left.
 fn leave(locked: &mut Locked, id: Id) {
     let mut is_left = false;
     table::each_carried(|_, other| is_left |= other == id);
@@ -49,19 +49,19 @@ fn leave(locked: &mut Locked, id: Id) {
     }
 }
 
-/// Is a number one of this library's, of which the program knows nothing?
+/// Whether a number is one of this library's descriptors, which the program has not opened.
 fn is_ours(fd: c_int) -> bool {
     if !table::has_carried() || table::get(fd) != What::Other {
         return false;
     }
     let Some(mut locked) = Locked::take() else { return false };
-    locked.is_own() && (fd == kick_fd() || locked.direct().is_some_and(|direct| direct.descriptors().contains(&fd)))
+    locked.is_own() && (fd == wake_fd() || locked.direct().is_some_and(|direct| direct.descriptors().contains(&fd)))
 }
 
 /// close(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of close(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if is_ours(fd) {
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// fclose(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of fclose(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
     // SAFETY: the caller's file.
@@ -83,25 +83,25 @@ pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
     closing(fd, || unsafe { (real().fclose)(file) })
 }
 
-/// fdopen(3): what reads and writes the file from then on are calls that are not seen.
+/// fdopen(3). Reads and writes of the file are calls that this library does not see.
 ///
 /// # Safety
-/// As there.
+/// The contract of fdopen(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
-    give_back(fd);
-    // SAFETY: the caller's arguments, as they came.
+    return_to_pair(fd);
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().fdopen)(fd, how) }
 }
 
-/// Has all that comes for a connection go through its pair from now on.
-fn give_back(fd: c_int) {
+/// Passes all bytes of a connection through its pair from now on.
+fn return_to_pair(fd: c_int) {
     let what = table::get(fd);
     table::set(fd, What::Other);
     let What::Carried(id) = what else { return };
     let _errno = Errno::keep();
     if let Some(mut locked) = Locked::take() {
-        locked.unknow(fd, id);
+        locked.remove_descriptor(fd, id);
         leave(&mut locked, id);
     }
 }
@@ -109,13 +109,13 @@ fn give_back(fd: c_int) {
 /// close_range(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of close_range(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // SAFETY: it takes numbers only.
     let range =
         |first: c_uint, last: c_uint| unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int };
-    // Only marks them, or is none.
+    // It closes nothing, or nothing of ours.
     if flags != 0 || first > last || !table::has_carried() {
         return range(first, last);
     }
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
             return range(first, last);
         }
         let all = locked.direct().map(|direct| direct.descriptors()).unwrap_or_default();
-        ours.extend(all.into_iter().chain([kick_fd()]).filter_map(|fd| c_uint::try_from(fd).ok()));
+        ours.extend(all.into_iter().chain([wake_fd()]).filter_map(|fd| c_uint::try_from(fd).ok()));
     }
     let mut carried = Vec::new();
     table::each_carried(|fd, _| carried.push(fd));
@@ -150,14 +150,14 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// closefrom(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of closefrom(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     // SAFETY: it takes numbers only.
     unsafe { close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0) };
 }
 
-/// What a copy of a descriptor is: what the descriptor is.
+/// Records a copy of a descriptor.
 fn copied(fd: c_int, copy: c_int) -> c_int {
     if copy >= 0 {
         let what = table::get(fd);
@@ -167,7 +167,7 @@ fn copied(fd: c_int, copy: c_int) -> c_int {
         if let What::Carried(id) = what
             && let Some(mut locked) = Locked::take()
         {
-            locked.know(copy, id);
+            locked.add_descriptor(copy, id);
         }
     }
     copy
@@ -176,7 +176,7 @@ fn copied(fd: c_int, copy: c_int) -> c_int {
 /// dup(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of dup(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: it takes a number only.
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// dup2(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of dup2(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: it takes numbers only.
@@ -196,14 +196,14 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// dup3(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of dup3(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: it takes numbers only.
     over(fd, to, || unsafe { (real().dup3)(fd, to, flags) })
 }
 
-/// Copies a descriptor over another number, which is closed by that.
+/// Copies a descriptor over another number, which closes that.
 fn over(fd: c_int, to: c_int, copy: impl Fn() -> c_int) -> c_int {
     if fd != to && is_ours(to) {
         return fail(EBUSY);
@@ -221,37 +221,37 @@ fn over(fd: c_int, to: c_int, copy: impl Fn() -> c_int) -> c_int {
     copied(fd, closing(to, copy))
 }
 
-/// fcntl(2). On the machines that this is built for an argument that is not there is one that is not read.
+/// fcntl(2). A missing argument is a register that is not read.
 ///
 /// # Safety
-/// As there.
+/// The contract of fcntl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, what: c_int, argument: usize) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     let done = unsafe { (real().fcntl)(fd, what, argument) };
     if what == F_DUPFD || what == F_DUPFD_CLOEXEC { copied(fd, done) } else { done }
 }
 
-/// The same by its other name.
+/// fcntl(2), by the name of programs with large files.
 ///
 /// # Safety
-/// As there.
+/// The contract of fcntl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, what: c_int, argument: usize) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { fcntl(fd, what, argument) }
 }
 
-/// shutdown(2). Who reads no more has what comes dropped by the pair.
+/// shutdown(2). After SHUT_RD the pair drops what arrives.
 ///
 /// # Safety
-/// As there.
+/// The contract of shutdown(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: it takes numbers only.
-    let done = aside(fd, || unsafe { (real().shutdown)(fd, how) });
+    let done = through_pair(fd, || unsafe { (real().shutdown)(fd, how) });
     if done == 0 && how != SHUT_WR {
-        give_back(fd);
+        return_to_pair(fd);
     }
     done
 }

@@ -1,4 +1,4 @@
-//! fork(2): the connections stay with the parent.
+//! Handlers of fork(2): the connections stay with the parent.
 
 use std::{
     cell::Cell,
@@ -12,14 +12,14 @@ use crate::{
 };
 
 thread_local! {
-    /// The lock, while this thread forks. Nothing is to be dropped, so that it can be asked at the very end of a thread, too.
-    static FORKS: Cell<Option<ManuallyDrop<MutexGuard<'static, State>>>> = const { Cell::new(None) };
+    /// The lock, while this thread forks. It needs no drop, so that it can be read at the very end of a thread, too.
+    static HELD_BY_FORK: Cell<Option<ManuallyDrop<MutexGuard<'static, State>>>> = const { Cell::new(None) };
 }
 
-/// Has fork(2) leave the connections to the parent: the child has ends of pairs, which the parent's helper serves.
-pub(crate) fn at_forks() {
+/// Registers the handlers, once. The child keeps ends of pairs, which the parent's helper serves.
+pub(crate) fn register_fork_handlers() {
     static ONCE: Once = Once::new();
-    // SAFETY: the functions are this library's, and stay.
+    // SAFETY: the functions are this library's, which is not unloaded.
     ONCE.call_once(|| unsafe {
         libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
     });
@@ -27,19 +27,19 @@ pub(crate) fn at_forks() {
 
 extern "C" fn before_fork() {
     if !reentry::enter() {
-        FORKS.set(Some(ManuallyDrop::new(lock())));
+        HELD_BY_FORK.set(Some(ManuallyDrop::new(lock())));
     }
 }
 
 extern "C" fn after_fork() {
-    if let Some(held) = FORKS.take() {
+    if let Some(held) = HELD_BY_FORK.take() {
         drop(ManuallyDrop::into_inner(held));
         reentry::leave();
     }
 }
 
 extern "C" fn in_child() {
-    if let Some(held) = FORKS.take() {
+    if let Some(held) = HELD_BY_FORK.take() {
         let mut state = ManuallyDrop::into_inner(held);
         state.forget();
         drop(state);

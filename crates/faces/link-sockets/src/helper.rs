@@ -1,5 +1,5 @@
-//! A thread of this library's own, for what no call of the program is there to do: acknowledgements while it computes, what a child or a call that is
-//! not known writes into a pair, connections that come over from the broker.
+//! The helper: a thread of this library, for work that no call of the program does: acknowledgements while the program computes, bytes that a child or
+//! an unknown call writes into a pair, takeovers that are under way.
 
 use std::{
     ffi::c_int,
@@ -13,24 +13,24 @@ use std::{
 use libc::{POLLIN, SIG_SETMASK, pollfd, timespec};
 
 use crate::{
-    helper_mode::{Mode, kick_fd, set_mode},
+    helper_mode::{Mode, set_mode, wake_fd},
     real::real,
     reentry,
     state::{State, lock},
     table::{self, What},
 };
 
-/// While calls of the program come within this time, they take what comes themselves.
-const TICK: Duration = Duration::from_millis(1);
-/// What the program has not read after this time is passed into the pair, where calls that are not known find it.
-const STALE: Duration = Duration::from_millis(1);
-/// The same while calls that are known go on: what they have not come to yet is theirs.
-const BUSY_STALE: Duration = Duration::from_millis(5);
-/// A call that has slept for so long needs nobody beside it.
-const LONG: Duration = Duration::from_millis(20);
+/// Time within which calls of the program poll the receive ring themselves.
+const POLL_PERIOD: Duration = Duration::from_millis(1);
+/// Time after which unread bytes are passed into the pair, where calls find them that this library does not see.
+const UNREAD_TIMEOUT: Duration = Duration::from_millis(1);
+/// The same while calls go on that this library sees.
+const UNREAD_BUSY_TIMEOUT: Duration = Duration::from_millis(5);
+/// Time of a call's sleep after which the helper leaves the frames to it.
+const CALL_SLEEP_TIMEOUT: Duration = Duration::from_millis(20);
 const STACK_BYTES: usize = 256 << 10;
 
-/// Starts it. It gets none of the program's signals.
+/// Starts the thread, with all signals blocked.
 pub(crate) fn start() -> io::Result<JoinHandle<()>> {
     // SAFETY: all zeros are a set; the calls write sets, and the old one is put back.
     unsafe {
@@ -45,30 +45,30 @@ pub(crate) fn start() -> io::Result<JoinHandle<()>> {
 
 fn run() {
     reentry::enter();
-    let mut turns = 0;
+    let mut polls = 0;
     loop {
         let (descriptors, time) = {
             let mut state = lock();
-            let Some(looked) = look(&mut state, &mut turns) else { return };
-            looked
+            let Some(waits) = work(&mut state, &mut polls) else { return };
+            waits
         };
         sleep(descriptors, time);
     }
 }
 
-/// Does what there is to do; the descriptors to wait for, and how long. None: the process carries nothing any more.
-fn look(state: &mut State, turns: &mut u64) -> Option<([c_int; 3], Option<Duration>)> {
+/// Does what is due; returns the descriptors and the time to wait for. None: the process carries nothing any more.
+fn work(state: &mut State, polls: &mut u64) -> Option<([c_int; 3], Option<Duration>)> {
     let now = Instant::now();
-    let (is_watched, since) = (state.watchers > 0, state.since);
-    let is_called = std::mem::replace(turns, state.turns) != state.turns;
+    let (has_waiter, since) = (state.frame_waiters > 0, state.waiting_since);
+    let has_polled = std::mem::replace(polls, state.polls) != state.polls;
     let direct = state.direct()?;
     direct.on_pairs();
     direct.join_all();
-    let is_mine = !is_watched && (!is_called || direct.is_waited_for());
-    if is_mine {
+    let polls_here = !has_waiter && (!has_polled || direct.is_waited_for());
+    if polls_here {
         direct.turn(None);
     }
-    direct.pass_stale(now, if is_called { BUSY_STALE } else { STALE });
+    direct.pass_stale(now, if has_polled { UNREAD_BUSY_TIMEOUT } else { UNREAD_TIMEOUT });
     direct.tell_all(now);
     let gone: Vec<_> = direct.gone().collect();
     if !gone.is_empty() {
@@ -79,19 +79,19 @@ fn look(state: &mut State, turns: &mut u64) -> Option<([c_int; 3], Option<Durati
     let due = direct.due();
     let pairs = direct.pairs().as_raw_fd();
     let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
-    let (mode, engine, time) = if is_mine {
+    let (mode, engine, time) = if polls_here {
         match direct.arm() {
-            Ok(true) => (Mode::Watch, engine, due),
+            Ok(true) => (Mode::Frames, engine, due),
             // There is something already, or nothing will come any more.
-            _ => (Mode::Tick, -1, Some(TICK / 10)),
+            _ => (Mode::Periodic, -1, Some(POLL_PERIOD / 10)),
         }
-    } else if is_watched && since.is_some_and(|since| now.duration_since(since) > LONG) {
-        (Mode::Deep, -1, due)
+    } else if has_waiter && since.is_some_and(|since| now.duration_since(since) > CALL_SLEEP_TIMEOUT) {
+        (Mode::Idle, -1, due)
     } else {
-        (Mode::Tick, -1, Some(TICK))
+        (Mode::Periodic, -1, Some(POLL_PERIOD))
     };
     set_mode(mode);
-    Some(([kick_fd(), pairs, engine], time))
+    Some(([wake_fd(), pairs, engine], time))
 }
 
 fn sleep(descriptors: [c_int; 3], time: Option<Duration>) {

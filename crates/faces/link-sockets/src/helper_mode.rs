@@ -1,4 +1,4 @@
-//! The mode of the helper's thread, and what wakes it.
+//! The mode of the helper's thread, and the eventfd that wakes it.
 
 use std::{
     ffi::c_int,
@@ -8,31 +8,31 @@ use std::{
 
 use crate::real::{Errno, real};
 
-/// What the helper's thread waits for.
+/// What the helper's thread waits for, beside its eventfd and the pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {
-    /// It has not been started.
-    None,
-    /// A time, as calls of the program take what comes.
-    Tick,
+    /// The thread is not started.
+    Stopped,
+    /// A timeout: calls of the program poll the receive ring.
+    Periodic,
     /// Frames.
-    Watch,
-    /// To be told: a call has slept for long, and waits for frames itself.
-    Deep,
+    Frames,
+    /// Nothing else: a call of the program has slept for long, and waits for frames itself.
+    Idle,
 }
 
-/// The mode of the helper's thread. It changes under the lock.
-static MODE: AtomicU8 = AtomicU8::new(Mode::None as u8);
-/// What wakes that thread.
-static KICK: AtomicI32 = AtomicI32::new(-1);
+/// The mode of the helper's thread, changed under the lock.
+static MODE: AtomicU8 = AtomicU8::new(Mode::Stopped as u8);
+/// The eventfd that wakes the helper's thread; -1: there is none.
+static WAKE_FD: AtomicI32 = AtomicI32::new(-1);
 
 pub(crate) fn mode() -> Mode {
     match MODE.load(Relaxed) {
-        1 => Mode::Tick,
-        2 => Mode::Watch,
-        3 => Mode::Deep,
-        _ => Mode::None,
+        1 => Mode::Periodic,
+        2 => Mode::Frames,
+        3 => Mode::Idle,
+        _ => Mode::Stopped,
     }
 }
 
@@ -40,27 +40,27 @@ pub(crate) fn set_mode(mode: Mode) {
     MODE.store(mode as u8, Relaxed);
 }
 
-pub(crate) fn kick_fd() -> c_int {
-    KICK.load(Relaxed)
+pub(crate) fn wake_fd() -> c_int {
+    WAKE_FD.load(Relaxed)
 }
 
-/// Has the helper's thread look at everything, and wait for a time only.
+/// Wakes the helper's thread, which then checks everything.
 pub(crate) fn wake_helper() {
-    if mode() != Mode::None {
-        set_mode(Mode::Tick);
+    if mode() != Mode::Stopped {
+        set_mode(Mode::Periodic);
         let _errno = Errno::keep();
         // SAFETY: a write of eight bytes that are there; the descriptor is the helper's.
-        unsafe { (real().write)(kick_fd(), ptr::from_ref(&1_u64).cast(), 8) };
+        unsafe { (real().write)(wake_fd(), ptr::from_ref(&1_u64).cast(), 8) };
     }
 }
 
-/// Begins with a descriptor that wakes the helper.
-pub(crate) fn start(kick: c_int) {
-    KICK.store(kick, Relaxed);
-    set_mode(Mode::Tick);
+/// Sets the eventfd of a helper that is about to start.
+pub(crate) fn start(wake_fd: c_int) {
+    WAKE_FD.store(wake_fd, Relaxed);
+    set_mode(Mode::Periodic);
 }
 
-/// Takes the descriptor away.
-pub(crate) fn take_kick() -> c_int {
-    KICK.swap(-1, Relaxed)
+/// Takes the eventfd out.
+pub(crate) fn take_wake_fd() -> c_int {
+    WAKE_FD.swap(-1, Relaxed)
 }

@@ -11,14 +11,14 @@
 
 mod address;
 mod answers;
+mod busy_poll;
 mod calls;
 mod epoll;
-mod fast;
+mod exit;
 mod files;
 mod fork;
 mod helper;
 mod helper_mode;
-mod leave;
 mod locked;
 mod polls;
 mod reads;
@@ -28,19 +28,19 @@ mod rights;
 mod settings;
 mod sleep;
 mod socket;
-mod spins;
 mod state;
 mod table;
 mod takeover;
 mod teardown;
+mod transfer;
 mod writes;
 
 pub use self::{
     answers::*,
     calls::*,
     epoll::epoll_ctl,
+    exit::{_Exit, _exit, execv, execve, execvp, execvpe, fexecve},
     files::*,
-    leave::{_Exit, _exit, execv, execve, execvp, execvpe, fexecve},
     polls::*,
     reads::*,
     rights::{capset, seteuid, setresuid, setreuid, setuid},

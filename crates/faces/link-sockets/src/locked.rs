@@ -1,4 +1,4 @@
-//! The lock, as a call of the program holds it.
+//! The lock, as a call of the program holds it: taken once for each thread, and released for each sleep.
 
 use std::{ffi::c_int, process, sync::MutexGuard};
 
@@ -10,11 +10,11 @@ use crate::{
     state::{State, lock},
 };
 
-/// So often a call takes what comes meanwhile before it lets others sleep.
-const ARMS: u32 = 16;
+/// Polls before the lock is released to sleeping calls.
+const POLLS_BEFORE_UNLOCK_MAX: u32 = 16;
 
-/// So many calls do what they do before one takes what came, and has acknowledgements leave.
-const BEHIND: u32 = 8;
+/// Calls between two polls of the receive ring. A poll also sends pending acknowledgements.
+const CALLS_PER_POLL: u32 = 8;
 
 /// The lock, held by a call of the program.
 pub(crate) struct Locked {
@@ -22,7 +22,7 @@ pub(crate) struct Locked {
 }
 
 impl Locked {
-    /// None: this thread holds it already, and the kernel's call is right.
+    /// Takes the lock; none: this thread holds it already, and makes the kernel's call.
     pub(crate) fn take() -> Option<Self> {
         if reentry::enter() {
             return None;
@@ -34,38 +34,38 @@ impl Locked {
         self.guard.get_or_insert_with(lock)
     }
 
-    /// The connections; none: there are none in this process.
+    /// The connections of this process; none: nothing is started.
     pub(crate) fn direct(&mut self) -> Option<&mut Direct> {
         self.state().direct.as_mut()
     }
 
-    /// Nobody else sleeps until a frame comes.
-    pub(crate) fn is_first(&mut self) -> bool {
-        self.state().watchers == 0
+    /// True while no call sleeps until a frame arrives.
+    pub(crate) fn has_no_waiter(&mut self) -> bool {
+        self.state().frame_waiters == 0
     }
 
-    /// Counts a call that has not taken what came; true: it is time to.
-    pub(crate) fn is_behind(&mut self) -> bool {
+    /// Counts a call since the last poll; true: it has to poll.
+    pub(crate) fn is_poll_due(&mut self) -> bool {
         let state = self.state();
-        state.behind += 1;
-        state.behind >= BEHIND
+        state.calls_since_poll += 1;
+        state.calls_since_poll >= CALLS_PER_POLL
     }
 
-    /// Takes what came, for all but one connection.
-    pub(crate) fn turn(&mut self, but: Option<Id>) {
-        self.state().turn(but);
+    /// Polls the receive ring, and passes on what arrived but for the connection `but`, which the caller reads.
+    pub(crate) fn poll(&mut self, but: Option<Id>) {
+        self.state().poll(but);
     }
 
-    /// A descriptor is one of a connection.
-    pub(crate) fn know(&mut self, fd: c_int, id: Id) {
+    /// Adds a descriptor to a connection.
+    pub(crate) fn add_descriptor(&mut self, fd: c_int, id: Id) {
         let fds = self.state().descriptors.entry(id).or_default();
         if !fds.contains(&fd) {
             fds.push(fd);
         }
     }
 
-    /// A descriptor is none of a connection any more.
-    pub(crate) fn unknow(&mut self, fd: c_int, id: Id) {
+    /// Removes a descriptor from a connection.
+    pub(crate) fn remove_descriptor(&mut self, fd: c_int, id: Id) {
         let all = &mut self.state().descriptors;
         if let Some(fds) = all.get_mut(&id) {
             fds.retain(|&other| other != fd);
@@ -75,9 +75,9 @@ impl Locked {
         }
     }
 
-    /// Calls `each` with a descriptor of each connection that has something to read, and whether that is new. Those for which it is true are passed into
-    /// their pairs.
-    pub(crate) fn tidings(&mut self, mut each: impl FnMut(c_int, bool) -> bool) {
+    /// Calls `each` with each descriptor of a readable connection, and whether that is new since the last call. Connections for which it returns true
+    /// are passed into their pairs.
+    pub(crate) fn readable(&mut self, mut each: impl FnMut(c_int, bool) -> bool) {
         let State { direct: Some(direct), descriptors, .. } = self.state() else { return };
         direct.tidings(|id, is_fresh| {
             let mut passes = false;
@@ -88,32 +88,32 @@ impl Locked {
         });
     }
 
-    /// Is this process the one that has it, and not a child that sees its memory for a while?
+    /// False in a child of vfork(2), which shares the memory of its parent.
     pub(crate) fn is_own(&mut self) -> bool {
         let pid = self.state().pid;
         pid == 0 || pid == process::id()
     }
 
-    /// Has this process what it takes to carry connections?
-    pub(crate) fn has_begun(&self) -> bool {
+    /// True once this process has an engine and a helper.
+    pub(crate) fn has_started(&self) -> bool {
         self.guard.as_ref().is_some_and(|state| state.direct.is_some() && state.pid == process::id())
     }
 
-    /// Lets others have it. A call that sleeps is woken by frames only as long as nobody took any since it went to sleep.
+    /// Releases the lock. Frames wake sleeping calls only if the engine was armed after the last poll.
     pub(crate) fn unlock(&mut self) {
         let Some(mut state) = self.guard.take() else { return };
-        // Without the interface there is no end to that.
-        for _ in 0..ARMS {
-            if state.watchers == 0 || !state.has_turned || state.arm() {
+        // Without the interface arming never succeeds.
+        for _ in 0..POLLS_BEFORE_UNLOCK_MAX {
+            if state.frame_waiters == 0 || !state.has_polled || state.arm() {
                 break;
             }
-            state.turn(None);
+            state.poll(None);
         }
         drop(state);
         reentry::leave();
     }
 
-    /// Has the lock again, after [`Locked::unlock`].
+    /// Takes the lock again, after [`Locked::unlock`].
     pub(crate) fn lock_again(&mut self) -> &mut State {
         reentry::enter();
         self.guard.insert(lock())
@@ -122,8 +122,8 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // The helper waits for frames, and may have set its clock for later than what this call did wants.
-        if mode() == Mode::Watch {
+        // The helper sleeps, and its timeout may be later than what this call has made due.
+        if mode() == Mode::Frames {
             wake_helper();
         }
         self.unlock();

@@ -1,7 +1,8 @@
 //! The calls that wait for many descriptors.
 //!
-//! poll(2) and select(2) name theirs, and what an epoll instance watches is known from epoll_ctl(2): what came is told without a way through the pairs.
-//! Where an instance watches in another way (once, by another process's call), it is passed into the pairs first, and the kernel tells.
+//! poll(2) and select(2) name their descriptors, and those of an epoll instance are known from epoll_ctl(2): a connection carried here is reported
+//! readable without passing its bytes into the pair. Where an instance watches in another way (EPOLLONESHOT, another process), they are passed first,
+//! and the kernel reports.
 
 use std::{
     ffi::c_int,
@@ -25,35 +26,35 @@ use crate::{
 /// poll(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of poll(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(polls: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
-    let until = within_milliseconds(milliseconds);
+    let until = deadline_of_milliseconds(milliseconds);
     // SAFETY: the caller's descriptors, which poll(2) reads and writes too.
     match unsafe { watch(polls, count, until, ptr::null()) } {
         Some(ready) => ready,
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { (real().poll)(polls, count, milliseconds) },
     }
 }
 
-/// poll(2), as programs call it that the compiler has look at lengths.
+/// poll(2), as compiled with _FORTIFY_SOURCE.
 ///
 /// # Safety
-/// As there.
+/// The contract of poll(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __poll_chk(polls: *mut pollfd, count: nfds_t, milliseconds: c_int, room: usize) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
         std::process::abort();
     }
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { poll(polls, count, milliseconds) }
 }
 
 /// ppoll(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of ppoll(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
     polls: *mut pollfd,
@@ -62,14 +63,14 @@ pub unsafe extern "C" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's time and descriptors, which ppoll(2) reads and writes too.
-    match unsafe { watch(polls, count, within(time), mask) } {
+    match unsafe { watch(polls, count, deadline(time), mask) } {
         Some(ready) => ready,
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { (real().ppoll)(polls, count, time, mask) },
     }
 }
 
-/// Waits as ppoll(2) does; none: its own call is right.
+/// Waits as ppoll(2) does; none: the kernel's call has to be made.
 ///
 /// # Safety
 /// `polls` points to `count` of them.
@@ -104,7 +105,7 @@ fn is_carried(fd: c_int) -> bool {
     matches!(table::get(fd), What::Carried(_))
 }
 
-/// Is something to be read of a connection that its pair does not know of?
+/// Whether a connection has unread bytes that are not in its pair.
 fn has_more(locked: &mut Locked, fd: c_int) -> bool {
     match table::get(fd) {
         What::Carried(id) => locked.direct().is_some_and(|direct| direct.is_readable(id)),
@@ -112,7 +113,7 @@ fn has_more(locked: &mut Locked, fd: c_int) -> bool {
     }
 }
 
-/// Looks, and sleeps until one of `polls` is ready or a frame came, in turns. None: the kernel's call is right.
+/// Calls `look`, and sleeps until one of `polls` is ready or a frame arrives, in turns. None: the kernel's call has to be made.
 fn wait(
     polls: &mut [pollfd],
     until: Option<Instant>,
@@ -121,32 +122,32 @@ fn wait(
 ) -> Option<c_int> {
     let mut locked = Locked::take()?;
     loop {
-        locked.turn(None);
+        locked.poll(None);
         let ready = look(polls, &mut locked);
         if ready != 0 {
             return Some(ready);
         }
-        // Of many connections the more come together, the longer the sleep was.
+        // With many connections a longer sleep gathers more events.
         let is_one = locked.direct().is_some_and(|direct| direct.has_one());
-        if is_one && until.is_none_or(|until| Instant::now() < until) && locked.spin(None) {
+        if is_one && until.is_none_or(|until| Instant::now() < until) && locked.busy_poll(None) {
             continue;
         }
         if let Some(direct) = locked.direct() {
             direct.sleeps_for_any(true);
         }
-        let watches = locked.is_first();
-        // No handler lets these calls go on, whatever it asked for (SA_RESTART).
+        let watches = locked.has_no_waiter();
+        // Any handler ends these calls, SA_RESTART or not (signal(7)).
         let woke = locked.sleep_until(polls, watches, until, mask, || true);
         if let Some(direct) = locked.direct() {
             direct.sleeps_for_any(false);
         }
         match woke {
-            Woke::Look => {}
-            Woke::Late => {
-                locked.turn(None);
+            Woke::Check => {}
+            Woke::TimedOut => {
+                locked.poll(None);
                 return Some(look(polls, &mut locked));
             }
-            Woke::Signal => return Some(fail(EINTR)),
+            Woke::Interrupted => return Some(fail(EINTR)),
         }
     }
 }
@@ -154,7 +155,7 @@ fn wait(
 /// select(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of select(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn select(
     most: c_int,
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn select(
     });
     // SAFETY: the caller's sets, which select(2) reads and writes too.
     let Some(ready) = (unsafe { watch_sets(most, [reads, writes, others], until, ptr::null()) }) else {
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         return unsafe { (real().select)(most, reads, writes, others, time) };
     };
     if let Some(until) = until {
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn select(
 /// pselect(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of pselect(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pselect(
     most: c_int,
@@ -195,14 +196,14 @@ pub unsafe extern "C" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's time and sets, which pselect(2) reads and writes too.
-    match unsafe { watch_sets(most, [reads, writes, others], within(time), mask) } {
+    match unsafe { watch_sets(most, [reads, writes, others], deadline(time), mask) } {
         Some(ready) => ready,
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { (real().pselect)(most, reads, writes, others, time, mask) },
     }
 }
 
-/// Waits as pselect(2) does; none: its own call is right.
+/// Waits as pselect(2) does; none: the kernel's call has to be made.
 ///
 /// # Safety
 /// Each set is null or has `most` bits.
@@ -253,7 +254,7 @@ unsafe fn watch_sets(
 /// epoll_wait(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of epoll_wait(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_wait(
     instance: c_int,
@@ -261,8 +262,8 @@ pub unsafe extern "C" fn epoll_wait(
     room: c_int,
     milliseconds: c_int,
 ) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
-    match unsafe { watch_instance(instance, events, room, within_milliseconds(milliseconds), ptr::null()) } {
+    // SAFETY: the caller's arguments, unchanged.
+    match unsafe { watch_instance(instance, events, room, deadline_of_milliseconds(milliseconds), ptr::null()) } {
         Some(ready) => ready,
         // SAFETY: as above.
         None => unsafe { (real().epoll_wait)(instance, events, room, milliseconds) },
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn epoll_wait(
 /// epoll_pwait(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of epoll_pwait(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait(
     instance: c_int,
@@ -281,8 +282,8 @@ pub unsafe extern "C" fn epoll_pwait(
     milliseconds: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
-    match unsafe { watch_instance(instance, events, room, within_milliseconds(milliseconds), mask) } {
+    // SAFETY: the caller's arguments, unchanged.
+    match unsafe { watch_instance(instance, events, room, deadline_of_milliseconds(milliseconds), mask) } {
         Some(ready) => ready,
         // SAFETY: as above.
         None => unsafe { (real().epoll_pwait)(instance, events, room, milliseconds, mask) },
@@ -292,7 +293,7 @@ pub unsafe extern "C" fn epoll_pwait(
 /// epoll_pwait2(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of epoll_pwait2(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait2(
     instance: c_int,
@@ -301,15 +302,15 @@ pub unsafe extern "C" fn epoll_pwait2(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
-    match unsafe { watch_instance(instance, events, room, within(time), mask) } {
+    // SAFETY: the caller's arguments, unchanged.
+    match unsafe { watch_instance(instance, events, room, deadline(time), mask) } {
         Some(ready) => ready,
         // SAFETY: as above; the size of the kernel's set of signals is 8 bytes.
         None => unsafe { libc::syscall(libc::SYS_epoll_pwait2, instance, events, room, time, mask, 8_usize) as c_int },
     }
 }
 
-/// Waits as epoll_pwait(2) does; none: its own call is right.
+/// Waits as epoll_pwait(2) does; none: the kernel's call has to be made.
 ///
 /// # Safety
 /// `events` has room for `room`, or the kernel's call answers for it.
@@ -329,11 +330,11 @@ unsafe fn watch_instance(
         let ready = unsafe { (real().epoll_wait)(instance, events, room, 0) };
         let Ok(mut count) = usize::try_from(ready) else { return ready };
         // SAFETY: there is room, as the kernel has not refused it.
-        let told = unsafe { slice::from_raw_parts_mut(events, usize::try_from(room).unwrap_or(0)) };
+        let reported = unsafe { slice::from_raw_parts_mut(events, usize::try_from(room).unwrap_or(0)) };
         let mut is_passed = false;
-        locked.tidings(|fd, is_fresh| {
+        locked.readable(|fd, is_fresh| {
             let Some((wanted, data)) = epoll::of(fd, instance) else {
-                // It may be watched in a way that is not known: the kernel tells.
+                // It may be watched in an unknown way: the kernel reports.
                 let passes = !epoll::is_watched(fd);
                 is_passed |= passes;
                 return passes;
@@ -350,10 +351,10 @@ unsafe fn watch_instance(
                 return false;
             }
             let kernels = count.min(usize::try_from(ready).unwrap_or(0));
-            if let Some(one) = told[..kernels].iter_mut().find(|one| ({ one.u64 }) == data) {
+            if let Some(one) = reported[..kernels].iter_mut().find(|one| ({ one.u64 }) == data) {
                 one.events |= reads;
-            } else if count < told.len() {
-                told[count] = epoll_event { events: reads, u64: data };
+            } else if count < reported.len() {
+                reported[count] = epoll_event { events: reads, u64: data };
                 count += 1;
             }
             false
@@ -366,16 +367,16 @@ unsafe fn watch_instance(
     })
 }
 
-/// When a time in milliseconds is over; none: never.
-fn within_milliseconds(time: c_int) -> Option<Instant> {
+/// The deadline of a timeout in milliseconds; none: never.
+fn deadline_of_milliseconds(time: c_int) -> Option<Instant> {
     Some(Instant::now() + Duration::from_millis(u64::try_from(time).ok()?))
 }
 
-/// The same of a time; null: never.
+/// The deadline of a timeout; none: never (null).
 ///
 /// # Safety
 /// `time` is null or points to one.
-unsafe fn within(time: *const timespec) -> Option<Instant> {
+unsafe fn deadline(time: *const timespec) -> Option<Instant> {
     // SAFETY: by the caller.
     let time = unsafe { time.as_ref()? };
     let nanos = Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0));

@@ -1,5 +1,5 @@
-//! The calls that read. A pair of Unix sockets can say that nothing follows, and not that a connection broke: where the end of a stream is read, it is
-//! asked which it was, so that a file that came in part is not taken for a whole one.
+//! The calls that read. A pair of Unix sockets reports an end, never an error. So at an end the broker is asked whether the connection broke: a file
+//! that arrived in part is not taken for a whole one.
 
 use std::{
     ffi::{c_int, c_void},
@@ -12,16 +12,16 @@ use link::sockets::Asker;
 
 use crate::{
     address,
-    fast::{self, Read, aside},
     real::{Errno, fail, real},
+    transfer::{self, Read, through_pair},
 };
 
-/// What a call that read `read` bytes says: where it was none, whether the connection broke.
-fn said(fd: c_int, read: isize, asked: usize) -> isize {
-    if read != 0 || asked == 0 || address::names(fd).is_none() {
+/// The result of a call that read `read` bytes of `wanted`: at an end, the error if the connection broke.
+fn end_or_error(fd: c_int, read: isize, wanted: usize) -> isize {
+    if read != 0 || wanted == 0 || address::names(fd).is_none() {
         return read;
     }
-    if let Some(error) = fast::ended(fd) {
+    if let Some(error) = transfer::ended(fd) {
         return fail(error) as isize;
     }
     let errno = Errno::keep();
@@ -35,43 +35,43 @@ fn said(fd: c_int, read: isize, asked: usize) -> isize {
     }
 }
 
-/// Reads into one place, where the connection is carried here, and by the kernel's call otherwise.
+/// Reads into one place: here if the connection is carried here, else by the kernel's call.
 ///
 /// # Safety
 /// `to` is writable for `bytes`, or the kernel's call answers for it.
 unsafe fn one(fd: c_int, to: *mut c_void, bytes: usize, flags: c_int, kernel: impl FnOnce() -> isize) -> isize {
     // SAFETY: by the caller.
-    match unsafe { fast::read(fd, &[iovec { iov_base: to, iov_len: bytes }], flags) } {
+    match unsafe { transfer::read(fd, &[iovec { iov_base: to, iov_len: bytes }], flags) } {
         Read::Done(read) => read,
-        Read::Kernel => said(fd, aside(fd, kernel), bytes),
+        Read::Kernel => end_or_error(fd, through_pair(fd, kernel), bytes),
     }
 }
 
 /// read(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of read(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, bytes: usize) -> isize {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { one(fd, to, bytes, 0, || (real().read)(fd, to, bytes)) }
 }
 
-/// read(2), as programs call it that the compiler has look at lengths.
+/// read(2), as compiled with _FORTIFY_SOURCE.
 ///
 /// # Safety
-/// As there.
+/// The contract of read(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize) -> isize {
     checked(bytes, room);
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { read(fd, to, bytes) }
 }
 
 /// readv(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of readv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> isize {
     // SAFETY: the caller's places, which readv(2) reads too.
@@ -81,28 +81,28 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> isi
 /// recv(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of recv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { one(fd, to, bytes, flags, || (real().recv)(fd, to, bytes, flags)) }
 }
 
 /// recv(2), as [`__read_chk`].
 ///
 /// # Safety
-/// As there.
+/// The contract of recv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __recv_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize, flags: c_int) -> isize {
     checked(bytes, room);
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { recv(fd, to, bytes, flags) }
 }
 
 /// recvfrom(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of recvfrom(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvfrom(
     fd: c_int,
@@ -112,10 +112,10 @@ pub unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    // SAFETY: the caller's arguments, as they came; a pair says no address, and neither does TCP.
+    // SAFETY: the caller's arguments, unchanged; a pair has no address, and neither does TCP.
     unsafe {
         let read = one(fd, to, bytes, flags, || (real().recvfrom)(fd, to, bytes, flags, from, len));
-        if read >= 0 && !len.is_null() && fast::is_carried(fd) {
+        if read >= 0 && !len.is_null() && transfer::is_carried(fd) {
             *len = 0;
         }
         read
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn recvfrom(
 /// recvfrom(2), as [`__read_chk`].
 ///
 /// # Safety
-/// As there.
+/// The contract of recvfrom(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
@@ -137,19 +137,19 @@ pub unsafe extern "C" fn __recvfrom_chk(
     len: *mut socklen_t,
 ) -> isize {
     checked(bytes, room);
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { recvfrom(fd, to, bytes, flags, from, len) }
 }
 
 /// recvmsg(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of recvmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    if message.is_null() || !fast::is_known(fd) {
-        // SAFETY: the caller's arguments, as they came.
-        return said(fd, unsafe { (real().recvmsg)(fd, message, flags) }, 1);
+    if message.is_null() || !transfer::is_known(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        return end_or_error(fd, unsafe { (real().recvmsg)(fd, message, flags) }, 1);
     }
     // SAFETY: the caller's message, which recvmsg(2) reads and writes too.
     unsafe {
@@ -166,21 +166,21 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     }
 }
 
-/// Reads into many places, as [`one`].
+/// Reads into several places, as [`one`].
 ///
 /// # Safety
 /// `to` points to `count` places, each writable for its length, or the kernel's call answers for it.
 unsafe fn many(fd: c_int, to: *const iovec, count: usize, flags: c_int, kernel: impl FnOnce() -> isize) -> isize {
-    if fast::is_known(fd) && !to.is_null() && count > 0 && count <= libc::UIO_MAXIOV as usize {
+    if transfer::is_known(fd) && !to.is_null() && count > 0 && count <= libc::UIO_MAXIOV as usize {
         // SAFETY: by the caller.
-        if let Read::Done(read) = unsafe { fast::read(fd, slice::from_raw_parts(to, count), flags) } {
+        if let Read::Done(read) = unsafe { transfer::read(fd, slice::from_raw_parts(to, count), flags) } {
             return read;
         }
     }
-    said(fd, aside(fd, kernel), 1)
+    end_or_error(fd, through_pair(fd, kernel), 1)
 }
 
-/// What such a call promises: no more bytes than there is room for.
+/// Ends the program if a call may overrun its buffer, as the C library does.
 fn checked(bytes: usize, room: usize) {
     if bytes > room {
         std::process::abort();

@@ -1,4 +1,4 @@
-//! The functions of the C library that stand behind those of this one.
+//! The C library's functions behind those of this library.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -10,7 +10,7 @@ use libc::{
     FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval, uid_t,
 };
 
-/// A function of the C library that tells an address of a socket.
+/// getsockname(2) or getpeername(2).
 pub(crate) type GetName = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 type Connect = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type Listen = unsafe extern "C" fn(c_int, c_int) -> c_int;
@@ -50,7 +50,7 @@ type OfThreeUsers = unsafe extern "C" fn(uid_t, uid_t, uid_t) -> c_int;
 type CapSet = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
 type Exit = unsafe extern "C" fn(c_int) -> !;
 
-/// All of them.
+/// The C library's functions that this library replaces, and `dlsym` finds behind them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Real {
     pub(crate) connect: Connect,
@@ -99,7 +99,7 @@ pub(crate) struct Real {
     pub(crate) exit_now: Exit,
 }
 
-/// The next definition of a function behind this library's. A C library without one of these is none: the program is ended.
+/// The next definition of a function behind this library's. Without one the program is ended.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string; RTLD_NEXT asks for the definition behind the caller's.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
@@ -163,14 +163,14 @@ pub(crate) fn real() -> &'static Real {
     })
 }
 
-/// Sets errno and says that a call failed.
+/// Sets errno, and returns -1.
 pub(crate) fn fail(error: c_int) -> c_int {
     // SAFETY: errno is this thread's own.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
-/// errno as it was, whatever is called in between.
+/// Restores errno when it is dropped.
 pub(crate) struct Errno(c_int);
 
 impl Errno {

@@ -1,13 +1,13 @@
-//! Marks of a thread whose calls are all the kernel's.
+//! The mark of a thread whose calls all go to the kernel.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// This thread holds the lock, or is the helper: a call that comes meanwhile, out of a signal's handler or from the library itself, is the kernel's.
+    /// This thread holds the lock, or is the helper: its calls, out of a signal's handler or of this library, go to the kernel.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread; true: it was marked already.
+/// Marks this thread; true: it was marked before.
 pub(crate) fn enter() -> bool {
     BUSY.replace(true)
 }
@@ -17,7 +17,7 @@ pub(crate) fn leave() {
     BUSY.set(false);
 }
 
-/// Is this call one of the library itself?
+/// Whether this thread is marked.
 pub(crate) fn is_busy() -> bool {
     BUSY.get()
 }

@@ -1,4 +1,4 @@
-//! How a call of the program waits.
+//! How a call of the program waits: it busy-polls, then sleeps without the lock.
 
 use std::{
     ffi::c_int,
@@ -14,63 +14,65 @@ use crate::{
     helper_mode::{Mode, mode, wake_helper},
     locked::Locked,
     real::real,
-    settings::spin_time,
+    settings::busy_poll_time,
 };
 
-/// Looks between two looks at the clock.
-const SPINS: u32 = 4;
+/// Polls between two readings of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 4;
+/// Time after which a sleeping write checks for room, while another call waits for frames.
+const WRITE_SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// Why a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woke {
-    /// There may be something.
-    Look,
-    /// The time is over.
-    Late,
-    /// A signal came whose handler wants the call to end.
-    Signal,
+    /// A frame or a descriptor is there: the caller checks.
+    Check,
+    TimedOut,
+    /// By a signal whose handler ends the call.
+    Interrupted,
 }
 
 impl Locked {
-    /// Looks on for a while, before a call sleeps, where that has paid lately. True: something came.
-    pub(crate) fn spin(&mut self, id: Option<Id>) -> bool {
-        let time = spin_time();
-        if time.is_zero() || self.state().watchers > 0 || !self.state().spins.may() {
+    /// Busy-polls before a sleep, where that has paid lately; true: something arrived.
+    pub(crate) fn busy_poll(&mut self, id: Option<Id>) -> bool {
+        let time = busy_poll_time();
+        if time.is_zero() || self.state().frame_waiters > 0 || !self.state().backoff.is_due() {
             return false;
         }
         let began = Instant::now();
-        let mut came = false;
-        while !came && began.elapsed() < time {
-            for _ in 0..SPINS {
-                // Other threads may want it.
+        let mut arrived = false;
+        while !arrived && began.elapsed() < time {
+            for _ in 0..POLLS_PER_CLOCK_READ {
+                // Other threads may wait for the lock.
                 self.unlock();
                 std::hint::spin_loop();
                 self.lock_again();
-                self.turn(id);
-                came = self.direct().is_none_or(|direct| id.map_or(direct.has_news(), |id| direct.has_something(id)));
-                if came {
+                self.poll(id);
+                arrived =
+                    self.direct().is_none_or(|direct| id.map_or(direct.has_news(), |id| direct.has_something(id)));
+                if arrived {
                     break;
                 }
             }
         }
-        self.state().spins.paid(came);
-        came
+        self.state().backoff.record(arrived);
+        arrived
     }
 
-    /// Sleeps for a connection until there may be something to read (`reads`) or room to write, or one of `others` is ready.
+    /// Sleeps until a connection may be readable (`reads`) or writable, or its descriptor `fd` is ready.
     pub(crate) fn sleep(&mut self, id: Id, fd: c_int, reads: bool, until: Option<Instant>) -> Woke {
         let mut others = [pollfd { fd, events: if reads { POLLIN } else { 0 }, revents: 0 }];
-        let is_first = self.state().watchers == 0;
+        let is_first = self.state().frame_waiters == 0;
         let watches = is_first || !reads;
         if let Some(direct) = self.direct() {
             direct.sleeps(id, true);
         }
-        // Room comes by frames that another call may take.
-        let soon = Instant::now() + Duration::from_millis(1);
+        // Acknowledgements that make room may be polled by another call.
+        let soon = Instant::now() + WRITE_SLEEP_MAX;
         let is_short = !reads && !is_first && until.is_none_or(|until| soon < until);
         let until = if is_short { Some(soon) } else { until };
         let woke = match self.sleep_until(&mut others, watches, until, ptr::null(), has_handler_that_ends_calls) {
-            Woke::Late if is_short => Woke::Look,
+            Woke::TimedOut if is_short => Woke::Check,
             woke => woke,
         };
         if let Some(direct) = self.direct() {
@@ -82,7 +84,7 @@ impl Locked {
         woke
     }
 
-    /// Sleeps until one of `others` is ready, as poll(2) has it, or, if it `watches`, a frame comes. `ends`: does a signal whose handler ran end the call?
+    /// Sleeps until one of `others` is ready, as by poll(2), or, if it `watches`, a frame arrives. `ends`: whether a signal's handler that ran ends the call.
     pub(crate) fn sleep_until(
         &mut self,
         others: &mut [pollfd],
@@ -93,43 +95,43 @@ impl Locked {
     ) -> Woke {
         let time = until.map(|until| until.saturating_duration_since(Instant::now()));
         if time.is_some_and(|time| time.is_zero()) {
-            return Woke::Late;
+            return Woke::TimedOut;
         }
         let state = self.state();
         let mut engine = -1;
         if watches && state.direct.is_some() {
-            // There is something, or the interface is gone, which the next turn says.
+            // Something is there, or the interface is gone, which the next poll reports.
             if !state.arm() {
-                return Woke::Look;
+                return Woke::Check;
             }
             engine = state.direct().and_then(|direct| direct.descriptor().ok()).map_or(-1, |fd| fd.as_raw_fd());
-            state.watchers += 1;
-            state.since.get_or_insert_with(Instant::now);
+            state.frame_waiters += 1;
+            state.waiting_since.get_or_insert_with(Instant::now);
         }
         self.unlock();
-        let slept = doze(others, engine, time, mask);
+        let slept = ppoll_with_engine(others, engine, time, mask);
         let state = self.lock_again();
         if engine >= 0 {
-            state.watchers = state.watchers.saturating_sub(1);
-            if state.watchers == 0 {
-                state.since = None;
-                // Others sleep and nobody watches, or the helper waits to be told.
+            state.frame_waiters = state.frame_waiters.saturating_sub(1);
+            if state.frame_waiters == 0 {
+                state.waiting_since = None;
+                // Others sleep and nobody waits for frames, or the helper is idle.
                 let is_left = state.direct.as_ref().is_some_and(|direct| direct.waited() > 1);
-                if is_left || mode() == Mode::Deep {
+                if is_left || mode() == Mode::Idle {
                     wake_helper();
                 }
             }
         }
         match slept {
-            Err(EINTR) if ends() => Woke::Signal,
-            Ok(0) if until.is_some_and(|until| Instant::now() >= until) => Woke::Late,
-            _ => Woke::Look,
+            Err(EINTR) if ends() => Woke::Interrupted,
+            Ok(0) if until.is_some_and(|until| Instant::now() >= until) => Woke::TimedOut,
+            _ => Woke::Check,
         }
     }
 }
 
-/// Sleeps until one of `others`, or the descriptor `engine` unless it is negative, is ready; the error of ppoll(2).
-fn doze(
+/// ppoll(2) of `others` and of the descriptor `engine` unless it is negative; the error number if it fails.
+fn ppoll_with_engine(
     others: &mut [pollfd],
     engine: c_int,
     time: Option<Duration>,
@@ -147,7 +149,7 @@ fn doze(
     };
     all[0] = pollfd { fd: engine, events: POLLIN, revents: 0 };
     all[1..].copy_from_slice(others);
-    // SAFETY: the array, the time and the mask are alive for the time of the call.
+    // SAFETY: the array, the time and the mask outlive the call.
     let ready = unsafe { (real().ppoll)(all.as_mut_ptr(), all.len() as libc::nfds_t, time, mask) };
     if ready < 0 {
         // SAFETY: errno is this thread's own.
@@ -157,7 +159,7 @@ fn doze(
     Ok(ready)
 }
 
-/// Does the program have a signal's handler after which calls do not go on? The kernel does not say which signal it was.
+/// Whether any handler of the program was set without SA_RESTART. The kernel does not say which signal it was.
 fn has_handler_that_ends_calls() -> bool {
     (1..=64).any(|signal| {
         // SAFETY: all zeros are an action; the call writes one. Numbers that are the C library's own are refused.

@@ -1,4 +1,4 @@
-//! What the kernel says of a socket.
+//! Queries of a socket.
 
 use std::{ffi::c_int, mem};
 
@@ -9,13 +9,13 @@ use crate::{
     real::{Errno, real},
 };
 
-/// The broker connects from the address that it connects to: does this connection come from there?
+/// Whether both addresses of a connection are the same host, as for those that the broker makes.
 pub(crate) fn is_from_here(fd: c_int) -> bool {
     let (own, peer) = (address::of(real().getsockname, fd), address::of(real().getpeername, fd));
     own.zip(peer).is_some_and(|(own, peer)| own.ip() == peer.ip())
 }
 
-/// A number that getsockopt(2) tells of a socket.
+/// A numeric option of a socket (SOL_SOCKET).
 pub(crate) fn option(fd: c_int, name: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut len = mem::size_of_val(&value) as socklen_t;
@@ -24,7 +24,7 @@ pub(crate) fn option(fd: c_int, name: c_int) -> Option<c_int> {
     (done == 0).then_some(value)
 }
 
-/// A stream socket of TCP. Nothing of errno changes.
+/// Whether it is a TCP stream socket. Keeps errno.
 pub(crate) fn is_tcp(fd: c_int) -> bool {
     let _errno = Errno::keep();
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))

@@ -1,4 +1,4 @@
-//! The connections that this program carries itself, behind one lock.
+//! What the lock guards.
 
 use std::{
     collections::BTreeMap,
@@ -10,43 +10,41 @@ use std::{
 
 use link::sockets::direct::{Direct, Id};
 
-use crate::spins::Spins;
+use crate::busy_poll::BusyPollBackoff;
 
 static STATE: Mutex<State> = Mutex::new(State {
     direct: None,
     is_refused: false,
     helper: None,
     descriptors: BTreeMap::new(),
-    watchers: 0,
-    since: None,
-    turns: 0,
-    behind: 0,
-    spins: Spins::NEW,
-    has_turned: false,
+    frame_waiters: 0,
+    waiting_since: None,
+    polls: 0,
+    calls_since_poll: 0,
+    backoff: BusyPollBackoff::NEW,
+    has_polled: false,
     pid: 0,
 });
 
 pub(crate) struct State {
     pub(crate) direct: Option<Direct>,
-    /// There was no broker to ask, or it said no.
+    /// The start failed or is forbidden; it is not tried again.
     pub(crate) is_refused: bool,
     /// The thread of [`crate::helper`].
     pub(crate) helper: Option<JoinHandle<()>>,
     /// The descriptors of each connection.
     pub(crate) descriptors: BTreeMap<Id, Vec<c_int>>,
-    /// Calls that sleep until a frame comes.
-    pub(crate) watchers: u32,
+    /// Calls that sleep until a frame arrives.
+    pub(crate) frame_waiters: u32,
     /// When the first of them went to sleep.
-    pub(crate) since: Option<Instant>,
-    /// Calls of the program that took what came.
-    pub(crate) turns: u64,
-    /// Calls since then that did not.
-    pub(crate) behind: u32,
-    /// A call that found nothing lately looked on for a while, and something came.
-    pub(crate) spins: Spins,
-    /// Frames were taken since they were last made to wake who sleeps.
-    pub(crate) has_turned: bool,
-    /// The process that has it: a child of vfork(2) sees the memory of its parent.
+    pub(crate) waiting_since: Option<Instant>,
+    /// Polls by calls of the program.
+    pub(crate) polls: u64,
+    pub(crate) calls_since_poll: u32,
+    pub(crate) backoff: BusyPollBackoff,
+    /// The receive ring was polled after the engine was last armed.
+    pub(crate) has_polled: bool,
+    /// The process that started it: a child of vfork(2) shares the memory of its parent.
     pub(crate) pid: u32,
 }
 
@@ -59,17 +57,17 @@ impl State {
         self.direct.as_mut()
     }
 
-    pub(crate) fn turn(&mut self, but: Option<Id>) {
+    pub(crate) fn poll(&mut self, but: Option<Id>) {
         if let Some(direct) = &mut self.direct {
             direct.turn(but);
-            (self.turns, self.behind, self.has_turned) = (self.turns + 1, 0, true);
+            (self.polls, self.calls_since_poll, self.has_polled) = (self.polls + 1, 0, true);
         }
     }
 
-    /// Has frames wake who sleeps; false: there is something to do already.
+    /// Makes the next frame wake sleepers; false: there is something to do already.
     pub(crate) fn arm(&mut self) -> bool {
         let is_armed = self.direct.as_mut().is_none_or(|direct| matches!(direct.arm(), Ok(true)));
-        self.has_turned &= !is_armed;
+        self.has_polled &= !is_armed;
         is_armed
     }
 }

@@ -1,7 +1,7 @@
-//! What is known of the program's descriptors: one word for each number, which a call reads without a lock.
+//! The program's descriptors: one word for each number, which a call reads without a lock.
 //!
-//! A number that was closed by a call this library does not see may stand for something else. What stands here is therefore only a hint for
-//! connections that are not carried here, and is cleared for those that are when their pair says that nobody holds it ([`crate::helper`]).
+//! A number may be reused after a close that this library does not see. So an entry of a brokered connection is only a hint; one of a connection that is
+//! carried here is cleared when its pair reports that no process holds it ([`crate::helper`]).
 
 use std::{
     ffi::c_int,
@@ -10,17 +10,17 @@ use std::{
 
 use link::sockets::direct::Id;
 
-/// Descriptors above this one are left to the brokers.
-const MOST: usize = 1 << 16;
+/// Numbers from this one on are left to the broker.
+const DESCRIPTORS_MAX: usize = 1 << 16;
 const KIND: u32 = 0b11 << 30;
 const CONNECTED: u32 = 0b01 << 30;
 const ACCEPTED: u32 = 0b10 << 30;
 const CARRIED: u32 = 0b11 << 30;
 
-static TABLE: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-/// One more than the highest number that was one of a connection which is carried here.
+static TABLE: [AtomicU32; DESCRIPTORS_MAX] = [const { AtomicU32::new(0) }; DESCRIPTORS_MAX];
+/// Highest number of a connection carried here so far, plus one.
 static TOP: AtomicU32 = AtomicU32::new(0);
-/// Descriptors of connections that are carried here.
+/// Descriptors of connections carried here.
 static CARRIED_COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// What a descriptor is.
@@ -46,7 +46,7 @@ pub(crate) fn get(fd: c_int) -> What {
     }
 }
 
-/// Says what a descriptor is from now on.
+/// Records what a descriptor is.
 pub(crate) fn set(fd: c_int, what: What) {
     let Some(word) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) else { return };
     let new = match what {
@@ -67,18 +67,18 @@ pub(crate) fn set(fd: c_int, what: What) {
     }
 }
 
-/// Is any connection carried here?
+/// Whether any connection is carried here.
 #[inline]
 pub(crate) fn has_carried() -> bool {
     CARRIED_COUNT.load(Relaxed) > 0
 }
 
-/// Was any, so far?
-pub(crate) fn has_begun() -> bool {
+/// Whether any ever was.
+pub(crate) fn has_started() -> bool {
     TOP.load(Relaxed) > 0
 }
 
-/// Calls `each` with every descriptor of a connection that is carried here.
+/// Calls `each` with every descriptor of a connection carried here.
 pub(crate) fn each_carried(mut each: impl FnMut(c_int, Id)) {
     for fd in 0..TOP.load(Relaxed).cast_signed() {
         if let What::Carried(id) = get(fd) {

@@ -1,4 +1,4 @@
-//! When a connection is taken over from the broker.
+//! The takeover of a connection from the broker: when it is due, and the start of what carries it.
 
 use std::{ffi::c_int, process};
 
@@ -6,38 +6,38 @@ use libc::{EFD_CLOEXEC, EFD_NONBLOCK};
 use link::sockets::direct::{Direct, Id};
 
 use crate::{
-    fork::at_forks,
+    fork::register_fork_handlers,
     helper, helper_mode,
     helper_mode::wake_helper,
     locked::Locked,
     real::Errno,
-    settings::after,
+    settings::takeover_calls,
     state::State,
     table::{self, What},
 };
 
-/// A program that accepted a connection asks at every power of two of this, and at every so many calls, whether the other one offers it.
-const ASKS: u32 = 1024;
+/// Calls of an accepted connection between two lookups of an offer; the first lookups come at powers of two.
+const OFFER_LOOKUP_CALLS: u32 = 1024;
 
-/// The connection of a descriptor, if it is carried here. Counts a call, and takes the connection over from the broker when it is time.
+/// The connection of a descriptor, if it is carried here; otherwise counts a call, and begins the takeover when it is due.
 #[inline]
-pub(crate) fn carried(fd: c_int) -> Option<Id> {
+pub(crate) fn count_call(fd: c_int) -> Option<Id> {
     match table::get(fd) {
         What::Other => None,
         What::Carried(id) => Some(id),
         What::Brokered { is_accepted, calls } => {
-            counted(fd, is_accepted, calls.saturating_add(1));
+            take_over_when_due(fd, is_accepted, calls.saturating_add(1));
             None
         }
     }
 }
 
-fn counted(fd: c_int, is_accepted: bool, calls: u32) {
-    let Some(after) = after() else { return table::set(fd, What::Other) };
+fn take_over_when_due(fd: c_int, is_accepted: bool, calls: u32) {
+    let Some(due) = takeover_calls() else { return table::set(fd, What::Other) };
     table::set(fd, What::Brokered { is_accepted, calls });
     let is_time = match is_accepted {
-        false => calls == after,
-        true => calls >= after && (calls.is_power_of_two() || calls.is_multiple_of(ASKS)),
+        false => calls == due,
+        true => calls >= due && (calls.is_power_of_two() || calls.is_multiple_of(OFFER_LOOKUP_CALLS)),
     };
     if !is_time {
         return;
@@ -49,12 +49,12 @@ fn counted(fd: c_int, is_accepted: bool, calls: u32) {
     let id = if is_accepted { direct.seek(fd) } else { direct.offer(fd) };
     if let Some(id) = id {
         table::set(fd, What::Carried(id));
-        locked.know(fd, id);
+        locked.add_descriptor(fd, id);
         wake_helper();
     }
 }
 
-/// Each connection that is carried here has a descriptor more: they take at most a quarter of those that the program may have.
+/// Whether this library's descriptors are below a quarter of RLIMIT_NOFILE: each connection carried here has one more.
 fn has_room_for_descriptors(locked: &mut Locked) -> bool {
     // SAFETY: all zeros are limits; the call writes them.
     let most = unsafe {
@@ -68,19 +68,19 @@ fn has_room_for_descriptors(locked: &mut Locked) -> bool {
 }
 
 impl State {
-    /// Makes the connections of this process ready to be carried here; none: they are not.
+    /// Starts the engine and the helper, once; none: it cannot.
     fn start(&mut self) -> Option<&mut Direct> {
         if self.direct.is_none() && !self.is_refused {
             self.is_refused = true;
             let direct = Direct::start().ok()?;
-            // SAFETY: it takes two numbers, and gives a descriptor that nobody else has.
-            let kick = unsafe { libc::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
-            if kick < 0 {
+            // SAFETY: it takes two numbers, and returns a new descriptor.
+            let wake_fd = unsafe { libc::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+            if wake_fd < 0 {
                 return None;
             }
-            helper_mode::start(kick);
+            helper_mode::start(wake_fd);
             self.helper = Some(helper::start().ok()?);
-            at_forks();
+            register_fork_handlers();
             (self.direct, self.is_refused, self.pid) = (Some(direct), false, process::id());
         }
         self.direct.as_mut()

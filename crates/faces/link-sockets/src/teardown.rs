@@ -1,9 +1,9 @@
-//! The end of what this process carries.
+//! The end of what this process carries: in a child of fork, behind a program that ends, and before it gives up root.
 
 use std::{ptr, thread::JoinHandle};
 
 use crate::{
-    helper_mode::{Mode, set_mode, take_kick},
+    helper_mode::{Mode, set_mode, take_wake_fd},
     locked::Locked,
     real::{Errno, real},
     state::State,
@@ -11,13 +11,13 @@ use crate::{
 };
 
 impl Locked {
-    /// Forgets all that is carried here: another process does. Nothing of it is undone.
+    /// Forgets all connections, which another process carries on: nothing is sent.
     pub(crate) fn forget(&mut self) {
         self.state().forget();
     }
 
-    /// Ends all that this process carries connections with, its sockets among it; [`may_begin`] allows it again. If it `goes_on` in another process,
-    /// nothing of it is undone.
+    /// Stops the helper and closes the engine's sockets until [`allow_start`]. If another process carries on (`goes_on`), the other ends are told
+    /// nothing.
     pub(crate) fn end(mut self, goes_on: bool) {
         let state = self.state();
         let Some(direct) = state.direct.take() else { return };
@@ -25,18 +25,18 @@ impl Locked {
         let mut carried = Vec::new();
         table::each_carried(|fd, _| carried.push(fd));
         carried.into_iter().for_each(|fd| table::set(fd, What::Other));
-        let (kick, helper) = (take_kick(), state.helper.take());
-        set_mode(Mode::None);
+        let (wake_fd, helper) = (take_wake_fd(), state.helper.take());
+        set_mode(Mode::Stopped);
         state.descriptors.clear();
-        (state.watchers, state.since, state.pid) = (0, None, 0);
+        (state.frame_waiters, state.waiting_since, state.pid) = (0, None, 0);
         drop(self);
         let _errno = Errno::keep();
-        // SAFETY: a write of eight bytes that are there; the descriptor is the helper's.
-        unsafe { (real().write)(kick, ptr::from_ref(&1_u64).cast(), 8) };
-        // It sleeps on these descriptors, and finds that there is nothing to do.
+        // SAFETY: it writes eight bytes from a live place; the descriptor is the helper's.
+        unsafe { (real().write)(wake_fd, ptr::from_ref(&1_u64).cast(), 8) };
+        // The helper sleeps on these descriptors: they are closed behind it.
         let _ = helper.map(JoinHandle::join);
         // SAFETY: it is this library's own, and nobody uses it any more.
-        unsafe { (real().close)(kick) };
+        unsafe { (real().close)(wake_fd) };
         if goes_on {
             for fd in direct.descriptors() {
                 // SAFETY: as above; they are forgotten below.
@@ -52,23 +52,23 @@ impl State {
         let mut carried = Vec::new();
         table::each_carried(|fd, _| carried.push(fd));
         carried.into_iter().for_each(|fd| table::set(fd, What::Other));
-        // Of a thread that this process has not there is nothing to give back.
+        // The thread is the parent's: there is nothing to join here.
         std::mem::forget(self.helper.take());
         let Some(direct) = self.direct.take() else { return };
-        let kick = take_kick();
-        for fd in direct.descriptors().into_iter().chain([kick]) {
+        let wake_fd = take_wake_fd();
+        for fd in direct.descriptors().into_iter().chain([wake_fd]) {
             // SAFETY: they are this library's own, and forgotten below.
             unsafe { (real().close)(fd) };
         }
         std::mem::forget(direct);
-        set_mode(Mode::None);
+        set_mode(Mode::Stopped);
         self.descriptors.clear();
-        (self.watchers, self.since, self.pid) = (0, None, 0);
+        (self.frame_waiters, self.waiting_since, self.pid) = (0, None, 0);
     }
 }
 
-/// The process may carry connections, after [`Locked::end`].
-pub(crate) fn may_begin() {
+/// Allows the start again, after [`Locked::end`].
+pub(crate) fn allow_start() {
     if let Some(mut locked) = Locked::take() {
         locked.state().is_refused = false;
     }

@@ -1,5 +1,5 @@
-//! The calls by which a program ends or becomes another one. What it has written is still on its way, and its descriptors may be others' too: a process of
-//! this library's own carries its connections to their end.
+//! Exit and exec. Written bytes may still be unacknowledged, and other processes may hold the descriptors: a child of this library's own carries the
+//! connections to their end.
 
 use std::{
     ffi::{c_char, c_int},
@@ -12,108 +12,108 @@ use libc::{O_RDWR, POLLIN, SIG_DFL, SIG_IGN, SIGKILL, SIGSTOP, pollfd, timespec}
 
 use crate::{locked::Locked, real::real, table};
 
-/// A connection that has ended on both sides is over within this time; what is not goes on.
-const ASLEEP: Duration = Duration::from_millis(500);
+/// Longest sleep of the child between two polls.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// A node that answers nothing for so long is dead.
-const DEAD: Duration = Duration::from_secs(10);
+/// Time that the child waits for the acknowledgements of ended connections.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Strings = *const *const c_char;
 
 /// execve(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of execve(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    leave_behind();
-    // SAFETY: the caller's arguments, as they came.
+    detach();
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().execve)(path, arguments, environment) }
 }
 
 /// execv(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of execv(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    leave_behind();
-    // SAFETY: the caller's arguments, as they came.
+    detach();
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().execv)(path, arguments) }
 }
 
 /// execvp(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of execvp(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    leave_behind();
-    // SAFETY: the caller's arguments, as they came.
+    detach();
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().execvp)(file, arguments) }
 }
 
 /// execvpe(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of execvpe(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    leave_behind();
-    // SAFETY: the caller's arguments, as they came.
+    detach();
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().execvpe)(file, arguments, environment) }
 }
 
 /// fexecve(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of fexecve(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    leave_behind();
-    // SAFETY: the caller's arguments, as they came.
+    detach();
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { (real().fexecve)(fd, arguments, environment) }
 }
 
 /// _exit(2).
 ///
 /// # Safety
-/// As there.
+/// The contract of _exit(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(code: c_int) -> ! {
-    leave_behind();
-    // SAFETY: the caller's argument, as it came.
+    detach();
+    // SAFETY: the caller's argument, unchanged.
     unsafe { (real().exit_now)(code) }
 }
 
 /// _Exit(3).
 ///
 /// # Safety
-/// As there.
+/// The contract of _Exit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
-    // SAFETY: the caller's argument, as it came.
+    // SAFETY: the caller's argument, unchanged.
     unsafe { _exit(code) }
 }
 
-/// What exit(3) calls last.
+/// Called by exit(3), last.
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static AT_EXIT: extern "C" fn() = leave_behind;
+static AT_EXIT: extern "C" fn() = detach;
 
-/// Has a process carry on what is carried here. Nothing is carried here after that.
-extern "C" fn leave_behind() {
-    if !table::has_begun() {
+/// Leaves the connections to a child. Nothing is carried here after that.
+extern "C" fn detach() {
+    if !table::has_started() {
         return;
     }
     let Some(mut locked) = Locked::take() else { return };
-    if carries_on(&mut locked) {
+    if hand_to_child(&mut locked) {
         locked.forget();
     }
 }
 
-/// Has a process carry on what is carried here; false: nothing is.
-pub(crate) fn carries_on(locked: &mut Locked) -> bool {
+/// Forks a process that carries on the connections; false: there are none.
+pub(crate) fn hand_to_child(locked: &mut Locked) -> bool {
     if !locked.is_own() || locked.direct().is_none_or(|direct| !direct.has_any() && direct.is_quiet()) {
         return false;
     }
@@ -122,10 +122,10 @@ pub(crate) fn carries_on(locked: &mut Locked) -> bool {
         let child = libc::fork();
         if child == 0 {
             // The program's descriptors are closed before the program ends: its ports are free for whoever starts next.
-            stand_apart(locked);
+            daemonize(locked);
             // Its parent ends at once, so that the program has no child that it knows nothing of.
             if libc::fork() == 0 {
-                carry_on(locked);
+                drain(locked);
             }
             (real().exit_now)(0);
         }
@@ -139,8 +139,8 @@ pub(crate) fn carries_on(locked: &mut Locked) -> bool {
 /// Leaves the session, the signals and the descriptors of the program.
 ///
 /// # Safety
-/// In a child that has no other thread.
-unsafe fn stand_apart(locked: &mut Locked) {
+/// Only in a child without another thread.
+unsafe fn daemonize(locked: &mut Locked) {
     // SAFETY: the descriptors that are closed are the program's, which is none here; actions are all zeros but for what is set.
     unsafe {
         libc::setsid();
@@ -170,16 +170,16 @@ unsafe fn stand_apart(locked: &mut Locked) {
     }
 }
 
-/// Carries what is left to its end, as a process of which nobody waits for anything.
-fn carry_on(locked: &mut Locked) {
+/// Carries the connections to their end, in the child.
+fn drain(locked: &mut Locked) {
     let Some(direct) = locked.direct() else { return };
     direct.closed_all();
     let mut emptied = None;
     while direct.has_any() || !direct.is_quiet() {
-        // What is on its way still gets there within the time after which a node counts as dead, or never: the interface may be gone.
+        // Bytes in flight arrive within the timeout, or never: the interface may be gone.
         if direct.has_any() {
             emptied = None;
-        } else if emptied.get_or_insert_with(Instant::now).elapsed() > DEAD {
+        } else if emptied.get_or_insert_with(Instant::now).elapsed() > DRAIN_TIMEOUT {
             return;
         }
         direct.on_pairs();
@@ -191,7 +191,7 @@ fn carry_on(locked: &mut Locked) {
         let pairs = direct.pairs().as_raw_fd();
         let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
         let mut polls = [pairs, engine].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
-        let time = direct.due().map_or(ASLEEP, |due| due.min(ASLEEP));
+        let time = direct.due().map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX));
         let time = timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         // SAFETY: the array and the time are alive.
         unsafe { (real().ppoll)(polls.as_mut_ptr(), 2, &raw const time, ptr::null()) };

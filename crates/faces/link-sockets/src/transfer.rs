@@ -1,4 +1,4 @@
-//! Reading and writing connections that are carried here.
+//! Reads and writes of connections that are carried here.
 
 use std::{
     ffi::c_int,
@@ -18,32 +18,32 @@ use crate::{
     real::{Errno, fail, real},
     sleep::Woke,
     table::{self, What},
-    takeover::carried,
+    takeover::count_call,
 };
 
-/// What reading and writing do here; the kernel's calls do the others.
-const READS: c_int = MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
-const WRITES: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE;
-/// Pieces of several places are put together up to so many bytes.
-const GATHERED: usize = 16 << 10;
+/// Flags that are handled here; calls with others go to the kernel.
+const READ_FLAGS: c_int = MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
+const WRITE_FLAGS: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE;
+/// Bytes of one write that are gathered from several places.
+const GATHER_BYTES_MAX: usize = 16 << 10;
 
-/// A read, and what it came to.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// It is done: what the call returns, errno being set.
+    /// The return value of the call; errno is set.
     Done(isize),
-    /// The kernel's call is right, before which [`aside`] stands.
+    /// The kernel's call has to be made, inside [`through_pair`].
     Kernel,
 }
 
-/// Reads into places.
+/// Reads into `to`.
 ///
 /// # Safety
 /// Each is writable for its length.
 pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
-    let Some(id) = carried(fd) else { return Read::Kernel };
+    let Some(id) = count_call(fd) else { return Read::Kernel };
     let whole: usize = to.iter().map(|place| place.iov_len).sum();
-    if flags & !READS != 0 || whole == 0 {
+    if flags & !READ_FLAGS != 0 || whole == 0 {
         return Read::Kernel;
     }
     let Some(mut locked) = Locked::take() else { return Read::Kernel };
@@ -51,14 +51,14 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
     let mut until = None;
     let done = |got: usize, error| if got > 0 { Read::Done(got as isize) } else { Read::Done(fail(error) as isize) };
     loop {
-        // What is there already needs no look at what came.
-        if locked.is_behind() {
-            locked.turn(Some(id));
+        // Bytes that are there already need no poll.
+        if locked.is_poll_due() {
+            locked.poll(Some(id));
         }
         // SAFETY: by the caller.
         let mut read = unsafe { step(&mut locked, id, fd, to, got) };
         if read == Step::Waits {
-            locked.turn(Some(id));
+            locked.poll(Some(id));
             // SAFETY: as above.
             read = unsafe { step(&mut locked, id, fd, to, got) };
         }
@@ -70,20 +70,20 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
                     return Read::Done(got as isize);
                 }
             }
-            Step::Waits if is_impatient(fd, flags) => {
-                // Something may have come while the kernel was asked.
-                locked.turn(Some(id));
+            Step::Waits if is_nonblocking(fd, flags) => {
+                // A frame may have arrived during fcntl(2).
+                locked.poll(Some(id));
                 if !locked.direct().is_some_and(|direct| direct.has_something(id)) {
                     return done(got, EAGAIN);
                 }
             }
-            Step::Waits if locked.spin(Some(id)) => {}
+            Step::Waits if locked.busy_poll(Some(id)) => {}
             Step::Waits => {
-                let until = *until.get_or_insert_with(|| patience(fd, SO_RCVTIMEO));
+                let until = *until.get_or_insert_with(|| deadline(fd, SO_RCVTIMEO));
                 match locked.sleep(id, fd, true, until) {
-                    Woke::Look => {}
-                    Woke::Late => return done(got, EAGAIN),
-                    Woke::Signal => return done(got, EINTR),
+                    Woke::Check => {}
+                    Woke::TimedOut => return done(got, EAGAIN),
+                    Woke::Interrupted => return done(got, EINTR),
                 }
             }
             Step::Kernel if got > 0 => return Read::Done(got as isize),
@@ -93,7 +93,7 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
     }
 }
 
-/// Reads what is there into places, behind their first `skip` bytes.
+/// Reads what is there into `to`, behind the first `skip` bytes.
 ///
 /// # Safety
 /// As [`read`].
@@ -118,11 +118,11 @@ unsafe fn step(locked: &mut Locked, id: Id, fd: c_int, to: &[iovec], mut skip: u
     Step::Done(got)
 }
 
-/// Does a call of the kernel that reads, or looks at, a connection which is carried here: what came is passed into its pair meanwhile.
-pub(crate) fn aside<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
+/// Makes a kernel call that reads or queries a connection. If that is carried here, its bytes are passed into its pair before and during the call.
+pub(crate) fn through_pair<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
     let What::Carried(id) = table::get(fd) else { return call() };
     let Some(mut locked) = Locked::take() else { return call() };
-    locked.turn(None);
+    locked.poll(None);
     if let Some(direct) = locked.direct() {
         direct.pass_unread();
         direct.sleeps(id, true);
@@ -139,39 +139,39 @@ pub(crate) fn aside<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Is it a connection of the cluster, whoever carries it?
+/// Whether a descriptor is a connection of the cluster, whoever carries it.
 pub(crate) fn is_known(fd: c_int) -> bool {
     table::get(fd) != What::Other
 }
 
-/// Is it one that is carried here?
+/// Whether a descriptor is a connection that is carried here.
 pub(crate) fn is_carried(fd: c_int) -> bool {
     matches!(table::get(fd), What::Carried(_))
 }
 
-/// Why a connection that is carried here says nothing more.
+/// The error of a connection that is carried here and broke.
 pub(crate) fn ended(fd: c_int) -> Option<c_int> {
     let What::Carried(id) = table::get(fd) else { return None };
     Locked::take()?.direct()?.ended(id)
 }
 
-/// Writes out of places; none: the kernel's call is right.
+/// Writes from `from`; none: the kernel's call has to be made.
 ///
 /// # Safety
 /// Each is readable for its length.
 pub(crate) unsafe fn write(fd: c_int, from: &[iovec], flags: c_int) -> Option<isize> {
-    let id = carried(fd)?;
+    let id = count_call(fd)?;
     let whole: usize = from.iter().map(|place| place.iov_len).sum();
-    if flags & !WRITES != 0 || whole == 0 {
+    if flags & !WRITE_FLAGS != 0 || whole == 0 {
         return None;
     }
     let mut locked = Locked::take()?;
     let mut put = 0;
     let mut until = None;
     let mut gathered = Vec::new();
-    // Room comes with acknowledgements, which a program that only writes never takes otherwise.
-    if locked.is_behind() {
-        locked.turn(None);
+    // Acknowledgements make room, and a program that only writes polls for nothing else.
+    if locked.is_poll_due() {
+        locked.poll(None);
     }
     loop {
         // SAFETY: by the caller.
@@ -185,43 +185,43 @@ pub(crate) unsafe fn write(fd: c_int, from: &[iovec], flags: c_int) -> Option<is
                 }
                 continue;
             }
-            // The pair takes what finds no room, so that its descriptor says the truth to who waits for that.
+            // The pair takes what finds no room here, so that poll(2) of its descriptor is true.
             Step::Kernel | Step::Broke(_) => {
                 let (bytes, len) = (piece.as_ptr().cast::<c_void>(), piece.len());
                 drop(locked);
                 // SAFETY: the piece is alive.
                 let written = unsafe { (real().send)(fd, bytes, len, flags) };
                 put += usize::try_from(written).unwrap_or(0);
-                if written <= 0 || put == whole || is_impatient(fd, flags) {
+                if written <= 0 || put == whole || is_nonblocking(fd, flags) {
                     return Some(if put > 0 { put as isize } else { written });
                 }
                 let Some(again) = Locked::take() else { return Some(put as isize) };
                 locked = again;
             }
-            Step::Waits if is_impatient(fd, flags) => {
+            Step::Waits if is_nonblocking(fd, flags) => {
                 if put > 0 {
                     return Some(put as isize);
                 }
                 return None;
             }
             Step::Waits => {
-                let until = *until.get_or_insert_with(|| patience(fd, SO_SNDTIMEO));
+                let until = *until.get_or_insert_with(|| deadline(fd, SO_SNDTIMEO));
                 let woke = locked.sleep(id, fd, false, until);
                 let error = match woke {
-                    Woke::Look => None,
-                    Woke::Late => Some(EAGAIN),
-                    Woke::Signal => Some(EINTR),
+                    Woke::Check => None,
+                    Woke::TimedOut => Some(EAGAIN),
+                    Woke::Interrupted => Some(EINTR),
                 };
                 if let Some(error) = error {
                     return Some(if put > 0 { put as isize } else { fail(error) as isize });
                 }
             }
         }
-        locked.turn(None);
+        locked.poll(None);
     }
 }
 
-/// What follows the first `skip` bytes, in one piece.
+/// Bytes behind the first `skip`, in one piece.
 ///
 /// # Safety
 /// As [`write`].
@@ -236,10 +236,10 @@ unsafe fn piece<'a>(from: &[iovec], mut skip: usize, gathered: &'a mut Vec<u8>) 
         // SAFETY: by the caller, and `at` is within it.
         let bytes =
             unsafe { slice::from_raw_parts(place.iov_base.cast::<u8>().cast_const().add(at), place.iov_len - at) };
-        if gathered.is_empty() && (bytes.len() >= GATHERED || from.len() == 1) {
+        if gathered.is_empty() && (bytes.len() >= GATHER_BYTES_MAX || from.len() == 1) {
             return bytes;
         }
-        let taken = bytes.len().min(GATHERED - gathered.len());
+        let taken = bytes.len().min(GATHER_BYTES_MAX - gathered.len());
         gathered.extend_from_slice(&bytes[..taken]);
         if taken < bytes.len() {
             break;
@@ -248,14 +248,14 @@ unsafe fn piece<'a>(from: &[iovec], mut skip: usize, gathered: &'a mut Vec<u8>) 
     gathered
 }
 
-/// Does a call not wait?
-fn is_impatient(fd: c_int, flags: c_int) -> bool {
+/// Whether a call returns EAGAIN instead of waiting.
+fn is_nonblocking(fd: c_int, flags: c_int) -> bool {
     // SAFETY: F_GETFL takes nothing.
     flags & MSG_DONTWAIT != 0 || unsafe { (real().fcntl)(fd, F_GETFL) } & O_NONBLOCK != 0
 }
 
-/// When a call that waits gives up.
-fn patience(fd: c_int, option: c_int) -> Option<Instant> {
+/// The end of SO_RCVTIMEO or SO_SNDTIMEO of a call that begins now; none: it waits for ever.
+fn deadline(fd: c_int, option: c_int) -> Option<Instant> {
     // SAFETY: all zeros are a time; the place is as long as is said.
     let time = unsafe {
         let mut time: timeval = std::mem::zeroed();
