@@ -12,6 +12,7 @@ mod ask;
 mod by_tcp;
 pub mod direct;
 mod flow;
+mod ids;
 mod names;
 mod options;
 mod places;

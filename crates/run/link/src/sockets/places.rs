@@ -20,10 +20,12 @@ use host::{
 };
 use ipnet::IpNet;
 use model::link::{LinkConnection, LinkOverTcp};
-use nix::sys::stat::fstat;
 use wire::Mac;
 
-use super::by_tcp::ByTcp;
+use super::{
+    by_tcp::ByTcp,
+    ids::{EntryId, Inode},
+};
 use crate::{Address, LinkError, UDP_PORT, Wire};
 
 /// The connections are told within this time, or as they were.
@@ -54,7 +56,7 @@ pub(crate) struct Shared {
     /// Somebody carries sockets.
     pub(crate) is_carried: bool,
     /// Connections, by their number.
-    pub(crate) connections: BTreeMap<u64, LinkConnection>,
+    pub(crate) connections: BTreeMap<EntryId, LinkConnection>,
     /// The sources and ports that are let in.
     pub(crate) allowed: Vec<String>,
     /// Those are the default.
@@ -74,7 +76,7 @@ impl Known {
     }
 
     /// The answer to it.
-    pub(super) fn tell(&self, connections: BTreeMap<u64, LinkConnection>) {
+    pub(super) fn tell(&self, connections: BTreeMap<EntryId, LinkConnection>) {
         self.lock().connections = connections;
         self.0.is_asked.store(false, Ordering::Relaxed);
         self.0.told.notify_all();
@@ -192,7 +194,7 @@ impl Places {
 pub(crate) struct Listening {
     file: PathBuf,
     /// By inode.
-    sockets: BTreeMap<u64, Listener>,
+    sockets: BTreeMap<Inode, Listener>,
     /// With so many, those that are gone are looked for.
     pruned_at: usize,
 }
@@ -214,14 +216,14 @@ impl Listening {
             let (inode, port) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             // Older brokers did not write whose it is.
             let uid = words.next().map_or(Ok(0), str::parse).ok()?;
-            Some((inode, Listener { port, uid }))
+            Some((Inode(inode), Listener { port, uid }))
         };
         Self { file, sockets: text.lines().filter_map(one).collect(), pruned_at: LISTENING_FEW }
     }
 
     /// One more, of a user's program. The kernel is asked for all, and the file written anew, each time that twice as many are known alone.
     pub(super) fn add(&mut self, socket: &impl AsFd, port: u16, uid: u32) -> io::Result<()> {
-        let inode = fstat(socket.as_fd())?.st_ino;
+        let inode = Inode::of(socket)?;
         let listener = Listener { port, uid };
         if self.sockets.insert(inode, listener) == Some(listener) {
             return Ok(());
@@ -231,7 +233,7 @@ impl Listening {
             return file.write_all(line(inode, listener).as_bytes());
         }
         if let Ok(there) = listening() {
-            self.sockets.retain(|inode, _| there.contains_key(inode));
+            self.sockets.retain(|inode, _| there.contains_key(&inode.0));
         }
         self.pruned_at = (2 * self.sockets.len()).max(LISTENING_FEW);
         let lines: String = self.sockets.iter().map(|(&inode, &listener)| line(inode, listener)).collect();
@@ -241,14 +243,14 @@ impl Listening {
     /// The user whose listener a connection from this node to an address reaches, as the kernel chooses it; none: it belongs to no program here.
     pub(super) fn user(&self, diag: &mut Netlink, to: SocketAddr) -> Option<u32> {
         let inode = listener_for(diag, to, SocketAddr::new(to.ip(), 0)).ok().flatten()?;
-        self.sockets.get(&inode).filter(|listener| listener.port == to.port()).map(|listener| listener.uid)
+        self.sockets.get(&Inode(inode)).filter(|listener| listener.port == to.port()).map(|listener| listener.uid)
     }
 
     /// Does a process of this machine hold one of them? `is_here`: they are of this network namespace, whose kernel says what listens. Otherwise the
     /// descriptors of all processes are looked at; where this one may not, it has to be taken for granted.
     pub(crate) fn is_held(&self, is_here: bool) -> bool {
         if is_here && let Ok(there) = listening() {
-            return self.sockets.keys().any(|inode| there.contains_key(inode));
+            return self.sockets.keys().any(|inode| there.contains_key(&inode.0));
         }
         let is_hidden = |process: &PathBuf| {
             fs::read_dir(process.join("fd")).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -256,7 +258,7 @@ impl Listening {
         let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let is_one = |fd: PathBuf| {
             let to = fs::read_link(fd).ok()?;
-            let inode = to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+            let inode = Inode(to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?);
             self.sockets.contains_key(&inode).then_some(())
         };
         !self.sockets.is_empty()
@@ -265,7 +267,7 @@ impl Listening {
     }
 }
 
-fn line(inode: u64, Listener { port, uid }: Listener) -> String {
+fn line(Inode(inode): Inode, Listener { port, uid }: Listener) -> String {
     format!("{inode} {port} {uid}\n")
 }
 

@@ -10,11 +10,11 @@ mod pairs;
 mod requests;
 mod sought;
 mod stages;
+mod table;
 mod wishes;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    net::SocketAddr,
+    collections::VecDeque,
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
@@ -44,12 +44,13 @@ use self::{
     guests::{Counted, Guests, Sent, User, program},
     pairs::Pairs,
     sought::Sought,
-    stages::{Owners, Stages},
+    table::{FRAMES, QUESTIONS, Table},
     wishes::LOOK,
 };
 use super::{
     allow::Allow,
     flow::PIECE,
+    ids::{Cookie, EntryId},
     places::{Known, Listening, Places},
     questions::listener,
 };
@@ -64,10 +65,6 @@ const SPIN: Duration = Duration::from_micros(20);
 const TURN: Duration = Duration::from_millis(20);
 /// How often all are looked at, whether something happened or not.
 const LOOKED_AT: Duration = Duration::from_secs(1);
-/// The number of the listener among what epoll reports; all others are above.
-const QUESTIONS: u64 = 0;
-/// The number of the engine.
-const FRAMES: u64 = 1;
 const EVENTS: usize = 64;
 /// How long a program that asks may say nothing.
 const ASKED: Duration = Duration::from_secs(2);
@@ -80,37 +77,39 @@ pub struct Sockets {
     _claim: Claim,
     engine: Engine<Either>,
     epoll: Epoll,
-    questions: Disposed,
+    requests: Requests,
+    guests: Guests,
+    pairs: Pairs,
+    cluster: Cluster,
+    known: Known,
+    table: Table,
+    /// Connections that broke, of late, by the cookies of their programs' ends.
+    broke: VecDeque<(Cookie, Errno)>,
+    looked: Instant,
+    piece: Vec<u8>,
+}
+
+/// Where programs ask.
+#[derive(Debug)]
+struct Requests {
+    socket: Disposed,
     /// Releases programs that are not let in, with what they have sent.
     disposer: Arc<Disposer>,
     /// More programs wait to be let in.
     has_more: bool,
-    guests: Guests,
-    pairs: Pairs,
-    /// Where the kernel says which socket has two addresses.
-    diag: Netlink,
     /// The network namespace, as its sockets have it.
     namespace: u64,
+}
+
+/// Which addresses are nodes of the cluster, and who listens here.
+#[derive(Debug)]
+struct Cluster {
     places: Places,
     sought: Sought,
     allowed: Vec<Allow>,
     listening: Listening,
-    known: Known,
-    all: Stages<Stage>,
-    /// By the address that this broker connected from, who waits to be accepted.
-    queued: BTreeMap<SocketAddr, u64>,
-    /// Connections that broke, of late, by the cookies of their programs' ends.
-    broke: VecDeque<(u64, Errno)>,
-    /// Whose stream it is.
-    streams: Owners<Handle>,
-    /// By the cookies of both descriptors of a pair, whose they are.
-    ends: Owners<u64>,
-    /// Those that something happened to, and those that time happens to.
-    busy: BTreeSet<u64>,
-    wishes: BTreeSet<u64>,
-    looked: Instant,
-    drawn: u64,
-    piece: Vec<u8>,
+    /// Where the kernel says which socket has two addresses.
+    diag: Netlink,
 }
 
 impl Sockets {
@@ -136,10 +135,9 @@ impl Sockets {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
         let questions = Disposed::new(listener(&paths.sockets()).map_err(failed)?, disposer);
         epoll
-            .add(&questions, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, QUESTIONS))
+            .add(&questions, QUESTIONS.event(EpollFlags::EPOLLIN | EpollFlags::EPOLLET))
             .map_err(|e| failed(e.into()))?;
-        let frames = EpollEvent::new(EpollFlags::EPOLLIN, FRAMES);
-        epoll.add(engine.descriptor()?, frames).map_err(|e| failed(e.into()))?;
+        epoll.add(engine.descriptor()?, FRAMES.event(EpollFlags::EPOLLIN)).map_err(|e| failed(e.into()))?;
         let lines: String = prefixes.iter().map(|prefix| format!("{prefix}\n")).collect();
         std::fs::write(paths.cluster(), lines).map_err(failed)?;
         let allowed_by_default = allowed.is_empty();
@@ -152,30 +150,24 @@ impl Sockets {
             (shared.is_carried, shared.allowed_by_default) = (true, allowed_by_default);
             shared.allowed = allowed.iter().map(ToString::to_string).collect();
         }
+        let namespace = network_namespace(&questions).map_err(failed)?;
         Ok(Self {
             _claim: claim,
             engine,
             epoll,
-            has_more: false,
+            requests: Requests { socket: questions, disposer: Arc::clone(disposer), has_more: false, namespace },
             guests: Guests::new(),
             pairs: Pairs::start().map_err(failed)?,
-            diag: Netlink::open(SockProtocol::NetlinkSockDiag).map_err(failed)?,
-            namespace: network_namespace(&questions).map_err(failed)?,
-            questions,
-            disposer: Arc::clone(disposer),
-            places,
-            sought: Sought::default(),
-            allowed,
-            listening: Listening::read(paths.listening()),
+            cluster: Cluster {
+                places,
+                sought: Sought::default(),
+                allowed,
+                listening: Listening::read(paths.listening()),
+                diag: Netlink::open(SockProtocol::NetlinkSockDiag).map_err(failed)?,
+            },
             known,
-            all: Stages::new(),
-            queued: BTreeMap::new(),
+            table: Table::new(),
             broke: VecDeque::new(),
-            drawn: FRAMES,
-            streams: Owners::new(),
-            ends: Owners::new(),
-            busy: BTreeSet::new(),
-            wishes: BTreeSet::new(),
             looked: Instant::now(),
             piece: vec![0; PIECE],
         })
@@ -192,17 +184,17 @@ impl Sockets {
         while !stop.load(Ordering::Relaxed) {
             let arrived = self.engine.turn()?;
             for event in &events[..came] {
-                self.on_event(event.data(), event.events());
+                self.on_event(EntryId(event.data()), event.events());
             }
             while let Some(stream) = self.engine.accept(PORT) {
                 self.on_stream(stream);
             }
             // The engine's descriptor stays readable until it is armed again.
-            let others = events[..came].iter().any(|event| event.data() != FRAMES);
+            let others = events[..came].iter().any(|event| EntryId(event.data()) != FRAMES);
             let now = Instant::now();
             self.turn(now);
-            let waits = !self.wishes.is_empty();
-            if arrived > 0 || others || self.has_more {
+            let waits = !self.table.wishes.is_empty();
+            if arrived > 0 || others || self.requests.has_more {
                 busy = now;
             } else if now.duration_since(busy) > SPIN && self.engine.arm()? {
                 let most = if waits { LOOK } else { TURN };
@@ -215,14 +207,9 @@ impl Sockets {
         Ok(())
     }
 
-    fn draw(&mut self) -> u64 {
-        self.drawn += 1;
-        self.drawn
-    }
-
-    fn watch(&self, fd: BorrowedFd<'_>, id: u64) -> Result<(), Errno> {
+    fn watch(&self, fd: BorrowedFd<'_>, id: EntryId) -> Result<(), Errno> {
         let both = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        self.epoll.add(fd, EpollEvent::new(both, id))
+        self.epoll.add(fd, id.event(both))
     }
 
     /// Removes a descriptor from epoll. An entry ends with the file, and a program has the same file open.
@@ -231,24 +218,24 @@ impl Sockets {
         let _ = self.epoll.delete(fd);
     }
 
-    fn on_event(&mut self, id: u64, what: EpollFlags) {
+    fn on_event(&mut self, id: EntryId, what: EpollFlags) {
         if id == QUESTIONS {
             return self.on_programs();
         }
-        match self.all.get_mut(id) {
+        match self.table.all.get_mut(id) {
             // Frames: the next turn takes them.
             None if id == FRAMES => {}
             Some(Stage::Asks { .. }) => self.on_question(id),
-            Some(Stage::Offered { .. }) => drop(self.busy.insert(id)),
+            Some(Stage::Offered { .. }) => drop(self.table.busy.insert(id)),
             Some(Stage::Open { flow, .. }) => {
                 flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
                 flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
                 if what.contains(EpollFlags::EPOLLHUP) {
                     flow.gone.get_or_insert_with(Instant::now);
                 }
-                self.busy.insert(id);
+                self.table.busy.insert(id);
             }
-            Some(Stage::Direct { .. }) => drop(self.busy.insert(id)),
+            Some(Stage::Direct { .. }) => drop(self.table.busy.insert(id)),
             _ => {}
         }
     }
@@ -261,22 +248,22 @@ impl Sockets {
     /// Does what can be done for those that something happened to, and for all once in a while.
     fn turn(&mut self, now: Instant) {
         while let Some(stream) = self.engine.news() {
-            if let Some(id) = self.streams.get(stream) {
-                self.busy.insert(id);
+            if let Some(id) = self.table.streams.get(stream) {
+                self.table.busy.insert(id);
             }
         }
         self.guests.look(now);
         let looks = now.duration_since(self.looked) >= LOOKED_AT;
         if looks {
             self.looked = now;
-            self.busy.extend(self.all.iter().map(|(id, _)| id));
+            self.table.busy.extend(self.table.all.iter().map(|(id, _)| id));
         }
-        if looks || self.has_more {
+        if looks || self.requests.has_more {
             self.on_programs();
         }
-        self.busy.extend(self.wishes.iter().copied());
-        for id in std::mem::take(&mut self.busy) {
-            let Some(stage) = self.all.remove(id) else { continue };
+        self.table.busy.extend(self.table.wishes.iter().copied());
+        for id in std::mem::take(&mut self.table.busy) {
+            let Some(stage) = self.table.all.remove(id) else { continue };
             let after = match stage {
                 Stage::Open { flow, who, direct, holds } => self.carry(flow, who, direct, holds, now),
                 Stage::Direct { end, who, direct, holds } => self.watched(end, who, direct, holds),
@@ -292,14 +279,11 @@ impl Sockets {
                 asks @ Stage::Asks { .. } => Some(asks),
             };
             if !matches!(after, Some(Stage::Connects(_))) {
-                self.wishes.remove(&id);
+                self.table.wishes.remove(&id);
             }
             match after {
-                Some(after) => self.all.insert(id, after),
-                None => {
-                    self.streams.forget(id);
-                    self.ends.forget(id);
-                }
+                Some(after) => self.table.all.insert(id, after),
+                None => self.table.forget(id),
             }
         }
         if self.known.is_asked() {

@@ -14,11 +14,11 @@ use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
-        epoll::{EpollEvent, EpollFlags},
+        epoll::EpollFlags,
         socket::{Shutdown, shutdown},
     },
 };
-use sys::{fds::socket_cookie, socket_kind::is_pipe};
+use sys::socket_kind::is_pipe;
 use transport::Reason;
 
 use super::{Counted, PORT, Sent, Sockets, Stage, Who};
@@ -27,6 +27,7 @@ use crate::{
     claim::Talk,
     sockets::{
         ask::{Did, Offer, Question, Reply},
+        ids::Cookie,
         questions::{About, Head, line},
     },
 };
@@ -39,7 +40,7 @@ const TELLS_MAX: usize = 128;
 #[derive(Debug)]
 pub(super) struct Direct {
     /// Of both descriptors of the pair, the program's first.
-    cookies: [u64; 2],
+    cookies: [Cookie; 2],
     /// It is one of its user's.
     _open: Counted,
     /// It has ended.
@@ -56,7 +57,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(cookies: [u64; 2], node: Option<Address>, open: Counted) -> Self {
+    pub(super) fn new(cookies: [Cookie; 2], node: Option<Address>, open: Counted) -> Self {
         Self {
             cookies,
             _open: open,
@@ -70,7 +71,7 @@ impl Direct {
     }
 
     /// Of the program's descriptor.
-    pub(super) fn cookie(&self) -> u64 {
+    pub(super) fn cookie(&self) -> Cookie {
         self.cookies[0]
     }
 
@@ -138,8 +139,8 @@ impl Sockets {
         life: Option<Sent<OwnedFd>>,
         question: &Question,
     ) -> Option<(Reply, Option<OwnedFd>)> {
-        let id = self.ends.get(socket_cookie(fd).ok()?)?;
-        if let (Question::Take, Some(Stage::Open { flow, .. })) = (question, self.all.get(id))
+        let id = self.table.ends.get(Cookie::of(fd).ok()?)?;
+        if let (Question::Take, Some(Stage::Open { flow, .. })) = (question, self.table.all.get(id))
             && flow.is_taken()
         {
             // By another process that has it, too.
@@ -148,13 +149,13 @@ impl Sockets {
         if let Question::Take = question {
             let life = life.filter(is_pipe)?;
             // Once is enough: the pipe stays as it is.
-            let mut event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, id);
+            let mut event = id.event(EpollFlags::EPOLLIN | EpollFlags::EPOLLET);
             match self.epoll.add(&life, event) {
                 // The number was that of the same program's pipe for a connection that has ended.
                 Err(Errno::EEXIST) => self.epoll.modify(&life, &mut event).ok()?,
                 added => added.ok()?,
             }
-            match self.all.get_mut(id)? {
+            match self.table.all.get_mut(id)? {
                 Stage::Open { direct, .. } => {
                     let before = direct.owner.replace(life);
                     self.forget(before.as_ref());
@@ -165,8 +166,8 @@ impl Sockets {
                 }
             }
         }
-        self.busy.insert(id);
-        let stage = self.all.get_mut(id)?;
+        self.table.busy.insert(id);
+        let stage = self.table.all.get_mut(id)?;
         if let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }, Question::Did(did)) = (&mut *stage, question)
         {
             direct.did = *did;
@@ -223,12 +224,13 @@ impl Sockets {
 
     /// Tells the other node's broker something of a connection, by a stream that has nothing but its first line.
     fn tell(&mut self, node: Address, (from, to): (SocketAddr, SocketAddr), about: About) -> Option<()> {
-        let stream = (self.all.tells() < TELLS_MAX).then(|| self.engine.connect(node, PORT, true).ok()).flatten()?;
-        let id = self.draw();
-        self.streams.insert(stream, id);
+        let stream =
+            (self.table.all.tells() < TELLS_MAX).then(|| self.engine.connect(node, PORT, true).ok()).flatten()?;
+        let id = self.table.draw();
+        self.table.streams.insert(stream, id);
         let head = Head { from, to, about: Some(about) };
-        self.all.insert(id, Stage::Tells { stream, node, line: line(&head) });
-        self.busy.insert(id);
+        self.table.all.insert(id, Stage::Tells { stream, node, line: line(&head) });
+        self.table.busy.insert(id);
         Some(())
     }
 
@@ -250,9 +252,9 @@ impl Sockets {
     /// The broker of `node` tells something of the connection that has these addresses here.
     pub(super) fn on_told(&mut self, names: (SocketAddr, SocketAddr), node: Address, about: About) {
         let mut broke = None;
-        let ids: Vec<_> = self.all.of_names(names).collect();
+        let ids: Vec<_> = self.table.all.of_names(names).collect();
         for id in ids {
-            let Some(stage) = self.all.get_mut(id) else { continue };
+            let Some(stage) = self.table.all.get_mut(id) else { continue };
             let (Stage::Open { direct, .. } | Stage::Direct { direct, .. }) = stage else { continue };
             if direct.node != Some(node) {
                 continue;
@@ -269,7 +271,7 @@ impl Sockets {
             }
         }
         if let Some((id, end)) = broke {
-            self.busy.insert(id);
+            self.table.busy.insert(id);
             self.on_broken(end, &LinkError::Ended(Reason::Aborted));
         }
     }

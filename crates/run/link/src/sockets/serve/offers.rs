@@ -17,7 +17,6 @@ use nix::{
         sockopt::{IpBindAddressNoPort, KeepAlive, Linger, SocketError, TcpKeepIdle},
     },
 };
-use sys::fds::socket_cookie;
 use transport::{Handle, State};
 
 use super::{Sent, Sockets, Stage, User, Who, program};
@@ -28,6 +27,7 @@ use crate::{
     sockets::{
         ask::Reply,
         flow::Flow,
+        ids::{Cookie, EntryId},
         places::{as_of, local, peer},
         questions::{Head, LINE_MAX, Taken, line, take_line},
     },
@@ -47,13 +47,13 @@ impl Sockets {
         let is_of_broker = self.engine.peer_port_of(stream).is_some_and(|port| BROKER_PORTS.contains(&port));
         let Some(node) = self.engine.peer_of(stream).filter(|_| is_of_broker) else { return self.abort(stream) };
         // One node alone could have all connections that there are.
-        if self.all.unnamed_of(node) >= NAMED_OF_NODE {
+        if self.table.all.unnamed_of(node) >= NAMED_OF_NODE {
             return self.abort(stream);
         }
-        let id = self.draw();
-        self.streams.insert(stream, id);
-        self.busy.insert(id);
-        self.all.insert(id, Stage::Named { stream, node, bytes: Vec::new(), since: Instant::now() });
+        let id = self.table.draw();
+        self.table.streams.insert(stream, id);
+        self.table.busy.insert(id);
+        self.table.all.insert(id, Stage::Named { stream, node, bytes: Vec::new(), since: Instant::now() });
     }
 
     /// Appends what came of a first line; false: the connection has failed.
@@ -69,18 +69,18 @@ impl Sockets {
     /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not the other end of one.
     pub(super) fn on_accepted(&mut self, talk: &Sent<Talk>, tcp: &Sent<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
-        let id = *self.queued.get(&from)?;
-        let Some(Stage::Offered { who, .. }) = self.all.get(id) else { return None };
+        let id = *self.table.queued.get(&from)?;
+        let Some(Stage::Offered { who, .. }) = self.table.all.get(id) else { return None };
         // Others can have the same addresses; the kernel says which socket is connected to this broker's.
-        let accepted = tcp_cookie(&mut self.diag, who.local, from).ok().flatten()?;
-        if socket_cookie(tcp).ok()? != accepted {
+        let accepted = tcp_cookie(&mut self.cluster.diag, who.local, from).ok().flatten()?;
+        if Cookie::of(tcp).ok()? != accepted.into() {
             return None;
         }
         let names = (as_of(is_v6, who.local), as_of(is_v6, who.peer));
         let (ours, theirs) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
-        self.queued.remove(&from);
-        if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.all.remove(id) {
+        self.table.queued.remove(&from);
+        if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.table.all.remove(id) {
             // It has done its part, and leaves nothing that waits for a minute (TIME_WAIT): the next ones look through all of those for a port.
             let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
             who.program = program(talk);
@@ -92,7 +92,7 @@ impl Sockets {
     /// The first line of a stream: which listener it is for.
     pub(super) fn on_head(
         &mut self,
-        id: u64,
+        id: EntryId,
         stream: Handle,
         node: Address,
         mut bytes: Vec<u8>,
@@ -115,8 +115,8 @@ impl Sockets {
             return None;
         }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
-        let offered = offered.and_then(|Head { from, to, .. }| match self.places.is_at(from.ip(), node) {
-            true if self.all.of_names((to, from)).next().is_some() => {
+        let offered = offered.and_then(|Head { from, to, .. }| match self.cluster.places.is_at(from.ip(), node) {
+            true if self.table.all.of_names((to, from)).next().is_some() => {
                 Err(format!("{from} has a connection to {to} already"))
             }
             true => self.offer(from.ip(), to).map(|(tcp, user)| (from, to, tcp, user)),
@@ -124,7 +124,7 @@ impl Sockets {
         });
         match offered {
             Ok((from, to, tcp, user)) => {
-                self.busy.insert(id);
+                self.table.busy.insert(id);
                 // Bytes may come before it is accepted.
                 user.waiting_bytes().into_iter().for_each(|budget| self.engine.share(stream, budget));
                 // Without it the connection is looked at once in a while alone.
@@ -142,13 +142,13 @@ impl Sockets {
 
     /// Connects to the listener, as a client of TCP; and whose it is.
     fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<(OwnedFd, Arc<User>), String> {
-        if self.places.own(to.ip()) != Some(to.ip()) {
+        if self.cluster.places.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
         }
-        if !self.allowed.iter().any(|allow| allow.lets(from, to)) {
+        if !self.cluster.allowed.iter().any(|allow| allow.lets(from, to)) {
             return Err(format!("that node allows {from} to port {} only over TCP (--allow of its broker)", to.port()));
         }
-        let Some(uid) = self.listening.user(&mut self.diag, to) else {
+        let Some(uid) = self.cluster.listening.user(&mut self.cluster.diag, to) else {
             return Err(format!("no program with link listens on port {} there", to.port()));
         };
         self.guests.may_open(uid).map_err(|why| format!("{why} on that node"))?;
@@ -171,7 +171,7 @@ impl Sockets {
     /// Says that it waits for accept(2) once it does, and looks whether both ends are there still.
     pub(super) fn on_offer(
         &mut self,
-        id: u64,
+        id: EntryId,
         stream: Handle,
         who: Who,
         tcp: OwnedFd,
@@ -188,13 +188,13 @@ impl Sockets {
         // Where a program without link took it, that may close it or say something.
         let is_taken = is_answered && !matches!(recv(tcp.as_raw_fd(), &mut [0], PEEK), Err(Errno::EAGAIN));
         if failed.is_some() || !is_there || is_taken {
-            self.queued.remove(&from);
+            self.table.queued.remove(&from);
             self.abort(stream);
             return None;
         }
         let is_connected = peer(&tcp).is_some();
         if is_connected && !is_answered {
-            self.queued.insert(from, id);
+            self.table.queued.insert(from, id);
             let _ = self.engine.write(stream, &line(&Taken::Yes));
         }
         Some(Stage::Offered { stream, who, tcp, is_answered: is_answered || is_connected })

@@ -12,7 +12,6 @@ use nix::{
     errno::Errno,
     sys::socket::{Shutdown, shutdown},
 };
-use sys::fds::socket_cookie;
 use transport::Reason;
 
 use super::{Sent, Sockets, Stage, User, Who, direct::Direct};
@@ -20,6 +19,7 @@ use crate::{
     LinkError,
     sockets::{
         flow::{Flow, Next},
+        ids::{Cookie, EntryId},
         names::name,
     },
 };
@@ -36,8 +36,8 @@ impl Sockets {
     pub(super) fn pair(&mut self, (local, peer): (SocketAddr, SocketAddr)) -> Result<(OwnedFd, OwnedFd), Errno> {
         let (ours, theirs) = self.pairs.next()?;
         for _ in 0..NAMES {
-            let number = self.draw();
-            match name(&theirs, local, peer, number) {
+            let number = self.table.draw();
+            match name(&theirs, local, peer, number.0) {
                 // Somebody else has that name.
                 Err(Errno::EADDRINUSE) => {}
                 done => return done.map(|()| (ours, theirs)),
@@ -49,21 +49,21 @@ impl Sockets {
     /// A connection of a user is there, whose program has the other end of `flow.end`.
     pub(super) fn open(
         &mut self,
-        id: u64,
+        id: EntryId,
         user: &Arc<User>,
         who: Who,
         mut flow: Flow,
         theirs: &OwnedFd,
         holds: Option<Sent<OwnedFd>>,
     ) {
-        let cookies = socket_cookie(theirs).and_then(|end| Ok([end, socket_cookie(&flow.end)?]));
+        let cookies = Cookie::of(theirs).and_then(|end| Ok([end, Cookie::of(&flow.end)?]));
         let (Ok(cookies), Ok(())) = (cookies, self.watch(flow.end.as_fd(), id)) else { return self.abort(flow.stream) };
-        self.busy.insert(id);
+        self.table.busy.insert(id);
         let direct = Direct::new(cookies, self.engine.peer_of(flow.stream), user.opens());
-        cookies.into_iter().for_each(|cookie| self.ends.insert(cookie, id));
+        cookies.into_iter().for_each(|cookie| self.table.ends.insert(cookie, id));
         user.waiting_bytes().into_iter().for_each(|budget| flow.share(&mut self.engine, budget));
         let flow = Box::new(flow);
-        self.all.insert(id, Stage::Open { flow, who, direct, holds });
+        self.table.all.insert(id, Stage::Open { flow, who, direct, holds });
     }
 
     /// Moves the bytes of a connection; what becomes of it.
@@ -98,7 +98,7 @@ impl Sockets {
     }
 
     /// The program hears of it when it asks, once its end says that nothing follows.
-    pub(super) fn on_broken(&mut self, end: u64, error: &LinkError) {
+    pub(super) fn on_broken(&mut self, end: Cookie, error: &LinkError) {
         if self.broke.len() >= BROKE_MAX {
             self.broke.pop_front();
         }
@@ -111,12 +111,12 @@ impl Sockets {
 
     /// What `link status` shows.
     pub(super) fn show(&self) {
-        let one = |(id, stage): (u64, &Stage)| match stage {
+        let one = |(id, stage): (EntryId, &Stage)| match stage {
             Stage::Open { flow, who, .. } => Some((id, self.shown(flow, who))),
             Stage::Direct { who, direct, .. } => Some((id, direct.shown(who))),
             _ => None,
         };
-        self.known.tell(self.all.iter().filter_map(one).collect());
+        self.known.tell(self.table.all.iter().filter_map(one).collect());
     }
 
     fn shown(&self, flow: &Flow, who: &Who) -> LinkConnection {

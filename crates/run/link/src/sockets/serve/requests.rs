@@ -10,16 +10,14 @@ use nix::sys::socket::{
     getsockopt,
     sockopt::{AcceptConn, PeerCredentials},
 };
-use sys::{
-    fds::socket_cookie,
-    socket_kind::{SocketKind, is_established_tcp, is_fresh_tcp, network_namespace},
-};
+use sys::socket_kind::{SocketKind, is_established_tcp, is_fresh_tcp, network_namespace};
 
 use super::{Sent, Sockets, Stage, wishes::Connects};
 use crate::{
     claim::Talk,
     sockets::{
         ask::{Figures, Question, Reply},
+        ids::{Cookie, EntryId},
         places::local,
         questions::no_wait,
     },
@@ -35,29 +33,29 @@ impl Sockets {
     /// Programs have come to ask. One user cannot hold up the others: so many are let in at once, so many of a user wait at the most, and none for long
     /// with nothing said.
     pub(super) fn on_programs(&mut self) {
-        self.has_more = false;
+        self.requests.has_more = false;
         for _ in 0..PROGRAMS {
-            let Ok(fd) = sys::fds::accept(&self.questions) else { return };
+            let Ok(fd) = sys::fds::accept(&self.requests.socket) else { return };
             let uid = getsockopt(&fd, PeerCredentials).ok().map(|who| who.uid());
             let user = uid.and_then(|uid| self.guests.user(uid));
             let Some((asks, user)) = user.and_then(|user| Some((self.guests.asks(&user)?, user))) else {
-                self.disposer.dispose(fd);
+                self.requests.disposer.dispose(fd);
                 continue;
             };
             let talk = Sent::new(Talk::new(fd), &user);
-            let id = self.draw();
+            let id = self.table.draw();
             if no_wait(&talk).is_ok() && self.watch(talk.as_fd(), id).is_ok() {
-                self.all.insert(id, Stage::Asks { talk, asks, since: Instant::now() });
+                self.table.all.insert(id, Stage::Asks { talk, asks, since: Instant::now() });
             }
         }
-        self.has_more = true;
+        self.requests.has_more = true;
     }
 
-    pub(super) fn on_question(&mut self, id: u64) {
-        let Some(Stage::Asks { talk, asks, since }) = self.all.remove(id) else { return };
+    pub(super) fn on_question(&mut self, id: EntryId) {
+        let Some(Stage::Asks { talk, asks, since }) = self.table.all.remove(id) else { return };
         let (question, fds) = match talk.hear_stranger::<Question>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.all.insert(id, Stage::Asks { talk, asks, since });
+                self.table.all.insert(id, Stage::Asks { talk, asks, since });
                 return;
             }
             Ok(heard) => heard,
@@ -78,7 +76,7 @@ impl Sockets {
             Question::Listens => {
                 if let Some((at, _)) = local(&shown) {
                     // Without the file a broker that starts again does not know of it.
-                    let _ = self.listening.add(&shown, at.port(), talk.user().uid);
+                    let _ = self.cluster.listening.add(&shown, at.port(), talk.user().uid);
                 }
                 Reply::Tcp
             }
@@ -88,7 +86,7 @@ impl Sockets {
             },
             Question::Figures => self.figures(&shown).map_or(Reply::Tcp, Reply::Figures),
             Question::Ended => {
-                let cookie = socket_cookie(&shown).ok();
+                let cookie = Cookie::of(&shown).ok();
                 let broke = self.broke.iter().find(|(of, _)| Some(*of) == cookie);
                 broke.map_or(Reply::Tcp, |&(_, error)| Reply::Broke(error as i32))
             }
@@ -107,8 +105,8 @@ impl Sockets {
                 let until = asked + if is_patient { PATIENT } else { IMPATIENT };
                 let (looked, stream, bytes) = (None, None, Vec::new());
                 let wish = Connects { talk, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
-                self.wishes.insert(id);
-                self.all.insert(id, Stage::Connects(Box::new(wish)));
+                self.table.wishes.insert(id);
+                self.table.all.insert(id, Stage::Connects(Box::new(wish)));
                 return;
             }
         };
@@ -120,7 +118,7 @@ impl Sockets {
     fn is_meant(&self, question: &Question, fd: &Sent<OwnedFd>) -> bool {
         let Ok(kind) = SocketKind::of(fd) else { return false };
         // A socket of another network namespace could have any address.
-        if !network_namespace(fd).is_ok_and(|of| of == self.namespace) {
+        if !network_namespace(fd).is_ok_and(|of| of == self.requests.namespace) {
             return false;
         }
         match question {
@@ -135,8 +133,8 @@ impl Sockets {
     }
 
     fn figures(&self, end: &Sent<OwnedFd>) -> Option<Figures> {
-        let id = self.ends.get(socket_cookie(end).ok()?)?;
-        let (resent, round_trip) = match self.all.get(id)? {
+        let id = self.table.ends.get(Cookie::of(end).ok()?)?;
+        let (resent, round_trip) = match self.table.all.get(id)? {
             Stage::Open { flow, .. } => (self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream)),
             Stage::Direct { direct, .. } => direct.figures(),
             _ => return None,

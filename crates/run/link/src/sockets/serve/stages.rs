@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
 };
 
-use crate::Address;
+use crate::{Address, sockets::ids::EntryId};
 
 /// The address here, and that of the other end.
 pub(super) type Names = (SocketAddr, SocketAddr);
@@ -32,8 +32,8 @@ pub(super) trait Keyed {
 /// Entries by number.
 #[derive(Debug)]
 pub(super) struct Stages<S> {
-    all: HashMap<u64, S>,
-    names: BTreeSet<(Names, u64)>,
+    all: HashMap<EntryId, S>,
+    names: BTreeSet<(Names, EntryId)>,
     unnamed: Counts,
     ports: Counts,
     tells: usize,
@@ -50,7 +50,7 @@ impl<S: Keyed> Stages<S> {
     }
 
     /// Puts an entry in, in place of the one of this number.
-    pub(super) fn insert(&mut self, id: u64, stage: S) {
+    pub(super) fn insert(&mut self, id: EntryId, stage: S) {
         // Its counts go with it.
         self.remove(id);
         let Keys { names, unnamed, port_to, tells } = stage.keys();
@@ -61,7 +61,7 @@ impl<S: Keyed> Stages<S> {
         self.all.insert(id, stage);
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<S> {
+    pub(super) fn remove(&mut self, id: EntryId) -> Option<S> {
         let stage = self.all.remove(&id)?;
         let Keys { names, unnamed, port_to, tells } = stage.keys();
         names.map(|names| self.names.remove(&(names, id)));
@@ -71,22 +71,22 @@ impl<S: Keyed> Stages<S> {
         Some(stage)
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&S> {
+    pub(super) fn get(&self, id: EntryId) -> Option<&S> {
         self.all.get(&id)
     }
 
     /// Whoever changes it leaves its keys as they are.
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut S> {
+    pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut S> {
         self.all.get_mut(&id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &S)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &S)> {
         self.all.iter().map(|(&id, stage)| (id, stage))
     }
 
     /// The numbers of those that have these addresses.
-    pub(super) fn of_names(&self, names: Names) -> impl Iterator<Item = u64> {
-        self.names.range((names, 0)..=(names, u64::MAX)).map(|&(_, id)| id)
+    pub(super) fn of_names(&self, names: Names) -> impl Iterator<Item = EntryId> {
+        self.names.range((names, EntryId::MIN)..=(names, EntryId::MAX)).map(|&(_, id)| id)
     }
 
     /// Streams of a node that have not said which connection they are.
@@ -126,8 +126,8 @@ impl Counts {
 /// By something that a connection has, the connection's number; and what each connection has.
 #[derive(Debug)]
 pub(super) struct Owners<K> {
-    of: HashMap<K, u64>,
-    each: HashMap<u64, Vec<K>>,
+    of: HashMap<K, EntryId>,
+    each: HashMap<EntryId, Vec<K>>,
 }
 
 impl<K: Copy + Eq + Hash> Owners<K> {
@@ -136,17 +136,17 @@ impl<K: Copy + Eq + Hash> Owners<K> {
     }
 
     /// Gives `what` to an entry, and takes it from the one that had it.
-    pub(super) fn insert(&mut self, what: K, id: u64) {
+    pub(super) fn insert(&mut self, what: K, id: EntryId) {
         self.of.insert(what, id);
         self.each.entry(id).or_default().push(what);
     }
 
-    pub(super) fn get(&self, what: K) -> Option<u64> {
+    pub(super) fn get(&self, what: K) -> Option<EntryId> {
         self.of.get(&what).copied()
     }
 
     /// A connection has ended.
-    pub(super) fn forget(&mut self, id: u64) {
+    pub(super) fn forget(&mut self, id: EntryId) {
         for what in self.each.remove(&id).into_iter().flatten() {
             if self.get(what) == Some(id) {
                 self.of.remove(&what);
@@ -189,6 +189,7 @@ mod tests {
         ) {
             let mut stages = Stages::new();
             for (id, step) in steps {
+                let id = EntryId(id);
                 match step {
                     Some(keys) => stages.insert(id, keys),
                     None => prop_assert_eq!(stages.get(id).copied(), stages.remove(id)),
@@ -216,12 +217,13 @@ mod tests {
     #[test]
     fn what_another_connection_has_by_now_is_not_forgotten_with_the_first() {
         let mut owners = Owners::new();
-        owners.insert('a', 1);
-        owners.insert('b', 1);
-        owners.insert('a', 2);
-        owners.forget(1);
-        assert_eq!((owners.get('a'), owners.get('b')), (Some(2), None));
-        owners.forget(2);
+        let (first, second) = (EntryId(1), EntryId(2));
+        owners.insert('a', first);
+        owners.insert('b', first);
+        owners.insert('a', second);
+        owners.forget(first);
+        assert_eq!((owners.get('a'), owners.get('b')), (Some(second), None));
+        owners.forget(second);
         assert!(owners.of.is_empty() && owners.each.is_empty());
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     sockets::{
         ask::Reply,
         flow::Flow,
+        ids::EntryId,
         places::{as_of, local},
         questions::{Head, LINE_MAX, Taken, line, take_line},
     },
@@ -63,7 +64,7 @@ enum Wish {
 }
 
 impl Sockets {
-    pub(super) fn on_wish(&mut self, id: u64, mut wish: Box<Connects>, now: Instant) -> Option<Stage> {
+    pub(super) fn on_wish(&mut self, id: EntryId, mut wish: Box<Connects>, now: Instant) -> Option<Stage> {
         let granted = match self.advance(id, &mut wish, now) {
             Wish::Waits if now < wish.until => return Some(Stage::Connects(wish)),
             Wish::Waits => Wish::ByTcp(format!("no answer within {} ms", now.duration_since(wish.asked).as_millis())),
@@ -79,11 +80,11 @@ impl Sockets {
             talk.answer(Reply::Tcp);
             return None;
         }
-        self.all.remove(id)
+        self.table.all.remove(id)
     }
 
     /// One step of a wish; where it is granted the connection stands among all.
-    fn advance(&mut self, id: u64, wish: &mut Connects, now: Instant) -> Wish {
+    fn advance(&mut self, id: EntryId, wish: &mut Connects, now: Instant) -> Wish {
         let Some(Stream { handle, name: node, has_said, .. }) = &mut wish.stream else {
             return self.find(id, wish, now);
         };
@@ -106,7 +107,7 @@ impl Sockets {
                 );
             };
             // The kernel does not look: the socket is never connected. What is told of a connection goes by its addresses.
-            if self.all.of_names((from, wish.to)).next().is_some() {
+            if self.table.all.of_names((from, wish.to)).next().is_some() {
                 return Wish::ByTcp(format!("port {} has a connection to it already", from.port()));
             }
             // The first bytes of a stream always find room.
@@ -135,13 +136,13 @@ impl Sockets {
     }
 
     /// Looks for the node, and offers it a stream.
-    fn find(&mut self, id: u64, wish: &mut Connects, now: Instant) -> Wish {
+    fn find(&mut self, id: EntryId, wish: &mut Connects, now: Instant) -> Wish {
         match wish.looked {
             Some(last) if now.duration_since(last) < LOOK => return Wish::Waits,
             _ => wish.looked = Some(now),
         }
         let to = wish.to.ip();
-        match self.places.own(to) {
+        match self.cluster.places.own(to) {
             None => return Wish::ByTcp("it is not in the cluster".to_owned()),
             Some(own) if own == to => return Wish::ByTcp("it is this node".to_owned()),
             Some(_) => {}
@@ -149,27 +150,27 @@ impl Sockets {
         if let Err(why) = self.guests.may_open(wish.talk.user().uid) {
             return Wish::ByTcp(why);
         }
-        let Some(node) = self.places.find(to) else {
-            match self.sought.seek(to, wish.talk.user().uid, now) {
-                Seek::Ask => self.places.provoke(to),
+        let Some(node) = self.cluster.places.find(to) else {
+            match self.cluster.sought.seek(to, wish.talk.user().uid, now) {
+                Seek::Ask => self.cluster.places.provoke(to),
                 Seek::Wait => {}
                 Seek::Absent => return Wish::ByTcp(format!("{to} does not answer on this Ethernet")),
                 Seek::TooMany => return Wish::ByTcp("too many addresses are looked for at once".to_owned()),
             }
             return Wish::Waits;
         };
-        self.sought.found(to);
+        self.cluster.sought.found(to);
         let Some(name) = self.known.lock().nodes.get(&node).cloned() else {
             return Wish::ByTcp(format!("{to} is at {node}, which is no node of link"));
         };
-        if wish.talk.user().uid != 0 && self.all.ports_to(node) >= PORTS_OF_OTHERS {
+        if wish.talk.user().uid != 0 && self.table.all.ports_to(node) >= PORTS_OF_OTHERS {
             return Wish::ByTcp(format!(
                 "{PORTS_OF_OTHERS} connections to {name} are open or wait, the most that users other than root may share"
             ));
         }
         match self.engine.connect(node, PORT, true) {
             Ok(stream) => {
-                self.streams.insert(stream, id);
+                self.table.streams.insert(stream, id);
                 wish.stream = Some(Stream { handle: stream, node, name, has_said: false });
                 Wish::Waits
             }
@@ -179,7 +180,7 @@ impl Sockets {
 
     /// The address that a wish's socket has, bound to a free port if it was not yet.
     fn bound(&self, wish: &Connects) -> Option<SocketAddr> {
-        let own = self.places.own(wish.to.ip())?;
+        let own = self.cluster.places.own(wish.to.ip())?;
         let (mut at, is_v6) = local(&wish.tcp)?;
         // TCP would not connect it: its port may be another socket's, too.
         let reaches = match wish.to.is_ipv4() {
@@ -198,7 +199,7 @@ impl Sockets {
         (at.ip().is_unspecified() || at.ip() == own).then(|| SocketAddr::new(own, at.port()))
     }
 
-    fn grant(&mut self, id: u64, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
+    fn grant(&mut self, id: EntryId, wish: &mut Connects, stream: Handle, node: String) -> Option<Wish> {
         let from = self.bound(wish)?;
         let is_v6 = local(&wish.tcp)?.1;
         let names = (as_of(is_v6, from), as_of(is_v6, wish.to));
