@@ -7,7 +7,7 @@ use std::{
 };
 
 use libc::{EFAULT, sockaddr, socklen_t};
-use link::sockets::{Asker, is_of_tcp, option, set_option};
+use link::sockets::{BrokerClient, is_of_tcp, option, set_option};
 
 use crate::{
     address,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn getsockopt(
     };
     let errno = Errno::keep();
     // SAFETY: the caller's descriptor, which has just said its name.
-    let figures = || Asker::here().figures(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
+    let figures = || BrokerClient::here().figures(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
     let value = option(level, name, local.is_ipv6(), figures);
     drop(errno);
     let value = match value {

@@ -11,13 +11,13 @@ use libc::{
     EISCONN, F_GETFD, F_GETFL, F_SETFL, FD_CLOEXEC, O_CLOEXEC, O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_NONBLOCK,
     SOL_SOCKET, c_void, sockaddr, socklen_t, timeval,
 };
-use link::sockets::{Asker, Way};
+use link::sockets::BrokerClient;
 
 use crate::{
     address, epoll,
     real::{Errno, fail, real},
     socket::{is_from_here, is_tcp},
-    table::{self, What},
+    table::{self, Descriptor},
 };
 
 /// connect(2).
@@ -34,13 +34,13 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
         if address::names(fd).is_some() {
             return fail(EISCONN);
         }
-        let asker = Asker::here();
-        if is_tcp(fd) && asker.is_of_cluster(address) {
+        let broker = BrokerClient::here();
+        if is_tcp(fd) && broker.is_of_cluster(address) {
             // SAFETY: F_GETFL takes nothing.
             let is_blocking = unsafe { (real().fcntl)(fd, F_GETFL) } & O_NONBLOCK == 0;
-            match asker.connect(tcp, address, is_blocking) {
-                Ok(Way::Link(end)) => return replace(fd, &end, false),
-                Ok(Way::Tcp) => {}
+            match broker.connect(tcp, address, is_blocking) {
+                Ok(Some(end)) => return replace(fd, &end, false),
+                Ok(None) => {}
                 Err(error) => return fail(error.raw_os_error().unwrap_or(libc::ENETDOWN)),
             }
         }
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         // SAFETY: it listens, so it is open.
         let tcp = unsafe { BorrowedFd::borrow_raw(fd) };
         // Without a broker that serves a cluster nobody comes over link.
-        let _ = Asker::here().listens(tcp);
+        let _ = BrokerClient::here().listens(tcp);
     }
     done
 }
@@ -104,14 +104,14 @@ pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut sockl
 unsafe fn swap(taken: c_int, flags: c_int, from: *mut sockaddr, len: *mut socklen_t) {
     let _errno = Errno::keep();
     // The number may have been another connection's.
-    table::set(taken, What::Other);
+    table::set(taken, Descriptor::Other);
     epoll::forget(taken);
     if !is_from_here(taken) {
         return;
     }
     // SAFETY: accept(2) has just given it.
     let tcp = unsafe { BorrowedFd::borrow_raw(taken) };
-    let Ok(Way::Link(end)) = Asker::here().accepted(tcp) else { return };
+    let Ok(Some(end)) = BrokerClient::here().accepted(tcp) else { return };
     let peer = address::names(end.as_raw_fd()).map(|(_, peer)| peer);
     if replace(taken, &end, true) == 0 {
         if flags & SOCK_NONBLOCK != 0 {
@@ -147,6 +147,6 @@ fn replace(fd: c_int, end: &OwnedFd, is_accepted: bool) -> c_int {
         return -1;
     }
     epoll::add_again(fd);
-    table::set(fd, What::Brokered { is_accepted, calls: 0 });
+    table::set(fd, Descriptor::Brokered { is_accepted, calls: 0 });
     0
 }

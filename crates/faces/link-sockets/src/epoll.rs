@@ -1,5 +1,5 @@
 //! Which epoll instances watch which sockets. Before a connect: replacing the socket removes it from the instance, and it has to be added again. After
-//! it: a connection carried here is reported readable without passing its bytes into the pair.
+//! it: a connection taken over is reported readable without passing its bytes into the pair.
 
 use std::{
     collections::BTreeMap,

@@ -101,7 +101,7 @@ pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = detach;
 
-/// Leaves the connections to a child. Nothing is carried here after that.
+/// Leaves the connections to a child. Nothing is taken over after that.
 extern "C" fn detach() {
     if !table::has_started() {
         return;
@@ -114,7 +114,7 @@ extern "C" fn detach() {
 
 /// Forks a process that carries on the connections; false: there are none.
 pub(crate) fn hand_to_child(locked: &mut Locked) -> bool {
-    if !locked.is_own() || locked.direct().is_none_or(|direct| !direct.has_any() && direct.is_quiet()) {
+    if !locked.is_own() || locked.takeovers().is_none_or(|takeovers| !takeovers.has_any() && takeovers.is_quiet()) {
         return false;
     }
     // SAFETY: this thread holds the lock, so that the functions of this library at a fork do nothing; the child calls what a child may.
@@ -151,7 +151,7 @@ unsafe fn daemonize(locked: &mut Locked) {
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
             }
         }
-        let kept = locked.direct().map(|direct| direct.descriptors()).unwrap_or_default();
+        let kept = locked.takeovers().map(|takeovers| takeovers.descriptors()).unwrap_or_default();
         let mut open: Vec<c_int> = std::fs::read_dir("/proc/self/fd")
             .into_iter()
             .flatten()
@@ -172,26 +172,26 @@ unsafe fn daemonize(locked: &mut Locked) {
 
 /// Carries the connections to their end, in the child.
 fn drain(locked: &mut Locked) {
-    let Some(direct) = locked.direct() else { return };
-    direct.closed_all();
+    let Some(takeovers) = locked.takeovers() else { return };
+    takeovers.closed_all();
     let mut emptied = None;
-    while direct.has_any() || !direct.is_quiet() {
+    while takeovers.has_any() || !takeovers.is_quiet() {
         // Bytes in flight arrive within the timeout, or never: the interface may be gone.
-        if direct.has_any() {
+        if takeovers.has_any() {
             emptied = None;
         } else if emptied.get_or_insert_with(Instant::now).elapsed() > DRAIN_TIMEOUT {
             return;
         }
-        direct.on_pairs();
-        direct.join_all();
-        direct.turn(None);
-        if matches!(direct.arm(), Ok(false)) {
+        takeovers.on_pairs();
+        takeovers.join_all();
+        takeovers.poll(None);
+        if matches!(takeovers.arm(), Ok(false)) {
             continue;
         }
-        let pairs = direct.pairs().as_raw_fd();
-        let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
+        let pairs = takeovers.pairs().as_raw_fd();
+        let engine = takeovers.descriptor().map_or(-1, |fd| fd.as_raw_fd());
         let mut polls = [pairs, engine].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
-        let time = direct.due().map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX));
+        let time = takeovers.due().map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX));
         let time = timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         // SAFETY: the array and the time are alive.
         unsafe { (real().ppoll)(polls.as_mut_ptr(), 2, &raw const time, ptr::null()) };

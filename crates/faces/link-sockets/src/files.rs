@@ -3,21 +3,21 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{EBADF, EBUSY, F_DUPFD, F_DUPFD_CLOEXEC, FILE, SHUT_WR};
-use link::sockets::direct::Id;
+use link::sockets::takeover::ConnectionId;
 
 use crate::{
     helper_mode::{wake_fd, wake_helper},
     locked::Locked,
     real::{Errno, fail, real},
-    table::{self, What},
+    table::{self, Descriptor},
     transfer::through_pair,
 };
 
 /// Closes a number by `close`, and removes it from its connection.
 fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
-    let What::Carried(id) = table::get(fd) else {
-        if table::get(fd) != What::Other {
-            table::set(fd, What::Other);
+    let Descriptor::Registered(id) = table::get(fd) else {
+        if table::get(fd) != Descriptor::Other {
+            table::set(fd, Descriptor::Other);
         }
         // A connection that is left to the broker for good is Other, too.
         crate::epoll::forget(fd);
@@ -28,7 +28,7 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
         drop(locked);
         return close();
     }
-    table::set(fd, What::Other);
+    table::set(fd, Descriptor::Other);
     locked.remove_descriptor(fd, id);
     crate::epoll::forget(fd);
     let done = close();
@@ -38,12 +38,12 @@ fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Closes a connection that has no descriptor left.
-fn leave(locked: &mut Locked, id: Id) {
+fn leave(locked: &mut Locked, id: ConnectionId) {
     let mut is_left = false;
-    table::each_carried(|_, other| is_left |= other == id);
+    table::each_registered(|_, other| is_left |= other == id);
     if !is_left {
-        if let Some(direct) = locked.direct() {
-            direct.closed(id);
+        if let Some(takeovers) = locked.takeovers() {
+            takeovers.closed(id);
         }
         wake_helper();
     }
@@ -51,11 +51,12 @@ fn leave(locked: &mut Locked, id: Id) {
 
 /// Whether a number is one of this library's descriptors, which the program has not opened.
 fn is_ours(fd: c_int) -> bool {
-    if !table::has_carried() || table::get(fd) != What::Other {
+    if !table::has_registered() || table::get(fd) != Descriptor::Other {
         return false;
     }
     let Some(mut locked) = Locked::take() else { return false };
-    locked.is_own() && (fd == wake_fd() || locked.direct().is_some_and(|direct| direct.descriptors().contains(&fd)))
+    locked.is_own()
+        && (fd == wake_fd() || locked.takeovers().is_some_and(|takeovers| takeovers.descriptors().contains(&fd)))
 }
 
 /// close(2).
@@ -97,8 +98,8 @@ pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
 /// Passes all bytes of a connection through its pair from now on.
 fn return_to_pair(fd: c_int) {
     let what = table::get(fd);
-    table::set(fd, What::Other);
-    let What::Carried(id) = what else { return };
+    table::set(fd, Descriptor::Other);
+    let Descriptor::Registered(id) = what else { return };
     let _errno = Errno::keep();
     if let Some(mut locked) = Locked::take() {
         locked.remove_descriptor(fd, id);
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     let range =
         |first: c_uint, last: c_uint| unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int };
     // It closes nothing, or nothing of ours.
-    if flags != 0 || first > last || !table::has_carried() {
+    if flags != 0 || first > last || !table::has_registered() {
         return range(first, last);
     }
     let mut ours: Vec<c_uint> = Vec::new();
@@ -125,12 +126,12 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
             drop(locked);
             return range(first, last);
         }
-        let all = locked.direct().map(|direct| direct.descriptors()).unwrap_or_default();
+        let all = locked.takeovers().map(|takeovers| takeovers.descriptors()).unwrap_or_default();
         ours.extend(all.into_iter().chain([wake_fd()]).filter_map(|fd| c_uint::try_from(fd).ok()));
     }
-    let mut carried = Vec::new();
-    table::each_carried(|fd, _| carried.push(fd));
-    for fd in carried {
+    let mut fds = Vec::new();
+    table::each_registered(|fd, _| fds.push(fd));
+    for fd in fds {
         if (first..=last).contains(&(fd.unsigned_abs())) {
             // SAFETY: the caller wants it closed.
             unsafe { close(fd) };
@@ -164,7 +165,7 @@ fn copied(fd: c_int, copy: c_int) -> c_int {
         if table::get(copy) != what {
             table::set(copy, what);
         }
-        if let What::Carried(id) = what
+        if let Descriptor::Registered(id) = what
             && let Some(mut locked) = Locked::take()
         {
             locked.add_descriptor(copy, id);
@@ -208,7 +209,7 @@ fn over(fd: c_int, to: c_int, copy: impl Fn() -> c_int) -> c_int {
     if fd != to && is_ours(to) {
         return fail(EBUSY);
     }
-    if fd == to || table::get(fd) == What::Other && table::get(to) == What::Other {
+    if fd == to || table::get(fd) == Descriptor::Other && table::get(to) == Descriptor::Other {
         return copy();
     }
     if let Some(mut locked) = Locked::take()

@@ -17,7 +17,7 @@ use crate::{
     real::real,
     reentry,
     state::{State, lock},
-    table::{self, What},
+    table::{self, Descriptor},
 };
 
 /// Time within which calls of the program poll the receive ring themselves.
@@ -61,26 +61,26 @@ fn work(state: &mut State, polls: &mut u64) -> Option<([c_int; 3], Option<Durati
     let now = Instant::now();
     let (has_waiter, since) = (state.frame_waiters > 0, state.waiting_since);
     let has_polled = std::mem::replace(polls, state.polls) != state.polls;
-    let direct = state.direct()?;
-    direct.on_pairs();
-    direct.join_all();
-    let polls_here = !has_waiter && (!has_polled || direct.is_waited_for());
+    let takeovers = state.takeovers()?;
+    takeovers.on_pairs();
+    takeovers.join_all();
+    let polls_here = !has_waiter && (!has_polled || takeovers.is_waited_for());
     if polls_here {
-        direct.turn(None);
+        takeovers.poll(None);
     }
-    direct.pass_stale(now, if has_polled { UNREAD_BUSY_TIMEOUT } else { UNREAD_TIMEOUT });
-    direct.tell_all(now);
-    let gone: Vec<_> = direct.gone().collect();
+    takeovers.pass_stale(now, if has_polled { UNREAD_BUSY_TIMEOUT } else { UNREAD_TIMEOUT });
+    takeovers.report_all(now);
+    let gone: Vec<_> = takeovers.gone().collect();
     if !gone.is_empty() {
         let mut fds = Vec::new();
-        table::each_carried(|fd, id| fds.extend(gone.contains(&id).then_some(fd)));
-        fds.into_iter().for_each(|fd| table::set(fd, What::Other));
+        table::each_registered(|fd, id| fds.extend(gone.contains(&id).then_some(fd)));
+        fds.into_iter().for_each(|fd| table::set(fd, Descriptor::Other));
     }
-    let due = direct.due();
-    let pairs = direct.pairs().as_raw_fd();
-    let engine = direct.descriptor().map_or(-1, |fd| fd.as_raw_fd());
+    let due = takeovers.due();
+    let pairs = takeovers.pairs().as_raw_fd();
+    let engine = takeovers.descriptor().map_or(-1, |fd| fd.as_raw_fd());
     let (mode, engine, time) = if polls_here {
-        match direct.arm() {
+        match takeovers.arm() {
             Ok(true) => (Mode::Frames, engine, due),
             // There is something already, or nothing will come any more.
             _ => (Mode::Periodic, -1, Some(POLL_PERIOD / 10)),

@@ -1,11 +1,21 @@
-//! Takes the place of some functions of the C library in a program that `evenkeel link run` starts (LD_PRELOAD), so that its TCP connections to
-//! addresses of the cluster go over link.
+//! Replaces functions of the C library in a program that `evenkeel link run` starts (LD_PRELOAD), so that its TCP connections to addresses of the
+//! cluster go over link.
 //!
-//! When a connection is made, the program's TCP socket is replaced, under the same number, by an end of a pair of Unix sockets that the broker of this
-//! node serves. What an end stands for is in its name, so fork, dup, exec and passing descriptors on need nothing from here.
+//! When a connection is made, an end of a pair of Unix sockets, which the broker of this node serves, replaces the program's TCP socket under the same
+//! number. The end's name has its addresses, so fork, dup, exec and passing descriptors on need nothing from here.
 //!
-//! A connection for which calls go on coming is then carried by the program itself ([`link::sockets::direct`]), past both brokers, as long as the
-//! program at the other end does the same. Its descriptor stays the end of the pair, and stays true for calls that are not seen here.
+//! After some calls the program takes the connection over from the broker, if the program at the other end does the same ([`link::sockets`] has the
+//! picture of the states, [`link::sockets::takeover`] the engine). The descriptor stays the end of the pair, and stays true for calls that are not
+//! intercepted.
+//!
+//! | files | trade |
+//! |---|---|
+//! | calls, files, exit, rights, reads, writes, polls, epoll, answers | the C library's functions, by what they do |
+//! | transfer, sleep, busy_poll | a read or write of a connection that is taken over, and how it waits |
+//! | takeover, teardown, fork | when the process begins and ends to carry connections |
+//! | state, locked, reentry | the lock, what it guards, and threads that must not take it |
+//! | helper, helper_mode | the thread for work that no call does |
+//! | table, settings, socket, address, real | descriptors, environment, queries of sockets, addresses of C, the C library |
 
 #![allow(unsafe_code, reason = "it stands between a program and the C library: each of its functions is called by C")]
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::c_int, process, sync::MutexGuard};
 
-use link::sockets::direct::{Direct, Id};
+use link::sockets::takeover::{ConnectionId, Takeovers};
 
 use crate::{
     helper_mode::{Mode, mode, wake_helper},
@@ -35,8 +35,8 @@ impl Locked {
     }
 
     /// The connections of this process; none: nothing is started.
-    pub(crate) fn direct(&mut self) -> Option<&mut Direct> {
-        self.state().direct.as_mut()
+    pub(crate) fn takeovers(&mut self) -> Option<&mut Takeovers> {
+        self.state().takeovers.as_mut()
     }
 
     /// True while no call sleeps until a frame arrives.
@@ -52,12 +52,12 @@ impl Locked {
     }
 
     /// Polls the receive ring, and passes on what arrived but for the connection `but`, which the caller reads.
-    pub(crate) fn poll(&mut self, but: Option<Id>) {
+    pub(crate) fn poll(&mut self, but: Option<ConnectionId>) {
         self.state().poll(but);
     }
 
     /// Adds a descriptor to a connection.
-    pub(crate) fn add_descriptor(&mut self, fd: c_int, id: Id) {
+    pub(crate) fn add_descriptor(&mut self, fd: c_int, id: ConnectionId) {
         let fds = self.state().descriptors.entry(id).or_default();
         if !fds.contains(&fd) {
             fds.push(fd);
@@ -65,7 +65,7 @@ impl Locked {
     }
 
     /// Removes a descriptor from a connection.
-    pub(crate) fn remove_descriptor(&mut self, fd: c_int, id: Id) {
+    pub(crate) fn remove_descriptor(&mut self, fd: c_int, id: ConnectionId) {
         let all = &mut self.state().descriptors;
         if let Some(fds) = all.get_mut(&id) {
             fds.retain(|&other| other != fd);
@@ -78,8 +78,8 @@ impl Locked {
     /// Calls `each` with each descriptor of a readable connection, and whether that is new since the last call. Connections for which it returns true
     /// are passed into their pairs.
     pub(crate) fn readable(&mut self, mut each: impl FnMut(c_int, bool) -> bool) {
-        let State { direct: Some(direct), descriptors, .. } = self.state() else { return };
-        direct.tidings(|id, is_fresh| {
+        let State { takeovers: Some(takeovers), descriptors, .. } = self.state() else { return };
+        takeovers.readable(|id, is_fresh| {
             let mut passes = false;
             for &fd in descriptors.get(&id).map_or(&[][..], Vec::as_slice) {
                 passes |= each(fd, is_fresh);
@@ -96,7 +96,7 @@ impl Locked {
 
     /// True once this process has an engine and a helper.
     pub(crate) fn has_started(&self) -> bool {
-        self.guard.as_ref().is_some_and(|state| state.direct.is_some() && state.pid == process::id())
+        self.guard.as_ref().is_some_and(|state| state.takeovers.is_some() && state.pid == process::id())
     }
 
     /// Releases the lock. Frames wake sleeping calls only if the engine was armed after the last poll.

@@ -1,6 +1,6 @@
 //! The calls that wait for many descriptors.
 //!
-//! poll(2) and select(2) name their descriptors, and those of an epoll instance are known from epoll_ctl(2): a connection carried here is reported
+//! poll(2) and select(2) name their descriptors, and those of an epoll instance are known from epoll_ctl(2): a connection taken over is reported
 //! readable without passing its bytes into the pair. Where an instance watches in another way (EPOLLONESHOT, another process), they are passed first,
 //! and the kernel reports.
 
@@ -20,7 +20,7 @@ use crate::{
     locked::Locked,
     real::{fail, real},
     sleep::Woke,
-    table::{self, What},
+    table::{self, Descriptor},
 };
 
 /// poll(2).
@@ -75,12 +75,12 @@ pub unsafe extern "C" fn ppoll(
 /// # Safety
 /// `polls` points to `count` of them.
 unsafe fn watch(polls: *mut pollfd, count: nfds_t, until: Option<Instant>, mask: *const sigset_t) -> Option<c_int> {
-    if !table::has_carried() || polls.is_null() || count == 0 {
+    if !table::has_registered() || polls.is_null() || count == 0 {
         return None;
     }
     // SAFETY: by the caller.
     let polls = unsafe { slice::from_raw_parts_mut(polls, count as usize) };
-    if !polls.iter().any(|one| is_carried(one.fd)) {
+    if !polls.iter().any(|one| is_registered(one.fd)) {
         return None;
     }
     wait(polls, until, mask, |polls, locked| {
@@ -101,14 +101,14 @@ unsafe fn watch(polls: *mut pollfd, count: nfds_t, until: Option<Instant>, mask:
     })
 }
 
-fn is_carried(fd: c_int) -> bool {
-    matches!(table::get(fd), What::Carried(_))
+fn is_registered(fd: c_int) -> bool {
+    matches!(table::get(fd), Descriptor::Registered(_))
 }
 
 /// Whether a connection has unread bytes that are not in its pair.
 fn has_more(locked: &mut Locked, fd: c_int) -> bool {
     match table::get(fd) {
-        What::Carried(id) => locked.direct().is_some_and(|direct| direct.is_readable(id)),
+        Descriptor::Registered(id) => locked.takeovers().is_some_and(|takeovers| takeovers.is_readable(id)),
         _ => false,
     }
 }
@@ -128,18 +128,18 @@ fn wait(
             return Some(ready);
         }
         // With many connections a longer sleep gathers more events.
-        let is_one = locked.direct().is_some_and(|direct| direct.has_one());
+        let is_one = locked.takeovers().is_some_and(|takeovers| takeovers.has_one());
         if is_one && until.is_none_or(|until| Instant::now() < until) && locked.busy_poll(None) {
             continue;
         }
-        if let Some(direct) = locked.direct() {
-            direct.sleeps_for_any(true);
+        if let Some(takeovers) = locked.takeovers() {
+            takeovers.sleeps_for_any(true);
         }
         let watches = locked.has_no_waiter();
         // Any handler ends these calls, SA_RESTART or not (signal(7)).
         let woke = locked.sleep_until(polls, watches, until, mask, || true);
-        if let Some(direct) = locked.direct() {
-            direct.sleeps_for_any(false);
+        if let Some(takeovers) = locked.takeovers() {
+            takeovers.sleeps_for_any(false);
         }
         match woke {
             Woke::Check => {}
@@ -214,7 +214,7 @@ unsafe fn watch_sets(
     mask: *const sigset_t,
 ) -> Option<c_int> {
     const EVENTS: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
-    if !table::has_carried() {
+    if !table::has_registered() {
         return None;
     }
     // SAFETY: by the caller.
@@ -222,7 +222,7 @@ unsafe fn watch_sets(
     let events = |fd| (0..3).filter(|&at| is_in(sets[at], fd)).map(|at| EVENTS[at]).sum::<i16>();
     let all = (0..most).map(|fd| pollfd { fd, events: events(fd), revents: 0 });
     let mut polls: Vec<pollfd> = all.filter(|one| one.events != 0).collect();
-    if !polls.iter().any(|one| is_carried(one.fd)) {
+    if !polls.iter().any(|one| is_registered(one.fd)) {
         return None;
     }
     // SAFETY: by the caller.
@@ -321,7 +321,7 @@ unsafe fn watch_instance(
     until: Option<Instant>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if !table::has_carried() {
+    if !table::has_registered() {
         return None;
     }
     let mut polls = [pollfd { fd: instance, events: POLLIN, revents: 0 }];

@@ -8,7 +8,7 @@ use std::{
 };
 
 use libc::{iovec, msghdr, sockaddr, socklen_t};
-use link::sockets::Asker;
+use link::sockets::BrokerClient;
 
 use crate::{
     address,
@@ -26,7 +26,7 @@ fn end_or_error(fd: c_int, read: isize, wanted: usize) -> isize {
     }
     let errno = Errno::keep();
     // SAFETY: the caller's descriptor, which has just said its name.
-    match Asker::here().ended(unsafe { BorrowedFd::borrow_raw(fd) }) {
+    match BrokerClient::here().ended(unsafe { BorrowedFd::borrow_raw(fd) }) {
         Ok(()) => 0,
         Err(error) => {
             drop(errno);
@@ -35,7 +35,7 @@ fn end_or_error(fd: c_int, read: isize, wanted: usize) -> isize {
     }
 }
 
-/// Reads into one place: here if the connection is carried here, else by the kernel's call.
+/// Reads into one place: here if the connection is taken over, else by the kernel's call.
 ///
 /// # Safety
 /// `to` is writable for `bytes`, or the kernel's call answers for it.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn recvfrom(
     // SAFETY: the caller's arguments, unchanged; a pair has no address, and neither does TCP.
     unsafe {
         let read = one(fd, to, bytes, flags, || (real().recvfrom)(fd, to, bytes, flags, from, len));
-        if read >= 0 && !len.is_null() && transfer::is_carried(fd) {
+        if read >= 0 && !len.is_null() && transfer::is_registered(fd) {
             *len = 0;
         }
         read

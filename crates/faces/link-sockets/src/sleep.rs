@@ -8,7 +8,7 @@ use std::{
 };
 
 use libc::{EINTR, POLLIN, SA_RESTART, SIG_DFL, SIG_IGN, pollfd, timespec};
-use link::sockets::direct::Id;
+use link::sockets::takeover::ConnectionId;
 
 use crate::{
     helper_mode::{Mode, mode, wake_helper},
@@ -34,7 +34,7 @@ pub(crate) enum Woke {
 
 impl Locked {
     /// Busy-polls before a sleep, where that has paid lately; true: something arrived.
-    pub(crate) fn busy_poll(&mut self, id: Option<Id>) -> bool {
+    pub(crate) fn busy_poll(&mut self, id: Option<ConnectionId>) -> bool {
         let time = busy_poll_time();
         if time.is_zero() || self.state().frame_waiters > 0 || !self.state().backoff.is_due() {
             return false;
@@ -48,8 +48,9 @@ impl Locked {
                 std::hint::spin_loop();
                 self.lock_again();
                 self.poll(id);
-                arrived =
-                    self.direct().is_none_or(|direct| id.map_or(direct.has_news(), |id| direct.has_something(id)));
+                arrived = self
+                    .takeovers()
+                    .is_none_or(|takeovers| id.map_or(takeovers.has_unread(), |id| takeovers.has_unread_of(id)));
                 if arrived {
                     break;
                 }
@@ -60,12 +61,12 @@ impl Locked {
     }
 
     /// Sleeps until a connection may be readable (`reads`) or writable, or its descriptor `fd` is ready.
-    pub(crate) fn sleep(&mut self, id: Id, fd: c_int, reads: bool, until: Option<Instant>) -> Woke {
+    pub(crate) fn sleep(&mut self, id: ConnectionId, fd: c_int, reads: bool, until: Option<Instant>) -> Woke {
         let mut others = [pollfd { fd, events: if reads { POLLIN } else { 0 }, revents: 0 }];
         let is_first = self.state().frame_waiters == 0;
         let watches = is_first || !reads;
-        if let Some(direct) = self.direct() {
-            direct.sleeps(id, true);
+        if let Some(takeovers) = self.takeovers() {
+            takeovers.sleeps(id, true);
         }
         // Acknowledgements that make room may be polled by another call.
         let soon = Instant::now() + WRITE_SLEEP_MAX;
@@ -75,10 +76,10 @@ impl Locked {
             Woke::TimedOut if is_short => Woke::Check,
             woke => woke,
         };
-        if let Some(direct) = self.direct() {
-            direct.sleeps(id, false);
+        if let Some(takeovers) = self.takeovers() {
+            takeovers.sleeps(id, false);
             if others[0].revents != 0 {
-                direct.has_passed(id);
+                takeovers.has_passed(id);
             }
         }
         woke
@@ -99,12 +100,13 @@ impl Locked {
         }
         let state = self.state();
         let mut engine = -1;
-        if watches && state.direct.is_some() {
+        if watches && state.takeovers.is_some() {
             // Something is there, or the interface is gone, which the next poll reports.
             if !state.arm() {
                 return Woke::Check;
             }
-            engine = state.direct().and_then(|direct| direct.descriptor().ok()).map_or(-1, |fd| fd.as_raw_fd());
+            engine =
+                state.takeovers().and_then(|takeovers| takeovers.descriptor().ok()).map_or(-1, |fd| fd.as_raw_fd());
             state.frame_waiters += 1;
             state.waiting_since.get_or_insert_with(Instant::now);
         }
@@ -116,7 +118,7 @@ impl Locked {
             if state.frame_waiters == 0 {
                 state.waiting_since = None;
                 // Others sleep and nobody waits for frames, or the helper is idle.
-                let is_left = state.direct.as_ref().is_some_and(|direct| direct.waited() > 1);
+                let is_left = state.takeovers.as_ref().is_some_and(|takeovers| takeovers.waited() > 1);
                 if is_left || mode() == Mode::Idle {
                     wake_helper();
                 }

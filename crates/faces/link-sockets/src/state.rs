@@ -1,4 +1,4 @@
-//! What the lock guards.
+//! The state behind the lock.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,12 @@ use std::{
     time::Instant,
 };
 
-use link::sockets::direct::{Direct, Id};
+use link::sockets::takeover::{ConnectionId, Takeovers};
 
 use crate::busy_poll::BusyPollBackoff;
 
 static STATE: Mutex<State> = Mutex::new(State {
-    direct: None,
+    takeovers: None,
     is_refused: false,
     helper: None,
     descriptors: BTreeMap::new(),
@@ -27,13 +27,13 @@ static STATE: Mutex<State> = Mutex::new(State {
 });
 
 pub(crate) struct State {
-    pub(crate) direct: Option<Direct>,
+    pub(crate) takeovers: Option<Takeovers>,
     /// The start failed or is forbidden; it is not tried again.
     pub(crate) is_refused: bool,
     /// The thread of [`crate::helper`].
     pub(crate) helper: Option<JoinHandle<()>>,
     /// The descriptors of each connection.
-    pub(crate) descriptors: BTreeMap<Id, Vec<c_int>>,
+    pub(crate) descriptors: BTreeMap<ConnectionId, Vec<c_int>>,
     /// Calls that sleep until a frame arrives.
     pub(crate) frame_waiters: u32,
     /// When the first of them went to sleep.
@@ -53,20 +53,20 @@ pub(crate) fn lock() -> MutexGuard<'static, State> {
 }
 
 impl State {
-    pub(crate) fn direct(&mut self) -> Option<&mut Direct> {
-        self.direct.as_mut()
+    pub(crate) fn takeovers(&mut self) -> Option<&mut Takeovers> {
+        self.takeovers.as_mut()
     }
 
-    pub(crate) fn poll(&mut self, but: Option<Id>) {
-        if let Some(direct) = &mut self.direct {
-            direct.turn(but);
+    pub(crate) fn poll(&mut self, but: Option<ConnectionId>) {
+        if let Some(takeovers) = &mut self.takeovers {
+            takeovers.poll(but);
             (self.polls, self.calls_since_poll, self.has_polled) = (self.polls + 1, 0, true);
         }
     }
 
     /// Makes the next frame wake sleepers; false: there is something to do already.
     pub(crate) fn arm(&mut self) -> bool {
-        let is_armed = self.direct.as_mut().is_none_or(|direct| matches!(direct.arm(), Ok(true)));
+        let is_armed = self.takeovers.as_mut().is_none_or(|takeovers| matches!(takeovers.arm(), Ok(true)));
         self.has_polled &= !is_armed;
         is_armed
     }

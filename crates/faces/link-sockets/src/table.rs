@@ -1,76 +1,76 @@
 //! The program's descriptors: one word for each number, which a call reads without a lock.
 //!
 //! A number may be reused after a close that this library does not see. So an entry of a brokered connection is only a hint; one of a connection that is
-//! carried here is cleared when its pair reports that no process holds it ([`crate::helper`]).
+//! taken over is cleared when its pair reports that no process holds it ([`crate::helper`]).
 
 use std::{
     ffi::c_int,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use link::sockets::direct::Id;
+use link::sockets::takeover::ConnectionId;
 
 /// Numbers from this one on are left to the broker.
 const DESCRIPTORS_MAX: usize = 1 << 16;
 const KIND: u32 = 0b11 << 30;
 const CONNECTED: u32 = 0b01 << 30;
 const ACCEPTED: u32 = 0b10 << 30;
-const CARRIED: u32 = 0b11 << 30;
+const REGISTERED: u32 = 0b11 << 30;
 
 static TABLE: [AtomicU32; DESCRIPTORS_MAX] = [const { AtomicU32::new(0) }; DESCRIPTORS_MAX];
-/// Highest number of a connection carried here so far, plus one.
+/// Highest number of a connection taken over so far, plus one.
 static TOP: AtomicU32 = AtomicU32::new(0);
-/// Descriptors of connections carried here.
-static CARRIED_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Descriptors of connections taken over.
+static REGISTERED_COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// What a descriptor is.
+/// What is known of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// Nothing of ours.
+pub(crate) enum Descriptor {
+    /// It is no connection of the cluster, or its connection is left to the broker for good.
     Other,
-    /// A connection that the broker carries: whether this program accepted it, and the calls that came for it.
+    /// The broker moves its bytes; `calls` counts reads and writes.
     Brokered { is_accepted: bool, calls: u32 },
-    /// One that is carried here.
-    Carried(Id),
+    /// Its connection is known to this process's engine: it joins or is taken over.
+    Registered(ConnectionId),
 }
 
-/// What a descriptor is.
+/// What is known of a descriptor.
 #[inline]
-pub(crate) fn get(fd: c_int) -> What {
+pub(crate) fn get(fd: c_int) -> Descriptor {
     let word = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)).map_or(0, |word| word.load(Relaxed));
     match word & KIND {
-        CONNECTED => What::Brokered { is_accepted: false, calls: word & !KIND },
-        ACCEPTED => What::Brokered { is_accepted: true, calls: word & !KIND },
-        CARRIED => What::Carried(word & !KIND),
-        _ => What::Other,
+        CONNECTED => Descriptor::Brokered { is_accepted: false, calls: word & !KIND },
+        ACCEPTED => Descriptor::Brokered { is_accepted: true, calls: word & !KIND },
+        REGISTERED => Descriptor::Registered(word & !KIND),
+        _ => Descriptor::Other,
     }
 }
 
 /// Records what a descriptor is.
-pub(crate) fn set(fd: c_int, what: What) {
+pub(crate) fn set(fd: c_int, what: Descriptor) {
     let Some(word) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) else { return };
     let new = match what {
-        What::Other => 0,
-        What::Brokered { is_accepted, calls } => (if is_accepted { ACCEPTED } else { CONNECTED }) | calls & !KIND,
-        What::Carried(id) => CARRIED | id & !KIND,
+        Descriptor::Other => 0,
+        Descriptor::Brokered { is_accepted, calls } => (if is_accepted { ACCEPTED } else { CONNECTED }) | calls & !KIND,
+        Descriptor::Registered(id) => REGISTERED | id & !KIND,
     };
     let old = word.swap(new, Relaxed);
-    match (old & KIND == CARRIED, new & KIND == CARRIED) {
+    match (old & KIND == REGISTERED, new & KIND == REGISTERED) {
         (false, true) => {
             TOP.fetch_max(fd.unsigned_abs() + 1, Relaxed);
-            CARRIED_COUNT.fetch_add(1, Relaxed);
+            REGISTERED_COUNT.fetch_add(1, Relaxed);
         }
         (true, false) => {
-            CARRIED_COUNT.fetch_sub(1, Relaxed);
+            REGISTERED_COUNT.fetch_sub(1, Relaxed);
         }
         _ => {}
     }
 }
 
-/// Whether any connection is carried here.
+/// Whether any connection is taken over.
 #[inline]
-pub(crate) fn has_carried() -> bool {
-    CARRIED_COUNT.load(Relaxed) > 0
+pub(crate) fn has_registered() -> bool {
+    REGISTERED_COUNT.load(Relaxed) > 0
 }
 
 /// Whether any ever was.
@@ -78,10 +78,10 @@ pub(crate) fn has_started() -> bool {
     TOP.load(Relaxed) > 0
 }
 
-/// Calls `each` with every descriptor of a connection carried here.
-pub(crate) fn each_carried(mut each: impl FnMut(c_int, Id)) {
+/// Calls `each` with every descriptor of a connection taken over.
+pub(crate) fn each_registered(mut each: impl FnMut(c_int, ConnectionId)) {
     for fd in 0..TOP.load(Relaxed).cast_signed() {
-        if let What::Carried(id) = get(fd) {
+        if let Descriptor::Registered(id) = get(fd) {
             each(fd, id);
         }
     }

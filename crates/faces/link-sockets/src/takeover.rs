@@ -3,7 +3,7 @@
 use std::{ffi::c_int, process};
 
 use libc::{EFD_CLOEXEC, EFD_NONBLOCK};
-use link::sockets::direct::{Direct, Id};
+use link::sockets::takeover::{ConnectionId, Takeovers};
 
 use crate::{
     fork::register_fork_handlers,
@@ -13,19 +13,19 @@ use crate::{
     real::Errno,
     settings::takeover_calls,
     state::State,
-    table::{self, What},
+    table::{self, Descriptor},
 };
 
 /// Calls of an accepted connection between two lookups of an offer; the first lookups come at powers of two.
 const OFFER_LOOKUP_CALLS: u32 = 1024;
 
-/// The connection of a descriptor, if it is carried here; otherwise counts a call, and begins the takeover when it is due.
+/// The connection of a descriptor, if it is taken over; otherwise counts a call, and begins the takeover when it is due.
 #[inline]
-pub(crate) fn count_call(fd: c_int) -> Option<Id> {
+pub(crate) fn count_call(fd: c_int) -> Option<ConnectionId> {
     match table::get(fd) {
-        What::Other => None,
-        What::Carried(id) => Some(id),
-        What::Brokered { is_accepted, calls } => {
+        Descriptor::Other => None,
+        Descriptor::Registered(id) => Some(id),
+        Descriptor::Brokered { is_accepted, calls } => {
             take_over_when_due(fd, is_accepted, calls.saturating_add(1));
             None
         }
@@ -33,8 +33,8 @@ pub(crate) fn count_call(fd: c_int) -> Option<Id> {
 }
 
 fn take_over_when_due(fd: c_int, is_accepted: bool, calls: u32) {
-    let Some(due) = takeover_calls() else { return table::set(fd, What::Other) };
-    table::set(fd, What::Brokered { is_accepted, calls });
+    let Some(due) = takeover_calls() else { return table::set(fd, Descriptor::Other) };
+    table::set(fd, Descriptor::Brokered { is_accepted, calls });
     let is_time = match is_accepted {
         false => calls == due,
         true => calls >= due && (calls.is_power_of_two() || calls.is_multiple_of(OFFER_LOOKUP_CALLS)),
@@ -45,16 +45,16 @@ fn take_over_when_due(fd: c_int, is_accepted: bool, calls: u32) {
     let _errno = Errno::keep();
     let Some(mut locked) = Locked::take() else { return };
     let has_room = has_room_for_descriptors(&mut locked);
-    let Some(direct) = locked.state().start().filter(|_| has_room) else { return table::set(fd, What::Other) };
-    let id = if is_accepted { direct.seek(fd) } else { direct.offer(fd) };
+    let Some(takeovers) = locked.state().start().filter(|_| has_room) else { return table::set(fd, Descriptor::Other) };
+    let id = if is_accepted { takeovers.accept_offer(fd) } else { takeovers.offer(fd) };
     if let Some(id) = id {
-        table::set(fd, What::Carried(id));
+        table::set(fd, Descriptor::Registered(id));
         locked.add_descriptor(fd, id);
         wake_helper();
     }
 }
 
-/// Whether this library's descriptors are below a quarter of RLIMIT_NOFILE: each connection carried here has one more.
+/// Whether this library's descriptors are below a quarter of RLIMIT_NOFILE: each connection taken over has one more.
 fn has_room_for_descriptors(locked: &mut Locked) -> bool {
     // SAFETY: all zeros are limits; the call writes them.
     let most = unsafe {
@@ -64,15 +64,15 @@ fn has_room_for_descriptors(locked: &mut Locked) -> bool {
         }
         limit.rlim_cur / 4
     };
-    locked.direct().is_none_or(|direct| (direct.descriptors().len() as u64) < most)
+    locked.takeovers().is_none_or(|takeovers| (takeovers.descriptors().len() as u64) < most)
 }
 
 impl State {
     /// Starts the engine and the helper, once; none: it cannot.
-    fn start(&mut self) -> Option<&mut Direct> {
-        if self.direct.is_none() && !self.is_refused {
+    fn start(&mut self) -> Option<&mut Takeovers> {
+        if self.takeovers.is_none() && !self.is_refused {
             self.is_refused = true;
-            let direct = Direct::start().ok()?;
+            let takeovers = Takeovers::start().ok()?;
             // SAFETY: it takes two numbers, and returns a new descriptor.
             let wake_fd = unsafe { libc::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
             if wake_fd < 0 {
@@ -81,8 +81,8 @@ impl State {
             helper_mode::start(wake_fd);
             self.helper = Some(helper::start().ok()?);
             register_fork_handlers();
-            (self.direct, self.is_refused, self.pid) = (Some(direct), false, process::id());
+            (self.takeovers, self.is_refused, self.pid) = (Some(takeovers), false, process::id());
         }
-        self.direct.as_mut()
+        self.takeovers.as_mut()
     }
 }

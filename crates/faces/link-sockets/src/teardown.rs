@@ -7,7 +7,7 @@ use crate::{
     locked::Locked,
     real::{Errno, real},
     state::State,
-    table::{self, What},
+    table::{self, Descriptor},
 };
 
 impl Locked {
@@ -20,11 +20,11 @@ impl Locked {
     /// nothing.
     pub(crate) fn end(mut self, goes_on: bool) {
         let state = self.state();
-        let Some(direct) = state.direct.take() else { return };
+        let Some(takeovers) = state.takeovers.take() else { return };
         state.is_refused = true;
-        let mut carried = Vec::new();
-        table::each_carried(|fd, _| carried.push(fd));
-        carried.into_iter().for_each(|fd| table::set(fd, What::Other));
+        let mut fds = Vec::new();
+        table::each_registered(|fd, _| fds.push(fd));
+        fds.into_iter().for_each(|fd| table::set(fd, Descriptor::Other));
         let (wake_fd, helper) = (take_wake_fd(), state.helper.take());
         set_mode(Mode::Stopped);
         state.descriptors.clear();
@@ -38,29 +38,29 @@ impl Locked {
         // SAFETY: it is this library's own, and nobody uses it any more.
         unsafe { (real().close)(wake_fd) };
         if goes_on {
-            for fd in direct.descriptors() {
+            for fd in takeovers.descriptors() {
                 // SAFETY: as above; they are forgotten below.
                 unsafe { (real().close)(fd) };
             }
-            std::mem::forget(direct);
+            std::mem::forget(takeovers);
         }
     }
 }
 
 impl State {
     pub(crate) fn forget(&mut self) {
-        let mut carried = Vec::new();
-        table::each_carried(|fd, _| carried.push(fd));
-        carried.into_iter().for_each(|fd| table::set(fd, What::Other));
+        let mut fds = Vec::new();
+        table::each_registered(|fd, _| fds.push(fd));
+        fds.into_iter().for_each(|fd| table::set(fd, Descriptor::Other));
         // The thread is the parent's: there is nothing to join here.
         std::mem::forget(self.helper.take());
-        let Some(direct) = self.direct.take() else { return };
+        let Some(takeovers) = self.takeovers.take() else { return };
         let wake_fd = take_wake_fd();
-        for fd in direct.descriptors().into_iter().chain([wake_fd]) {
+        for fd in takeovers.descriptors().into_iter().chain([wake_fd]) {
             // SAFETY: they are this library's own, and forgotten below.
             unsafe { (real().close)(fd) };
         }
-        std::mem::forget(direct);
+        std::mem::forget(takeovers);
         set_mode(Mode::Stopped);
         self.descriptors.clear();
         (self.frame_waiters, self.waiting_since, self.pid) = (0, None, 0);

@@ -1,4 +1,4 @@
-//! Reads and writes of connections that are carried here.
+//! Reads and writes of connections that are taken over.
 
 use std::{
     ffi::c_int,
@@ -10,14 +10,14 @@ use libc::{
     EAGAIN, EINTR, F_GETFL, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, MSG_WAITALL, O_NONBLOCK,
     SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, c_void, iovec, socklen_t, timeval,
 };
-use link::sockets::direct::{Id, Step};
+use link::sockets::takeover::{ConnectionId, Step};
 
 use crate::{
     helper_mode::wake_helper,
     locked::Locked,
     real::{Errno, fail, real},
     sleep::Woke,
-    table::{self, What},
+    table::{self, Descriptor},
     takeover::count_call,
 };
 
@@ -73,7 +73,7 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
             Step::Waits if is_nonblocking(fd, flags) => {
                 // A frame may have arrived during fcntl(2).
                 locked.poll(Some(id));
-                if !locked.direct().is_some_and(|direct| direct.has_something(id)) {
+                if !locked.takeovers().is_some_and(|takeovers| takeovers.has_unread_of(id)) {
                     return done(got, EAGAIN);
                 }
             }
@@ -97,7 +97,7 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
 ///
 /// # Safety
 /// As [`read`].
-unsafe fn step(locked: &mut Locked, id: Id, fd: c_int, to: &[iovec], mut skip: usize) -> Step {
+unsafe fn step(locked: &mut Locked, id: ConnectionId, fd: c_int, to: &[iovec], mut skip: usize) -> Step {
     let mut got = 0;
     for place in to {
         let at = skip.min(place.iov_len);
@@ -107,8 +107,8 @@ unsafe fn step(locked: &mut Locked, id: Id, fd: c_int, to: &[iovec], mut skip: u
         }
         // SAFETY: by the caller, and `at` is within it.
         let to = unsafe { slice::from_raw_parts_mut(place.iov_base.cast::<u8>().add(at), place.iov_len - at) };
-        let Some(direct) = locked.direct() else { return Step::Kernel };
-        match direct.read(id, fd, to) {
+        let Some(takeovers) = locked.takeovers() else { return Step::Kernel };
+        match takeovers.read(id, fd, to) {
             Step::Done(read) if read == to.len() => got += read,
             Step::Done(read) => return Step::Done(got + read),
             _ if got > 0 => break,
@@ -118,41 +118,41 @@ unsafe fn step(locked: &mut Locked, id: Id, fd: c_int, to: &[iovec], mut skip: u
     Step::Done(got)
 }
 
-/// Makes a kernel call that reads or queries a connection. If that is carried here, its bytes are passed into its pair before and during the call.
+/// Makes a kernel call that reads or queries a connection. If that is taken over, its bytes are passed into its pair before and during the call.
 pub(crate) fn through_pair<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
-    let What::Carried(id) = table::get(fd) else { return call() };
+    let Descriptor::Registered(id) = table::get(fd) else { return call() };
     let Some(mut locked) = Locked::take() else { return call() };
     locked.poll(None);
-    if let Some(direct) = locked.direct() {
-        direct.pass_unread();
-        direct.sleeps(id, true);
+    if let Some(takeovers) = locked.takeovers() {
+        takeovers.pass_unread();
+        takeovers.sleeps(id, true);
     }
     drop(locked);
     wake_helper();
     let done = call();
     let _errno = Errno::keep();
     if let Some(mut locked) = Locked::take()
-        && let Some(direct) = locked.direct()
+        && let Some(takeovers) = locked.takeovers()
     {
-        direct.sleeps(id, false);
+        takeovers.sleeps(id, false);
     }
     done
 }
 
 /// Whether a descriptor is a connection of the cluster, whoever carries it.
 pub(crate) fn is_known(fd: c_int) -> bool {
-    table::get(fd) != What::Other
+    table::get(fd) != Descriptor::Other
 }
 
-/// Whether a descriptor is a connection that is carried here.
-pub(crate) fn is_carried(fd: c_int) -> bool {
-    matches!(table::get(fd), What::Carried(_))
+/// Whether a descriptor is a connection that is taken over.
+pub(crate) fn is_registered(fd: c_int) -> bool {
+    matches!(table::get(fd), Descriptor::Registered(_))
 }
 
-/// The error of a connection that is carried here and broke.
+/// The error of a connection that is taken over and broke.
 pub(crate) fn ended(fd: c_int) -> Option<c_int> {
-    let What::Carried(id) = table::get(fd) else { return None };
-    Locked::take()?.direct()?.ended(id)
+    let Descriptor::Registered(id) = table::get(fd) else { return None };
+    Locked::take()?.takeovers()?.ended(id)
 }
 
 /// Writes from `from`; none: the kernel's call has to be made.
@@ -176,7 +176,7 @@ pub(crate) unsafe fn write(fd: c_int, from: &[iovec], flags: c_int) -> Option<is
     loop {
         // SAFETY: by the caller.
         let piece = unsafe { piece(from, put, &mut gathered) };
-        let step = locked.direct().map_or(Step::Kernel, |direct| direct.write(id, piece));
+        let step = locked.takeovers().map_or(Step::Kernel, |takeovers| takeovers.write(id, piece));
         match step {
             Step::Done(written) => {
                 put += written;

@@ -9,7 +9,7 @@ use libc::{iovec, msghdr, sockaddr, socklen_t};
 
 use crate::{address, real::real, transfer};
 
-/// Writes from one place: here if the connection is carried here, else by the kernel's call.
+/// Writes from one place: here if the connection is taken over, else by the kernel's call.
 ///
 /// # Safety
 /// `from` is readable for `bytes`, or the kernel's call answers for it.

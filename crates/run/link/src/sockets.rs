@@ -1,16 +1,43 @@
-//! TCP programs over link: the broker's side, and what a program's side asks it.
+//! TCP programs over link: the broker's side ([`Sockets`]), and the program's side ([`BrokerClient`], [`takeover`]).
 //!
-//! A program that connects to an address of the cluster gets, in the place of its TCP socket, one end of a pair of Unix stream sockets; the broker
-//! carries bytes between the other end and a stream of link. So the program's descriptor is one of the kernel's at all times: poll, epoll, fork,
-//! dup and exec work as they do. The end is bound to a name in the abstract namespace, which says what addresses it stands for ([`names`]).
+//! When a program connects to an address of the cluster, one end of a pair of Unix stream sockets replaces its TCP socket; the broker moves bytes
+//! between the other end and a stream of link. The program's descriptor is always one of the kernel's: poll, epoll, fork, dup and exec work as usual.
+//! The end is bound to a name in the abstract namespace, which has the TCP addresses ([`names`]).
 //!
-//! A program that listens keeps its TCP socket. The broker of the other end connects to it, as any TCP client would, and the program's side swaps
-//! what accept(2) gives for an end of a pair. So backlogs, several processes that accept, and clients from elsewhere work as they do.
+//! A program that listens keeps its TCP socket. The broker at its node connects to it, as any TCP client would, and the program's side replaces
+//! what accept(2) returns by an end of a pair. Backlogs, several accepting processes, and clients from elsewhere work as usual.
+//!
+//! # States of a connection
+//! A connection is **pending**, then **brokered**: the brokers move its bytes. After some calls both programs **join**, and it is **taken over**: the
+//! programs move the bytes, each with an engine of its own, and the brokers only watch for the end. If a join fails it stays brokered.
+//!
+//! ```text
+//! program A            broker A               broker B            program B
+//! connect(2) --------> PendingConnect                             listen(2)
+//!                          |---- stream, head ---> Unnamed
+//!                          |                   PendingAccept ----> accept(2)
+//!                          |<------- yes ----------|
+//!     <--- end of a pair --|                       |--- end of a pair --->
+//! Brokered ====pair==== Brokered ===stream=== Brokered ====pair==== Brokered
+//!
+//!     -- Offer ----------> |------- Notice ------> | <------- IsOffered --
+//! Joining <===================== stream of link =================> Joining
+//!     -- Take -----------> |                       | <------------ Take --
+//! TakenOver             TakenOver             TakenOver          TakenOver
+//!     <========================= stream of link =================>
+//! ```
+//!
+//! | state | broker's entry | program's engine | descriptor in the program | the bytes go by |
+//! |---|---|---|---|---|
+//! | pending | `PendingConnect`; `Unnamed`, `PendingAccept` | | TCP socket | |
+//! | brokered | `Brokered` | | `Brokered`, counts its calls | pair, broker, stream |
+//! | joining | `Brokered` | `Joining` | `Registered` | pair, broker, stream |
+//! | taken over | `TakenOver` | `TakenOver` | `Registered` | stream of the programs |
+//! | given up | `Brokered` | `Released` | `Registered` | pair, broker, stream |
 
 mod allow;
 mod ask;
 mod by_tcp;
-pub mod direct;
 mod flow;
 mod ids;
 mod names;
@@ -19,10 +46,11 @@ mod places;
 mod program;
 mod questions;
 mod serve;
+pub mod takeover;
 
 pub use self::{
     allow::Allow,
-    ask::{Asker, Figures, Way},
+    ask::{BrokerClient, Figures},
     names::{names, parse as parse_name},
     options::{is_of_tcp, option, set_option},
     places::Known,

@@ -24,7 +24,7 @@ use super::{
 use link::{
     LinkError, Paths,
     broker::{Broker, BrokerSettings, Receive as Frames},
-    sockets::{Asker, Sockets, Way},
+    sockets::{BrokerClient, Sockets},
 };
 
 /// Nodes know each other within this time.
@@ -99,7 +99,7 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Mes
     let brokers = Arc::new([Serves::start(a, "a", cluster)?, Serves::start(b, "b", cluster)?]);
     let listener = b.space.run(|| {
         let listener = TcpListener::bind((ADDRESSES[1], 0))?;
-        Asker::here().listens(listener.as_fd())?;
+        BrokerClient::here().listens(listener.as_fd())?;
         Ok(listener)
     })?;
     let listener = listener.map_err(system("listen"))?;
@@ -114,9 +114,9 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Mes
     };
     let there = b.space.run(|| {
         let (tcp, _) = listener.accept()?;
-        match Asker::here().accepted(tcp.as_fd())? {
-            Way::Link(end) => Ok(end),
-            Way::Tcp => Err(std::io::Error::other("the connection is none of the broker's")),
+        match BrokerClient::here().accepted(tcp.as_fd())? {
+            Some(end) => Ok(end),
+            None => Err(std::io::Error::other("the connection is none of the broker's")),
         }
     })?;
     let there = there.map_err(system("accept through a broker"))?;
@@ -134,9 +134,9 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Mes
 /// The end that a connection gets; none: the nodes do not know each other yet.
 fn connect(to: SocketAddr) -> std::io::Result<Option<OwnedFd>> {
     let tcp = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    match Asker::here().connect(tcp.as_fd(), to, true)? {
-        Way::Link(end) => Ok(Some(end)),
-        Way::Tcp => Ok(None),
+    match BrokerClient::here().connect(tcp.as_fd(), to, true)? {
+        Some(end) => Ok(Some(end)),
+        None => Ok(None),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whom of the cluster a broker lets in over link, and to which ports: no rule of a firewall sees these connections.
+//! Sources of the cluster that may connect over link, and to which ports: no firewall sees these connections.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use std::{
 
 use ipnet::IpNet;
 
-/// Ports that are let in where none are named. Those below are what firewalls guard (ssh, databases of the system): they are let in by name alone.
+/// Default ports. Lower ones (ssh, system services) are what firewalls guard, and have to be named.
 const PORTS: RangeInclusive<u16> = 1024..=u16::MAX;
 
-/// Sources, and the ports of this node that they may connect to.
+/// Sources, and the ports of this node to which they may connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
     sources: IpNet,
@@ -20,7 +20,7 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// What is let in of a prefix by default: ports from 1024 on.
+    /// A prefix with the default ports, from 1024 on.
     pub fn of(sources: IpNet) -> Self {
         Self { sources, ports: PORTS }
     }
@@ -30,7 +30,7 @@ impl Allow {
         self.sources
     }
 
-    /// Does it let a connection in?
+    /// Whether a connection is allowed.
     pub(super) fn lets(&self, from: IpAddr, to: SocketAddr) -> bool {
         self.sources.contains(&from) && self.ports.contains(&to.port())
     }

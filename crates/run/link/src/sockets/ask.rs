@@ -1,4 +1,4 @@
-//! What the side of a program asks the broker: a question is a connection of its own, so that nothing has to be kept over fork and exec.
+//! Requests of a program's side to the broker: each on a connection of its own, so that no state has to survive fork and exec.
 
 use std::{
     io,
@@ -17,195 +17,186 @@ use super::{
 };
 use crate::{Paths, claim::Talk, supervise};
 
-/// A broker that has not answered within this time is asked no longer: longer than it takes itself for those that wait, and for others.
+/// Time to wait for the broker's reply, of a blocking connect and of other requests: longer than the broker's own timeouts.
 const PATIENT: Duration = Duration::from_secs(12);
 const IMPATIENT: Duration = Duration::from_millis(500);
-/// What is only told holds nobody up.
+/// Time to wait for room, of a report without a reply.
 const BRIEF: Duration = Duration::from_millis(5);
 
-/// A question, with the TCP socket that it is about.
+/// A request, with the socket or the end of a pair that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Question {
-    /// To connect it, within a time.
+pub(super) enum Request {
+    /// A TCP socket: connect it.
     Connect { to: SocketAddr, is_patient: bool },
-    /// It listens, and what it accepts can be swapped.
+    /// A TCP socket that listens: connections that it accepts can be replaced.
     Listens,
-    /// It was accepted.
+    /// A TCP socket that accept(2) returned.
     Accepted,
-    /// Not a socket but an end: how it does.
+    /// An end: its figures for TCP_INFO.
     Figures,
-    /// An end whose other one is closed: whether all had arrived.
+    /// An end at the end of its stream: whether the connection broke.
     Ended,
-    /// An end whose program would carry it itself: the other end's program may connect there.
+    /// An end: its program offers to carry the connection.
     Offer(Offer),
-    /// An end: whether the program of the other one has offered that.
+    /// An end: the offer of the other end's program, if there is one.
     IsOffered,
-    /// An end that its program carries from now on, for as long as somebody holds the other end of the pipe that comes with it.
+    /// An end, with the read end of a pipe: the program carries it from now on, as long as the write end is open.
     Take,
-    /// The pair's other descriptor, after that: the bytes that its program's end has got.
+    /// The broker's end, after [`Request::Take`]: the bytes that are delivered to the program's end.
     Delivered,
-    /// The same: it has not come to that, and the broker carries it as before.
+    /// The broker's end: the takeover failed, and the broker carries it as before.
     Returned,
-    /// The same: nothing more comes by the broker.
+    /// The broker's end: no more bytes come by the broker.
     Moved,
-    /// The same: what has been done so far.
-    Did(Did),
+    /// The broker's end: traffic counts so far.
+    Did(Traffic),
 }
 
-/// Where a program takes a connection that it carries itself.
+/// Where a program that offers a takeover is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
     /// Its port of link.
     pub(super) port: u16,
-    /// What the other one says first. Nobody else knows it.
+    /// A secret that the other program sends first.
     pub(super) token: u64,
 }
 
-/// What a program that carries a connection itself has done for it.
+/// Traffic counts of a connection that its program carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Did {
+pub(super) struct Traffic {
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) resent: u64,
     pub(super) round_trip: Option<Duration>,
 }
 
-/// The answer to it.
+/// Publishes the list of connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// The end of a pair that goes in the place of the socket comes with this.
+    /// With the end of a pair that replaces the socket.
     End,
     /// The socket stays as it is.
     Tcp,
-    /// How an end does.
+    /// The figures of an end.
     Figures(Figures),
-    /// The connection broke: an error number.
+    /// The connection broke, with this error number.
     Broke(i32),
-    /// Done.
+    /// The request is done.
     Done,
-    /// The other end's program takes it there.
+    /// The offer of the other end's program, on that node.
     Offered { node: String, offer: Offer },
-    /// The descriptor that the broker has comes with this: the program carries it from now on, and so many bytes of it are the broker's still.
+    /// With the broker's end: the program carries it from now on, behind `sent` bytes that the broker has read from it.
     Taken { sent: u64 },
-    /// Bytes that the program's end has got by the broker.
+    /// Bytes that the broker has delivered to the program's end.
     Delivered(u64),
 }
 
-/// How a connection does, as TCP_INFO has it.
+/// Figures of a connection for TCP_INFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Frames that were sent again.
+    /// Retransmitted frames.
     pub resent: u64,
-    /// The smoothed round trip; zero: nothing has been acknowledged yet.
+    /// Smoothed round trip; zero: nothing is acknowledged yet.
     pub round_trip: Duration,
-    /// Bytes of a whole frame.
+    /// Payload bytes of a full frame.
     pub frame_bytes: u16,
 }
 
-/// What is to become of a TCP socket.
+/// Client of the broker of one network namespace.
 #[derive(Debug)]
-pub enum Way {
-    /// This end of a pair goes in its place; it is connected.
-    Link(OwnedFd),
-    /// It stays, and the kernel carries it.
-    Tcp,
-}
-
-/// Who asks the broker of one network namespace.
-#[derive(Debug)]
-pub struct Asker {
+pub struct BrokerClient {
     paths: Paths,
 }
 
-impl Asker {
-    /// Of this network namespace.
+impl BrokerClient {
+    /// The client for this network namespace.
     pub fn here() -> Self {
         Self { paths: Paths::here() }
     }
 
-    /// Does a broker serve a cluster here?
+    /// Whether a broker serves a cluster here.
     pub fn has_cluster(&self) -> bool {
         Talk::connect(&self.paths.sockets()).is_ok()
     }
 
-    /// Is the address one of the cluster that this node's broker serves? Never, where no broker serves one.
+    /// Whether an address is in the cluster that this node's broker serves.
     pub fn is_of_cluster(&self, to: SocketAddr) -> bool {
         let prefixes = std::fs::read_to_string(self.paths.cluster()).unwrap_or_default();
         let address = to.ip().to_canonical();
         prefixes.lines().filter_map(|line| line.parse::<IpNet>().ok()).any(|prefix| prefix.contains(&address))
     }
 
-    /// Connects a TCP socket that is about to be connected. One that does not wait is answered within a fifth of a second.
+    /// Connects a TCP socket: the end of a pair that replaces it; none: the kernel connects it. Without `is_patient` within a fifth of a second.
     ///
     /// # Errors
     /// The broker is gone (ENETDOWN).
-    pub fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr, is_patient: bool) -> io::Result<Way> {
+    pub fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr, is_patient: bool) -> io::Result<Option<OwnedFd>> {
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
-        self.ask(&Question::Connect { to, is_patient }, tcp)
+        self.ask(&Request::Connect { to, is_patient }, tcp)
     }
 
-    /// Says that a TCP socket listens.
+    /// Reports that a TCP socket listens.
     ///
     /// # Errors
     /// No broker serves a cluster here.
     pub fn listens(&self, tcp: BorrowedFd<'_>) -> io::Result<()> {
-        self.ask(&Question::Listens, tcp).map(drop)
+        self.ask(&Request::Listens, tcp).map(drop)
     }
 
-    /// What a connection that was accepted is.
+    /// The end of a pair that replaces an accepted TCP socket; none: it stays.
     ///
     /// # Errors
     /// The broker is gone.
-    pub fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Way> {
-        self.ask(&Question::Accepted, tcp)
+    pub fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+        self.ask(&Request::Accepted, tcp)
     }
 
-    /// How the connection of an end does.
+    /// Figures of the connection of an end.
     ///
     /// # Errors
     /// The broker is gone.
     pub fn figures(&self, end: BorrowedFd<'_>) -> io::Result<Figures> {
-        match self.put(&Question::Figures, end)? {
+        match self.put(&Request::Figures, end)? {
             (Reply::Figures(figures), _) => Ok(figures),
             _ => Err(gone()),
         }
     }
 
-    /// Did the other node end the connection of an end, of which nothing more comes, as both should? Otherwise the error that TCP would tell.
+    /// Whether the connection of an end, at the end of its stream, was closed by both sides; else the error that TCP would return.
     pub fn ended(&self, end: BorrowedFd<'_>) -> Result<(), i32> {
-        match self.put(&Question::Ended, end) {
+        match self.put(&Request::Ended, end) {
             Ok((Reply::Broke(error), _)) => Err(error),
             Ok(_) => Ok(()),
-            // The broker went, and the connection with it.
+            // The broker ended, and the connection with it.
             Err(_) => Err(nix::libc::ECONNRESET),
         }
     }
 
-    /// Asks something of an end, the last of `fds`, whose answer is another one than [`Way`].
-    pub(super) fn about(&self, fds: &[RawFd], question: &Question) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    /// Makes any other request about an end, the last of `fds`.
+    pub(super) fn about(&self, fds: &[RawFd], question: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
         let talk = Talk::connect_within(&self.paths.sockets(), IMPATIENT).map_err(silent_or_gone)?;
         talk.say(question, fds)?;
         talk.hear().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 
-    /// Says something of an end, and waits for no answer.
-    pub(super) fn tell(&self, end: RawFd, what: &Question) -> io::Result<()> {
+    /// Reports about an end, without a reply.
+    pub(super) fn tell(&self, end: RawFd, what: &Request) -> io::Result<()> {
         Talk::connect_within(&self.paths.sockets(), BRIEF)?.say(what, &[end])
     }
 
-    fn ask(&self, question: &Question, tcp: BorrowedFd<'_>) -> io::Result<Way> {
+    fn ask(&self, question: &Request, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
         match self.put(question, tcp) {
-            Ok((Reply::End, mut fds)) => fds.pop().map(Way::Link).ok_or_else(gone),
-            Ok(_) => Ok(Way::Tcp),
-            // It serves, and has no time: the kernel has.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Way::Tcp),
+            Ok((Reply::End, mut fds)) => fds.pop().map(Some).ok_or_else(gone),
+            Ok(_) => Ok(None),
+            // The broker is busy: the kernel connects.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn put(&self, question: &Question, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    fn put(&self, question: &Request, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
         let time = match question {
-            Question::Connect { is_patient: true, .. } => PATIENT,
+            Request::Connect { is_patient: true, .. } => PATIENT,
             _ => IMPATIENT,
         };
         let talk = Talk::connect_within(&self.paths.sockets(), time).map_err(silent_or_gone)?;
@@ -214,21 +205,18 @@ impl Asker {
     }
 }
 
-/// What a supervised program asks.
-impl supervise::Sockets for Asker {
+/// Requests on behalf of a supervised program.
+impl supervise::Sockets for BrokerClient {
     fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr) -> io::Result<Option<OwnedFd>> {
         if !self.is_of_cluster(to) {
             return Ok(None);
         }
         let is_patient = !OFlag::from_bits_retain(fcntl(tcp, FcntlArg::F_GETFL)?).contains(OFlag::O_NONBLOCK);
-        match Self::connect(self, tcp, to, is_patient)? {
-            Way::Link(end) => Ok(Some(end)),
-            Way::Tcp => Ok(None),
-        }
+        Self::connect(self, tcp, to, is_patient)
     }
 
     fn listens(&self, tcp: BorrowedFd<'_>) {
-        // Without a broker that serves a cluster nobody comes over link.
+        // Without a broker no connection comes over link.
         let _ = Self::listens(self, tcp);
     }
 
@@ -236,8 +224,8 @@ impl supervise::Sockets for Asker {
         // The broker connects from the address that it connects to.
         let is_from_here = local(&tcp).zip(peer(&tcp)).is_some_and(|((own, _), (peer, _))| own.ip() == peer.ip());
         match is_from_here.then(|| Self::accepted(self, tcp)) {
-            Some(Ok(Way::Link(end))) => Ok(names(&end).map(|(_, peer)| (end, peer))),
-            // A connection that is no broker's, or whose broker has gone, is what it is.
+            Some(Ok(Some(end))) => Ok(names(&end).map(|(_, peer)| (end, peer))),
+            // A connection that no broker made, or whose broker has ended, stays TCP.
             _ => Ok(None),
         }
     }
@@ -253,12 +241,12 @@ impl supervise::Sockets for Asker {
 
 fn silent_or_gone(error: io::Error) -> io::Error {
     use nix::libc::{EMFILE, ENFILE, ENOMEM};
-    // What a socket of TCP would lack, too, is told as it is.
+    // Errors that a TCP socket could meet, too, are returned as they are.
     let is_ours = matches!(error.raw_os_error(), Some(EMFILE | ENFILE | ENOMEM));
     if is_ours || error.kind() == io::ErrorKind::WouldBlock { error } else { gone() }
 }
 
-/// What a broker that is not there is told as.
+/// The error for a broker that is not there.
 fn gone() -> io::Error {
     io::Error::from_raw_os_error(nix::libc::ENETDOWN)
 }

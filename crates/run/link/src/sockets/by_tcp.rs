@@ -1,13 +1,13 @@
-//! Connections to the cluster that went by TCP, and why.
+//! Connections to the cluster that went by TCP, and the reasons.
 
 use std::{collections::HashMap, net::SocketAddr, time::Instant};
 
 use model::link::LinkOverTcp;
 
-/// The most that are told of.
+/// Entries.
 const MAX: usize = 64;
 
-/// Counted by peer, reason and user. A full table loses the oldest entry of the user that has most of them, so that nobody hides what others' were.
+/// Counts by peer, reason and user. A full table drops the oldest entry of the user with most entries, so that no user hides those of others.
 #[derive(Debug, Default)]
 pub(crate) struct ByTcp(HashMap<(SocketAddr, String, u32), (u64, Option<Instant>)>);
 
@@ -27,7 +27,7 @@ impl ByTcp {
         *last = Some(now);
     }
 
-    /// By peer and reason.
+    /// Sums by peer and reason.
     pub(super) fn told(&self) -> Vec<LinkOverTcp> {
         let mut sums: HashMap<(SocketAddr, &str), u64> = HashMap::new();
         self.0.iter().for_each(|((peer, why, _), (count, _))| *sums.entry((*peer, why)).or_default() += count);

@@ -14,44 +14,44 @@ use transport::{Budget, Handle, Part, SendError, State};
 
 use crate::{Either, Engine, LinkError};
 
-/// Bytes that one system call moves at the most, and that wait here.
+/// Bytes that one system call moves, and that are buffered here.
 pub(super) const PIECE: usize = 1 << 17;
 
-/// Bytes of memory that a way keeps while nothing waits for it.
-const KEPT: usize = 1 << 12;
+/// Bytes of memory that a direction keeps while its buffer is empty.
+const KEPT_BYTES_MAX: usize = 1 << 12;
 
-/// The two ways of a connection that is open.
+/// Both directions of an open connection.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) stream: Handle,
     pub(super) end: OwnedFd,
-    /// From the other node, for the program.
+    /// From the other node to the program.
     incoming: Waiting,
-    /// From the program, for the other node.
+    /// From the program to the other node.
     outgoing: Waiting,
-    /// The bytes that wait both ways, in their user's budget.
+    /// Buffered bytes of both directions, in their user's budget.
     part: Part,
-    /// The end may be readable, may be writable.
+    /// The end may be readable; it may be writable.
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
     /// Since when no process holds the program's end.
     pub(super) gone: Option<Instant>,
-    /// The program reads nothing more.
+    /// The program reads no more (SHUT_RD).
     is_deaf: bool,
-    /// The program sends nothing more; the other node has been told; the program was told of the other node's end.
+    /// The program sends no more; the stream is closed; the program's end is shut down, as the other node sends no more.
     program_ended: bool,
     is_closed: bool,
     is_shut: bool,
-    /// What the program sends from now on goes another way.
+    /// The program is being taken over: its end is not read any more.
     is_taken: bool,
-    /// Nothing comes for it by this stream any more.
+    /// Nothing more comes by this stream.
     is_moved: bool,
     /// Bytes from the program, and to it.
     pub(super) sent: u64,
     pub(super) received: u64,
 }
 
-/// Bytes that could not go on at once.
+/// A buffer of bytes that found no room.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: Vec<u8>,
@@ -67,27 +67,26 @@ impl Waiting {
         &self.bytes[self.at..]
     }
 
-    /// Long ones give their memory back.
+    /// Frees a large buffer.
     fn clear(&mut self) {
         self.at = 0;
         match self.bytes.capacity() {
-            0..=KEPT => self.bytes.clear(),
+            0..=KEPT_BYTES_MAX => self.bytes.clear(),
             _ => self.bytes = Vec::new(),
         }
     }
 }
 
-/// What became of a flow.
+/// State of a flow after a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It goes on.
     More,
-    /// Both ways have ended.
+    /// Both directions have ended.
     Done,
 }
 
 impl Flow {
-    /// `early` came before the pair was there.
+    /// `early`: bytes for the program that arrived before the pair was made.
     pub(super) fn new(stream: Handle, end: OwnedFd, early: Vec<u8>) -> Self {
         Self {
             stream,
@@ -109,7 +108,7 @@ impl Flow {
         }
     }
 
-    /// Counts what waits, here and in the stream, in a budget from now on.
+    /// Counts bytes buffered here and in the stream in a budget from now on.
     pub(super) fn share(&mut self, engine: &mut Engine<Either>, budget: &Arc<Budget>) {
         engine.share(self.stream, budget);
         self.part.share(budget);
@@ -123,48 +122,48 @@ impl Flow {
         }
     }
 
-    /// Takes nothing more from the program's end: what it sends from now on goes another way. The bytes that were taken so far.
+    /// Stops reading the program's end, which the program takes over; bytes read so far.
     pub(super) fn take(&mut self) -> u64 {
         self.is_taken = true;
         self.sent
     }
 
-    /// Takes again what the program sends: no other way has been used.
+    /// Reads the program's end again: the takeover failed.
     pub(super) fn give_back(&mut self) {
         (self.is_taken, self.is_readable) = (self.is_moved, true);
         if self.is_shut {
-            // The other node had ended meanwhile.
+            // The other node has closed meanwhile.
             let _ = shutdown(self.end.as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// Was the program told that nothing follows?
+    /// Whether the program's end is shut down.
     pub(super) fn is_shut(&self) -> bool {
         self.is_shut
     }
 
-    /// Is it taken?
+    /// Whether the program has taken the connection over.
     pub(super) fn is_taken(&self) -> bool {
         self.is_taken
     }
 
-    /// Ends a flow that is taken once what it has is away: nothing comes for the program by it any more.
+    /// Ends a taken flow once its buffers are sent: nothing more comes by it.
     pub(super) fn moved(&mut self) {
         self.is_moved = true;
     }
 
-    /// Bytes that the program's end has got.
+    /// Bytes delivered to the program's end.
     pub(super) fn delivered(&self) -> u64 {
         self.received - self.incoming.left().len() as u64
     }
 
-    /// Bytes that came before those of the stream.
+    /// Puts bytes in front of those of the stream.
     pub(super) fn put_first(&mut self, bytes: &[u8]) {
         self.received += bytes.len() as u64;
         self.incoming.bytes.extend_from_slice(bytes);
     }
 
-    /// Copies bytes that wait for the program's end into `to`; how many.
+    /// Copies buffered bytes for the program's end into `to`; returns how many.
     pub(super) fn read_waiting(&mut self, to: &mut [u8]) -> usize {
         let left = self.incoming.left();
         let count = left.len().min(to.len());
@@ -173,36 +172,36 @@ impl Flow {
         count
     }
 
-    /// Nothing waits here for the program's end.
+    /// Whether no bytes for the program's end are buffered.
     pub(super) fn has_passed_all(&self) -> bool {
         self.incoming.is_empty()
     }
 
-    /// Nothing of the program waits here for room in the stream, and more may follow.
+    /// Whether no bytes of the program are buffered, and it may send more.
     pub(super) fn has_sent_all(&self) -> bool {
         self.outgoing.is_empty() && !self.program_ended
     }
 
-    /// Moves what can be moved now; `piece` is room for [`PIECE`] bytes.
+    /// Moves all bytes that can be moved now; `piece` has room for [`PIECE`] bytes.
     ///
     /// # Errors
-    /// The connection has ended otherwise than by both closing; the program's end is gone (EPIPE, ECONNRESET).
-    pub(super) fn turn(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<Next, LinkError> {
+    /// The connection broke; the program's end is gone (EPIPE, ECONNRESET).
+    pub(super) fn pump(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<Next, LinkError> {
         self.collect(engine, piece)?;
         self.deliver(engine, piece)?;
         self.count();
         match engine.state(self.stream) {
-            // Also where neither way had anything to move.
+            // Also where neither direction had bytes to move.
             Some(State::Failed(reason)) => Err(LinkError::Ended(reason)),
             _ if self.is_closed && self.is_shut => Ok(Next::Done),
             _ => Ok(Next::More),
         }
     }
 
-    /// Moves what came into the program's end.
+    /// Moves received bytes into the program's end.
     ///
     /// # Errors
-    /// As [`Flow::turn`].
+    /// As [`Flow::pump`].
     pub(super) fn deliver(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<(), LinkError> {
         while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
@@ -211,7 +210,7 @@ impl Flow {
                     if engine.is_at_end(self.stream) {
                         self.is_shut = true;
                         if !self.is_taken {
-                            // The program may have closed it already.
+                            // The program may have closed it before.
                             let _ = shutdown(self.end.as_raw_fd(), Shutdown::Write);
                         }
                     }
@@ -240,7 +239,7 @@ impl Flow {
         Ok(())
     }
 
-    /// As many as the program's end takes now.
+    /// Sends bytes to the program's end; returns how many it took.
     fn pass_on(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
         loop {
             return match send(self.end.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
@@ -250,7 +249,7 @@ impl Flow {
                     self.is_writable = false;
                     Ok(0)
                 }
-                // It has said that it reads no more (SHUT_RD), and may still write: what comes is dropped, as TCP does.
+                // After SHUT_RD the program may still write. Received bytes are dropped, as in TCP.
                 Err(Errno::EPIPE) if self.gone.is_none() => {
                     self.is_deaf = true;
                     Ok(bytes.len())
@@ -260,10 +259,10 @@ impl Flow {
         }
     }
 
-    /// Moves what the program sent into the stream.
+    /// Moves bytes of the program into the stream.
     ///
     /// # Errors
-    /// As [`Flow::turn`].
+    /// As [`Flow::pump`].
     pub(super) fn collect(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<(), LinkError> {
         while !self.is_closed {
             if !self.outgoing.is_empty() {
@@ -281,7 +280,7 @@ impl Flow {
                 }
                 return Ok(());
             } else if self.is_readable && !self.is_taken {
-                // Once the budget is spent nothing waits here that the stream does not take: the rest stays with the program.
+                // With the budget spent only bytes that the stream takes are read: the rest stays in the pair.
                 let most = match self.part.is_spent() {
                     true => engine.room(self.stream).min(piece.len()),
                     false => piece.len(),

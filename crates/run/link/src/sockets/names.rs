@@ -1,4 +1,4 @@
-//! The addresses that an end of a pair stands for, as its name in the abstract namespace of Unix sockets.
+//! The TCP addresses of an end of a pair, which are its name in the abstract namespace of Unix sockets.
 
 use std::{
     net::SocketAddr,
@@ -10,22 +10,22 @@ use nix::{
     sys::socket::{UnixAddr, bind, getsockname},
 };
 
-/// What such a name begins with. Two IPv6 addresses and a number have to find room in 107 bytes.
+/// Prefix of a name. Two IPv6 addresses and a number have to fit into 107 bytes.
 const MARK: &str = "ek ";
 
-/// Names an end: its address, that of its peer, and a number that no other one has.
+/// Names an end by its local address, its peer's, and a unique number.
 pub(super) fn name(end: &impl AsFd, local: SocketAddr, peer: SocketAddr, number: u64) -> Result<(), Errno> {
     let name = format!("{MARK}{local} {peer} {number:x}");
     bind(end.as_fd().as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)
 }
 
-/// The local address and the peer's that an end stands for; none: it is an ordinary descriptor.
+/// Local and peer address of an end; none: it is another descriptor.
 pub fn names(end: &impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
     let name = getsockname::<UnixAddr>(end.as_fd().as_raw_fd()).ok()?;
     parse(name.as_abstract()?)
 }
 
-/// The same of a name in the abstract namespace.
+/// Local and peer address in a name; none: it is another name.
 pub fn parse(name: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let mut words = std::str::from_utf8(name).ok()?.strip_prefix(MARK)?.split(' ');
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))

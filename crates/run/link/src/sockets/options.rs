@@ -1,4 +1,4 @@
-//! What an end says of options that TCP has and AF_UNIX has not.
+//! Options of an end of a pair that TCP has and AF_UNIX has not.
 
 use std::{fs, mem::offset_of, time::Duration};
 
@@ -34,12 +34,12 @@ pub(crate) const OF_SOCKET: [i32; 10] = [
     SO_PASSRIGHTS,
 ];
 
-/// Is this one of those options? All others are as AF_UNIX has them.
+/// Whether an option is answered as by TCP. All others are those of AF_UNIX.
 pub fn is_of_tcp(level: i32, name: i32) -> bool {
     matches!(level, IPPROTO_TCP | IPPROTO_IP | IPPROTO_IPV6) || level == SOL_SOCKET && OF_SOCKET.contains(&name)
 }
 
-/// Sets such an option: of TCP and IP there is nothing that it could work on.
+/// Sets such an option, without effect.
 ///
 /// # Errors
 /// The error number of setsockopt(2).
@@ -79,7 +79,7 @@ pub fn option(level: i32, name: i32, is_v6: bool, figures: impl FnOnce() -> Opti
     Ok(number.to_ne_bytes().to_vec())
 }
 
-/// What TCP says of an option that nobody has set, as Linux begins with it (tcp(7)).
+/// Linux's default of an option of TCP (tcp(7)).
 fn usual(name: i32) -> Option<i32> {
     Some(match name {
         TCP_KEEPIDLE => 7200,
@@ -94,7 +94,7 @@ fn usual(name: i32) -> Option<i32> {
     })
 }
 
-/// The name of the algorithm that TCP would have, in the 16 bytes of TCP_CA_NAME_MAX.
+/// Name of the default congestion control, in the 16 bytes of TCP_CA_NAME_MAX.
 fn congestion() -> Vec<u8> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
     let mut name = text.trim().as_bytes().to_vec();
@@ -102,9 +102,9 @@ fn congestion() -> Vec<u8> {
     name
 }
 
-/// What TCP_INFO says. What link does not have stays zero.
+/// The value of TCP_INFO. Fields that link does not have are zero.
 fn info(figures: Option<Figures>) -> Vec<u8> {
-    // Without a broker nobody tells.
+    // The broker is gone.
     let unknown = Figures { resent: 0, round_trip: Duration::ZERO, frame_bytes: SEGMENT_BYTES as u16 };
     let figures = figures.unwrap_or(unknown);
     let mut info = vec![0; size_of::<tcp_info>()];

@@ -1,4 +1,4 @@
-//! What the broker knows: the nodes, where addresses of the cluster are, who listens.
+//! The nodes of the addresses of a cluster.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -28,40 +28,40 @@ use super::{
 };
 use crate::{Address, LinkError, UDP_PORT, Wire};
 
-/// The connections are told within this time, or as they were.
+/// Time to wait for a fresh list of connections; after it the last one is used.
 const TOLD: Duration = Duration::from_millis(200);
-/// The kernel's table of neighbours is read so often at the most.
+/// Time for which the kernel's table of neighbours is cached.
 const FRESH: Duration = Duration::from_millis(1);
-/// Listeners that are known before those that are gone are looked for.
+/// Entries from which on closed listeners are searched for.
 const LISTENING_FEW: usize = 64;
-/// The port that a node is asked for by, where its Ethernet address is not known: discard.
+/// UDP port "discard", to which a datagram makes the kernel solicit a neighbour.
 const DISCARD: u16 = 9;
 
-/// What the broker and the carrier of sockets know together.
+/// State shared between the broker and [`super::Sockets`].
 #[derive(Debug, Clone, Default)]
 pub struct Known(Arc<Board>);
 
 #[derive(Debug, Default)]
 struct Board {
     shared: Mutex<Shared>,
-    /// Somebody waits for the connections.
+    /// A request waits for the list of connections.
     is_asked: AtomicBool,
     told: Condvar,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// The names of the nodes that answer.
+    /// Names of the nodes that answer.
     pub(crate) nodes: HashMap<Address, String>,
-    /// Somebody carries sockets.
+    /// A cluster is served.
     pub(crate) is_carried: bool,
-    /// Connections, by their number.
+    /// Connections by entry.
     pub(crate) connections: BTreeMap<EntryId, LinkConnection>,
-    /// The sources and ports that are let in.
+    /// Sources and ports that may connect.
     pub(crate) allowed: Vec<String>,
-    /// Those are the default.
+    /// The list is the default.
     pub(crate) allowed_by_default: bool,
-    /// What went by TCP, and how often.
+    /// Counts of connections by TCP.
     pub(super) by_tcp: ByTcp,
 }
 
@@ -70,25 +70,25 @@ impl Known {
         self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True once after each question for the connections.
+    /// Whether the list of connections is wanted.
     pub(super) fn is_asked(&self) -> bool {
         self.0.is_asked.load(Ordering::Relaxed)
     }
 
-    /// The answer to it.
+    /// Publishes the list of connections.
     pub(super) fn tell(&self, connections: BTreeMap<EntryId, LinkConnection>) {
         self.lock().connections = connections;
         self.0.is_asked.store(false, Ordering::Relaxed);
         self.0.told.notify_all();
     }
 
-    /// The sources and ports that are let in, and whether nobody said which.
+    /// Sources and ports that may connect, and whether they are the default.
     pub(crate) fn allowed(&self) -> (Vec<String>, bool) {
         let shared = self.lock();
         (shared.allowed.clone(), shared.allowed_by_default)
     }
 
-    /// What `link status` shows; the carrier is asked for its connections, if there is one.
+    /// Connections for `link status`, fresh if a cluster is served.
     pub(crate) fn told(&self) -> (Vec<LinkConnection>, Vec<LinkOverTcp>) {
         let mut shared = self.lock();
         if shared.is_carried {
@@ -100,23 +100,23 @@ impl Known {
     }
 }
 
-/// Where the addresses of a cluster are: on one interface.
+/// Maps addresses of a cluster, behind one interface, to nodes.
 #[derive(Debug)]
 pub(super) struct Places {
     prefixes: Vec<(IpNet, IpAddr)>,
     ifindex: u32,
     route: Netlink,
-    /// The neighbours, and when they were read.
+    /// The neighbours, and the time they were read.
     neighbours: Option<(Instant, HashMap<IpAddr, Mac>)>,
-    /// Nodes are behind UDP, each at its own address.
+    /// Over UDP each node is at its own address.
     is_udp: bool,
 }
 
 impl Places {
-    /// Addresses of `prefixes` behind an interface, which has one in each.
+    /// A map of `prefixes` behind an interface, which has an address in each.
     ///
     /// # Errors
-    /// It has none in one of them, or another interface has; the kernel tells no addresses.
+    /// The interface has no address in one of them, or another interface has; netlink fails.
     pub(super) fn new(prefixes: &[IpNet], wire: &Wire) -> Result<Self, LinkError> {
         let failed = |source| LinkError::System { operation: "ask the kernel for addresses", source };
         let mut route = Netlink::route().map_err(failed)?;
@@ -144,14 +144,14 @@ impl Places {
         Ok(Self { prefixes, ifindex: wire.index, route, neighbours: None, is_udp: wire.udp.is_some() })
     }
 
-    /// Is an address one that a node of the cluster may have, and which it has that is at `node`?
+    /// Whether an address of another host is at `node`.
     pub(super) fn is_at(&mut self, address: IpAddr, node: Address) -> bool {
         if self.own(address).is_none_or(|own| own == address) {
             return false;
         }
         let found = self.find(address);
         if found.is_none() {
-            // It is known the next time; this one goes by TCP.
+            // The next connection will find it; this one goes by TCP.
             self.provoke(address);
         }
         found == Some(node)
@@ -162,7 +162,7 @@ impl Places {
         self.prefixes.iter().find(|(prefix, _)| prefix.contains(&to)).map(|&(_, own)| own)
     }
 
-    /// The node at which an address is; on plain Ethernet by the kernel's table of neighbours; none: it does not know it.
+    /// The node of an address, over Ethernet from the kernel's table of neighbours; none: it is not there.
     pub(super) fn find(&mut self, address: IpAddr) -> Option<Address> {
         if self.is_udp {
             return Some(Address::Udp(SocketAddr::new(address, UDP_PORT)));
@@ -177,10 +177,10 @@ impl Places {
         self.neighbours.as_ref()?.1.get(&address).map(|&mac| Address::Ethernet(mac))
     }
 
-    /// Has the kernel ask for it, by a datagram that nobody waits for.
+    /// Makes the kernel solicit the neighbour, by an empty datagram.
     pub(super) fn provoke(&self, address: IpAddr) {
         let any = SocketAddr::new(self.own(address).unwrap_or(address), 0);
-        // Without an answer it is found nowhere, which is said then.
+        // If this fails, the lookup times out.
         let _ = UdpSocket::bind(any).and_then(|socket| {
             socket.set_nonblocking(true)?;
             socket.send_to(&[], (address, DISCARD))
@@ -188,40 +188,38 @@ impl Places {
     }
 }
 
-/// The sockets that listen and whose connections can be swapped. They are known by their inodes, and stand in a file: a broker that starts again
+/// Listeners whose accepted connections can be replaced. A file keeps them, so that a restarted broker
 /// knows them.
 #[derive(Debug)]
 pub(crate) struct Listening {
     file: PathBuf,
-    /// By inode.
     sockets: BTreeMap<Inode, Listener>,
-    /// With so many, those that are gone are looked for.
+    /// Number of entries at which closed listeners are removed.
     pruned_at: usize,
 }
 
-/// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Listener {
     port: u16,
-    /// Whose program it is.
+    /// The program's user.
     uid: u32,
 }
 
 impl Listening {
-    /// What the file says.
+    /// Reads the file.
     pub(crate) fn read(file: PathBuf) -> Self {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let one = |line: &str| {
             let mut words = line.split(' ');
             let (inode, port) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-            // Older brokers did not write whose it is.
+            // Older brokers wrote no user.
             let uid = words.next().map_or(Ok(0), str::parse).ok()?;
             Some((Inode(inode), Listener { port, uid }))
         };
         Self { file, sockets: text.lines().filter_map(one).collect(), pruned_at: LISTENING_FEW }
     }
 
-    /// One more, of a user's program. The kernel is asked for all, and the file written anew, each time that twice as many are known alone.
+    /// Adds a listener. Each time their number has doubled, closed ones are removed and the file is rewritten.
     pub(super) fn add(&mut self, socket: &impl AsFd, port: u16, uid: u32) -> io::Result<()> {
         let inode = Inode::of(socket)?;
         let listener = Listener { port, uid };
@@ -240,14 +238,14 @@ impl Listening {
         fs::write(&self.file, lines)
     }
 
-    /// The user whose listener a connection from this node to an address reaches, as the kernel chooses it; none: it belongs to no program here.
+    /// The user of the listener that a connection from this node reaches, as the kernel chooses it; none: it is no listener of link.
     pub(super) fn user(&self, diag: &mut Netlink, to: SocketAddr) -> Option<u32> {
         let inode = listener_for(diag, to, SocketAddr::new(to.ip(), 0)).ok().flatten()?;
         self.sockets.get(&Inode(inode)).filter(|listener| listener.port == to.port()).map(|listener| listener.uid)
     }
 
-    /// Does a process of this machine hold one of them? `is_here`: they are of this network namespace, whose kernel says what listens. Otherwise the
-    /// descriptors of all processes are looked at; where this one may not, it has to be taken for granted.
+    /// Whether any listener is still open. `is_here`: in this network namespace, of which the kernel lists listeners. Otherwise the
+    /// descriptors of all processes are searched; a process that cannot be read counts as holding one.
     pub(crate) fn is_held(&self, is_here: bool) -> bool {
         if is_here && let Ok(there) = listening() {
             return self.sockets.keys().any(|inode| there.contains_key(&inode.0));
@@ -271,13 +269,13 @@ fn line(Inode(inode): Inode, Listener { port, uid }: Listener) -> String {
     format!("{inode} {port} {uid}\n")
 }
 
-/// The address of a socket, canonical, and whether it is one of IPv6.
+/// Local address of a socket, canonical, and whether the socket is of IPv6.
 pub(super) fn local(tcp: &impl AsFd) -> Option<(SocketAddr, bool)> {
     use nix::sys::socket::{SockaddrStorage, getsockname};
     shown(&getsockname::<SockaddrStorage>(tcp.as_fd().as_raw_fd()).ok()?)
 }
 
-/// The address of the other end of a socket, as [`local`].
+/// Peer address of a socket, as [`local`].
 pub(super) fn peer(tcp: &impl AsFd) -> Option<(SocketAddr, bool)> {
     use nix::sys::socket::{SockaddrStorage, getpeername};
     shown(&getpeername::<SockaddrStorage>(tcp.as_fd().as_raw_fd()).ok()?)
@@ -289,7 +287,7 @@ fn shown(address: &nix::sys::socket::SockaddrStorage) -> Option<(SocketAddr, boo
     v4.map(|v4| (v4, false)).or_else(|| v6().map(|v6| (v6, true)))
 }
 
-/// An address as a socket of IPv6 has it, or as it is.
+/// An address as an IPv6 socket has it, if `is_v6`.
 pub(super) fn as_of(is_v6: bool, address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(v4) if is_v6 => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
@@ -297,7 +295,7 @@ pub(super) fn as_of(is_v6: bool, address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// An address of IPv4 in IPv6 as one of IPv4.
+/// An IPv4-mapped address as one of IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

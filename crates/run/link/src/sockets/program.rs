@@ -1,4 +1,4 @@
-//! How the calls of a program are reached.
+//! How the calls of a program are intercepted.
 
 use std::{
     env,
@@ -11,24 +11,24 @@ use std::{
 
 use object::{Object, ObjectSection, read::ReadCache};
 
-/// Interpreters of interpreters that are followed.
+/// Interpreters of scripts that are followed in a chain.
 const DEPTH: u32 = 4;
-/// Bytes of the first line of a script that are looked at.
+/// Bytes read of the first line of a script.
 const LINE_MAX: u64 = 256;
 
-/// How the calls of a program are reached.
+/// How the calls of a program are intercepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The dynamic linker loads a library before that of C.
+    /// By a library that the dynamic linker loads before the C library.
     Library,
-    /// A process answers its system calls: it makes them without the library of C (static, Go), or one cannot tell.
+    /// By a supervisor process: the program makes system calls without the C library (static, Go), or its kind is unknown.
     Supervisor,
 }
 
-/// The way for a program, which is looked for as exec does.
+/// The interception for a program, which is searched for as by execvp(3).
 ///
 /// # Errors
-/// There is none of that name, or it cannot be read.
+/// There is no such program, or it cannot be read.
 pub fn by(program: &OsStr) -> io::Result<By> {
     let mut path = find(program)?;
     for _ in 0..DEPTH {
@@ -49,7 +49,7 @@ fn find(program: &OsStr) -> io::Result<PathBuf> {
     found.next().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The program that reads a script; none: it is no script.
+/// Interpreter of a script; none: it is no script.
 fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut line = Vec::new();
     io::Read::take(BufReader::new(File::open(path)?), LINE_MAX).read_until(b'\n', &mut line)?;
@@ -67,7 +67,7 @@ fn of(path: &Path) -> By {
     let Ok(file) = File::open(path) else { return By::Supervisor };
     let cache = ReadCache::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return By::Supervisor };
-    // Go makes its system calls by itself, also where a program is linked to the library of C.
+    // Go makes its own system calls, even in a program linked to the C library.
     let has = |name: &str| elf.sections().any(|section| section.name() == Ok(name));
     if has(".interp") && !has(".go.buildinfo") { By::Library } else { By::Supervisor }
 }

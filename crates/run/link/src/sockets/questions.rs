@@ -1,4 +1,4 @@
-//! The place where the sides of programs ask, and the lines that two brokers exchange before the bytes of a connection.
+//! The socket for requests of programs, and the lines that two brokers exchange before the bytes of a connection.
 
 use std::{
     fs, io,
@@ -18,58 +18,58 @@ use serde::{Deserialize, Serialize};
 
 use super::ask::Offer;
 
-/// Bytes of such a line at the most.
+/// Bytes of a line.
 pub(super) const LINE_MAX: usize = 512;
-/// Programs that may wait to be heard.
+/// Backlog of the socket for requests.
 const WAITING: i32 = 1024;
 
-/// What the broker of the program that connects says first.
+/// First line of a stream between brokers, by that of the program that connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
-    /// The address of the program that connects.
+    /// Address of the program that connects.
     pub(super) from: SocketAddr,
-    /// The address that it connects to.
+    /// Address that it connects to.
     pub(super) to: SocketAddr,
-    /// The connection is there, and this is told of it.
+    /// A notice about an existing connection, and no new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) about: Option<About>,
+    pub(super) about: Option<Notice>,
 }
 
-/// What a broker tells the other one of a connection that is there.
+/// A notice of one broker to the other about an existing connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum About {
-    /// The program that connected would carry it itself.
+pub(super) enum Notice {
+    /// The program that connected offers to carry it.
     Offer(Offer),
-    /// The program that carried it itself has ended without closing it.
+    /// The program that carried it has ended without closing it.
     Broke,
 }
 
-/// What the other one answers.
+/// The other broker's answer to the first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Taken {
     /// The connection waits for accept(2); bytes follow.
     Yes,
-    /// It cannot be.
+    /// Refused, for this reason.
     No(String),
 }
 
-/// A line of it.
+/// A value as a line of JSON.
 pub(super) fn line(what: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(what).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Takes the first line off, once it is whole.
+/// Takes the first line off, once it is complete.
 pub(super) fn take_line(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     let end = bytes.iter().position(|&b| b == b'\n')?;
     let rest = bytes.split_off(end + 1);
     Some(std::mem::replace(bytes, rest))
 }
 
-/// The socket that any program of this network namespace may ask at.
+/// The socket for requests of any program of this network namespace.
 pub(super) fn listener(path: &Path) -> io::Result<OwnedFd> {
-    // The lock is ours: what is there is of one that was killed.
+    // This broker has the lock, so the file is one of a killed broker.
     let _ = fs::remove_file(path);
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -79,7 +79,7 @@ pub(super) fn listener(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Calls on it do not wait any more.
+/// Sets O_NONBLOCK.
 pub(super) fn no_wait(fd: &impl AsFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;

@@ -1,17 +1,17 @@
-//! What carries the sockets of programs: one loop over the questions, the ends and the streams.
+//! The broker's loop over the sockets of programs: requests, ends of pairs, streams of other nodes.
 
+mod brokered;
 mod closers;
-mod direct;
+mod entries;
 mod entry;
-mod guests;
-mod offers;
-mod open;
+mod handover;
+mod lookups;
 mod pairs;
+mod pending_accepts;
+mod pending_connects;
 mod requests;
-mod sought;
-mod stages;
 mod table;
-mod wishes;
+mod users;
 
 use std::{
     collections::VecDeque,
@@ -40,12 +40,12 @@ use sys::{
 use transport::Handle;
 
 use self::{
-    entry::{Stage, Who},
-    guests::{Counted, Guests, Sent, User, program},
+    entry::{Entry, Label},
+    lookups::Lookups,
     pairs::Pairs,
-    sought::Sought,
-    table::{FRAMES, QUESTIONS, Table},
-    wishes::LOOK,
+    pending_connects::LOOKUP_PERIOD,
+    table::{ENGINE_TOKEN, REQUESTS_TOKEN, Table},
+    users::{Counted, Received, User, Users, program},
 };
 use super::{
     allow::Allow,
@@ -56,65 +56,65 @@ use super::{
 };
 use crate::{Claim, Either, Engine, LinkError, Paths};
 
-/// The port of link that brokers take connections of programs on.
+/// Port of link on which brokers take connections of programs.
 const PORT: u16 = 2;
-/// Connections that wait to be accepted.
-const WAITING: usize = 256;
-/// Actively waited for before a wait sleeps.
-const SPIN: Duration = Duration::from_micros(20);
-const TURN: Duration = Duration::from_millis(20);
-/// How often all are looked at, whether something happened or not.
-const LOOKED_AT: Duration = Duration::from_secs(1);
-const EVENTS: usize = 64;
-/// How long a program that asks may say nothing.
-const ASKED: Duration = Duration::from_secs(2);
-/// Another node's broker says within this time which connection a stream is, and so many of a node's have not said it.
-const NAMED: Duration = Duration::from_secs(5);
+/// Streams that wait to be accepted.
+const ACCEPT_BACKLOG: usize = 256;
+/// Busy-poll time before the loop sleeps.
+const BUSY_POLL_TIME: Duration = Duration::from_micros(20);
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// Time between two checks of all entries.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
+const EVENTS_MAX: usize = 64;
+/// Time within which a program that has connected makes its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time within which another broker sends the head of its stream.
+const STREAM_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The carrier of the sockets of programs.
+/// The loop, and all that it serves.
 #[derive(Debug)]
 pub struct Sockets {
     _claim: Claim,
     engine: Engine<Either>,
     epoll: Epoll,
     requests: Requests,
-    guests: Guests,
+    users: Users,
     pairs: Pairs,
     cluster: Cluster,
     known: Known,
     table: Table,
-    /// Connections that broke, of late, by the cookies of their programs' ends.
-    broke: VecDeque<(Cookie, Errno)>,
-    looked: Instant,
+    /// Errors of connections that broke lately, by the cookie of the program's end.
+    broken: VecDeque<(Cookie, Errno)>,
+    checked: Instant,
     piece: Vec<u8>,
 }
 
-/// Where programs ask.
+/// The socket for requests of programs.
 #[derive(Debug)]
 struct Requests {
     socket: Disposed,
-    /// Releases programs that are not let in, with what they have sent.
+    /// Closes sockets of programs that are not let in, with the descriptors they have sent.
     disposer: Arc<Disposer>,
-    /// More programs wait to be let in.
+    /// More programs wait in the socket's backlog.
     has_more: bool,
-    /// The network namespace, as its sockets have it.
+    /// Cookie of this network namespace.
     namespace: u64,
 }
 
-/// Which addresses are nodes of the cluster, and who listens here.
+/// The addresses of the cluster, and the listeners of this node.
 #[derive(Debug)]
 struct Cluster {
     places: Places,
-    sought: Sought,
+    lookups: Lookups,
     allowed: Vec<Allow>,
     listening: Listening,
-    /// Where the kernel says which socket has two addresses.
+    /// Socket of inet_diag, which finds a socket by its two addresses.
     diag: Netlink,
 }
 
 impl Sockets {
-    /// Begins to carry the sockets of programs that connect to addresses of `prefixes`, which are behind the broker's interface. What `allowed` lets in
-    /// comes to programs that listen here; empty: the ports of programs from all of those.
+    /// Starts to carry connections to addresses of `prefixes`, which are behind the broker's interface. `allowed`: who may connect to programs
+    /// here; empty: all of `prefixes`, to unprivileged ports.
     ///
     /// # Errors
     /// No broker serves; a prefix is not behind its interface alone.
@@ -126,18 +126,18 @@ impl Sockets {
     ) -> Result<Self, LinkError> {
         let failed = |source| LinkError::System { operation: "serve the sockets of programs", source };
         let paths = Paths::here();
-        // A connection has two descriptors here. With fewer there are fewer connections.
+        // A connection has two descriptors here: a lower limit means fewer connections.
         let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
         let (claim, mut engine) = Claim::take_plain()?;
         let places = Places::new(prefixes, engine.carrier().wire())?;
         claim.listen(PORT)?;
-        engine.listen(PORT, true, WAITING)?;
+        engine.listen(PORT, true, ACCEPT_BACKLOG)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
         let questions = Disposed::new(listener(&paths.sockets()).map_err(failed)?, disposer);
         epoll
-            .add(&questions, QUESTIONS.event(EpollFlags::EPOLLIN | EpollFlags::EPOLLET))
+            .add(&questions, REQUESTS_TOKEN.event(EpollFlags::EPOLLIN | EpollFlags::EPOLLET))
             .map_err(|e| failed(e.into()))?;
-        epoll.add(engine.descriptor()?, FRAMES.event(EpollFlags::EPOLLIN)).map_err(|e| failed(e.into()))?;
+        epoll.add(engine.descriptor()?, ENGINE_TOKEN.event(EpollFlags::EPOLLIN)).map_err(|e| failed(e.into()))?;
         let lines: String = prefixes.iter().map(|prefix| format!("{prefix}\n")).collect();
         std::fs::write(paths.cluster(), lines).map_err(failed)?;
         let allowed_by_default = allowed.is_empty();
@@ -156,30 +156,30 @@ impl Sockets {
             engine,
             epoll,
             requests: Requests { socket: questions, disposer: Arc::clone(disposer), has_more: false, namespace },
-            guests: Guests::new(),
+            users: Users::new(),
             pairs: Pairs::start().map_err(failed)?,
             cluster: Cluster {
                 places,
-                sought: Sought::default(),
+                lookups: Lookups::default(),
                 allowed,
                 listening: Listening::read(paths.listening()),
                 diag: Netlink::open(SockProtocol::NetlinkSockDiag).map_err(failed)?,
             },
             known,
             table: Table::new(),
-            broke: VecDeque::new(),
-            looked: Instant::now(),
+            broken: VecDeque::new(),
+            checked: Instant::now(),
             piece: vec![0; PIECE],
         })
     }
 
-    /// Carries until `stop` is set.
+    /// Runs until `stop` is set.
     ///
     /// # Errors
     /// The interface is gone.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), LinkError> {
         let mut busy = Instant::now();
-        let mut events = [EpollEvent::empty(); EVENTS];
+        let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let mut came = 0;
         while !stop.load(Ordering::Relaxed) {
             let arrived = self.engine.turn()?;
@@ -190,14 +190,14 @@ impl Sockets {
                 self.on_stream(stream);
             }
             // The engine's descriptor stays readable until it is armed again.
-            let others = events[..came].iter().any(|event| EntryId(event.data()) != FRAMES);
+            let others = events[..came].iter().any(|event| EntryId(event.data()) != ENGINE_TOKEN);
             let now = Instant::now();
-            self.turn(now);
-            let waits = !self.table.wishes.is_empty();
+            self.process(now);
+            let waits = !self.table.pending_connects.is_empty();
             if arrived > 0 || others || self.requests.has_more {
                 busy = now;
-            } else if now.duration_since(busy) > SPIN && self.engine.arm()? {
-                let most = if waits { LOOK } else { TURN };
+            } else if now.duration_since(busy) > BUSY_POLL_TIME && self.engine.arm()? {
+                let most = if waits { LOOKUP_PERIOD } else { SLEEP_MAX };
                 let time = EpollTimeout::try_from(most).unwrap_or(EpollTimeout::ZERO);
                 came = self.epoll.wait(&mut events, time).unwrap_or(0);
                 continue;
@@ -212,77 +212,83 @@ impl Sockets {
         self.epoll.add(fd, id.event(both))
     }
 
-    /// Removes a descriptor from epoll. An entry ends with the file, and a program has the same file open.
+    /// Removes a descriptor from epoll. Closing it would not: the program has the same file open.
     fn unwatch(&self, fd: impl AsFd) {
-        // One that was not watched is none to forget.
+        // Fails if it was not watched.
         let _ = self.epoll.delete(fd);
     }
 
     fn on_event(&mut self, id: EntryId, what: EpollFlags) {
-        if id == QUESTIONS {
-            return self.on_programs();
+        if id == REQUESTS_TOKEN {
+            return self.accept_requesters();
         }
-        match self.table.all.get_mut(id) {
-            // Frames: the next turn takes them.
-            None if id == FRAMES => {}
-            Some(Stage::Asks { .. }) => self.on_question(id),
-            Some(Stage::Offered { .. }) => drop(self.table.busy.insert(id)),
-            Some(Stage::Open { flow, .. }) => {
+        match self.table.entries.get_mut(id) {
+            // The next poll of the engine takes the frames.
+            None if id == ENGINE_TOKEN => {}
+            Some(Entry::Requester { .. }) => self.on_request(id),
+            Some(Entry::PendingAccept { .. }) => drop(self.table.ready.insert(id)),
+            Some(Entry::Brokered { flow, .. }) => {
                 flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
                 flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
                 if what.contains(EpollFlags::EPOLLHUP) {
                     flow.gone.get_or_insert_with(Instant::now);
                 }
-                self.table.busy.insert(id);
+                self.table.ready.insert(id);
             }
-            Some(Stage::Direct { .. }) => drop(self.table.busy.insert(id)),
+            Some(Entry::TakenOver { .. }) => drop(self.table.ready.insert(id)),
             _ => {}
         }
     }
 
     fn abort(&mut self, stream: Handle) {
-        // Without the interface nobody can be told, which the next turn says.
+        // Without the interface this fails, which the next poll reports.
         let _ = self.engine.abort(stream);
     }
 
-    /// Does what can be done for those that something happened to, and for all once in a while.
-    fn turn(&mut self, now: Instant) {
+    /// Processes the ready entries, and all entries once in a period.
+    fn process(&mut self, now: Instant) {
         while let Some(stream) = self.engine.news() {
-            if let Some(id) = self.table.streams.get(stream) {
-                self.table.busy.insert(id);
+            if let Some(id) = self.table.by_stream.get(stream) {
+                self.table.ready.insert(id);
             }
         }
-        self.guests.look(now);
-        let looks = now.duration_since(self.looked) >= LOOKED_AT;
+        self.users.look(now);
+        let looks = now.duration_since(self.checked) >= CHECK_PERIOD;
         if looks {
-            self.looked = now;
-            self.table.busy.extend(self.table.all.iter().map(|(id, _)| id));
+            self.checked = now;
+            self.table.ready.extend(self.table.entries.iter().map(|(id, _)| id));
         }
         if looks || self.requests.has_more {
-            self.on_programs();
+            self.accept_requesters();
         }
-        self.table.busy.extend(self.table.wishes.iter().copied());
-        for id in std::mem::take(&mut self.table.busy) {
-            let Some(stage) = self.table.all.remove(id) else { continue };
-            let after = match stage {
-                Stage::Open { flow, who, direct, holds } => self.carry(flow, who, direct, holds, now),
-                Stage::Direct { end, who, direct, holds } => self.watched(end, who, direct, holds),
-                Stage::Tells { stream, node, line } => self.on_tells(stream, node, line),
-                Stage::Connects(wish) => self.on_wish(id, wish, now),
-                Stage::Named { stream, since, .. } if now.duration_since(since) > NAMED => {
+        self.table.ready.extend(self.table.pending_connects.iter().copied());
+        for id in std::mem::take(&mut self.table.ready) {
+            let Some(entry) = self.table.entries.remove(id) else { continue };
+            let after = match entry {
+                Entry::Brokered { flow, label, handover, port_holder } => {
+                    self.carry(flow, label, handover, port_holder, now)
+                }
+                Entry::TakenOver { end, label, handover, port_holder } => {
+                    self.check_taken_over(end, label, handover, port_holder)
+                }
+                Entry::Notice { stream, node, line } => self.on_notice_stream(stream, node, line),
+                Entry::PendingConnect(pending) => self.on_pending_connect(id, pending, now),
+                Entry::Unnamed { stream, since, .. } if now.duration_since(since) > STREAM_HEAD_TIMEOUT => {
                     self.abort(stream);
                     None
                 }
-                Stage::Named { stream, node, bytes, since } => self.on_head(id, stream, node, bytes, since),
-                Stage::Offered { stream, who, tcp, is_answered } => self.on_offer(id, stream, who, tcp, is_answered),
-                Stage::Asks { since, .. } if now.duration_since(since) > ASKED => None,
-                asks @ Stage::Asks { .. } => Some(asks),
+                Entry::Unnamed { stream, node, bytes, since } => self.on_stream_head(id, stream, node, bytes, since),
+                Entry::PendingAccept { stream, label, tcp, is_answered } => {
+                    self.on_pending_accept(id, stream, label, tcp, is_answered)
+                }
+                Entry::Requester { since, .. } if now.duration_since(since) > REQUEST_TIMEOUT => None,
+                asks @ Entry::Requester { .. } => Some(asks),
             };
-            if !matches!(after, Some(Stage::Connects(_))) {
-                self.table.wishes.remove(&id);
+            if !matches!(after, Some(Entry::PendingConnect(_))) {
+                self.table.pending_connects.remove(&id);
             }
             match after {
-                Some(after) => self.table.all.insert(id, after),
+                Some(after) => self.table.entries.insert(id, after),
                 None => self.table.forget(id),
             }
         }

@@ -14,7 +14,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use link::{
     LinkError,
-    sockets::{self, Asker},
+    sockets::{self, BrokerClient},
     supervise,
 };
 
@@ -82,7 +82,7 @@ enum Carry {
 
 /// Becomes the program.
 pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError> {
-    if !Asker::here().has_cluster() {
+    if !BrokerClient::here().has_cluster() {
         return Err(LinkError::NoCluster);
     }
     let [program, arguments @ ..] = args.program.as_slice() else {
@@ -99,7 +99,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError>
     match by {
         sockets::By::Library => Ok(start(program, arguments, args)),
         sockets::By::Supervisor => {
-            let code = supervise::run(program, arguments, &Asker::here())?;
+            let code = supervise::run(program, arguments, &BrokerClient::here())?;
             // What the program said is what this one says.
             std::process::exit(code);
         }

@@ -1,4 +1,4 @@
-//! Threads that close what programs have sent, off the loop.
+//! Threads that close descriptors of programs, off the loop.
 //!
 //! close(2) of a descriptor that another program has made can wait for as long as that program likes: a TCP socket with SO_LINGER for its peer, a file of
 //! a FUSE file system for its server. A wait for SO_LINGER is interrupted. FUSE flushes without interruption: the thread is left to the user whose
@@ -18,12 +18,12 @@ use std::{
 
 use sys::interrupt::InterruptibleThread;
 
-/// Time between two looks at the threads. A job that lasts longer is interrupted.
+/// Time between two checks of the threads. A job that lasts longer is interrupted.
 pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(50);
-/// Looks at jobs of one user that last, after which the thread is left to that user.
+/// Checks in a row that find a slow job of one user, after which the thread is left to that user.
 const STUCK_LOOKS: u32 = 4;
 
-/// A close, or the answer behind it.
+/// A close, or the reply behind it.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// The jobs of one user.
@@ -31,28 +31,28 @@ type Work = Box<dyn FnOnce() + Send>;
 pub(super) struct Pending {
     /// Jobs that are not done.
     jobs: AtomicUsize,
-    /// The jobs behind one that is stuck, which the stuck thread does.
+    /// Jobs behind a stuck one, which the stuck thread runs.
     aside: Mutex<Option<VecDeque<Work>>>,
 }
 
-/// One piece of work, and its user's jobs.
+/// Work, and the jobs of its user.
 struct Job(Work, Arc<Pending>);
 
-/// The end of a queue that jobs are put into.
+/// Sending end of a queue.
 #[derive(Clone)]
 pub(super) struct Queue(Sender<Job>);
 
-/// A queue of some users, and its thread.
+/// The queue of some users, and its thread.
 pub(super) struct Closer {
     queue: Queue,
     todo: Arc<Mutex<Receiver<Job>>>,
     worker: Arc<Worker>,
-    /// The job at the last look, and its user.
+    /// Job at the last check, and its user.
     seen: u64,
     of: Option<Arc<Pending>>,
-    /// Looks in a row at jobs of that user which found one that had lasted since the look before.
+    /// Checks in a row at which a job of that user had run since the check before.
     stuck: u32,
-    /// Threads that are left to one user each.
+    /// Threads left to one user each.
     alone: Vec<Arc<Worker>>,
 }
 
@@ -65,15 +65,15 @@ struct Worker {
 
 #[derive(Default)]
 struct State {
-    /// Jobs begun.
+    /// Jobs started so far.
     begun: u64,
-    /// The user of the present job.
+    /// User of the running job.
     user: Option<Arc<Pending>>,
     is_alone: bool,
     has_ended: bool,
 }
 
-/// No holder of these locks panics.
+/// Locks a mutex, none of whose holders panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -94,7 +94,7 @@ impl Pending {
         }
     }
 
-    /// The next job of a user with a thread of its own; none: it has no such thread any more.
+    /// The next job of a user with a thread of its own; none: that thread ends.
     fn next_aside(&self) -> Option<Work> {
         let mut aside = lock(&self.aside);
         let next = aside.as_mut().and_then(VecDeque::pop_front);
@@ -108,13 +108,13 @@ impl Pending {
 impl Queue {
     pub(super) fn give(&self, user: &Arc<Pending>, work: impl FnOnce() + Send + 'static) {
         user.jobs.fetch_add(1, Relaxed);
-        // The thread goes after the last of the queues.
+        // The thread outlives the queues.
         let _ = self.0.send(Job(Box::new(work), Arc::clone(user)));
     }
 }
 
 impl Closer {
-    /// None: there is no thread to be had.
+    /// None: no thread can be started.
     pub(super) fn start() -> Option<Self> {
         let (jobs, todo) = channel();
         let todo = Arc::new(Mutex::new(todo));
@@ -126,13 +126,13 @@ impl Closer {
         self.queue.clone()
     }
 
-    /// Threads that are left to one user each.
+    /// Threads left to one user each.
     #[cfg(test)]
     pub(super) fn alone(&self) -> usize {
         self.alone.len()
     }
 
-    /// Interrupts a job that takes too long, and leaves its thread to its user if that does not help.
+    /// Interrupts a slow job, and leaves its thread to its user if that does not help.
     pub(super) fn look(&mut self) {
         self.alone.retain(|worker| {
             worker.interrupt();
@@ -143,13 +143,13 @@ impl Closer {
         let is_stuck = state.user.is_some() && state.begun == self.seen;
         let is_same = matches!((&state.user, &self.of), (Some(now), Some(before)) if Arc::ptr_eq(now, before));
         (self.seen, self.of) = (state.begun, state.user.clone());
-        // Many that are ended by an interruption each are as bad as one that is not.
+        // Many jobs that need an interruption each are as bad as one that ignores it.
         self.stuck = if is_same { self.stuck } else { 0 } + u32::from(is_stuck);
         if is_stuck {
             worker.interrupt();
         }
         if let (true, Some(user)) = (self.stuck >= STUCK_LOOKS, &state.user) {
-            // Before the new thread begins: it is to do nothing of this user.
+            // Before the new thread starts, which must run no job of this user.
             *lock(&user.aside) = Some(VecDeque::new());
             match Worker::start(&self.todo) {
                 Some(next) => {
@@ -157,7 +157,7 @@ impl Closer {
                     self.alone.push(std::mem::replace(&mut self.worker, next));
                     (self.seen, self.stuck) = (0, 0);
                 }
-                // Tried again at the next look.
+                // Tried again at the next check.
                 None => *lock(&user.aside) = None,
             }
         }
@@ -183,7 +183,7 @@ impl Worker {
             let _ = self.thread.set(thread);
         }
         loop {
-            // One thread at a time takes jobs of a queue; the lock is free while one is done.
+            // One thread at a time takes a job from a queue; the lock is free while it runs.
             let Ok(Job(work, user)) = lock(todo).recv() else { return };
             let Some(work) = user.put_aside(work) else { continue };
             {

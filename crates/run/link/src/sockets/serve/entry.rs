@@ -1,56 +1,57 @@
-//! What the broker's loop has, and how far it is.
+//! Entries of the broker's table: requests, connections and notices, each with its state ([`crate::sockets`] has the picture).
 
 use std::{net::SocketAddr, os::fd::OwnedFd, time::Instant};
 
 use transport::Handle;
 
 use super::{
-    direct::Direct,
-    guests::{Counted, Sent},
-    stages::{Keyed, Keys},
-    wishes::Connects,
+    entries::{Keyed, Keys},
+    handover::Handover,
+    pending_connects::PendingConnect,
+    users::{Counted, Received},
 };
 use crate::{Address, claim::Talk, sockets::flow::Flow};
 
-/// What a connection's two addresses are, and who is where.
+/// Addresses of a connection, the node at its other end, and its program.
 #[derive(Debug, Clone)]
-pub(super) struct Who {
+pub(super) struct Label {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
     pub(super) node: String,
     pub(super) program: String,
 }
 
-/// How far something is.
 #[derive(Debug)]
-pub(super) enum Stage {
-    /// A program has come, and not asked yet.
-    Asks { talk: Sent<Talk>, asks: Counted, since: Instant },
-    /// It wants to be connected.
-    Connects(Box<Connects>),
-    /// Another node has a connection for us, and has not said which.
-    Named { stream: Handle, node: Address, bytes: Vec<u8>, since: Instant },
-    /// The listener of this node is connected to.
-    Offered { stream: Handle, who: Who, tcp: OwnedFd, is_answered: bool },
-    /// Another node's broker is to hear one line.
-    Tells { stream: Handle, node: Address, line: Vec<u8> },
-    /// It carries bytes. The TCP socket that was connected holds its port.
-    Open { flow: Box<Flow>, who: Who, direct: Direct, holds: Option<Sent<OwnedFd>> },
-    /// Its program carries the bytes. The descriptor that the program has, too, tells when nobody holds the end any more.
-    Direct { end: OwnedFd, who: Who, direct: Direct, holds: Option<Sent<OwnedFd>> },
+pub(super) enum Entry {
+    /// A program that has connected, and made no request yet.
+    Requester { talk: Received<Talk>, asks: Counted, since: Instant },
+    /// A connect that is not answered yet.
+    PendingConnect(Box<PendingConnect>),
+    /// A stream of another broker without a head yet.
+    Unnamed { stream: Handle, node: Address, bytes: Vec<u8>, since: Instant },
+    /// A TCP connection to a listener of this node, which waits for accept(2).
+    PendingAccept { stream: Handle, label: Label, tcp: OwnedFd, is_answered: bool },
+    /// One line for another node's broker.
+    Notice { stream: Handle, node: Address, line: Vec<u8> },
+    /// A connection whose bytes this broker moves. The TCP socket that was connected keeps its port.
+    Brokered { flow: Box<Flow>, label: Label, handover: Handover, port_holder: Option<Received<OwnedFd>> },
+    /// A connection whose bytes its program moves. `end` is open in the program, too, and reports when no process holds the other end.
+    TakenOver { end: OwnedFd, label: Label, handover: Handover, port_holder: Option<Received<OwnedFd>> },
 }
 
-impl Keyed for Stage {
+impl Keyed for Entry {
     fn keys(&self) -> Keys {
         let none = Keys::default();
-        let names = |who: &Who| Some((who.local, who.peer));
+        let names = |label: &Label| Some((label.local, label.peer));
         match self {
-            Self::Asks { .. } => none,
-            Self::Connects(wish) => Keys { port_to: wish.stream.as_ref().map(|stream| stream.node), ..none },
-            Self::Named { node, .. } => Keys { unnamed: Some(*node), ..none },
-            Self::Offered { who, .. } | Self::Direct { who, .. } => Keys { names: names(who), ..none },
-            Self::Tells { node, .. } => Keys { port_to: Some(*node), tells: true, ..none },
-            Self::Open { who, direct, .. } => Keys { names: names(who), port_to: direct.node(), ..none },
+            Self::Requester { .. } => none,
+            Self::PendingConnect(pending) => {
+                Keys { port_to: pending.stream.as_ref().map(|stream| stream.node), ..none }
+            }
+            Self::Unnamed { node, .. } => Keys { unnamed: Some(*node), ..none },
+            Self::PendingAccept { label, .. } | Self::TakenOver { label, .. } => Keys { names: names(label), ..none },
+            Self::Notice { node, .. } => Keys { port_to: Some(*node), notices: true, ..none },
+            Self::Brokered { label, handover, .. } => Keys { names: names(label), port_to: handover.node(), ..none },
         }
     }
 }

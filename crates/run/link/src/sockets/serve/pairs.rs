@@ -1,4 +1,4 @@
-//! Pairs of sockets that say of their maker what TCP says of a peer: nothing that a program could take for a user of this machine.
+//! Pairs of Unix sockets whose peer credentials name no user of this machine, as for a TCP socket.
 
 use std::{
     io,
@@ -16,40 +16,40 @@ use sys::{
     privilege::{drop_all_but, seem_no_user},
 };
 
-/// Pairs that are made before they are needed.
-const READY: usize = 8;
+/// Pairs that are made ahead.
+const PAIRS_AHEAD: usize = 8;
 
 type Pair = Result<(OwnedFd, OwnedFd), Errno>;
 
-/// Makes pairs on a thread that seems of a user that no process has: the kernel notes its user with each (SO_PEERCRED), and tells that to a program whose call goes past what
-/// else would answer it.
+/// Makes pairs on a thread with the user id of no process: the kernel stores the maker's user in each pair (SO_PEERCRED), where a system call
+/// that is not intercepted reads it.
 #[derive(Debug)]
 pub(super) struct Pairs(Receiver<Pair>);
 
 impl Pairs {
     pub(super) fn start() -> io::Result<Self> {
-        let (to, pairs) = sync_channel(READY);
+        let (to, pairs) = sync_channel(PAIRS_AHEAD);
         thread::Builder::new().name("ek-pairs".into()).spawn(move || make(&to))?;
-        // A thread that may not change its user makes none.
+        // Fails if the thread may not change its user.
         let made = Self(pairs);
         made.next()?;
         Ok(made)
     }
 
-    /// The broker's descriptor and the program's.
+    /// The broker's descriptor, and the program's.
     pub(super) fn next(&self) -> Pair {
         self.0.recv().unwrap_or(Err(Errno::EPERM))
     }
 }
 
 fn make(to: &SyncSender<Pair>) {
-    // Of another user it has no capability in effect, but may take them again.
+    // Changing the user clears the effective capabilities alone; the thread could raise them again.
     if seem_no_user().is_err() || drop_all_but(&[]).is_err() {
         return;
     }
     let one = || {
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
-        // Before Linux 6.16 programs can pass descriptors: those are closed by the read that comes to them.
+        // Before Linux 6.16 programs can still pass descriptors, which the read that meets them closes.
         let _ = pass_no_rights(&ours);
         Ok((ours, theirs))
     };

@@ -1,4 +1,4 @@
-//! Programs that come to ask, and what they are answered.
+//! Requests of programs, and the replies.
 
 use std::{
     io,
@@ -12,101 +12,101 @@ use nix::sys::socket::{
 };
 use sys::socket_kind::{SocketKind, is_established_tcp, is_fresh_tcp, network_namespace};
 
-use super::{Sent, Sockets, Stage, wishes::Connects};
+use super::{Entry, Received, Sockets, pending_connects::PendingConnect};
 use crate::{
     claim::Talk,
     sockets::{
-        ask::{Figures, Question, Reply},
+        ask::{Figures, Reply, Request},
         ids::{Cookie, EntryId},
         places::local,
         questions::no_wait,
     },
 };
 
-/// A program that does not wait is answered within this time; one that does, within that.
-const IMPATIENT: Duration = Duration::from_millis(200);
-const PATIENT: Duration = Duration::from_secs(10);
-/// Programs that are let in at once: those that come in a loop do not hold up connections.
-const PROGRAMS: usize = 16;
+/// Time within which a connect is answered, on a non-blocking socket and on a blocking one.
+const NONBLOCKING_TIMEOUT: Duration = Duration::from_millis(200);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Programs accepted in one pass of the loop: a flood of them does not hold up connections.
+const ACCEPTS_PER_POLL_MAX: usize = 16;
 
 impl Sockets {
-    /// Programs have come to ask. One user cannot hold up the others: so many are let in at once, so many of a user wait at the most, and none for long
-    /// with nothing said.
-    pub(super) fn on_programs(&mut self) {
+    /// Accepts programs that have connected. No user can hold up others: the programs of one pass, those of a user that wait, and the time until
+    /// their request are bounded.
+    pub(super) fn accept_requesters(&mut self) {
         self.requests.has_more = false;
-        for _ in 0..PROGRAMS {
+        for _ in 0..ACCEPTS_PER_POLL_MAX {
             let Ok(fd) = sys::fds::accept(&self.requests.socket) else { return };
             let uid = getsockopt(&fd, PeerCredentials).ok().map(|who| who.uid());
-            let user = uid.and_then(|uid| self.guests.user(uid));
-            let Some((asks, user)) = user.and_then(|user| Some((self.guests.asks(&user)?, user))) else {
+            let user = uid.and_then(|uid| self.users.user(uid));
+            let Some((asks, user)) = user.and_then(|user| Some((self.users.asks(&user)?, user))) else {
                 self.requests.disposer.dispose(fd);
                 continue;
             };
-            let talk = Sent::new(Talk::new(fd), &user);
-            let id = self.table.draw();
+            let talk = Received::new(Talk::new(fd), &user);
+            let id = self.table.next_id();
             if no_wait(&talk).is_ok() && self.watch(talk.as_fd(), id).is_ok() {
-                self.table.all.insert(id, Stage::Asks { talk, asks, since: Instant::now() });
+                self.table.entries.insert(id, Entry::Requester { talk, asks, since: Instant::now() });
             }
         }
         self.requests.has_more = true;
     }
 
-    pub(super) fn on_question(&mut self, id: EntryId) {
-        let Some(Stage::Asks { talk, asks, since }) = self.table.all.remove(id) else { return };
-        let (question, fds) = match talk.hear_stranger::<Question>() {
+    pub(super) fn on_request(&mut self, id: EntryId) {
+        let Some(Entry::Requester { talk, asks, since }) = self.table.entries.remove(id) else { return };
+        let (question, fds) = match talk.hear_stranger::<Request>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.table.all.insert(id, Stage::Asks { talk, asks, since });
+                self.table.entries.insert(id, Entry::Requester { talk, asks, since });
                 return;
             }
             Ok(heard) => heard,
-            // Gone.
+            // The program has gone.
             Err(_) => return,
         };
-        // It is closed later by its user's thread: its hang-up must not pass for one of the connection, which gets the same number.
+        // Its user's thread closes it later, and its hang-up must not be taken for one of the connection, which gets the same id.
         self.unwatch(&talk);
-        let mut fds: Vec<_> = fds.into_iter().map(|fd| Sent::new(fd, talk.user())).collect();
+        let mut fds: Vec<_> = fds.into_iter().map(|fd| Received::new(fd, talk.user())).collect();
         let Some(question) = question else { return };
-        let count = if question == Question::Take { 2 } else { 1 };
-        let shown = fds.pop().filter(|fd| fds.len() + 1 == count && self.is_meant(&question, fd));
+        let count = if question == Request::Take { 2 } else { 1 };
+        let shown = fds.pop().filter(|fd| fds.len() + 1 == count && self.fits(&question, fd));
         let Some(shown) = shown else {
             drop(fds);
             return talk.answer(Reply::Tcp);
         };
         let reply = match question {
-            Question::Listens => {
+            Request::Listens => {
                 if let Some((at, _)) = local(&shown) {
-                    // Without the file a broker that starts again does not know of it.
+                    // Without the file a restarted broker does not know the listener.
                     let _ = self.cluster.listening.add(&shown, at.port(), talk.user().uid);
                 }
                 Reply::Tcp
             }
-            Question::Accepted => match self.on_accepted(&talk, &shown) {
+            Request::Accepted => match self.on_accepted(&talk, &shown) {
                 Some(()) => return,
                 None => Reply::Tcp,
             },
-            Question::Figures => self.figures(&shown).map_or(Reply::Tcp, Reply::Figures),
-            Question::Ended => {
+            Request::Figures => self.figures(&shown).map_or(Reply::Tcp, Reply::Figures),
+            Request::Ended => {
                 let cookie = Cookie::of(&shown).ok();
-                let broke = self.broke.iter().find(|(of, _)| Some(*of) == cookie);
+                let broke = self.broken.iter().find(|(of, _)| Some(*of) == cookie);
                 broke.map_or(Reply::Tcp, |&(_, error)| Reply::Broke(error as i32))
             }
-            Question::Offer(_)
-            | Question::IsOffered
-            | Question::Take
-            | Question::Delivered
-            | Question::Moved
-            | Question::Returned
-            | Question::Did(_) => match self.on_direct(&talk, &shown, fds.pop(), &question) {
+            Request::Offer(_)
+            | Request::IsOffered
+            | Request::Take
+            | Request::Delivered
+            | Request::Moved
+            | Request::Returned
+            | Request::Did(_) => match self.on_handover(&talk, &shown, fds.pop(), &question) {
                 Some(reply) => reply,
                 None => return,
             },
-            Question::Connect { to, is_patient } => {
+            Request::Connect { to, is_patient } => {
                 let asked = Instant::now();
-                let until = asked + if is_patient { PATIENT } else { IMPATIENT };
+                let until = asked + if is_patient { CONNECT_TIMEOUT } else { NONBLOCKING_TIMEOUT };
                 let (looked, stream, bytes) = (None, None, Vec::new());
-                let wish = Connects { talk, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
-                self.table.wishes.insert(id);
-                self.table.all.insert(id, Stage::Connects(Box::new(wish)));
+                let pending = PendingConnect { talk, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
+                self.table.pending_connects.insert(id);
+                self.table.entries.insert(id, Entry::PendingConnect(Box::new(pending)));
                 return;
             }
         };
@@ -114,29 +114,31 @@ impl Sockets {
         talk.answer(reply);
     }
 
-    /// Is a descriptor of this network namespace, and what a question has to be about? Nothing of this waits, whatever it is.
-    fn is_meant(&self, question: &Question, fd: &Sent<OwnedFd>) -> bool {
+    /// Whether a descriptor is of this network namespace and of the kind that a request needs. No call here blocks, whatever it is.
+    fn fits(&self, question: &Request, fd: &Received<OwnedFd>) -> bool {
         let Ok(kind) = SocketKind::of(fd) else { return false };
         // A socket of another network namespace could have any address.
         if !network_namespace(fd).is_ok_and(|of| of == self.requests.namespace) {
             return false;
         }
         match question {
-            // Only Multipath TCP that nothing was done with yet does not say its state.
-            Question::Connect { .. } => {
+            // Only an unused Multipath TCP socket does not report its state.
+            Request::Connect { .. } => {
                 kind.is_tcp() && is_fresh_tcp(fd).unwrap_or(kind.protocol == nix::libc::IPPROTO_MPTCP)
             }
-            Question::Listens => kind.is_tcp() && getsockopt(fd, AcceptConn).unwrap_or(false),
-            Question::Accepted => kind.is_tcp() && is_established_tcp(fd).unwrap_or(false),
+            Request::Listens => kind.is_tcp() && getsockopt(fd, AcceptConn).unwrap_or(false),
+            Request::Accepted => kind.is_tcp() && is_established_tcp(fd).unwrap_or(false),
             _ => kind.is_unix_stream(),
         }
     }
 
-    fn figures(&self, end: &Sent<OwnedFd>) -> Option<Figures> {
-        let id = self.table.ends.get(Cookie::of(end).ok()?)?;
-        let (resent, round_trip) = match self.table.all.get(id)? {
-            Stage::Open { flow, .. } => (self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream)),
-            Stage::Direct { direct, .. } => direct.figures(),
+    fn figures(&self, end: &Received<OwnedFd>) -> Option<Figures> {
+        let id = self.table.by_cookie.get(Cookie::of(end).ok()?)?;
+        let (resent, round_trip) = match self.table.entries.get(id)? {
+            Entry::Brokered { flow, .. } => {
+                (self.engine.counts(flow.stream)?.resent, self.engine.round_trip(flow.stream))
+            }
+            Entry::TakenOver { handover, .. } => handover.figures(),
             _ => return None,
         };
         let round_trip = round_trip.unwrap_or_default();

@@ -8,51 +8,51 @@ use std::{
 use transport::Handle;
 
 use super::{
-    entry::Stage,
-    stages::{Owners, Stages},
+    entries::{Entries, Owners},
+    entry::Entry,
 };
 use crate::sockets::ids::{Cookie, EntryId};
 
 /// Tokens in epoll of what is no entry: the socket of requests, and the engine.
-pub(super) const QUESTIONS: EntryId = EntryId(0);
-pub(super) const FRAMES: EntryId = EntryId(1);
+pub(super) const REQUESTS_TOKEN: EntryId = EntryId(0);
+pub(super) const ENGINE_TOKEN: EntryId = EntryId(1);
 
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) all: Stages<Stage>,
+    pub(super) entries: Entries<Entry>,
     /// By the address that this broker connected from, who waits to be accepted.
-    pub(super) queued: BTreeMap<SocketAddr, EntryId>,
+    pub(super) by_local: BTreeMap<SocketAddr, EntryId>,
     /// Whose stream it is.
-    pub(super) streams: Owners<Handle>,
+    pub(super) by_stream: Owners<Handle>,
     /// By the cookies of both descriptors of a pair, whose they are.
-    pub(super) ends: Owners<Cookie>,
+    pub(super) by_cookie: Owners<Cookie>,
     /// Those that something happened to, and those that time happens to.
-    pub(super) busy: BTreeSet<EntryId>,
-    pub(super) wishes: BTreeSet<EntryId>,
-    drawn: EntryId,
+    pub(super) ready: BTreeSet<EntryId>,
+    pub(super) pending_connects: BTreeSet<EntryId>,
+    last_id: EntryId,
 }
 
 impl Table {
     pub(super) fn new() -> Self {
         Self {
-            all: Stages::new(),
-            queued: BTreeMap::new(),
-            streams: Owners::new(),
-            ends: Owners::new(),
-            busy: BTreeSet::new(),
-            wishes: BTreeSet::new(),
-            drawn: FRAMES,
+            entries: Entries::new(),
+            by_local: BTreeMap::new(),
+            by_stream: Owners::new(),
+            by_cookie: Owners::new(),
+            ready: BTreeSet::new(),
+            pending_connects: BTreeSet::new(),
+            last_id: ENGINE_TOKEN,
         }
     }
 
-    pub(super) fn draw(&mut self) -> EntryId {
-        self.drawn.0 += 1;
-        self.drawn
+    pub(super) fn next_id(&mut self) -> EntryId {
+        self.last_id.0 += 1;
+        self.last_id
     }
 
     /// An entry is gone.
     pub(super) fn forget(&mut self, id: EntryId) {
-        self.streams.forget(id);
-        self.ends.forget(id);
+        self.by_stream.forget(id);
+        self.by_cookie.forget(id);
     }
 }

@@ -1,4 +1,4 @@
-//! All that a broker's loop has, with counts and indices: one event never looks through all entries.
+//! Entries with counts and indices: no event searches all entries.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,100 +8,100 @@ use std::{
 
 use crate::{Address, sockets::ids::EntryId};
 
-/// The address here, and that of the other end.
+/// Local and peer address.
 pub(super) type Names = (SocketAddr, SocketAddr);
 
-/// The keys by which an entry is found or counted. They do not change while it is in the table.
+/// Keys by which an entry is found or counted. They are constant while it is in the table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// Its addresses, if it has them.
+    /// Local and peer address, if known.
     pub(super) names: Option<Names>,
-    /// The node that has not said which connection it is.
+    /// Node whose stream has no head yet.
     pub(super) unnamed: Option<Address>,
-    /// The node to which it has a port of the broker.
+    /// Node to which it uses a port of the broker.
     pub(super) port_to: Option<Address>,
-    /// Its stream carries one notice to another broker.
-    pub(super) tells: bool,
+    /// Its stream carries a notice to another broker.
+    pub(super) notices: bool,
 }
 
-/// An entry of the table.
+/// Something with keys.
 pub(super) trait Keyed {
     fn keys(&self) -> Keys;
 }
 
-/// Entries by number.
+/// Entries by id.
 #[derive(Debug)]
-pub(super) struct Stages<S> {
+pub(super) struct Entries<S> {
     all: HashMap<EntryId, S>,
     names: BTreeSet<(Names, EntryId)>,
     unnamed: Counts,
     ports: Counts,
-    tells: usize,
+    notices: usize,
 }
 
 /// Entries of each node. A node with none is absent.
 #[derive(Debug, Default)]
 struct Counts(HashMap<Address, usize>);
 
-impl<S: Keyed> Stages<S> {
+impl<S: Keyed> Entries<S> {
     pub(super) fn new() -> Self {
         let (unnamed, ports) = (Counts::default(), Counts::default());
-        Self { all: HashMap::new(), names: BTreeSet::new(), unnamed, ports, tells: 0 }
+        Self { all: HashMap::new(), names: BTreeSet::new(), unnamed, ports, notices: 0 }
     }
 
-    /// Puts an entry in, in place of the one of this number.
-    pub(super) fn insert(&mut self, id: EntryId, stage: S) {
-        // Its counts go with it.
+    /// Inserts an entry, and replaces the one of this id.
+    pub(super) fn insert(&mut self, id: EntryId, entry: S) {
+        // Subtracts the counts of the old entry.
         self.remove(id);
-        let Keys { names, unnamed, port_to, tells } = stage.keys();
+        let Keys { names, unnamed, port_to, notices } = entry.keys();
         self.names.extend(names.map(|names| (names, id)));
         self.unnamed.add(unnamed);
         self.ports.add(port_to);
-        self.tells += usize::from(tells);
-        self.all.insert(id, stage);
+        self.notices += usize::from(notices);
+        self.all.insert(id, entry);
     }
 
     pub(super) fn remove(&mut self, id: EntryId) -> Option<S> {
-        let stage = self.all.remove(&id)?;
-        let Keys { names, unnamed, port_to, tells } = stage.keys();
+        let entry = self.all.remove(&id)?;
+        let Keys { names, unnamed, port_to, notices } = entry.keys();
         names.map(|names| self.names.remove(&(names, id)));
         self.unnamed.take(unnamed);
         self.ports.take(port_to);
-        self.tells -= usize::from(tells);
-        Some(stage)
+        self.notices -= usize::from(notices);
+        Some(entry)
     }
 
     pub(super) fn get(&self, id: EntryId) -> Option<&S> {
         self.all.get(&id)
     }
 
-    /// Whoever changes it leaves its keys as they are.
+    /// The caller must not change the keys.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut S> {
         self.all.get_mut(&id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &S)> {
-        self.all.iter().map(|(&id, stage)| (id, stage))
+        self.all.iter().map(|(&id, entry)| (id, entry))
     }
 
-    /// The numbers of those that have these addresses.
+    /// Ids of the entries with these addresses.
     pub(super) fn of_names(&self, names: Names) -> impl Iterator<Item = EntryId> {
         self.names.range((names, EntryId::MIN)..=(names, EntryId::MAX)).map(|&(_, id)| id)
     }
 
-    /// Streams of a node that have not said which connection they are.
+    /// Streams of a node without a head.
     pub(super) fn unnamed_of(&self, node: Address) -> usize {
         self.unnamed.of(node)
     }
 
-    /// Ports of this broker that streams to another one have.
+    /// Ports of this broker in use to another one.
     pub(super) fn ports_to(&self, node: Address) -> usize {
         self.ports.of(node)
     }
 
-    /// Lines that other brokers are to hear.
-    pub(super) fn tells(&self) -> usize {
-        self.tells
+    /// Notices that are not sent yet.
+    pub(super) fn notices(&self) -> usize {
+        self.notices
     }
 }
 
@@ -123,7 +123,7 @@ impl Counts {
     }
 }
 
-/// By something that a connection has, the connection's number; and what each connection has.
+/// Index of entries by a key, and the keys of each entry.
 #[derive(Debug)]
 pub(super) struct Owners<K> {
     of: HashMap<K, EntryId>,
@@ -135,7 +135,7 @@ impl<K: Copy + Eq + Hash> Owners<K> {
         Self { of: HashMap::new(), each: HashMap::new() }
     }
 
-    /// Gives `what` to an entry, and takes it from the one that had it.
+    /// Gives a key to an entry, and takes it from the one that had it.
     pub(super) fn insert(&mut self, what: K, id: EntryId) {
         self.of.insert(what, id);
         self.each.entry(id).or_default().push(what);
@@ -145,7 +145,7 @@ impl<K: Copy + Eq + Hash> Owners<K> {
         self.of.get(&what).copied()
     }
 
-    /// A connection has ended.
+    /// Removes the keys of an entry.
     pub(super) fn forget(&mut self, id: EntryId) {
         for what in self.each.remove(&id).into_iter().flatten() {
             if self.get(what) == Some(id) {
@@ -179,7 +179,7 @@ mod tests {
     fn keys() -> impl Strategy<Value = Keys> {
         let node = || proptest::option::of((0..3_u8).prop_map(node));
         (proptest::option::of((1..4_u16).prop_map(names)), node(), node(), any::<bool>())
-            .prop_map(|(names, unnamed, port_to, tells)| Keys { names, unnamed, port_to, tells })
+            .prop_map(|(names, unnamed, port_to, notices)| Keys { names, unnamed, port_to, notices })
     }
 
     proptest! {
@@ -187,30 +187,30 @@ mod tests {
         fn counts_and_indices_say_what_a_look_through_all_says(
             steps in proptest::collection::vec((0..12_u64, proptest::option::of(keys())), 0..64),
         ) {
-            let mut stages = Stages::new();
+            let mut entries = Entries::new();
             for (id, step) in steps {
                 let id = EntryId(id);
                 match step {
-                    Some(keys) => stages.insert(id, keys),
-                    None => prop_assert_eq!(stages.get(id).copied(), stages.remove(id)),
+                    Some(keys) => entries.insert(id, keys),
+                    None => prop_assert_eq!(entries.get(id).copied(), entries.remove(id)),
                 }
                 for at in 0..4 {
                     let mut found: Vec<_> =
-                        stages.iter().filter(|(_, of)| of.names == Some(names(at))).map(|(id, _)| id).collect();
+                        entries.iter().filter(|(_, of)| of.names == Some(names(at))).map(|(id, _)| id).collect();
                     found.sort_unstable();
-                    prop_assert_eq!(stages.of_names(names(at)).collect::<Vec<_>>(), found);
+                    prop_assert_eq!(entries.of_names(names(at)).collect::<Vec<_>>(), found);
                 }
                 for of in (0..4).map(node) {
-                    let count = |is_one: &dyn Fn(&Keys) -> bool| stages.iter().filter(|(_, of)| is_one(of)).count();
-                    prop_assert_eq!(stages.unnamed_of(of), count(&|keys| keys.unnamed == Some(of)));
-                    prop_assert_eq!(stages.ports_to(of), count(&|keys| keys.port_to == Some(of)));
-                    prop_assert_eq!(stages.tells(), count(&|keys| keys.tells));
+                    let count = |is_one: &dyn Fn(&Keys) -> bool| entries.iter().filter(|(_, of)| is_one(of)).count();
+                    prop_assert_eq!(entries.unnamed_of(of), count(&|keys| keys.unnamed == Some(of)));
+                    prop_assert_eq!(entries.ports_to(of), count(&|keys| keys.port_to == Some(of)));
+                    prop_assert_eq!(entries.notices(), count(&|keys| keys.notices));
                 }
             }
             // Nodes that have gone leave nothing.
-            let ids: Vec<_> = stages.iter().map(|(id, _)| id).collect();
-            prop_assert!(ids.into_iter().all(|id| stages.remove(id).is_some()));
-            prop_assert!(stages.names.is_empty() && stages.unnamed.0.is_empty() && stages.ports.0.is_empty());
+            let ids: Vec<_> = entries.iter().map(|(id, _)| id).collect();
+            prop_assert!(ids.into_iter().all(|id| entries.remove(id).is_some()));
+            prop_assert!(entries.names.is_empty() && entries.unnamed.0.is_empty() && entries.ports.0.is_empty());
         }
     }
 

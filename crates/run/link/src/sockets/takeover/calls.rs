@@ -1,4 +1,4 @@
-//! What a program's reads and writes come to.
+//! Reads and writes of the program.
 
 use std::{
     os::fd::{AsRawFd, RawFd},
@@ -10,33 +10,33 @@ use nix::{
     sys::socket::{MsgFlags, recv},
 };
 
-use super::{Direct, Id, One, PEEK, Stage, Step};
+use super::{Connection, ConnectionId, PEEK, Progress, Step, Takeovers};
 
-impl Direct {
-    /// [`Direct::read`] has something to say.
-    pub fn is_readable(&mut self, id: Id) -> bool {
+impl Takeovers {
+    /// Whether [`Takeovers::read`] would return something.
+    pub fn is_readable(&mut self, id: ConnectionId) -> bool {
         match self.all.get(&id) {
-            Some(One { stage: Stage::Open { flow, .. }, .. }) => {
+            Some(Connection { progress: Progress::TakenOver { flow, .. }, .. }) => {
                 !flow.has_passed_all() || self.engine.is_readable(flow.stream)
             }
             _ => false,
         }
     }
 
-    /// Its descriptor has something to say.
-    pub fn has_passed(&mut self, id: Id) {
-        if let Some(One { stage: Stage::Open { has_passed, .. }, .. }) = self.all.get_mut(&id) {
+    /// Notes that its pair has bytes.
+    pub fn has_passed(&mut self, id: ConnectionId) {
+        if let Some(Connection { progress: Progress::TakenOver { has_passed, .. }, .. }) = self.all.get_mut(&id) {
             *has_passed = true;
         }
     }
 
-    /// Something came for it since the last read.
-    pub fn has_something(&self, id: Id) -> bool {
+    /// Whether bytes arrived for a connection since the last read.
+    pub fn has_unread_of(&self, id: ConnectionId) -> bool {
         self.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
     }
 
-    /// Reads for the program by its descriptor `fd`.
-    pub fn read(&mut self, id: Id, fd: RawFd, to: &mut [u8]) -> Step {
+    /// Reads for the program, whose descriptor is `fd`.
+    pub fn read(&mut self, id: ConnectionId, fd: RawFd, to: &mut [u8]) -> Step {
         let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
         if one.is_orphan {
             return Step::Kernel;
@@ -44,15 +44,15 @@ impl Direct {
         if let Some(error) = one.broke {
             return Step::Broke(error as i32);
         }
-        let Stage::Open { flow, has_passed } = &mut one.stage else { return Step::Kernel };
+        let Progress::TakenOver { flow, has_passed } = &mut one.progress else { return Step::Kernel };
         if *has_passed {
             match recv(fd, to, MsgFlags::MSG_DONTWAIT) {
                 Err(Errno::EAGAIN) => *has_passed = false,
                 Ok(0) if flow.is_shut() => return Step::Done(0),
-                // The broker ended it: it says why.
+                // The broker ended it, and knows the error.
                 Ok(0) => return Step::Kernel,
                 Ok(read) => return Step::Done(read),
-                // The descriptor is another one by now.
+                // The number was reused.
                 Err(_) => return Step::Kernel,
             }
         }
@@ -61,7 +61,7 @@ impl Direct {
         }
         match self.engine.read_into(flow.stream, to) {
             Ok(0) if self.engine.is_at_end(flow.stream) => {
-                // The pair says so from now on.
+                // The pair is at its end from now on.
                 self.pass(id);
                 Step::Done(0)
             }
@@ -71,7 +71,7 @@ impl Direct {
             }
             Ok(read) => {
                 flow.received += read as u64;
-                // What it left is looked at again.
+                // More bytes may be left.
                 let was_known = one.unread.is_some();
                 one.unread = (read == to.len()).then(Instant::now);
                 if one.unread.is_some() && !was_known {
@@ -86,14 +86,14 @@ impl Direct {
         }
     }
 
-    /// Writes for the program as much as there is room for; it has left when this comes back.
-    pub fn write(&mut self, id: Id, bytes: &[u8]) -> Step {
+    /// Writes as many bytes for the program as there is room for, and sends them.
+    pub fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> Step {
         let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
-        let Stage::Open { flow, .. } = &mut one.stage else { return Step::Kernel };
+        let Progress::TakenOver { flow, .. } = &mut one.progress else { return Step::Kernel };
         if one.broke.is_some() || one.is_orphan {
             return Step::Kernel;
         }
-        // What was written by another way goes first.
+        // Bytes written into the pair go first.
         match recv(flow.end.as_raw_fd(), &mut [0], PEEK) {
             Err(Errno::EAGAIN) if flow.has_sent_all() => {}
             Ok(0) => return Step::Kernel,

@@ -1,6 +1,6 @@
-//! Users whose programs ask: what they have sent is closed off the loop, and counted.
+//! Users of programs: their quotas, and the close of descriptors they have sent, off the loop.
 //!
-//! Threads, each for some users, close it in the order in which it came, and answer behind that. One whose close does not end is left to its user
+//! Threads, each for some users, close descriptors in order of arrival, and send replies behind them. One whose close blocks is left to its user
 //! ([`super::closers`]).
 
 use std::{
@@ -20,34 +20,34 @@ use transport::Budget;
 use super::closers::{Closer, LOOK_PERIOD, Pending, Queue};
 use crate::{claim::Talk, sockets::ask::Reply};
 
-/// A user of whom so many descriptors wait to be closed is not heard.
+/// Unclosed descriptors of one user, beyond which its requests are refused.
 const CLOSING_MAX: usize = 256;
-/// Programs of one user that may ask at once, and those of all users but root.
-const ASKING_MAX: usize = 1024;
-const ASKING_ALL: usize = 4096;
-/// Threads that close; the first one is root's. A user may have tens of thousands of numbers (/etc/subuid).
-const CLOSERS: usize = 16;
-/// Users but root that are known at once.
+/// Requests at once of one user, and of all users but root.
+const REQUESTS_OF_USER_MAX: usize = 1024;
+const REQUESTS_MAX: usize = 4096;
+/// Closing threads; the first one is root's. One person may have tens of thousands of user ids (/etc/subuid).
+const CLOSERS_MAX: usize = 16;
+/// Users but root at once.
 const USERS_MAX: usize = 512;
 
-/// Connections of one user but root, and of all together. The last ones are root's.
-const OPEN_MAX: usize = 1024;
-const ALL_MAX: usize = 16 * OPEN_MAX;
-const KEPT_FOR_ROOT: usize = OPEN_MAX;
+/// Connections of one user but root, of all users, and those of them that are kept for root.
+const CONNECTIONS_OF_USER_MAX: usize = 1024;
+const CONNECTIONS_MAX: usize = 16 * CONNECTIONS_OF_USER_MAX;
+const CONNECTIONS_OF_ROOT: usize = CONNECTIONS_OF_USER_MAX;
 
-/// Bytes of one user but root that wait here, of which its own limits know nothing. Some 90 connections with frames of 1,500 bytes have all of their room
-/// full at once; beyond, each still has 8 frames each way and 8 that the pair does not take: 1,024 connections have 100 MB of what would be 600 MB.
-const WAITING_BYTES: usize = 64 << 20;
+/// Buffered bytes of one user but root, which its own limits do not count. Some 90 connections with frames of 1,500 bytes can fill all of their buffers
+/// at once; beyond, each still has 8 frames each way and 8 that the pair does not take: 1,024 connections have 100 MB of what would be 600 MB.
+const BUFFERED_OF_USER_BYTES_MAX: usize = 64 << 20;
 
-/// All users that have asked lately.
+/// Users with requests or connections.
 #[derive(Debug)]
-pub(super) struct Guests {
+pub(super) struct Users {
     users: HashMap<u32, Arc<User>>,
-    /// The sums of all users but root.
+    /// Sums of all users but root.
     others: Arc<Tally>,
-    /// One for each class of users that has asked.
-    closers: [Option<Closer>; CLOSERS],
-    looked: Instant,
+    /// One for each class of users.
+    closers: [Option<Closer>; CLOSERS_MAX],
+    checked: Instant,
 }
 
 /// One user.
@@ -57,40 +57,40 @@ pub(super) struct User {
     queue: Queue,
     pending: Arc<Pending>,
     own: Tally,
-    /// Its own and those of others; none: it is root.
+    /// Sums of all users but root; none: it is root.
     others: Option<Arc<Tally>>,
-    /// Of the bytes that wait in its connections; none: it is root.
+    /// Budget of its buffered bytes; none: it is root.
     bytes: Option<Arc<Budget>>,
 }
 
-/// Programs that ask, and connections.
+/// Counts of requests and connections.
 #[derive(Debug, Default)]
 struct Tally {
     asking: AtomicUsize,
     open: AtomicUsize,
 }
 
-/// A descriptor that a program of a user has sent, or the socket that it asks by.
+/// A descriptor received from a program, or its socket: closed off the loop.
 #[derive(Debug)]
-pub(super) struct Sent<T: Into<OwnedFd>> {
+pub(super) struct Received<T: Into<OwnedFd>> {
     what: Option<T>,
     user: Arc<User>,
 }
 
-/// What a user has of something.
+/// One request or connection of a user, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     user: Arc<User>,
     of: fn(&Tally) -> &AtomicUsize,
 }
 
-impl Guests {
+impl Users {
     pub(super) fn new() -> Self {
         let (users, others) = (HashMap::new(), Arc::default());
-        Self { users, others, closers: [const { None }; CLOSERS], looked: Instant::now() }
+        Self { users, others, closers: [const { None }; CLOSERS_MAX], checked: Instant::now() }
     }
 
-    /// The user; none: there are too many, or no thread can be had.
+    /// The user; none: there are too many, or no thread can be started.
     pub(super) fn user(&mut self, uid: u32) -> Option<Arc<User>> {
         if let Some(user) = self.users.get(&uid) {
             return Some(Arc::clone(user));
@@ -98,7 +98,7 @@ impl Guests {
         if uid != 0 && self.users.len() >= USERS_MAX {
             return None;
         }
-        let place = if uid == 0 { 0 } else { 1 + uid as usize % (CLOSERS - 1) };
+        let place = if uid == 0 { 0 } else { 1 + uid as usize % (CLOSERS_MAX - 1) };
         let queue = match &mut self.closers[place] {
             Some(closer) => closer.queue(),
             none => none.insert(Closer::start()?).queue(),
@@ -109,39 +109,41 @@ impl Guests {
             pending: Arc::default(),
             own: Tally::default(),
             others: (uid != 0).then(|| Arc::clone(&self.others)),
-            bytes: (uid != 0).then(|| Budget::new(WAITING_BYTES)),
+            bytes: (uid != 0).then(|| Budget::new(BUFFERED_OF_USER_BYTES_MAX)),
         });
         self.users.insert(uid, Arc::clone(&user));
         Some(user)
     }
 
-    /// Counts a program of a user that asks; none: too many do already, or too much of them is not closed yet.
+    /// Counts a request of a user; none: too many requests, or too many unclosed descriptors.
     pub(super) fn asks(&self, user: &Arc<User>) -> Option<Counted> {
         let has_room = user.pending.count() < CLOSING_MAX
-            && user.own.asking.load(Relaxed) < ASKING_MAX
-            && (user.uid == 0 || self.others.asking.load(Relaxed) < ASKING_ALL);
+            && user.own.asking.load(Relaxed) < REQUESTS_OF_USER_MAX
+            && (user.uid == 0 || self.others.asking.load(Relaxed) < REQUESTS_MAX);
         has_room.then(|| user.count(|tally| &tally.asking))
     }
 
-    /// Looks at the threads, and forgets users that have nothing here.
+    /// Checks the threads, and removes users without requests and connections.
     pub(super) fn look(&mut self, now: Instant) {
-        if now.duration_since(self.looked) < LOOK_PERIOD {
+        if now.duration_since(self.checked) < LOOK_PERIOD {
             return;
         }
-        self.looked = now;
+        self.checked = now;
         self.closers.iter_mut().flatten().for_each(Closer::look);
         self.users.retain(|_, user| Arc::strong_count(user) > 1 || user.is_closing() || user.has_bytes());
     }
 
-    /// Whether a user may have one more connection; if not, why.
+    /// Whether a user may have one more connection; the error says why not.
     pub(super) fn may_open(&self, uid: u32) -> Result<(), String> {
         let open = |uid| self.users.get(&uid).map_or(0, |user| user.own.open.load(Relaxed));
         let (most, of_user) = match uid {
-            0 => (ALL_MAX, 0),
-            _ => (ALL_MAX - KEPT_FOR_ROOT, open(uid)),
+            0 => (CONNECTIONS_MAX, 0),
+            _ => (CONNECTIONS_MAX - CONNECTIONS_OF_ROOT, open(uid)),
         };
-        if of_user >= OPEN_MAX {
-            return Err(format!("user {uid} has {OPEN_MAX} connections over link, the most that one user may have"));
+        if of_user >= CONNECTIONS_OF_USER_MAX {
+            return Err(format!(
+                "user {uid} has {CONNECTIONS_OF_USER_MAX} connections over link, the most that one user may have"
+            ));
         }
         match open(0) + self.others.open.load(Relaxed) >= most {
             true => Err(format!("{most} connections are open over link, the most that this user may share")),
@@ -155,12 +157,12 @@ impl User {
         self.pending.count() > 0
     }
 
-    /// Connections have memory of it.
+    /// Whether its budget is in use.
     fn has_bytes(&self) -> bool {
         self.bytes.as_ref().is_some_and(|bytes| Arc::strong_count(bytes) > 1)
     }
 
-    /// Where the bytes count that wait in its connections; none: nowhere.
+    /// Budget of the bytes buffered in its connections; none: unlimited.
     pub(super) fn waiting_bytes(&self) -> Option<&Arc<Budget>> {
         self.bytes.as_ref()
     }
@@ -190,7 +192,7 @@ impl Drop for Counted {
     }
 }
 
-impl<T: Into<OwnedFd>> Sent<T> {
+impl<T: Into<OwnedFd>> Received<T> {
     pub(super) fn new(what: T, user: &Arc<User>) -> Self {
         Self { what: Some(what), user: Arc::clone(user) }
     }
@@ -200,8 +202,8 @@ impl<T: Into<OwnedFd>> Sent<T> {
     }
 }
 
-impl Sent<Talk> {
-    /// Answers once all that came from this user so far is closed: a program counts on a port being free when its own close has returned.
+impl Received<Talk> {
+    /// Replies once all descriptors received from this user so far are closed: a program expects a port to be free when its close has returned.
     pub(super) fn answer(mut self, reply: Reply) {
         if let Some(talk) = self.what.take() {
             // The program may have gone.
@@ -210,7 +212,7 @@ impl Sent<Talk> {
     }
 }
 
-impl<T: Into<OwnedFd>> Deref for Sent<T> {
+impl<T: Into<OwnedFd>> Deref for Received<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -218,13 +220,13 @@ impl<T: Into<OwnedFd>> Deref for Sent<T> {
     }
 }
 
-impl<T: Into<OwnedFd> + AsFd> AsFd for Sent<T> {
+impl<T: Into<OwnedFd> + AsFd> AsFd for Received<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.deref().as_fd()
     }
 }
 
-impl<T: Into<OwnedFd>> Drop for Sent<T> {
+impl<T: Into<OwnedFd>> Drop for Received<T> {
     fn drop(&mut self) {
         if let Some(what) = self.what.take() {
             let fd: OwnedFd = what.into();
@@ -233,7 +235,7 @@ impl<T: Into<OwnedFd>> Drop for Sent<T> {
     }
 }
 
-/// The name and the process of who asks.
+/// Name and process id of the program that makes a request.
 pub(super) fn program(talk: &Talk) -> String {
     let pid = getsockopt(talk, PeerCredentials).map_or(0, |who| who.pid());
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -257,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket whose close waits for an hour.
+    /// A socket whose close blocks for an hour.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut full = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -270,24 +272,24 @@ mod tests {
 
     #[test]
     fn a_close_that_waits_is_ended_and_holds_up_no_other_user() {
-        let mut guests = Guests::new();
-        let (one, other) = (guests.user(1000).unwrap(), guests.user(1001).unwrap());
+        let mut known = Users::new();
+        let (one, other) = (known.user(1000).unwrap(), known.user(1001).unwrap());
         let (fd, _peer) = lingering();
-        drop(Sent::new(fd, &one));
-        drop(Sent::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()), &other));
+        drop(Received::new(fd, &one));
+        drop(Received::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()), &other));
         // The hour is not over.
         let begun = Instant::now();
         while one.is_closing() || other.is_closing() {
             assert!(begun.elapsed() < Duration::from_secs(600), "it waits");
-            guests.look(Instant::now());
+            known.look(Instant::now());
             thread::sleep(Duration::from_millis(1));
         }
-        let counted = guests.asks(&one).unwrap();
+        let counted = known.asks(&one).unwrap();
         assert_eq!(one.own.asking.load(Relaxed), 1);
         drop((counted, one, other));
         wait_until(|| {
-            guests.look(Instant::now());
-            guests.users.is_empty()
+            known.look(Instant::now());
+            known.users.is_empty()
         });
     }
 
@@ -299,66 +301,70 @@ mod tests {
 
     #[test]
     fn a_user_has_so_many_connections_and_root_has_some_left() {
-        let mut guests = Guests::new();
-        let users: Vec<_> = (0..17).map(|uid| guests.user(uid).unwrap()).collect();
+        let mut known = Users::new();
+        let users: Vec<_> = (0..17).map(|uid| known.user(uid).unwrap()).collect();
         let mut all: Vec<Vec<Counted>> = Vec::new();
         for user in &users[1..16] {
-            all.push((0..OPEN_MAX).map_while(|_| guests.may_open(user.uid).ok().map(|()| user.opens())).collect());
-            assert_eq!(all.last().unwrap().len(), OPEN_MAX);
-            assert!(guests.may_open(user.uid).unwrap_err().contains(&format!("user {} has 1024", user.uid)));
+            all.push(
+                (0..CONNECTIONS_OF_USER_MAX)
+                    .map_while(|_| known.may_open(user.uid).ok().map(|()| user.opens()))
+                    .collect(),
+            );
+            assert_eq!(all.last().unwrap().len(), CONNECTIONS_OF_USER_MAX);
+            assert!(known.may_open(user.uid).unwrap_err().contains(&format!("user {} has 1024", user.uid)));
         }
-        // All that others may have are taken.
-        assert!(guests.may_open(16).unwrap_err().contains("15360 connections are open"));
+        // All connections of others are in use.
+        assert!(known.may_open(16).unwrap_err().contains("15360 connections are open"));
         let of_root: Vec<Counted> =
-            (0..OPEN_MAX).map_while(|_| guests.may_open(0).ok().map(|()| users[0].opens())).collect();
-        assert_eq!((of_root.len(), guests.may_open(0).is_err()), (OPEN_MAX, true));
+            (0..CONNECTIONS_OF_USER_MAX).map_while(|_| known.may_open(0).ok().map(|()| users[0].opens())).collect();
+        assert_eq!((of_root.len(), known.may_open(0).is_err()), (CONNECTIONS_OF_USER_MAX, true));
         all.clear();
-        assert_eq!(guests.may_open(16), Ok(()));
+        assert_eq!(known.may_open(16), Ok(()));
     }
 
     #[test]
     fn a_user_is_known_while_bytes_wait_for_it_and_root_has_no_bound() {
-        let mut guests = Guests::new();
-        let bytes = Arc::clone(guests.user(1000).unwrap().waiting_bytes().unwrap());
+        let mut known = Users::new();
+        let bytes = Arc::clone(known.user(1000).unwrap().waiting_bytes().unwrap());
         let mut part = transport::Part::default();
         part.share(&bytes);
         drop(bytes);
-        part.set(WAITING_BYTES);
-        guests.look(Instant::now() + LOOK_PERIOD);
-        let user = guests.user(1000).unwrap();
-        assert_eq!(user.waiting_bytes().unwrap().bytes(), WAITING_BYTES);
+        part.set(BUFFERED_OF_USER_BYTES_MAX);
+        known.look(Instant::now() + LOOK_PERIOD);
+        let user = known.user(1000).unwrap();
+        assert_eq!(user.waiting_bytes().unwrap().bytes(), BUFFERED_OF_USER_BYTES_MAX);
         drop((user, part));
-        guests.look(Instant::now() + 2 * LOOK_PERIOD);
-        assert!(guests.users.is_empty());
-        assert!(guests.user(0).unwrap().waiting_bytes().is_none());
+        known.look(Instant::now() + 2 * LOOK_PERIOD);
+        assert!(known.users.is_empty());
+        assert!(known.user(0).unwrap().waiting_bytes().is_none());
     }
 
     #[test]
-    fn a_user_whose_descriptors_are_not_closed_is_not_heard() {
-        let mut guests = Guests::new();
-        let user = guests.user(1000).unwrap();
+    fn a_user_with_too_many_unclosed_descriptors_is_refused() {
+        let mut known = Users::new();
+        let user = known.user(1000).unwrap();
         let (end, ended) = channel::<()>();
         user.queue.give(&user.pending, move || _ = ended.recv());
         for _ in 1..CLOSING_MAX {
             user.queue.give(&user.pending, || ());
         }
-        assert!(guests.asks(&user).is_none());
+        assert!(known.asks(&user).is_none());
         drop(end);
         wait_until(|| !user.is_closing());
-        let all: Vec<Counted> = (0..ASKING_MAX).map_while(|_| guests.asks(&user)).collect();
-        assert_eq!((all.len(), guests.asks(&user).is_none()), (ASKING_MAX, true));
+        let all: Vec<Counted> = (0..REQUESTS_OF_USER_MAX).map_while(|_| known.asks(&user)).collect();
+        assert_eq!((all.len(), known.asks(&user).is_none()), (REQUESTS_OF_USER_MAX, true));
     }
 
     #[test]
     fn many_users_have_few_threads_and_leave_room_for_root() {
-        let mut guests = Guests::new();
-        let users: Vec<_> = (100_000..110_000).map_while(|uid| guests.user(uid)).collect();
+        let mut known = Users::new();
+        let users: Vec<_> = (100_000..110_000).map_while(|uid| known.user(uid)).collect();
         assert_eq!(users.len(), USERS_MAX);
-        assert_eq!(guests.closers.iter().flatten().count(), CLOSERS - 1);
+        assert_eq!(known.closers.iter().flatten().count(), CLOSERS_MAX - 1);
         let asking: Vec<Counted> =
-            users.iter().flat_map(|user| (0..10).map_while(|_| guests.asks(user)).collect::<Vec<_>>()).collect();
-        assert_eq!(asking.len(), ASKING_ALL);
-        let root = guests.user(0).unwrap();
-        assert!(guests.asks(&root).is_some());
+            users.iter().flat_map(|user| (0..10).map_while(|_| known.asks(user)).collect::<Vec<_>>()).collect();
+        assert_eq!(asking.len(), REQUESTS_MAX);
+        let root = known.user(0).unwrap();
+        assert!(known.asks(&root).is_some());
     }
 }

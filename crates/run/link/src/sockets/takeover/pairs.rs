@@ -1,4 +1,4 @@
-//! What is passed between the pairs and the streams: what the program's calls, as far as they are known, have not read, and what others wrote.
+//! Bytes passed between pairs and streams, for calls that are not intercepted.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use nix::{
     sys::epoll::{EpollEvent, EpollFlags, EpollTimeout},
 };
 
-use super::{Direct, EVENTS, Id, OwnedFd, Stage};
+use super::{ConnectionId, EVENTS_MAX, OwnedFd, Progress, Takeovers};
 use crate::sockets::flow::Next;
 
-impl Direct {
-    pub(super) fn on_news(&mut self, id: Id, is_read: bool) {
+impl Takeovers {
+    pub(super) fn on_change(&mut self, id: ConnectionId, is_read: bool) {
         let Some(one) = self.all.get_mut(&id) else { return };
-        match &mut one.stage {
-            Stage::Joins(_) => self.join(id),
-            Stage::Over => {}
-            Stage::Open { flow, .. } => {
+        match &mut one.progress {
+            Progress::Joining(_) => self.advance(id),
+            Progress::Released => {}
+            Progress::TakenOver { flow, .. } => {
                 let is_wanted = !is_read && (one.waits > 0 || one.is_orphan || self.sleepers > 0);
                 let is_full = !flow.has_sent_all();
                 if is_wanted {
@@ -35,17 +35,17 @@ impl Direct {
         }
     }
 
-    /// Moves all that can be moved between the pair of a connection and its stream.
-    pub(super) fn pass(&mut self, id: Id) {
+    /// Moves all bytes that can be moved between the pair of a connection and its stream.
+    pub(super) fn pass(&mut self, id: ConnectionId) {
         let Some(one) = self.all.get_mut(&id) else { return };
-        let Stage::Open { flow, has_passed } = &mut one.stage else { return };
+        let Progress::TakenOver { flow, has_passed } = &mut one.progress else { return };
         *has_passed = true;
         one.unread = None;
         let was_full = !flow.is_writable;
-        let next = flow.turn(&mut self.engine, &mut self.piece);
+        let next = flow.pump(&mut self.engine, &mut self.piece);
         if was_full == flow.is_writable {
             let mut event = EpollEvent::new(watched(!flow.is_writable), id.into());
-            // It is watched since it was taken.
+            // It is in epoll since it was taken.
             let _ = self.pairs.modify(&flow.end, &mut event);
         }
         match next {
@@ -55,20 +55,20 @@ impl Direct {
         }
     }
 
-    fn collect(&mut self, id: Id) {
+    fn collect(&mut self, id: ConnectionId) {
         let Some(one) = self.all.get_mut(&id) else { return };
-        let Stage::Open { flow, .. } = &mut one.stage else { return };
+        let Progress::TakenOver { flow, .. } = &mut one.progress else { return };
         if let Err(error) = flow.collect(&mut self.engine, &mut self.piece) {
             self.broke(id, &error);
         }
     }
 
-    /// Makes the descriptor of each connection, whose bytes are here unread, true: before a call of the kernel that looks at many.
+    /// Passes all unread bytes into the pairs, before a kernel call that polls them.
     pub fn pass_unread(&mut self) {
         self.pass_those(|_| true);
     }
 
-    /// The same for those that have waited too long for a call that is known.
+    /// Passes bytes into the pairs that were unread for `after`.
     pub fn pass_stale(&mut self, now: Instant, after: Duration) {
         self.pass_those(|since| now.duration_since(since) >= after);
     }
@@ -82,21 +82,21 @@ impl Direct {
             }
             unread => unread.is_some(),
         });
-        // What came meanwhile.
+        // Connections added meanwhile.
         ids.append(&mut self.unread);
         self.unread = ids;
     }
 
-    /// Calls `each` with the connections that have something to read, and whether that is new since the last call of this. Those for which it is true
+    /// Calls `each` with each readable connection, and whether that is new since the last call. Connections for which it returns true
     /// are passed into their pairs.
-    pub fn tidings(&mut self, mut each: impl FnMut(Id, bool) -> bool) {
+    pub fn readable(&mut self, mut each: impl FnMut(ConnectionId, bool) -> bool) {
         let mut ids = std::mem::take(&mut self.unread);
         ids.retain(|&id| {
             if self.all.get(&id).is_none_or(|one| one.unread.is_none()) {
                 return false;
             }
             if !self.is_readable(id) {
-                // An acknowledgement, no more.
+                // Only an acknowledgement arrived.
                 if let Some(one) = self.all.get_mut(&id) {
                     (one.unread, one.is_fresh) = (None, false);
                 }
@@ -113,25 +113,25 @@ impl Direct {
         self.unread = ids;
     }
 
-    /// Something came for any of them since it was looked.
-    pub fn has_news(&self) -> bool {
+    /// Whether any connection may have unread bytes.
+    pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Something happened to pairs: what was written into them by other ways is taken, and what found no room passed on.
+    /// Handles events of the pairs: bytes written into them are sent, and bytes that found no room are passed on.
     pub fn on_pairs(&mut self) {
-        let mut events = [EpollEvent::empty(); EVENTS];
+        let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let count = self.pairs.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
-            let (id, what) = (event.data() as Id, event.events());
+            let (id, what) = (event.data() as ConnectionId, event.events());
             let Some(one) = self.all.get_mut(&id) else { continue };
-            let (flow, is_open) = match &mut one.stage {
-                Stage::Open { flow, .. } => (flow, true),
-                Stage::Joins(joins) => match &mut joins.flow {
+            let (flow, is_open) = match &mut one.progress {
+                Progress::TakenOver { flow, .. } => (flow, true),
+                Progress::Joining(join) => match &mut join.flow {
                     Some(flow) => (flow, false),
                     None => continue,
                 },
-                Stage::Over => continue,
+                Progress::Released => continue,
             };
             flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
             let was_full = !flow.is_writable;
@@ -141,7 +141,7 @@ impl Direct {
                 one.is_orphan = true;
             }
             if !is_open {
-                self.join(id);
+                self.advance(id);
                 continue;
             }
             if was_full || one.is_orphan {
@@ -151,17 +151,17 @@ impl Direct {
             }
         }
         if let Err(error) = self.engine.flush() {
-            let ids: Vec<Id> = self.all.keys().copied().collect();
+            let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
             ids.into_iter().for_each(|id| self.broke(id, &error));
         }
     }
 
-    pub(super) fn watch(&self, end: &OwnedFd, id: Id) -> Result<(), Errno> {
+    pub(super) fn watch(&self, end: &OwnedFd, id: ConnectionId) -> Result<(), Errno> {
         self.pairs.add(end, EpollEvent::new(watched(false), id.into()))
     }
 }
 
-/// What wakes for a pair. That there is room only where it is waited for: each read of the program makes some.
+/// Events that a pair is watched for; EPOLLOUT only while it is full, as each read of the program makes room.
 fn watched(is_full: bool) -> EpollFlags {
     let always = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
     if is_full { always | EpollFlags::EPOLLOUT } else { always }

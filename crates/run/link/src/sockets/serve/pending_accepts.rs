@@ -1,4 +1,4 @@
-//! Connections that other nodes have for programs of this one.
+//! Connections from other nodes to programs of this one.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,7 +19,7 @@ use nix::{
 };
 use transport::{Handle, State};
 
-use super::{Sent, Sockets, Stage, User, Who, program};
+use super::{Entry, Label, Received, Sockets, User, program};
 use crate::{
     Address,
     claim::Talk,
@@ -33,30 +33,30 @@ use crate::{
     },
 };
 
-/// Seconds until the kernel is asked whether a connection that nobody has accepted is still there.
-const LOST_S: u32 = 1;
+/// Idle seconds before TCP keepalive probes a connection that waits for accept(2).
+const KEEPALIVE_S: u32 = 1;
 
 const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
-/// Streams of one node that have not said which connection they are, at the most.
-const NAMED_OF_NODE: usize = 1024;
+/// Streams of one node without a head.
+const UNNAMED_OF_NODE_MAX: usize = 1024;
 
 impl Sockets {
     pub(super) fn on_stream(&mut self, stream: Handle) {
-        // Programs of that node have other ports. What they say of addresses nobody has looked at.
+        // Only brokers have these ports. A program could claim any address.
         let is_of_broker = self.engine.peer_port_of(stream).is_some_and(|port| BROKER_PORTS.contains(&port));
         let Some(node) = self.engine.peer_of(stream).filter(|_| is_of_broker) else { return self.abort(stream) };
-        // One node alone could have all connections that there are.
-        if self.table.all.unnamed_of(node) >= NAMED_OF_NODE {
+        // One node alone could use up all connections.
+        if self.table.entries.unnamed_of(node) >= UNNAMED_OF_NODE_MAX {
             return self.abort(stream);
         }
-        let id = self.table.draw();
-        self.table.streams.insert(stream, id);
-        self.table.busy.insert(id);
-        self.table.all.insert(id, Stage::Named { stream, node, bytes: Vec::new(), since: Instant::now() });
+        let id = self.table.next_id();
+        self.table.by_stream.insert(stream, id);
+        self.table.ready.insert(id);
+        self.table.entries.insert(id, Entry::Unnamed { stream, node, bytes: Vec::new(), since: Instant::now() });
     }
 
-    /// Appends what came of a first line; false: the connection has failed.
+    /// Appends received bytes of a first line; false: the stream has failed.
     pub(super) fn read_line(&mut self, stream: Handle, bytes: &mut Vec<u8>) -> bool {
         let mut piece = [0; LINE_MAX];
         match self.engine.read_into(stream, &mut piece) {
@@ -66,57 +66,57 @@ impl Sockets {
         self.engine.state(stream).is_some()
     }
 
-    /// A connection that this broker made was accepted by a program, whose end it gets; none: it is not the other end of one.
-    pub(super) fn on_accepted(&mut self, talk: &Sent<Talk>, tcp: &Sent<OwnedFd>) -> Option<()> {
+    /// Replies to a program that has accepted a connection of this broker with an end of a pair; none: it is another connection.
+    pub(super) fn on_accepted(&mut self, talk: &Received<Talk>, tcp: &Received<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
-        let id = *self.table.queued.get(&from)?;
-        let Some(Stage::Offered { who, .. }) = self.table.all.get(id) else { return None };
-        // Others can have the same addresses; the kernel says which socket is connected to this broker's.
-        let accepted = tcp_cookie(&mut self.cluster.diag, who.local, from).ok().flatten()?;
+        let id = *self.table.by_local.get(&from)?;
+        let Some(Entry::PendingAccept { label, .. }) = self.table.entries.get(id) else { return None };
+        // Several sockets can have these addresses; inet_diag finds the one that is connected to this broker's.
+        let accepted = tcp_cookie(&mut self.cluster.diag, label.local, from).ok().flatten()?;
         if Cookie::of(tcp).ok()? != accepted.into() {
             return None;
         }
-        let names = (as_of(is_v6, who.local), as_of(is_v6, who.peer));
+        let names = (as_of(is_v6, label.local), as_of(is_v6, label.peer));
         let (ours, theirs) = self.pair(names).ok()?;
         talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
-        self.table.queued.remove(&from);
-        if let Some(Stage::Offered { stream, mut who, tcp, .. }) = self.table.all.remove(id) {
-            // It has done its part, and leaves nothing that waits for a minute (TIME_WAIT): the next ones look through all of those for a port.
+        self.table.by_local.remove(&from);
+        if let Some(Entry::PendingAccept { stream, mut label, tcp, .. }) = self.table.entries.remove(id) {
+            // Closed by a reset it leaves no TIME_WAIT: a search for a free port would pass over thousands of those.
             let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
-            who.program = program(talk);
-            self.open(id, talk.user(), who, Flow::new(stream, ours, Vec::new()), &theirs, None);
+            label.program = program(talk);
+            self.open(id, talk.user(), label, Flow::new(stream, ours, Vec::new()), &theirs, None);
         }
         Some(())
     }
 
-    /// The first line of a stream: which listener it is for.
-    pub(super) fn on_head(
+    /// Reads the head of a stream, and connects to the listener that it names.
+    pub(super) fn on_stream_head(
         &mut self,
         id: EntryId,
         stream: Handle,
         node: Address,
         mut bytes: Vec<u8>,
         since: Instant,
-    ) -> Option<Stage> {
+    ) -> Option<Entry> {
         if !self.read_line(stream, &mut bytes) {
             return None;
         }
         let Some(head) = take_line(&mut bytes) else {
             if bytes.len() < LINE_MAX && !self.engine.is_at_end(stream) {
-                return Some(Stage::Named { stream, node, bytes, since });
+                return Some(Entry::Unnamed { stream, node, bytes, since });
             }
             self.abort(stream);
             return None;
         };
         let offered = serde_json::from_slice::<Head>(&head).map_err(|_| "the first line is damaged".to_owned());
         if let Ok(Head { from, to, about: Some(about) }) = offered {
-            self.on_told((to, from), node, about);
+            self.on_notice((to, from), node, about);
             let _ = self.engine.close(stream);
             return None;
         }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
         let offered = offered.and_then(|Head { from, to, .. }| match self.cluster.places.is_at(from.ip(), node) {
-            true if self.table.all.of_names((to, from)).next().is_some() => {
+            true if self.table.entries.of_names((to, from)).next().is_some() => {
                 Err(format!("{from} has a connection to {to} already"))
             }
             true => self.offer(from.ip(), to).map(|(tcp, user)| (from, to, tcp, user)),
@@ -124,13 +124,13 @@ impl Sockets {
         });
         match offered {
             Ok((from, to, tcp, user)) => {
-                self.table.busy.insert(id);
-                // Bytes may come before it is accepted.
+                self.table.ready.insert(id);
+                // Bytes may arrive before accept(2).
                 user.waiting_bytes().into_iter().for_each(|budget| self.engine.share(stream, budget));
-                // Without it the connection is looked at once in a while alone.
+                // Without it the connection is checked once in a period.
                 let _ = self.watch(tcp.as_fd(), id);
-                let who = Who { local: to, peer: from, node: name, program: String::new() };
-                Some(Stage::Offered { stream, who, tcp, is_answered: false })
+                let label = Label { local: to, peer: from, node: name, program: String::new() };
+                Some(Entry::PendingAccept { stream, label, tcp, is_answered: false })
             }
             Err(why) => {
                 let _ = self.engine.write(stream, &line(&Taken::No(why)));
@@ -140,7 +140,7 @@ impl Sockets {
         }
     }
 
-    /// Connects to the listener, as a client of TCP; and whose it is.
+    /// Connects to a listener of this node by TCP; the socket, and the listener's user.
     fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<(OwnedFd, Arc<User>), String> {
         if self.cluster.places.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
@@ -151,16 +151,18 @@ impl Sockets {
         let Some(uid) = self.cluster.listening.user(&mut self.cluster.diag, to) else {
             return Err(format!("no program with link listens on port {} there", to.port()));
         };
-        self.guests.may_open(uid).map_err(|why| format!("{why} on that node"))?;
-        let user = self.guests.user(uid).ok_or("too many users have programs with link there")?;
+        self.users.may_open(uid).map_err(|why| format!("{why} on that node"))?;
+        let user = self.users.user(uid).ok_or("too many users have programs with link there")?;
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let refused = |error: Errno| format!("{to} refuses: {error}");
         let tcp = socket(family, SockType::Stream, flags, None).map_err(refused)?;
-        // The kernel chooses the port when it knows both ends: by the address alone it looks through all that were in use for a minute, at each bind.
+        // The kernel chooses the port at connect: at bind it would search all ports that are in TIME_WAIT.
         setsockopt(&tcp, IpBindAddressNoPort, &true).map_err(refused)?;
-        // The other end is lost without a word if its listener is closed at the moment of the handshake. A client would hear of that at its first byte.
-        setsockopt(&tcp, KeepAlive, &true).and_then(|()| setsockopt(&tcp, TcpKeepIdle, &LOST_S)).map_err(refused)?;
+        // A listener that is closed during the handshake drops the connection silently. A TCP client would learn that at its first byte.
+        setsockopt(&tcp, KeepAlive, &true)
+            .and_then(|()| setsockopt(&tcp, TcpKeepIdle, &KEEPALIVE_S))
+            .map_err(refused)?;
         bind(tcp.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to.ip(), 0))).map_err(refused)?;
         match connect(tcp.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => Ok((tcp, user)),
@@ -168,15 +170,15 @@ impl Sockets {
         }
     }
 
-    /// Says that it waits for accept(2) once it does, and looks whether both ends are there still.
-    pub(super) fn on_offer(
+    /// Notifies the other broker once the connection waits for accept(2), and checks that both ends still exist.
+    pub(super) fn on_pending_accept(
         &mut self,
         id: EntryId,
         stream: Handle,
-        who: Who,
+        label: Label,
         tcp: OwnedFd,
         is_answered: bool,
-    ) -> Option<Stage> {
+    ) -> Option<Entry> {
         let from = local(&tcp).map(|(from, _)| from)?;
         let failed = getsockopt(&tcp, SocketError).ok().filter(|&error| error != 0);
         let is_there = matches!(self.engine.state(stream), Some(State::Opening | State::Open));
@@ -185,18 +187,18 @@ impl Sockets {
             let _ = self.engine.close(stream);
             return None;
         }
-        // Where a program without link took it, that may close it or say something.
+        // A program without link that accepted it may close it or send bytes.
         let is_taken = is_answered && !matches!(recv(tcp.as_raw_fd(), &mut [0], PEEK), Err(Errno::EAGAIN));
         if failed.is_some() || !is_there || is_taken {
-            self.table.queued.remove(&from);
+            self.table.by_local.remove(&from);
             self.abort(stream);
             return None;
         }
         let is_connected = peer(&tcp).is_some();
         if is_connected && !is_answered {
-            self.table.queued.insert(from, id);
+            self.table.by_local.insert(from, id);
             let _ = self.engine.write(stream, &line(&Taken::Yes));
         }
-        Some(Stage::Offered { stream, who, tcp, is_answered: is_answered || is_connected })
+        Some(Entry::PendingAccept { stream, label, tcp, is_answered: is_answered || is_connected })
     }
 }
