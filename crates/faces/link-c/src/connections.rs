@@ -19,7 +19,7 @@ const OPENING: isize = 1;
 const OPEN: isize = 2;
 const RESTING: isize = 3;
 /// Connections that wait to be accepted at a port.
-const WAITING: usize = 128;
+const ACCEPT_BACKLOG: usize = 128;
 
 fn is_stream(kind: c_int) -> Result<bool, Failed> {
     match kind {
@@ -30,13 +30,13 @@ fn is_stream(kind: c_int) -> Result<bool, Failed> {
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_listen(link: *mut Link, port: u16, kind: c_int) -> c_int {
     let work = |link: &mut Link| {
         let stream = is_stream(kind)?;
         link.claim.listen(port)?;
-        if let Err(error) = link.engine.listen(port, stream, WAITING) {
+        if let Err(error) = link.engine.listen(port, stream, ACCEPT_BACKLOG) {
             link.claim.leave(port)?;
             return Err(error.into());
         }
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn ek_link_listen(link: *mut Link, port: u16, kind:
 const LISTENS_NOT: Failed = Failed::wrong(c"nobody listens on this port: ek_link_listen comes first");
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_stop_listening(link: *mut Link, port: u16) -> c_int {
     let work = |link: &mut Link| {
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn ek_link_connect(
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_state(link: *mut Link, connection: u32) -> c_int {
     let work = |link: &mut Link| match link.engine.state(Handle::of(connection)) {
@@ -141,7 +141,7 @@ pub(crate) unsafe extern "C" fn ek_link_peer(link: *mut Link, connection: u32, a
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_close_connection(link: *mut Link, connection: u32) -> c_int {
     let work = |link: &mut Link| {
@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C" fn ek_link_close_connection(link: *mut Link, connec
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_abort(link: *mut Link, connection: u32) -> c_int {
     let work = |link: &mut Link| {

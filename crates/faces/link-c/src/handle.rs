@@ -1,4 +1,4 @@
-//! What a program holds, and how each call ends.
+//! The handle of a program, and the result of each call.
 
 use std::{
     borrow::Cow,
@@ -7,14 +7,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use link::{Claim, Either, Engine};
+use link::{BrokerCarrier, Claim, Engine};
 
 use crate::errno::Failed;
 
 /// `struct ek_link`: the ports and the connections of one program.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) engine: Engine<Either>,
+    pub(crate) engine: Engine<BrokerCarrier>,
     pub(crate) claim: Claim,
     /// The ports that it listens on, and whether for streams.
     pub(crate) listens: Vec<u16>,
@@ -41,12 +41,12 @@ const BROKEN: Failed = Failed::new(
 const NO_HANDLE: Failed = Failed::wrong(c"the handle is NULL");
 
 impl Link {
-    pub(crate) fn new(claim: Claim, engine: Engine<Either>) -> Self {
+    pub(crate) fn new(claim: Claim, engine: Engine<BrokerCarrier>) -> Self {
         Self { engine, claim, listens: Vec::new(), why: Cow::Borrowed(c""), broken: false }
     }
 }
 
-/// Does the work of a call with a handle; its number, or a negative one of errno.h.
+/// Runs a call with a handle; returns its result, or a negative error number.
 ///
 /// # Safety
 /// `link` is NULL, or of `ek_link_open` and not closed, and no other call uses it meanwhile.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn call(link: *mut Link, work: impl FnOnce(&mut Link) -> Resul
     }
 }
 
-/// The same for a call without a handle.
+/// Runs a call without a handle.
 pub(crate) fn call_alone(work: impl FnOnce() -> Result<(), Failed>) -> isize {
     match catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(BROKEN)) {
         Ok(()) => 0,
@@ -87,7 +87,7 @@ fn keep(failed: Failed) -> isize {
 /// Why the last call with this handle that failed did; without a handle, of this thread.
 ///
 /// # Safety
-/// As [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_error(link: *const Link) -> *const c_char {
     // SAFETY: NULL becomes none; otherwise the caller says that it is a live handle that nobody else changes.

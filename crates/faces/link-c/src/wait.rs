@@ -5,15 +5,15 @@ use std::{ffi::c_int, os::fd::AsRawFd, time::Duration};
 use crate::handle::{Link, call};
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_turn(link: *mut Link) -> c_int {
     // SAFETY: the caller keeps to what `call` asks for.
-    unsafe { call(link, |link| Ok(link.engine.turn()? as isize)) as c_int }
+    unsafe { call(link, |link| Ok(link.engine.poll()? as isize)) as c_int }
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_wait(link: *mut Link, spin_ns: u64, timeout_ns: i64) -> c_int {
     let at_most = u64::try_from(timeout_ns).map_or(Duration::MAX, Duration::from_nanos);
@@ -23,7 +23,7 @@ pub(crate) unsafe extern "C" fn ek_link_wait(link: *mut Link, spin_ns: u64, time
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_fd(link: *mut Link) -> c_int {
     // SAFETY: the caller keeps to what `call` asks for.
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn ek_link_fd(link: *mut Link) -> c_int {
 }
 
 /// # Safety
-/// As for [`call`].
+/// The contract of [`call`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ek_link_arm(link: *mut Link) -> c_int {
     // SAFETY: the caller keeps to what `call` asks for.

@@ -5,7 +5,7 @@ use std::io;
 use link::LinkError;
 use model::{Classified, ErrorClass, speedup::FitError};
 
-use crate::{apart::ApartError, bench::Way, speedup::NODES_MAX};
+use crate::{bench::Way, remote::RemoteError, speedup::NODES_MAX};
 
 /// A measurement that could not be made.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -32,7 +32,7 @@ pub enum MessagesError {
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error(transparent)]
-    Apart(#[from] ApartError),
+    Apart(#[from] RemoteError),
     #[error(transparent)]
     Fit(#[from] FitError),
     #[error("AF_XDP: {0}")]

@@ -44,7 +44,7 @@ fn server(port: u16) -> Result<(), LinkError> {
     };
     let mut place = vec![0; 1 << 16];
     while !engine.is_at_end(peer) && engine.state(peer) == Some(State::Open) {
-        engine.turn()?;
+        engine.poll()?;
         while let Some(len) = engine.receive(peer, &mut place)? {
             engine.send(peer, &place[..len])?;
         }
@@ -64,7 +64,7 @@ fn client(to: &str, port: u16, count: usize, bytes: usize) -> Result<(), LinkErr
         let began = Instant::now();
         engine.send(peer, &message)?;
         while engine.receive(peer, &mut place)?.is_none() {
-            engine.turn()?;
+            engine.poll()?;
         }
         times.push(began.elapsed());
     }
@@ -86,11 +86,11 @@ fn sink(port: u16) -> Result<(), LinkError> {
     };
     let mut bytes = 0;
     while !engine.is_at_end(peer) && engine.state(peer) == Some(State::Open) {
-        engine.turn()?;
+        engine.poll()?;
         bytes += engine.read(peer, |_| {})?;
     }
     while engine.close(peer).is_err() || engine.state(peer) == Some(State::Open) {
-        engine.turn()?;
+        engine.poll()?;
     }
     println!("{bytes} bytes arrived; {:?}", engine.counts(peer));
     Ok(())
@@ -106,10 +106,10 @@ fn source(to: &str, port: u16, bytes: usize) -> Result<(), LinkError> {
     let (began, mut left) = (Instant::now(), bytes);
     while left > 0 {
         left -= engine.write(peer, &piece[..left.min(piece.len())])?;
-        engine.turn()?;
+        engine.poll()?;
     }
     while engine.close(peer).is_err() || engine.state(peer) == Some(State::Open) {
-        engine.turn()?;
+        engine.poll()?;
     }
     let seconds = began.elapsed().as_secs_f64();
     println!("{bytes} bytes in {seconds:.3} s: {:.0} MB/s; {:?}", bytes as f64 / 1e6 / seconds, engine.counts(peer));

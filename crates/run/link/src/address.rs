@@ -1,4 +1,4 @@
-//! Where nodes are.
+//! Addresses of nodes.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use wire::Mac;
 /// The port of UDP of the protocol. It is one of those that root alone sends from.
 pub const UDP_PORT: u16 = 885;
 
-/// Where a node is: an Ethernet address, or an IP address and the port of UDP.
+/// Address of a node: an Ethernet address, or an IP address and UDP port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Address {
     /// Behind an EtherType.
@@ -29,7 +29,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// It is no address of a node.
+/// The text is no address of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no Ethernet or IP address")]
 pub struct NoAddress;

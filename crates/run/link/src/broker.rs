@@ -38,7 +38,7 @@ use transport::{Ends, NodeCounts, VERSION};
 pub use paths::{Held, Paths, clear_dead, dead};
 
 use crate::{
-    Address, Either, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier, engine::SLOTS,
+    Address, BrokerCarrier, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier, engine::SLOTS,
     news::Told, pings::Pings, ports::Ports, rights, sockets::Known,
 };
 
@@ -150,7 +150,7 @@ pub struct Broker {
     settings: BrokerSettings,
     carried: String,
     wire: Wire,
-    engine: Engine<Either>,
+    engine: Engine<BrokerCarrier>,
     ports: Arc<Ports>,
     stop: Arc<AtomicBool>,
     claims: Option<JoinHandle<()>>,
@@ -313,7 +313,7 @@ impl Broker {
     }
 
     fn status(&self) -> LinkStatus {
-        let (connections, over_tcp) = self.known.told();
+        let (connections, over_tcp) = self.known.connections();
         let (allowed, allowed_by_default) = self.known.allowed();
         LinkStatus {
             node: self.settings.name.clone(),
@@ -342,7 +342,7 @@ impl Broker {
     }
 }
 
-type Begun = (Wire, String, Arc<Ports>, Either);
+type Begun = (Wire, String, Arc<Ports>, BrokerCarrier);
 
 fn over_ethernet(settings: &BrokerSettings) -> Result<Begun, LinkError> {
     let wire = Wire::of(&settings.interface)?;
@@ -408,13 +408,13 @@ fn one_line(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c.is_whitespace() { '?' } else { c }).collect()
 }
 
-fn names(engine: &Engine<Either>) -> HashMap<Address, String> {
+fn names(engine: &Engine<BrokerCarrier>) -> HashMap<Address, String> {
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
     heard.map(|(&at, peer)| (at, one_line(&peer.name))).collect()
 }
 
 /// The nodes that said hello, by name; those alone that did within `within`.
-pub fn nodes(engine: &Engine<Either>, within: Option<Duration>) -> Vec<LinkNode> {
+pub fn nodes(engine: &Engine<BrokerCarrier>, within: Option<Duration>) -> Vec<LinkNode> {
     let is_shown = |heard: Duration| within.is_none_or(|within| heard <= within);
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && is_shown(engine.since(peer.heard)));
     let node = |(address, peer): (&Address, &transport::Peer)| LinkNode {

@@ -5,9 +5,9 @@ use lab::NamespaceHandle;
 use sys::packet_batch::PacketBatch;
 
 /// Fewer frames leave faster by the socket: a burst costs some 16 µs whatever its length, and a frame of it 1.5 µs less.
-const LEAST: usize = 16;
+const BURST_FRAMES_MIN: usize = 16;
 /// A program that so many times had so many frames to send has more to come: it is worth what loading takes, some 20 ms.
-const WORTH: u32 = 8;
+const BURSTS_BEFORE_LOAD: u32 = 8;
 
 /// Sends bursts once there is reason to; none until then.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ impl Bursts {
     /// Sends the frames that wait, and leaves none; false: they are for the socket.
     #[inline]
     pub(crate) fn send(&mut self, waiting: &mut PacketBatch, interface: &str, frame_max: usize) -> bool {
-        if waiting.waiting() < LEAST || self.is_refused {
+        if waiting.waiting() < BURST_FRAMES_MIN || self.is_refused {
             return false;
         }
         self.large = self.large.saturating_add(1);
-        if self.large < WORTH {
+        if self.large < BURSTS_BEFORE_LOAD {
             return false;
         }
         let burst = match &mut self.burst {

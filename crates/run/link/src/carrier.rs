@@ -1,4 +1,4 @@
-//! What carries frames.
+//! The trait of carriers of frames.
 
 use std::{fmt, hash::Hash, time::Duration};
 
@@ -7,15 +7,15 @@ use transport::{Ends, HEADER_BYTES};
 
 use crate::LinkError;
 
-/// What takes frames to other nodes and brings theirs.
+/// Sends frames to other nodes, and receives theirs.
 pub trait Carrier {
-    /// Where a node is.
+    /// Address of a node.
     type Address: Copy + Eq + Hash + fmt::Debug + fmt::Display;
 
     /// Bytes of the longest payload behind a header.
     fn payload_max(&self) -> u16;
 
-    /// Where a frame is sent that all nodes are to hear.
+    /// Address of all nodes.
     fn everyone(&self) -> &[Self::Address];
 
     /// Hands over the frames that are there, headers first, and does not wait; how many. With each comes whether the place that it waited in was

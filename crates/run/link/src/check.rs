@@ -1,4 +1,4 @@
-//! What link can see of all nodes: who answers, how long a frame passes, whose name is whose, who speaks which version.
+//! A check of all nodes: reachability, frame length, duplicate names, versions.
 
 use std::{collections::BTreeMap, net::SocketAddr, panic::resume_unwind, thread};
 
@@ -10,10 +10,10 @@ use transport::{HEADER_BYTES, VERSION};
 
 use crate::{Address, ETHERTYPE, LinkError, UDP_PORT, error::some_of};
 
-/// A probe may be lost: so many are sent before a length counts as one that does not pass.
-const TRIES: u32 = 3;
+/// Probes of one length before it counts as too long.
+const PROBES_MAX: u32 = 3;
 /// Nodes that are probed at once.
-const AT_ONCE: usize = 8;
+const NODES_AT_ONCE_MAX: usize = 8;
 
 /// Judges what the broker knows, and what becomes of probes: `probe` sends one with so many bytes behind its header to an address, and says whether
 /// it came back.
@@ -29,7 +29,7 @@ pub fn check(
     let (mut nodes, mut problems) = (Vec::new(), namesakes(status));
     let longest_to = |other: &LinkNode| {
         longest(status.payload_max, |bytes| {
-            for _ in 0..TRIES {
+            for _ in 0..PROBES_MAX {
                 if probe(&other.address, bytes)? {
                     return Ok(true);
                 }
@@ -160,7 +160,7 @@ fn namesakes(status: &LinkStatus) -> Vec<LinkProblem> {
 
 /// The results of `work` in the order of the items, several of which are worked on at once.
 fn of_each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let share = items.len().div_ceil(AT_ONCE).max(1);
+    let share = items.len().div_ceil(NODES_AT_ONCE_MAX).max(1);
     thread::scope(|scope| {
         let workers: Vec<_> =
             items.chunks(share).map(|some| scope.spawn(|| some.iter().map(&work).collect::<Vec<_>>())).collect();

@@ -1,6 +1,6 @@
-//! What a program and the broker of its node say to each other when the program wants ports of its own: its frames then pass the broker by.
+//! Requests of a program for ports of its own, and the broker's replies. Frames of those ports bypass the broker.
 //!
-//! A message is a packet of a Unix socket: a line of JSON, and with [`Told::Ports`] the two packet sockets.
+//! A message is a packet of a Unix socket: a line of JSON, and with [`PortReply::Ports`] the two packet sockets.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -27,29 +27,29 @@ use nix::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Address, Either, Engine, LinkError, Raw, Udp, Wire, engine::SLOTS, table::Table};
+use crate::{Address, BrokerCarrier, Engine, LinkError, Raw, Udp, Wire, engine::SLOTS, table::Table};
 
-/// Bytes of the longest message: a page of [`Told::Nodes`].
+/// Bytes of the longest message: a page of [`PortReply::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
 /// Descriptors of a message: the kernel's own limit (SCM_MAX_FD). With less room some would come without being told of, and stay open.
 const DESCRIPTORS_MAX: usize = 253;
 
-/// What a program asks the broker for.
+/// A request of a program to the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum PortRequest {
     /// Ports to connect from, and sockets for them.
     Ports,
     /// Frames for this port, too: it listens there.
     Listen(u16),
-    /// It listens there no longer.
+    /// Stop listening on this port.
     Leave(u16),
     /// The other nodes whose addresses come behind this one; empty: all.
     Nodes(String),
 }
 
-/// What the broker answers.
+/// The broker's reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum PortReply {
     /// The ports, and what carries the frames.
     ///
     /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket. The last one is of the table of open
@@ -63,7 +63,7 @@ pub(crate) enum Told {
     Refused(i32, String),
 }
 
-/// One end of the socket.
+/// One end of a Unix socket for messages.
 #[derive(Debug)]
 pub(crate) struct Talk(OwnedFd);
 
@@ -78,7 +78,7 @@ impl Talk {
         Ok(Self(fd))
     }
 
-    /// The same; whatever waits, waits so long at the most.
+    /// As [`Talk::connect`], with a timeout of each call.
     pub(crate) fn connect_within(path: &Path, time: Duration) -> io::Result<Self> {
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         let time = TimeVal::microseconds(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
@@ -88,7 +88,7 @@ impl Talk {
         Ok(Self(fd))
     }
 
-    /// The same with a number behind all of `fds`.
+    /// The same socket under a number above all of `fds`.
     ///
     /// The kernel lets go of what a killed program had open from the last number on, and takes tens of milliseconds for a packet socket: so the broker
     /// is told before that.
@@ -99,13 +99,13 @@ impl Talk {
     }
 
     /// The next message has to come within this time; none: it may take as long as it likes.
-    pub(crate) fn hears_within(&self, time: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_receive_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         let micros = i64::try_from(time.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
         Ok(setsockopt(&self.0, ReceiveTimeout, &TimeVal::microseconds(micros))?)
     }
 
     /// Sends a message, and descriptors with it.
-    pub(crate) fn say(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
+    pub(crate) fn send(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let rights = [ControlMessage::ScmRights(with)];
         let rights = if with.is_empty() { &[][..] } else { &rights };
@@ -114,23 +114,23 @@ impl Talk {
     }
 
     /// Waits for the next message, and the descriptors that came with it; none: the other end is gone.
-    pub(crate) fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut text = [0; MESSAGE_MAX];
-        let (bytes, fds) = self.hear_text(&mut text)?;
+        let (bytes, fds) = self.receive_text(&mut text)?;
         match bytes {
             0 => Ok(None),
             bytes => Ok(Some((serde_json::from_slice(&text[..bytes])?, fds))),
         }
     }
 
-    /// The same of a stranger, whatever its message: none: it is none of ours. All its descriptors come with this, as their close may wait.
-    pub(crate) fn hear_stranger<T: DeserializeOwned>(&self) -> io::Result<(Option<T>, Vec<OwnedFd>)> {
+    /// Receives from an untrusted program; none: its message is invalid. Returns all its descriptors, as their close may block.
+    pub(crate) fn receive_untrusted<T: DeserializeOwned>(&self) -> io::Result<(Option<T>, Vec<OwnedFd>)> {
         let mut text = [0; MESSAGE_MAX];
-        let (bytes, fds) = self.hear_text(&mut text)?;
+        let (bytes, fds) = self.receive_text(&mut text)?;
         Ok((serde_json::from_slice(&text[..bytes]).ok(), fds))
     }
 
-    fn hear_text(&self, text: &mut [u8; MESSAGE_MAX]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    fn receive_text(&self, text: &mut [u8; MESSAGE_MAX]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = cmsg_space!([i32; DESCRIPTORS_MAX]);
         let mut places = [IoSliceMut::new(text)];
         let heard = loop {
@@ -171,16 +171,16 @@ impl Claim {
     ///
     /// # Errors
     /// No broker serves here, or it refuses.
-    pub fn take() -> Result<(Self, Engine<Either>), LinkError> {
+    pub fn take() -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         Self::take_as(Raw::with_bursts)
     }
 
-    /// The same for a program that is not written for link: it opens no further descriptor later.
-    pub(crate) fn take_plain() -> Result<(Self, Engine<Either>), LinkError> {
+    /// As [`Claim::take`], for a program that is not written for link: no descriptor is opened later.
+    pub(crate) fn take_plain() -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         Self::take_as(|raw| raw)
     }
 
-    fn take_as(finish: impl FnOnce(Raw) -> Raw) -> Result<(Self, Engine<Either>), LinkError> {
+    fn take_as(finish: impl FnOnce(Raw) -> Raw) -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         let paths = crate::Paths::here();
         let talk = match Talk::connect(&paths.claims()) {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -194,9 +194,9 @@ impl Claim {
             talk => talk.map_err(failed("ask the broker for ports"))?,
         };
         let mut claim = Self { talk };
-        let (told, fds) = claim.ask(&Ask::Ports)?;
+        let (told, fds) = claim.ask(&PortRequest::Ports)?;
         claim.talk = claim.talk.behind(&fds).map_err(failed("talk to the broker"))?;
-        let Told::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
+        let PortReply::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
         let mut fds = fds.into_iter();
         let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };
         let ring = match ring {
@@ -207,7 +207,7 @@ impl Claim {
             false => None,
         };
         let table = fds.next().map(Table::of);
-        let carrier: Either = match wire.udp {
+        let carrier: BrokerCarrier = match wire.udp {
             Some(_) => Udp::of(wire, receives, None, Vec::new()).into(),
             None => finish(Raw::of(wire, receives, sends, ring, table)).into(),
         };
@@ -225,7 +225,7 @@ impl Claim {
     /// # Errors
     /// Another program listens there, or it is below 1024 and this one is not root's.
     pub fn listen(&self, port: u16) -> Result<(), LinkError> {
-        self.ask(&Ask::Listen(port)).map(drop)
+        self.ask(&PortRequest::Listen(port)).map(drop)
     }
 
     /// Gives such a port back.
@@ -233,7 +233,7 @@ impl Claim {
     /// # Errors
     /// The broker is gone.
     pub fn leave(&self, port: u16) -> Result<(), LinkError> {
-        self.ask(&Ask::Leave(port)).map(drop)
+        self.ask(&PortRequest::Leave(port)).map(drop)
     }
 
     /// The nodes that the broker has heard in the last 15 s, by name.
@@ -244,9 +244,9 @@ impl Claim {
         let mut nodes: Vec<LinkNode> = Vec::new();
         loop {
             let last = nodes.last().map(|node| node.address.clone());
-            match self.ask(&Ask::Nodes(last.unwrap_or_default()))?.0 {
-                Told::Nodes(more) if more.is_empty() => break,
-                Told::Nodes(more) => nodes.extend(more),
+            match self.ask(&PortRequest::Nodes(last.unwrap_or_default()))?.0 {
+                PortReply::Nodes(more) if more.is_empty() => break,
+                PortReply::Nodes(more) => nodes.extend(more),
                 _ => return Err(strange()),
             }
         }
@@ -274,21 +274,21 @@ impl Claim {
         }
     }
 
-    fn ask(&self, what: &Ask) -> Result<(Told, Vec<OwnedFd>), LinkError> {
+    fn ask(&self, what: &PortRequest) -> Result<(PortReply, Vec<OwnedFd>), LinkError> {
         let failed = |error: io::Error| match error.kind() {
             // It has ended since.
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::NoBroker,
             _ => failed("talk to the broker")(error),
         };
         // A broker that refused the connection has closed it. Its answer is read behind the error, which is told once.
-        let said = self.talk.say(what, &[]);
-        let heard = match self.talk.hear() {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.talk.hear(),
+        let said = self.talk.send(what, &[]);
+        let heard = match self.talk.receive() {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.talk.receive(),
             heard => heard,
         };
         match heard.map_err(failed)? {
             None => Err(said.map_err(failed).err().unwrap_or(LinkError::NoBroker)),
-            Some((Told::Refused(number, why), _)) => {
+            Some((PortReply::Refused(number, why), _)) => {
                 Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })
             }
             Some(told) => Ok(told),
@@ -318,11 +318,11 @@ mod tests {
             let (claim, broker) = (Claim { talk: Talk::new(ours) }, Talk::new(theirs));
             if closed_later {
                 // A question that the broker has not read when it closes.
-                claim.talk.say(&Ask::Ports, &[]).unwrap();
+                claim.talk.send(&PortRequest::Ports, &[]).unwrap();
             }
-            broker.say(&Told::Refused(87, "too many".to_owned()), &[]).unwrap();
+            broker.send(&PortReply::Refused(87, "too many".to_owned()), &[]).unwrap();
             drop(broker);
-            let error = claim.ask(&Ask::Ports).unwrap_err();
+            let error = claim.ask(&PortRequest::Ports).unwrap_err();
             assert!(matches!(&error, LinkError::Refused { why, .. } if why == "too many"), "{error}");
         }
     }

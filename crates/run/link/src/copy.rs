@@ -17,44 +17,44 @@ use sha2::{Digest, Sha256};
 use transport::{Handle, Reason, State};
 
 use self::room::Room;
-use crate::{Address, Claim, Either, Engine, LinkError, broker::one_sentence, news::Lines};
+use crate::{Address, BrokerCarrier, Claim, Engine, LinkError, broker::one_sentence, news::Lines};
 
-/// The port that files come to.
+/// Port on which files arrive.
 pub const PORT: u16 = 1;
-/// Actively waited for before a wait sleeps.
-const SPIN: Duration = Duration::from_micros(50);
-const TURN: Duration = Duration::from_millis(20);
+/// Busy-poll time before a sleep.
+const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// Connections that wait to be accepted.
-const WAITING: usize = 16;
-/// Bytes of the line that names a file at the most.
+const ACCEPT_BACKLOG: usize = 16;
+/// Bytes of the line that names a file.
 const LINE_MAX: usize = 8192;
-/// Bytes that are read of a file at once.
-const PIECE: usize = 1 << 18;
-/// A sender has so long to name its file.
-const NAMED_WITHIN: Duration = Duration::from_secs(5);
-/// A file of which nothing comes for so long is given up, and an answer that nobody takes.
-const STALLED: Duration = Duration::from_secs(30);
-/// A file that took longer so far is given up if fewer bytes came in a second, on average: it keeps room from others.
-const JUDGED: Duration = Duration::from_secs(30);
+/// Bytes read of a file at once.
+const READ_BYTES_MAX: usize = 1 << 18;
+/// Time for a sender to name its file.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without progress after which a file, or an unread result, is given up.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Age from which a file needs a minimum average rate, as it occupies room, and that rate.
+const RATE_GRACE_TIME: Duration = Duration::from_secs(30);
 const BYTES_PER_S_MIN: u64 = 64 << 10;
-/// The sender of a file that was given up has so long to hear why.
-const HEARS: Duration = Duration::from_secs(10);
-/// Files on their way in at once, of all nodes and of one; senders of others that wait for the word why not.
+/// Time for a sender to read why its file was refused.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Files being received, of all nodes and of one; refused senders that have not read why.
 const FILES_MAX: usize = 256;
 const FILES_OF_NODE_MAX: usize = 64;
 const REFUSED_MAX: usize = 64;
-/// An ended connection is still answered for so long.
-const LINGER: Duration = Duration::from_secs(3);
+/// Time for which an ended connection is still answered.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the sender says of a file.
+/// The sender's description of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Head {
-    /// Where it goes, below the folder of the receiver.
+    /// Path below the folder of the receiver.
     path: String,
     bytes: u64,
 }
 
-/// What the receiver says in the end.
+/// The receiver's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Reply {
     Written { sha256: String },
@@ -87,7 +87,7 @@ pub fn send(
     let began = Instant::now();
     let stream = engine.connect(to, PORT, true)?;
     while engine.state(stream) == Some(State::Opening) {
-        engine.wait(SPIN, TURN)?;
+        engine.wait(BUSY_POLL_TIME, SLEEP_MAX)?;
     }
     if engine.state(stream) == Some(State::Failed(Reason::Refused)) {
         let why = format!("{to} accepts no files; there: `evenkeel link serve INTERFACE --receive FOLDER`");
@@ -99,10 +99,10 @@ pub fn send(
     let mut reply = Vec::new();
     let mut out = Out { engine: &mut engine, stream, reply: &mut reply };
     let mut goes_on = out.send(&head)?;
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; READ_BYTES_MAX];
     let mut left = bytes;
     while left > 0 && goes_on {
-        let most = piece.len().min(usize::try_from(left).unwrap_or(PIECE));
+        let most = piece.len().min(usize::try_from(left).unwrap_or(READ_BYTES_MAX));
         let read = file.read(&mut piece[..most]).map_err(failed)?;
         if read == 0 {
             return Err(LinkError::Shrank { left });
@@ -120,7 +120,7 @@ pub fn send(
             break serde_json::from_slice::<Reply>(&reply[..end]).map_err(|e| failed(e.into()))?;
         }
         engine.read(stream, |bytes| reply.extend_from_slice(bytes))?;
-        engine.wait(SPIN, TURN)?;
+        engine.wait(BUSY_POLL_TIME, SLEEP_MAX)?;
     };
     let ns = began.elapsed().as_nanos() as u64;
     linger(&mut engine, stream)?;
@@ -134,7 +134,7 @@ pub fn send(
 
 /// The way out, which hears whether the other end has had enough.
 struct Out<'a> {
-    engine: &'a mut Engine<Either>,
+    engine: &'a mut Engine<BrokerCarrier>,
     stream: Handle,
     reply: &'a mut Vec<u8>,
 }
@@ -146,8 +146,8 @@ impl Out<'_> {
             let written = self.engine.write(self.stream, bytes)?;
             bytes = &bytes[written..];
             match written {
-                0 => self.engine.wait(SPIN, TURN)?,
-                _ => self.engine.turn()?,
+                0 => self.engine.wait(BUSY_POLL_TIME, SLEEP_MAX)?,
+                _ => self.engine.poll()?,
             };
             let reply = &mut *self.reply;
             self.engine.read(self.stream, |bytes| reply.extend_from_slice(bytes))?;
@@ -160,13 +160,13 @@ impl Out<'_> {
 }
 
 /// Closes, and turns until the other end has closed too.
-fn linger(engine: &mut Engine<Either>, stream: Handle) -> Result<(), LinkError> {
+fn linger(engine: &mut Engine<BrokerCarrier>, stream: Handle) -> Result<(), LinkError> {
     let began = Instant::now();
     while engine.close(stream).is_err() || engine.state(stream) == Some(State::Open) {
-        if began.elapsed() > LINGER {
+        if began.elapsed() > LINGER_TIMEOUT {
             break;
         }
-        engine.wait(SPIN, TURN)?;
+        engine.wait(BUSY_POLL_TIME, SLEEP_MAX)?;
     }
     Ok(())
 }
@@ -184,7 +184,7 @@ fn hex(bytes: &[u8]) -> String {
 pub struct Receives {
     room: Room,
     _claim: Claim,
-    engine: Engine<Either>,
+    engine: Engine<BrokerCarrier>,
     files: HashMap<Handle, File>,
     /// Beyond those that come at once.
     refused: HashMap<Handle, File>,
@@ -198,7 +198,7 @@ struct Log {
     failed: Lines,
 }
 
-/// What became of a file.
+/// Result of a file.
 enum Arrival {
     /// Its SHA-256.
     Whole(String),
@@ -222,7 +222,7 @@ enum File {
     },
     Answered {
         answer: Vec<u8>,
-        /// As much of it as was written.
+        /// Bytes written.
         written: usize,
         until: Instant,
     },
@@ -241,7 +241,7 @@ impl Receives {
         };
         let (claim, mut engine) = Claim::take()?;
         claim.listen(PORT)?;
-        engine.listen(PORT, true, WAITING)?;
+        engine.listen(PORT, true, ACCEPT_BACKLOG)?;
         Ok(Self {
             room: Room::new(folder, free),
             _claim: claim,
@@ -258,7 +258,7 @@ impl Receives {
     /// The interface is gone.
     pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
-            self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { SPIN }, TURN)?;
+            self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { BUSY_POLL_TIME }, SLEEP_MAX)?;
             while let Some(new) = self.engine.accept(PORT) {
                 self.accept(new, &mut told)?;
             }
@@ -315,7 +315,7 @@ impl Log {
 
 /// Takes what came of one file; false: it is done.
 fn turn(
-    engine: &mut Engine<Either>,
+    engine: &mut Engine<BrokerCarrier>,
     stream: Handle,
     file: &mut File,
     room: &mut Room,
@@ -329,7 +329,7 @@ fn turn(
     file.is_complete(told);
     file.judge(told);
     let is_over = match file {
-        File::Named(_, since) => since.elapsed() >= NAMED_WITHIN,
+        File::Named(_, since) => since.elapsed() >= HEAD_TIMEOUT,
         File::Comes { .. } => false,
         File::Answered { until, .. } => Instant::now() >= *until,
     };
@@ -412,7 +412,7 @@ impl File {
         let Self::Comes { came, began, heard, .. } = self else { return };
         if let Some(why) = too_slow(*came, began.elapsed(), heard.elapsed()) {
             told(Arrival::Cut(why.clone()));
-            self.say(&Reply::Failed { why }, HEARS);
+            self.say(&Reply::Failed { why }, REFUSAL_TIMEOUT);
         }
     }
 
@@ -429,7 +429,7 @@ impl File {
                 Reply::Failed { why }
             }
         };
-        self.say(&reply, STALLED);
+        self.say(&reply, STALL_TIMEOUT);
     }
 
     /// The part of the file that has arrived is removed.
@@ -442,11 +442,11 @@ impl File {
 
 /// Why a file is given up of which so many bytes came since it began, and nothing for a while; none: it goes on.
 fn too_slow(came: u64, life: Duration, silence: Duration) -> Option<String> {
-    if silence >= STALLED {
-        return Some(format!("no data for {} s", STALLED.as_secs()));
+    if silence >= STALL_TIMEOUT {
+        return Some(format!("no data for {} s", STALL_TIMEOUT.as_secs()));
     }
     let is_slow = u128::from(came) * 1000 < u128::from(BYTES_PER_S_MIN) * life.as_millis();
-    (life >= JUDGED && is_slow)
+    (life >= RATE_GRACE_TIME && is_slow)
         .then(|| format!("{came} bytes came within {} s, fewer than {} KiB/s", life.as_secs(), BYTES_PER_S_MIN >> 10))
 }
 
@@ -544,7 +544,7 @@ mod tests {
         file.judge(&mut told);
         assert_eq!(file.left(), Some(99_999));
         let File::Comes { began, .. } = &mut file else { panic!("it comes") };
-        *began = began.checked_sub(JUDGED).expect("the machine runs for longer");
+        *began = began.checked_sub(RATE_GRACE_TIME).expect("the machine runs for longer");
         file.judge(&mut told);
         let File::Answered { answer, .. } = &file else { panic!("{file:?} goes on") };
         assert!(

@@ -25,7 +25,7 @@ pub struct Engine<C: Carrier> {
     node: Node<C::Address>,
     carrier: C,
     began: Instant,
-    /// What other loops wait for, once one has asked for it.
+    /// The descriptor for other loops, once it was asked for.
     sleep: Option<Sleep>,
     /// A frame that comes wakes whoever waits for that.
     asleep: bool,
@@ -40,7 +40,7 @@ impl<C: Carrier> Engine<C> {
         Self::with_slots(carrier, name, SLOTS)
     }
 
-    /// The same with room for `slots` frames each way in each connection.
+    /// As [`Engine::new`], with room for `slots` frames each way in each connection.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
@@ -48,7 +48,7 @@ impl<C: Carrier> Engine<C> {
         Self::with_ports(carrier, name, slots, FREE_PORTS)
     }
 
-    /// The same, which gives the ports `ports` to those that ask for none.
+    /// As [`Engine::with_slots`], with `ports` for connections that name none.
     pub(crate) fn with_ports(
         carrier: C,
         name: &str,
@@ -73,7 +73,7 @@ impl<C: Carrier> Engine<C> {
         Ok(Self { node, carrier, began: Instant::now(), sleep: None, asleep: false })
     }
 
-    /// What carries its frames.
+    /// The carrier of its frames.
     pub fn carrier(&self) -> &C {
         &self.carrier
     }
@@ -82,12 +82,12 @@ impl<C: Carrier> Engine<C> {
         self.began.elapsed().as_nanos() as Nanos
     }
 
-    /// Takes what arrived, does what is due, sends what is to be sent, and does not wait; how many frames arrived.
+    /// Receives frames, runs due timers, sends frames, and does not block; returns the number of frames received.
     ///
     /// # Errors
     /// The carrier fails.
     #[inline]
-    pub fn turn(&mut self) -> Result<usize, LinkError> {
+    pub fn poll(&mut self) -> Result<usize, LinkError> {
         let now = self.now();
         if self.asleep {
             self.asleep = false;
@@ -106,7 +106,7 @@ impl<C: Carrier> Engine<C> {
         Ok(arrived)
     }
 
-    /// Nothing is under way and nothing is owed: until something arrives or is sent there is no reason for a turn.
+    /// Whether nothing is in flight and no timer runs: no poll is needed until a frame arrives or is sent.
     pub fn is_quiet(&self) -> bool {
         self.node.due().is_none()
     }
@@ -160,12 +160,12 @@ impl<C: Carrier> Engine<C> {
         Ok(handle)
     }
 
-    /// Where a connection is; none once it has ended and rested.
+    /// State of a connection; none once it has ended and rested.
     pub fn state(&self, handle: Handle) -> Option<State> {
         self.node.connection(handle).map(Connection::state)
     }
 
-    /// What it has done.
+    /// Counts of the connection.
     pub fn counts(&self, handle: Handle) -> Option<Counts> {
         self.node.connection(handle).map(Connection::counts)
     }
@@ -201,7 +201,7 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).map(|connection| connection.settings().stream)
     }
 
-    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::flush`], [`Engine::turn`] or [`Engine::send`].
+    /// Puts a message, whole, behind those that wait; it leaves with the next [`Engine::flush`], [`Engine::poll`] or [`Engine::send`].
     ///
     /// # Errors
     /// Why not; [`SendError::Full`] passes.
@@ -353,7 +353,7 @@ impl<C: Carrier> Engine<C> {
         Ok(now)
     }
 
-    /// Has the other end of a connection told that its own end, which is not of this node, is dead.
+    /// Makes the other end of a connection learn that its peer, which is not of this node, is dead.
     pub(crate) fn ask_for(&mut self, ends: &Ends<C::Address>) -> Result<(), LinkError> {
         self.node.ask_for(ends);
         let now = self.now();
@@ -386,8 +386,8 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// The next connection that a frame, or time, has changed since it was last named here. The first call begins it.
-    pub fn news(&mut self) -> Option<Handle> {
-        self.node.news()
+    pub fn next_changed(&mut self) -> Option<Handle> {
+        self.node.next_changed()
     }
 
     /// The time since a moment of this engine, such as [`Peer::heard`].
@@ -395,7 +395,7 @@ impl<C: Carrier> Engine<C> {
         Duration::from_nanos(self.now().saturating_sub(moment))
     }
 
-    /// What it has done beside its connections.
+    /// Counts of frames without a connection.
     pub fn node_counts(&self) -> NodeCounts {
         self.node.counts()
     }

@@ -1,4 +1,4 @@
-//! What fails.
+//! Errors of link.
 
 use std::{io, path::PathBuf};
 

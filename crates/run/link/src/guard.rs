@@ -1,4 +1,4 @@
-//! What keeps programs of other users than root from sending in the name of anybody else's ports.
+//! Guards: programs of users other than root can send from their own ports alone.
 //!
 //! Whoever has a packet socket can send any frame on every interface of the socket's network namespace, and no option takes that away. So their sockets
 //! are in a namespace of their own, with one interface; behind it a program looks at each frame, and knows the socket that it came from.

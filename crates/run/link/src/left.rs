@@ -1,17 +1,17 @@
-//! Connections of programs that are gone, whose other ends the broker tells.
+//! Connections of ended programs, whose peers the broker notifies.
 
 use std::collections::VecDeque;
 
 use transport::Ends;
 use wire::Mac;
 
-/// Connections of one program of another user than root that is gone whose other ends are told, and of all such programs that wait for it.
-const LEFT_OF_PROGRAM: usize = 1024;
-const LEFT_OF_OTHERS: usize = 16 * LEFT_OF_PROGRAM;
-/// Connections whose other ends are told in one turn of the broker.
-const LEFT_A_TURN: usize = 64;
+/// Connections of one ended program of a user other than root whose peers are notified, and of all such programs.
+const LEFT_OF_PROGRAM_MAX: usize = 1024;
+const LEFT_OF_OTHERS_MAX: usize = 16 * LEFT_OF_PROGRAM_MAX;
+/// Peers notified in one poll of the broker.
+const LEFT_PER_POLL_MAX: usize = 64;
 
-/// Connections of programs that are gone. A program of another user than root may have entered anything.
+/// Connections of ended programs. A program of a user other than root may have entered anything.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     of_root: VecDeque<Ends<Mac>>,
@@ -19,21 +19,21 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Beyond the bounds the other ends are told by the answers to their next frames.
+    /// Peers beyond the bounds learn it by the answers to their next frames.
     pub(crate) fn add(&mut self, is_root: bool, mut ends: Vec<Ends<Mac>>) {
         ends.retain(|ends| ends.peer.0[0] & 1 == 0);
         if is_root {
             self.of_root.extend(ends);
         } else {
-            let room = LEFT_OF_OTHERS.saturating_sub(self.of_others.len());
-            self.of_others.extend(ends.into_iter().take(LEFT_OF_PROGRAM.min(room)));
+            let room = LEFT_OF_OTHERS_MAX.saturating_sub(self.of_others.len());
+            self.of_others.extend(ends.into_iter().take(LEFT_OF_PROGRAM_MAX.min(room)));
         }
     }
 
-    /// The next ones to tell.
+    /// The next peers to notify.
     pub(crate) fn next(&mut self) -> Vec<Ends<Mac>> {
-        let of_root = self.of_root.len().min(LEFT_A_TURN);
-        let of_others = self.of_others.len().min(LEFT_A_TURN - of_root);
+        let of_root = self.of_root.len().min(LEFT_PER_POLL_MAX);
+        let of_others = self.of_others.len().min(LEFT_PER_POLL_MAX - of_root);
         self.of_root.drain(..of_root).chain(self.of_others.drain(..of_others)).collect()
     }
 }
@@ -55,10 +55,10 @@ mod tests {
         // Nobody's other end has a group address.
         left.add(true, ends(3, 10));
         left.add(true, ends(4, 3));
-        assert_eq!(left.of_others.len(), LEFT_OF_OTHERS);
+        assert_eq!(left.of_others.len(), LEFT_OF_OTHERS_MAX);
         let first = left.next();
-        assert_eq!((first.len(), first.iter().filter(|ends| ends.peer.0[0] == 4).count()), (LEFT_A_TURN, 3));
+        assert_eq!((first.len(), first.iter().filter(|ends| ends.peer.0[0] == 4).count()), (LEFT_PER_POLL_MAX, 3));
         let rest: usize = std::iter::from_fn(|| Some(left.next().len()).filter(|&count| count > 0)).sum();
-        assert_eq!(first.len() + rest, 3 + LEFT_OF_OTHERS);
+        assert_eq!(first.len() + rest, 3 + LEFT_OF_OTHERS_MAX);
     }
 }

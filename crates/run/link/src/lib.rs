@@ -1,6 +1,6 @@
 //! Messages between nodes over plain Ethernet: what carries the protocol of docs/protocol/link.md, and one node of it.
 //!
-//! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET, [`Udp`] behind UDP; [`Either`] is what the broker chose.
+//! - A [`Carrier`] takes frames to other nodes and brings theirs: [`Raw`] over Ethernet by AF_PACKET, [`Udp`] behind UDP; [`BrokerCarrier`] is what the broker chose.
 //! - An [`Engine`] is a node on a carrier: connections, messages, streams, time.
 //! - A [`broker`] answers for the node, and gives each program of it ports of its own ([`Claim`]), past which its frames go.
 //! - [`sockets`] carry the TCP connections of programs that know nothing of link.
@@ -11,12 +11,12 @@
 
 mod address;
 pub mod broker;
+mod broker_carrier;
 mod burst;
 mod carrier;
 pub mod check;
 mod claim;
 pub mod copy;
-mod either;
 mod engine;
 mod error;
 mod guard;
@@ -35,9 +35,9 @@ pub mod unit;
 pub use self::{
     address::{Address, NoAddress, UDP_PORT},
     broker::{Paths, Receive},
+    broker_carrier::BrokerCarrier,
     carrier::Carrier,
     claim::Claim,
-    either::Either,
     engine::Engine,
     error::LinkError,
     raw::{Raw, Wire},

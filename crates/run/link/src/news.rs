@@ -1,4 +1,4 @@
-//! What a broker tells its operator, each thing once while it lasts: whoever floods a node with frames of ever new addresses gets no line for each.
+//! Messages of a broker to its operator, each once while its cause lasts, and bounded: a flood of frames from new addresses causes no flood of lines.
 
 use std::{
     collections::BTreeSet,
@@ -7,9 +7,9 @@ use std::{
 
 use model::units::counted;
 
-/// So many things are told within [`EVERY`].
-const LINES: usize = 16;
-const EVERY: Duration = Duration::from_secs(10);
+/// Lines within [`LINES_PERIOD`].
+const LINES_MAX: usize = 16;
+const LINES_PERIOD: Duration = Duration::from_secs(10);
 
 /// Bounds the lines that others can cause.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Lines {
     /// Tells `line`, or counts it; a sum of those that were counted first, once their time is over.
     pub(crate) fn tell(&mut self, now: Instant, line: String, told: &mut impl FnMut(String)) {
         self.look(now, told);
-        if self.lines < LINES {
+        if self.lines < LINES_MAX {
             self.lines += 1;
             told(line);
         } else {
@@ -32,24 +32,24 @@ impl Lines {
     }
 
     fn look(&mut self, now: Instant, told: &mut impl FnMut(String)) {
-        if self.since.is_some_and(|since| now < since + EVERY) {
+        if self.since.is_some_and(|since| now < since + LINES_PERIOD) {
             return;
         }
         if self.left_out > 0 {
             told(format!(
                 "{} like these within {} s",
                 counted(self.left_out as u64, "more message", "more messages"),
-                EVERY.as_secs()
+                LINES_PERIOD.as_secs()
             ));
         }
         *self = Self { since: Some(now), lines: 0, left_out: 0 };
     }
 }
 
-/// What was told.
+/// Messages that still hold.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// What still lasts, told or counted.
+    /// Messages that still hold, reported or counted.
     known: BTreeSet<String>,
     lines: Lines,
 }
@@ -78,12 +78,12 @@ mod tests {
             let news = (at..at + 256).map(|n| format!("node {n} speaks version 2")).collect();
             told.tell(began, news, |line| lines.push(line));
         }
-        assert_eq!((lines.len(), told.known.len()), (LINES, 256));
-        told.tell(began + EVERY, vec!["node 2000 speaks version 2".to_owned()], |line| lines.push(line));
-        assert!(lines.len() == LINES + 1 && lines[LINES].starts_with("2239 more"), "{lines:?}");
+        assert_eq!((lines.len(), told.known.len()), (LINES_MAX, 256));
+        told.tell(began + LINES_PERIOD, vec!["node 2000 speaks version 2".to_owned()], |line| lines.push(line));
+        assert!(lines.len() == LINES_MAX + 1 && lines[LINES_MAX].starts_with("2239 more"), "{lines:?}");
         // What goes and comes back is told again.
-        told.tell(began + EVERY, Vec::new(), |line| lines.push(line));
-        told.tell(began + EVERY, vec!["node 2000 speaks version 2".to_owned()], |line| lines.push(line));
-        assert_eq!(lines.len(), LINES + 2);
+        told.tell(began + LINES_PERIOD, Vec::new(), |line| lines.push(line));
+        told.tell(began + LINES_PERIOD, vec!["node 2000 speaks version 2".to_owned()], |line| lines.push(line));
+        assert_eq!(lines.len(), LINES_MAX + 2);
     }
 }

@@ -4,9 +4,9 @@ use std::{sync::mpsc::Sender, time::Duration};
 
 use transport::Nanos;
 
-use crate::{Address, Either, Engine, LinkError, broker::Answer};
+use crate::{Address, BrokerCarrier, Engine, LinkError, broker::Answer};
 
-/// Those that wait for their answers.
+/// Pings without an answer yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     next: u32,
@@ -26,7 +26,7 @@ impl Pings {
     /// Sends one; why not, if it cannot.
     pub(crate) fn start(
         &mut self,
-        engine: &mut Engine<Either>,
+        engine: &mut Engine<BrokerCarrier>,
         address: &str,
         bytes: u16,
         timeout: Duration,
@@ -44,7 +44,7 @@ impl Pings {
     }
 
     /// Gives out the answers that came, and gives up those that did not in time.
-    pub(crate) fn turn(&mut self, engine: &mut Engine<Either>) {
+    pub(crate) fn turn(&mut self, engine: &mut Engine<BrokerCarrier>) {
         let echoes: Vec<_> = engine.echoes().collect();
         self.waiting.retain(|ping| {
             let came = echoes.iter().find(|echo| (echo.peer, echo.sequence) == (ping.to, ping.sequence));

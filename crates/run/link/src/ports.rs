@@ -26,37 +26,38 @@ use sys::{
 
 use crate::{
     LinkError, Paths, Wire,
-    claim::{Ask, MESSAGE_MAX, Talk, Told},
+    claim::{MESSAGE_MAX, PortReply, PortRequest, Talk},
     guard::Guard,
     left::Left,
     table::Table,
 };
 
-/// Ports that a program connects from.
-const BLOCK: u16 = 64;
-/// Blocks that the broker has for the sockets of programs, before all others.
-const OWN: u16 = 64;
-/// The first of them all.
-const FIRST: u16 = *transport::FREE_PORTS.start();
+/// Ports of a block, from which a program connects.
+const PORTS_OF_BLOCK: u16 = 64;
+/// Blocks of the broker, for the sockets of programs. They are the first ones.
+const BROKER_BLOCKS: u16 = 64;
+/// First port of all blocks.
+const FIRST_PORT: u16 = *transport::FREE_PORTS.start();
 /// The ports that the broker of a node connects from for the sockets of programs. No other program of that node has them.
-pub(crate) const BROKER_PORTS: std::ops::RangeInclusive<u16> = FIRST..=FIRST + OWN * BLOCK - 1;
-/// Blocks that one user other than root has at the most: each costs the kernel some 11 MB for sockets and the ring.
-const OF_USER: usize = 32;
+pub(crate) const BROKER_PORTS: std::ops::RangeInclusive<u16> =
+    FIRST_PORT..=FIRST_PORT + BROKER_BLOCKS * PORTS_OF_BLOCK - 1;
+/// Blocks of one user other than root: each costs the kernel some 11 MB for sockets and the ring.
+const BLOCKS_OF_USER_MAX: usize = 32;
 /// Blocks that are left for root.
-const OF_ROOT: usize = 32;
-/// Connections of one user other than root, and of all of them, at the most: each has a thread.
-const TALKS_OF_USER: usize = 64;
-const TALKS: usize = 512;
-/// A program has so long for its first question.
-const FIRST_QUESTION: Duration = Duration::from_secs(5);
+const BLOCKS_OF_ROOT: usize = 32;
+/// Connections of one user other than root, and of all of them: each has a thread.
+const TALKS_OF_USER_MAX: usize = 64;
+const TALKS_MAX: usize = 512;
+/// Time for the first request of a program.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the ring that a program's frames wait in.
 const RING_BYTES: usize = 4 << 20;
-/// Ports that a program of another user than root listens on, those of one such user, and of all of them, at the most.
-const LISTENS_OF_PROGRAM: usize = 64;
-const LISTENS_OF_USER: usize = 256;
-const LISTENS: usize = 16_384;
-/// Below this only root listens, as with TCP.
-const PRIVILEGED: u16 = 1024;
+/// Ports on which a program of a user other than root listens, those of one such user, and of all of them.
+const LISTENS_OF_PROGRAM_MAX: usize = 64;
+const LISTENS_OF_USER_MAX: usize = 256;
+const LISTENS_MAX: usize = 16_384;
+/// First port on which users other than root may listen, as with TCP.
+const PRIVILEGED_PORTS_END: u16 = 1024;
 
 /// All programs of a node and their ports.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ pub(crate) struct Ports {
     disposer: Arc<Disposer>,
     /// The program that fills the rings of programs; none: their sockets get all.
     xdp: Option<Mutex<LinkPort>>,
-    /// What stands between the programs of other users than root and the wire; none: they get no ports.
+    /// The guard of programs of users other than root; none: they get no ports.
     guard: Option<Guard>,
     taken: Mutex<Taken>,
     /// Connections of programs of other users than root, by user.
@@ -85,9 +86,9 @@ pub(crate) struct Ports {
 struct Taken {
     /// Blocks that nobody has, the one that was given back last at the end: what comes late for its old owner meets no new one.
     free: VecDeque<u16>,
-    /// Where the next broker reads which block was to be next.
+    /// File with the number of the next block, for the next broker.
     next_block: PathBuf,
-    /// Nobody has those of the broker.
+    /// The broker's blocks are in no program's use.
     is_own_free: bool,
     /// Programs that had ports so far: each is another owner, since an old one may have kept its sockets.
     owners: u32,
@@ -105,15 +106,15 @@ impl Taken {
         };
         let uid = program.uid;
         match () {
-            () if program.listens.len() >= LISTENS_OF_PROGRAM => {
-                Some(format!("a program listens on at most {LISTENS_OF_PROGRAM} ports"))
+            () if program.listens.len() >= LISTENS_OF_PROGRAM_MAX => {
+                Some(format!("a program listens on at most {LISTENS_OF_PROGRAM_MAX} ports"))
             }
-            () if sum(&|p| p.uid == uid) >= LISTENS_OF_USER => {
-                Some(format!("programs of user {uid} listen on {LISTENS_OF_USER} ports, the most that one user has"))
-            }
-            () if sum(&|p| p.uid != 0) >= LISTENS => {
-                Some(format!("programs of users other than root listen on {LISTENS} ports, the most that they have"))
-            }
+            () if sum(&|p| p.uid == uid) >= LISTENS_OF_USER_MAX => Some(format!(
+                "programs of user {uid} listen on {LISTENS_OF_USER_MAX} ports, the most that one user has"
+            )),
+            () if sum(&|p| p.uid != 0) >= LISTENS_MAX => Some(format!(
+                "programs of users other than root listen on {LISTENS_MAX} ports, the most that they have"
+            )),
             () => None,
         }
     }
@@ -123,10 +124,11 @@ impl Ports {
     /// With `others`, programs of other users than root get ports, too.
     pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>, others: bool) -> Result<Self, LinkError> {
         // Programs that outlived the last broker have ports of its, on which they go on: those come last.
-        let mut free: VecDeque<u16> = (OWN..=(u16::MAX - FIRST) / BLOCK).collect();
+        let mut free: VecDeque<u16> = (BROKER_BLOCKS..=(u16::MAX - FIRST_PORT) / PORTS_OF_BLOCK).collect();
         let next_block = Paths::here().next_block();
-        let next = fs::read_to_string(&next_block).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(OWN);
-        free.rotate_left(usize::from(next.saturating_sub(OWN)) % free.len());
+        let next =
+            fs::read_to_string(&next_block).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BROKER_BLOCKS);
+        free.rotate_left(usize::from(next.saturating_sub(BROKER_BLOCKS)) % free.len());
         let taken = Taken {
             free,
             next_block,
@@ -273,9 +275,9 @@ impl Ports {
         let who = getsockopt(&stream, PeerCredentials)?;
         let Some(place) = TalkPlace::take(self, who.uid()) else {
             let why = "this user has too many connections to the broker, or all users together have".to_owned();
-            let refused = Told::Refused(Errno::EUSERS as i32, why);
+            let refused = PortReply::Refused(Errno::EUSERS as i32, why);
             let talk = Talk::new(stream.into_inner());
-            let said = talk.say(&refused, &[]);
+            let said = talk.send(&refused, &[]);
             self.disposer.dispose(talk.into());
             return said;
         };
@@ -291,16 +293,17 @@ impl Ports {
     fn talk(self: Arc<Self>, stream: OwnedFd, who: UnixCredentials) -> Result<(), LinkError> {
         let failed = |source| LinkError::System { operation: "talk to a program", source };
         let talk = Talk::new(stream);
-        talk.hears_within(Some(FIRST_QUESTION)).map_err(failed)?;
+        talk.set_receive_timeout(Some(FIRST_REQUEST_TIMEOUT)).map_err(failed)?;
         let mut block = None;
-        while let Some((ask, _)) = talk.hear::<Ask>().map_err(failed)? {
-            talk.hears_within(None).map_err(failed)?;
+        while let Some((ask, _)) = talk.receive::<PortRequest>().map_err(failed)? {
+            talk.set_receive_timeout(None).map_err(failed)?;
             let answer = match (&block, ask) {
-                (None, Ask::Ports) if who.uid() != 0 && self.guard.is_none() => {
-                    Told::Refused(Errno::EACCES as i32, "only root's programs may have ports of this broker".to_owned())
-                }
-                (None, Ask::Ports) => match self.block(who.pid(), who.uid()) {
-                    Err(why) => Told::Refused(Errno::EADDRNOTAVAIL as i32, why),
+                (None, PortRequest::Ports) if who.uid() != 0 && self.guard.is_none() => PortReply::Refused(
+                    Errno::EACCES as i32,
+                    "only root's programs may have ports of this broker".to_owned(),
+                ),
+                (None, PortRequest::Ports) => match self.block(who.pid(), who.uid()) {
+                    Err(why) => PortReply::Refused(Errno::EADDRNOTAVAIL as i32, why),
                     Ok(taken) => {
                         let taken = block.insert(taken);
                         let owner = taken.owner;
@@ -311,7 +314,7 @@ impl Ports {
                             self.owners.set(port, owner)?;
                         }
                         taken.ring = self.xdp().map(|mut port| port.endpoint(first..=last, RING_BYTES)).transpose()?;
-                        let told = Told::Ports {
+                        let told = PortReply::Ports {
                             first,
                             last,
                             wire: self.wire.clone(),
@@ -323,20 +326,20 @@ impl Ports {
                         let rings = taken.ring.as_ref().map(LinkRing::descriptors);
                         let fds = sockets.into_iter().chain(rings.into_iter().flatten()).chain([table.as_fd()]);
                         let fds = fds.map(|fd| fd.as_raw_fd());
-                        talk.say(&told, &fds.collect::<Vec<_>>()).map_err(failed)?;
+                        talk.send(&told, &fds.collect::<Vec<_>>()).map_err(failed)?;
                         taken.table = Some(table);
                         continue;
                     }
                 },
-                (Some(block), Ask::Listen(port)) => self.listen(block, port, who.uid() == 0)?,
-                (Some(block), Ask::Leave(port)) => {
+                (Some(block), PortRequest::Listen(port)) => self.listen(block, port, who.uid() == 0)?,
+                (Some(block), PortRequest::Leave(port)) => {
                     self.leave(block.at, port)?;
-                    Told::Done
+                    PortReply::Done
                 }
-                (Some(_), Ask::Nodes(behind)) => Told::Nodes(self.nodes_behind(&behind)),
-                _ => Told::Refused(Errno::EPROTO as i32, "ports come first, and once".to_owned()),
+                (Some(_), PortRequest::Nodes(behind)) => PortReply::Nodes(self.nodes_behind(&behind)),
+                _ => PortReply::Refused(Errno::EPROTO as i32, "ports come first, and once".to_owned()),
             };
-            talk.say(&answer, &[]).map_err(failed)?;
+            talk.send(&answer, &[]).map_err(failed)?;
         }
         Ok(())
     }
@@ -344,10 +347,10 @@ impl Ports {
     fn block(self: &Arc<Self>, pid: i32, uid: u32) -> Result<Block, String> {
         let mut taken = self.taken();
         let of_user = taken.programs.values().filter(|program| program.uid == uid).count();
-        if uid != 0 && of_user >= OF_USER {
+        if uid != 0 && of_user >= BLOCKS_OF_USER_MAX {
             return Err(format!("{of_user} programs of user {uid} have ports: one user has no more"));
         }
-        let kept = if uid == 0 { 0 } else { OF_ROOT };
+        let kept = if uid == 0 { 0 } else { BLOCKS_OF_ROOT };
         let all = || "all ports of this node are taken".to_owned();
         let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
         let at = if is_own {
@@ -374,19 +377,20 @@ impl Ports {
         Ok(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
     }
 
-    fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<Told, LinkError> {
+    fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<PortReply, LinkError> {
         let mut taken = self.taken();
         if let (false, Some(why)) = (is_root, taken.listens_too_much(block.at)) {
-            return Ok(Told::Refused(Errno::EADDRNOTAVAIL as i32, why));
+            return Ok(PortReply::Refused(Errno::EADDRNOTAVAIL as i32, why));
         }
         Ok(match taken.listening.get(&port) {
-            _ if port == 0 || port >= FIRST => {
-                Told::Refused(Errno::EADDRNOTAVAIL as i32, format!("programs listen on ports from 1 to {}", FIRST - 1))
+            _ if port == 0 || port >= FIRST_PORT => PortReply::Refused(
+                Errno::EADDRNOTAVAIL as i32,
+                format!("programs listen on ports from 1 to {}", FIRST_PORT - 1),
+            ),
+            _ if port < PRIVILEGED_PORTS_END && !is_root => {
+                PortReply::Refused(Errno::EACCES as i32, format!("only root listens below {PRIVILEGED_PORTS_END}"))
             }
-            _ if port < PRIVILEGED && !is_root => {
-                Told::Refused(Errno::EACCES as i32, format!("only root listens below {PRIVILEGED}"))
-            }
-            Some(_) => Told::Refused(Errno::EADDRINUSE as i32, format!("somebody listens on port {port} already")),
+            Some(_) => PortReply::Refused(Errno::EADDRINUSE as i32, format!("somebody listens on port {port} already")),
             None => {
                 self.owners.set(port, block.owner)?;
                 if let (Some(mut xdp), Some(ring)) = (self.xdp(), &block.ring) {
@@ -396,7 +400,7 @@ impl Ports {
                 if let Some(program) = taken.programs.get_mut(&block.at) {
                     program.listens.push(port);
                 }
-                Told::Done
+                PortReply::Done
             }
         })
     }
@@ -425,7 +429,7 @@ impl TalkPlace {
     fn take(ports: &Arc<Ports>, uid: u32) -> Option<Self> {
         let mut talks = ports.talks.lock().unwrap_or_else(PoisonError::into_inner);
         let (of_user, all) = (talks.get(&uid).copied().unwrap_or(0), talks.values().sum::<usize>());
-        if uid != 0 && (of_user >= TALKS_OF_USER || all >= TALKS) {
+        if uid != 0 && (of_user >= TALKS_OF_USER_MAX || all >= TALKS_MAX) {
             return None;
         }
         if uid != 0 {
@@ -463,10 +467,10 @@ struct Block {
 
 impl Block {
     fn range(&self) -> (u16, u16) {
-        let blocks = if self.at == 0 { OWN } else { 1 };
-        let first = FIRST + self.at * BLOCK;
+        let blocks = if self.at == 0 { BROKER_BLOCKS } else { 1 };
+        let first = FIRST_PORT + self.at * PORTS_OF_BLOCK;
         // The last block ends with the last port there is.
-        (first, first + (blocks * BLOCK - 1))
+        (first, first + (blocks * PORTS_OF_BLOCK - 1))
     }
 }
 
@@ -510,8 +514,8 @@ impl Drop for Block {
 
 /// As many of them as a message holds, and at least one if there is one: a name of 255 bytes takes six times that as JSON at the most.
 fn page<'a>(nodes: impl Iterator<Item = &'a LinkNode>) -> Vec<LinkNode> {
-    const AROUND: usize = 32;
-    let mut bytes = AROUND;
+    const OVERHEAD_BYTES: usize = 32;
+    let mut bytes = OVERHEAD_BYTES;
     nodes
         .take_while(|node| {
             bytes += serde_json::to_vec(node).map_or(MESSAGE_MAX, |text| text.len() + 1);
@@ -535,7 +539,7 @@ mod tests {
             let page = page(rest.iter());
             assert!(!page.is_empty() && page[..] == rest[..page.len()]);
             rest = &rest[page.len()..];
-            assert!(serde_json::to_vec(&Told::Nodes(page)).unwrap().len() <= MESSAGE_MAX);
+            assert!(serde_json::to_vec(&PortReply::Nodes(page)).unwrap().len() <= MESSAGE_MAX);
         }
     }
 }

@@ -33,13 +33,13 @@ use crate::{Address, Carrier, ETHERTYPE, LinkError, burst::Bursts, table::Table}
 
 const ETHERNET_BYTES: usize = 14;
 /// Frames that one system call reads.
-const BATCH: usize = 32;
-/// So many looks at an empty ring cost no system call; then one reads the socket, which gets what comes while the ring's program is away.
-const SOCKET_EVERY: u32 = 256;
-/// A frame has at least so many bytes of payload, or nobody would use it.
-const PAYLOAD_MIN: u32 = 64;
-/// Bytes of the kernel's memory for frames that wait to be read, and to leave.
-const BUFFER: u32 = 8 << 20;
+const READ_FRAMES_MAX: usize = 32;
+/// Polls of an empty ring between two reads of the socket, which gets frames while the ring's XDP program is away.
+const RING_POLLS_PER_READ: u32 = 256;
+/// Least payload of a frame.
+const PAYLOAD_BYTES_MIN: u32 = 64;
+/// Bytes of the socket's receive and send buffer.
+const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 
 /// An interface that carries messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ impl Wire {
         let mut all = links(&mut route).map_err(system("read the interfaces"))?;
         let link = all.remove(&index).unwrap_or_default();
         let address: Mac = link.address.parse().unwrap_or_default();
-        let least = HEADER_BYTES as u32 + PAYLOAD_MIN;
+        let least = HEADER_BYTES as u32 + PAYLOAD_BYTES_MIN;
         if link.mtu < least {
             return Err(LinkError::Mtu { interface: interface.to_owned(), mtu: link.mtu, least });
         }
@@ -101,14 +101,14 @@ impl Wire {
     /// CAP_NET_RAW lacks.
     pub(crate) fn sockets(&self, filter: Option<BorrowedFd<'_>>) -> Result<(PacketSocket, PacketBatch), LinkError> {
         let socket = PacketSocket::open()?;
-        socket.set_receive_buffer(BUFFER)?;
+        socket.set_receive_buffer(SOCKET_BUFFER_BYTES)?;
         socket.set_ignore_outgoing()?;
         if let Some(filter) = filter {
             socket.set_filter_ebpf(filter)?;
             socket.lock_filter()?;
         }
         socket.bind_for(self.index, ETHERTYPE)?;
-        let sends = PacketBatch::open(self.index, self.frame_max(), BUFFER as usize)?;
+        let sends = PacketBatch::open(self.index, self.frame_max(), SOCKET_BUFFER_BYTES as usize)?;
         // It receives nothing, but whoever has it could bind it.
         filter.map_or(Ok(()), |filter| sends.lock_filter(filter))?;
         Ok((socket, sends))
@@ -200,7 +200,7 @@ impl Raw {
         head[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
         Self {
             socket,
-            batch: Batch::new(BATCH, frame_max),
+            batch: Batch::new(READ_FRAMES_MAX, frame_max),
             out,
             head,
             wire,
@@ -276,7 +276,7 @@ impl Carrier for Raw {
             let congested = ring.filled() > ring.bytes() / 2;
             let count = ring.consume(|from, _, frame| on(Mac(from), frame, congested));
             self.looks += 1;
-            if count > 0 || self.looks < SOCKET_EVERY {
+            if count > 0 || self.looks < RING_POLLS_PER_READ {
                 return Ok(count);
             }
             self.looks = 0;
@@ -345,7 +345,7 @@ impl Carrier for Raw {
                 woken
             }
         };
-        self.looks = SOCKET_EVERY;
+        self.looks = RING_POLLS_PER_READ;
         let failed = woken == Woken::Failed;
         if let Some(source) = failed.then(|| self.socket.take_error()).transpose()?.flatten() {
             self.goes_on("receive on the interface", source)?;
@@ -365,7 +365,7 @@ impl Carrier for Raw {
 
     fn sleep(&mut self) -> bool {
         // What wakes is perhaps for the socket.
-        self.looks = SOCKET_EVERY;
+        self.looks = RING_POLLS_PER_READ;
         self.ring.as_ref().is_none_or(LinkRing::sleep)
     }
 

@@ -35,26 +35,29 @@
 //! | taken over | `TakenOver` | `TakenOver` | `Registered` | stream of the programs |
 //! | given up | `Brokered` | `Released` | `Registered` | pair, broker, stream |
 
+mod address_map;
 mod allow;
-mod ask;
+mod broker_client;
+mod broker_lines;
 mod by_tcp;
 mod flow;
 mod ids;
+mod interception;
+mod listeners;
 mod names;
 mod options;
-mod places;
-mod program;
-mod questions;
 mod serve;
+mod shared;
+mod socket_address;
 pub mod takeover;
 
 pub use self::{
     allow::Allow,
-    ask::{BrokerClient, Figures},
+    broker_client::{BrokerClient, Figures},
+    interception::{Interception, interception},
     names::{names, parse as parse_name},
     options::{is_of_tcp, option, set_option},
-    places::Known,
-    program::{By, by},
     serve::Sockets,
+    shared::Known,
 };
-pub(crate) use self::{options::OF_SOCKET, places::Listening};
+pub(crate) use self::{listeners::Listening, options::OF_SOCKET};

@@ -1,4 +1,4 @@
-//! The open connections of a program, in a file without a name that it shares with its broker: of one that is killed the broker knows whom to tell.
+//! The open connections of a program, in a memfd shared with its broker, which notifies the peers of a killed program.
 
 use std::{
     fs::File,
@@ -13,12 +13,12 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use transport::Ends;
 use wire::Mac;
 
-/// Bytes of a place: address, ports, the other end's number, the epoch. Without a number there is no connection.
-const PLACE: usize = 18;
-/// Places at the most: as many connections as a node has.
-const PLACES: usize = 1 << 16;
+/// Bytes of an entry: address, ports, the peer's connection number, the epoch. An entry without a number is free.
+const ENTRY_BYTES: usize = 18;
+/// Entries: as many as a node may have connections.
+const ENTRIES_MAX: usize = 1 << 16;
 
-/// The connections by their places.
+/// The table, by slots of connections.
 #[derive(Debug)]
 pub(crate) struct Table(File);
 
@@ -27,27 +27,27 @@ impl Table {
         Ok(Self(File::from(memfd_create("evenkeel-link", MFdFlags::MFD_CLOEXEC)?)))
     }
 
-    /// One that another process made.
+    /// Opens a table that another process made.
     pub(crate) fn of(fd: OwnedFd) -> Self {
         Self(fd.into())
     }
 
-    /// Enters a connection, or takes it out. What cannot be written is not told of.
+    /// Enters or removes a connection. If the write fails, its peer is not notified.
     pub(crate) fn set(&self, at: u32, ends: Option<Ends<Mac>>) {
-        let place = ends.map_or([0; PLACE], write);
-        let _ = self.0.write_all_at(&place, u64::from(at) * PLACE as u64);
+        let place = ends.map_or([0; ENTRY_BYTES], write);
+        let _ = self.0.write_all_at(&place, u64::from(at) * ENTRY_BYTES as u64);
     }
 
-    /// Takes all out.
+    /// Removes all entries.
     pub(crate) fn clear(&self) {
         let _ = self.0.set_len(0);
     }
 
-    /// All that are in it, whoever wrote them.
+    /// All entries, whoever wrote them.
     pub(crate) fn read(&self) -> io::Result<Vec<Ends<Mac>>> {
-        let most = (PLACES * PLACE) as u64;
+        let most = (ENTRIES_MAX * ENTRY_BYTES) as u64;
         let len = usize::try_from(self.0.metadata()?.len().min(most)).unwrap_or_default();
-        let mut bytes = vec![0; len - len % PLACE];
+        let mut bytes = vec![0; len - len % ENTRY_BYTES];
         self.0.read_exact_at(&mut bytes, 0)?;
         Ok(bytes.as_chunks().0.iter().map(read).filter(|ends| ends.peer_number != 0).collect())
     }
@@ -59,8 +59,8 @@ impl AsFd for Table {
     }
 }
 
-fn write(ends: Ends<Mac>) -> [u8; PLACE] {
-    let mut place = [0; PLACE];
+fn write(ends: Ends<Mac>) -> [u8; ENTRY_BYTES] {
+    let mut place = [0; ENTRY_BYTES];
     place[..6].copy_from_slice(&ends.peer.0);
     place[6..8].copy_from_slice(&ends.port.to_be_bytes());
     place[8..10].copy_from_slice(&ends.peer_port.to_be_bytes());
@@ -69,7 +69,7 @@ fn write(ends: Ends<Mac>) -> [u8; PLACE] {
     place
 }
 
-fn read(place: &[u8; PLACE]) -> Ends<Mac> {
+fn read(place: &[u8; ENTRY_BYTES]) -> Ends<Mac> {
     let [a, b, c, d, e, f, p0, p1, q0, q1, n0, n1, n2, n3, e0, e1, e2, e3] = *place;
     Ends {
         peer: Mac([a, b, c, d, e, f]),
@@ -96,14 +96,14 @@ mod tests {
         };
         assert_eq!(table.read().unwrap(), []);
         table.set(7, Some(ends(7)));
-        table.set(PLACES as u32 - 2, Some(ends(9)));
+        table.set(ENTRIES_MAX as u32 - 2, Some(ends(9)));
         assert_eq!(table.read().unwrap(), [ends(7), ends(9)]);
         table.set(7, None);
         assert_eq!(table.read().unwrap(), [ends(9)]);
         // Whatever a program makes of it.
         table.0.set_len(1 << 40).unwrap();
         assert_eq!(table.read().unwrap(), [ends(9)]);
-        table.0.set_len(PLACE as u64 + 1).unwrap();
+        table.0.set_len(ENTRY_BYTES as u64 + 1).unwrap();
         assert_eq!(table.read().unwrap(), []);
         table.clear();
         assert_eq!(table.read().unwrap(), []);

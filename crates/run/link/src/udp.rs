@@ -18,17 +18,17 @@ use transport::HEADER_BYTES;
 
 use crate::{Carrier, LinkError, Wire, address::UDP_PORT, raw};
 
-/// Bytes of the kernel's memory for datagrams that wait.
-const BUFFER: u32 = 8 << 20;
-/// Rest after an error of a socket, which would be readable at once again.
-const FAILED: Duration = Duration::from_millis(1);
+/// Bytes of the socket's receive and send buffer.
+const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
+/// Pause after a socket's error, which would make it readable again at once.
+const ERROR_PAUSE: Duration = Duration::from_millis(1);
 const UDP_BYTES: u16 = 8;
 const IPV4_BYTES: u16 = 20;
 const IPV6_BYTES: u16 = 40;
 /// All nodes of a link (RFC 4291).
-const ALL: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What a broker is to do behind UDP.
+/// Settings of a broker over UDP.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UdpSettings {
     /// Nodes that no broadcast reaches.
@@ -67,7 +67,7 @@ impl Wire {
             ip => SocketAddr::new(ip, UDP_PORT),
         };
         let everyone = match own.address {
-            IpAddr::V6(_) => Some(ALL.into()),
+            IpAddr::V6(_) => Some(ALL_NODES.into()),
             IpAddr::V4(_) => match IpNet::new(own.address, own.length) {
                 Ok(net) if net.prefix_len() < 31 => Some(net.broadcast()),
                 _ => None,
@@ -80,7 +80,7 @@ impl Wire {
 
     /// A socket of a node behind UDP, at its own address or at one of a group.
     pub(crate) fn udp_socket(&self, at: SocketAddr) -> Result<OwnedFd, LinkError> {
-        datagram::open(at, &self.interface, BUFFER).map_err(|source| match source.raw_os_error() {
+        datagram::open(at, &self.interface, SOCKET_BUFFER_BYTES).map_err(|source| match source.raw_os_error() {
             Some(nix::libc::EADDRINUSE) => LinkError::UdpTaken { at },
             _ => LinkError::System { operation: "open a UDP socket", source },
         })
@@ -96,7 +96,7 @@ impl Wire {
 pub struct Udp {
     wire: Wire,
     own: Datagrams,
-    /// What all nodes hear; brokers alone have it.
+    /// Multicast address of all nodes; only brokers have it.
     group: Option<Datagrams>,
     everyone: Vec<SocketAddr>,
 }
@@ -176,7 +176,7 @@ impl Carrier for Udp {
         match raw::sleep(&mut waits, at_most)? {
             // A read says what it is; none does without an end.
             raw::Woken::Failed => {
-                std::thread::sleep(at_most.min(FAILED));
+                std::thread::sleep(at_most.min(ERROR_PAUSE));
                 Ok(true)
             }
             woken => Ok(woken != raw::Woken::Signal),

@@ -33,7 +33,7 @@ fn sleep_and_turn(engine: &mut Engine<Raw>) {
     if engine.arm().unwrap() {
         assert!(is_readable(engine, MISSED_MS), "a wake-up was missed");
     }
-    engine.turn().unwrap();
+    engine.poll().unwrap();
 }
 
 fn accepted(engine: &mut Engine<Raw>) -> Handle {
@@ -126,9 +126,9 @@ fn an_epoll_of_others_holds_the_descriptor() {
     assert_eq!(wait(0), None);
     b.hello().unwrap();
     assert_eq!(wait(MISSED_MS), Some(7), "the hello wakes");
-    assert_eq!(a.turn().unwrap(), 1);
+    assert_eq!(a.poll().unwrap(), 1);
     while !a.arm().unwrap() {
-        a.turn().unwrap();
+        a.poll().unwrap();
     }
     assert_eq!(wait(50), None, "what was taken in does not wake again");
 }
@@ -142,15 +142,15 @@ fn an_interface_that_goes_down_wakes_and_is_told() {
         left.link_set("down");
         assert!(is_readable(&mut a, MISSED_MS));
         // It may come up again.
-        a.turn().unwrap();
+        a.poll().unwrap();
         assert!(a.carrier().is_down());
         left.link_set("up");
         while !a.arm().unwrap() {
-            a.turn().unwrap();
+            a.poll().unwrap();
         }
         left.output(&format!("ip link delete {}", left.interface()));
         assert!(is_readable(&mut a, MISSED_MS));
-        let told = a.turn().unwrap_err();
+        let told = a.poll().unwrap_err();
         assert!(told.to_string().contains("down"), "{told}");
     }
 }

@@ -26,9 +26,9 @@ use testbed::{Bed, End, Running};
 const GROUP: u32 = 65_531;
 const USERS: [u32; 2] = [65_532, 65_533];
 const PORT: u16 = 2000;
-const SPIN: Duration = Duration::from_micros(50);
-const STEP: Duration = Duration::from_millis(10);
-const LONG: Duration = Duration::from_secs(20);
+const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
+const WAIT_TIME: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
@@ -91,7 +91,7 @@ fn is_a_program() {
     println!("listens");
     let (mut peers, mut place): (Vec<Handle>, _) = (Vec::new(), [0; 4096]);
     loop {
-        engine.wait(SPIN, STEP).unwrap();
+        engine.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
         peers.extend(engine.accept(PORT));
         for &peer in &peers {
             while let Ok(Some(len)) = engine.receive(peer, &mut place) {
@@ -106,8 +106,8 @@ fn joined(engine: &mut Engine<Raw>, to: &End) -> Handle {
     let ours = engine.connect(address, PORT, false).unwrap();
     let began = Instant::now();
     while engine.state(ours) == Some(State::Opening) {
-        engine.wait(SPIN, STEP).unwrap();
-        assert!(began.elapsed() < LONG, "nobody answers");
+        engine.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
+        assert!(began.elapsed() < TIMEOUT, "nobody answers");
     }
     assert_eq!(engine.state(ours), Some(State::Open));
     ours
@@ -117,7 +117,7 @@ fn there_and_back(engine: &mut Engine<Raw>, ours: Handle, text: &[u8]) {
     engine.send(ours, text).unwrap();
     let (began, mut place) = (Instant::now(), [0; 4096]);
     loop {
-        engine.wait(SPIN, STEP).unwrap();
+        engine.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
         if let Some(len) = engine.receive(ours, &mut place).unwrap() {
             // The acknowledgement leaves: nobody serves this engine while the other programs do their part, which may take longer than a node that
             // waits for one lives.
@@ -127,7 +127,7 @@ fn there_and_back(engine: &mut Engine<Raw>, ours: Handle, text: &[u8]) {
             }
             return assert_eq!(&place[..len], text);
         }
-        assert!(began.elapsed() < LONG, "no answer: {:?}", engine.counts(ours));
+        assert!(began.elapsed() < TIMEOUT, "no answer: {:?}", engine.counts(ours));
     }
 }
 
@@ -233,14 +233,14 @@ fn the_other_ends_of_a_killed_program_hear_of_it_at_once() {
             // Nothing is under way any more.
             let began = Instant::now();
             while began.elapsed() < Duration::from_millis(300) {
-                engine.wait(Duration::ZERO, STEP).unwrap();
+                engine.wait(Duration::ZERO, WAIT_TIME).unwrap();
             }
             program.signal(Signal::SIGKILL);
             let killed = Instant::now();
             let is_open = |engine: &Engine<Raw>| [used, idle].iter().any(|&c| engine.state(c) == Some(State::Open));
             while is_open(&engine) {
                 engine.wait(Duration::ZERO, Duration::from_millis(1)).unwrap();
-                assert!(killed.elapsed() < LONG, "it never hears of it");
+                assert!(killed.elapsed() < TIMEOUT, "it never hears of it");
             }
             let took = killed.elapsed();
             eprintln!("user {user}, {xdp:?}: told {took:?} after SIGKILL");

@@ -16,7 +16,7 @@ use testbed::{Bed, End};
 
 const PORT: u16 = 1000;
 const ETHERTYPE: u16 = 0x88B5;
-const LONG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const FRAME_MAX: usize = 1514;
 const MESSAGES: u32 = 150;
 const STREAM: usize = 300_000;
@@ -100,13 +100,13 @@ fn until(ends: &mut [Engine<Raw>; 2], mut done: impl FnMut(&mut [Engine<Raw>; 2]
     while !done(ends) {
         let mut came = 0;
         for end in ends.iter_mut() {
-            came += end.turn().unwrap();
+            came += end.poll().unwrap();
         }
         if came == 0 {
             thread::sleep(Duration::from_micros(50));
         }
         let counts = || ends.each_ref().map(Engine::node_counts);
-        assert!(began.elapsed() < LONG, "not within {LONG:?}: {:?}", counts());
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {:?}", counts());
     }
 }
 

@@ -10,8 +10,8 @@ use link::{Engine, Raw, State};
 use testbed::{Bed, End};
 
 const PORT: u16 = 1000;
-const LONG: Duration = Duration::from_secs(10);
-const STEP: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_secs(10);
+const WAIT_TIME: Duration = Duration::from_millis(20);
 
 fn node(end: &End) -> Engine<Raw> {
     let open = || Raw::open_ring(end.interface(), XdpMode::Native, 4 << 20).unwrap();
@@ -38,8 +38,8 @@ fn stream(lost: Option<u32>, bytes: usize) -> Option<f64> {
     let ours = a.connect(b.carrier().address(), PORT, true).unwrap();
     let mut theirs = None;
     while theirs.is_none() || a.state(ours) != Some(State::Open) {
-        a.turn().unwrap();
-        b.turn().unwrap();
+        a.poll().unwrap();
+        b.poll().unwrap();
         theirs = theirs.or_else(|| b.accept(PORT));
     }
     let theirs = theirs.unwrap();
@@ -52,14 +52,14 @@ fn stream(lost: Option<u32>, bytes: usize) -> Option<f64> {
                 let count = b.read(theirs, |_| ()).unwrap();
                 come += count;
                 if count == 0 {
-                    b.wait(LONG, STEP).unwrap()
+                    b.wait(TIMEOUT, WAIT_TIME).unwrap()
                 } else {
-                    b.turn().unwrap()
+                    b.poll().unwrap()
                 };
             }
             let end = Instant::now();
             while end.elapsed() < Duration::from_millis(200) {
-                b.wait(Duration::ZERO, STEP).unwrap();
+                b.wait(Duration::ZERO, WAIT_TIME).unwrap();
             }
         });
         sys::affinity::pin_current_thread(0).unwrap();
@@ -68,13 +68,13 @@ fn stream(lost: Option<u32>, bytes: usize) -> Option<f64> {
             let count = a.write(ours, &piece[..left.min(1 << 16)]).unwrap();
             left -= count;
             if count == 0 {
-                a.wait(LONG, STEP).unwrap()
+                a.wait(TIMEOUT, WAIT_TIME).unwrap()
             } else {
-                a.turn().unwrap()
+                a.poll().unwrap()
             };
         }
         while !a.is_quiet() {
-            a.wait(LONG, STEP).unwrap();
+            a.wait(TIMEOUT, WAIT_TIME).unwrap();
         }
     });
     let seconds = began.elapsed().as_secs_f64();

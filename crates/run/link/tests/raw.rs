@@ -6,9 +6,9 @@ use link::{Carrier, Engine, Handle, Raw, State};
 use testbed::{Bed, End};
 
 const PORT: u16 = 1000;
-const SPIN: Duration = Duration::from_micros(50);
-const STEP: Duration = Duration::from_millis(20);
-const LONG: Duration = Duration::from_secs(10);
+const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
+const WAIT_TIME: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn node(end: &End, name: &str) -> Engine<Raw> {
     end.run(|| Engine::new(Raw::open(end.interface()).unwrap(), name).unwrap())
@@ -18,9 +18,9 @@ fn node(end: &End, name: &str) -> Engine<Raw> {
 fn until(a: &mut Engine<Raw>, b: &mut Engine<Raw>, mut done: impl FnMut(&mut Engine<Raw>, &mut Engine<Raw>) -> bool) {
     let began = Instant::now();
     while !done(a, b) {
-        a.turn().unwrap();
-        b.turn().unwrap();
-        assert!(began.elapsed() < LONG, "not within {LONG:?}: {:?} {:?}", a.node_counts(), b.node_counts());
+        a.poll().unwrap();
+        b.poll().unwrap();
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {:?} {:?}", a.node_counts(), b.node_counts());
     }
 }
 
@@ -76,8 +76,8 @@ fn a_stream_between_two_threads_arrives_whole_and_ends() {
     let read = std::thread::spawn(move || {
         let (mut at, began) = (0, Instant::now());
         while !b.is_at_end(theirs) {
-            assert!(began.elapsed() < LONG, "{at} bytes: {:?}", b.counts(theirs));
-            b.wait(SPIN, STEP).unwrap();
+            assert!(began.elapsed() < TIMEOUT, "{at} bytes: {:?}", b.counts(theirs));
+            b.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
             b.read(theirs, |piece| {
                 let wrong = piece.iter().enumerate().find(|&(i, &got)| got != byte(at + i));
                 assert_eq!(wrong, None, "at {at}");
@@ -86,26 +86,26 @@ fn a_stream_between_two_threads_arrives_whole_and_ends() {
             .unwrap();
         }
         b.close(theirs).unwrap();
-        while b.state(theirs) == Some(State::Open) && began.elapsed() < LONG {
-            b.wait(SPIN, STEP).unwrap();
+        while b.state(theirs) == Some(State::Open) && began.elapsed() < TIMEOUT {
+            b.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
         }
         at
     });
     let bytes: Vec<u8> = (0..BYTES).map(byte).collect();
     let (mut sent, began) = (0, Instant::now());
     while sent < BYTES {
-        assert!(began.elapsed() < LONG, "{sent} bytes: {:?}", a.counts(ours));
+        assert!(began.elapsed() < TIMEOUT, "{sent} bytes: {:?}", a.counts(ours));
         let written = a.write(ours, &bytes[sent..]).unwrap();
         sent += written;
         if written > 0 {
-            a.turn().unwrap();
+            a.poll().unwrap();
         } else {
-            a.wait(SPIN, STEP).unwrap();
+            a.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
         }
     }
     while a.close(ours).is_err() || a.state(ours) == Some(State::Open) {
-        a.wait(SPIN, STEP).unwrap();
-        assert!(began.elapsed() < LONG, "{:?}", a.counts(ours));
+        a.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
+        assert!(began.elapsed() < TIMEOUT, "{:?}", a.counts(ours));
     }
     assert_eq!(read.join().unwrap(), BYTES);
 }
@@ -118,8 +118,8 @@ fn a_program_that_ends_tells_the_other_end() {
     drop(a);
     let began = Instant::now();
     while b.state(theirs) == Some(State::Open) {
-        b.wait(SPIN, STEP).unwrap();
-        assert!(began.elapsed() < LONG);
+        b.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
+        assert!(began.elapsed() < TIMEOUT);
     }
     assert_eq!(b.state(theirs), Some(State::Failed(link::Reason::Aborted)));
 }
@@ -135,8 +135,8 @@ fn a_connection_goes_on_when_the_interface_was_down() {
         a.send(ours, b"while it was down").unwrap();
         b.send(theirs, b"and back").unwrap();
         until(&mut a, &mut b, |a, b| {
-            a.wait(Duration::ZERO, STEP).unwrap();
-            b.wait(Duration::ZERO, STEP).unwrap();
+            a.wait(Duration::ZERO, WAIT_TIME).unwrap();
+            b.wait(Duration::ZERO, WAIT_TIME).unwrap();
             a.counts(ours).is_some_and(|counts| counts.resent > 2 * (at + 1)) && a.carrier().is_down()
         });
         left.link_set("up");
@@ -158,9 +158,9 @@ fn what_was_sent_while_the_interface_was_down_for_longer_than_connections_wait_a
     left.link_set("down");
     a.send(ours, b"while it was down").unwrap();
     let began = Instant::now();
-    while began.elapsed() < Duration::from_nanos(transport::DEAD) + Duration::from_secs(2) {
-        a.wait(Duration::ZERO, STEP).unwrap();
-        b.wait(Duration::ZERO, STEP).unwrap();
+    while began.elapsed() < Duration::from_nanos(transport::PEER_TIMEOUT) + Duration::from_secs(2) {
+        a.wait(Duration::ZERO, WAIT_TIME).unwrap();
+        b.wait(Duration::ZERO, WAIT_TIME).unwrap();
     }
     assert_eq!(a.state(ours), Some(State::Open));
     left.link_set("up");

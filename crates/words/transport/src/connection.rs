@@ -14,18 +14,18 @@ use crate::{
 };
 
 /// A peer that says nothing to what waits for it is given up after this.
-pub const DEAD: Nanos = 10_000_000_000;
+pub const PEER_TIMEOUT: Nanos = 10_000_000_000;
 /// Numbers of an ended connection are not used again before this; its duplicates are answered until then.
-pub const REST: Nanos = 2_000_000_000;
+pub const REST_TIME: Nanos = 2_000_000_000;
 /// From this share of the room on the receiver says that it is congested.
-const CONGESTED_FROM: f64 = 0.5;
+const CONGESTED_SHARE: f64 = 0.5;
 /// Between two offers at the most.
-const OFFER_MAX: Nanos = 1_000_000_000;
+const OFFER_PERIOD_MAX: Nanos = 1_000_000_000;
 /// An answer to an offer is sent again after this, and after this many times the wait each time: 4, 32, 256 and 2048 ms.
-const ANSWER_WAIT: Nanos = 4_000_000;
-const ANSWER_LONGER: u64 = 8;
-/// So often it is sent again by itself.
-const ANSWERS_AGAIN: u32 = 4;
+const ANSWER_TIMEOUT: Nanos = 4_000_000;
+const ANSWER_BACKOFF: u64 = 8;
+/// Retransmissions of an answer to an offer.
+const ANSWER_RETRIES_MAX: u32 = 4;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Connection {
         Self::new(now, settings, false)
     }
 
-    /// Accepts what `header` offers. It is open once the other end acknowledges the answer; an end that does not is given up after [`DEAD`].
+    /// Accepts what `header` offers. It is open once the other end acknowledges the answer; an end that does not is given up after [`PEER_TIMEOUT`].
     pub fn accept(now: Nanos, settings: Settings, header: &Header, offer: &Offer) -> Self {
         let mut this = Self::new(now, settings, true);
         this.peer_epoch = Some(header.epoch);
@@ -107,8 +107,8 @@ impl Connection {
             payload_max,
             fin_sent: false,
             offer_at: Some(now),
-            offer_wait: if accepts { ANSWER_WAIT } else { TIMEOUT_MIN },
-            answers_left: 1 + ANSWERS_AGAIN,
+            offer_wait: if accepts { ANSWER_TIMEOUT } else { TIMEOUT_MIN },
+            answers_left: 1 + ANSWER_RETRIES_MAX,
             opened_at: now,
             rests_until: None,
             reset: None,
@@ -163,7 +163,7 @@ impl Connection {
         self.peer_number
     }
 
-    /// What it has done.
+    /// Counts of the connection.
     pub fn counts(&self) -> Counts {
         Counts { resent: self.sender.resent, echoes: self.sender.echoes, ..self.counts }
     }
@@ -273,7 +273,7 @@ impl Connection {
 
     fn fail(&mut self, now: Nanos, reason: Reason, tells: Option<Serial>) {
         self.state = State::Failed(reason);
-        self.rests_until = Some(now + REST);
+        self.rests_until = Some(now + REST_TIME);
         self.sender.stop(&mut self.pool);
         self.offer_at = None;
         self.reset = tells.map(|number| (reason, number));
@@ -447,7 +447,7 @@ impl Connection {
         }
         if self.state == State::Open && self.fin_sent && self.sender.is_empty() && receiver.is_complete() {
             self.state = State::Resting;
-            self.rests_until = Some(now + REST);
+            self.rests_until = Some(now + REST_TIME);
         }
     }
 
@@ -455,8 +455,8 @@ impl Connection {
     pub fn due(&self) -> Option<Nanos> {
         let ack = self.receiver.as_ref().and_then(Receiver::due);
         let (sender, dead) = match self.state {
-            State::Open => (self.sender.due(), self.sender.waits_since().map(|since| since + DEAD)),
-            State::Opening => (None, Some(self.opened_at + DEAD)),
+            State::Open => (self.sender.due(), self.sender.waits_since().map(|since| since + PEER_TIMEOUT)),
+            State::Opening => (None, Some(self.opened_at + PEER_TIMEOUT)),
             State::Resting => (None, self.rests_until),
             // It acknowledges nothing any more: a time that nothing is done at would be due for ever.
             State::Failed(_) => return self.rests_until,
@@ -467,14 +467,14 @@ impl Connection {
     /// Time has gone by.
     pub fn on_time(&mut self, now: Nanos) {
         match self.state {
-            State::Opening if now >= self.opened_at + DEAD => {
+            State::Opening if now >= self.opened_at + PEER_TIMEOUT => {
                 self.fail(now, Reason::TimedOut, None);
                 // Nobody has heard of its number.
                 self.rests_until = self.rests_until.filter(|_| !self.accepts);
             }
             State::Open => {
                 self.sender.on_time(now);
-                if self.sender.waits_since().is_some_and(|since| now >= since + DEAD) {
+                if self.sender.waits_since().is_some_and(|since| now >= since + PEER_TIMEOUT) {
                     let answers = self.receiver.as_ref().map(Receiver::acknowledged);
                     self.fail(now, Reason::TimedOut, answers);
                 }
@@ -484,7 +484,7 @@ impl Connection {
         }
     }
 
-    /// The other end could not be reached until now: the time that it may take for an answer ([`DEAD`]) begins again.
+    /// The other end could not be reached until now: the time that it may take for an answer ([`PEER_TIMEOUT`]) begins again.
     pub fn wait_anew(&mut self, now: Nanos) {
         self.sender.wait_anew(now);
     }
@@ -519,7 +519,7 @@ impl Connection {
         if self.offer_at.is_some_and(|at| at <= now) && self.state == State::Opening {
             let kind = if self.accepts { Kind::OpenAck } else { Kind::Open };
             let longer =
-                if self.accepts { ANSWER_LONGER * self.offer_wait } else { OFFER_MAX.min(2 * self.offer_wait) };
+                if self.accepts { ANSWER_BACKOFF * self.offer_wait } else { OFFER_PERIOD_MAX.min(2 * self.offer_wait) };
             self.answers_left -= u32::from(self.accepts);
             self.offer_at = (self.answers_left > 0).then_some(now + self.offer_wait);
             self.offer_wait = longer;
@@ -554,7 +554,7 @@ impl Connection {
 
     fn acknowledges(&mut self) -> bool {
         self.receiver.as_mut().is_some_and(|receiver| {
-            let congested = receiver.filled() >= CONGESTED_FROM;
+            let congested = receiver.filled() >= CONGESTED_SHARE;
             receiver.acknowledges() | congested
         })
     }

@@ -1,20 +1,20 @@
-//! Probes of a node by hand: what was asked, and what came back.
+//! Probes of a node: those without an answer yet, and the answers.
 
 use std::collections::VecDeque;
 
 use crate::{Nanos, Serial};
 
-/// Probes that wait, and answers that nobody has taken, at the most.
-const KEPT: usize = 1024;
+/// Pending probes, and answers that are not read yet.
+const PROBES_MAX: usize = 1024;
 
 /// An answer to [`Node::probe`](crate::Node::probe).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Echo<P> {
-    /// Who answered.
+    /// Node that answered.
     pub peer: P,
-    /// The number that was asked with.
+    /// Sequence number of the probe.
     pub sequence: u32,
-    /// What came back.
+    /// Payload of the answer.
     pub payload: Vec<u8>,
     /// When it arrived.
     pub heard: Nanos,
@@ -22,28 +22,28 @@ pub struct Echo<P> {
 
 #[derive(Debug)]
 pub(crate) struct Echoes<P> {
-    asked: VecDeque<(P, u32)>,
+    pending: VecDeque<(P, u32)>,
     came: VecDeque<Echo<P>>,
 }
 
 impl<P: Copy + Eq> Echoes<P> {
     pub(crate) fn new() -> Self {
-        Self { asked: VecDeque::new(), came: VecDeque::new() }
+        Self { pending: VecDeque::new(), came: VecDeque::new() }
     }
 
     /// The oldest is waited for no longer if there are too many.
-    pub(crate) fn asked(&mut self, peer: P, sequence: u32) {
-        if self.asked.len() >= KEPT {
-            self.asked.pop_front();
+    pub(crate) fn add(&mut self, peer: P, sequence: u32) {
+        if self.pending.len() >= PROBES_MAX {
+            self.pending.pop_front();
         }
-        self.asked.push_back((peer, sequence));
+        self.pending.push_back((peer, sequence));
     }
 
-    /// False: nobody asked that, or it was answered before.
+    /// Records an answer; false: no such probe is pending.
     pub(crate) fn came(&mut self, now: Nanos, peer: P, Serial(sequence): Serial, payload: &[u8]) -> bool {
-        let Some(at) = self.asked.iter().position(|&asked| asked == (peer, sequence)) else { return false };
-        self.asked.remove(at);
-        if self.came.len() >= KEPT {
+        let Some(at) = self.pending.iter().position(|&pending| pending == (peer, sequence)) else { return false };
+        self.pending.remove(at);
+        if self.came.len() >= PROBES_MAX {
             self.came.pop_front();
         }
         self.came.push_back(Echo { peer, sequence, payload: payload.to_vec(), heard: now });

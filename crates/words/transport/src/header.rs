@@ -13,10 +13,10 @@ pub(crate) const NOTICE: u8 = 0;
 /// Frames behind the cumulative acknowledgement that a header tells of.
 pub(crate) const RECEIVED_BITS: u32 = 32;
 
-/// Where the checksum is.
+/// Offset of the checksum.
 const CHECKSUM_AT: usize = 30;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A part of a message or stream. It has a sequence number; all others have none of their own.
@@ -59,7 +59,7 @@ impl Flags {
     pub const ASK: Self = Self(4);
     /// Sent before.
     pub const AGAIN: Self = Self(8);
-    /// It met congestion on its way.
+    /// The frame met congestion.
     pub const CONGESTED: Self = Self(16);
     /// Frames that this one acknowledges met congestion.
     pub const ECHO: Self = Self(32);
@@ -111,7 +111,7 @@ pub struct Header {
     pub credit: u16,
 }
 
-/// What is wrong with a frame.
+/// Error of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BadFrame {
     /// Shorter than a header.

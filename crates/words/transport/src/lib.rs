@@ -25,7 +25,7 @@ mod window;
 
 pub use self::{
     budget::{Budget, Part},
-    connection::{Connection, Counts, DEAD, Outgoing, REST, SendError, Settings, State},
+    connection::{Connection, Counts, Outgoing, PEER_TIMEOUT, REST_TIME, SendError, Settings, State},
     echo::Echo,
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
     node::{Ends, FREE_PORTS, Handle, Node, NodeCounts, NodeSettings},

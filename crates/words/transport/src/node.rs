@@ -1,7 +1,7 @@
 //! A node: its listeners, and its connections to others, found by their numbers.
 
 mod half_open;
-mod strange;
+mod unmatched;
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -22,7 +22,7 @@ const CONNECTIONS_MAX: usize = 1 << 16;
 /// The ports that are given to whoever asks for none, unless a node has others: those that IANA registers to nobody.
 pub const FREE_PORTS: RangeInclusive<u16> = 49_152..=u16::MAX;
 
-/// What a node is made of.
+/// Settings of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSettings {
     /// Its name, at most 255 bytes.
@@ -55,7 +55,7 @@ impl Handle {
     }
 }
 
-/// What a node has done beside its connections.
+/// Counts of a node beside its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeCounts {
     /// Frames that were shorter than they say.
@@ -63,9 +63,9 @@ pub struct NodeCounts {
     /// Of another version, notices of it left out ([`Node::other_versions`]).
     pub version: u64,
     /// Notices that this node speaks another version than theirs, to those who sent such frames.
-    pub version_told: u64,
+    pub version_notices_sent: u64,
     /// Notices that another node speaks another version.
-    pub version_heard: u64,
+    pub version_notices_received: u64,
     /// Of an unknown kind.
     pub kind: u64,
     /// With a wrong checksum.
@@ -183,7 +183,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// What it has done.
+    /// Counts of the connection.
     pub fn counts(&self) -> NodeCounts {
         self.counts
     }
@@ -286,7 +286,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
     }
 
     /// The next connection that a frame, or time, has changed since it was last named here; each stands there once. The first call begins it.
-    pub fn news(&mut self) -> Option<Handle> {
+    pub fn next_changed(&mut self) -> Option<Handle> {
         let handle = self.news.get_or_insert_default().pop_front()?;
         if let Some(entry) = self.at(handle.0).and_then(|at| self.entries[at as usize].as_mut()) {
             entry.has_news = false;
@@ -540,7 +540,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// Says whether this node's carrier is down. The time until it is up again does not count for [`crate::DEAD`].
+    /// Says whether this node's carrier is down. The time until it is up again does not count for [`crate::PEER_TIMEOUT`].
     pub fn set_down(&mut self, is_down: bool) {
         self.is_down = is_down;
     }

@@ -7,14 +7,14 @@ use std::{
 
 use crate::Nanos;
 
-/// The most nodes that are kept: whoever floods with names gets no memory for it, and drives out nobody.
-const KEPT: usize = 4096;
-/// While so many are kept, one that was silent for so long makes room.
-const SILENT: Nanos = 60_000_000_000;
-/// How often those are looked for.
-const SWEEP: Nanos = 1_000_000_000;
+/// Nodes that are kept. A flood of names gets no more memory, and evicts no node.
+const PEERS_MAX: usize = 4096;
+/// Silence after which a node makes room for others.
+const SILENCE_TIMEOUT: Nanos = 60_000_000_000;
+/// Time between two searches for silent nodes.
+const SWEEP_PERIOD: Nanos = 1_000_000_000;
 /// Bytes of a name.
-const NAME_BYTES: usize = 255;
+const NAME_BYTES_MAX: usize = 255;
 
 /// Another node, as its hello says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<P: Copy + Eq + Hash> Peers<P> {
 
     /// A hello. True: the node is new, or has another name or epoch than before, and another one, or this one, has its name.
     pub(crate) fn heard(&mut self, now: Nanos, peer: P, name: &[u8], epoch: u32, this: (&str, u32)) -> bool {
-        let name = String::from_utf8_lossy(&name[..name.len().min(NAME_BYTES)]).into_owned();
+        let name = String::from_utf8_lossy(&name[..name.len().min(NAME_BYTES_MAX)]).into_owned();
         if let Some(known) = self.nodes.get_mut(&peer)
             && (known.epoch, &known.name) == (epoch, &name)
         {
@@ -74,10 +74,10 @@ impl<P: Copy + Eq + Hash> Peers<P> {
         if let Some(before) = self.nodes.remove(&peer) {
             self.unname(&before);
         }
-        if self.nodes.len() >= KEPT {
+        if self.nodes.len() >= PEERS_MAX {
             self.sweep(now);
             // Those that are there stay: else whoever makes up addresses drives out all others.
-            if self.nodes.len() >= KEPT {
+            if self.nodes.len() >= PEERS_MAX {
                 return false;
             }
         }
@@ -91,12 +91,16 @@ impl<P: Copy + Eq + Hash> Peers<P> {
 
     /// Removes the nodes that were not heard for long, at most once in a while.
     fn sweep(&mut self, now: Nanos) {
-        if now.saturating_sub(self.swept) < SWEEP {
+        if now.saturating_sub(self.swept) < SWEEP_PERIOD {
             return;
         }
         self.swept = now;
-        let silent: Vec<P> =
-            self.nodes.iter().filter(|(_, node)| now.saturating_sub(node.heard) > SILENT).map(|(&at, _)| at).collect();
+        let silent: Vec<P> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| now.saturating_sub(node.heard) > SILENCE_TIMEOUT)
+            .map(|(&at, _)| at)
+            .collect();
         for at in silent {
             if let Some(before) = self.nodes.remove(&at) {
                 self.unname(&before);
@@ -147,21 +151,21 @@ mod tests {
         let this = ("me", 1);
         peers.heard(0, usize::MAX, b"real", 7, this);
         let flood = |peers: &mut Peers<usize>, now: Nanos, from: usize| {
-            (from..from + 2 * KEPT).for_each(|at| {
+            (from..from + 2 * PEERS_MAX).for_each(|at| {
                 peers.heard(now, at, &[b'x'; 1000], at as u32, this);
             });
         };
         flood(&mut peers, 1, 0);
-        assert_eq!(peers.iter().count(), KEPT);
+        assert_eq!(peers.iter().count(), PEERS_MAX);
         assert_eq!(peers.iter().find(|(at, _)| **at == usize::MAX).map(|(_, peer)| peer.name.as_str()), Some("real"));
-        assert!(peers.iter().all(|(_, peer)| peer.name.len() <= NAME_BYTES));
+        assert!(peers.iter().all(|(_, peer)| peer.name.len() <= NAME_BYTES_MAX));
         // Those that have been silent for a minute make room; who speaks stays.
-        peers.heard(SILENT, usize::MAX, b"real", 7, this);
-        flood(&mut peers, SILENT + 2, 3 * KEPT);
-        assert_eq!(peers.iter().count(), KEPT);
+        peers.heard(SILENCE_TIMEOUT, usize::MAX, b"real", 7, this);
+        flood(&mut peers, SILENCE_TIMEOUT + 2, 3 * PEERS_MAX);
+        assert_eq!(peers.iter().count(), PEERS_MAX);
         let real = peers.iter().filter(|(at, _)| **at == usize::MAX).count();
-        assert_eq!((real, peers.iter().filter(|(at, _)| **at < 3 * KEPT).count()), (1, 0));
-        assert_eq!(peers.names.values().flat_map(HashMap::values).sum::<usize>(), KEPT);
+        assert_eq!((real, peers.iter().filter(|(at, _)| **at < 3 * PEERS_MAX).count()), (1, 0));
+        assert_eq!(peers.names.values().flat_map(HashMap::values).sum::<usize>(), PEERS_MAX);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One end's way in: frames in the order of their numbers, each once.
+//! The receiving side of a connection: frames in order of their numbers, each once.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::{
     slots::{Pool, Slots},
 };
 
-/// So many frames are acknowledged with one.
-const ACK_EVERY: u32 = 2;
+/// Frames for one acknowledgement.
+const FRAMES_PER_ACK: u32 = 2;
 
-/// What became of a frame.
+/// Result of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It is new.
@@ -36,7 +36,7 @@ pub(crate) struct Receiver {
     fin: Option<Serial>,
     unacknowledged: u32,
     ack_at: Option<Nanos>,
-    told_credit: u32,
+    advertised_credit: u32,
     /// Frames of congestion that the sender has yet to hear of.
     congested: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(first: Serial, slots: u32, payload_max: u16) -> Self {
         let slots = Slots::new(slots, payload_max);
-        let told_credit = slots.count();
+        let advertised_credit = slots.count();
         Self {
             slots,
             read: first,
@@ -53,7 +53,7 @@ impl Receiver {
             fin: None,
             unacknowledged: 0,
             ack_at: None,
-            told_credit,
+            advertised_credit,
             congested: false,
         }
     }
@@ -113,7 +113,8 @@ impl Receiver {
             self.next = self.next.plus(1);
         }
         self.unacknowledged += 1;
-        let at_once = !in_order || flags.has(Flags::ASK) || flags.has(Flags::FIN) || self.unacknowledged >= ACK_EVERY;
+        let at_once =
+            !in_order || flags.has(Flags::ASK) || flags.has(Flags::FIN) || self.unacknowledged >= FRAMES_PER_ACK;
         let at = if at_once { now } else { now + ACK_DELAY };
         self.ack_at = Some(self.ack_at.map_or(at, |before| before.min(at)));
         taken
@@ -133,7 +134,7 @@ impl Receiver {
     pub(crate) fn acknowledges(&mut self) -> bool {
         self.unacknowledged = 0;
         self.ack_at = None;
-        self.told_credit = self.credit();
+        self.advertised_credit = self.credit();
         std::mem::take(&mut self.congested)
     }
 
@@ -156,7 +157,7 @@ impl Receiver {
         }
         // A sender that stands still is told as soon as it is worth while.
         let half = self.room().div_ceil(2);
-        if self.told_credit < half.div_ceil(2) && self.credit() >= half {
+        if self.advertised_credit < half.div_ceil(2) && self.credit() >= half {
             self.ack_at = Some(now);
         }
     }

@@ -1,4 +1,4 @@
-//! One end's way out: what is sent, again if it must be, and what arrived.
+//! The sending side of a connection: frames, retransmissions, acknowledgements.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::{
     window::Window,
 };
 
-/// Frames that may be under way before anything is heard.
-const FIRST_WINDOW: u32 = 16;
-/// A frame that arrives this much later than one sent after it is late, not lost, at the least.
-const REORDERED: Nanos = 50_000;
+/// Initial window.
+const FIRST_WINDOW_FRAMES: u32 = 16;
+/// Minimum reordering window: frames overtaken by less than this are not retransmitted.
+const REORDER_WINDOW_MIN: Nanos = 50_000;
 /// The receiver may keep an acknowledgement for this long (receiver.rs); twice of it before the last frame is sent again.
 pub(crate) const ACK_DELAY: Nanos = 100_000;
 
-/// What is to be sent next.
+/// The next frame to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     Data { number: Serial, again: bool, ask: bool },
@@ -49,7 +49,7 @@ pub(crate) struct Sender {
     last_sent: Nanos,
     last_heard: Nanos,
     /// The last frame was sent again to hear of what is under way; nothing was heard since.
-    tail_asked: bool,
+    tail_probed: bool,
     /// One lost frame may go beyond the window: the one that asks.
     beyond: bool,
     /// Ask the receiver whether it has room again.
@@ -65,7 +65,7 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(first: Serial, slots: u32, payload_max: u16) -> Self {
         let slots = Slots::new(slots, payload_max);
-        let (window, lost) = (Window::new(FIRST_WINDOW, slots.count()), Lost::new(slots.count()));
+        let (window, lost) = (Window::new(FIRST_WINDOW_FRAMES, slots.count()), Lost::new(slots.count()));
         Self {
             slots,
             base: first,
@@ -81,7 +81,7 @@ impl Sender {
             arrived_sent: 0,
             last_sent: 0,
             last_heard: 0,
-            tail_asked: false,
+            tail_probed: false,
             beyond: false,
             probe: false,
             waits_since: 0,
@@ -154,7 +154,7 @@ impl Sender {
             self.waits_since = now;
         }
         self.last_heard = now;
-        (self.tail_asked, self.beyond) = (false, false);
+        (self.tail_probed, self.beyond) = (false, false);
         let (mut arrived, mut newest) = (0, None);
         let mut number = self.base;
         while number != ack {
@@ -221,7 +221,7 @@ impl Sender {
 
     /// The time by which a frame may come after one that was sent later.
     fn late(&self) -> Nanos {
-        self.round_trip.smoothed().map_or(REORDERED, |time| (time / 4).max(REORDERED))
+        self.round_trip.smoothed().map_or(REORDER_WINDOW_MIN, |time| (time / 4).max(REORDER_WINDOW_MIN))
     }
 
     /// Gives up frames that were sent so much before one that arrived that they would have come (RACK, RFC 8985).
@@ -256,7 +256,7 @@ impl Sender {
             return blocked.then(|| self.last_sent.max(self.last_heard) + self.round_trip.timeout());
         }
         let timeout = self.last_sent + self.round_trip.timeout();
-        let tail = self.round_trip.smoothed().filter(|_| !self.tail_asked && self.under_way.count() > 0);
+        let tail = self.round_trip.smoothed().filter(|_| !self.tail_probed && self.under_way.count() > 0);
         let tail = tail.map(|trip| self.last_sent + 2 * trip + 2 * ACK_DELAY);
         let late = self.first_late().map(|(_, at)| at);
         [Some(timeout), tail, late].into_iter().flatten().min()
@@ -287,12 +287,12 @@ impl Sender {
             self.shrank_until = self.next;
             self.last_sent = now;
         } else if let Some(trip) = self.round_trip.smoothed()
-            && !self.tail_asked
+            && !self.tail_probed
             && now >= self.last_sent + 2 * trip + 2 * ACK_DELAY
         {
             // What is missing may be the last that was sent, and nothing that comes later would show it. The first is sent again: it is missing, or all that
             // was heard of it was lost. Of the last one an acknowledgement might be unable to tell.
-            self.tail_asked = true;
+            self.tail_probed = true;
             self.beyond = true;
             if self.slots.flight(self.base).is_some_and(|flight| flight.stage == Stage::UnderWay) {
                 self.give_up(self.base);
@@ -306,7 +306,7 @@ impl Sender {
         }
     }
 
-    /// What is to be sent now.
+    /// The next frame to send now.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
         let within = self.under_way.count() < self.window.frames();
         if (within || self.beyond)

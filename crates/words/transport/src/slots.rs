@@ -7,11 +7,11 @@ use crate::{Flags, Part, Serial};
 
 /// Frames of a page, as a power of two.
 const PAGE_BITS: u32 = 3;
-const PAGE: usize = 1 << PAGE_BITS;
-/// Bytes of payloads that a pool keeps at the most for those who come.
-const POOL_BYTES: usize = 1 << 20;
-/// A list of pages longer than this is given back when it is empty.
-const LIST_KEPT: usize = 4;
+const PAGE_FRAMES: usize = 1 << PAGE_BITS;
+/// Bytes of free payload memory in a pool.
+const POOL_BYTES_MAX: usize = 1 << 20;
+/// Pages in an empty list beyond which its memory is freed.
+const EMPTY_LIST_PAGES_MAX: usize = 4;
 
 /// Pages that nobody uses at the moment: of a node, for all of its connections.
 #[derive(Debug, Default)]
@@ -23,13 +23,17 @@ pub(crate) struct Pool {
 impl Pool {
     fn take(&mut self, size: usize) -> Box<Page> {
         match self.pages.pop() {
-            Some(page) if page.bytes.len() == PAGE * size => page,
-            _ => Box::new(Page { bytes: vec![0; PAGE * size].into(), slots: [Slot::default(); PAGE], full: 0 }),
+            Some(page) if page.bytes.len() == PAGE_FRAMES * size => page,
+            _ => Box::new(Page {
+                bytes: vec![0; PAGE_FRAMES * size].into(),
+                slots: [Slot::default(); PAGE_FRAMES],
+                full: 0,
+            }),
         }
     }
 
     fn give(&mut self, page: Box<Page>) {
-        if self.pages.len() * page.bytes.len() < POOL_BYTES {
+        if self.pages.len() * page.bytes.len() < POOL_BYTES_MAX {
             self.pages.push(page);
         }
     }
@@ -38,7 +42,7 @@ impl Pool {
 #[derive(Debug)]
 struct Page {
     bytes: Box<[u8]>,
-    slots: [Slot; PAGE],
+    slots: [Slot; PAGE_FRAMES],
     /// Of its slots.
     full: u32,
 }
@@ -99,7 +103,7 @@ impl Slots {
     /// Frames from `number` on that there is room for, all there included: once the budget is spent those of its page.
     pub(crate) fn room_from(&self, number: Serial) -> u32 {
         match self.part.is_spent() {
-            true => (PAGE as u32 - number.0 % PAGE as u32).min(self.count),
+            true => (PAGE_FRAMES as u32 - number.0 % PAGE_FRAMES as u32).min(self.count),
             false => self.count,
         }
     }
@@ -114,7 +118,7 @@ impl Slots {
 
     /// Puts a payload there, cut to the room of a slot. The number is less than [`Slots::count`] away from all that are full.
     pub(crate) fn put(&mut self, pool: &mut Pool, number: Serial, flags: Flags, payload: &[u8]) {
-        let (at, size) = (number.0 as usize & (PAGE - 1), usize::from(self.size));
+        let (at, size) = (number.0 as usize & (PAGE_FRAMES - 1), usize::from(self.size));
         let len = payload.len().min(size);
         let place = self.reach(number);
         let is_new = place.is_none();
@@ -123,7 +127,7 @@ impl Slots {
         page.full += u32::from(!page.slots[at].full);
         page.slots[at] = Slot { flight: Flight::default(), len: len as u16, flags, full: true };
         if is_new {
-            self.part.set(self.part.bytes() + PAGE * size);
+            self.part.set(self.part.bytes() + PAGE_FRAMES * size);
         }
     }
 
@@ -146,12 +150,12 @@ impl Slots {
     }
 
     pub(crate) fn has(&self, number: Serial) -> bool {
-        self.page(number).is_some_and(|page| page.slots[number.0 as usize & (PAGE - 1)].full)
+        self.page(number).is_some_and(|page| page.slots[number.0 as usize & (PAGE_FRAMES - 1)].full)
     }
 
     /// The flags and the payload; of what is not there: none.
     pub(crate) fn get(&self, number: Serial) -> (Flags, &[u8]) {
-        let at = number.0 as usize & (PAGE - 1);
+        let at = number.0 as usize & (PAGE_FRAMES - 1);
         self.page(number).map_or((Flags::default(), &[]), |page| {
             let slot = &page.slots[at];
             (slot.flags, &page.bytes[at * usize::from(self.size)..][..usize::from(slot.len)])
@@ -159,17 +163,17 @@ impl Slots {
     }
 
     pub(crate) fn flight(&self, number: Serial) -> Option<&Flight> {
-        Some(&self.page(number)?.slots[number.0 as usize & (PAGE - 1)].flight)
+        Some(&self.page(number)?.slots[number.0 as usize & (PAGE_FRAMES - 1)].flight)
     }
 
     pub(crate) fn flight_mut(&mut self, number: Serial) -> Option<&mut Flight> {
-        Some(&mut self.page_mut(number)?.slots[number.0 as usize & (PAGE - 1)].flight)
+        Some(&mut self.page_mut(number)?.slots[number.0 as usize & (PAGE_FRAMES - 1)].flight)
     }
 
     /// It is needed no longer; nothing before it is full.
     pub(crate) fn clear(&mut self, pool: &mut Pool, number: Serial) {
         let Some(page) = self.page_mut(number) else { return };
-        let slot = &mut page.slots[number.0 as usize & (PAGE - 1)];
+        let slot = &mut page.slots[number.0 as usize & (PAGE_FRAMES - 1)];
         page.full -= u32::from(std::mem::take(&mut slot.full));
         while self.pages.front().is_some_and(|page| page.as_ref().is_none_or(|page| page.full == 0)) {
             self.first = self.first.wrapping_add(1);
@@ -178,7 +182,7 @@ impl Slots {
                 pool.give(page);
             }
         }
-        if self.pages.is_empty() && self.pages.capacity() > LIST_KEPT {
+        if self.pages.is_empty() && self.pages.capacity() > EMPTY_LIST_PAGES_MAX {
             self.pages = VecDeque::new();
         }
     }
@@ -186,7 +190,7 @@ impl Slots {
     /// Nothing of it is needed any longer.
     pub(crate) fn empty(&mut self, pool: &mut Pool) {
         for mut page in std::mem::take(&mut self.pages).into_iter().flatten() {
-            (page.slots, page.full) = ([Slot::default(); PAGE], 0);
+            (page.slots, page.full) = ([Slot::default(); PAGE_FRAMES], 0);
             pool.give(page);
         }
         self.part.set(0);
@@ -215,7 +219,7 @@ mod tests {
                 slots.clear(&mut pool, number(at));
                 assert!(!slots.has(number(at)) && (at == 59 || slots.has(number(at + 1))));
             }
-            assert!(slots.pages.is_empty() && slots.pages.capacity() <= LIST_KEPT);
+            assert!(slots.pages.is_empty() && slots.pages.capacity() <= EMPTY_LIST_PAGES_MAX);
             assert_eq!(pool.pages.len(), 8, "60 frames from the fourth of a page on");
         }
         slots.put(&mut pool, number(3), Flags::default(), &[1; 20]);
@@ -229,7 +233,7 @@ mod tests {
         let (mut pool, mut slots) = (Pool::default(), Slots::new(1 << 12, 9000));
         (0..1000).for_each(|at| slots.put(&mut pool, Serial(at), Flags::default(), &[1]));
         slots.empty(&mut pool);
-        assert!(pool.pages.len() * PAGE * 9000 <= POOL_BYTES + PAGE * 9000 && !pool.pages.is_empty());
+        assert!(pool.pages.len() * PAGE_FRAMES * 9000 <= POOL_BYTES_MAX + PAGE_FRAMES * 9000 && !pool.pages.is_empty());
         let mut small = Slots::new(8, 10);
         small.put(&mut pool, Serial(0), Flags::default(), &[1; 10]);
         assert_eq!(small.get(Serial(0)).1, [1; 10]);

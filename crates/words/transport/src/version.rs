@@ -6,10 +6,10 @@ use wire::checksum::Sum;
 
 use crate::{HEADER_BYTES, Header, Kind, Nanos, Reason, Serial, VERSION, header::NOTICE};
 
-/// A node of another version is told so at most this often.
-const TOLD_EVERY: Nanos = 1_000_000_000;
-/// So many of them are kept; those beyond are counted, and told nothing.
-const KEPT: usize = 256;
+/// Time between two notices to one node of another version.
+const NOTICE_PERIOD: Nanos = 1_000_000_000;
+/// Nodes of other versions that are kept; others are counted, and get no notice.
+const VERSIONS_MAX: usize = 256;
 
 /// A node that speaks another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct OtherVersion {
     pub heard: Nanos,
 }
 
-/// Those that were heard.
+/// Nodes of other versions.
 #[derive(Debug)]
 pub(crate) struct Versions<P> {
     nodes: HashMap<P, Node>,
@@ -33,7 +33,7 @@ struct Node {
     /// None: its programs alone were heard, which do not speak for it.
     version: Option<OtherVersion>,
     heard: Nanos,
-    told: Option<Nanos>,
+    notified: Option<Nanos>,
 }
 
 impl<P: Copy + Eq + Hash> Versions<P> {
@@ -45,26 +45,26 @@ impl<P: Copy + Eq + Hash> Versions<P> {
         self.nodes.iter().filter_map(|(peer, node)| Some((peer, node.version.as_ref()?)))
     }
 
-    /// A frame of another version came: of the node itself, or of one of its programs. True: its sender is to be told so.
-    pub(crate) fn heard(&mut self, now: Nanos, peer: P, version: u8, of_node: bool, tells: bool) -> bool {
-        if self.nodes.len() >= KEPT && !self.nodes.contains_key(&peer) {
+    /// Records a frame of another version, of the node itself or of one of its programs. True: its sender gets a notice.
+    pub(crate) fn heard(&mut self, now: Nanos, peer: P, version: u8, of_node: bool, may_notify: bool) -> bool {
+        if self.nodes.len() >= VERSIONS_MAX && !self.nodes.contains_key(&peer) {
             let oldest = self.nodes.iter().min_by_key(|(_, node)| node.heard);
-            let Some((&oldest, _)) = oldest.filter(|(_, node)| node.heard + TOLD_EVERY <= now) else {
+            let Some((&oldest, _)) = oldest.filter(|(_, node)| node.heard + NOTICE_PERIOD <= now) else {
                 return false;
             };
             self.nodes.remove(&oldest);
         }
-        let node = self.nodes.entry(peer).or_insert(Node { version: None, heard: now, told: None });
+        let node = self.nodes.entry(peer).or_insert(Node { version: None, heard: now, notified: None });
         node.heard = now;
         if of_node {
             let frames = 1 + node.version.map_or(0, |version| version.frames);
             node.version = Some(OtherVersion { version, frames, heard: now });
         }
-        let tell = tells && node.told.is_none_or(|at| now >= at + TOLD_EVERY);
-        if tell {
-            node.told = Some(now);
+        let notify = may_notify && node.notified.is_none_or(|at| now >= at + NOTICE_PERIOD);
+        if notify {
+            node.notified = Some(now);
         }
-        tell
+        notify
     }
 }
 
@@ -134,11 +134,13 @@ mod tests {
     #[test]
     fn more_strangers_than_are_kept_are_told_nothing_until_others_were_silent() {
         let mut versions = Versions::new();
-        for peer in 0..KEPT {
+        for peer in 0..VERSIONS_MAX {
             assert!(versions.heard(1, peer, 2, true, true) && !versions.heard(2, peer, 3, true, true));
         }
-        assert!(!versions.heard(3, KEPT, 2, true, true) && versions.iter().count() == KEPT);
-        assert!(versions.heard(TOLD_EVERY + 2, KEPT, 2, true, true) && versions.iter().count() == KEPT);
-        assert!(versions.iter().any(|(&peer, node)| peer == KEPT && node.frames == 1));
+        assert!(!versions.heard(3, VERSIONS_MAX, 2, true, true) && versions.iter().count() == VERSIONS_MAX);
+        assert!(
+            versions.heard(NOTICE_PERIOD + 2, VERSIONS_MAX, 2, true, true) && versions.iter().count() == VERSIONS_MAX
+        );
+        assert!(versions.iter().any(|(&peer, node)| peer == VERSIONS_MAX && node.frames == 1));
     }
 }

@@ -1,9 +1,9 @@
 //! How many frames may be under way: grows while nothing is marked, shrinks by the share of marked ones (DCTCP, RFC 8257), halves at a loss.
 
-/// Frames that may be under way at the least.
-const LEAST: f64 = 2.0;
-/// The weight of a new share of marked frames.
-const GAIN: f64 = 1.0 / 16.0;
+/// Minimum window.
+const WINDOW_FRAMES_MIN: f64 = 2.0;
+/// Weight of a new share of marked frames in its average.
+const MARKED_SHARE_GAIN: f64 = 1.0 / 16.0;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
@@ -20,7 +20,7 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(first: u32, most: u32) -> Self {
         let most = f64::from(most.max(2));
-        let frames = f64::from(first).clamp(LEAST, most);
+        let frames = f64::from(first).clamp(WINDOW_FRAMES_MIN, most);
         Self { frames, most, doubling: true, marked_share: 1.0, acked: 0, marked: 0 }
     }
 
@@ -43,9 +43,9 @@ impl Window {
     pub(crate) fn round(&mut self) {
         if self.acked > 0 {
             let share = f64::from(self.marked) / f64::from(self.acked);
-            self.marked_share += GAIN * (share - self.marked_share);
+            self.marked_share += MARKED_SHARE_GAIN * (share - self.marked_share);
             if self.marked > 0 {
-                self.frames = (self.frames * (1.0 - self.marked_share / 2.0)).max(LEAST);
+                self.frames = (self.frames * (1.0 - self.marked_share / 2.0)).max(WINDOW_FRAMES_MIN);
             }
         }
         (self.acked, self.marked) = (0, 0);
@@ -54,11 +54,11 @@ impl Window {
     /// At most once a round.
     pub(crate) fn lost(&mut self) {
         self.doubling = false;
-        self.frames = (self.frames / 2.0).max(LEAST);
+        self.frames = (self.frames / 2.0).max(WINDOW_FRAMES_MIN);
     }
 
     pub(crate) fn timed_out(&mut self) {
         self.doubling = false;
-        self.frames = LEAST;
+        self.frames = WINDOW_FRAMES_MIN;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use transport::{Budget, Connection, DEAD, Header, Nanos, Offer, Serial, Settings, State};
+use transport::{Budget, Connection, Header, Nanos, Offer, PEER_TIMEOUT, Serial, Settings, State};
 
 const PAYLOAD: u16 = 100;
 const SLOTS: u32 = 64;
@@ -94,7 +94,7 @@ fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
     other.to.share(&of_other);
     let mut now = 0;
     let mut held = 0;
-    while now < 3 * DEAD {
+    while now < 3 * PEER_TIMEOUT {
         now += STEP;
         for (at, pair) in pairs.iter_mut().enumerate() {
             // One of them is read.
@@ -110,7 +110,7 @@ fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
         assert_eq!((pair.from.state(), pair.to.state()), (State::Open, State::Open), "nobody is given up");
     }
     // Nothing is lost.
-    let until = now + 6 * DEAD;
+    let until = now + 6 * PEER_TIMEOUT;
     while now < until && !pairs.iter().all(Pair::is_whole) {
         now += STEP;
         pairs.iter_mut().for_each(|pair| pair.step(now, true));
@@ -136,7 +136,7 @@ fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
     other.write(0);
     assert_eq!(other.sent, SLOTS as usize * usize::from(PAYLOAD));
     let mut now = 0;
-    while now < 6 * DEAD && !pairs.iter().all(Pair::is_whole) {
+    while now < 6 * PEER_TIMEOUT && !pairs.iter().all(Pair::is_whole) {
         now += STEP;
         pairs.iter_mut().for_each(|pair| pair.step(now, true));
     }

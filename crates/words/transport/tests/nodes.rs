@@ -190,7 +190,7 @@ fn the_time_while_a_node_is_down_does_not_count() {
         let other = cluster.nodes[1].accept(PORT).expect("opened");
         cluster.nodes[0].set_down(is_down);
         cluster.send(0, handle, b"x");
-        let until = cluster.now + 6 * transport::DEAD;
+        let until = cluster.now + 6 * transport::PEER_TIMEOUT;
         while cluster.now < until {
             let (now, node) = (cluster.now, &mut cluster.nodes[0]);
             while node.poll(now).is_some() {}

@@ -3,7 +3,7 @@
 mod network;
 
 use network::{Harm, SLOTS, World, frame};
-use transport::{DEAD, Flags, Header, Kind, REST, Reason, Serial, State};
+use transport::{Flags, Header, Kind, PEER_TIMEOUT, REST_TIME, Reason, Serial, State};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -28,7 +28,7 @@ fn all_arrives(harm: Harm, count: usize) -> impl Fn(u64) -> World {
             assert_eq!(world.end(end).state(), State::Resting, "seed {seed}");
         }
         world.harm = Harm::default();
-        world.run_to(world.now + 2 * REST);
+        world.run_to(world.now + 2 * REST_TIME);
         assert!((0..2).all(|end| world.end(end).is_over(world.now)) && world.under_way() == 0, "seed {seed}");
         world
     }
@@ -191,7 +191,7 @@ fn a_peer_that_is_killed_is_given_up_after_ten_seconds_and_the_sender_told() {
         world.run_until(|w| w.end(0).state() != State::Open);
         assert_eq!(world.end(0).state(), State::Failed(Reason::TimedOut));
         let took = world.now - begun;
-        assert!((DEAD..DEAD + SECOND).contains(&took), "seed {seed}: {took} ns");
+        assert!((PEER_TIMEOUT..PEER_TIMEOUT + SECOND).contains(&took), "seed {seed}: {took} ns");
         assert!(world.frames[0] < 200, "seed {seed}: {} frames to one that is gone", world.frames[0]);
     }
 }

@@ -45,7 +45,7 @@ fn a_frame_whose_version_was_damaged_is_not_answered() {
         assert!(sent(&mut theirs, 1).is_empty(), "{first}");
     }
     let counts = theirs.counts();
-    assert_eq!((counts.checksum, counts.version, counts.version_told), (224, 16, 0), "16 look like notices");
+    assert_eq!((counts.checksum, counts.version, counts.version_notices_sent), (224, 16, 0), "16 look like notices");
     assert_eq!(ours.connection(handle).map(Connection::state), Some(State::Opening));
 }
 
@@ -72,7 +72,7 @@ fn a_frame_of_another_version_is_answered_in_the_form_that_all_read_once_a_secon
     node.on_frame(5 + 1000 * MS, 4, &strange[..HEADER_BYTES]);
     assert_eq!(sent(&mut node, 5 + 1000 * MS).iter().map(|(to, _)| *to).collect::<Vec<_>>(), [3, 4]);
     let counts = node.counts();
-    assert_eq!((counts.version, counts.version_told, counts.version_heard), (5, 3, 0));
+    assert_eq!((counts.version, counts.version_notices_sent, counts.version_notices_received), (5, 3, 0));
     let mut seen: Vec<_> = node.other_versions().map(|(&at, other)| (at, other.version, other.frames)).collect();
     seen.sort_unstable();
     assert_eq!(seen, [(3, 9, 4), (4, 2, 1)]);
@@ -106,7 +106,7 @@ fn what_was_offered_to_a_node_of_another_version_fails_by_that_reason() {
     ours.on_frame(3, 1, &notice);
     assert_eq!(ours.connection(handle).map(Connection::state), Some(State::Failed(Reason::Version)));
     assert!(sent(&mut ours, 3).is_empty(), "a notice is not answered");
-    assert_eq!(ours.counts().version_heard, 3);
+    assert_eq!(ours.counts().version_notices_received, 3);
     assert_eq!(ours.other_versions().count(), 0, "it came from a program's port");
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use link::{
-    Either, Engine, LinkError, Raw,
+    BrokerCarrier, Engine, LinkError, Raw,
     broker::{self, Answer, Command},
 };
 use model::link::{LinkNode, LinkNodes, LinkStatus};
@@ -161,7 +161,7 @@ fn known(args: &NodesArgs) -> Result<Result<Outcome, Failure>, LinkError> {
 /// Asks on an interface, without a broker.
 fn seen(interface: &str, wait: Duration, json: bool) -> Result<Outcome, Failure> {
     privilege::require("frames of one's own", &[Capability::CAP_NET_RAW])?;
-    let mut engine = Engine::new(Either::from(Raw::open(interface)?), "")?;
+    let mut engine = Engine::new(BrokerCarrier::from(Raw::open(interface)?), "")?;
     engine.hello()?;
     let began = Instant::now();
     while let left = wait.saturating_sub(began.elapsed())

@@ -38,7 +38,7 @@ impl Stream for Native {
         if count == 0 {
             self.wait()?;
         } else {
-            self.engine.turn()?;
+            self.engine.poll()?;
         }
         Ok(count)
     }
@@ -51,7 +51,7 @@ impl Stream for Native {
         if count == 0 {
             self.wait()?;
         } else {
-            self.engine.turn()?;
+            self.engine.poll()?;
         }
         Ok(count)
     }

@@ -95,8 +95,8 @@ fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Resu
         let ours = one.connect(other.carrier().address(), PORT, false)?;
         let (mut is_accepted, mut patience) = (false, Patience::default());
         while !is_accepted || one.state(ours) != Some(State::Open) {
-            one.turn()?;
-            other.turn()?;
+            one.poll()?;
+            other.poll()?;
             is_accepted |= other.accept(PORT).is_some();
             patience.spin("link")?;
         }
@@ -110,7 +110,7 @@ fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), MessagesError>
     let mut place = [0; BYTES];
     while !stop.load(Ordering::Relaxed) {
         engine.wait(Duration::ZERO, STEP)?;
-        while let Some(handle) = engine.news() {
+        while let Some(handle) = engine.next_changed() {
             while engine.receive(handle, &mut place)?.is_some() {
                 engine.send(handle, &place)?;
             }

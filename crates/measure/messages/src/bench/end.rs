@@ -117,8 +117,8 @@ pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Resul
     let ours = here.connect(there.carrier().address(), PORT, stream)?;
     let (mut theirs, mut patience) = (None, Patience::default());
     while theirs.is_none() || here.state(ours) != Some(State::Open) {
-        here.turn()?;
-        there.turn()?;
+        here.poll()?;
+        there.poll()?;
         theirs = theirs.or_else(|| there.accept(PORT));
         patience.spin("link")?;
     }

@@ -57,7 +57,7 @@ impl Sink for Node {
         if all == 0 {
             self.engine.wait(Duration::ZERO, STEP)?;
         } else {
-            self.engine.turn()?;
+            self.engine.poll()?;
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Source for Node {
     fn put(&mut self, piece: &[u8]) -> Result<(), MessagesError> {
         match self.engine.write(self.handles[0], piece)? {
             0 => self.engine.wait(Duration::ZERO, STEP)?,
-            _ => self.engine.turn()?,
+            _ => self.engine.poll()?,
         };
         Ok(())
     }
@@ -193,8 +193,8 @@ fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), MessagesErr
         let ours = source.engine.connect(sink.engine.carrier().address(), PORT, true)?;
         let (mut theirs, mut patience) = (None, Patience::default());
         while theirs.is_none() || source.engine.state(ours) != Some(State::Open) {
-            source.engine.turn()?;
-            sink.engine.turn()?;
+            source.engine.poll()?;
+            sink.engine.poll()?;
             theirs = theirs.or_else(|| sink.engine.accept(PORT));
             patience.spin("link")?;
         }

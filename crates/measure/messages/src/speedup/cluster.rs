@@ -18,8 +18,8 @@ use super::{
     plan::{By, Plan, Turn},
 };
 
-/// All nodes of a turn begin so long after they were told.
-const AHEAD: Duration = Duration::from_millis(2);
+/// Delay between the orders of a turn and its start on all nodes.
+const START_DELAY: Duration = Duration::from_millis(2);
 
 /// Seconds of a step of a turn: all of it, and what is no wait for computing.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl Cluster {
     /// # Errors
     /// The first that a node had by itself; [`MessagesError::Stopped`] if the user ended all.
     pub(super) fn turn(&self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
-        let start = Instant::now() + AHEAD;
+        let start = Instant::now() + START_DELAY;
         let task = Task {
             turn,
             steps: plan.asked.steps,
@@ -181,7 +181,7 @@ mod tests {
             false,
         );
         assert!(matches!(found, Err(MessagesError::Sum { by: "link", node: 3, step: 0 })), "{found:?}");
-        assert!(began.elapsed() < crate::speedup::mesh::LONG, "nobody waits for a node that is gone");
+        assert!(began.elapsed() < crate::speedup::mesh::MESSAGE_TIMEOUT, "nobody waits for a node that is gone");
     }
 
     #[test]

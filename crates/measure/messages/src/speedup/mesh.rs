@@ -7,12 +7,12 @@ use std::{
 
 use super::MessagesError;
 
-/// Nobody waits longer for a message.
-pub(super) const LONG: Duration = Duration::from_secs(10);
-/// A node that sleeps looks up so often.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// Time to wait for a message.
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two checks of a sleeping node.
+pub(super) const CHECK_PERIOD: Duration = Duration::from_millis(50);
 
-/// What ends all nodes before their time.
+/// Conditions that stop all nodes early.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Halt<'a> {
     /// The user wants no more.
@@ -27,7 +27,7 @@ impl Halt<'_> {
         if self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
             return Err(MessagesError::Stopped);
         }
-        if since.elapsed() < LONG { Ok(()) } else { Err(MessagesError::Silent(who)) }
+        if since.elapsed() < MESSAGE_TIMEOUT { Ok(()) } else { Err(MessagesError::Silent(who)) }
     }
 }
 

@@ -11,7 +11,7 @@ use wire::Mac;
 
 use super::{
     MessagesError,
-    mesh::{Halt, LONG, LOOK, Mesh},
+    mesh::{CHECK_PERIOD, Halt, MESSAGE_TIMEOUT, Mesh},
 };
 use link::{Engine, Handle, LinkError, Raw, SendError, State};
 
@@ -21,8 +21,8 @@ use crate::bridged::Bridged;
 const PORT: u16 = 1200;
 /// Bytes of the ring of each node, as programs get them of a broker.
 const RING_BYTES: usize = 4 << 20;
-/// A node that has nothing left to do serves the others in pieces of this length.
-const PIECE: Duration = Duration::from_millis(1);
+/// Time for which an idle node serves the others at once.
+const SERVE_PERIOD: Duration = Duration::from_millis(1);
 const WHO: &str = "link";
 
 /// A node of link.
@@ -56,10 +56,10 @@ fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), MessagesErro
     let ours = nodes[from].engine.connect(address, PORT, false)?;
     let (mut theirs, began) = (None, Instant::now());
     while theirs.is_none() || nodes[from].engine.state(ours) != Some(State::Open) {
-        nodes[from].engine.turn()?;
-        nodes[to].engine.turn()?;
+        nodes[from].engine.poll()?;
+        nodes[to].engine.poll()?;
         theirs = theirs.or_else(|| nodes[to].engine.accept(PORT));
-        if began.elapsed() > LONG {
+        if began.elapsed() > MESSAGE_TIMEOUT {
             return Err(MessagesError::Silent(WHO));
         }
     }
@@ -87,7 +87,7 @@ impl Waiting {
         }
         let began = Instant::now();
         loop {
-            node.engine.wait(Duration::ZERO, LOOK)?;
+            node.engine.wait(Duration::ZERO, CHECK_PERIOD)?;
             while let Some(handle) = node.engine.accept(PORT) {
                 let from = node.engine.peer_of(handle);
                 if let Some(at) = others.iter().position(|other| Some(*other) == from) {
@@ -98,7 +98,7 @@ impl Waiting {
             if (0..others.len()).filter(|&to| to != me).all(|to| is_open(&to)) {
                 return Ok(node);
             }
-            if began.elapsed() > LONG {
+            if began.elapsed() > MESSAGE_TIMEOUT {
                 return Err(MessagesError::Silent(WHO));
             }
         }
@@ -142,7 +142,7 @@ impl Mesh for Native {
             }
             if !queued.is_empty() {
                 unsent.retain(|peer| !queued.contains(peer));
-                self.engine.turn()?;
+                self.engine.poll()?;
             }
             let mut come = Vec::new();
             for &peer in &awaited {
@@ -156,7 +156,7 @@ impl Mesh for Native {
             if unsent.is_empty() && awaited.is_empty() {
                 return Ok(());
             }
-            if self.engine.wait(Duration::ZERO, LOOK)? == 0 {
+            if self.engine.wait(Duration::ZERO, CHECK_PERIOD)? == 0 {
                 halt.look(began, WHO)?;
             }
         }
@@ -165,7 +165,7 @@ impl Mesh for Native {
     fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), MessagesError> {
         let (began, mut said) = (Instant::now(), false);
         loop {
-            self.engine.wait(Duration::ZERO, PIECE)?;
+            self.engine.wait(Duration::ZERO, SERVE_PERIOD)?;
             if !said && self.engine.is_quiet() {
                 quiet.fetch_add(1, Ordering::Relaxed);
                 said = true;

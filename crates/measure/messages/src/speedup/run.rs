@@ -21,7 +21,7 @@ use super::{
     plan::{By, Plan, Turn},
     tcp,
 };
-use crate::{apart::Reach, bridged::Bridged};
+use crate::{bridged::Bridged, remote::Reach};
 
 /// The nodes of a run.
 enum Nodes {

@@ -17,13 +17,13 @@ use nix::{
 
 use super::{
     MessagesError,
-    mesh::{Halt, LONG, LOOK, Mesh},
+    mesh::{CHECK_PERIOD, Halt, MESSAGE_TIMEOUT, Mesh},
 };
 use crate::bridged::Bridged;
 
 const WHO: &str = "TCP";
-/// Time between two looks for those that connect.
-const PIECE: Duration = Duration::from_millis(1);
+/// Time between two checks for connections.
+const SERVE_PERIOD: Duration = Duration::from_millis(1);
 
 /// A node of TCP.
 pub(super) struct Tcp {
@@ -80,7 +80,7 @@ impl Waiting {
         let system = MessagesError::system;
         let Self { mut node, listener } = self;
         for to in 0..me {
-            let stream = TcpStream::connect_timeout(&(others[to], ports[to]).into(), LONG);
+            let stream = TcpStream::connect_timeout(&(others[to], ports[to]).into(), MESSAGE_TIMEOUT);
             node.streams[to] = Some(stream.map_err(system("connect"))?);
         }
         listener.set_nonblocking(true).map_err(system("set a socket"))?;
@@ -92,7 +92,9 @@ impl Waiting {
                         node.streams[at] = Some(stream);
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock && began.elapsed() < LONG => thread::sleep(PIECE),
+                Err(e) if e.kind() == ErrorKind::WouldBlock && began.elapsed() < MESSAGE_TIMEOUT => {
+                    thread::sleep(SERVE_PERIOD)
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(MessagesError::Silent(WHO)),
                 Err(source) => return Err(MessagesError::System { operation: "accept a connection", source }),
             }
@@ -195,7 +197,7 @@ impl Tcp {
             what.set(PollFlags::POLLOUT, way.sent < bytes);
             waits.push(PollFd::new(self.stream(way.peer)?.as_fd(), what));
         }
-        match ppoll(&mut waits, Some(TimeSpec::from_duration(LOOK)), None) {
+        match ppoll(&mut waits, Some(TimeSpec::from_duration(CHECK_PERIOD)), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(e) => Err(MessagesError::System { operation: "wait for TCP connections", source: e.into() }),
         }

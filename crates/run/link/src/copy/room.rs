@@ -10,9 +10,9 @@ use nix::sys::statvfs::statvfs;
 use crate::Address;
 
 /// Without another word a tenth stays free, of the inodes always.
-const PART: u64 = 10;
+const FREE_DIVISOR: u64 = 10;
 /// Files of one node are promised this part of the room at the most: a node that names large files keeps none of the others away.
-const PART_OF_NODE: u64 = 2;
+const NODE_DIVISOR: u64 = 2;
 
 /// The folder for files, and what they may take.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Room {
     }
 
     fn fits(&self, space: Space, from: Option<Address>, bytes: u64) -> Result<(), String> {
-        let free = self.free.unwrap_or(space.bytes / PART);
+        let free = self.free.unwrap_or(space.bytes / FREE_DIVISOR);
         let (of_all, of_node) = (self.promises(|_| true), self.promises(|node| node == from));
         if of_all.bytes.saturating_add(bytes).saturating_add(free) > space.bytes_left {
             return Err(format!(
@@ -68,13 +68,13 @@ impl Room {
             ));
         }
         let room = space.bytes_left.saturating_sub(free);
-        if of_node.bytes.saturating_add(bytes) > room / PART_OF_NODE {
+        if of_node.bytes.saturating_add(bytes) > room / NODE_DIVISOR {
             return Err(format!(
                 "there is no room for {bytes} bytes: one node may have half of the {}M that are free (--receive-free){of_node}",
                 room >> 20
             ));
         }
-        if space.inodes > 0 && space.inodes_left <= space.inodes / PART {
+        if space.inodes > 0 && space.inodes_left <= space.inodes / FREE_DIVISOR {
             return Err("there is no room for one more: a tenth of that file system's inodes stays free".to_owned());
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! How an engine waits, and how a loop of others waits for it.
+//! Sleeps of an engine, and its descriptor for other loops.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
@@ -16,12 +16,12 @@ use nix::{
 use transport::Nanos;
 
 use super::Engine;
-use crate::{Carrier, Either, LinkError};
+use crate::{BrokerCarrier, Carrier, LinkError};
 
-/// How long a connection without anything to do sleeps at most.
-const IDLE: Duration = Duration::from_millis(500);
+/// Longest sleep of an engine without a timer.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// One descriptor for all that an engine waits for: frames, and its next timer.
+/// One descriptor for frames and the next timer.
 #[derive(Debug)]
 pub(super) struct Sleep {
     epoll: Epoll,
@@ -41,7 +41,7 @@ impl Sleep {
         Ok(Self { epoll, timer, due: None })
     }
 
-    /// Has the timer go off when it is `due`, and not before.
+    /// Sets the timer to `due`.
     fn set(&mut self, due: Option<Nanos>, now: Nanos) -> Result<(), LinkError> {
         if self.due == due {
             return Ok(());
@@ -69,7 +69,7 @@ impl<C: Carrier> Engine<C> {
     pub fn wait(&mut self, spin: Duration, at_most: Duration) -> Result<usize, LinkError> {
         let began = Instant::now();
         loop {
-            let arrived = self.turn()?;
+            let arrived = self.poll()?;
             let waited = began.elapsed();
             if arrived > 0 || waited >= at_most {
                 return Ok(arrived);
@@ -79,15 +79,15 @@ impl<C: Carrier> Engine<C> {
                 continue;
             }
             let due = self.node.due().map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
-            let time = (at_most - waited).min(IDLE).min(due.unwrap_or(IDLE));
+            let time = (at_most - waited).min(SLEEP_MAX).min(due.unwrap_or(SLEEP_MAX));
             if !time.is_zero() && !self.carrier.wait(time)? {
-                return self.turn();
+                return self.poll();
             }
         }
     }
 
     /// A descriptor for poll(2) or epoll(7), with which a loop that waits for other things, too, waits for this engine. It becomes readable (and only
-    /// that) when a frame came, or a timer is due, after [`Engine::arm`] was true. [`Engine::turn`] comes then.
+    /// that) when a frame came, or a timer is due, after [`Engine::arm`] was true. [`Engine::poll`] comes then.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -104,9 +104,9 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Makes [`Engine::descriptor`] good for one sleep: sends what waits, sets the timer, and has frames wake. It is the last call before the sleep: any other
-    /// may change what there is to wait for. False: there is something to do already; [`Engine::turn`] comes next, not the sleep.
+    /// may change what there is to wait for. False: there is something to do already; [`Engine::poll`] comes next, not the sleep.
     ///
-    /// What earlier turns took in does not wake: read it first.
+    /// Bytes of earlier polls do not wake: read them first.
     ///
     /// # Errors
     /// The carrier fails; there are no descriptors left.
@@ -125,7 +125,7 @@ impl<C: Carrier> Engine<C> {
     }
 }
 
-impl Engine<Either> {
+impl Engine<BrokerCarrier> {
     /// The descriptors that it has open: for who must not close them with others.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.carrier.descriptors();

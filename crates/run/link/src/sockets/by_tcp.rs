@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::SocketAddr, time::Instant};
 use model::link::LinkOverTcp;
 
 /// Entries.
-const MAX: usize = 64;
+const ENTRIES_MAX: usize = 64;
 
 /// Counts by peer, reason and user. A full table drops the oldest entry of the user with most entries, so that no user hides those of others.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct ByTcp(HashMap<(SocketAddr, String, u32), (u64, Option<Instant>
 impl ByTcp {
     pub(super) fn add(&mut self, to: SocketAddr, why: &str, uid: u32, now: Instant) {
         let key = (to, why.to_owned(), uid);
-        if self.0.len() >= MAX && !self.0.contains_key(&key) {
+        if self.0.len() >= ENTRIES_MAX && !self.0.contains_key(&key) {
             let mut of: HashMap<u32, usize> = HashMap::new();
             self.0.keys().for_each(|(_, _, uid)| *of.entry(*uid).or_default() += 1);
             let most = of.into_iter().max_by_key(|&(uid, count)| (count, uid)).map(|(uid, _)| uid);
@@ -28,7 +28,7 @@ impl ByTcp {
     }
 
     /// Sums by peer and reason.
-    pub(super) fn told(&self) -> Vec<LinkOverTcp> {
+    pub(super) fn sums(&self) -> Vec<LinkOverTcp> {
         let mut sums: HashMap<(SocketAddr, &str), u64> = HashMap::new();
         self.0.iter().for_each(|((peer, why, _), (count, _))| *sums.entry((*peer, why)).or_default() += count);
         let mut all: Vec<_> = sums.into_iter().collect();
@@ -55,9 +55,9 @@ mod tests {
         all.add(at(1), "a reason", 0, start);
         (0..1000u16).for_each(|n| all.add(at(2 + n), "another", 7, start + Duration::from_millis(n.into())));
         all.add(at(1), "a reason", 8, start);
-        let told = all.told();
-        assert_eq!(told.len(), MAX - 1);
-        assert_eq!((told[0].why.as_str(), told[0].count), ("a reason", 2));
-        assert_eq!(told[MAX - 2].peer, "10.0.0.1:1001");
+        let sums = all.sums();
+        assert_eq!(sums.len(), ENTRIES_MAX - 1);
+        assert_eq!((sums[0].why.as_str(), sums[0].count), ("a reason", 2));
+        assert_eq!(sums[ENTRIES_MAX - 2].peer, "10.0.0.1:1001");
     }
 }

@@ -12,7 +12,7 @@ use nix::{
 };
 use transport::{Budget, Handle, Part, SendError, State};
 
-use crate::{Either, Engine, LinkError};
+use crate::{BrokerCarrier, Engine, LinkError};
 
 /// Bytes that one system call moves, and that are buffered here.
 pub(super) const PIECE: usize = 1 << 17;
@@ -109,7 +109,7 @@ impl Flow {
     }
 
     /// Counts bytes buffered here and in the stream in a budget from now on.
-    pub(super) fn share(&mut self, engine: &mut Engine<Either>, budget: &Arc<Budget>) {
+    pub(super) fn share(&mut self, engine: &mut Engine<BrokerCarrier>, budget: &Arc<Budget>) {
         engine.share(self.stream, budget);
         self.part.share(budget);
         self.count();
@@ -186,7 +186,7 @@ impl Flow {
     ///
     /// # Errors
     /// The connection broke; the program's end is gone (EPIPE, ECONNRESET).
-    pub(super) fn pump(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<Next, LinkError> {
+    pub(super) fn pump(&mut self, engine: &mut Engine<BrokerCarrier>, piece: &mut [u8]) -> Result<Next, LinkError> {
         self.collect(engine, piece)?;
         self.deliver(engine, piece)?;
         self.count();
@@ -202,7 +202,7 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::pump`].
-    pub(super) fn deliver(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<(), LinkError> {
+    pub(super) fn deliver(&mut self, engine: &mut Engine<BrokerCarrier>, piece: &mut [u8]) -> Result<(), LinkError> {
         while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
                 let read = engine.read_into(self.stream, piece)?;
@@ -263,7 +263,7 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::pump`].
-    pub(super) fn collect(&mut self, engine: &mut Engine<Either>, piece: &mut [u8]) -> Result<(), LinkError> {
+    pub(super) fn collect(&mut self, engine: &mut Engine<BrokerCarrier>, piece: &mut [u8]) -> Result<(), LinkError> {
         while !self.is_closed {
             if !self.outgoing.is_empty() {
                 match engine.write(self.stream, self.outgoing.left())? {

@@ -48,13 +48,15 @@ use self::{
     users::{Counted, Received, User, Users, program},
 };
 use super::{
+    address_map::AddressMap,
     allow::Allow,
+    broker_lines::listener,
     flow::PIECE,
     ids::{Cookie, EntryId},
-    places::{Known, Listening, Places},
-    questions::listener,
+    listeners::Listening,
+    shared::Known,
 };
-use crate::{Claim, Either, Engine, LinkError, Paths};
+use crate::{BrokerCarrier, Claim, Engine, LinkError, Paths};
 
 /// Port of link on which brokers take connections of programs.
 const PORT: u16 = 2;
@@ -75,7 +77,7 @@ const STREAM_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Sockets {
     _claim: Claim,
-    engine: Engine<Either>,
+    engine: Engine<BrokerCarrier>,
     epoll: Epoll,
     requests: Requests,
     users: Users,
@@ -104,7 +106,7 @@ struct Requests {
 /// The addresses of the cluster, and the listeners of this node.
 #[derive(Debug)]
 struct Cluster {
-    places: Places,
+    addresses: AddressMap,
     lookups: Lookups,
     allowed: Vec<Allow>,
     listening: Listening,
@@ -129,7 +131,7 @@ impl Sockets {
         // A connection has two descriptors here: a lower limit means fewer connections.
         let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
         let (claim, mut engine) = Claim::take_plain()?;
-        let places = Places::new(prefixes, engine.carrier().wire())?;
+        let addresses = AddressMap::new(prefixes, engine.carrier().wire())?;
         claim.listen(PORT)?;
         engine.listen(PORT, true, ACCEPT_BACKLOG)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
@@ -159,7 +161,7 @@ impl Sockets {
             users: Users::new(),
             pairs: Pairs::start().map_err(failed)?,
             cluster: Cluster {
-                places,
+                addresses,
                 lookups: Lookups::default(),
                 allowed,
                 listening: Listening::read(paths.listening()),
@@ -182,7 +184,7 @@ impl Sockets {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let mut came = 0;
         while !stop.load(Ordering::Relaxed) {
-            let arrived = self.engine.turn()?;
+            let arrived = self.engine.poll()?;
             for event in &events[..came] {
                 self.on_event(EntryId(event.data()), event.events());
             }
@@ -247,7 +249,7 @@ impl Sockets {
 
     /// Processes the ready entries, and all entries once in a period.
     fn process(&mut self, now: Instant) {
-        while let Some(stream) = self.engine.news() {
+        while let Some(stream) = self.engine.next_changed() {
             if let Some(id) = self.table.by_stream.get(stream) {
                 self.table.ready.insert(id);
             }
@@ -292,7 +294,7 @@ impl Sockets {
                 None => self.table.forget(id),
             }
         }
-        if self.known.is_asked() {
+        if self.known.is_wanted() {
             self.show();
         }
     }

@@ -28,10 +28,10 @@ use transport::{Handle, Reason};
 
 use self::join::Join;
 use super::{
-    ask::{BrokerClient, Request, Traffic},
+    broker_client::{BrokerClient, Request, Traffic},
     flow::{Flow, PIECE},
 };
-use crate::{Claim, Either, Engine, LinkError};
+use crate::{BrokerCarrier, Claim, Engine, LinkError};
 
 /// Time until unread bytes and unfinished joins are checked again.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1);
@@ -64,7 +64,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Takeovers {
     claim: Claim,
-    engine: Engine<Either>,
+    engine: Engine<BrokerCarrier>,
     /// Port on which programs of other nodes connect.
     port: u16,
     broker: BrokerClient,
@@ -211,7 +211,7 @@ impl Takeovers {
 
     /// Polls the receive ring, and passes bytes into the pairs of sleeping calls, except for the connection `but`, which the caller reads.
     pub fn poll(&mut self, but: Option<ConnectionId>) {
-        if let Err(error) = self.engine.turn() {
+        if let Err(error) = self.engine.poll() {
             // Without the interface all connections break.
             let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
             ids.into_iter().for_each(|id| self.broke(id, &error));
@@ -226,7 +226,7 @@ impl Takeovers {
         if !self.unmatched.is_empty() {
             self.match_streams();
         }
-        while let Some(stream) = self.engine.news() {
+        while let Some(stream) = self.engine.next_changed() {
             if let Some(&id) = self.by_stream.get(&stream) {
                 self.on_change(id, Some(id) == but);
             }
@@ -331,7 +331,7 @@ impl Takeovers {
         if traffic != one.traffic {
             one.traffic = traffic;
             // A lost report is not repeated.
-            let _ = self.broker.tell(flow.end.as_raw_fd(), &Request::Did(traffic));
+            let _ = self.broker.report(flow.end.as_raw_fd(), &Request::Did(traffic));
         }
     }
 

@@ -28,10 +28,10 @@ use super::{
     signals::{self, Interruption},
 };
 
-/// How often an accept that waits looks for a signal to its thread.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+/// Time between two checks for a signal by a waiting accept.
+pub(super) const SIGNAL_CHECK_PERIOD: Duration = Duration::from_millis(50);
 
-/// What a call fails with so that the kernel does as after a signal: it begins again, or fails with EINTR.
+/// Error that makes the kernel restart the call or return EINTR, as after a signal.
 const ERESTARTSYS: i32 = 512;
 
 /// Of all accepts that wait, one at a time looks whether a connection is there and takes it: a listener that blocks would hold up the second.
@@ -140,7 +140,7 @@ impl<'a> Waiting<'a> {
             return Err(Errno::EAGAIN.into());
         }
         // Rounded up: a wait of no time would spin until the time is over.
-        let tick = left.map_or(TICK, |left| left.min(TICK)) + Duration::from_micros(999);
+        let tick = left.map_or(SIGNAL_CHECK_PERIOD, |left| left.min(SIGNAL_CHECK_PERIOD)) + Duration::from_micros(999);
         let mut fds = [
             PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
             // The listener is not to outlive the process: its port would be taken.

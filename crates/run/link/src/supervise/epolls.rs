@@ -26,7 +26,7 @@ use sys::{
 use super::caller::Caller;
 
 /// Instances that a process made less long ago may not be among its descriptors yet: we hear of them before the kernel makes them.
-const MAKING: Duration = Duration::from_millis(100);
+const CREATION_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// The epoll instances of the program's processes. Reading a process's descriptors takes long where there are many, and so it is done once for each process
 /// and after each instance that it makes.
@@ -102,7 +102,7 @@ impl Epolls {
         }
         let numbers = read(process);
         match of.get_mut(&process) {
-            Some(known) => known.numbers = (known.made.elapsed() > MAKING).then(|| numbers.clone()),
+            Some(known) => known.numbers = (known.made.elapsed() > CREATION_TIME_MAX).then(|| numbers.clone()),
             // It has them from its parent.
             None => {
                 if let Ok(handle) = handle.try_clone_to_owned() {

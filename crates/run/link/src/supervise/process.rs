@@ -30,7 +30,7 @@ use super::{
 use crate::LinkError;
 
 /// Signals to this process that the program gets.
-const FORWARDED: [Signal; 6] =
+const FORWARDED_SIGNALS: [Signal; 6] =
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Runs a program whose TCP connections are those of `sockets`, and its children; returns its exit code, or 128 and the number of the signal that ended it.
@@ -45,7 +45,7 @@ pub fn run(program: &OsStr, args: &[OsString], sockets: &dyn Sockets) -> Result<
     let nix_failed = |errno: Errno| failed(errno.into());
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
-    FORWARDED.into_iter().for_each(|signal| signals.add(signal));
+    FORWARDED_SIGNALS.into_iter().for_each(|signal| signals.add(signal));
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(nix_failed)?;
     let result = run_blocked(program, args, sockets, &signals, before);
     let restored = before.thread_set_mask().map_err(nix_failed);
@@ -106,7 +106,7 @@ fn wait(child: Pid, told: &SignalFd, listener: &Listener, failed: BorrowedFd<'_>
             // A terminal has told the program, too.
             let from_terminal = signal.ssi_code == libc::SI_KERNEL;
             let signal = Signal::try_from(signal.ssi_signo.cast_signed())?;
-            if FORWARDED.contains(&signal) && !from_terminal && code.is_none() {
+            if FORWARDED_SIGNALS.contains(&signal) && !from_terminal && code.is_none() {
                 // Its number is its own until it was waited for, below.
                 let _ = kill(child, signal);
             }

@@ -1,4 +1,4 @@
-//! Whether a thread that waits for us has a signal to take.
+//! Pending signals of a thread whose call is answered here.
 
 use std::{fs, io};
 
@@ -55,7 +55,7 @@ impl Signals {
     }
 }
 
-/// Whether a thread has a signal to take.
+/// Whether a thread has a pending signal with a handler.
 pub(super) fn interruption(thread: Pid) -> Interruption {
     let Ok(signals) = Signals::read(thread) else { return Interruption::None };
     signals.interruption(thread, || Signals::read(signals.process).map_or(0, |first| first.blocked))

@@ -35,7 +35,7 @@ const CALLS: [Call; 8] = [
 ];
 
 /// Threads that are kept for the next call; others end when their call is answered.
-const IDLE_MAX: usize = 2;
+const IDLE_THREADS_MAX: usize = 2;
 
 /// The filter for these calls.
 pub(super) fn filter() -> Result<Filter, FilterError> {
@@ -100,7 +100,7 @@ impl<'a> Supervisor<'a> {
                 }
                 self.answer(notification)?;
             }
-            if self.idle.load(Ordering::Relaxed) >= IDLE_MAX {
+            if self.idle.load(Ordering::Relaxed) >= IDLE_THREADS_MAX {
                 return Ok(());
             }
         }

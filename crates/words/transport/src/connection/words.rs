@@ -1,8 +1,8 @@
-//! What a connection is made of, and what it tells.
+//! Settings, state and counts of a connection.
 
 use crate::{HEADER_BYTES, Reason, Serial};
 
-/// What one end is made of.
+/// Settings of one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// The epoch of this node.
@@ -23,25 +23,25 @@ pub struct Settings {
     pub stream: bool,
 }
 
-/// Where a connection is.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It has been offered, and is not accepted yet.
+    /// Offered, and not accepted yet.
     Opening,
     /// Data can be sent.
     Open,
     /// Both ends have sent all and heard so: it rests until its number can be used again.
     Resting,
-    /// It ended before all had arrived.
+    /// Ended before all bytes had arrived.
     Failed(Reason),
 }
 
-/// What a connection has done.
+/// Counts of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Frames of data that were sent, again or for the first time.
     pub sent: u64,
-    /// Of these again.
+    /// Retransmissions among them.
     pub resent: u64,
     /// New frames of data that arrived.
     pub received: u64,

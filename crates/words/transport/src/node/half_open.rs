@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use super::Handle;
 use crate::Nanos;
 
-/// So many are kept at once.
-const MAX: usize = 1024;
-/// Of these with one peer.
-const OF_PEER_MAX: usize = 256;
+/// Half-open connections of a node.
+const HALF_OPEN_MAX: usize = 1024;
+/// Half-open connections with one peer.
+const HALF_OPEN_OF_PEER_MAX: usize = 256;
 /// Beyond that the oldest goes, if it is so old: a peer that is there acknowledges sooner. Otherwise the new offer is left without an answer, and made
 /// again.
-const OLD: Nanos = 10_000_000;
+const EVICTION_AGE_MIN: Nanos = 10_000_000;
 
-/// Whether there is room for one more.
+/// Room for one more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
@@ -24,7 +24,7 @@ pub(super) enum Room {
     Full,
 }
 
-/// Those of a node, the oldest first.
+/// Half-open connections of a node, the oldest first.
 #[derive(Debug)]
 pub(super) struct HalfOpen<P> {
     all: VecDeque<(P, Handle, Nanos)>,
@@ -37,22 +37,22 @@ impl<P: Copy + Eq> HalfOpen<P> {
 
     pub(super) fn room(&self, now: Nanos, peer: P) -> Room {
         let mut of_peer = self.all.iter().filter(|(other, ..)| *other == peer);
-        let oldest = if self.all.len() >= MAX {
+        let oldest = if self.all.len() >= HALF_OPEN_MAX {
             self.all.front()
-        } else if self.all.len() >= OF_PEER_MAX && of_peer.clone().count() >= OF_PEER_MAX {
+        } else if self.all.len() >= HALF_OPEN_OF_PEER_MAX && of_peer.clone().count() >= HALF_OPEN_OF_PEER_MAX {
             of_peer.next()
         } else {
             return Room::Free;
         };
         match oldest {
-            Some(&(_, handle, since)) if since + OLD <= now => Room::Evict(handle),
+            Some(&(_, handle, since)) if since + EVICTION_AGE_MIN <= now => Room::Evict(handle),
             _ => Room::Full,
         }
     }
 
     /// True beyond half of the room: answers to offers are not sent again by themselves, but to an offer that is made again alone.
     pub(super) fn is_crowded(&self) -> bool {
-        self.all.len() >= MAX / 2
+        self.all.len() >= HALF_OPEN_MAX / 2
     }
 
     pub(super) fn add(&mut self, now: Nanos, peer: P, handle: Handle) {
@@ -76,15 +76,21 @@ mod tests {
     fn one_peer_takes_a_part_and_all_take_no_more_than_there_is() {
         let mut half = HalfOpen::new();
         let handle = |at: usize| Handle(at as u32 + 1);
-        (0..OF_PEER_MAX).for_each(|at| half.add(1, 0, handle(at)));
-        assert_eq!((half.room(OLD, 0), half.room(OLD + 1, 0)), (Room::Full, Room::Evict(handle(0))));
-        assert_eq!((half.room(OLD, 7), half.is_crowded()), (Room::Free, false));
-        (OF_PEER_MAX..MAX).for_each(|at| half.add(2, at, handle(at)));
-        assert_eq!((half.room(OLD, 7), half.room(OLD + 1, 7)), (Room::Full, Room::Evict(handle(0))));
+        (0..HALF_OPEN_OF_PEER_MAX).for_each(|at| half.add(1, 0, handle(at)));
+        assert_eq!(
+            (half.room(EVICTION_AGE_MIN, 0), half.room(EVICTION_AGE_MIN + 1, 0)),
+            (Room::Full, Room::Evict(handle(0)))
+        );
+        assert_eq!((half.room(EVICTION_AGE_MIN, 7), half.is_crowded()), (Room::Free, false));
+        (HALF_OPEN_OF_PEER_MAX..HALF_OPEN_MAX).for_each(|at| half.add(2, at, handle(at)));
+        assert_eq!(
+            (half.room(EVICTION_AGE_MIN, 7), half.room(EVICTION_AGE_MIN + 1, 7)),
+            (Room::Full, Room::Evict(handle(0)))
+        );
         assert!(half.is_crowded());
         half.remove(handle(0));
-        assert_eq!(half.room(OLD, 7), Room::Free);
+        assert_eq!(half.room(EVICTION_AGE_MIN, 7), Room::Free);
         half.remove(handle(0));
-        assert_eq!(half.all.len(), MAX - 1);
+        assert_eq!(half.all.len(), HALF_OPEN_MAX - 1);
     }
 }

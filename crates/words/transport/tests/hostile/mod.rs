@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use transport::{DEAD, Flags, Handle, Header, Kind, Nanos, Node, NodeSettings, Offer, Reason, Serial, State};
+use transport::{Flags, Handle, Header, Kind, Nanos, Node, NodeSettings, Offer, PEER_TIMEOUT, Reason, Serial, State};
 use wire::checksum;
 
 const PORT: u16 = 7;
@@ -348,7 +348,7 @@ impl Play<'_> {
 
     /// The network is good: what is open at both ends gets all through.
     fn settle(&mut self) {
-        let until = self.now + 2 * DEAD;
+        let until = self.now + 2 * PEER_TIMEOUT;
         for _ in 0..100_000 {
             self.receive();
             self.pump();

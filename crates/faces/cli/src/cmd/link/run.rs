@@ -89,16 +89,16 @@ pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError>
         return Ok(Err(Failure::usage(anyhow!("name a program"))));
     };
     let by = match args.by {
-        By::Library => sockets::By::Library,
-        By::Supervisor => sockets::By::Supervisor,
-        By::Auto => match sockets::by(program) {
+        By::Library => sockets::Interception::Library,
+        By::Supervisor => sockets::Interception::Supervisor,
+        By::Auto => match sockets::interception(program) {
             Ok(by) => by,
             Err(error) => return Ok(Err(cannot(program, &error))),
         },
     };
     match by {
-        sockets::By::Library => Ok(start(program, arguments, args)),
-        sockets::By::Supervisor => {
+        sockets::Interception::Library => Ok(start(program, arguments, args)),
+        sockets::Interception::Supervisor => {
             let code = supervise::run(program, arguments, &BrokerClient::here())?;
             // What the program said is what this one says.
             std::process::exit(code);

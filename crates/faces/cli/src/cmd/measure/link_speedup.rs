@@ -7,7 +7,7 @@ use clap::Args;
 use host::{Host, Root};
 use messages::{
     MessagesError,
-    apart::Reach,
+    remote::Reach,
     speedup::{Asked, By, NODES_MAX, Plan, answer_as_node, carry_out, carry_out_between},
 };
 use model::units::duration_words;

@@ -23,9 +23,9 @@ use super::{
     single::{self, Kind, Single},
     words::{Answer, Order},
 };
-use crate::apart::{ApartError, Facts, Near, Reach};
+use crate::remote::{Facts, Reach, RemoteError, Worker};
 
-type There = Near<Answer>;
+type There = Worker<Answer>;
 
 /// The two machines of a run.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Machines {
         measure(near, plan, step, [ours, theirs]).map_err(|error| match error {
             MessagesError::Silent(by) => {
                 let (node, interface) = (near.node().to_owned(), ours.interface.clone());
-                ApartError::Unheard { node, by, interface }.into()
+                RemoteError::Unheard { node, by, interface }.into()
             }
             other => other,
         })
@@ -136,7 +136,7 @@ fn measure(
     };
     match (close(near), measured) {
         // Lost on the way: bare frames and datagrams are not sent again.
-        (Err(why @ MessagesError::Apart(ApartError::Far { .. })), _)
+        (Err(why @ MessagesError::Apart(RemoteError::Far { .. })), _)
         | (Ok(()), Err(why @ MessagesError::Silent(_)))
             if matches!(step.way, Way::Packet | Way::Udp) =>
         {
@@ -150,7 +150,7 @@ fn measure(
 }
 
 fn misled(what: String) -> MessagesError {
-    ApartError::Words(what).into()
+    RemoteError::Words(what).into()
 }
 
 /// Closes the end there; what failed there since it was opened.

@@ -14,7 +14,7 @@ use super::{
     single::{self, Kind, Single},
     words::{Answer, Order},
 };
-use crate::apart::{ApartError, Facts, Orders, Reply};
+use crate::remote::{Facts, Orders, RemoteError, Reply};
 
 /// The end, and what became of it.
 struct Far<W> {
@@ -46,13 +46,13 @@ pub fn answer(
             Ok(Some(answer)) => Reply::Answer(answer),
             Err(error) => Reply::Failed(error.to_string()),
         };
-        far.orders.say(&reply)?;
+        far.orders.reply(&reply)?;
     }
     Ok(())
 }
 
 fn misled(what: &str) -> MessagesError {
-    ApartError::Words(what.to_owned()).into()
+    RemoteError::Words(what.to_owned()).into()
 }
 
 impl<W: Write> Far<W> {
@@ -86,7 +86,7 @@ impl<W: Write> Far<W> {
             Ok(waiting) => waiting,
             Err(why) => return Ok(Answer::LeftOut(why)),
         };
-        self.orders.say(&Reply::Answer(Answer::Waits { port }))?;
+        self.orders.reply(&Reply::Answer(Answer::Waits { port }))?;
         match waiting.meet(kind)? {
             Ok(end) => {
                 self.end = Some(end);

@@ -20,7 +20,7 @@ use super::super::{
 };
 use link::{Engine, LinkError, Raw, State};
 
-use crate::apart::Facts;
+use crate::remote::Facts;
 
 /// An end looks so often whether the other one came.
 const LOOK: Duration = Duration::from_millis(1);

@@ -12,11 +12,11 @@ use super::{
     },
     words::{Answer, Order, Other},
 };
-use crate::apart::{ApartError, Facts, Near, Reach};
+use crate::remote::{Facts, Reach, RemoteError, Worker};
 
 /// The processes of all nodes, in the order of the nodes. They end when this is dropped.
 pub(in super::super) struct Machines {
-    nodes: Vec<Near<Answer>>,
+    nodes: Vec<Worker<Answer>>,
     facts: Vec<Facts>,
 }
 
@@ -29,11 +29,11 @@ impl Machines {
         plan: &Plan,
     ) -> Result<Self, MessagesError> {
         let ours = Facts::read(interface, machine, 0)?;
-        let mut nodes = all.into_iter().map(Near::<Answer>::start).collect::<Result<Vec<_>, _>>()?;
+        let mut nodes = all.into_iter().map(Worker::<Answer>::start).collect::<Result<Vec<_>, _>>()?;
         let facts = nodes.iter_mut().map(|node| node.facts(&ours)).collect::<Result<Vec<_>, _>>()?;
         let twice = facts.iter().enumerate().find(|(at, one)| facts[..*at].iter().any(|other| other.mac == one.mac));
         if let Some((_, one)) = twice {
-            return Err(ApartError::Twice(one.mac.clone()).into());
+            return Err(RemoteError::Twice(one.mac.clone()).into());
         }
         let mut machines = Self { nodes, facts };
         plan.asked.carriers.iter().try_for_each(|&by| machines.join(by, plan.asked.bytes))?;
@@ -68,7 +68,7 @@ impl Machines {
         }
         let answers = self.nodes[..count].iter_mut().map(|node| {
             let answer = node.answer()?;
-            what(answer).ok_or_else(|| ApartError::Words("another answer than was asked for".into()))
+            what(answer).ok_or_else(|| RemoteError::Words("another answer than was asked for".into()))
         });
         Ok(answers.collect::<Result<_, _>>()?)
     }

@@ -24,7 +24,7 @@ use super::{
     },
     words::{Answer, Order, Other},
 };
-use crate::apart::{ApartError, Facts, Orders, Reply};
+use crate::remote::{Facts, Orders, RemoteError, Reply};
 
 /// A node that listens, and is not joined yet.
 enum Waiting {
@@ -40,8 +40,8 @@ struct Node {
     mesh: Option<Box<dyn Mesh>>,
 }
 
-/// A node without an order looks so often whether another one needs it.
-const SERVE: Duration = Duration::from_millis(1);
+/// Time between two polls of a node without an order.
+const SERVE_PERIOD: Duration = Duration::from_millis(1);
 
 /// Is the node at `interface`: does what `input` says, and answers on `output`, until the input ends.
 ///
@@ -63,20 +63,20 @@ pub fn answer_as_node(
             Ok(answer) => Reply::Answer(answer),
             Err(error) => Reply::Failed(error.to_string()),
         };
-        orders.say(&reply)?;
+        orders.reply(&reply)?;
         // Another one may still wait for the acknowledgement of what it sent last.
         while !orders.has_next() {
             for mesh in nodes.iter_mut().filter_map(|node| node.mesh.as_mut()) {
                 mesh.settle(&all, 1, halt)?;
             }
-            thread::sleep(SERVE);
+            thread::sleep(SERVE_PERIOD);
         }
     }
     Ok(())
 }
 
 fn misled(what: &str) -> MessagesError {
-    ApartError::Words(what.to_owned()).into()
+    RemoteError::Words(what.to_owned()).into()
 }
 
 fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, MessagesError> {

@@ -118,7 +118,7 @@ impl Sockets {
             Entry::TakenOver { label, handover, .. } => Some((id, handover.shown(label))),
             _ => None,
         };
-        self.known.tell(self.table.entries.iter().filter_map(one).collect());
+        self.known.publish(self.table.entries.iter().filter_map(one).collect());
     }
 
     fn shown(&self, flow: &Flow, label: &Label) -> LinkConnection {

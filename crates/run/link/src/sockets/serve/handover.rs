@@ -26,9 +26,9 @@ use crate::{
     Address, LinkError,
     claim::Talk,
     sockets::{
-        ask::{Offer, Reply, Request, Traffic},
+        broker_client::{Offer, Reply, Request, Traffic},
+        broker_lines::{Head, Notice, line},
         ids::Cookie,
-        questions::{Head, Notice, line},
     },
 };
 
@@ -117,14 +117,14 @@ impl Sockets {
         talk: &Received<Talk>,
         fd: &Received<OwnedFd>,
         life: Option<Received<OwnedFd>>,
-        question: &Request,
+        request: &Request,
     ) -> Option<Reply> {
-        match self.answer(fd, life, question) {
+        match self.answer(fd, life, request) {
             None => Some(Reply::Tcp),
             Some((reply, None)) => Some(reply),
             Some((reply, Some(end))) => {
                 // The program has gone or waits no longer: the broker keeps the connection.
-                if talk.say(&reply, &[end.as_raw_fd()]).is_err() {
+                if talk.send(&reply, &[end.as_raw_fd()]).is_err() {
                     self.answer(fd, None, &Request::Returned);
                 }
                 None
@@ -137,16 +137,16 @@ impl Sockets {
         &mut self,
         fd: &Received<OwnedFd>,
         life: Option<Received<OwnedFd>>,
-        question: &Request,
+        request: &Request,
     ) -> Option<(Reply, Option<OwnedFd>)> {
         let id = self.table.by_cookie.get(Cookie::of(fd).ok()?)?;
-        if let (Request::Take, Some(Entry::Brokered { flow, .. })) = (question, self.table.entries.get(id))
+        if let (Request::Take, Some(Entry::Brokered { flow, .. })) = (request, self.table.entries.get(id))
             && flow.is_taken()
         {
             // Another process that has the descriptor has taken it.
             return None;
         }
-        if let Request::Take = question {
+        if let Request::Take = request {
             let life = life.filter(is_pipe)?;
             // Edge-triggered: a pipe reports its end once.
             let mut event = id.event(EpollFlags::EPOLLIN | EpollFlags::EPOLLET);
@@ -169,7 +169,7 @@ impl Sockets {
         self.table.ready.insert(id);
         let entry = self.table.entries.get_mut(id)?;
         if let (Entry::Brokered { handover, .. } | Entry::TakenOver { handover, .. }, Request::Did(traffic)) =
-            (&mut *entry, question)
+            (&mut *entry, request)
         {
             handover.traffic = *traffic;
             return Some((Reply::Done, None));
@@ -178,7 +178,7 @@ impl Sockets {
             Entry::Brokered { flow, label, handover, .. } => (flow, label, handover),
             // Both directions of the broker had ended, so everything is delivered.
             Entry::TakenOver { end, handover, .. } => {
-                return match question {
+                return match request {
                     Request::Delivered => Some((Reply::Delivered(u64::MAX), None)),
                     Request::Returned => {
                         let _ = shutdown(end.as_raw_fd(), Shutdown::Write);
@@ -190,7 +190,7 @@ impl Sockets {
             }
             _ => return None,
         };
-        let reply = match question {
+        let reply = match request {
             Request::Offer(offer) => {
                 // Each offer uses one of this broker's ports to the other one.
                 let now = Instant::now();

@@ -25,11 +25,11 @@ use crate::{
     claim::Talk,
     ports::BROKER_PORTS,
     sockets::{
-        ask::Reply,
+        broker_client::Reply,
+        broker_lines::{Head, LINE_MAX, Taken, line, take_line},
         flow::Flow,
         ids::{Cookie, EntryId},
-        places::{as_of, local, peer},
-        questions::{Head, LINE_MAX, Taken, line, take_line},
+        socket_address::{as_of, local, peer},
     },
 };
 
@@ -78,7 +78,7 @@ impl Sockets {
         }
         let names = (as_of(is_v6, label.local), as_of(is_v6, label.peer));
         let (ours, theirs) = self.pair(names).ok()?;
-        talk.say(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
+        talk.send(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.table.by_local.remove(&from);
         if let Some(Entry::PendingAccept { stream, mut label, tcp, .. }) = self.table.entries.remove(id) {
             // Closed by a reset it leaves no TIME_WAIT: a search for a free port would pass over thousands of those.
@@ -115,7 +115,7 @@ impl Sockets {
             return None;
         }
         let name = self.known.lock().nodes.get(&node).cloned().unwrap_or_else(|| node.to_string());
-        let offered = offered.and_then(|Head { from, to, .. }| match self.cluster.places.is_at(from.ip(), node) {
+        let offered = offered.and_then(|Head { from, to, .. }| match self.cluster.addresses.is_at(from.ip(), node) {
             true if self.table.entries.of_names((to, from)).next().is_some() => {
                 Err(format!("{from} has a connection to {to} already"))
             }
@@ -142,7 +142,7 @@ impl Sockets {
 
     /// Connects to a listener of this node by TCP; the socket, and the listener's user.
     fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<(OwnedFd, Arc<User>), String> {
-        if self.cluster.places.own(to.ip()) != Some(to.ip()) {
+        if self.cluster.addresses.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
         }
         if !self.cluster.allowed.iter().any(|allow| allow.lets(from, to)) {

@@ -16,11 +16,11 @@ use crate::{
     claim::Talk,
     ports::BROKER_PORTS,
     sockets::{
-        ask::Reply,
+        broker_client::Reply,
+        broker_lines::{Head, LINE_MAX, Taken, line, take_line},
         flow::Flow,
         ids::EntryId,
-        places::{as_of, local},
-        questions::{Head, LINE_MAX, Taken, line, take_line},
+        socket_address::{as_of, local},
     },
 };
 
@@ -151,7 +151,7 @@ impl Sockets {
             _ => pending.looked = Some(now),
         }
         let to = pending.to.ip();
-        match self.cluster.places.own(to) {
+        match self.cluster.addresses.own(to) {
             None => return Progress::ByTcp("it is not in the cluster".to_owned()),
             Some(own) if own == to => return Progress::ByTcp("it is this node".to_owned()),
             Some(_) => {}
@@ -159,9 +159,9 @@ impl Sockets {
         if let Err(why) = self.users.may_open(pending.talk.user().uid) {
             return Progress::ByTcp(why);
         }
-        let Some(node) = self.cluster.places.find(to) else {
+        let Some(node) = self.cluster.addresses.find(to) else {
             match self.cluster.lookups.seek(to, pending.talk.user().uid, now) {
-                Lookup::Ask => self.cluster.places.provoke(to),
+                Lookup::Ask => self.cluster.addresses.provoke(to),
                 Lookup::Wait => {}
                 Lookup::Absent => return Progress::ByTcp(format!("{to} does not answer on this Ethernet")),
                 Lookup::TooMany => return Progress::ByTcp("too many addresses are looked for at once".to_owned()),
@@ -189,7 +189,7 @@ impl Sockets {
 
     /// Local address of the socket, which is bound to a free port if it has none.
     fn bound(&self, pending: &PendingConnect) -> Option<SocketAddr> {
-        let own = self.cluster.places.own(pending.to.ip())?;
+        let own = self.cluster.addresses.own(pending.to.ip())?;
         let (mut at, is_v6) = local(&pending.tcp)?;
         // TCP would not connect it, and its port may also be another socket's.
         let reaches = match pending.to.is_ipv4() {
@@ -218,7 +218,7 @@ impl Sockets {
         let port_holder = pending.tcp.try_clone().ok().map(|tcp| Received::new(tcp, user));
         let flow = Flow::new(stream, ours, std::mem::take(&mut pending.bytes));
         self.open(id, user, label, flow, &theirs, port_holder);
-        if pending.talk.say(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
+        if pending.talk.send(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // The program has gone: closing its end here ends the connection.
             drop(theirs);
         }

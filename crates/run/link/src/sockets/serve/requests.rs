@@ -16,10 +16,10 @@ use super::{Entry, Received, Sockets, pending_connects::PendingConnect};
 use crate::{
     claim::Talk,
     sockets::{
-        ask::{Figures, Reply, Request},
+        broker_client::{Figures, Reply, Request},
+        broker_lines::no_wait,
         ids::{Cookie, EntryId},
-        places::local,
-        questions::no_wait,
+        socket_address::local,
     },
 };
 
@@ -53,7 +53,7 @@ impl Sockets {
 
     pub(super) fn on_request(&mut self, id: EntryId) {
         let Some(Entry::Requester { talk, asks, since }) = self.table.entries.remove(id) else { return };
-        let (question, fds) = match talk.hear_stranger::<Request>() {
+        let (request, fds) = match talk.receive_untrusted::<Request>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.table.entries.insert(id, Entry::Requester { talk, asks, since });
                 return;
@@ -65,14 +65,14 @@ impl Sockets {
         // Its user's thread closes it later, and its hang-up must not be taken for one of the connection, which gets the same id.
         self.unwatch(&talk);
         let mut fds: Vec<_> = fds.into_iter().map(|fd| Received::new(fd, talk.user())).collect();
-        let Some(question) = question else { return };
-        let count = if question == Request::Take { 2 } else { 1 };
-        let shown = fds.pop().filter(|fd| fds.len() + 1 == count && self.fits(&question, fd));
+        let Some(request) = request else { return };
+        let count = if request == Request::Take { 2 } else { 1 };
+        let shown = fds.pop().filter(|fd| fds.len() + 1 == count && self.fits(&request, fd));
         let Some(shown) = shown else {
             drop(fds);
             return talk.answer(Reply::Tcp);
         };
-        let reply = match question {
+        let reply = match request {
             Request::Listens => {
                 if let Some((at, _)) = local(&shown) {
                     // Without the file a restarted broker does not know the listener.
@@ -96,7 +96,7 @@ impl Sockets {
             | Request::Delivered
             | Request::Moved
             | Request::Returned
-            | Request::Did(_) => match self.on_handover(&talk, &shown, fds.pop(), &question) {
+            | Request::Did(_) => match self.on_handover(&talk, &shown, fds.pop(), &request) {
                 Some(reply) => reply,
                 None => return,
             },
@@ -115,13 +115,13 @@ impl Sockets {
     }
 
     /// Whether a descriptor is of this network namespace and of the kind that a request needs. No call here blocks, whatever it is.
-    fn fits(&self, question: &Request, fd: &Received<OwnedFd>) -> bool {
+    fn fits(&self, request: &Request, fd: &Received<OwnedFd>) -> bool {
         let Ok(kind) = SocketKind::of(fd) else { return false };
         // A socket of another network namespace could have any address.
         if !network_namespace(fd).is_ok_and(|of| of == self.requests.namespace) {
             return false;
         }
-        match question {
+        match request {
             // Only an unused Multipath TCP socket does not report its state.
             Request::Connect { .. } => {
                 kind.is_tcp() && is_fresh_tcp(fd).unwrap_or(kind.protocol == nix::libc::IPPROTO_MPTCP)

@@ -18,7 +18,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use transport::Budget;
 
 use super::closers::{Closer, LOOK_PERIOD, Pending, Queue};
-use crate::{claim::Talk, sockets::ask::Reply};
+use crate::{claim::Talk, sockets::broker_client::Reply};
 
 /// Unclosed descriptors of one user, beyond which its requests are refused.
 const CLOSING_MAX: usize = 256;
@@ -207,7 +207,7 @@ impl Received<Talk> {
     pub(super) fn answer(mut self, reply: Reply) {
         if let Some(talk) = self.what.take() {
             // The program may have gone.
-            self.user.queue.give(&self.user.pending, move || _ = talk.say(&reply, &[]));
+            self.user.queue.give(&self.user.pending, move || _ = talk.send(&reply, &[]));
         }
     }
 }

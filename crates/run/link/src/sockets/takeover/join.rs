@@ -15,9 +15,9 @@ use transport::State;
 use super::{Connection, ConnectionId, Handle, Progress, Takeovers};
 use crate::Address;
 use crate::sockets::{
-    ask::{Offer, Reply, Request, Traffic},
+    broker_client::{Offer, Reply, Request, Traffic},
+    broker_lines::{LINE_MAX, line, take_line},
     flow::Flow,
-    questions::{LINE_MAX, line, take_line},
 };
 
 /// Time between two questions to the broker how many bytes are delivered. It doubles while there are no more, as the program may not read, and

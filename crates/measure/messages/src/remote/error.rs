@@ -1,4 +1,4 @@
-//! What goes wrong between two machines.
+//! Errors of work on another machine.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use model::{Classified, ErrorClass};
 
 use link::LinkError;
 
-/// Work with another machine that could not be done.
+/// An error of work on another machine.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
-pub enum ApartError {
+pub enum RemoteError {
     #[error("`{0}` is no machine's name: write a host, user@host or ssh://user@host:port")]
     Name(String),
     #[error("{0} is this machine: name another one with --with")]
@@ -40,7 +40,7 @@ pub enum ApartError {
     Link(#[from] LinkError),
 }
 
-impl Classified for ApartError {
+impl Classified for RemoteError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Name(_) | Self::Same(_) | Self::Twice(_) => ErrorClass::Usage,

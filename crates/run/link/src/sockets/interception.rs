@@ -12,16 +12,16 @@ use std::{
 use object::{Object, ObjectSection, read::ReadCache};
 
 /// Interpreters of scripts that are followed in a chain.
-const DEPTH: u32 = 4;
+const INTERPRETERS_MAX: u32 = 4;
 /// Bytes read of the first line of a script.
 const LINE_MAX: u64 = 256;
 
 /// How the calls of a program are intercepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// By a library that the dynamic linker loads before the C library.
+pub enum Interception {
+    /// Interception a library that the dynamic linker loads before the C library.
     Library,
-    /// By a supervisor process: the program makes system calls without the C library (static, Go), or its kind is unknown.
+    /// Interception a supervisor process: the program makes system calls without the C library (static, Go), or its kind is unknown.
     Supervisor,
 }
 
@@ -29,15 +29,15 @@ pub enum By {
 ///
 /// # Errors
 /// There is no such program, or it cannot be read.
-pub fn by(program: &OsStr) -> io::Result<By> {
+pub fn interception(program: &OsStr) -> io::Result<Interception> {
     let mut path = find(program)?;
-    for _ in 0..DEPTH {
+    for _ in 0..INTERPRETERS_MAX {
         match interpreter(&path)? {
             None => return Ok(of(&path)),
             Some(next) => path = next,
         }
     }
-    Ok(By::Supervisor)
+    Ok(Interception::Supervisor)
 }
 
 fn find(program: &OsStr) -> io::Result<PathBuf> {
@@ -63,13 +63,13 @@ fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
     words.find(is_word).map(|word| find(&OsString::from(word))).transpose()
 }
 
-fn of(path: &Path) -> By {
-    let Ok(file) = File::open(path) else { return By::Supervisor };
+fn of(path: &Path) -> Interception {
+    let Ok(file) = File::open(path) else { return Interception::Supervisor };
     let cache = ReadCache::new(file);
-    let Ok(elf) = object::File::parse(&cache) else { return By::Supervisor };
+    let Ok(elf) = object::File::parse(&cache) else { return Interception::Supervisor };
     // Go makes its own system calls, even in a program linked to the C library.
     let has = |name: &str| elf.sections().any(|section| section.name() == Ok(name));
-    if has(".interp") && !has(".go.buildinfo") { By::Library } else { By::Supervisor }
+    if has(".interp") && !has(".go.buildinfo") { Interception::Library } else { Interception::Supervisor }
 }
 
 #[cfg(test)]
@@ -84,12 +84,12 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.into_os_string()
         };
-        assert_eq!(by(OsStr::new("sh")).unwrap(), By::Library);
-        assert_eq!(by(&file("a", "#!/bin/sh -e\nexit\n")).unwrap(), By::Library);
-        assert_eq!(by(&file("b", "#!/usr/bin/env -S X=1 sh\n")).unwrap(), By::Library);
-        assert_eq!(by(&file("c", "no program")).unwrap(), By::Supervisor);
+        assert_eq!(interception(OsStr::new("sh")).unwrap(), Interception::Library);
+        assert_eq!(interception(&file("a", "#!/bin/sh -e\nexit\n")).unwrap(), Interception::Library);
+        assert_eq!(interception(&file("b", "#!/usr/bin/env -S X=1 sh\n")).unwrap(), Interception::Library);
+        assert_eq!(interception(&file("c", "no program")).unwrap(), Interception::Supervisor);
         let itself = folder.path().join("d");
-        assert_eq!(by(&file("d", &format!("#!{}\n", itself.display()))).unwrap(), By::Supervisor);
-        assert_eq!(by(OsStr::new("no-such-program")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(interception(&file("d", &format!("#!{}\n", itself.display()))).unwrap(), Interception::Supervisor);
+        assert_eq!(interception(OsStr::new("no-such-program")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

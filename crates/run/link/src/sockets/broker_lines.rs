@@ -16,12 +16,12 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::ask::Offer;
+use super::broker_client::Offer;
 
 /// Bytes of a line.
 pub(super) const LINE_MAX: usize = 512;
 /// Backlog of the socket for requests.
-const WAITING: i32 = 1024;
+const REQUEST_BACKLOG: i32 = 1024;
 
 /// First line of a stream between brokers, by that of the program that connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub(super) fn listener(path: &Path) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-    listen(&fd, Backlog::new(WAITING)?)?;
+    listen(&fd, Backlog::new(REQUEST_BACKLOG)?)?;
     Ok(fd)
 }
 

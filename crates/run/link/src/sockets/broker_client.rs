@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     names::names,
-    places::{local, peer},
+    socket_address::{local, peer},
 };
 use crate::{Paths, claim::Talk, supervise};
 
 /// Time to wait for the broker's reply, of a blocking connect and of other requests: longer than the broker's own timeouts.
-const PATIENT: Duration = Duration::from_secs(12);
-const IMPATIENT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(12);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time to wait for room, of a report without a reply.
-const BRIEF: Duration = Duration::from_millis(5);
+const REPORT_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A request, with the socket or the end of a pair that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +132,7 @@ impl BrokerClient {
     /// The broker is gone (ENETDOWN).
     pub fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr, is_patient: bool) -> io::Result<Option<OwnedFd>> {
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
-        self.ask(&Request::Connect { to, is_patient }, tcp)
+        self.request_end(&Request::Connect { to, is_patient }, tcp)
     }
 
     /// Reports that a TCP socket listens.
@@ -140,7 +140,7 @@ impl BrokerClient {
     /// # Errors
     /// No broker serves a cluster here.
     pub fn listens(&self, tcp: BorrowedFd<'_>) -> io::Result<()> {
-        self.ask(&Request::Listens, tcp).map(drop)
+        self.request_end(&Request::Listens, tcp).map(drop)
     }
 
     /// The end of a pair that replaces an accepted TCP socket; none: it stays.
@@ -148,7 +148,7 @@ impl BrokerClient {
     /// # Errors
     /// The broker is gone.
     pub fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-        self.ask(&Request::Accepted, tcp)
+        self.request_end(&Request::Accepted, tcp)
     }
 
     /// Figures of the connection of an end.
@@ -156,7 +156,7 @@ impl BrokerClient {
     /// # Errors
     /// The broker is gone.
     pub fn figures(&self, end: BorrowedFd<'_>) -> io::Result<Figures> {
-        match self.put(&Request::Figures, end)? {
+        match self.request(&Request::Figures, end)? {
             (Reply::Figures(figures), _) => Ok(figures),
             _ => Err(gone()),
         }
@@ -164,7 +164,7 @@ impl BrokerClient {
 
     /// Whether the connection of an end, at the end of its stream, was closed by both sides; else the error that TCP would return.
     pub fn ended(&self, end: BorrowedFd<'_>) -> Result<(), i32> {
-        match self.put(&Request::Ended, end) {
+        match self.request(&Request::Ended, end) {
             Ok((Reply::Broke(error), _)) => Err(error),
             Ok(_) => Ok(()),
             // The broker ended, and the connection with it.
@@ -173,19 +173,19 @@ impl BrokerClient {
     }
 
     /// Makes any other request about an end, the last of `fds`.
-    pub(super) fn about(&self, fds: &[RawFd], question: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        let talk = Talk::connect_within(&self.paths.sockets(), IMPATIENT).map_err(silent_or_gone)?;
-        talk.say(question, fds)?;
-        talk.hear().map_err(silent_or_gone)?.ok_or_else(gone)
+    pub(super) fn about(&self, fds: &[RawFd], request: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let talk = Talk::connect_within(&self.paths.sockets(), REPLY_TIMEOUT).map_err(silent_or_gone)?;
+        talk.send(request, fds)?;
+        talk.receive().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 
     /// Reports about an end, without a reply.
-    pub(super) fn tell(&self, end: RawFd, what: &Request) -> io::Result<()> {
-        Talk::connect_within(&self.paths.sockets(), BRIEF)?.say(what, &[end])
+    pub(super) fn report(&self, end: RawFd, what: &Request) -> io::Result<()> {
+        Talk::connect_within(&self.paths.sockets(), REPORT_TIMEOUT)?.send(what, &[end])
     }
 
-    fn ask(&self, question: &Request, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-        match self.put(question, tcp) {
+    fn request_end(&self, request: &Request, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+        match self.request(request, tcp) {
             Ok((Reply::End, mut fds)) => fds.pop().map(Some).ok_or_else(gone),
             Ok(_) => Ok(None),
             // The broker is busy: the kernel connects.
@@ -194,14 +194,14 @@ impl BrokerClient {
         }
     }
 
-    fn put(&self, question: &Request, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        let time = match question {
-            Request::Connect { is_patient: true, .. } => PATIENT,
-            _ => IMPATIENT,
+    fn request(&self, request: &Request, fd: BorrowedFd<'_>) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let time = match request {
+            Request::Connect { is_patient: true, .. } => CONNECT_TIMEOUT,
+            _ => REPLY_TIMEOUT,
         };
         let talk = Talk::connect_within(&self.paths.sockets(), time).map_err(silent_or_gone)?;
-        talk.say(question, &[fd.as_raw_fd()])?;
-        talk.hear().map_err(silent_or_gone)?.ok_or_else(gone)
+        talk.send(request, &[fd.as_raw_fd()])?;
+        talk.receive().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 }
 

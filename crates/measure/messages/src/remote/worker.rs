@@ -1,4 +1,4 @@
-//! The process on the other machine: its orders and answers.
+//! The worker's side: its orders and replies.
 
 use std::{
     io::{BufRead, Write},
@@ -8,20 +8,20 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{ApartError, Facts, Reply};
+use super::{Facts, RemoteError, Reply};
 
-/// The orders that come in, and the way for answers.
+/// Orders of the coordinator, and the output for replies.
 pub(crate) struct Orders<O, W> {
     orders: Receiver<O>,
-    /// One that was looked for, and came.
+    /// An order that [`Orders::has_next`] has read.
     next: Option<O>,
     has_ended: bool,
     output: W,
 }
 
 impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
-    /// Reads orders of `input`, and tells the facts.
-    pub(crate) fn open(input: impl BufRead + Send + 'static, output: W, facts: &Facts) -> Result<Self, ApartError> {
+    /// Starts to read orders from `input`, and sends the facts.
+    pub(crate) fn open(input: impl BufRead + Send + 'static, output: W, facts: &Facts) -> Result<Self, RemoteError> {
         let (to, orders) = channel();
         // It ends with the process: a read that waits cannot be ended otherwise.
         thread::spawn(move || {
@@ -33,7 +33,7 @@ impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
             }
         });
         let mut all = Self { orders, next: None, has_ended: false, output };
-        all.say(&Reply::<()>::Facts(Box::new(facts.clone())))?;
+        all.reply(&Reply::<()>::Facts(Box::new(facts.clone())))?;
         Ok(all)
     }
 
@@ -42,7 +42,7 @@ impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
         self.next.take().or_else(|| self.orders.recv().ok())
     }
 
-    /// Whether the next order is here, or will never be.
+    /// Whether [`Orders::next`] returns at once.
     pub(crate) fn has_next(&mut self) -> bool {
         if self.next.is_none() && !self.has_ended {
             match self.orders.try_recv() {
@@ -54,8 +54,8 @@ impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
         self.next.is_some() || self.has_ended
     }
 
-    pub(crate) fn say<A: Serialize>(&mut self, reply: &Reply<A>) -> Result<(), ApartError> {
-        let line = serde_json::to_string(reply).map_err(|e| ApartError::Words(e.to_string()))?;
-        writeln!(self.output, "{line}").and_then(|()| self.output.flush()).map_err(ApartError::Answer)
+    pub(crate) fn reply<A: Serialize>(&mut self, reply: &Reply<A>) -> Result<(), RemoteError> {
+        let line = serde_json::to_string(reply).map_err(|e| RemoteError::Words(e.to_string()))?;
+        writeln!(self.output, "{line}").and_then(|()| self.output.flush()).map_err(RemoteError::Answer)
     }
 }

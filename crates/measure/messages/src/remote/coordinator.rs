@@ -1,4 +1,4 @@
-//! The control of the process on the other machine.
+//! The coordinator's side of a worker.
 
 use std::{
     fmt::Debug,
@@ -14,21 +14,21 @@ use std::{
 use host::ssh;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{ApartError, Facts};
+use super::{Facts, RemoteError};
 
-/// A machine answers ssh within this time.
-const REACH: Duration = Duration::from_secs(10);
-/// The other process answers within this time: what it does by itself ends after 10 s at most.
-const ANSWER: Duration = Duration::from_secs(25);
-/// One that has closed its output ends within this time.
-const ENDS: Duration = Duration::from_millis(300);
+/// Time to connect by ssh.
+const SSH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time to wait for a reply: work of the worker without orders ends after 10 s.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(25);
+/// Time to wait for the exit of a worker that has closed its output.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Exit codes of a shell that finds no such program, and that cannot run it.
 const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
-/// The most bytes of what ssh and the other process say besides their answers.
-const SAID_MAX: u64 = 1 << 16;
-/// Bytes of the longest answer.
-const LINE_MAX: u64 = 16 << 20;
+/// Bytes kept of the standard error of ssh and the worker.
+const STDERR_BYTES_MAX: u64 = 1 << 16;
+/// Bytes of a reply.
+const REPLY_BYTES_MAX: u64 = 16 << 20;
 
 /// A machine, and the command that starts a process there.
 #[derive(Debug)]
@@ -43,14 +43,14 @@ impl Reach {
     ///
     /// # Errors
     /// The name is none.
-    pub fn by_ssh(node: &str, options: &[String], program: &str, words: &[&str]) -> Result<Self, ApartError> {
+    pub fn by_ssh(node: &str, options: &[String], program: &str, words: &[&str]) -> Result<Self, RemoteError> {
         if !ssh::is_name(node) {
-            return Err(ApartError::Name(node.to_owned()));
+            return Err(RemoteError::Name(node.to_owned()));
         }
         let words = [&[program], words].concat();
         let words: Vec<String> = words.iter().map(|word| ssh::quoted(word)).collect();
         let script = ssh::script(&format!("exec {}", words.join(" ")));
-        Ok(Self { node: node.to_owned(), is_here: false, command: ssh::command(node, options, REACH, &script) })
+        Ok(Self { node: node.to_owned(), is_here: false, command: ssh::command(node, options, SSH_TIMEOUT, &script) })
     }
 
     /// This machine itself, without ssh.
@@ -61,19 +61,19 @@ impl Reach {
     }
 }
 
-/// What the process on the other machine says.
+/// A line of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Reply<A> {
-    /// First: what that machine is.
+    /// The first line: the machine of the worker.
     Facts(Box<Facts>),
-    /// To an order.
+    /// The answer to an order.
     Answer(A),
-    /// An order that was not obeyed, and why.
+    /// An order that failed, and why.
     Failed(String),
 }
 
-/// The process on the other machine. It ends when this is dropped.
-pub(crate) struct Near<A> {
+/// A worker process on another machine. It ends when this is dropped.
+pub(crate) struct Worker<A> {
     node: String,
     is_here: bool,
     child: Child,
@@ -83,18 +83,18 @@ pub(crate) struct Near<A> {
     said: Option<JoinHandle<String>>,
 }
 
-impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
+impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
     /// The machine, as it was named.
     pub(crate) fn node(&self) -> &str {
         &self.node
     }
 
     /// Starts it.
-    pub(crate) fn start(reach: Reach) -> Result<Self, ApartError> {
+    pub(crate) fn start(reach: Reach) -> Result<Self, RemoteError> {
         let Reach { node, is_here, mut command } = reach;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for this process, which ends it.
-        let mut child = command.process_group(0).spawn().map_err(ApartError::Ssh)?;
+        let mut child = command.process_group(0).spawn().map_err(RemoteError::Ssh)?;
         let (to, answers) = channel();
         if let Some(output) = child.stdout.take() {
             thread::spawn(move || {
@@ -112,7 +112,7 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
             thread::spawn(move || {
                 let mut said = String::new();
                 // What is not text is not shown.
-                let _ = errors.take(SAID_MAX).read_to_string(&mut said);
+                let _ = errors.take(STDERR_BYTES_MAX).read_to_string(&mut said);
                 said
             })
         });
@@ -120,8 +120,8 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
     }
 
     /// Gives an order.
-    pub(crate) fn order(&mut self, order: &impl Serialize) -> Result<(), ApartError> {
-        let line = serde_json::to_string(order).map_err(|e| ApartError::Words(e.to_string()))?;
+    pub(crate) fn order(&mut self, order: &impl Serialize) -> Result<(), RemoteError> {
+        let line = serde_json::to_string(order).map_err(|e| RemoteError::Words(e.to_string()))?;
         let given = self.input.as_mut().map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
         match given {
             Some(Ok(())) => Ok(()),
@@ -130,51 +130,51 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
     }
 
     /// The next answer.
-    pub(crate) fn answer(&mut self) -> Result<A, ApartError> {
+    pub(crate) fn answer(&mut self) -> Result<A, RemoteError> {
         match self.reply()? {
             Reply::Answer(answer) => Ok(answer),
-            Reply::Facts(facts) => Err(ApartError::Words(format!("{facts:?} for an answer"))),
-            Reply::Failed(said) => Err(ApartError::Far { node: self.node.clone(), said }),
+            Reply::Facts(facts) => Err(RemoteError::Words(format!("{facts:?} for an answer"))),
+            Reply::Failed(said) => Err(RemoteError::Far { node: self.node.clone(), said }),
         }
     }
 
-    fn reply(&mut self) -> Result<Reply<A>, ApartError> {
-        match self.answers.recv_timeout(ANSWER) {
+    fn reply(&mut self) -> Result<Reply<A>, RemoteError> {
+        match self.answers.recv_timeout(REPLY_TIMEOUT) {
             Ok(reply) => Ok(reply),
             Err(RecvTimeoutError::Disconnected) => Err(self.gone()),
-            Err(RecvTimeoutError::Timeout) => Err(ApartError::Gone {
+            Err(RecvTimeoutError::Timeout) => Err(RemoteError::Gone {
                 node: self.node.clone(),
-                said: format!("no answer within {} s", ANSWER.as_secs()),
+                said: format!("no answer within {} s", REPLY_TIMEOUT.as_secs()),
             }),
         }
     }
 
-    /// The facts of the other machine, which it tells first; it has the same version, and its link the same MTU.
-    pub(crate) fn facts(&mut self, ours: &Facts) -> Result<Facts, ApartError> {
+    /// The facts of the other machine, checked: the same version of evenkeel, the same MTU.
+    pub(crate) fn facts(&mut self, ours: &Facts) -> Result<Facts, RemoteError> {
         let theirs = match self.reply()? {
             Reply::Facts(theirs) => *theirs,
-            other => return Err(ApartError::Words(format!("{other:?} for facts"))),
+            other => return Err(RemoteError::Words(format!("{other:?} for facts"))),
         };
         let node = || self.node.clone();
         if theirs.mac == ours.mac && !self.is_here {
-            return Err(ApartError::Same(node()));
+            return Err(RemoteError::Same(node()));
         }
         if theirs.version != ours.version {
-            return Err(ApartError::Version { node: node(), ours: ours.version.clone(), theirs: theirs.version });
+            return Err(RemoteError::Version { node: node(), ours: ours.version.clone(), theirs: theirs.version });
         }
         if theirs.mtu != ours.mtu {
             let interface = ours.interface.clone();
-            return Err(ApartError::Mtus { interface, node: node(), ours: ours.mtu, theirs: theirs.mtu });
+            return Err(RemoteError::Mtus { interface, node: node(), ours: ours.mtu, theirs: theirs.mtu });
         }
         Ok(theirs)
     }
 
-    /// Why it is no longer there: its last words.
-    fn gone(&mut self) -> ApartError {
+    /// The error of a worker that has ended, with the last line of its standard error.
+    fn gone(&mut self) -> RemoteError {
         self.input = None;
         // It may be about to end by itself, and then says how.
         let began = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < ENDS {
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < EXIT_TIMEOUT {
             thread::sleep(Duration::from_millis(5));
         }
         let _ = self.child.kill();
@@ -188,11 +188,11 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Near<A> {
             ("", _, Ok(status)) => format!("its process ended ({status})"),
             _ => ssh::last_words(&said),
         };
-        ApartError::Gone { node: self.node.clone(), said: how }
+        RemoteError::Gone { node: self.node.clone(), said: how }
     }
 }
 
-impl<A> Drop for Near<A> {
+impl<A> Drop for Worker<A> {
     fn drop(&mut self) {
         // The end of its input ends the other process; ssh ends with that.
         self.input = None;
@@ -201,9 +201,9 @@ impl<A> Drop for Near<A> {
     }
 }
 
-/// The next line; none: there is none, or it is longer than an answer.
+/// The next line; none: there is none, or it is too long.
 fn line_of(from: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut line = Vec::new();
-    from.take(LINE_MAX).read_until(b'\n', &mut line).ok()?;
-    (line.last() == Some(&b'\n') || !line.is_empty() && (line.len() as u64) < LINE_MAX).then_some(line)
+    from.take(REPLY_BYTES_MAX).read_until(b'\n', &mut line).ok()?;
+    (line.last() == Some(&b'\n') || !line.is_empty() && (line.len() as u64) < REPLY_BYTES_MAX).then_some(line)
 }

@@ -1,4 +1,4 @@
-//! What a machine is, and the interface that it uses.
+//! A machine, and the interface that it uses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use transport::HEADER_BYTES;
 use wire::Mac;
 
-use super::ApartError;
+use super::RemoteError;
 use link::Wire;
 
-/// What a machine is, and the interface that its end uses.
+/// A machine, and the interface that its end uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Facts {
-    /// Of evenkeel: both are of one version, or their words differ.
+    /// Version of evenkeel, the same on both.
     pub(crate) version: String,
     pub(crate) machine: Machine,
     pub(crate) interface: String,
@@ -28,10 +28,10 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn read(interface: &str, machine: Machine, cpu: u32) -> Result<Self, ApartError> {
+    pub(crate) fn read(interface: &str, machine: Machine, cpu: u32) -> Result<Self, RemoteError> {
         let wire = Wire::of(interface)?;
         let all =
-            Netlink::route().and_then(|mut netlink| route::addresses(&mut netlink)).map_err(ApartError::Addresses)?;
+            Netlink::route().and_then(|mut netlink| route::addresses(&mut netlink)).map_err(RemoteError::Addresses)?;
         let address = all.iter().filter(|one| one.ifindex == wire.index).find_map(|one| match one.prefix.address {
             IpAddr::V4(address) => Some((address, one.prefix.length)),
             IpAddr::V6(_) => None,
@@ -48,7 +48,7 @@ impl Facts {
         })
     }
 
-    pub(crate) fn mac(&self) -> Result<Mac, ApartError> {
-        self.mac.parse().map_err(|_| ApartError::Words(format!("{} is no hardware address", self.mac)))
+    pub(crate) fn mac(&self) -> Result<Mac, RemoteError> {
+        self.mac.parse().map_err(|_| RemoteError::Words(format!("{} is no hardware address", self.mac)))
     }
 }

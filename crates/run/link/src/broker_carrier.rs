@@ -1,4 +1,4 @@
-//! Either carrier, as the broker of a node chose it.
+//! The carrier that the broker of a node chose: Ethernet or UDP.
 
 use std::{os::fd::RawFd, time::Duration};
 
@@ -7,39 +7,39 @@ use transport::{Ends, HEADER_BYTES};
 
 use crate::{Address, Carrier, LinkError, Raw, Wire, udp::Udp};
 
-/// What carries the frames of a node's programs.
+/// Carrier of the frames of a node's programs.
 #[derive(Debug)]
-pub struct Either {
-    way: Way,
+pub struct BrokerCarrier {
+    path: Path,
     everyone: Vec<Address>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Path {
     Ethernet(Box<Raw>),
     Udp(Box<Udp>),
 }
 
-impl From<Raw> for Either {
+impl From<Raw> for BrokerCarrier {
     fn from(raw: Raw) -> Self {
         let everyone = raw.everyone().iter().map(|&mac| Address::Ethernet(mac)).collect();
-        Self { way: Way::Ethernet(Box::new(raw)), everyone }
+        Self { path: Path::Ethernet(Box::new(raw)), everyone }
     }
 }
 
-impl From<Udp> for Either {
+impl From<Udp> for BrokerCarrier {
     fn from(udp: Udp) -> Self {
         let everyone = udp.everyone().iter().map(|&at| Address::Udp(at)).collect();
-        Self { way: Way::Udp(Box::new(udp)), everyone }
+        Self { path: Path::Udp(Box::new(udp)), everyone }
     }
 }
 
-impl Either {
+impl BrokerCarrier {
     /// The interface.
     pub fn wire(&self) -> &Wire {
-        match &self.way {
-            Way::Ethernet(raw) => raw.wire(),
-            Way::Udp(udp) => udp.wire(),
+        match &self.path {
+            Path::Ethernet(raw) => raw.wire(),
+            Path::Udp(udp) => udp.wire(),
         }
     }
 
@@ -49,21 +49,21 @@ impl Either {
         wire.udp.map_or(Address::Ethernet(wire.address), Address::Udp)
     }
 
-    /// The descriptors that it has open.
+    /// Descriptors that it has open.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        match &self.way {
-            Way::Ethernet(raw) => raw.descriptors(),
-            Way::Udp(udp) => udp.descriptors(),
+        match &self.path {
+            Path::Ethernet(raw) => raw.descriptors(),
+            Path::Udp(udp) => udp.descriptors(),
         }
     }
 
-    /// Frames come by a ring out of the XDP hook.
+    /// Whether frames arrive by a ring of the XDP hook.
     pub fn has_ring(&self) -> bool {
-        matches!(&self.way, Way::Ethernet(raw) if raw.has_ring())
+        matches!(&self.path, Path::Ethernet(raw) if raw.has_ring())
     }
 }
 
-impl Carrier for Either {
+impl Carrier for BrokerCarrier {
     type Address = Address;
 
     fn payload_max(&self) -> u16 {
@@ -76,57 +76,57 @@ impl Carrier for Either {
 
     #[inline]
     fn receive(&mut self, mut on: impl FnMut(Address, &[u8], bool)) -> Result<usize, LinkError> {
-        match &mut self.way {
-            Way::Ethernet(raw) => raw.receive(|from, frame, congested| on(Address::Ethernet(from), frame, congested)),
-            Way::Udp(udp) => udp.receive(|from, frame, congested| on(Address::Udp(from), frame, congested)),
+        match &mut self.path {
+            Path::Ethernet(raw) => raw.receive(|from, frame, congested| on(Address::Ethernet(from), frame, congested)),
+            Path::Udp(udp) => udp.receive(|from, frame, congested| on(Address::Udp(from), frame, congested)),
         }
     }
 
-    /// A node of the other carrier is not reached: the frame is lost.
+    /// A frame to a node of the other carrier is lost.
     #[inline]
     fn send(&mut self, to: Address, head: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<(), LinkError> {
-        match (&mut self.way, to) {
-            (Way::Ethernet(raw), Address::Ethernet(to)) => raw.send(to, head, payload),
-            (Way::Udp(udp), Address::Udp(to)) => udp.send(to, head, payload),
+        match (&mut self.path, to) {
+            (Path::Ethernet(raw), Address::Ethernet(to)) => raw.send(to, head, payload),
+            (Path::Udp(udp), Address::Udp(to)) => udp.send(to, head, payload),
             _ => Ok(()),
         }
     }
 
     #[inline]
     fn flush(&mut self) -> Result<(), LinkError> {
-        match &mut self.way {
-            Way::Ethernet(raw) => raw.flush(),
-            Way::Udp(udp) => udp.flush(),
+        match &mut self.path {
+            Path::Ethernet(raw) => raw.flush(),
+            Path::Udp(udp) => udp.flush(),
         }
     }
 
     fn is_down(&self) -> bool {
-        matches!(&self.way, Way::Ethernet(raw) if raw.is_down())
+        matches!(&self.path, Path::Ethernet(raw) if raw.is_down())
     }
 
     fn wait(&mut self, at_most: Duration) -> Result<bool, LinkError> {
-        match &mut self.way {
-            Way::Ethernet(raw) => raw.wait(at_most),
-            Way::Udp(udp) => udp.wait(at_most),
+        match &mut self.path {
+            Path::Ethernet(raw) => raw.wait(at_most),
+            Path::Udp(udp) => udp.wait(at_most),
         }
     }
 
     fn watch(&self, epoll: &Epoll) -> Result<(), LinkError> {
-        match &self.way {
-            Way::Ethernet(raw) => raw.watch(epoll),
-            Way::Udp(udp) => udp.watch(epoll),
+        match &self.path {
+            Path::Ethernet(raw) => raw.watch(epoll),
+            Path::Udp(udp) => udp.watch(epoll),
         }
     }
 
     fn sleep(&mut self) -> bool {
-        match &mut self.way {
-            Way::Ethernet(raw) => raw.sleep(),
-            Way::Udp(udp) => udp.sleep(),
+        match &mut self.path {
+            Path::Ethernet(raw) => raw.sleep(),
+            Path::Udp(udp) => udp.sleep(),
         }
     }
 
     fn opened(&mut self, at: u32, ends: Option<Ends<Address>>) {
-        let Way::Ethernet(raw) = &mut self.way else { return };
+        let Path::Ethernet(raw) = &mut self.path else { return };
         let ends = ends.and_then(|Ends { peer, port, peer_port, peer_number, epoch }| match peer {
             Address::Ethernet(peer) => Some(Ends { peer, port, peer_port, peer_number, epoch }),
             Address::Udp(_) => None,
@@ -135,9 +135,9 @@ impl Carrier for Either {
     }
 
     fn awake(&mut self) {
-        match &mut self.way {
-            Way::Ethernet(raw) => raw.awake(),
-            Way::Udp(udp) => udp.awake(),
+        match &mut self.path {
+            Path::Ethernet(raw) => raw.awake(),
+            Path::Udp(udp) => udp.awake(),
         }
     }
 }

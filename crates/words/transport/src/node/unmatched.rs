@@ -1,4 +1,4 @@
-//! What belongs to no connection: frames of other versions, hellos, probes of a node, and the answers to them.
+//! Frames that match no connection: of other versions, hellos, probes of a node, and the answers to them.
 
 use std::hash::Hash;
 
@@ -8,7 +8,7 @@ use crate::{
     header::NOTICE, version,
 };
 
-/// Answers that wait to be sent at the most: whoever floods with strange frames gets no memory for it.
+/// Answers that wait to be sent. A flood of unmatched frames gets no more memory.
 const ANSWERS_MAX: usize = 1024;
 
 impl<P: Copy + Eq + Hash> Node<P> {
@@ -33,7 +33,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
                 if self.versions.heard(now, peer, theirs, version::from_port(frame) == Some(0), true)
                     && let Some((head, payload)) = version::notice(self.settings.epoch, frame)
                 {
-                    self.counts.version_told += u64::from(self.answer_with(peer, head, &payload));
+                    self.counts.version_notices_sent += u64::from(self.answer_with(peer, head, &payload));
                 }
             }
             BadFrame::Kind { .. } => self.counts.kind += 1,
@@ -47,7 +47,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             self.counts.version += 1;
             return;
         };
-        self.counts.version_heard += 1;
+        self.counts.version_notices_received += 1;
         if let Some(highest) = highest {
             self.versions.heard(now, peer, highest, header.from_port == 0, false);
         }
@@ -58,20 +58,20 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// As the packet path of a node answers it, without asking anybody: all as it came, ports turned round.
+    /// Answers a probe at once: the same frame, its ports swapped.
     pub(super) fn on_probe(&mut self, peer: P, header: &Header, payload: &[u8]) {
         let answer = Header { kind: Kind::Ack, from_port: header.to_port, to_port: header.from_port, ..*header };
         self.counts.probed += u64::from(self.answer(peer, answer, payload));
     }
 
-    /// What answers a probe is never answered.
+    /// An answer to a probe is never answered.
     pub(super) fn on_echo(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
         self.counts.unknown += u64::from(!self.echoes.came(now, peer, header.sequence, payload));
     }
 
     /// Asks the node at `peer` for `payload` back, which is at most as long as that of a frame; [`Node::echoes`] has the answer.
     pub fn probe(&mut self, peer: P, sequence: u32, payload: &[u8]) {
-        self.echoes.asked(peer, sequence);
+        self.echoes.add(peer, sequence);
         let header = Header { epoch: self.settings.epoch, kind: Kind::Probe, sequence: Serial(sequence), ..EMPTY };
         self.answer(peer, header, payload);
     }
