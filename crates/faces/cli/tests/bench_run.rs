@@ -1,17 +1,19 @@
 //! `evenkeel bench` from outside, on real packets: a run killed and gone on with, a run interrupted, reports of both.
 
+mod busy;
+
 use std::{
     fs,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::MutexGuard,
-    time::Instant,
 };
 
+use busy::unless_busy;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, WAIT_TIMEOUT, json, text, turn, wait};
+use testbed::{Running, json, text, turn, wait};
 
 /// The shortest run with two boxes: every kind of step, few and short trials. A loss of 50 % is fine, so that a busy machine makes no
 /// difference to what is shown here.
@@ -79,19 +81,11 @@ fn namespaces() -> Vec<String> {
     names.filter(|n| n.contains("-bench-")).collect()
 }
 
-/// The run that is gone on with ends. Somebody else may have the cores for a moment: then the tester says that it cannot be trusted, keeps
-/// the run, and is asked again.
-fn go_on(file: &Path, more: &[&str]) -> Output {
-    let begun = Instant::now();
-    loop {
-        let output = evenkeel(&[&["bench", "--resume", file.to_str().unwrap()], more].concat());
-        let (code, told) = (output.status.code(), text(&output.stderr));
-        match code {
-            Some(0 | 1) => return output,
-            Some(3) if begun.elapsed() < 4 * WAIT_TIMEOUT => {}
-            _ => panic!("{code:?}: {told}"),
-        }
-    }
+/// Resumes a run until it ends. `None` where other programs took the CPUs all the time: the run is refused then, and kept.
+fn go_on(file: &Path, more: &[&str]) -> Option<Output> {
+    let output = unless_busy(|| evenkeel(&[&["bench", "--resume", file.to_str().unwrap()], more].concat()))?;
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+    Some(output)
 }
 
 #[test]
@@ -106,7 +100,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     names_what_was_begun(&file, &killed);
 
     let page = folder.path().join("page.html");
-    let output = go_on(&file, &["--json", "--html", page.to_str().unwrap()]);
+    let Some(output) = go_on(&file, &["--json", "--html", page.to_str().unwrap()]) else { return };
     let told = json(&output);
     let run = read(&file);
     assert_eq!((&told["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
@@ -130,7 +124,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     assert_eq!(namespaces(), Vec::<String>::new(), "of the killed run or of this one");
 
     // What is done stays done.
-    go_on(&file, &[]);
+    go_on(&file, &[]).expect("a run that is done measures nothing");
     assert_eq!(trials(&read(&file)), after);
     shown_and_compared(&file, folder.path());
 }
