@@ -93,7 +93,7 @@ impl Waiting {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock && began.elapsed() < MESSAGE_TIMEOUT => {
-                    thread::sleep(SERVE_PERIOD)
+                    thread::sleep(SERVE_PERIOD);
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(MessagesError::Silent(WHO)),
                 Err(source) => return Err(MessagesError::System { operation: "accept a connection", source }),
