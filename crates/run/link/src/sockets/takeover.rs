@@ -70,21 +70,31 @@ pub struct Takeovers {
     broker: BrokerClient,
     /// The broker gets the read end, and sees the write end closed when the last process that carries connections ends.
     life: (OwnedFd, OwnedFd),
-    all: BTreeMap<ConnectionId, Connection>,
-    by_stream: HashMap<Handle, ConnectionId>,
+    connections: Connections,
     /// Accepted streams without a token yet.
     unmatched: Vec<(Handle, Vec<u8>, Instant)>,
     /// Connections with unread bytes; some may have none.
     unread: Vec<ConnectionId>,
     /// Watches the pairs.
     pairs: Epoll,
-    next: ConnectionId,
     piece: Vec<u8>,
     reported: Instant,
-    /// Calls that sleep for any connection.
-    sleepers: u32,
-    /// All calls that sleep.
-    waited: u32,
+    sleeping: Sleeping,
+}
+
+/// Connections by id and by stream.
+#[derive(Debug, Default)]
+struct Connections {
+    all: BTreeMap<ConnectionId, Connection>,
+    by_stream: HashMap<Handle, ConnectionId>,
+    last: ConnectionId,
+}
+
+/// Numbers of sleeping calls.
+#[derive(Debug, Default)]
+struct Sleeping {
+    for_any: u32,
+    all: u32,
 }
 
 /// One connection.
@@ -135,16 +145,13 @@ impl Takeovers {
             broker: BrokerClient::here(),
             life: pipe2(OFlag::O_CLOEXEC)
                 .map_err(|e| LinkError::System { operation: "make a pipe", source: e.into() })?,
-            all: BTreeMap::new(),
-            by_stream: HashMap::new(),
+            connections: Connections::default(),
             unmatched: Vec::new(),
             unread: Vec::new(),
             pairs: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?,
-            next: 0,
             piece: vec![0; PIECE],
             reported: Instant::now(),
-            sleepers: 0,
-            waited: 0,
+            sleeping: Sleeping::default(),
         })
     }
 
@@ -176,44 +183,44 @@ impl Takeovers {
 
     /// Whether there are connections.
     pub fn has_any(&self) -> bool {
-        !self.all.is_empty()
+        !self.connections.all.is_empty()
     }
 
     /// Whether there is exactly one connection.
     pub fn has_one(&self) -> bool {
-        self.all.len() == 1
+        self.connections.all.len() == 1
     }
 
     /// Counts a call that begins (true) or ends to sleep for a connection.
     pub fn sleeps(&mut self, id: ConnectionId, does: bool) {
-        self.waited = if does { self.waited + 1 } else { self.waited.saturating_sub(1) };
-        if let Some(one) = self.all.get_mut(&id) {
+        self.sleeping.all = if does { self.sleeping.all + 1 } else { self.sleeping.all.saturating_sub(1) };
+        if let Some(one) = self.connections.all.get_mut(&id) {
             one.waits = if does { one.waits + 1 } else { one.waits.saturating_sub(1) };
         }
     }
 
     /// Counts a call that begins (true) or ends to sleep for any connection.
     pub fn sleeps_for_any(&mut self, does: bool) {
-        self.waited = if does { self.waited + 1 } else { self.waited.saturating_sub(1) };
-        self.sleepers = if does { self.sleepers + 1 } else { self.sleepers.saturating_sub(1) };
+        self.sleeping.all = if does { self.sleeping.all + 1 } else { self.sleeping.all.saturating_sub(1) };
+        self.sleeping.for_any = if does { self.sleeping.for_any + 1 } else { self.sleeping.for_any.saturating_sub(1) };
     }
 
     /// Calls that sleep.
     pub fn waited(&self) -> u32 {
-        self.waited
+        self.sleeping.all
     }
 
     /// Whether frames have to be polled as they arrive: a call sleeps in the kernel, a connection joins, or none else reads it.
     pub fn is_waited_for(&self) -> bool {
         let is_one = |one: &Connection| one.waits > 0 || one.is_orphan || matches!(one.progress, Progress::Joining(_));
-        self.sleepers > 0 || self.all.values().any(is_one)
+        self.sleeping.for_any > 0 || self.connections.all.values().any(is_one)
     }
 
     /// Polls the receive ring, and passes bytes into the pairs of sleeping calls, except for the connection `but`, which the caller reads.
     pub fn poll(&mut self, but: Option<ConnectionId>) {
         if let Err(error) = self.engine.poll() {
             // Without the interface all connections break.
-            let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+            let ids: Vec<ConnectionId> = self.connections.all.keys().copied().collect();
             ids.into_iter().for_each(|id| self.broke(id, &error));
             return;
         }
@@ -227,20 +234,20 @@ impl Takeovers {
             self.match_streams();
         }
         while let Some(stream) = self.engine.next_changed() {
-            if let Some(&id) = self.by_stream.get(&stream) {
+            if let Some(&id) = self.connections.by_stream.get(&stream) {
                 self.on_change(id, Some(id) == but);
             }
         }
         // Sends what was written while bytes were passed on.
         if let Err(error) = self.engine.flush() {
-            let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+            let ids: Vec<ConnectionId> = self.connections.all.keys().copied().collect();
             ids.into_iter().for_each(|id| self.broke(id, &error));
         }
     }
 
     /// The program has closed its last known descriptor. Other processes may hold one; without any the connection is closed.
     pub fn closed(&mut self, id: ConnectionId) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         one.is_orphan = true;
         match &mut one.progress {
             Progress::TakenOver { flow, .. } => {
@@ -257,30 +264,30 @@ impl Takeovers {
 
     /// Error number of a connection that broke.
     pub fn ended(&self, id: ConnectionId) -> Option<i32> {
-        Some(self.all.get(&id)?.broke? as i32)
+        Some(self.connections.all.get(&id)?.broke? as i32)
     }
 
     /// Connections whose descriptor no process holds, whichever call closed it.
     pub fn gone(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         let is_gone =
             |one: &Connection| matches!(&one.progress, Progress::TakenOver { flow, .. } if flow.gone.is_some());
-        self.all.iter().filter(move |(_, one)| is_gone(one)).map(|(&id, _)| id)
+        self.connections.all.iter().filter(move |(_, one)| is_gone(one)).map(|(&id, _)| id)
     }
 
     /// [`Takeovers::closed`] for all connections.
     pub fn closed_all(&mut self) {
-        let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+        let ids: Vec<ConnectionId> = self.connections.all.keys().copied().collect();
         ids.into_iter().for_each(|id| self.closed(id));
     }
 
     /// Whether this process moves its bytes.
     pub fn carries(&self, id: ConnectionId) -> bool {
-        self.all.get(&id).is_some_and(|one| matches!(one.progress, Progress::TakenOver { .. }))
+        self.connections.all.get(&id).is_some_and(|one| matches!(one.progress, Progress::TakenOver { .. }))
     }
 
     /// Breaks a connection: its pair is shut down, and reads return the error.
     fn broke(&mut self, id: ConnectionId, error: &LinkError) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         let error = match error {
             LinkError::Ended(Reason::TimedOut) => Errno::ETIMEDOUT,
             LinkError::Ended(_) => Errno::ECONNRESET,
@@ -300,12 +307,12 @@ impl Takeovers {
 
     /// Removes a connection that the program has closed.
     fn end(&mut self, id: ConnectionId) {
-        if let Some(one) = self.all.get_mut(&id) {
+        if let Some(one) = self.connections.all.get_mut(&id) {
             // Otherwise a read may still ask for its error.
             if one.is_orphan {
                 self.report(id);
-                self.all.remove(&id);
-                self.by_stream.retain(|_, of| *of != id);
+                self.connections.all.remove(&id);
+                self.connections.by_stream.retain(|_, of| *of != id);
             }
         }
     }
@@ -314,13 +321,13 @@ impl Takeovers {
     pub fn report_all(&mut self, now: Instant) {
         if now.duration_since(self.reported) >= REPORT_PERIOD {
             self.reported = now;
-            let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+            let ids: Vec<ConnectionId> = self.connections.all.keys().copied().collect();
             ids.into_iter().for_each(|id| self.report(id));
         }
     }
 
     fn report(&mut self, id: ConnectionId) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         let Progress::TakenOver { flow, .. } = &one.progress else { return };
         let traffic = Traffic {
             sent: flow.sent,
@@ -344,7 +351,7 @@ impl Takeovers {
             self.life.0.as_raw_fd(),
             self.life.1.as_raw_fd(),
         ]);
-        all.extend(self.all.values().filter_map(|one| match &one.progress {
+        all.extend(self.connections.all.values().filter_map(|one| match &one.progress {
             Progress::TakenOver { flow, .. } => Some(flow.end.as_raw_fd()),
             Progress::Joining(join) => join.flow.as_ref().map(|flow| flow.end.as_raw_fd()),
             Progress::Released => None,
@@ -355,13 +362,13 @@ impl Takeovers {
     /// Time until [`Takeovers::join_all`], [`Takeovers::pass_stale`] or [`Takeovers::report_all`] is due; none: not before an event.
     pub fn due(&self) -> Option<Duration> {
         let is_soon = |one: &Connection| one.unread.is_some() || matches!(one.progress, Progress::Joining(_));
-        if self.all.values().any(is_soon) {
+        if self.connections.all.values().any(is_soon) {
             return Some(CHECK_TIMEOUT);
         }
         let is_untold = |one: &Connection| match &one.progress {
             Progress::TakenOver { flow, .. } => (flow.sent, flow.received) != (one.traffic.sent, one.traffic.received),
             _ => false,
         };
-        self.all.values().any(is_untold).then_some(REPORT_PERIOD)
+        self.connections.all.values().any(is_untold).then_some(REPORT_PERIOD)
     }
 }

@@ -15,7 +15,7 @@ use super::{Connection, ConnectionId, PEEK, Progress, Step, Takeovers};
 impl Takeovers {
     /// Whether [`Takeovers::read`] would return something.
     pub fn is_readable(&mut self, id: ConnectionId) -> bool {
-        match self.all.get(&id) {
+        match self.connections.all.get(&id) {
             Some(Connection { progress: Progress::TakenOver { flow, .. }, .. }) => {
                 !flow.has_passed_all() || self.engine.is_readable(flow.stream)
             }
@@ -25,19 +25,21 @@ impl Takeovers {
 
     /// Notes that its pair has bytes.
     pub fn has_passed(&mut self, id: ConnectionId) {
-        if let Some(Connection { progress: Progress::TakenOver { has_passed, .. }, .. }) = self.all.get_mut(&id) {
+        if let Some(Connection { progress: Progress::TakenOver { has_passed, .. }, .. }) =
+            self.connections.all.get_mut(&id)
+        {
             *has_passed = true;
         }
     }
 
     /// Whether bytes arrived for a connection since the last read.
     pub fn has_unread_of(&self, id: ConnectionId) -> bool {
-        self.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
+        self.connections.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
     }
 
     /// Reads for the program, whose descriptor is `fd`.
     pub fn read(&mut self, id: ConnectionId, fd: RawFd, to: &mut [u8]) -> Step {
-        let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
+        let Some(one) = self.connections.all.get_mut(&id) else { return Step::Kernel };
         if one.is_orphan {
             return Step::Kernel;
         }
@@ -81,14 +83,18 @@ impl Takeovers {
             }
             Err(error) => {
                 self.broke(id, &error);
-                self.all.get(&id).and_then(|one| one.broke).map_or(Step::Kernel, |error| Step::Broke(error as i32))
+                self.connections
+                    .all
+                    .get(&id)
+                    .and_then(|one| one.broke)
+                    .map_or(Step::Kernel, |error| Step::Broke(error as i32))
             }
         }
     }
 
     /// Writes as many bytes for the program as there is room for, and sends them.
     pub fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> Step {
-        let Some(one) = self.all.get_mut(&id) else { return Step::Kernel };
+        let Some(one) = self.connections.all.get_mut(&id) else { return Step::Kernel };
         let Progress::TakenOver { flow, .. } = &mut one.progress else { return Step::Kernel };
         if one.broke.is_some() || one.is_orphan {
             return Step::Kernel;

@@ -70,13 +70,13 @@ impl Takeovers {
         let node: Address = node.parse().ok()?;
         let stream = self.engine.connect(node, offer.port, true).ok()?;
         let id = self.add(fd, offer.token, Some(stream));
-        self.by_stream.insert(stream, id);
+        self.connections.by_stream.insert(stream, id);
         self.advance(id);
         Some(id)
     }
 
     fn add(&mut self, fd: RawFd, token: u64, stream: Option<Handle>) -> ConnectionId {
-        self.next += 1;
+        self.connections.last += 1;
         let now = Instant::now();
         let joining = Join {
             fd,
@@ -101,8 +101,8 @@ impl Takeovers {
             broke: None,
             traffic: Traffic::default(),
         };
-        self.all.insert(self.next, one);
-        self.next
+        self.connections.all.insert(self.connections.last, one);
+        self.connections.last
     }
 
     /// Matches accepted streams to connections by the token in their first line.
@@ -123,14 +123,14 @@ impl Takeovers {
                 Progress::Joining(join) => join.stream.is_none() && Some(join.token) == token,
                 _ => false,
             };
-            let found = self.all.iter_mut().find(|(_, one)| is_meant(one)).map(|(&id, one)| (id, one));
+            let found = self.connections.all.iter_mut().find(|(_, one)| is_meant(one)).map(|(&id, one)| (id, one));
             let Some((id, Connection { progress: Progress::Joining(join), .. })) = found else {
                 let _ = self.engine.abort(stream);
                 continue;
             };
             join.stream = Some(stream);
             join.bytes = bytes;
-            self.by_stream.insert(stream, id);
+            self.connections.by_stream.insert(stream, id);
             self.advance(id);
         }
     }
@@ -146,6 +146,7 @@ impl Takeovers {
     /// Advances all joins. The caller repeats this while there are any.
     pub fn join_all(&mut self) {
         let ids: Vec<ConnectionId> = self
+            .connections
             .all
             .iter()
             .filter(|(_, one)| matches!(one.progress, Progress::Joining(_)))
@@ -155,18 +156,18 @@ impl Takeovers {
     }
 
     pub(super) fn advance(&mut self, id: ConnectionId) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         let Progress::Joining(mut join) = std::mem::replace(&mut one.progress, Progress::Released) else { return };
         match self.step(id, &mut join) {
             Some(true) => {
-                if let (Some(one), Some(flow)) = (self.all.get_mut(&id), join.flow.take()) {
+                if let (Some(one), Some(flow)) = (self.connections.all.get_mut(&id), join.flow.take()) {
                     one.progress = Progress::TakenOver { flow, has_passed: true };
                 }
                 // The program may have written into the pair meanwhile.
                 self.pass(id);
             }
             Some(false) => {
-                if let Some(one) = self.all.get_mut(&id) {
+                if let Some(one) = self.connections.all.get_mut(&id) {
                     one.progress = Progress::Joining(join);
                 }
             }
@@ -248,15 +249,15 @@ impl Takeovers {
     fn fail(&mut self, id: ConnectionId, join: Join) {
         if let Some(stream) = join.stream {
             let _ = self.engine.abort(stream);
-            self.by_stream.remove(&stream);
+            self.connections.by_stream.remove(&stream);
         }
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         if let (Some(flow), false, None) = (&join.flow, join.is_acceptor, join.before) {
             // The other one has not taken it, so all bytes went by the brokers.
             let returned = self.broker.about(&[flow.end.as_raw_fd()], &Request::Returned);
             if matches!(returned, Ok((Reply::Done, _))) {
                 if one.is_orphan {
-                    self.all.remove(&id);
+                    self.connections.all.remove(&id);
                 }
                 return;
             }
@@ -265,13 +266,13 @@ impl Takeovers {
             one.progress = Progress::TakenOver { flow, has_passed: true };
             self.broke(id, &crate::LinkError::Ended(transport::Reason::Aborted));
         } else if one.is_orphan {
-            self.all.remove(&id);
+            self.connections.all.remove(&id);
         }
     }
 
     /// Gives up a join.
     pub(super) fn give_up(&mut self, id: ConnectionId) {
-        if let Some(one) = self.all.get_mut(&id)
+        if let Some(one) = self.connections.all.get_mut(&id)
             && let Progress::Joining(join) = std::mem::replace(&mut one.progress, Progress::Released)
         {
             self.fail(id, join);

@@ -12,12 +12,12 @@ use crate::sockets::flow::Next;
 
 impl Takeovers {
     pub(super) fn on_change(&mut self, id: ConnectionId, is_read: bool) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         match &mut one.progress {
             Progress::Joining(_) => self.advance(id),
             Progress::Released => {}
             Progress::TakenOver { flow, .. } => {
-                let is_wanted = !is_read && (one.waits > 0 || one.is_orphan || self.sleepers > 0);
+                let is_wanted = !is_read && (one.waits > 0 || one.is_orphan || self.sleeping.for_any > 0);
                 let is_full = !flow.has_sent_all();
                 if is_wanted {
                     self.pass(id);
@@ -37,7 +37,7 @@ impl Takeovers {
 
     /// Moves all bytes that can be moved between the pair of a connection and its stream.
     pub(super) fn pass(&mut self, id: ConnectionId) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         let Progress::TakenOver { flow, has_passed } = &mut one.progress else { return };
         *has_passed = true;
         one.unread = None;
@@ -56,7 +56,7 @@ impl Takeovers {
     }
 
     fn collect(&mut self, id: ConnectionId) {
-        let Some(one) = self.all.get_mut(&id) else { return };
+        let Some(one) = self.connections.all.get_mut(&id) else { return };
         let Progress::TakenOver { flow, .. } = &mut one.progress else { return };
         if let Err(error) = flow.collect(&mut self.engine, &mut self.piece) {
             self.broke(id, &error);
@@ -75,7 +75,7 @@ impl Takeovers {
 
     fn pass_those(&mut self, is_one: impl Fn(Instant) -> bool) {
         let mut ids = std::mem::take(&mut self.unread);
-        ids.retain(|&id| match self.all.get(&id).and_then(|one| one.unread) {
+        ids.retain(|&id| match self.connections.all.get(&id).and_then(|one| one.unread) {
             Some(since) if is_one(since) => {
                 self.pass(id);
                 false
@@ -92,17 +92,17 @@ impl Takeovers {
     pub fn readable(&mut self, mut each: impl FnMut(ConnectionId, bool) -> bool) {
         let mut ids = std::mem::take(&mut self.unread);
         ids.retain(|&id| {
-            if self.all.get(&id).is_none_or(|one| one.unread.is_none()) {
+            if self.connections.all.get(&id).is_none_or(|one| one.unread.is_none()) {
                 return false;
             }
             if !self.is_readable(id) {
                 // Only an acknowledgement arrived.
-                if let Some(one) = self.all.get_mut(&id) {
+                if let Some(one) = self.connections.all.get_mut(&id) {
                     (one.unread, one.is_fresh) = (None, false);
                 }
                 return false;
             }
-            let is_fresh = self.all.get_mut(&id).is_some_and(|one| std::mem::take(&mut one.is_fresh));
+            let is_fresh = self.connections.all.get_mut(&id).is_some_and(|one| std::mem::take(&mut one.is_fresh));
             let is_passed = each(id, is_fresh);
             if is_passed {
                 self.pass(id);
@@ -124,7 +124,7 @@ impl Takeovers {
         let count = self.pairs.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
             let (id, what) = (event.data() as ConnectionId, event.events());
-            let Some(one) = self.all.get_mut(&id) else { continue };
+            let Some(one) = self.connections.all.get_mut(&id) else { continue };
             let (flow, is_open) = match &mut one.progress {
                 Progress::TakenOver { flow, .. } => (flow, true),
                 Progress::Joining(join) => match &mut join.flow {
@@ -151,7 +151,7 @@ impl Takeovers {
             }
         }
         if let Err(error) = self.engine.flush() {
-            let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+            let ids: Vec<ConnectionId> = self.connections.all.keys().copied().collect();
             ids.into_iter().for_each(|id| self.broke(id, &error));
         }
     }
