@@ -1,6 +1,6 @@
 //! The real boxes of a run, with a tester at their ports and somebody who watches them.
 
-use std::{fs, path::Path, str::FromStr, time::Duration};
+use std::{fs, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use bpf::XdpMode;
 use lab::{
@@ -17,7 +17,7 @@ use crate::{
     methods::Settling,
     observer::{BoxObserver, Watched},
     outside::{Addressing, are_there, check_ports, connect_with},
-    run::{Benches, Boxes, Request, ResetWay, Settings, StandingBox, TAPS, Work},
+    run::{Benches, Boxes, Request, ResetWay, Settings, StandingBox, TAPS},
     tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
 };
 
@@ -82,17 +82,17 @@ impl RealBenches {
 }
 
 impl Benches for RealBenches {
-    fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError> {
-        let dut = self.dut(key)?;
+    fn build(&mut self, key: &str) -> Result<StandingBox, BenchError> {
+        let dut = Arc::new(self.dut(key)?);
         let config = TesterConfig { flows: self.asked.flows, both_ways: !self.asked.one_way };
         let observer = BoxObserver::open(watched(&dut, &self.cores))?;
-        let tester = RealTester::new(&dut, &self.cores, config, Some(Box::new(observer)))?;
-        let mut tester = Settling::new(tester, self.settle);
+        let tester = RealTester::new(Arc::clone(&dut), &self.cores, config, Some(Box::new(observer)))?;
+        let tester = Settling::new(tester, self.settle);
         let resets = dut.resets().into_iter().map(|kind| {
-            let dut = &dut;
+            let dut = Arc::clone(&dut);
             ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN)) }
         });
-        let mut ready = StandingBox {
+        Ok(StandingBox {
             identity: dut.identity().clone(),
             ports: dut.ports().into_iter().map(port_words).collect(),
             addressing: match self.asked.boxes {
@@ -107,9 +107,8 @@ impl Benches for RealBenches {
                 }
             },
             resets: resets.collect(),
-            tester: &mut tester,
-        };
-        work(&mut ready)
+            tester: Box::new(tester),
+        })
     }
 }
 

@@ -19,7 +19,7 @@ mod resume;
 #[cfg(test)]
 mod tests;
 
-pub use carry::{Benches, StandingBox, Work, carry_out, plan_of};
+pub use carry::{Benches, StandingBox, carry_out, plan_of};
 pub use conclusion::answered;
 pub use file::{Begun, Keep, NAME, RunFile, Saved, load, load_run};
 pub(crate) use measure::seconds as seconds_of;

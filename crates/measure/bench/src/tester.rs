@@ -14,6 +14,7 @@ mod sending;
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
+    ops::Deref,
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
@@ -56,8 +57,7 @@ pub struct TesterConfig {
 }
 
 /// Sends on the ports of a box and counts what arrives there.
-pub struct RealTester<'d> {
-    dut: &'d Dut,
+pub struct RealTester<'d, D = &'d Dut> {
     cpu: u32,
     rings: Option<BenchRings>,
     sharing: Sharing,
@@ -73,6 +73,8 @@ pub struct RealTester<'d> {
     full: bool,
     /// The trial before was void: who else has the core is worth a look.
     disturbed: bool,
+    // What is attached goes before the box.
+    dut: D,
 }
 
 /// A sender with its frames.
@@ -90,13 +92,13 @@ struct Receivers {
     config: [BenchRxConfig; 2],
 }
 
-impl<'d> RealTester<'d> {
+impl<'d, D: Deref<Target = Dut>> RealTester<'d, D> {
     /// Makes a tester for the ports of `dut`. Nothing is loaded before the first trial.
     ///
     /// # Errors
     /// A port is gone, or its refused frames cannot be counted.
     pub fn new(
-        dut: &'d Dut,
+        dut: D,
         cores: &Cores,
         config: TesterConfig,
         observer: Option<Box<dyn Observer + 'd>>,
@@ -233,7 +235,7 @@ impl<'d> RealTester<'d> {
     }
 }
 
-impl Tester for RealTester<'_> {
+impl<D: Deref<Target = Dut>> Tester for RealTester<'_, D> {
     fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         self.wait_until_empty(order, stop)?;
         let tag = draw_tag();

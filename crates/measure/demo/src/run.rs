@@ -1,14 +1,9 @@
 //! Runs the stages and puts the measurements together.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{sync::atomic::AtomicBool, thread, time::Duration};
 
 use bpf::{XdpDrop, XdpMode, XmitDrops};
-use host::machine;
-use host::picture::Host;
+use host::{machine, picture::Host};
 use lab::Lab;
 use model::{
     CpuSet, Loss,
@@ -16,8 +11,8 @@ use model::{
     sources, units,
 };
 use rig::{
-    others::Watch,
-    progress::{Progress, Step},
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
     repeat::{median_by, sorted},
     window::{LoadMeter, busy_ns_per_second, pause, steal_percent, undisturbed},
 };
@@ -62,53 +57,89 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<Option<DemoRun>, DemoError> {
     let cores = DemoCores::split(&config.cpus, &host.cpus);
-    let plans = cores.stages();
-    let lab = Lab::new("demo")?;
-    let when = machine::now();
-    let watch = Watch::start(config.cpus.iter());
-    let step = |name: &str, number| Step { name: name.to_owned(), number, of: plans.len() + 1, left_s: None };
-    progress.begin(&step("generator ceiling", 1));
-    let generator = ceiling(&lab, &cores, config.duration, stop)?;
-    let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
-    let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
+    let (plans, lab) = (cores.stages(), Lab::new("demo")?);
+    let demo = Demo { config, cores, plans, stop, generator: None, pps: 0.0, stages: Vec::new(), lab };
+    experiment::carry_out(demo, machine::describe(host), &config.cpus, stop, progress)
+}
 
-    let shared = Shared { config, lab: &lab, cores: &cores, stop };
-    let mut stages = Vec::with_capacity(plans.len());
-    for (i, plan) in plans.iter().enumerate() {
-        progress.begin(&step(plan.name, i + 2));
+struct Demo<'a> {
+    config: &'a DemoConfig,
+    cores: DemoCores,
+    plans: Vec<StagePlan>,
+    stop: &'a AtomicBool,
+    generator: Option<Generator>,
+    /// The offered rate.
+    pps: f64,
+    stages: Vec<Stage>,
+    lab: Lab,
+}
+
+impl Experiment for Demo<'_> {
+    /// The number of a stage; none: the generator's ceiling.
+    type Step = Option<usize>;
+    type Found = Option<DemoRun>;
+    type Error = DemoError;
+
+    fn plan(&self) -> Vec<Planned<Option<usize>>> {
+        std::iter::once(None).chain((0..self.plans.len()).map(Some)).map(Planned::new).collect()
+    }
+
+    fn name(&self, step: &Option<usize>) -> Option<String> {
+        Some(step.map_or("generator ceiling", |stage| self.plans[stage].name).to_owned())
+    }
+
+    /// Each measurement has a bed of its own.
+    fn build(&mut self, _: &Option<usize>, _: &mut Control<'_>) -> Result<(), DemoError> {
+        Ok(())
+    }
+
+    fn round(&mut self, step: &Option<usize>, control: &mut Control<'_>) -> Result<(), DemoError> {
+        let Some(plan) = step.map(|stage| &self.plans[stage]) else {
+            let generator = ceiling(&self.lab, &self.cores, self.config.duration, control.stop)?;
+            let share = if self.cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
+            self.pps = self.config.pps.unwrap_or(generator.ceiling_pps * share);
+            self.generator = Some(generator);
+            return Ok(());
+        };
         let mut measured = Vec::new();
-        for _ in 0..config.repeats {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
+        for _ in 0..self.config.repeats {
+            if control.is_stopped() {
+                return Ok(());
             }
-            let once = || measure(&shared, plan, pps);
-            let (mut stage, disturbed) = undisturbed(once, |stage| stage.steal_percent)?;
+            let (mut stage, disturbed) = undisturbed(|| self.measure(plan), |stage| stage.steal_percent)?;
             stage.notes.extend(disturbed);
             measured.push(stage);
         }
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
+        if control.is_stopped() {
+            return Ok(());
         }
-        let Some(stage) = median(measured) else { return Ok(None) };
-        progress.line(&format!(
-            "{:<22} {:>10} of {:>10} captured",
-            stage.name,
-            units::pps(stage.delivered_pps),
-            units::pps(stage.offered_pps)
-        ));
-        stages.push(stage);
+        if let Some(stage) = median(measured) {
+            control.progress.line(&format!(
+                "{:<22} {:>10} of {:>10} captured",
+                stage.name,
+                units::pps(stage.delivered_pps),
+                units::pps(stage.offered_pps)
+            ));
+            self.stages.push(stage);
+        }
+        Ok(())
     }
-    Ok(Some(DemoRun {
-        when,
-        machine: machine::describe(host),
-        disturbed: watch.warning(),
-        frame_bytes: FRAME_BYTES as u32,
-        seconds_per_stage: config.duration.as_secs_f64(),
-        generator,
-        conclusion: conclusion::conclusion(&stages),
-        stages,
-        sources: sources::figures(),
-    }))
+
+    fn conclude(self, facts: Facts, end: End<DemoError>) -> Result<Option<DemoRun>, DemoError> {
+        let is_whole = end.is_whole()? && self.stages.len() == self.plans.len();
+        let (true, Some(generator)) = (is_whole, self.generator) else { return Ok(None) };
+        Ok(Some(DemoRun {
+            when: facts.when,
+            machine: facts.machine,
+            disturbed: facts.disturbed,
+            frame_bytes: FRAME_BYTES as u32,
+            seconds_per_stage: self.config.duration.as_secs_f64(),
+            generator,
+            conclusion: conclusion::conclusion(&self.stages),
+            stages: self.stages,
+            sources: sources::figures(),
+        }))
+    }
 }
 
 /// Measures the senders while each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
@@ -137,65 +168,59 @@ fn ceiling(lab: &Lab, cores: &DemoCores, duration: Duration, stop: &AtomicBool) 
     })
 }
 
-/// Data that all measurements of a run share.
-struct Shared<'a> {
-    config: &'a DemoConfig,
-    lab: &'a Lab,
-    cores: &'a DemoCores,
-    stop: &'a AtomicBool,
-}
-
-fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, DemoError> {
-    let &Shared { config, lab, cores, stop } = shared;
-    let bed = Bed::build(lab, &plan.queue_cpus)?;
-    let receiving = bed.server.run(|| plan.sources().open(&bed.server_end.name, &plan.reader_cpus))??;
-    let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
-    let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
-    // Last, so that it knows the names of all programs.
-    let mut sampling = Sampling::open();
-    let (sent, window) = flood.run(&bed, stop, || {
-        pause(WARM_UP, stop);
-        sampling.begin();
-        let meter = LoadMeter::start()?;
-        pause(config.duration.mul_f64(0.9), stop);
-        let loads = meter.finish();
-        sampling.end();
-        loads
-    })?;
-    let loads = window?;
-    receiving.readers.settle();
-    let (delivered, lost) = receiving.readers.finish()?;
-    let counted = Counted {
-        offered: sent.sent,
-        delivered,
-        refused: wire.refused()?,
-        lost_in_queues: bed.lost_in_queues()?,
-        capture: vec![Loss { place: receiving.place.to_owned(), packets: lost }],
-    };
-    let seconds = sent.seconds.max(1e-9);
-    let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, delivered as f64 / seconds);
-    let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
-    let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
-    let work = sampling.finish();
-    let mut notes = notes(&sent, pps, offered_pps, cores);
-    notes.extend(work.as_ref().err().cloned());
-    Ok(Stage {
-        key: plan.key.into(),
-        name: plan.name.into(),
-        what: plan.what.into(),
-        backend: plan.mode.into(),
-        arrangement: cores.arrangement(plan),
-        attached_mode: receiving.mode,
-        repeats: Repeats { count: 1, lowest_pps: delivered_pps, highest_pps: delivered_pps },
-        offered_pps,
-        delivered_pps,
-        ledger: counted.ledger(),
-        steal_percent: steal_percent(&loads),
-        cores: loads,
-        ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
-        work: work.ok(),
-        notes,
-    })
+impl Demo<'_> {
+    fn measure(&self, plan: &StagePlan) -> Result<Stage, DemoError> {
+        let &Self { config, ref lab, ref cores, stop, pps, .. } = self;
+        let bed = Bed::build(lab, &plan.queue_cpus)?;
+        let receiving = bed.server.run(|| plan.sources().open(&bed.server_end.name, &plan.reader_cpus))??;
+        let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
+        let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
+        // Last, so that it knows the names of all programs.
+        let mut sampling = Sampling::open();
+        let (sent, window) = flood.run(&bed, stop, || {
+            pause(WARM_UP, stop);
+            sampling.begin();
+            let meter = LoadMeter::start()?;
+            pause(config.duration.mul_f64(0.9), stop);
+            let loads = meter.finish();
+            sampling.end();
+            loads
+        })?;
+        let loads = window?;
+        receiving.readers.settle();
+        let (delivered, lost) = receiving.readers.finish()?;
+        let counted = Counted {
+            offered: sent.sent,
+            delivered,
+            refused: wire.refused()?,
+            lost_in_queues: bed.lost_in_queues()?,
+            capture: vec![Loss { place: receiving.place.to_owned(), packets: lost }],
+        };
+        let seconds = sent.seconds.max(1e-9);
+        let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, delivered as f64 / seconds);
+        let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
+        let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
+        let work = sampling.finish();
+        let mut notes = notes(&sent, pps, offered_pps, cores);
+        notes.extend(work.as_ref().err().cloned());
+        Ok(Stage {
+            key: plan.key.into(),
+            name: plan.name.into(),
+            what: plan.what.into(),
+            backend: plan.mode.into(),
+            arrangement: cores.arrangement(plan),
+            attached_mode: receiving.mode,
+            repeats: Repeats { count: 1, lowest_pps: delivered_pps, highest_pps: delivered_pps },
+            offered_pps,
+            delivered_pps,
+            ledger: counted.ledger(),
+            steal_percent: steal_percent(&loads),
+            cores: loads,
+            ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
+            work: work.ok(),
+            notes,
+        })
+    }
 }
 
 /// Notes on the flood itself.

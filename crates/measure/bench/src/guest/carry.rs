@@ -2,14 +2,14 @@
 
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
-use host::Host;
-use host::machine;
+use host::{Host, machine};
 use model::{
+    CpuSet,
     bench::{
         PublishedRate,
         guest::{self as told, Burst, Fares, GuestRun, PerFrame},
@@ -17,7 +17,8 @@ use model::{
     sources,
 };
 use rig::{
-    progress::{Progress, Step},
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
     repeat::{middle, sorted},
 };
 
@@ -56,39 +57,62 @@ pub fn carry_out(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<GuestRun>, BenchError> {
-    let mut run = GuestRun {
-        when: machine::now(),
-        machine: machine::describe(host),
-        no_kvm: no_kvm.to_owned(),
-        kernel: kernel.release.clone(),
-        qemu: version()?,
-        runs: plan.asked.runs,
-        cards: Vec::new(),
-        left_out: plan.left_out.clone(),
-        exit_ns: plan.asked.exit_ns,
-        exit_here_ns: sys::kvm::exit_ns().map_err(|e| format!("/dev/kvm: {e}")),
-        sources: sources(),
-        notes: notes(),
-    };
-    let of = plan.asked.nics.len();
-    for (at, nic) in plan.asked.nics.iter().enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        progress.begin(&Step { name: nic.to_string(), number: at + 1, of, left_s: None });
-        let root = Root::make(kernel, nic, evenkeel)?;
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        match card(plan, nic, kernel, &root, (stop, progress)) {
-            Ok(card) => run.cards.push(card),
-            Err(BenchError::Interrupted) => return Ok(None),
-            // What a guest said last is of no interest to who ended it.
-            Err(_) if stop.load(Ordering::Relaxed) => return Ok(None),
-            Err(error) => return Err(error),
-        }
+    let cards = Cards { plan, kernel, evenkeel, no_kvm, qemu: version()?, root: None, found: Vec::new() };
+    experiment::carry_out(cards, machine::describe(host), &CpuSet::new(), stop, progress)
+}
+
+struct Cards<'a> {
+    plan: &'a Plan,
+    kernel: &'a Kernel,
+    evenkeel: &'a Path,
+    no_kvm: &'a str,
+    qemu: String,
+    /// What the guest of the next card boots.
+    root: Option<Root>,
+    found: Vec<told::Card>,
+}
+
+impl Experiment for Cards<'_> {
+    type Step = Nic;
+    type Found = Option<GuestRun>;
+    type Error = BenchError;
+
+    fn plan(&self) -> Vec<Planned<Nic>> {
+        self.plan.asked.nics.iter().cloned().map(Planned::new).collect()
     }
-    Ok(Some(run))
+
+    fn name(&self, nic: &Nic) -> Option<String> {
+        Some(nic.to_string())
+    }
+
+    fn build(&mut self, nic: &Nic, _: &mut Control<'_>) -> Result<(), BenchError> {
+        self.root = Some(Root::make(self.kernel, nic, self.evenkeel)?);
+        Ok(())
+    }
+
+    fn round(&mut self, nic: &Nic, control: &mut Control<'_>) -> Result<(), BenchError> {
+        let root = self.root.take().ok_or(BenchError::Panicked("root of the guest"))?;
+        self.found.push(card(self.plan, nic, self.kernel, &root, control)?);
+        Ok(())
+    }
+
+    fn conclude(self, facts: Facts, end: End<BenchError>) -> Result<Option<GuestRun>, BenchError> {
+        let asked = &self.plan.asked;
+        Ok(end.is_whole()?.then(|| GuestRun {
+            when: facts.when,
+            machine: facts.machine,
+            no_kvm: self.no_kvm.to_owned(),
+            kernel: self.kernel.release.clone(),
+            qemu: self.qemu,
+            runs: asked.runs,
+            cards: self.found,
+            left_out: self.plan.left_out.clone(),
+            exit_ns: asked.exit_ns,
+            exit_here_ns: sys::kvm::exit_ns().map_err(|e| format!("/dev/kvm: {e}")),
+            sources: sources(),
+            notes: notes(),
+        }))
+    }
 }
 
 fn version() -> Result<String, BenchError> {
@@ -102,7 +126,7 @@ fn card(
     nic: &Nic,
     kernel: &Kernel,
     root: &Root,
-    (stop, progress): (&AtomicBool, &mut dyn Progress),
+    control: &mut Control<'_>,
 ) -> Result<told::Card, BenchError> {
     let bed = Bed::new(nic)?;
     let settings = Settings {
@@ -132,13 +156,13 @@ fn card(
         )));
     }
     let ready_s = began.elapsed().as_secs_f64();
-    progress.update(&format!("ready to forward after {ready_s:.1} s"));
+    control.progress.update(&format!("ready to forward after {ready_s:.1} s"));
     let about = inside::about(&mut guest, &names[0])?;
     let mut bursts = Vec::new();
     for frames in BURSTS {
         let (mut runs, mut lost) = (Vec::new(), 0);
         for _ in 0..plan.asked.runs {
-            if stop.load(Ordering::Relaxed) {
+            if control.is_stopped() {
                 return Err(BenchError::Interrupted);
             }
             let lengths = LENGTHS.map(|bursts| bursts * frames);
@@ -149,7 +173,7 @@ fn card(
         }
         bursts.push(burst(frames, runs, lost));
     }
-    let verbs = inside::verbs(&mut guest, &names, &mut ends, stop)?;
+    let verbs = inside::verbs(&mut guest, &names, &mut ends, control.stop)?;
     let native = verbs.iter().find(|verb| verb.command.contains("native"));
     let native_xdp = match native {
         Some(verb) if verb.fares == Fares::Works => Ok(()),

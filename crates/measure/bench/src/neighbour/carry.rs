@@ -1,23 +1,20 @@
 //! Boxes, rounds, conditions, in order.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs, sync::atomic::AtomicBool, time::Duration};
 
-use host::Host;
-use host::machine;
+use host::{Host, machine};
 use model::{
     CpuSet,
     bench::{
-        FrameSpec, Verdict,
+        Verdict,
         neighbour::{Boxed, Disturbed, NeighbourRun, Reading, costs},
     },
     sources,
 };
-use rig::progress::{Progress, Step};
+use rig::{
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
+};
 
 use super::{
     conclude,
@@ -38,6 +35,10 @@ use crate::{
 const FIXED: f64 = 0.5;
 /// From this share of the tester's ceiling on, the tester is the limit.
 const LIMITED: f64 = 0.95;
+/// Trials of a condition, the seconds of each besides its length, and those of a search for a throughput or a ceiling.
+const TRIALS: f64 = 3.0;
+const MORE_S: f64 = 0.8;
+const SEARCH_S: f64 = 20.0;
 /// Memory that stays free beside a neighbour, in MB.
 const FREE_MB: f64 = 256.0;
 
@@ -90,96 +91,176 @@ pub fn measure(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<(), BenchError> {
-    let frame = asked.frames.first().cloned().ok_or_else(|| BenchError::Setting("no frames are named".into()))?;
-    let mut work = || -> Result<(), BenchError> {
-        let mut ceiling_pps = None;
-        benches.with(crate::run::WIRE, &mut |standing| {
-            progress.begin(&Step { name: "the tester's own ceiling".into(), number: 1, of: 1, left_s: None });
-            // Under a neighbour many trials are void: that is what is measured.
-            let patience = Patience::endless();
-            let mut bench = bench(standing, &frame, settings, stop, &patience);
-            let loss_ratio = settings.preset.goals.first().map_or(0.0, |goal| goal.loss_ratio);
-            ceiling_pps = Some(methods::ceiling(&mut bench, &settings.preset.ceiling, loss_ratio)?);
-            Ok(())
-        })?;
-        let ceiling_pps = match ceiling_pps {
-            Some(Answer::Measured(pps)) => pps,
-            Some(Answer::Not { reason }) => {
-                return Err(BenchError::Machine(format!("this machine is too busy to measure: {reason}")));
-            }
-            None => return Err(BenchError::Panicked("tester")),
-        };
-        for key in asked.boxes.modes() {
-            let before = threads::present();
-            benches.with(&key, &mut |standing| {
-                let mut one =
-                    OneBox { settings, plan, trial, guests, ceiling_pps, frame: &frame, stop, before: before.clone() };
-                one.measure(standing, &asked.cpus, run, progress)
-            })?;
-        }
-        Ok(())
+    let machine = run.machine.clone();
+    let carried = Carry {
+        asked,
+        settings,
+        plan,
+        trial,
+        guests,
+        benches,
+        run,
+        // Under a neighbour many trials are void: that is what is measured.
+        patience: Patience::endless(),
+        ceiling_pps: 0.0,
+        standing: None,
     };
-    let done = work();
-    if let Err(error) = &done {
-        run.partial = Some(error.to_string());
-    }
-    run.conclusions = run.boxes.iter().flat_map(conclude::sentences).collect();
-    done
+    experiment::carry_out(carried, machine, &CpuSet::new(), stop, progress)
 }
 
-fn bench<'a>(
-    standing: &'a mut StandingBox<'_>,
-    frame: &FrameSpec,
-    settings: &Settings,
-    stop: &'a AtomicBool,
-    patience: &'a Patience,
-) -> Bench<'a> {
-    Bench {
-        tester: &mut *standing.tester,
-        frame: frame.clone(),
-        drain: settings.preset.drain,
-        observe: settings.observe,
-        void_repeats: settings.preset.void_repeats,
-        stop,
-        patience,
-    }
+/// A step of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// The tester's own ceiling.
+    Ceiling,
+    /// The throughput of a quiet box.
+    Throughput { key: String },
+    /// A condition in a round.
+    Condition { key: String, round: u32, which: usize },
 }
 
-/// A box that is measured.
-struct OneBox<'a> {
+struct Carry<'a> {
+    asked: &'a Request,
     settings: &'a Settings,
     plan: &'a Plan,
     trial: Duration,
     guests: Option<&'a Guests>,
+    benches: &'a mut dyn Benches,
+    run: &'a mut NeighbourRun,
+    patience: Patience,
     ceiling_pps: f64,
-    frame: &'a FrameSpec,
-    stop: &'a AtomicBool,
-    /// Threads that were there before the box was.
-    before: BTreeSet<u32>,
+    standing: Option<Standing>,
 }
 
-impl OneBox<'_> {
-    fn measure(
-        &mut self,
-        standing: &mut StandingBox<'_>,
-        usable: &CpuSet,
-        run: &mut NeighbourRun,
-        progress: &mut dyn Progress,
-    ) -> Result<(), BenchError> {
-        let cores = Cores::split(usable)?;
-        let of_box: CpuSet = cores.of_box.iter().copied().collect();
-        let others = usable.difference(&of_box);
-        let threads = BoxThreads::new(std::mem::take(&mut self.before), &cores.of_box, &self.plan.aside);
-        let identity = standing.identity.clone();
-        let patience = Patience::endless();
-        let mut bench = bench(standing, self.frame, self.settings, self.stop, &patience);
-        progress.begin(&Step {
-            name: format!("{}: its throughput while it is quiet", identity.name),
-            number: 1,
-            of: 1,
-            left_s: None,
+/// A box that is measured.
+struct Standing {
+    key: String,
+    /// Its place among the boxes of the run.
+    at: usize,
+    made: StandingBox,
+    /// Threads that were there before the box was.
+    before: BTreeSet<u32>,
+    /// Once the throughput is known.
+    quiet: Option<(BoxThreads, Rates)>,
+    /// Of each condition, round by round.
+    readings: Vec<Vec<Reading>>,
+}
+
+impl Experiment for Carry<'_> {
+    type Step = What;
+    type Found = ();
+    type Error = BenchError;
+
+    fn plan(&self) -> Vec<Planned<What>> {
+        let conditions = |key: &str| {
+            let of = |round| self.plan.order(round).into_iter().map(move |which| (round, which));
+            let all = (0..self.plan.asked.rounds).flat_map(of);
+            all.map(|(round, which)| What::Condition { key: key.to_owned(), round, which }).collect::<Vec<_>>()
+        };
+        let boxes = self.asked.boxes.modes().into_iter().flat_map(|key| {
+            let conditions = conditions(&key);
+            std::iter::once(What::Throughput { key }).chain(conditions)
         });
-        let found = methods::throughput(&mut bench, &self.settings.preset.goals, self.ceiling_pps)?;
+        let seconds = |step: &What| match step {
+            What::Condition { .. } => TRIALS * (self.trial.as_secs_f64() + MORE_S),
+            What::Ceiling | What::Throughput { .. } => SEARCH_S,
+        };
+        let planned = |step: What| Planned { seconds: Some(seconds(&step)), step };
+        std::iter::once(What::Ceiling).chain(boxes).map(planned).collect()
+    }
+
+    fn name(&self, step: &What) -> Option<String> {
+        let name = |key: &str| match &self.standing {
+            Some(standing) if standing.key == key => standing.made.identity.name.clone(),
+            _ => key.to_owned(),
+        };
+        Some(match step {
+            What::Ceiling => "the tester's own ceiling".to_owned(),
+            What::Throughput { key } => format!("{}: its throughput while it is quiet", name(key)),
+            What::Condition { key, round, which } => {
+                format!("{}, round {}: {}", name(key), round + 1, words(&self.plan.conditions[*which]))
+            }
+        })
+    }
+
+    fn build(&mut self, step: &What, _: &mut Control<'_>) -> Result<(), BenchError> {
+        let key = match step {
+            What::Ceiling => crate::run::WIRE,
+            What::Throughput { key } => key,
+            What::Condition { .. } => return Ok(()),
+        };
+        self.standing = None;
+        let (before, made) = (threads::present(), self.benches.build(key)?);
+        let readings = vec![Vec::new(); self.plan.conditions()];
+        self.standing =
+            Some(Standing { key: key.to_owned(), at: self.run.boxes.len(), made, before, quiet: None, readings });
+        Ok(())
+    }
+
+    fn round(&mut self, step: &What, control: &mut Control<'_>) -> Result<(), BenchError> {
+        let mut standing = self.standing.take().ok_or(BenchError::Panicked("lab"))?;
+        match *step {
+            What::Ceiling => self.ceiling(&mut standing, control.stop)?,
+            What::Throughput { .. } => self.throughput(&mut standing, control.stop)?,
+            What::Condition { round, which, .. } => {
+                self.condition(&mut standing, which, control.stop)?;
+                // A run that ends before its time has all whole rounds.
+                if standing.readings.iter().all(|of| of.len() as u32 == round + 1) {
+                    self.keep(&standing);
+                }
+            }
+        }
+        self.standing = Some(standing);
+        Ok(())
+    }
+
+    fn conclude(self, _: Facts, end: End<BenchError>) -> Result<(), BenchError> {
+        let done = match end {
+            End::Whole => Ok(()),
+            End::Stopped => Err(BenchError::Interrupted),
+            End::Failed(error) => Err(error),
+        };
+        if let Err(error) = &done {
+            self.run.partial = Some(error.to_string());
+        }
+        self.run.conclusions = self.run.boxes.iter().flat_map(conclude::sentences).collect();
+        done
+    }
+}
+
+impl Carry<'_> {
+    fn bench<'t>(&'t self, standing: &'t mut Standing, stop: &'t AtomicBool) -> Result<Bench<'t>, BenchError> {
+        let frame = self.asked.frames.first().cloned().ok_or_else(no_frames)?;
+        Ok(Bench {
+            tester: &mut *standing.made.tester,
+            frame,
+            drain: self.settings.preset.drain,
+            observe: self.settings.observe,
+            void_repeats: self.settings.preset.void_repeats,
+            stop,
+            patience: &self.patience,
+        })
+    }
+
+    fn ceiling(&mut self, standing: &mut Standing, stop: &AtomicBool) -> Result<(), BenchError> {
+        let preset = &self.settings.preset;
+        let loss_ratio = preset.goals.first().map_or(0.0, |goal| goal.loss_ratio);
+        let found = methods::ceiling(&mut self.bench(standing, stop)?, &preset.ceiling, loss_ratio)?;
+        match found {
+            Answer::Measured(pps) => self.ceiling_pps = pps,
+            Answer::Not { reason } => {
+                return Err(BenchError::Machine(format!("this machine is too busy to measure: {reason}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The throughput of the quiet box, from which the rates follow.
+    fn throughput(&mut self, standing: &mut Standing, stop: &AtomicBool) -> Result<(), BenchError> {
+        let cores = Cores::split(&self.asked.cpus)?;
+        let threads = BoxThreads::new(std::mem::take(&mut standing.before), &cores.of_box, &self.plan.aside);
+        let goals = &self.settings.preset.goals;
+        let found = methods::throughput(&mut self.bench(standing, stop)?, goals, self.ceiling_pps)?;
         let throughput_pps = found.pps(0).ok_or_else(|| {
             let why = match &found.verdict {
                 Verdict::Void { reason } | Verdict::Unfinished { reason } => format!(": {reason}"),
@@ -188,48 +269,48 @@ impl OneBox<'_> {
             };
             BenchError::Machine(format!(
                 "the {} has no throughput while it is quiet, so nothing can be laid beside it{why}",
-                identity.name
+                standing.made.identity.name
             ))
         })?;
-        let rates = Rates { fixed_pps: FIXED * throughput_pps, throughput_pps, trial: self.trial };
-        let conditions = self.plan.conditions();
-        let mut readings: Vec<Vec<Reading>> = vec![Vec::new(); conditions];
-        let began = Instant::now();
-        let of = conditions * self.plan.asked.rounds as usize;
-        let mut done = 0;
-        let at = run.boxes.len();
-        for round in 0..self.plan.asked.rounds {
-            for which in self.plan.order(round) {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err(BenchError::Interrupted);
-                }
-                let made = &self.plan.conditions[which];
-                let left_s = (done > 0).then(|| began.elapsed().as_secs_f64() / done as f64 * (of - done) as f64);
-                done += 1;
-                progress.begin(&Step {
-                    name: format!("{}, round {}: {}", identity.name, round + 1, words(made)),
-                    number: done,
-                    of,
-                    left_s,
-                });
-                let reading = condition(&mut bench, &threads, made, rates, (&others, self.guests), &mut run.stolen);
-                readings[which].push(reading?);
-            }
-            // A run that ends before its time has all whole rounds.
-            run.boxes.truncate(at);
-            run.boxes.push(Boxed {
-                key: identity.key.clone(),
-                name: identity.name.clone(),
-                what: identity.what.clone(),
-                throughput_pps,
-                tester_limited: throughput_pps >= LIMITED * self.ceiling_pps,
-                rate_pps: rates.fixed_pps,
-                quiet: readings[0].clone(),
-                rows: rows(self.plan, &readings),
-            });
-        }
+        standing.quiet =
+            Some((threads, Rates { fixed_pps: FIXED * throughput_pps, throughput_pps, trial: self.trial }));
         Ok(())
     }
+
+    fn condition(&mut self, standing: &mut Standing, which: usize, stop: &AtomicBool) -> Result<(), BenchError> {
+        let (threads, rates) = standing.quiet.take().ok_or(BenchError::Panicked("lab"))?;
+        let of_box: CpuSet = Cores::split(&self.asked.cpus)?.of_box.into_iter().collect();
+        let others = self.asked.cpus.difference(&of_box);
+        let made = &self.plan.conditions[which];
+        let mut stolen = 0;
+        let mut bench = self.bench(standing, stop)?;
+        let reading = condition(&mut bench, &threads, made, rates, (&others, self.guests), &mut stolen);
+        self.run.stolen += stolen;
+        standing.readings[which].push(reading?);
+        standing.quiet = Some((threads, rates));
+        Ok(())
+    }
+
+    /// Puts the whole rounds of a box into the run.
+    fn keep(&mut self, standing: &Standing) {
+        let Some((_, rates)) = &standing.quiet else { return };
+        let identity = &standing.made.identity;
+        self.run.boxes.truncate(standing.at);
+        self.run.boxes.push(Boxed {
+            key: identity.key.clone(),
+            name: identity.name.clone(),
+            what: identity.what.clone(),
+            throughput_pps: rates.throughput_pps,
+            tester_limited: rates.throughput_pps >= LIMITED * self.ceiling_pps,
+            rate_pps: rates.fixed_pps,
+            quiet: standing.readings[0].clone(),
+            rows: rows(self.plan, &standing.readings),
+        });
+    }
+}
+
+fn no_frames() -> BenchError {
+    BenchError::Setting("no frames are named".into())
 }
 
 fn words(made: &Made) -> String {
@@ -286,7 +367,7 @@ pub fn begun(
         machine: machine::describe(host),
         load_average: machine::load_average(),
         preset: asked.preset.clone(),
-        frame: asked.frames.first().cloned().ok_or_else(|| BenchError::Setting("no frames are named".into()))?,
+        frame: asked.frames.first().cloned().ok_or_else(no_frames)?,
         cores: cores.arrangement(false).roles,
         rounds: plan.asked.rounds,
         trial_s: trial.as_secs_f64(),

@@ -1,23 +1,23 @@
 //! Carries a comparison out: the tester's ceilings, the rounds with the ways in turn, the loads with the ways in turn.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::AtomicBool;
 
 use model::{
-    Classified, ErrorClass,
-    bench::{FrameSpec, Throughput},
+    Classified, CpuSet, ErrorClass,
+    bench::{FrameSpec, Goal, Throughput},
     route_compare::{Allocations, Bed, LeftOut, Round, RouteCompare, Way},
     run::Machine,
     sources,
     sweep::Step,
 };
-use rig::progress::{self, Progress};
+use rig::{
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
+};
 use sweep::rates;
 
 use super::{
-    Stage, StartCount, conclusion,
+    Stage, conclusion,
     memory::{Counting, METHOD},
     plan::{FLOWS, FRAME_BYTES, Forwarding, LATENCY_LOAD, Plan, PlannedStep, WayId, What},
     way::{empty, summed_up},
@@ -43,30 +43,7 @@ pub fn carry_out(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<RouteCompare>, BenchError> {
-    let patience = Patience::default();
-    let mut carried = Carry::new(plan, machine, (stop, &patience), progress);
-    let begun = Instant::now();
-    let mut planned_s = 0.0;
-    for (number, step) in plan.steps.iter().enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        if carried.is_gone(step.what) {
-            continue;
-        }
-        // A few seconds say nothing about how well the estimate holds.
-        let held = if planned_s < 5.0 { 1.0 } else { begun.elapsed().as_secs_f64() / planned_s };
-        let left: f64 = plan.steps[number..].iter().map(|s| s.seconds).sum();
-        let (name, of) = (step.name.clone(), plan.steps.len());
-        let left_s = Some(left * held.clamp(0.1, 10.0));
-        carried.progress.begin(&progress::Step { name, number: number + 1, of, left_s });
-        match carried.step(step, stage) {
-            Err(BenchError::Interrupted) => return Ok(None),
-            other => other?,
-        }
-        planned_s += step.seconds;
-    }
-    carried.end().map(Some)
+    experiment::carry_out(Carry::new(plan, stage, stop), machine, &CpuSet::new(), stop, progress)
 }
 
 /// A way and the figures of it so far.
@@ -79,102 +56,105 @@ struct Course {
 
 struct Carry<'a> {
     plan: &'a Plan,
+    stage: &'a mut dyn Stage,
     stop: &'a AtomicBool,
-    patience: &'a Patience,
-    progress: &'a mut dyn Progress,
-    found: RouteCompare,
+    patience: Patience,
     courses: Vec<Course>,
+    /// The box that stands; none: it cannot be built here.
+    standing: Option<StandingBox>,
+    /// The tester's ceilings, by the cores of the box.
+    ceilings: Vec<(u32, f64)>,
+    left_out: Vec<LeftOut>,
     remarks: Vec<String>,
     /// Nothing counts memory here.
     uncounted: bool,
 }
 
-impl<'a> Carry<'a> {
-    fn new(
-        plan: &'a Plan,
-        machine: Machine,
-        (stop, patience): (&'a AtomicBool, &'a Patience),
-        progress: &'a mut dyn Progress,
-    ) -> Self {
-        let beds = plan.arrangements().map(|(cores, arrangement)| Bed { cores, arrangement, ceiling_pps: None });
-        let found = RouteCompare {
-            when: host::machine::now(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            machine,
-            frame_bytes: FRAME_BYTES,
-            flows: FLOWS,
-            goal: plan.settings.preset.goals[0].clone(),
-            rounds: plan.asked.rounds,
-            latency_load: LATENCY_LOAD,
-            seconds_per_step: plan.asked.duration.as_secs_f64(),
-            frequency_hz: FREQUENCY_HZ,
-            beds: beds.collect(),
-            ways: Vec::new(),
-            left_out: plan.left_out.clone(),
-            allocations_method: METHOD.into(),
-            sources: sources::router_figures(),
-            conclusion: String::new(),
-            notes: Vec::new(),
+impl Experiment for Carry<'_> {
+    type Step = PlannedStep;
+    type Found = Option<RouteCompare>;
+    type Error = BenchError;
+
+    fn plan(&self) -> Vec<Planned<PlannedStep>> {
+        self.plan.steps.iter().map(|step| Planned { step: step.clone(), seconds: Some(step.seconds) }).collect()
+    }
+
+    fn name(&self, step: &PlannedStep) -> Option<String> {
+        let is_gone = way_of(step.what).is_some_and(|way| self.courses[way].gone);
+        (!is_gone).then(|| step.name.clone())
+    }
+
+    /// Builds the box of the step. One that cannot be built here is left out, with the reason.
+    fn build(&mut self, step: &PlannedStep, control: &mut Control<'_>) -> Result<(), BenchError> {
+        self.standing = None;
+        let (cores, key) = match step.what {
+            What::Ceiling { cores } => (cores, WIRE),
+            What::Round { way, .. } | What::Loads { way, .. } => {
+                let WayId { forwarding, cores } = self.courses[way].id;
+                (cores, forwarding.kind().key())
+            }
         };
-        let courses = plan.ways.iter().map(|&id| Course { id, way: empty(id), gone: false }).collect();
-        Self { plan, stop, patience, progress, found, courses, remarks: Vec::new(), uncounted: false }
-    }
-
-    fn is_gone(&self, what: What) -> bool {
-        match what {
-            What::Ceiling { .. } => false,
-            What::Round { way, .. } | What::Loads { way, .. } => self.courses[way].gone,
-        }
-    }
-
-    fn step(&mut self, step: &PlannedStep, stage: &mut dyn Stage) -> Result<(), BenchError> {
-        match step.what {
-            What::Ceiling { cores } => stage.with(cores, WIRE, &mut |ready| {
-                self.patience.begin(step.seconds, ready.tester.now());
-                let done = self.ceiling(cores, ready);
-                self.patience.end(ready.tester.now());
-                done
-            }),
-            What::Round { way, .. } => {
-                let count = stage.count(self.courses[way].id.cores);
-                self.with((way, step.seconds), stage, &mut |this, ready| this.round(way, ready, &count))
-            }
-            What::Loads { pass, way } => {
-                self.with((way, step.seconds), stage, &mut |this, ready| this.loads(pass, way, ready))
-            }
-        }
-    }
-
-    /// Measures a way. One that cannot be built here is left out, with the reason.
-    fn with(
-        &mut self,
-        (way, planned_s): (usize, f64),
-        stage: &mut dyn Stage,
-        work: &mut dyn FnMut(&mut Self, &mut StandingBox<'_>) -> Result<(), BenchError>,
-    ) -> Result<(), BenchError> {
-        let WayId { forwarding, cores } = self.courses[way].id;
-        let mut stands = false;
-        let done = stage.with(cores, forwarding.kind().key(), &mut |ready| {
-            stands = true;
-            self.introduce(way, ready);
-            self.patience.begin(planned_s, ready.tester.now());
-            let done = work(self, ready);
-            self.patience.end(ready.tester.now());
-            done
-        });
-        match done {
-            Err(error) if !stands && error.class() == ErrorClass::Lacking => {
+        match (self.stage.build(cores, key), way_of(step.what)) {
+            (Err(error), Some(way)) if error.class() == ErrorClass::Lacking => {
                 self.courses[way].gone = true;
                 let what = self.courses[way].id.to_string();
-                self.progress.line(&format!("  left out: {what}: {error}"));
-                self.found.left_out.push(LeftOut { what, why: error.to_string() });
-                Ok(())
+                control.progress.line(&format!("  left out: {what}: {error}"));
+                self.left_out.push(LeftOut { what, why: error.to_string() });
             }
-            other => other,
+            (built, way) => {
+                let ready = built?;
+                if let Some(way) = way {
+                    self.introduce(way, &ready);
+                }
+                self.standing = Some(ready);
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, step: &PlannedStep, control: &mut Control<'_>) -> Result<(), BenchError> {
+        let Some(mut ready) = self.standing.take() else { return Ok(()) };
+        self.patience.begin(step.seconds, ready.tester.now());
+        let progress = &mut *control.progress;
+        let done = match step.what {
+            What::Ceiling { cores } => self.ceiling(cores, &mut ready, progress),
+            What::Round { way, .. } => self.round_of(way, &mut ready, progress),
+            What::Loads { pass, way } => self.loads(pass, way, &mut ready, progress),
+        };
+        self.patience.end(ready.tester.now());
+        done
+    }
+
+    fn conclude(self, facts: Facts, end: End<BenchError>) -> Result<Option<RouteCompare>, BenchError> {
+        if end.is_whole()? { self.found(facts).map(Some) } else { Ok(None) }
+    }
+}
+
+/// The way of a step; none: it is the tester's own.
+fn way_of(what: What) -> Option<usize> {
+    match what {
+        What::Ceiling { .. } => None,
+        What::Round { way, .. } | What::Loads { way, .. } => Some(way),
+    }
+}
+
+impl<'a> Carry<'a> {
+    fn new(plan: &'a Plan, stage: &'a mut dyn Stage, stop: &'a AtomicBool) -> Self {
+        Self {
+            plan,
+            stage,
+            stop,
+            patience: Patience::default(),
+            courses: plan.ways.iter().map(|&id| Course { id, way: empty(id), gone: false }).collect(),
+            standing: None,
+            ceilings: Vec::new(),
+            left_out: plan.left_out.clone(),
+            remarks: Vec::new(),
+            uncounted: false,
         }
     }
 
-    fn introduce(&mut self, way: usize, ready: &StandingBox<'_>) {
+    fn introduce(&mut self, way: usize, ready: &StandingBox) {
         let setup = &mut self.courses[way].way.setup;
         setup.what.clone_from(&ready.identity.what);
         setup.settings.clone_from(&ready.identity.settings);
@@ -184,37 +164,35 @@ impl<'a> Carry<'a> {
     fn memory(
         &mut self,
         id: WayId,
-        ready: &mut StandingBox<'_>,
-        count: &StartCount,
+        ready: &mut StandingBox,
         pps: f64,
+        progress: &mut dyn Progress,
     ) -> Result<Option<Allocations>, BenchError> {
         if self.uncounted {
             return Ok(None);
         }
-        let counter = match count() {
+        let counter = match self.stage.count(id.cores)() {
             Ok(counter) => counter,
             Err(error) => {
                 self.uncounted = true;
                 let what = "pages and socket buffers".into();
-                self.found.left_out.push(LeftOut { what, why: error.to_string() });
+                self.left_out.push(LeftOut { what, why: error.to_string() });
                 return Ok(None);
             }
         };
-        let mut counting = Counting::new(ready.tester, &counter);
+        let mut counting = Counting::new(&mut *ready.tester, &counter);
         let duration = self.plan.asked.duration;
-        match methods::load(&mut self.bench(&mut counting, false), &[], "memory of each packet", pps, duration)? {
+        let found = methods::load(&mut self.bench(&mut counting, false), &[], "memory of each packet", pps, duration)?;
+        match found {
             Answer::Measured(_) => Ok(counting.last()),
             Answer::Not { reason } => {
-                self.remark(id, &reason);
+                self.remark(id, &reason, progress);
                 Ok(None)
             }
         }
     }
 
-    fn bench<'t>(&self, tester: &'t mut dyn Tester, observe: bool) -> Bench<'t>
-    where
-        'a: 't,
-    {
+    fn bench<'t>(&'t self, tester: &'t mut dyn Tester, observe: bool) -> Bench<'t> {
         let preset = &self.plan.settings.preset;
         let frame = FrameSpec::Size { bytes: FRAME_BYTES };
         Bench {
@@ -224,23 +202,25 @@ impl<'a> Carry<'a> {
             observe,
             void_repeats: preset.void_repeats,
             stop: self.stop,
-            patience: self.patience,
+            patience: &self.patience,
         }
     }
 
     /// The ceiling of the tester, without which no box can be judged. A moment in which others have the CPUs does not end the run.
-    fn ceiling(&mut self, cores: u32, ready: &mut StandingBox<'_>) -> Result<(), BenchError> {
+    fn ceiling(&mut self, cores: u32, ready: &mut StandingBox, progress: &mut dyn Progress) -> Result<(), BenchError> {
+        let loss_ratio = self.goal().loss_ratio;
         let settings = &self.plan.settings.preset.ceiling;
         let mut why = String::new();
         for _ in 0..CEILING_TRIES {
-            match methods::ceiling(&mut self.bench(ready.tester, false), settings, self.found.goal.loss_ratio)? {
+            let found = methods::ceiling(&mut self.bench(&mut *ready.tester, false), settings, loss_ratio)?;
+            match found {
                 Answer::Measured(pps) => {
-                    self.progress.update(&model::units::pps(pps));
-                    self.found.beds.iter_mut().filter(|b| b.cores == cores).for_each(|b| b.ceiling_pps = Some(pps));
+                    progress.update(&model::units::pps(pps));
+                    self.ceilings.push((cores, pps));
                     return Ok(());
                 }
                 Answer::Not { reason } => {
-                    self.progress.line(&format!("  {reason}"));
+                    progress.line(&format!("  {reason}"));
                     why = reason;
                 }
             }
@@ -250,33 +230,34 @@ impl<'a> Carry<'a> {
         )))
     }
 
-    fn round(&mut self, way: usize, ready: &mut StandingBox<'_>, count: &StartCount) -> Result<(), BenchError> {
+    fn round_of(&mut self, way: usize, ready: &mut StandingBox, progress: &mut dyn Progress) -> Result<(), BenchError> {
         let id = self.courses[way].id;
         let preset = &self.plan.settings.preset;
-        let ceiling_pps = self.found.beds.iter().find(|b| b.cores == id.cores).and_then(|b| b.ceiling_pps);
+        let ceiling_pps = self.ceiling_of(id.cores);
         let searched =
-            methods::throughput(&mut self.bench(ready.tester, false), &preset.goals, ceiling_pps.unwrap_or(0.0))?;
+            methods::throughput(&mut self.bench(&mut *ready.tester, false), &preset.goals, ceiling_pps.unwrap_or(0.0))?;
         let throughput_pps = searched.pps(0);
         let fails_at_pps = searched.found.first().and_then(|f| f.upper_pps);
         let Throughput { verdict, steps, .. } = searched;
         let mut round =
             Round { throughput_pps, fails_at_pps, verdict, latency: None, latency_beside: None, allocations: None };
         let shown = throughput_pps.map_or_else(|| "no throughput".to_owned(), model::units::pps);
-        self.progress.update(&shown);
+        progress.update(&shown);
         let Some(pps) = throughput_pps else {
-            steps.last().into_iter().for_each(|why| self.remark(id, why));
+            steps.last().into_iter().for_each(|why| self.remark(id, why, progress));
             self.courses[way].way.rounds.push(round);
             return Ok(());
         };
-        let mut latency = |pps| methods::latency(&mut self.bench(ready.tester, false), &preset.latency, Some(pps));
+        let mut latency =
+            |pps| methods::latency(&mut self.bench(&mut *ready.tester, false), &preset.latency, Some(pps));
         round.latency = latency(pps)?.into_iter().next();
         round.latency_beside = match self.beside(way) {
             _ if id.forwarding == Forwarding::None => round.latency.clone(),
             Some(pps) => latency(pps)?.into_iter().next(),
             None => None,
         };
-        round.allocations = self.memory(id, ready, count, LATENCY_LOAD * pps)?;
-        let at_throughput = self.load(id, ready, "at the throughput", pps)?;
+        round.allocations = self.memory(id, ready, LATENCY_LOAD * pps, progress)?;
+        let at_throughput = self.load(id, ready, ("at the throughput", pps), progress)?;
         let way = &mut self.courses[way].way;
         way.setup.ceilings_pps.push(pps);
         way.setup.at_ceiling.extend(at_throughput);
@@ -294,44 +275,80 @@ impl<'a> Carry<'a> {
     fn load(
         &mut self,
         id: WayId,
-        ready: &mut StandingBox<'_>,
-        why: &str,
-        pps: f64,
+        ready: &mut StandingBox,
+        (why, pps): (&str, f64),
+        progress: &mut dyn Progress,
     ) -> Result<Option<Step>, BenchError> {
         let of_box = self.plan.beds.iter().find(|(n, _)| *n == id.cores).map_or(&[][..], |(_, split)| &split.of_box);
-        let found = methods::load(&mut self.bench(ready.tester, true), of_box, why, pps, self.plan.asked.duration)?;
+        let found =
+            methods::load(&mut self.bench(&mut *ready.tester, true), of_box, why, pps, self.plan.asked.duration)?;
         Ok(match found {
             Answer::Measured(step) => Some(step),
             Answer::Not { reason } => {
-                self.remark(id, &reason);
+                self.remark(id, &reason, progress);
                 None
             }
         })
     }
 
-    fn remark(&mut self, id: WayId, why: &str) {
-        self.progress.line(&format!("  {why}"));
+    fn remark(&mut self, id: WayId, why: &str, progress: &mut dyn Progress) {
+        progress.line(&format!("  {why}"));
         self.remarks.push(format!("{id}: {why}"));
     }
 
     /// The loads of a pass, offered to a way: evenly spaced up to a tenth above the best throughput of all, but not beyond what the tester can.
-    fn loads(&mut self, pass: u32, way: usize, ready: &mut StandingBox<'_>) -> Result<(), BenchError> {
+    fn loads(
+        &mut self,
+        pass: u32,
+        way: usize,
+        ready: &mut StandingBox,
+        progress: &mut dyn Progress,
+    ) -> Result<(), BenchError> {
         let id = self.courses[way].id;
         let of_bed = self.courses.iter().filter(|c| c.id.cores == id.cores);
         let best = of_bed.flat_map(|c| c.way.setup.ceilings_pps.iter().copied()).fold(0.0, f64::max);
-        let ceiling_pps = self.found.beds.iter().find(|b| b.cores == id.cores).and_then(|b| b.ceiling_pps);
+        let ceiling_pps = self.ceiling_of(id.cores);
         let all = rates(best, self.plan.asked.loads);
         for (_, pps) in all.into_iter().enumerate().filter(|(i, _)| self.plan.is_turn(pass, *i)) {
             if pps > 0.0 && ceiling_pps.is_some_and(|most| pps <= most) {
-                let step = self.load(id, ready, "CPU time over the load", pps)?;
+                let step = self.load(id, ready, ("CPU time over the load", pps), progress)?;
                 self.courses[way].way.setup.steps.extend(step);
             }
         }
         Ok(())
     }
 
-    fn end(self) -> Result<RouteCompare, BenchError> {
-        let mut found = self.found;
+    fn goal(&self) -> &Goal {
+        &self.plan.settings.preset.goals[0]
+    }
+
+    fn ceiling_of(&self, cores: u32) -> Option<f64> {
+        self.ceilings.iter().find(|(of, _)| *of == cores).map(|(_, pps)| *pps)
+    }
+
+    fn found(self, facts: Facts) -> Result<RouteCompare, BenchError> {
+        let plan = self.plan;
+        let bed = |(cores, arrangement)| Bed { cores, arrangement, ceiling_pps: self.ceiling_of(cores) };
+        let (beds, goal) = (plan.arrangements().map(bed).collect(), self.goal().clone());
+        let mut found = RouteCompare {
+            when: facts.when,
+            version: env!("CARGO_PKG_VERSION").into(),
+            machine: facts.machine,
+            frame_bytes: FRAME_BYTES,
+            flows: FLOWS,
+            goal,
+            rounds: plan.asked.rounds,
+            latency_load: LATENCY_LOAD,
+            seconds_per_step: plan.asked.duration.as_secs_f64(),
+            frequency_hz: FREQUENCY_HZ,
+            beds,
+            ways: Vec::new(),
+            left_out: self.left_out,
+            allocations_method: METHOD.into(),
+            sources: sources::router_figures(),
+            conclusion: String::new(),
+            notes: Vec::new(),
+        };
         found.ways = self.courses.into_iter().filter(|c| !c.gone).map(|c| summed_up(c.way)).collect();
         if found.ways.is_empty() {
             let why = found.left_out.last().map_or_else(String::new, |l| l.why.clone());

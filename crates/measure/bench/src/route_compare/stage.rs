@@ -6,7 +6,7 @@ use super::Plan;
 use crate::{
     BenchError, Cores,
     benches::RealBenches,
-    run::{Benches, Work},
+    run::{Benches, StandingBox},
 };
 
 /// What packets have taken on the box's cores so far.
@@ -17,11 +17,11 @@ pub type StartCount = Box<dyn Fn() -> Result<Counter, BenchError>>;
 
 /// Builds the boxes of a comparison, one at a time. Tests put simulated ones in their place.
 pub trait Stage {
-    /// Builds the box `key` on so many cores, lets `work` measure it, and takes it away again.
+    /// Builds the box `key` on so many cores. It goes when it is dropped.
     ///
     /// # Errors
-    /// The box cannot be built, or `work` fails.
-    fn with(&mut self, cores: u32, key: &str, work: Work<'_>) -> Result<(), BenchError>;
+    /// The box cannot be built.
+    fn build(&mut self, cores: u32, key: &str) -> Result<StandingBox, BenchError>;
 
     /// What starts counting memory on the cores of such a box.
     fn count(&self, cores: u32) -> StartCount;
@@ -46,9 +46,9 @@ impl RealStage {
 }
 
 impl Stage for RealStage {
-    fn with(&mut self, cores: u32, key: &str, work: Work<'_>) -> Result<(), BenchError> {
+    fn build(&mut self, cores: u32, key: &str) -> Result<StandingBox, BenchError> {
         let bed = self.beds.iter_mut().find(|(n, ..)| *n == cores);
-        bed.map_or(Err(BenchError::Panicked("lab")), |(.., benches)| benches.with(key, work))
+        bed.map_or(Err(BenchError::Panicked("lab")), |(.., benches)| benches.build(key))
     }
 
     fn count(&self, cores: u32) -> StartCount {

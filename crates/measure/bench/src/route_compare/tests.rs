@@ -12,12 +12,7 @@ use model::{bench::Trial, run::Machine};
 use rig::progress::{self, Progress};
 
 use super::*;
-use crate::{
-    BenchError, Meanwhile, Order, Tester,
-    dut::Identity,
-    methods::simulated::SimBox,
-    run::{StandingBox, Work},
-};
+use crate::{BenchError, Meanwhile, Order, Tester, dut::Identity, methods::simulated::SimBox, run::StandingBox};
 
 /// Boxes by key.
 #[derive(Default)]
@@ -62,7 +57,7 @@ impl Drop for Alive {
 }
 
 impl Stage for SimStage {
-    fn with(&mut self, cores: u32, key: &str, work: Work<'_>) -> Result<(), BenchError> {
+    fn build(&mut self, cores: u32, key: &str) -> Result<StandingBox, BenchError> {
         self.built.push((cores, key.to_owned()));
         if key == self.lacking {
             return Err(BenchError::Machine(format!("no {key} here")));
@@ -75,12 +70,12 @@ impl Stage for SimStage {
                 "route" => 2e6,
                 _ => 1.5e6,
             };
-        work(&mut StandingBox {
-            tester: &mut Noting {
+        Ok(StandingBox {
+            tester: Box::new(Noting {
                 inner: SimBox { capacity_pps, ..SimBox::default() },
                 counting: Rc::clone(&self.counting),
                 trials: Rc::clone(&self.trials),
-            },
+            }),
             identity: Identity { key: key.into(), name: key.into(), what: key.into(), settings: Vec::new() },
             ports: Vec::new(),
             addressing: String::new(),

@@ -1,12 +1,15 @@
 //! Carries a run out, step by step; everything is kept after every trial.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::AtomicBool;
 
-use model::bench::{Mode, Point, Status, Trial};
-use rig::progress::{self, Progress};
+use model::{
+    CpuSet,
+    bench::{Mode, Point, Status, Trial},
+};
+use rig::{
+    experiment::{self, Control, End, Experiment, Facts, Planned},
+    progress::Progress,
+};
 
 use super::{
     conclusion,
@@ -18,9 +21,9 @@ use super::{
 use crate::{BenchError, Patience, Tester, dut::Identity};
 
 /// A box that stands, with a tester at its ports.
-pub struct StandingBox<'a> {
+pub struct StandingBox {
     /// Makes the trials.
-    pub tester: &'a mut dyn Tester,
+    pub tester: Box<dyn Tester>,
     /// The name, the description and the settings.
     pub identity: Identity,
     /// Each port in words.
@@ -28,19 +31,16 @@ pub struct StandingBox<'a> {
     /// The way in which addresses were set or found.
     pub addressing: String,
     /// The ways to reset it.
-    pub resets: Vec<ResetWay<'a>>,
+    pub resets: Vec<ResetWay>,
 }
-
-/// The work that a box is built for.
-pub type Work<'a> = &'a mut dyn FnMut(&mut StandingBox<'_>) -> Result<(), BenchError>;
 
 /// Builds the boxes of a run, one at a time. Tests put simulated ones in their place.
 pub trait Benches {
-    /// Builds the box of the mode `key`, lets `work` measure it, and takes it away again.
+    /// Builds the box of the mode `key`. It goes when it is dropped, before the next one is built.
     ///
     /// # Errors
-    /// The box cannot be built, or `work` fails.
-    fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError>;
+    /// The box cannot be built.
+    fn build(&mut self, key: &str) -> Result<StandingBox, BenchError>;
 }
 
 /// The steps that `saved` asks for, with their times.
@@ -60,39 +60,10 @@ pub fn carry_out(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<(), BenchError> {
-    let steps = plan_of(saved, settings);
-    let mut carried = Carry {
-        saved,
-        settings,
-        steps: &steps,
-        keep,
-        stop,
-        progress,
-        begun: Instant::now(),
-        planned_s: 0.0,
-        unmeasured: None,
-        patience: Patience::default(),
-    };
-    let result = carried.all(benches);
-    if carried.patience.is_exhausted()
-        && let Some(begun) = &mut carried.saved.begun
-    {
-        // Whoever goes on with the run has changed what made them void.
-        let counted = begun.trials.iter().rposition(|t| t.void.is_none()).map_or(0, |last| last + 1);
-        begun.trials.truncate(counted);
-    }
-    let done = carried.saved.done.len();
-    let run = &mut saved.run;
-    run.status = match &result {
-        Ok(()) => Status::Complete,
-        Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()), begun: None },
-    };
-    run.ended = Some(host::machine::now());
-    run.conclusion = conclusion::conclusion(run);
-    run.notes = conclusion::notes(run);
-    run.notes.extend(saved.remarks.iter().cloned());
-    let kept = keep.keep(saved);
-    result.and(kept)
+    let (steps, machine) = (plan_of(saved, settings), saved.run.machine.clone());
+    let patience = Patience::default();
+    let carried = Carry { saved, settings, steps: &steps, keep, benches, standing: None, unmeasured: None, patience };
+    experiment::carry_out(carried, machine, &CpuSet::new(), stop, progress)
 }
 
 struct Carry<'a> {
@@ -100,47 +71,87 @@ struct Carry<'a> {
     settings: &'a Settings,
     steps: &'a [Step],
     keep: &'a mut dyn Keep,
-    stop: &'a AtomicBool,
-    progress: &'a mut dyn Progress,
-    begun: Instant,
-    /// Seconds that were estimated for the steps which this process has done.
-    planned_s: f64,
+    benches: &'a mut dyn Benches,
+    /// The box that stands, and its mode.
+    standing: Option<(String, StandingBox)>,
     /// The reason of the last test that could not be measured.
     unmeasured: Option<String>,
     patience: Patience,
 }
 
-impl Carry<'_> {
-    fn all(&mut self, benches: &mut dyn Benches) -> Result<(), BenchError> {
-        let steps = self.steps;
-        let pending = |saved: &Saved, step: &Step| !saved.done.contains(&step.id);
-        // Neighbours in the plan that share a box share its building, too.
-        for group in steps.chunk_by(|a, b| a.id.mode == b.id.mode) {
-            if !group.iter().any(|s| pending(self.saved, s)) {
-                continue;
-            }
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(BenchError::Interrupted);
-            }
-            benches.with(&group[0].id.mode, &mut |ready| {
-                self.introduce(&group[0].id.mode, ready);
-                for step in group {
-                    if pending(self.saved, step) {
-                        self.step(step, ready)?;
-                    }
-                }
-                Ok(())
-            })?;
-            self.require_ceiling(group)?;
+impl Experiment for Carry<'_> {
+    type Step = Step;
+    type Found = ();
+    type Error = BenchError;
+
+    fn plan(&self) -> Vec<Planned<Step>> {
+        self.steps.iter().map(|step| Planned { step: step.clone(), seconds: Some(step.seconds) }).collect()
+    }
+
+    fn name(&self, step: &Step) -> Option<String> {
+        (!self.saved.done.contains(&step.id)).then(|| step.id.to_string())
+    }
+
+    /// Neighbours in the plan that share a box share its building, too.
+    fn build(&mut self, step: &Step, _: &mut Control<'_>) -> Result<(), BenchError> {
+        let key = &step.id.mode;
+        if self.standing.as_ref().is_none_or(|(mode, _)| mode != key) {
+            self.take_away()?;
+            let ready = self.benches.build(key)?;
+            self.introduce(key, &ready);
+            self.standing = Some((key.clone(), ready));
         }
         Ok(())
     }
 
-    /// Without any ceiling no box can be judged: the run is not gone on with, and its ceilings are measured anew when it is.
-    fn require_ceiling(&mut self, group: &[Step]) -> Result<(), BenchError> {
+    fn round(&mut self, step: &Step, control: &mut Control<'_>) -> Result<(), BenchError> {
+        let (key, mut ready) = self.standing.take().ok_or(BenchError::Panicked("lab"))?;
+        self.step(step, &mut ready, control)?;
+        let is_last = !self.steps.iter().any(|step| step.id.mode == key && !self.saved.done.contains(&step.id));
+        self.standing = Some((key, ready));
+        if is_last { self.take_away() } else { Ok(()) }
+    }
+
+    fn conclude(mut self, _: Facts, end: End<BenchError>) -> Result<(), BenchError> {
+        let result = match end {
+            End::Whole => self.take_away(),
+            End::Stopped => Err(BenchError::Interrupted),
+            End::Failed(error) => Err(error),
+        };
+        if self.patience.is_exhausted()
+            && let Some(begun) = &mut self.saved.begun
+        {
+            // Whoever goes on with the run has changed what made them void.
+            let counted = begun.trials.iter().rposition(|t| t.void.is_none()).map_or(0, |last| last + 1);
+            begun.trials.truncate(counted);
+        }
+        let (done, of) = (self.saved.done.len(), self.steps.len());
+        let run = &mut self.saved.run;
+        run.status = match &result {
+            Ok(()) => Status::Complete,
+            Err(e) => Status::Partial { reason: format!("{e}; {done} of {of} steps were done"), begun: None },
+        };
+        run.ended = Some(host::machine::now());
+        run.conclusion = conclusion::conclusion(run);
+        run.notes = conclusion::notes(run);
+        run.notes.extend(self.saved.remarks.iter().cloned());
+        match (result, self.keep.keep(self.saved)) {
+            // Nobody can go on with what was not saved.
+            (Err(BenchError::Interrupted), Err(unsaved)) => Err(unsaved),
+            (result, kept) => result.and(kept),
+        }
+    }
+}
+
+impl Carry<'_> {
+    /// Takes away the box that stands. Without any ceiling no box can be judged: the run is not gone on with, and its ceilings are measured
+    /// anew when it is.
+    fn take_away(&mut self) -> Result<(), BenchError> {
+        let Some((mode, _)) = self.standing.take() else { return Ok(()) };
         let of_ceilings = |id: &StepId| id.what == What::Ceiling;
         let mut points = self.saved.run.modes.iter().flat_map(|m| &m.points);
-        if !group.iter().any(|s| of_ceilings(&s.id)) || points.any(|p| p.ceiling_pps.is_some()) {
+        let had = self.steps.iter().any(|step| step.id.mode == mode && of_ceilings(&step.id));
+        if !had || points.any(|p| p.ceiling_pps.is_some()) {
             return Ok(());
         }
         let why = self.unmeasured.take().unwrap_or_default();
@@ -150,7 +161,7 @@ impl Carry<'_> {
         )))
     }
 
-    fn introduce(&mut self, key: &str, ready: &StandingBox<'_>) {
+    fn introduce(&mut self, key: &str, ready: &StandingBox) {
         let setup = &mut self.saved.run.setup;
         setup.ports.clone_from(&ready.ports);
         setup.addressing.clone_from(&ready.addressing);
@@ -175,11 +186,8 @@ impl Carry<'_> {
         }
     }
 
-    fn step(&mut self, step: &Step, ready: &mut StandingBox<'_>) -> Result<(), BenchError> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(BenchError::Interrupted);
-        }
-        self.progress.begin(&self.shown(step));
+    fn step(&mut self, step: &Step, ready: &mut StandingBox, control: &mut Control<'_>) -> Result<(), BenchError> {
+        let (stop, progress) = (control.stop, &mut *control.progress);
         let id = &step.id;
         let before = match self.saved.begun.take() {
             Some(begun) if begun.step == *id => begun.trials,
@@ -192,7 +200,7 @@ impl Carry<'_> {
         self.saved.begun = Some(Begun { step: id.clone(), trials: Vec::new() });
         self.mark_unfinished();
         let result = {
-            let (saved, keep, progress) = (&mut *self.saved, &mut *self.keep, &mut *self.progress);
+            let (saved, keep) = (&mut *self.saved, &mut *self.keep);
             let mut on_trial = |trial: &Trial| {
                 if let Some(begun) = &mut saved.begun {
                     begun.trials.push(trial.clone());
@@ -210,25 +218,24 @@ impl Carry<'_> {
                 }
                 keep.keep(saved)
             };
-            let mut tester = ResumedTester::new(ready.tester, before, number, &mut on_trial);
+            let mut tester = ResumedTester::new(&mut *ready.tester, before, number, &mut on_trial);
             self.patience.begin(step.seconds, tester.now());
-            let control = measure::Control { stop: self.stop, patience: &self.patience };
+            let control = measure::Control { stop, patience: &self.patience };
             let done = measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, control);
             self.patience.end(tester.now());
             done
         };
         for reason in result? {
-            self.progress.line(&format!("  {reason}"));
+            progress.line(&format!("  {reason}"));
             self.saved.remarks.push(format!("{id}: {reason}"));
             self.unmeasured = Some(reason);
         }
         if let (What::Test(super::Test::Throughput), Some(found)) = (id.what, &point.throughput) {
-            found.steps.iter().for_each(|line| self.progress.line(&format!("  {line}")));
+            found.steps.iter().for_each(|line| progress.line(&format!("  {line}")));
         }
         point.trials.extend(self.saved.begun.take().map(|b| b.trials).unwrap_or_default());
         *self.point(id) = point;
         self.saved.done.push(id.clone());
-        self.planned_s += step.seconds;
         self.mark_unfinished();
         self.keep.keep(self.saved)
     }
@@ -238,19 +245,6 @@ impl Carry<'_> {
         let (done, of) = (self.saved.done.len(), self.steps.len());
         let reason = format!("it has not ended: {done} of {of} steps are done");
         self.saved.run.status = Status::Partial { reason, begun: None };
-    }
-
-    /// The step as those see it who watch.
-    fn shown(&self, step: &Step) -> progress::Step {
-        let left: f64 = self.steps.iter().filter(|s| !self.saved.done.contains(&s.id)).map(|s| s.seconds).sum();
-        // A few seconds say nothing about how well the estimate holds.
-        let held = if self.planned_s < 5.0 { 1.0 } else { self.begun.elapsed().as_secs_f64() / self.planned_s };
-        progress::Step {
-            name: step.id.to_string(),
-            number: self.saved.done.len() + 1,
-            of: self.steps.len(),
-            left_s: Some(left * held.clamp(0.1, 10.0)),
-        }
     }
 
     fn point(&mut self, id: &StepId) -> &mut Point {

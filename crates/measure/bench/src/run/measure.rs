@@ -22,11 +22,11 @@ const CEILING_TRIALS: f64 = 6.0;
 const BURST_TRIALS: f64 = 6.0;
 
 /// Something that brings the box to its knees for a moment, for the test of resets.
-pub struct ResetWay<'a> {
+pub struct ResetWay {
     /// A description, such as `link of the second port down and up`.
     pub what: String,
     /// Does it.
-    pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync + 'a>,
+    pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync>,
 }
 
 /// Settings of the measurements.
@@ -150,7 +150,7 @@ pub(super) fn step(
     tester: &mut dyn Tester,
     settings: &Settings,
     point: &mut Point,
-    resets: &[ResetWay<'_>],
+    resets: &[ResetWay],
     Control { stop, patience }: Control<'_>,
 ) -> Result<Vec<String>, BenchError> {
     let preset = &settings.preset;

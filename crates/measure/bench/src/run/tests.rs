@@ -1,7 +1,9 @@
 //! Whole runs on simulated boxes: to the end, interrupted and gone on with, on boxes that die.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
+    rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -18,22 +20,22 @@ use crate::{BenchError, Meanwhile, Order, Tester, dut::Identity, methods::simula
 /// Boxes by key; each is as new whenever it is built, as a real one is.
 struct SimBenches {
     boxes: BTreeMap<&'static str, SimBox>,
-    made: u32,
+    made: Rc<Cell<u32>>,
     /// The box vanishes in this trial.
     gone_at: u32,
 }
 
 /// Counts what is really made.
-struct Counting<'a> {
+struct Counting {
     inner: SimBox,
-    made: &'a mut u32,
+    made: Rc<Cell<u32>>,
     gone_at: u32,
 }
 
-impl Tester for Counting<'_> {
+impl Tester for Counting {
     fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        *self.made += 1;
-        if *self.made == self.gone_at {
+        self.made.set(self.made.get() + 1);
+        if self.made.get() == self.gone_at {
             return Err(BenchError::Machine("the second port is gone".into()));
         }
         self.inner.make(order, also, stop)
@@ -45,10 +47,11 @@ impl Tester for Counting<'_> {
 }
 
 impl Benches for SimBenches {
-    fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError> {
-        let mut tester = Counting { inner: self.boxes[key].clone(), made: &mut self.made, gone_at: self.gone_at };
-        work(&mut StandingBox {
-            tester: &mut tester,
+    fn build(&mut self, key: &str) -> Result<StandingBox, BenchError> {
+        let made = Rc::clone(&self.made);
+        let tester = Counting { inner: self.boxes[key].clone(), made, gone_at: self.gone_at };
+        Ok(StandingBox {
+            tester: Box::new(tester),
             identity: Identity {
                 key: key.to_owned(),
                 name: key.to_owned(),
@@ -88,7 +91,7 @@ fn benches() -> SimBenches {
     let of = |capacity_pps| SimBox { capacity_pps, ..SimBox::default() };
     SimBenches {
         boxes: BTreeMap::from([("wire", of(1e8)), ("router", of(8e5)), ("stateful", of(3e5)), ("dead", of(0.0))]),
-        made: 0,
+        made: Rc::default(),
         gone_at: 0,
     }
 }
@@ -177,7 +180,7 @@ fn every_test_of_every_box_is_made_in_order() {
     let mut numbers: Vec<u32> =
         saved.run.modes.iter().flat_map(|m| &m.points).flat_map(|p| &p.trials).map(|t| t.number).collect();
     numbers.sort_unstable();
-    assert!(numbers.iter().copied().eq(1..=benches.made), "{numbers:?}");
+    assert!(numbers.iter().copied().eq(1..=benches.made.get()), "{numbers:?}");
     assert!(
         saved.run.conclusion.contains("-6") && saved.run.conclusion.contains("one direction"),
         "{}",
@@ -194,14 +197,14 @@ fn an_interrupted_run_goes_on_where_it_was_and_finds_the_same() {
         let mut file = file(&folder, &saved(&["router"], &tests));
         let mut benches = benches();
         go(&mut file, &mut benches, u32::MAX).0.unwrap();
-        (timeless(load(file.path()).unwrap()), benches.made)
+        (timeless(load(file.path()).unwrap()), benches.made.get())
     };
     for every in [1, 3, 7, 1000] {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(&folder, &saved(&["router"], &tests));
         let mut benches = benches();
         loop {
-            let made = benches.made;
+            let made = benches.made.get();
             let (result, _) = go(&mut file, &mut benches, every);
             let now = load(file.path()).unwrap();
             match result {
@@ -210,12 +213,12 @@ fn an_interrupted_run_goes_on_where_it_was_and_finds_the_same() {
                     assert!(
                         matches!(&now.run.status, Status::Partial { reason, .. } if reason.contains("interrupted"))
                     );
-                    assert!(benches.made > made, "no trial is made twice, and each time one is made");
+                    assert!(benches.made.get() > made, "no trial is made twice, and each time one is made");
                 }
                 Err(e) => panic!("{e}"),
             }
         }
-        assert_eq!(benches.made, whole.1, "a stop after every {every} trials cost some");
+        assert_eq!(benches.made.get(), whole.1, "a stop after every {every} trials cost some");
         assert_eq!(timeless(load(file.path()).unwrap()), whole.0);
     }
 }
@@ -238,13 +241,13 @@ fn a_killed_process_leaves_a_whole_file_that_says_partial() {
     let mut watch = StopAfter { trials: u32::MAX, stop: &stop, begun: Vec::new() };
     let mut benches = benches();
     carry_out(&mut saved, &settings, &mut benches, &mut Killed(&mut file, 18), &stop, &mut watch).unwrap();
-    let made = benches.made;
+    let made = benches.made.get();
     let found = load(file.path()).unwrap();
     let Status::Partial { reason, .. } = &found.run.status else { panic!("{:?}", found.run.status) };
     assert!(reason.contains("has not ended"), "{reason}");
     told_what_was_begun(file.path(), &found);
     go(&mut file, &mut benches, u32::MAX).0.unwrap();
-    assert!(benches.made < 2 * made, "the trials in the file are not made again");
+    assert!(benches.made.get() < 2 * made, "the trials in the file are not made again");
     assert_eq!(timeless(load(file.path()).unwrap()), timeless(saved));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the run's file alone");
 }
