@@ -1,6 +1,7 @@
 //! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
 
 mod paths;
+mod service;
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver},
+        mpsc,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -28,7 +29,7 @@ use nix::{
     sys::stat::{Mode, fchmod},
 };
 use serde::{Deserialize, Serialize};
-use serve::{ServeError, control::Request};
+use serve::ServeError;
 use sys::{
     dispose::{Disposed, Disposer},
     privilege::drop_all_but,
@@ -36,14 +37,15 @@ use sys::{
 use transport::{Ends, NodeCounts, VERSION};
 
 pub use paths::{Held, Paths, clear_dead, dead};
+pub use service::{BrokerOptions, BrokerService};
 
 use crate::{
     Address, BrokerCarrier, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier, engine::SLOTS,
     news::Told, pings::Pings, ports::Ports, rights, sockets::Known,
 };
 
-/// How long a question may wait, and the end.
-const TURN: Duration = Duration::from_millis(20);
+/// A command waits at most this long, and programs that ask for ports.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
 /// How often the list of nodes is made anew while it changes, and what is to be told of them looked for.
 const LISTED: Duration = Duration::from_millis(200);
 /// The same while it does not: nodes fall silent.
@@ -111,7 +113,7 @@ pub fn end() -> Result<(), LinkError> {
     // Its lock is free once it is gone.
     loop {
         match Paths::here().lock() {
-            Err(LinkError::Serves { .. }) if asked.elapsed() < END => thread::sleep(TURN),
+            Err(LinkError::Serves { .. }) if asked.elapsed() < END => thread::sleep(POLL_PERIOD),
             lock => return lock.map(drop),
         }
     }
@@ -159,6 +161,23 @@ pub struct Broker {
     told: Told,
     pings: Pings,
     known: Known,
+    done: Done,
+}
+
+/// When the broker last did what it does again and again.
+#[derive(Debug, Default)]
+struct Done {
+    hello: Option<Instant>,
+    list: Option<Instant>,
+    put_back: Option<Instant>,
+    news: Option<Instant>,
+    /// The changes of nodes that are in the list.
+    changes: u64,
+}
+
+/// Whether so much time has passed.
+fn is_due(done: Option<Instant>, period: Duration) -> bool {
+    done.is_none_or(|at| at.elapsed() >= period)
 }
 
 impl Broker {
@@ -187,6 +206,7 @@ impl Broker {
             told: Told::default(),
             pings: Pings::default(),
             known: Known::default(),
+            done: Done::default(),
         })
     }
 
@@ -215,73 +235,50 @@ impl Broker {
         &self.carried
     }
 
-    /// Serves until `stop` is set or somebody asks it to end; tells of what happens.
+    /// Serves until `stop` is set, without answering commands ([`BrokerService`] does); tells of what happens.
     ///
     /// # Errors
     /// The interface is gone.
-    pub fn run(
-        &mut self,
-        requests: &Receiver<Request<Command, Answer>>,
-        stop: &AtomicBool,
-        mut told: impl FnMut(String),
-    ) -> Result<(), LinkError> {
-        let (mut asked, mut known, mut looked): (Option<Instant>, Option<Instant>, Option<Instant>) =
-            (None, None, None);
-        let (mut changes, mut news): (u64, Option<Instant>) = (0, None);
+    pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
-            if asked.is_none_or(|at| at.elapsed() >= HELLO) {
-                self.engine.hello()?;
-                asked = Some(Instant::now());
-            }
-            self.engine.wait(Duration::ZERO, TURN)?;
-            self.pings.turn(&mut self.engine);
-            for Ends { peer, port, peer_port, peer_number, epoch } in self.ports.left() {
-                self.engine.ask_for(&Ends { peer: peer.into(), port, peer_port, peer_number, epoch })?;
-            }
-            // However many frames come.
-            let is_new = self.engine.peer_changes() != changes;
-            if known.is_none_or(|at| at.elapsed() >= if is_new { LISTED } else { LISTED_AGAIN }) {
-                (changes, known) = (self.list_nodes(), Some(Instant::now()));
-            }
-            for (command, to) in requests.try_iter() {
-                let answer = match command {
-                    Command::Status => {
-                        // Programs reach what is shown.
-                        (changes, known) = (self.list_nodes(), Some(Instant::now()));
-                        Answer::Status(Box::new(self.status()))
-                    }
-                    Command::Ping { address, bytes, timeout } => {
-                        match self.pings.start(&mut self.engine, &address, bytes, timeout, &to)? {
-                            None => continue,
-                            Some(why) => Answer::Refused(why),
-                        }
-                    }
-                    Command::Stop => {
-                        stop.store(true, Ordering::Relaxed);
-                        Answer::Done
-                    }
-                };
-                // Whoever asked may have gone.
-                let _ = to.send(answer);
-            }
-            if looked.is_none_or(|at| at.elapsed() >= TURN) {
-                self.ports.put_back().into_iter().for_each(&mut told);
-                looked = Some(Instant::now());
-            }
-            if news.is_none_or(|at| at.elapsed() >= LISTED) {
-                let all = self.news();
-                self.told.tell(Instant::now(), all, &mut told);
-                news = Some(Instant::now());
-            }
+            self.poll(Instant::now() + POLL_PERIOD, &mut told)?;
         }
         Ok(())
     }
 
-    /// Gives programs the nodes that are heard now; the count of their changes.
-    fn list_nodes(&self) -> u64 {
+    /// Does what is due, and waits for frames at most until `until`; tells of what happens.
+    fn poll(&mut self, until: Instant, mut told: impl FnMut(String)) -> Result<(), LinkError> {
+        if is_due(self.done.hello, HELLO) {
+            self.engine.hello()?;
+            self.done.hello = Some(Instant::now());
+        }
+        self.engine.wait(Duration::ZERO, until.saturating_duration_since(Instant::now()))?;
+        self.pings.turn(&mut self.engine);
+        for Ends { peer, port, peer_port, peer_number, epoch } in self.ports.left() {
+            self.engine.ask_for(&Ends { peer: peer.into(), port, peer_port, peer_number, epoch })?;
+        }
+        // However many frames come.
+        let is_new = self.engine.peer_changes() != self.done.changes;
+        if is_due(self.done.list, if is_new { LISTED } else { LISTED_AGAIN }) {
+            self.list_nodes();
+        }
+        if is_due(self.done.put_back, POLL_PERIOD) {
+            self.ports.put_back().into_iter().for_each(&mut told);
+            self.done.put_back = Some(Instant::now());
+        }
+        if is_due(self.done.news, LISTED) {
+            let all = self.news();
+            self.told.tell(Instant::now(), all, &mut told);
+            self.done.news = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Gives programs the nodes that are heard now.
+    fn list_nodes(&mut self) {
         self.known.lock().nodes = names(&self.engine);
         self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
-        self.engine.peer_changes()
+        (self.done.changes, self.done.list) = (self.engine.peer_changes(), Some(Instant::now()));
     }
 
     /// What an operator has to know of other nodes.
@@ -460,7 +457,7 @@ fn listen_for_claims(
         }
         while !stop.load(Ordering::Relaxed) {
             let mut waits = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-            let time = PollTimeout::try_from(TURN).unwrap_or(PollTimeout::ZERO);
+            let time = PollTimeout::try_from(POLL_PERIOD).unwrap_or(PollTimeout::ZERO);
             if poll(&mut waits, time).unwrap_or(0) > 0
                 && let Ok(fd) = sys::fds::accept(&listener)
             {

@@ -47,9 +47,8 @@ fn served_with<T>(end: &End, xdp: Receive, work: impl FnOnce() -> T) -> (T, Opti
         let held = Paths::here().lock().unwrap();
         let settings = BrokerSettings { interface, name: "left".to_owned(), group: Some(GROUP), xdp, udp: None };
         let mut broker = Broker::start(settings, &held).unwrap();
-        let (_to, requests) = mpsc::channel();
         ready.send(()).unwrap();
-        broker.run(&requests, &stops, drop).unwrap();
+        broker.run(&stops, drop).unwrap();
         (broker.forged(), broker.unbounded())
     };
     let broker = end.run(|| thread::spawn(serves));

@@ -3,20 +3,16 @@
 use std::{
     env, io,
     process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::atomic::Ordering,
     thread,
 };
 
 use link::{
     Paths, Receive,
-    broker::{self, Answer, Broker, BrokerSettings},
+    broker::{self, Answer, BrokerOptions, BrokerService, BrokerSettings},
 };
 use model::link::LinkStatus;
-use serve::control::Listener;
+use serve::Server;
 use testbed::{End, Running, wait};
 
 /// What the process is to serve: the interface, the name, and whether by sockets.
@@ -90,15 +86,16 @@ fn is_a_broker() {
     let xdp = if by_sockets == "true" { Receive::Sockets } else { Receive::Auto };
     let settings =
         BrokerSettings { interface: interface.to_owned(), name: name.to_owned(), group: None, xdp, udp: None };
-    let held = Paths::here().lock().unwrap();
-    let mut broker = Broker::start(settings, &held).unwrap();
-    let (to, requests) = mpsc::channel();
-    let _listener = Listener::start(&Paths::here().control(), to).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let stops = Arc::clone(&stop);
+    let options =
+        BrokerOptions { broker: settings, cluster: Vec::new(), allow: Vec::new(), receive: None, receive_free: None };
+    let service = BrokerService::open(Paths::here().lock().unwrap(), &options, drop, drop).unwrap();
+    let mut server = Server::default();
+    let broker = server.add(service).unwrap();
+    let stop = server.stop_flag();
     thread::spawn(move || {
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
-        stops.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
-    broker.run(&requests, &stop, drop).unwrap();
+    server.run(|error| panic!("{error}"));
+    broker.ended().unwrap().unwrap();
 }

@@ -59,8 +59,7 @@ impl Serves {
                     thread::scope(|scope| {
                         // What goes wrong is seen by the ends, which nobody serves then.
                         scope.spawn(move || drop(sockets.run(stopped)));
-                        let (_to, requests) = mpsc::channel();
-                        let _ = broker.run(&requests, stopped, |_| ());
+                        let _ = broker.run(stopped, |_| ());
                     });
                 }
             }

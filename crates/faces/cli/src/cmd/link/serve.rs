@@ -1,31 +1,24 @@
 //! `link serve`: the broker of a node.
 
-use std::{
-    net::IpAddr,
-    path::PathBuf,
-    sync::{Arc, atomic::Ordering, mpsc},
-    thread,
-};
+use std::{net::IpAddr, path::PathBuf};
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, ValueEnum};
-use host::stack::Hooks;
 use ipnet::IpNet;
 use link::{
     Paths, Receive, UdpSettings,
-    broker::{Broker, BrokerSettings},
-    copy::Receives,
+    broker::{BrokerOptions, BrokerService, BrokerSettings},
     rights,
-    sockets::{Allow, Sockets},
+    sockets::Allow,
 };
 use nix::unistd::{Group, gethostname};
-use serve::{Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
 use crate::{
     failure::{Failure, Outcome, note, print_json},
     numbers::bytes,
+    shown,
 };
 
 /// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
@@ -162,79 +155,36 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     if args.group.is_some() {
         privilege::require("a guard for programs of other users (`--group`)", &[Capability::CAP_SYS_ADMIN])?;
     }
-    let settings = args.settings()?;
-    let held = Paths::here().lock()?;
-    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    privilege::bound_to(&rights::of_start(&settings, !args.cluster.is_empty(), args.receive.is_some()))?;
-    let mut broker = Broker::start(settings.clone(), &held)?;
-    if let Some(warning) = broker.unbounded() {
-        note(format_args!("warning: {warning}"));
-    }
-    let sockets = match args.cluster.as_slice() {
-        [] => None,
-        prefixes => Some(Sockets::start(prefixes, &args.allow, broker.known(), broker.disposer())?),
+    let options = BrokerOptions {
+        broker: args.settings()?,
+        cluster: args.cluster.clone(),
+        allow: args.allow.clone(),
+        receive: args.receive.clone(),
+        receive_free: args.receive_free,
     };
-    if sockets.is_some()
-        && args.allow.is_empty()
-        && let Ok(Some(filters)) = Hooks::open().look(&args.interface)
-    {
-        note(format_args!(
-            "connections over link bypass the firewall ({filters}): addresses of the cluster may connect to ports from 1024 on; to restrict them: --allow PREFIX:PORTS"
-        ));
-    }
-    let receives = args.receive.as_deref().map(|folder| Receives::start(folder, args.receive_free)).transpose()?;
+    let settings = &options.broker;
+    let held = Paths::here().lock()?;
+    let mut server = shown::server()?;
+    privilege::bound_to(&rights::of_start(settings, !args.cluster.is_empty(), args.receive.is_some()))?;
     let json = args.json;
     let tell = move |what: String| match json {
         // Whoever reads the events may have gone; the broker serves on.
         true => drop(print_json("link.event", serde_json::json!({ "what": what }))),
         false => note(what),
     };
-    let stop = Arc::clone(&signals.stop);
-    let copies = receives.map(|mut receives| {
-        thread::Builder::new().name("ek-copy".into()).spawn(move || {
-            if let Err(error) = privilege::drop_all_but(&rights::OF_COPIES) {
-                return note(format_args!("files cannot be received: {error}"));
-            }
-            if let Err(error) = receives.run(&stop, tell) {
-                note(format_args!("files can no longer be received: {error}"));
-            }
-        })
-    });
-    let stop = Arc::clone(&signals.stop);
-    let sockets = sockets.map(|mut sockets| {
-        thread::Builder::new().name("ek-sockets".into()).spawn(move || {
-            if let Err(error) = privilege::drop_all_but(&[]) {
-                return note(format_args!("connections of programs are not carried: {error}"));
-            }
-            if let Err(error) = sockets.run(&stop) {
-                note(format_args!("connections of programs are no longer carried: {error}"));
-            }
-        })
-    });
-    privilege::drop_all_but(&rights::of_broker(&settings))?;
-    let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&Paths::here().control(), to)?;
+    let service = BrokerService::open(held, &options, note, tell)?;
+    privilege::drop_all_but(&rights::of_broker(settings))?;
+    let carried = service.carried().to_owned();
+    let broker = server.add(service)?;
     note(format_args!(
-        "{}: node {} serves; delivery: {}{}",
+        "{}: node {} serves; delivery: {carried}{}",
         settings.interface,
         settings.name,
-        broker.carried(),
         args.receive.as_ref().map(|folder| format!("; files arrive in {}", folder.display())).unwrap_or_default()
     ));
-    if let Err(error) = ::serve::notify_ready() {
-        note(format_args!("cannot tell systemd that the broker is up: {error}"));
-    }
-    let ran = broker.run(&requests, &signals.stop, tell);
-    signals.stop.store(true, Ordering::Relaxed);
-    for thread in [copies, sockets].into_iter().flatten().flatten() {
-        // It says itself what went wrong.
-        let _ = thread.join();
-    }
-    drop(listener);
-    drop(broker);
-    drop(held);
+    server.run(note);
     note("the broker has ended; connections of root's programs go on");
-    ran?;
+    broker.ended().transpose()?;
     Ok(Outcome::Fine)
 }
 
