@@ -76,19 +76,19 @@ static __always_inline bool route_still_is(const struct nf_conntrack_tuple *own,
 	       (own->src.u.all | (__u32)own->dst.u.all << 16) == s->ports && own->dst.protonum == k->protocol && own->dst.dir == reply;
 }
 
-/* Whether the packet is of a connection that is known, with what becomes of it in `d`; if not, where the connection is to be remembered. */
-static __always_inline bool route_knows(struct route_decision *d, struct route_key *k, const struct route_segment *s, bool v6)
+/* Whether the packet is of a connection that is known, with what becomes of it in `t`; if not, where the connection is to be remembered. */
+static __always_inline bool route_knows(struct route_tracked *t, struct route_key *k, const struct route_segment *s, bool v6)
 {
 	__u64 generation = *(volatile __u64 *)&route_config.generation, now, hash, status, to;
 	const struct nf_conntrack_tuple *own, *other;
 	struct route_connection *found = 0, *one;
 	struct route_connections *group;
-	__u32 way = route_way_in(d), at, i;
+	__u32 way = route_way_in(&t->d), at, i;
 	struct route_exit *exit;
 	struct nf_conn *conn;
 	__u8 reply;
 
-	d->place = ROUTE_NO_PLACE;
+	t->place = ROUTE_NO_PLACE;
 	/* Packets of one connection may go different ways then. */
 	if (k->by & (ROUTE_BY_TOS | ROUTE_BY_LABEL))
 		return false;
@@ -104,16 +104,16 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 		one = &group->one[i];
 		if (one->generation != now) {
 			/* The first free one: so most are in the first of the two lines. */
-			if (d->place == ROUTE_NO_PLACE)
-				d->place = at * ROUTE_CONNECTIONS + i;
+			if (t->place == ROUTE_NO_PLACE)
+				t->place = at * ROUTE_CONNECTIONS + i;
 		} else if (one->digest == (__u32)hash && (one->way & ~ROUTE_REPLY) >> ROUTE_EXIT_BITS == way) {
-			d->place = at * ROUTE_CONNECTIONS + i;
+			t->place = at * ROUTE_CONNECTIONS + i;
 			found = one;
 			break;
 		}
 	}
-	d->now = now;
-	d->digest = hash;
+	t->now = now;
+	t->digest = hash;
 	if (!found)
 		return false;
 	reply = found->way / ROUTE_REPLY;
@@ -134,30 +134,30 @@ static __always_inline bool route_knows(struct route_decision *d, struct route_k
 	if (to != found->to)
 		return false;
 	/* What has no time left is the kernel's, and its time is written with the connection in hand. */
-	if ((__s32)(conn->timeout - (__u32)bpf_jiffies64()) <= 0 || (!d->shadow && route_grants(conn, s)))
+	if ((__s32)(conn->timeout - (__u32)bpf_jiffies64()) <= 0 || (!t->shadow && route_grants(conn, s)))
 		return false;
 	exit = route_exit_of(found->way & (ROUTE_EXITS - 1));
 	if (!exit)
 		return false;
-	d->is_known = true;
-	d->end = ROUTE_TOO_BIG;
-	if (d->ip_len > exit->mtu)
+	t->is_known = true;
+	t->d.end = ROUTE_TOO_BIG;
+	if (t->d.ip_len > exit->mtu)
 		return true;
 	route_use(exit);
-	route_take(d, exit);
-	d->end = status & ROUTE_NAT ? route_set_nat(other, d, k, s, v6) : ROUTE_FORWARDED;
+	route_take(&t->d, exit);
+	t->d.end = status & ROUTE_NAT ? route_set_nat(other, t, k, s, v6) : ROUTE_FORWARDED;
 	return true;
 }
 
 /* conntrack has named the packet's connection. */
-static __always_inline void route_meets(struct route_decision *d, struct nf_conn *conn, bool reply)
+static __always_inline void route_meets(struct route_tracked *t, struct nf_conn *conn, bool reply)
 {
 	__u64 net = (__u64)conn->ct_net.net;
 	struct route_connection *one;
 
-	if (d->place == ROUTE_NO_PLACE)
+	if (t->place == ROUTE_NO_PLACE)
 		return;
-	one = route_connection_at(d->place);
+	one = route_connection_at(t->place);
 	if (!one)
 		return;
 	/* Written where it differs only, as all CPUs read it. */
@@ -168,19 +168,19 @@ static __always_inline void route_meets(struct route_decision *d, struct nf_conn
 	one->way = reply ? ROUTE_REPLY : 0;
 }
 
-/* The connection's packets leave by the exit of `d`; `to` is where they go to once they are translated. */
-static __always_inline void route_remembers(const struct route_decision *d, const __u32 *to, bool v6)
+/* The connection's packets leave by the exit of `t`; `to` is where they go to once they are translated. */
+static __always_inline void route_remembers(const struct route_tracked *t, const __u32 *to, bool v6)
 {
 	struct route_connection *one;
 
 	/* A masqueraded connection whose way out is another one now goes up. */
-	if (d->place == ROUTE_NO_PLACE || d->exit >= ROUTE_EXITS || (d->leaves && d->leaves != d->ifindex))
+	if (t->place == ROUTE_NO_PLACE || t->exit >= ROUTE_EXITS || (t->leaves && t->leaves != t->d.ifindex))
 		return;
-	one = route_connection_at(d->place);
+	one = route_connection_at(t->place);
 	if (!one)
 		return;
 	one->to = route_digest_of(to, v6);
-	one->way |= route_way_in(d) << ROUTE_EXIT_BITS | d->exit;
-	one->digest = d->digest;
-	one->generation = d->now;
+	one->way |= route_way_in(&t->d) << ROUTE_EXIT_BITS | t->exit;
+	one->digest = t->digest;
+	one->generation = t->now;
 }

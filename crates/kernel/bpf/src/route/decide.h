@@ -9,9 +9,6 @@
 #include "route/address.h"
 #include "route/remember.h"
 #include "route/unfinished.h"
-#ifdef ROUTE_TRACKS
-#include "route/track.h"
-#endif
 
 #define ROUTE_ICMPV6 58
 /* Messages of ICMP about another packet: unreachable, quench, redirect, time, parameter. */
@@ -23,21 +20,6 @@ static __always_inline bool route_sums_up(const struct iphdr *ip)
 	const __u32 *word = (const __u32 *)ip;
 
 	return route_is_multiple((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
-}
-
-/* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */
-static __always_inline bool route_read_ports(struct route_key *k, struct cursor *c, __u8 protocol, __u32 left)
-{
-	__be32 *ports;
-
-	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP && protocol != IPPROTO_DCCP)
-		return protocol != IPPROTO_ESP && protocol != IPPROTO_AH;
-	/* What follows the packet in its frame is not a port. */
-	ports = cursor_take(c, sizeof(*ports));
-	if (!ports || left < sizeof(*ports))
-		return false;
-	k->ports = *ports;
-	return true;
 }
 
 /* Whether a message of ICMP carries the packet that it is about, whose addresses decide where it goes. */
@@ -52,10 +34,10 @@ static __always_inline bool route_is_icmp_error(struct cursor *c, bool v6)
 	return *type < 32 && ROUTE_ICMP_ERRORS >> *type & 1;
 }
 
-static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+/* Reads the header of IPv4, which `c` is behind, into `d` and `k`. ROUTE_FORWARDED: nothing in it stands against the fast path. */
+static __always_inline enum route_end route_read_v4(struct xdp_md *ctx, const struct cursor *c, const struct iphdr *ip, struct route_decision *d,
+						    struct route_key *k)
 {
-	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
-
 	if (!ip)
 		return ROUTE_BAD_HEADER;
 	if (*(__u8 *)ip != 0x45)
@@ -75,43 +57,14 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 	k->protocol = ip->protocol;
 	k->tos = ip->tos;
 	if (route_unfinished)
-		d->is_suspect = route_is_suspect(&c, ip->protocol, d->ip_len - sizeof(*ip), (__u64)ip->saddr + ip->daddr);
-#ifdef ROUTE_TRACKS
-	enum route_end end;
-
-	/* The kernel puts them together before it looks for the connection. */
-	if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
-		return ROUTE_FRAGMENT;
-	if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
-		return ROUTE_ICMP_ERROR;
-	end = route_track(ctx, &c, d, k, d->ip_len - sizeof(*ip), false);
-	if (end != ROUTE_FORWARDED || d->is_known)
-		return end;
-	end = route_find(ctx, d, k, 4);
-	if (end == ROUTE_FORWARDED)
-		route_remembers(d, k->to, false);
-	return end;
-#else
-	__u32 by = k->by;
-
-	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
-		if (by & ROUTE_BY_PORTS) {
-			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
-				return ROUTE_FRAGMENT;
-			if (!route_read_ports(k, &c, ip->protocol, d->ip_len - sizeof(*ip)))
-				return ROUTE_BAD_HEADER;
-		}
-		if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
-			return ROUTE_ICMP_ERROR;
-	}
-	return route_find(ctx, d, k, 4);
-#endif
+		d->is_suspect = route_is_suspect(c, ip->protocol, d->ip_len - sizeof(*ip), (__u64)ip->saddr + ip->daddr);
+	return ROUTE_FORWARDED;
 }
 
-static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+/* The same of IPv6. */
+static __always_inline enum route_end route_read_v6(struct xdp_md *ctx, const struct cursor *c, const struct ipv6hdr *ip, struct route_decision *d,
+						    struct route_key *k)
 {
-	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
-
 	if (!ip || ip->version != 6)
 		return ROUTE_BAD_HEADER;
 	/* Longer than the field can say, where it is 0 (BIG TCP), or nothing but a header. */
@@ -133,64 +86,33 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 	k->protocol = ip->nexthdr;
 	k->tos = bpf_ntohl(k->label) >> 20;
 	if (route_unfinished)
-		d->is_suspect = route_is_suspect(&c, ip->nexthdr, d->ip_len - sizeof(*ip),
+		d->is_suspect = route_is_suspect(c, ip->nexthdr, d->ip_len - sizeof(*ip),
 						 (__u64)k->to[0] + k->to[1] + k->to[2] + k->to[3] + k->from[0] + k->from[1] + k->from[2] + k->from[3]);
-#ifdef ROUTE_TRACKS
-	enum route_end end;
-
-	if (ip->nexthdr == IPPROTO_FRAGMENT)
-		return ROUTE_FRAGMENT;
-	if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
-		return ROUTE_ICMP_ERROR;
-	end = route_track(ctx, &c, d, k, d->ip_len - sizeof(*ip), true);
-	if (end != ROUTE_FORWARDED || d->is_known)
-		return end;
-	end = route_find(ctx, d, k, 6);
-	if (end == ROUTE_FORWARDED)
-		route_remembers(d, k->to, true);
-	return end;
-#else
-	__u32 by = k->by;
-
-	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
-		if (by & ROUTE_BY_PORTS) {
-			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)
-				return ROUTE_FRAGMENT;
-			if (!route_read_ports(k, &c, ip->nexthdr, d->ip_len - sizeof(*ip)))
-				return ROUTE_BAD_HEADER;
-		}
-		if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
-			return ROUTE_ICMP_ERROR;
-	}
-	return route_find(ctx, d, k, 6);
-#endif
+	return ROUTE_FORWARDED;
 }
 
-/* Fills in `d`. */
-static __always_inline void route_decide(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
+/* Reads the frame up to its IP header, which `c` is before then. False: it has none for this router. */
+static __always_inline bool route_read_frame(struct xdp_md *ctx, struct cursor *c, struct route_decision *d, struct route_key *k, __u16 *family)
 {
-	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
-	struct route_key k = { .way = route_ifindex, .by = *(volatile __u32 *)&route_config.key };
-	struct ethhdr *eth = cursor_take(&c, sizeof(*eth));
+	struct ethhdr *eth = cursor_take(c, sizeof(*eth));
 	__u16 ethertype, *tag;
 	__u32 in, *way;
 
-	d->count = count;
 	d->end = ROUTE_NOT_IP;
 	d->frame_len = ctx->data_end - ctx->data;
 	d->ip_at = sizeof(*eth);
 	d->in_tag = ROUTE_NO_TAG;
 	if (!eth)
-		return;
+		return false;
 	ethertype = eth->h_proto;
 	if (!route_is_own_mac(eth)) {
 		d->end = ROUTE_OTHER_MAC;
-		return;
+		return false;
 	}
 	if (ethertype == bpf_htons(ETH_P_8021Q)) {
-		tag = cursor_take(&c, ROUTE_TAG_BYTES);
+		tag = cursor_take(c, ROUTE_TAG_BYTES);
 		if (!tag)
-			return;
+			return false;
 		d->in_tag = bpf_ntohs(tag[0]) & 0xfff;
 		d->ip_at += ROUTE_TAG_BYTES;
 		ethertype = tag[1];
@@ -198,14 +120,11 @@ static __always_inline void route_decide(struct xdp_md *ctx, struct route_count 
 		way = bpf_map_lookup_elem(&route_tags, &in);
 		if (!way) {
 			d->end = ROUTE_UNKNOWN_TAG;
-			return;
+			return false;
 		}
-		k.way = *way;
-		k.tagged = true;
+		k->way = *way;
+		k->tagged = true;
 	}
-	if (ethertype == bpf_htons(ETH_P_IP))
-		d->end = route_decide_v4(ctx, c, d, &k);
-	else if (ethertype == bpf_htons(ETH_P_IPV6))
-		d->end = route_decide_v6(ctx, c, d, &k);
-	d->family = ethertype;
+	*family = ethertype;
+	return true;
 }

@@ -8,6 +8,7 @@
 #include "lib/cursor.h"
 #include "route/conntrack.h"
 #include "route/remember.h"
+#include "route/translate.h"
 
 #define ROUTE_TCP_FIN 1
 #define ROUTE_TCP_SYN 2
@@ -15,6 +16,24 @@
 #define ROUTE_TCP_ACK 16
 /* Too large for the stack. */
 PER_CPU(struct route_nat, route_nats);
+
+/* A frame whose connection counts. */
+struct route_tracked {
+	struct route_decision d;
+	/* The interface that all of a masqueraded connection leaves by; 0: any. */
+	__u32 leaves;
+	/* None: it is not translated. */
+	struct route_nat *nat;
+	/* The number of the exit. */
+	__u32 exit;
+	/* Where its connection is remembered, and when that was begun. */
+	__u32 place;
+	__u32 digest;
+	__u64 now;
+	/* Its connection was remembered: nothing has to be looked up. */
+	bool is_known;
+	bool shadow;
+};
 
 /* The packet's part behind the IP header, as far as conntrack looks at it. */
 struct route_segment {
@@ -84,7 +103,7 @@ static __always_inline __u32 route_grants(const struct nf_conn *conn, const stru
 }
 
 /* The packet is translated: `other` is how the packets of the other direction look when they come. */
-static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tuple *other, struct route_decision *d, struct route_key *k,
+static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tuple *other, struct route_tracked *t, struct route_key *k,
 						    const struct route_segment *s, bool v6)
 {
 	struct route_nat *nat;
@@ -106,7 +125,7 @@ static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tu
 	nat->addresses = sum;
 	nat->all = sum + (__u32)~s->ports + nat->ports;
 	nat->tcp = s->tcp;
-	d->nat = nat;
+	t->nat = nat;
 	if (k->by & ROUTE_BY_PORTS)
 		k->ports = (s->ports & 0x0000ffff) | (nat->ports & 0xffff0000);
 	return ROUTE_FORWARDED;
@@ -135,8 +154,8 @@ static __always_inline enum route_end route_is_open(const struct nf_conn *conn, 
 	return ROUTE_FORWARDED;
 }
 
-/* Held against the connection; where it is translated, `d` and the key that the route is looked up by. */
-static __always_inline enum route_end route_judge(struct nf_conn *conn, struct route_decision *d, struct route_key *k, const struct route_segment *s,
+/* Held against the connection; where it is translated, `t` and the key that the route is looked up by. */
+static __always_inline enum route_end route_judge(struct nf_conn *conn, struct route_tracked *t, struct route_key *k, const struct route_segment *s,
 						  bool reply, bool v6)
 {
 	__u64 status = conn->status;
@@ -162,9 +181,9 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 			/* A type of the module nf_nat, which no pointer is cast to: known if that was there when this program was loaded. */
 			moves = (void *)ext + at;
 			if (!bpf_core_field_exists(moves->masq_index) ||
-			    bpf_core_read(&d->leaves, sizeof(d->leaves), &moves->masq_index))
+			    bpf_core_read(&t->leaves, sizeof(t->leaves), &moves->masq_index))
 				return ROUTE_SPECIAL;
 		}
 	}
-	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, d, k, s, v6);
+	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, t, k, s, v6);
 }

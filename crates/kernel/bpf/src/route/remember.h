@@ -17,19 +17,6 @@ const volatile __u32 route_groups_v4_mask = 0;
 const volatile __u32 route_groups_v6_mask = 0;
 const volatile __u32 route_groups_flow_mask = 0;
 
-#ifdef ROUTE_TRACKS
-/* The translation of a frame. */
-struct route_nat {
-	__u32 from[4];
-	__u32 to[4];
-	__be32 ports;
-	/* What the checksums change by: that of IPv4, and that of TCP or UDP. */
-	__u64 addresses;
-	__u64 all;
-	bool tcp;
-};
-#endif
-
 /* What becomes of a frame, and how it looks when it leaves. */
 struct route_decision {
 	struct route_count *count;
@@ -46,21 +33,6 @@ struct route_decision {
 	/* Its checksum may have been left to a device. */
 	bool is_suspect;
 	__u32 macs[3];
-#ifdef ROUTE_TRACKS
-	bool shadow;
-	/* The interface that all of a masqueraded connection leaves by; 0: any. */
-	__u32 leaves;
-	/* None: it is not translated. */
-	struct route_nat *nat;
-	/* The number of the exit. */
-	__u32 exit;
-	/* Where its connection is remembered, and when that was begun. */
-	__u32 place;
-	__u32 digest;
-	__u64 now;
-	/* Its connection was remembered: nothing has to be looked up. */
-	bool is_known;
-#endif
 };
 
 /* By the destination and the way in. */
@@ -255,8 +227,8 @@ static __always_inline void route_store_flow(__u32 at, const struct route_slot_f
 #define ROUTE_DOUBT_LESS 16
 #define ROUTE_IS_PART(hash) (!((hash) >> 26 & 15))
 
-/* Where the frame goes. */
-static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version)
+/* Where the frame goes; `number`, unless it is 0, gets the number of the exit. */
+static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version, __u32 *number)
 {
 	__u64 generation = *(volatile __u64 *)&route_config.generation, now, hash;
 	__u32 by = k->by, way = route_way_in(d), at, found = ROUTE_UNKNOWN, zero = 0;
@@ -304,9 +276,8 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 			return ROUTE_TOO_BIG;
 		route_use(exit);
 		route_take(d, exit);
-#ifdef ROUTE_TRACKS
-		d->exit = found;
-#endif
+		if (number)
+			*number = found;
 		return ROUTE_FORWARDED;
 	}
 	exit = bpf_map_lookup_elem(&route_asked, &zero);
@@ -319,9 +290,8 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 	count->looked_up++;
 	route_take(d, exit);
 	found = exit->number;
-#ifdef ROUTE_TRACKS
-	d->exit = found;
-#endif
+	if (number)
+		*number = found;
 	if (!looks || found >= ROUTE_EXITS)
 		return ROUTE_FORWARDED;
 	if (count->doubt < ROUTE_DOUBT)

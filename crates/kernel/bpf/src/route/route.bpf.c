@@ -25,6 +25,85 @@ struct {
 /* Loaded for the queues of the CPUs that forward: frames come out of one. */
 const volatile bool route_from_queue = false;
 
+/* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */
+static __always_inline bool route_read_ports(struct route_key *k, struct cursor *c, __u8 protocol, __u32 left)
+{
+	__be32 *ports;
+
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP && protocol != IPPROTO_DCCP)
+		return protocol != IPPROTO_ESP && protocol != IPPROTO_AH;
+	/* What follows the packet in its frame is not a port. */
+	ports = cursor_take(c, sizeof(*ports));
+	if (!ports || left < sizeof(*ports))
+		return false;
+	k->ports = *ports;
+	return true;
+}
+
+static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+{
+	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
+	enum route_end end = route_read_v4(ctx, &c, ip, d, k);
+	__u32 by = k->by;
+
+	if (end != ROUTE_FORWARDED)
+		return end;
+	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
+		if (by & ROUTE_BY_PORTS) {
+			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
+				return ROUTE_FRAGMENT;
+			if (!route_read_ports(k, &c, ip->protocol, d->ip_len - sizeof(*ip)))
+				return ROUTE_BAD_HEADER;
+		}
+		if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
+			return ROUTE_ICMP_ERROR;
+	}
+	return route_find(ctx, d, k, 4, 0);
+}
+
+static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+{
+	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
+	enum route_end end = route_read_v6(ctx, &c, ip, d, k);
+	__u32 by = k->by;
+
+	if (end != ROUTE_FORWARDED)
+		return end;
+	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
+		if (by & ROUTE_BY_PORTS) {
+			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)
+				return ROUTE_FRAGMENT;
+			if (!route_read_ports(k, &c, ip->nexthdr, d->ip_len - sizeof(*ip)))
+				return ROUTE_BAD_HEADER;
+		}
+		if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
+			return ROUTE_ICMP_ERROR;
+	}
+	return route_find(ctx, d, k, 6, 0);
+}
+
+/* Fills in `d`. */
+static __always_inline void route_decide(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
+{
+	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct route_key k = { .way = route_ifindex, .by = *(volatile __u32 *)&route_config.key };
+	__u16 family;
+
+	d->count = count;
+	if (!route_read_frame(ctx, &c, d, &k, &family))
+		return;
+	if (family == bpf_htons(ETH_P_IP))
+		d->end = route_decide_v4(ctx, c, d, &k);
+	else if (family == bpf_htons(ETH_P_IPV6))
+		d->end = route_decide_v6(ctx, c, d, &k);
+	d->family = family;
+}
+
+static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
+{
+	return count && d ? route_sample_of(ctx, count, d, 0) : 0;
+}
+
 SEC("xdp.frags")
 int ek_route(struct xdp_md *ctx)
 {
@@ -56,7 +135,7 @@ int ek_route(struct xdp_md *ctx)
 			route_write_down(ctx, count, &d);
 			goto up;
 		}
-		if (route_rewrite(ctx, &d)) {
+		if (route_rewrite(ctx, &d, 0)) {
 			count->forwarded++;
 			count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
 			return bpf_redirect_map(&route_ports, d.port, 0);

@@ -6,15 +6,78 @@
  *
  * A program of its own: the one of mode routed hands frames over to it, and pays nothing for what only this one needs.
  */
-#define ROUTE_TRACKS
 #include "route/decide.h"
 #include "route/send.h"
 #include "route/shadow.h"
+#include "route/track.h"
+
+static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_tracked *t, struct route_key *k)
+{
+	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
+	enum route_end end = route_read_v4(ctx, &c, ip, &t->d, k);
+
+	if (end != ROUTE_FORWARDED)
+		return end;
+	/* The kernel puts them together before it looks for the connection. */
+	if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
+		return ROUTE_FRAGMENT;
+	if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
+		return ROUTE_ICMP_ERROR;
+	end = route_track(ctx, &c, t, k, t->d.ip_len - sizeof(*ip), false);
+	if (end != ROUTE_FORWARDED || t->is_known)
+		return end;
+	end = route_find(ctx, &t->d, k, 4, &t->exit);
+	if (end == ROUTE_FORWARDED)
+		route_remembers(t, k->to, false);
+	return end;
+}
+
+static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_tracked *t, struct route_key *k)
+{
+	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
+	enum route_end end = route_read_v6(ctx, &c, ip, &t->d, k);
+
+	if (end != ROUTE_FORWARDED)
+		return end;
+	if (ip->nexthdr == IPPROTO_FRAGMENT)
+		return ROUTE_FRAGMENT;
+	if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
+		return ROUTE_ICMP_ERROR;
+	end = route_track(ctx, &c, t, k, t->d.ip_len - sizeof(*ip), true);
+	if (end != ROUTE_FORWARDED || t->is_known)
+		return end;
+	end = route_find(ctx, &t->d, k, 6, &t->exit);
+	if (end == ROUTE_FORWARDED)
+		route_remembers(t, k->to, true);
+	return end;
+}
+
+/* Fills in `t`. */
+static __always_inline void route_decide(struct xdp_md *ctx, struct route_count *count, struct route_tracked *t)
+{
+	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct route_key k = { .way = route_ifindex, .by = *(volatile __u32 *)&route_config.key };
+	__u16 family;
+
+	t->d.count = count;
+	if (!route_read_frame(ctx, &c, &t->d, &k, &family))
+		return;
+	if (family == bpf_htons(ETH_P_IP))
+		t->d.end = route_decide_v4(ctx, c, t, &k);
+	else if (family == bpf_htons(ETH_P_IPV6))
+		t->d.end = route_decide_v6(ctx, c, t, &k);
+	t->d.family = family;
+}
+
+static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *count, struct route_tracked *t)
+{
+	return count && t ? route_sample_of(ctx, count, &t->d, t->nat) : 0;
+}
 
 SEC("xdp.frags")
 int ek_route_state(struct xdp_md *ctx)
 {
-	struct route_decision d = {};
+	struct route_tracked t = {};
 	struct route_count *count;
 	__u32 zero = 0, mode = *(volatile __u32 *)&route_config.mode;
 	__u64 *field;
@@ -22,33 +85,33 @@ int ek_route_state(struct xdp_md *ctx)
 	count = bpf_map_lookup_elem(&route_counts, &zero);
 	if (!count)
 		goto up;
-	d.shadow = mode & ROUTE_SHADOW;
-	route_decide(ctx, count, &d);
+	t.shadow = mode & ROUTE_SHADOW;
+	route_decide(ctx, count, &t);
 	/* From there again: a pointer that is kept beside it takes stack of which three calls have 512 bytes. */
-	count = d.count;
+	count = t.d.count;
 	if (!count)
 		goto up;
-	if (d.end == ROUTE_FORWARDED && d.leaves && d.leaves != d.ifindex)
+	if (t.d.end == ROUTE_FORWARDED && t.leaves && t.leaves != t.d.ifindex)
 		/* A masqueraded connection whose way out is another one now: the kernel ends it. */
-		d.end = ROUTE_MOVED;
-	if (route_unfinished && d.is_suspect && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
-		d.end = ROUTE_UNFINISHED;
-	if (d.end == ROUTE_FORWARDED) {
-		if (d.shadow) {
+		t.d.end = ROUTE_MOVED;
+	if (route_unfinished && t.d.is_suspect && t.d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
+		t.d.end = ROUTE_UNFINISHED;
+	if (t.d.end == ROUTE_FORWARDED) {
+		if (t.shadow) {
 			count->shadowed++;
-			route_write_down(ctx, count, &d);
+			route_write_down(ctx, count, &t);
 			goto up;
 		}
-		if (route_rewrite(ctx, &d)) {
+		if (route_rewrite(ctx, &t.d, &t.nat)) {
 			count->forwarded++;
-			count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
-			count->translated += d.nat != 0;
-			return bpf_redirect_map(&route_ports, d.port, 0);
+			count->forwarded_bytes += t.d.ip_len + sizeof(struct ethhdr);
+			count->translated += t.nat != 0;
+			return bpf_redirect_map(&route_ports, t.d.port, 0);
 		}
-		d.end = ROUTE_NOT_A_PORT;
+		t.d.end = ROUTE_NOT_A_PORT;
 	}
-	field = (__u64 *)count + (d.end & 31);
-	if (d.end < ROUTE_ENDS)
+	field = (__u64 *)count + (t.d.end & 31);
+	if (t.d.end < ROUTE_ENDS)
 		*field += 1;
 up:
 	chain_go_on(ctx, CHAIN_ROUTE);

@@ -7,9 +7,7 @@
 
 #include "lib/cursor.h"
 #include "route/remember.h"
-#ifdef ROUTE_TRACKS
 #include "route/translate.h"
-#endif
 
 /* Bytes of the smallest frame, without FCS. */
 #define ROUTE_SMALLEST 60
@@ -46,8 +44,8 @@ static __always_inline bool route_retag(struct xdp_md *ctx, const struct route_d
 	return true;
 }
 
-/* False: the frame goes up as it came. */
-static __always_inline bool route_rewrite(struct xdp_md *ctx, struct route_decision *d)
+/* `nat`, unless it is 0, is its translation. False: the frame goes up as it came. */
+static __always_inline bool route_rewrite(struct xdp_md *ctx, const struct route_decision *d, struct route_nat *const *nat)
 {
 	__u32 end = d->ip_at + d->ip_len, at = sizeof(struct ethhdr);
 	struct ipv6hdr *ip6;
@@ -66,10 +64,8 @@ static __always_inline bool route_rewrite(struct xdp_md *ctx, struct route_decis
 	ip = (void *)eth + at;
 	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return false;
-#ifdef ROUTE_TRACKS
-	if (d->nat && !route_translate(ip, (void *)(long)ctx->data_end, d->family == bpf_htons(ETH_P_IP), d->nat))
+	if (nat && *nat && !route_translate(ip, (void *)(long)ctx->data_end, d->family == bpf_htons(ETH_P_IP), *nat))
 		return false;
-#endif
 	if (d->family == bpf_htons(ETH_P_IP)) {
 		route_hop_less_v4(ip);
 	} else {

@@ -4,9 +4,7 @@
 
 #include "route/digest.h"
 #include "route/remember.h"
-#ifdef ROUTE_TRACKS
 #include "route/translate.h"
-#endif
 
 /* Too large for the stack. */
 struct {
@@ -16,14 +14,13 @@ struct {
 	__type(value, struct route_sample);
 } route_scratch SEC(".maps");
 
-static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
+/* `nat`, unless it is 0, is the frame's translation. Needs a function with a stack of its own around it. */
+static __always_inline int route_sample_of(struct xdp_md *ctx, struct route_count *count, const struct route_decision *d, const struct route_nat *nat)
 {
 	struct route_sample *sample;
 	__u32 zero = 0, len;
 	__u64 digest;
 
-	if (!count || !d)
-		return 0;
 	sample = bpf_map_lookup_elem(&route_scratch, &zero);
 	if (!sample)
 		return 0;
@@ -31,19 +28,15 @@ static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *c
 	if (d->family == bpf_htons(ETH_P_IP)) {
 		if (bpf_xdp_load_bytes(ctx, d->ip_at, sample->head, ROUTE_DIGEST_V4))
 			return 0;
-#ifdef ROUTE_TRACKS
 		/* As it is to leave: so addresses and ports are compared too. */
-		if (d->nat)
-			route_translate_head((void *)sample->head, true, d->nat);
-#endif
+		if (nat)
+			route_translate_head((void *)sample->head, true, nat);
 		digest = route_digest_v4((__u32 *)sample->head);
 	} else {
 		if (bpf_xdp_load_bytes(ctx, d->ip_at, sample->head, ROUTE_DIGEST_V6))
 			return 0;
-#ifdef ROUTE_TRACKS
-		if (d->nat)
-			route_translate_head((void *)sample->head, false, d->nat);
-#endif
+		if (nat)
+			route_translate_head((void *)sample->head, false, nat);
 		digest = route_digest_v6((__u32 *)sample->head);
 	}
 	len = d->frame_len;

@@ -5,7 +5,7 @@
 #include "route/connections.h"
 
 /* `left` bytes of the packet are behind its IP header, where `c` is. */
-static __always_inline enum route_end route_track(struct xdp_md *ctx, struct cursor *c, struct route_decision *d, struct route_key *k, __u32 left,
+static __always_inline enum route_end route_track(struct xdp_md *ctx, struct cursor *c, struct route_tracked *t, struct route_key *k, __u32 left,
 						  bool v6)
 {
 	struct bpf_ct_opts___old opts = { .netns_id = BPF_F_CURRENT_NETNS };
@@ -29,15 +29,15 @@ static __always_inline enum route_end route_track(struct xdp_md *ctx, struct cur
 	}
 	if (k->by & ROUTE_BY_PORTS)
 		k->ports = s.ports;
-	if (route_knows(d, k, &s, v6))
-		return d->end;
+	if (route_knows(t, k, &s, v6))
+		return t->d.end;
 	conn = bpf_xdp_ct_lookup(ctx, &tuple, v6 ? sizeof(tuple.ipv6) : sizeof(tuple.ipv4), &opts, sizeof(opts));
 	if (!conn)
 		return ROUTE_NO_CONNECTION;
-	route_meets(d, conn, opts.dir);
-	end = route_judge(conn, d, k, &s, opts.dir, v6);
+	route_meets(t, conn, opts.dir);
+	end = route_judge(conn, t, k, &s, opts.dir, v6);
 	/* In shadow the kernel itself sees the packet. One that must not be changed keeps its own time. */
-	if (end == ROUTE_FORWARDED && !d->shadow && (ms = route_grants(conn, &s)))
+	if (end == ROUTE_FORWARDED && !t->shadow && (ms = route_grants(conn, &s)))
 		bpf_ct_change_timeout(conn, ms);
 	bpf_ct_release(conn);
 	return end;

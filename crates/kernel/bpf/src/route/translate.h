@@ -7,7 +7,18 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
-#include "route/remember.h"
+#include "lib/common.h"
+
+/* The translation of a frame. */
+struct route_nat {
+	__u32 from[4];
+	__u32 to[4];
+	__be32 ports;
+	/* What the checksums change by: that of IPv4, and that of TCP or UDP. */
+	__u64 addresses;
+	__u64 all;
+	bool tcp;
+};
 
 /* RFC 1624, equation 3: `sum` is of the complements of what was there and of what is there now. */
 static __always_inline __u16 route_check(__u16 check, __u64 sum)
