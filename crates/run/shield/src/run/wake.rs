@@ -1,26 +1,19 @@
-//! What a shield's loop waits for: requests, and changes of nftables.
+//! What a shield waits for: changes of nftables, or that something is due.
 
 use std::{
-    io,
-    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError},
-    thread,
+    io, thread,
     time::{Duration, Instant},
 };
 
 use host::netlink::monitor::{Event, Monitor};
 
-use super::event_loop::Request;
-
-/// While the kernel is listened to, requests are looked for this often.
-const REQUEST_PERIOD: Duration = Duration::from_millis(20);
 /// poll counts in milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// Rules that change without end, and are of no concern, are looked at for a part of the time.
 const PART: u32 = 10;
 
-/// Requests and changes, as they come.
-pub(super) struct Wake<'a> {
-    requests: &'a Receiver<Request>,
+/// Changes, as they come.
+pub(super) struct Wake {
     /// None: nothing is listened to.
     monitor: Option<Monitor>,
     /// The rules may have changed since they were looked at last.
@@ -29,21 +22,21 @@ pub(super) struct Wake<'a> {
     rests_until: Instant,
 }
 
-impl<'a> Wake<'a> {
-    /// For these requests; `listens`: for changes of nftables, too. Also why these cannot be listened to, in words.
-    pub(super) fn new(requests: &'a Receiver<Request>, listens: bool) -> (Self, Option<String>) {
+impl Wake {
+    /// `listens`: for changes of nftables. Also why these cannot be listened to, in words.
+    pub(super) fn new(listens: bool) -> (Self, Option<String>) {
         let opened = if listens { Monitor::of_nftables() } else { Ok(None) };
         let (monitor, failed) = match opened {
             Ok(monitor) => (monitor, None),
             Err(error) => (None, Some(unheard(&error))),
         };
-        (Self::of(requests, monitor), failed)
+        (Self::of(monitor), failed)
     }
 
-    fn of(requests: &'a Receiver<Request>, monitor: Option<Monitor>) -> Self {
+    fn of(monitor: Option<Monitor>) -> Self {
         // What changed before is not heard.
         let changed = monitor.is_some();
-        Self { requests, monitor, changed, rests_until: Instant::now() }
+        Self { monitor, changed, rests_until: Instant::now() }
     }
 
     /// Whether the rules of nftables are to be looked at now.
@@ -58,23 +51,21 @@ impl<'a> Wake<'a> {
         (self.changed, self.rests_until) = (false, now + rest);
     }
 
-    /// The next request; none: none came in that time, or the rules have changed. Also why changes are no longer heard, in words.
-    pub(super) fn next(&mut self, time: Duration) -> (Option<Request>, Option<String>) {
-        let mut until = Instant::now() + time;
+    /// Waits until then, or until the rules have changed and are to be looked at. Why changes are no longer heard, in words.
+    pub(super) fn wait(&mut self, mut until: Instant) -> Option<String> {
         if self.changed {
             until = until.min(self.rests_until);
         }
         loop {
             let rest = until.saturating_duration_since(Instant::now());
             let Some(monitor) = &mut self.monitor else {
-                return (next(self.requests, rest), None);
+                thread::sleep(rest);
+                return None;
             };
-            match self.requests.try_recv() {
-                Ok(request) => return (Some(request), None),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) if rest.is_zero() => return (None, None),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            if rest.is_zero() {
+                return None;
             }
-            match heard(monitor, rest.clamp(SHORTEST, REQUEST_PERIOD)) {
+            match heard(monitor, rest.max(SHORTEST)) {
                 Ok(true) if !self.changed => {
                     self.changed = true;
                     until = until.min(self.rests_until);
@@ -82,7 +73,7 @@ impl<'a> Wake<'a> {
                 Ok(_) => {}
                 Err(error) => {
                     self.monitor = None;
-                    return (None, Some(unheard(&error)));
+                    return Some(unheard(&error));
                 }
             }
         }
@@ -102,73 +93,56 @@ fn heard(monitor: &mut Monitor, time: Duration) -> io::Result<bool> {
     }
 }
 
-fn next(requests: &Receiver<Request>, time: Duration) -> Option<Request> {
-    match requests.recv_timeout(time) {
-        Ok(request) => Some(request),
-        Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => {
-            thread::sleep(time);
-            None
-        }
-    }
-}
-
 fn unheard(error: &io::Error) -> String {
     format!("changes of nftables are followed once a second, not at once: cannot listen to them ({error})")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use testbed::Bed;
 
     use super::*;
-    use crate::run::Command;
 
     const LONG: Duration = Duration::from_secs(120);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Waits that long. Whether the rules are to be looked at.
+    fn wakes(wake: &mut Wake, time: Duration) -> bool {
+        assert_eq!(wake.wait(Instant::now() + time), None);
+        wake.is_changed()
+    }
 
     #[test]
-    fn a_change_of_nftables_ends_the_wait_and_no_other_one() {
+    fn a_change_of_nftables_ends_the_wait() {
         let Some((_bed, [_, end])) = Bed::pair("shwk") else { return };
-        let (to, requests) = mpsc::channel();
-        let mut wake = Wake::of(&requests, end.run(Monitor::of_nftables).unwrap());
+        let mut wake = Wake::of(end.run(Monitor::of_nftables).unwrap());
         assert!(wake.is_changed(), "what changed before");
         wake.looked(Instant::now(), true);
-        let short = Duration::from_millis(50);
-        assert!(wake.next(short).0.is_none() && !wake.is_changed(), "nothing changes");
+        assert!(!wakes(&mut wake, SHORT), "nothing changes");
         for rules in ["add table inet e", "flush ruleset"] {
             end.output(&format!("nft {rules}"));
             let begun = Instant::now();
-            assert!(wake.next(LONG).0.is_none() && wake.is_changed() && begun.elapsed() < LONG / 2, "{rules}");
-            assert!(wake.next(short).0.is_none() && wake.is_changed(), "until they were looked at");
+            assert!(wakes(&mut wake, LONG) && begun.elapsed() < LONG / 2, "{rules}");
+            assert!(wakes(&mut wake, SHORT), "until they were looked at");
             wake.looked(Instant::now(), true);
         }
-        let (answer, _answers) = mpsc::channel();
-        to.send((Command::Status, answer)).unwrap();
-        assert!(wake.next(LONG).0.is_some() && !wake.is_changed());
+        assert!(!wakes(&mut wake, SHORT));
     }
 
     /// A look that found nothing to do was for nothing: more changes wait for ten times as long as it took.
     #[test]
     fn changes_without_end_are_looked_at_for_a_part_of_the_time() {
         let Some((_bed, [_, end])) = Bed::pair("shws") else { return };
-        let (_to, requests) = mpsc::channel();
-        let mut wake = Wake::of(&requests, end.run(Monitor::of_nftables).unwrap());
+        let mut wake = Wake::of(end.run(Monitor::of_nftables).unwrap());
         wake.looked(Instant::now() - Duration::from_millis(200), false);
         end.output("nft add table inet e");
         let begun = Instant::now();
-        assert!(wake.next(LONG).0.is_none());
-        assert!(begun.elapsed() > Duration::from_secs(1) && begun.elapsed() < LONG / 2 && wake.is_changed());
+        assert!(wakes(&mut wake, LONG) && begun.elapsed() > Duration::from_secs(1) && begun.elapsed() < LONG / 2);
     }
 
     #[test]
-    fn without_the_kernel_requests_are_waited_for_alone() {
-        let (to, requests) = mpsc::channel();
-        let (mut wake, failed) = Wake::new(&requests, false);
-        assert!(failed.is_none() && !wake.is_changed() && wake.next(Duration::from_millis(1)).0.is_none());
-        let (answer, _answers) = mpsc::channel();
-        to.send((Command::Stop, answer)).unwrap();
-        assert!(wake.next(LONG).0.is_some());
+    fn without_the_kernel_only_time_is_waited_for() {
+        let (mut wake, failed) = Wake::new(false);
+        assert!(failed.is_none() && !wake.is_changed() && !wakes(&mut wake, Duration::from_millis(1)));
     }
 }

@@ -1,28 +1,18 @@
 //! `shield run`: the shield in the foreground, and `shield unit`: the same under systemd.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow};
 use bpf::{XdpError, XdpMode};
 use clap::Args;
 use host::session;
-use model::{
-    schema::Document,
-    shield::{Fail, ShieldStatus},
-};
+use model::shield::Fail;
 use rules::requester::Requester;
-use serve::{
-    Signals,
-    control::{ANSWER_TIMEOUT, Listener},
-};
+use serve::Server;
 use shield::{
     ShieldError,
     between::ring,
-    run::{Command, Control, Ended, Message, Paths, Request, Settings, Upkeep, control::judged, unit as systemd},
+    run::{Command, Control, Ended, Message, Paths, Settings, ShieldService, Upkeep, control::judged, unit as systemd},
 };
 use sys::privilege::{self, Capability};
 
@@ -33,8 +23,8 @@ use super::{
 };
 use crate::{
     failure::{Failure, Outcome, note, print},
-    output::{Output, Who, end_soon},
-    terminal::is_interactive,
+    output::{Who, end_soon},
+    shown::{self, Samples, Show, has_colour, view},
     time::interval,
 };
 
@@ -102,7 +92,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     )?;
     let first = options.first();
     host::interface::index(&first)?;
-    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
+    let server = shown::server()?;
     let settings = Settings {
         interface: first.clone(),
         between: options.between.clone(),
@@ -117,60 +107,38 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         sessions: asked.sessions.clone(),
     };
     match options.backend {
-        Backend::Xdp => {
-            control(args, &signals, &asked, shield::run::xdp::start(&settings, &file).map_err(say_generic)?)
-        }
-        Backend::Ring => control(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
+        Backend::Xdp => control(args, server, &asked, shield::run::xdp::start(&settings, &file).map_err(say_generic)?),
+        Backend::Ring => control(args, server, &asked, ring::start(settings, file, options.threads().into())?),
     }
 }
 
 /// Runs the shield until it ends, and shows it meanwhile.
 fn control<P: Upkeep + 'static>(
     args: &RunArgs,
-    signals: &Signals,
+    mut server: Server,
     asked: &Requester,
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
-    let interactive = is_interactive() && !args.json && !args.quiet;
-    let output = Arc::new(Output::start(WHO, args.json)?);
+    let show = Show::start(WHO, args.interval, args.json, args.quiet)?;
     // Before and behind the view there is place for lines, and a terminal takes them.
-    let say = |line: String| if interactive { note(line) } else { output.message(&line) };
+    let say = |line: String| if show.interactive { note(line) } else { show.output.message(&line) };
     control.take_notes().into_iter().for_each(say);
-    let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&control.paths().socket(), to.clone())?;
-    say(control.up());
-    if let Err(error) = serve::notify_ready() {
-        note(format_args!("cannot tell systemd that the shield is up: {error}"));
-    }
-    let done = Arc::new(AtomicBool::new(false));
-    let running = {
-        let (signals, done, leave, json) = (signals.clone(), Arc::clone(&done), args.leave, args.json);
-        // On the screen of the view there is no place for lines.
-        let output = Arc::clone(&output);
-        let emit = move |message: Message| match message {
-            _ if interactive => {}
-            Message::Text(text) => output.message(&text),
-            Message::Event(event) if json => output.event(shield::events::line(&event)),
-            Message::Event(event) => output.message(&event::text(&event)),
-        };
-        thread::spawn(move || {
-            // Also when it breaks off: then nobody controls the shield any more, and the process is to end.
-            let _done = Done(done);
-            control.run(&requests, &signals, leave, emit)
-        })
-    };
-    let shown = match interactive {
-        true => view(args, &to, asked, &done),
-        false => {
-            show(args, &to, &output, &done);
-            Ok(())
+    let up = control.up();
+    let shield = server.add(ShieldService::new(control, args.leave, emit(&show)))?;
+    say(up);
+    let client = shield.client();
+    let shown = show.run(&mut server, |over| {
+        let samples = Samples::of(client, with_rates);
+        if !show.interactive {
+            show.lines(samples, over, "shield.status", report::shield_line);
+            return Ok(());
         }
-    };
-    signals.stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    drop(listener);
-    let ended = running.join().map_err(|_| Failure::internal(anyhow!("the thread that controls the shield broke off")));
-    let ended = ended.and_then(|ended| ended.map_err(Failure::from));
+        let reload = || client.send(Command::Reload(asked.clone()));
+        view(tui::shield::View::new(args.interval, has_colour(), args.leave, reload), samples, over)
+    });
+    let broken = || Failure::internal(anyhow!("the thread that controls the shield broke off"));
+    let ended = shield.ended().ok_or_else(broken).and_then(|ended| ended.map_err(Failure::from));
     let failed = ended.as_ref().err().or(shown.as_ref().err());
     end_soon(failed.map_or(0, Failure::exit_code));
     let said = match ended? {
@@ -182,6 +150,18 @@ fn control<P: Upkeep + 'static>(
     Ok(Outcome::Fine)
 }
 
+/// Tells what happens without having been asked for.
+fn emit(show: &Show) -> impl FnMut(Message) + 'static {
+    let (output, json, interactive) = (Arc::clone(&show.output), show.json, show.interactive);
+    move |message| match message {
+        // On the screen of the view there is no place for lines.
+        _ if interactive => {}
+        Message::Text(text) => output.message(&text),
+        Message::Event(event) if json => output.event(shield::events::line(&event)),
+        Message::Event(event) => output.message(&event::text(&event)),
+    }
+}
+
 /// Says how to have generic mode, where that is the way out.
 fn say_generic(error: ShieldError) -> Failure {
     match error {
@@ -189,85 +169,6 @@ fn say_generic(error: ShieldError) -> Failure {
             Failure::from(error).after("Ask for it with `--xdp-mode generic`")
         }
         error => error.into(),
-    }
-}
-
-/// Says that the shield has ended, however it did.
-struct Done(Arc<AtomicBool>);
-
-impl Drop for Done {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-/// Samples of the shield that this process runs.
-struct Samples<'a> {
-    to: &'a mpsc::Sender<Request>,
-    last: Option<(Instant, ShieldStatus)>,
-}
-
-impl Samples<'_> {
-    /// None: the shield is gone.
-    fn next(&mut self) -> Option<ShieldStatus> {
-        let (to, answers) = mpsc::channel();
-        self.to.send((Command::Status, to)).ok()?;
-        let mut status = answers.recv_timeout(ANSWER_TIMEOUT).ok()?.status?;
-        let now = Instant::now();
-        if let Some((at, before)) = &self.last {
-            with_rates(&mut status, before, (now - *at).as_secs_f64());
-        }
-        self.last = Some((now, status.clone()));
-        Some(status)
-    }
-}
-
-/// The view, until `done` or a key.
-fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Requester, done: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let mut samples = Samples { to, last: None };
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
-    let view = tui::shield::View::new(args.interval, colour, args.leave, reload);
-    let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
-    let next = || samples.next().ok_or_else(|| Gone(gone()));
-    match tui::live::live(view, next, done, None) {
-        Err(tui::live::LiveError::Sample(_)) if done.load(std::sync::atomic::Ordering::Relaxed) => Ok(()),
-        other => Ok(other?),
-    }
-}
-
-/// JSON lines, text, or nothing, until `done`.
-fn show(args: &RunArgs, to: &mpsc::Sender<Request>, output: &Output, done: &Arc<AtomicBool>) {
-    let interval = args.interval;
-    let mut samples = Samples { to, last: None };
-    samples.next();
-    let mut next = Instant::now() + interval;
-    while !done.load(std::sync::atomic::Ordering::Relaxed) {
-        thread::sleep(Duration::from_millis(50).min(interval));
-        if Instant::now() < next {
-            continue;
-        }
-        next += interval;
-        if args.quiet || output.is_unheard() {
-            continue;
-        }
-        let Some(status) = samples.next() else { continue };
-        output.show(match args.json {
-            // Numbers and texts: there is nothing in it that JSON has not.
-            true => serde_json::to_string(&Document::new("shield.status", 1, &status)).unwrap_or_default() + "\n",
-            false => format!("{}\n", report::shield_line(&status)),
-        });
-    }
-}
-
-/// The shield ended while it was asked.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Gone(String);
-
-impl model::Classified for Gone {
-    fn class(&self) -> model::ErrorClass {
-        model::ErrorClass::Lacking
     }
 }
 
