@@ -95,7 +95,7 @@ impl Home {
         loop {
             match self.try_lock() {
                 // An instance that ended just now removed the folder.
-                Err(error) if again > 0 && error.is_not_found() => again -= 1,
+                Err(error) if again > 0 && error.is_race() => again -= 1,
                 taken => return taken,
             }
         }
@@ -200,9 +200,10 @@ impl Drop for HeldHome {
 }
 
 impl HomeError {
-    fn is_not_found(&self) -> bool {
+    /// True if the folder went between two calls: making it, where it was, says that it exists.
+    fn is_race(&self) -> bool {
         let (Self::Folder { source, .. } | Self::Serve(ServeError::File { source, .. })) = self else { return false };
-        source.kind() == io::ErrorKind::NotFound
+        matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
     }
 }
 
