@@ -173,24 +173,24 @@ WHOLE = ["--count-only", "--snaplen", "262144"]
 FORMAT = ["-w", "/dev/null"]  # pcapng, as tcpdump, dumpcap and xdpdump do it
 XDP_READY = {"ready": "xdp", "warm": 0.6}
 
-EVENKEEL_RING = evenkeel("evenkeel ring", "--mode", "ring", *WHOLE, note="counts only, whole frames")
-EVENKEEL_RING_NULL = evenkeel("evenkeel ring -w /dev/null", "--mode", "ring", *FORMAT, note="-w /dev/null")
-EVENKEEL_RING_COUNT = evenkeel("evenkeel ring --count-only", "--mode", "ring", "--count-only", note="counts only, no bytes asked for")
-EVENKEEL_XDP = evenkeel("evenkeel xdp", "--mode", "xdp", *WHOLE, **XDP_READY, note="counts only, whole frames")
-EVENKEEL_TAP = evenkeel("evenkeel tap", "--mode", "tap", *WHOLE, **XDP_READY, note="counts only, whole frames, which pass on")
-EVENKEEL_TAP_NULL = evenkeel("evenkeel tap -w /dev/null", "--mode", "tap", *FORMAT, **XDP_READY, note="-w /dev/null, frames pass on")
+EVENKEEL_RING = evenkeel("evenkeel ring", "--backend", "ring", *WHOLE, note="counts only, whole frames")
+EVENKEEL_RING_NULL = evenkeel("evenkeel ring -w /dev/null", "--backend", "ring", *FORMAT, note="-w /dev/null")
+EVENKEEL_RING_COUNT = evenkeel("evenkeel ring --count-only", "--backend", "ring", "--count-only", note="counts only, no bytes asked for")
+EVENKEEL_XDP = evenkeel("evenkeel xdp", "--backend", "xdp", *WHOLE, **XDP_READY, note="counts only, whole frames")
+EVENKEEL_TAP = evenkeel("evenkeel tap", "--backend", "tap", *WHOLE, **XDP_READY, note="counts only, whole frames, which pass on")
+EVENKEEL_TAP_NULL = evenkeel("evenkeel tap -w /dev/null", "--backend", "tap", *FORMAT, **XDP_READY, note="-w /dev/null, frames pass on")
 EVENKEEL_CONSUME = evenkeel(
-    "evenkeel tap --consume", "--mode", "tap", "--consume", *WHOLE, **XDP_READY, note="counts only, whole frames, which end in XDP")
+    "evenkeel tap --consume", "--backend", "tap", "--consume", *WHOLE, **XDP_READY, note="counts only, whole frames, which end in XDP")
 EVENKEEL_CONSUME_NULL = evenkeel(
-    "evenkeel tap --consume -w /dev/null", "--mode", "tap", "--consume", *FORMAT, **XDP_READY, note="-w /dev/null, frames end in XDP")
+    "evenkeel tap --consume -w /dev/null", "--backend", "tap", "--consume", *FORMAT, **XDP_READY, note="-w /dev/null, frames end in XDP")
 EVENKEEL_PACKET = evenkeel(
-    "evenkeel packet", "--mode", "packet", "--buffer", f"{BUFFER_MIB}M", *WHOLE, note="counts only, whole frames")
+    "evenkeel packet", "--backend", "packet", "--buffer", f"{BUFFER_MIB}M", *WHOLE, note="counts only, whole frames")
 AUTO = {
     "live": True, "rate": json_field("packets_per_second", number=float),
     "chosen": lambda program: re.search(r"^chosen: (.*)$", program.text(), re.M), "note": "counts only, whole frames; tries the backends under this load",
 }
-EVENKEEL_AUTO = evenkeel("evenkeel auto --try-xdp", "--mode", "auto", "--try-xdp", *WHOLE, **AUTO)
-EVENKEEL_AUTO_CONSUME = evenkeel("evenkeel auto --consume", "--mode", "auto", "--consume", *WHOLE, **AUTO)
+EVENKEEL_AUTO = evenkeel("evenkeel auto --try-xdp", "--backend", "auto", "--try-xdp", *WHOLE, **AUTO)
+EVENKEEL_AUTO_CONSUME = evenkeel("evenkeel auto --consume", "--backend", "auto", "--consume", *WHOLE, **AUTO)
 
 
 def writers(folder):
@@ -198,9 +198,9 @@ def writers(folder):
     file = os.path.join(folder, "capture")
     kept = {"note": "pcapng", "files": [file]}
     return [
-        evenkeel("evenkeel ring", "--mode", "ring", "-w", file, **kept),
-        evenkeel("evenkeel tap", "--mode", "tap", "-w", file, **XDP_READY, **kept),
-        evenkeel("evenkeel tap --consume", "--mode", "tap", "--consume", "-w", file, **XDP_READY, **kept),
+        evenkeel("evenkeel ring", "--backend", "ring", "-w", file, **kept),
+        evenkeel("evenkeel tap", "--backend", "tap", "-w", file, **XDP_READY, **kept),
+        evenkeel("evenkeel tap --consume", "--backend", "tap", "--consume", "-w", file, **XDP_READY, **kept),
         Reader(
             "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-B", str(1024 * BUFFER_MIB), "-i", RECEIVER, "-w", file],
             number_before(r"(\d+) packets? captured"), "tcpdump", note="pcap (it has no pcapng)", files=[file]),

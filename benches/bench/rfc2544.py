@@ -20,7 +20,7 @@ CEILING, UNPACED, FOUND = "evenkeel bench, wire's ceiling", "evenkeel bench, unp
 GEN, IPERF, IPERF_ONE = "evenkeel gen --udp", "iperf3", "iperf3, server on the same core"
 WANTED = [(CEILING, GEN, 0.8), (CEILING, IPERF, 10), (CEILING, IPERF_ONE, 10), (UNPACED, GEN, None), (FOUND, GEN, None)]
 
-WIRE = ["--dut", "wire", "--one-way", "--sizes", "64", "--test", "throughput", "--preset", "quick"]
+WIRE = ["--dut", "wire", "--one-way", "--sizes", "64", "--tests", "throughput", "--preset", "quick"]
 RATES = [1_000, 10_000, 100_000, 1_000_000]  # units per second
 ERROR_PERCENT, RESOLUTION_NS, QUICK_S = 1, 1000, 240
 RUN_TIMEOUT = 180.0  # seconds for a run of one size on the wire
@@ -183,7 +183,7 @@ def _pacing(lab, options, say):
     found = {"rates": {str(rate): {"trials": [], "steal_percent": []} for rate in RATES}, "trouble": None}
     try:
         # No flag fixes a rate. A run that is gone on with keeps its ceiling, and on the wire its search begins and ends there.
-        begun = _bench(lab, [*WIRE, "--trial", "1", "--cpus", f"{SENDER_CPU},{READER_CPU}"])
+        begun = _bench(lab, [*WIRE, "--duration", "1", "--cpus", f"{SENDER_CPU},{READER_CPU}"])
         found["ceiling_pps"] = begun["modes"][0]["points"][0]["ceiling_pps"]
         for number in range(min(3, options.rounds)):
             for rate in RATES:

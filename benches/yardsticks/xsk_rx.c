@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Yardstick: the barest AF_XDP reader on libxdp, to measure `evenkeel capture --mode xdp` against.
+/* Yardstick: the barest AF_XDP reader on libxdp, to measure `evenkeel capture --backend xdp` against.
  *
  *   xsk_rx IFACE [SECONDS=0] [CPU=1] [FRAMES=4096] [NAP_US=20] [QUEUE=0]
  *

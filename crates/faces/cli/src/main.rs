@@ -72,18 +72,6 @@ fn meant(words: &[String]) -> Option<String> {
     }
 }
 
-/// The name that a flag has now, where a tip has found an earlier one, which still works and is not shown.
-fn current_name(root: &clap::Command, words: impl Iterator<Item = String>, flag: &str) -> String {
-    let mut verb = root;
-    for word in words {
-        verb = verb.find_subcommand(&word).unwrap_or(verb);
-    }
-    let earlier =
-        |arg: &&clap::Arg| arg.get_all_aliases().is_some_and(|names| names.contains(&flag.trim_start_matches('-')));
-    let now = verb.get_arguments().find(earlier).and_then(clap::Arg::get_long);
-    now.map_or_else(|| flag.to_owned(), |now| format!("--{now}"))
-}
-
 #[cfg(feature = "measure")]
 /// Is the first process of a guest, which has no command line of its own.
 fn be_guest() -> ExitCode {
@@ -127,10 +115,6 @@ fn main() -> ExitCode {
                     && !is_alike(&flag, tip)
                 {
                     error.remove(ContextKind::SuggestedArg);
-                }
-                if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) {
-                    let now = current_name(&command(), std::env::args(), tip);
-                    error.insert(ContextKind::SuggestedArg, ContextValue::String(now));
                 }
                 // The usage has what was given so far as if it were required, with brackets that do not match.
                 error.remove(ContextKind::Usage);

@@ -26,7 +26,7 @@ fn what_makes_no_sense_is_named_before_anything_is_made() {
         (&["--ports", "a,b,c"], "3 ports are named"),
         (&["--ports", "a,b", "--dut", "router"], "cannot be used with"),
         (&["--dut", "toaster"], "`toaster`; there are wire, router"),
-        (&["--test", "speed"], "`speed`; there are throughput, loss"),
+        (&["--tests", "speed"], "`speed`; there are throughput, loss"),
         (&["--preset", "fast"], "`fast`; there are quick, study"),
         (&["--flows", "0"], "--flows takes 1 to 1000000, not 0"),
         (&["--flows", "1000001"], "not 1000001"),
@@ -38,9 +38,9 @@ fn what_makes_no_sense_is_named_before_anything_is_made() {
         (&["--loss-ratio", "60%"], "from 0 to 50 %"),
         (&["--duration", "0"], "--duration"),
         (&["--repeats", "0"], "a number of trials from 1 to 1000"),
-        (&["--rules", "0"], "a number of rules from 1 to 100000"),
+        (&["--rule-count", "0"], "a number of rules from 1 to 100000"),
         (&["--cpus", "4000"], "CPU 4000"),
-        (&["--replay", "/no/such/file.pcap"], "/no/such/file.pcap"),
+        (&["--pcap", "/no/such/file.pcap"], "/no/such/file.pcap"),
         (&["--resume", "/no/such/run.json"], "cannot read the run /no/such/run.json"),
         (&["--resume", "x.json", "--flows", "3"], "cannot be used with"),
     ] {
@@ -102,7 +102,7 @@ fn the_plan_is_shown_without_privilege_and_without_a_trace() {
         text(&output.stdout)
     };
     let plan =
-        run(&["--dut", "router,stateful", "--sizes", "64,1518", "--datagrams=4096", "--imix", "--test", "latency"]);
+        run(&["--dut", "router,stateful", "--sizes", "64,1518", "--datagrams=4096", "--imix", "--tests", "latency"]);
     let ceilings = plan.lines().filter(|l| l.contains("tester's ceiling")).count();
     assert_eq!(ceilings, 4, "{plan}");
     for words in ["4096 in 3 fragments", "imix", "stateful", "throughput", "latency", "20 steps, about"] {

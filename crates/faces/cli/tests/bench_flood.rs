@@ -39,7 +39,7 @@ fn clients_and_flood_share_a_link_and_are_accounted_for() {
         "50",
         "--per-second",
         "100",
-        "--patience",
+        "--timeout",
         "20000ms",
         "--json",
         "--save",
@@ -120,7 +120,7 @@ fn every_protection_answers_a_flood_of_ipv6_from_many_networks() {
     if !may_run() {
         return;
     }
-    let all = points("plain,cookies,nft-ingress,synproxy,shield", &["--ipv6", "--rates", "20k", "--patience", "20s"]);
+    let all = points("plain,cookies,nft-ingress,synproxy,shield", &["--ipv6", "--rates", "20k", "--timeout", "20s"]);
     assert_eq!(all.len(), 5);
     for (key, point) in all {
         let number = |name: &str| point[name].as_i64().unwrap_or_else(|| panic!("{name}: {point}"));
@@ -138,7 +138,7 @@ fn a_gateway_in_front_challenges() {
         return;
     }
     for ip in [&[][..], &["--ipv6"]] {
-        let all = points("gateway,gateway-ring", &[ip, &["--rates", "20k", "--patience", "20s"]].concat());
+        let all = points("gateway,gateway-ring", &[ip, &["--rates", "20k", "--timeout", "20s"]].concat());
         assert_eq!(all.len(), 2);
         for (key, point) in all {
             assert_eq!(point["clients"]["finished"], 30, "{key}: {point}");
@@ -149,7 +149,7 @@ fn a_gateway_in_front_challenges() {
             assert!(packets(&point, "counters", "shield, passed") < 30 * 30, "{key}: {point}");
         }
     }
-    let (_, rings) = &points("gateway-ring", &["--rates", "500k", "--patience", "300ms"])[0];
+    let (_, rings) = &points("gateway-ring", &["--rates", "500k", "--timeout", "300ms"])[0];
     // Whether its thread keeps up decides what becomes of them; what waits in its rings still is not counted.
     let [offered, answered] = ["offered", "answered"].map(|name| rings[name].as_u64().expect("a number"));
     let losses = rings["losses"].as_array().expect("losses");
@@ -171,7 +171,7 @@ fn without_cookies_the_listener_drops_and_says_so() {
         "20k",
         "--connects",
         "10",
-        "--patience",
+        "--timeout",
         "200ms",
         "--json",
     ]);

@@ -27,8 +27,8 @@ fn bench(bed: &PortsBed, family: Family, file: &Path) -> (i32, String, Vec<Strin
     // With real-time priority: other tests of this machine do not make the trials void.
     let mut command = Command::new("chrt");
     command.args(["--fifo", "1", env!("CARGO_BIN_EXE_evenkeel")]);
-    command.args(["bench", "--ports", &ports, "--sizes", "128", "--test", "throughput", "--repeats", "1"]);
-    command.args(["--trial", &TRIAL_S.to_string(), "--save"]).arg(file);
+    command.args(["bench", "--ports", &ports, "--sizes", "128", "--tests", "throughput", "--repeats", "1"]);
+    command.args(["--duration", &TRIAL_S.to_string(), "--save"]).arg(file);
     if family == Family::V6 {
         command.arg("--ipv6");
     }

@@ -39,7 +39,7 @@ impl Wire {
     /// Sends `packets` UDP frames of the lab's own generator.
     fn send(&self, packets: u32, pps: u32) {
         let mut generator = Command::new(EVENKEEL);
-        generator.args(["gen", self.sender.interface(), "--udp", "--backend", "tx-ring", "--size", "64"]);
+        generator.args(["gen", self.sender.interface(), "--udp", "--backend", "tx-ring", "--sizes", "64"]);
         generator.args(["--count", &packets.to_string(), "--rate", &pps.to_string()]);
         let status = self.sender.run(|| Running::silent(&mut generator)).end();
         assert!(status.success());
@@ -49,7 +49,7 @@ impl Wire {
 #[test]
 fn a_pipe_flows_and_its_end_is_quiet() {
     let Some(wire) = wire("pipe") else { return };
-    let mut child = wire.start(&["-w", "-", "--quiet", "--mode", "packet"]);
+    let mut child = wire.start(&["-w", "-", "--quiet", "--backend", "packet"]);
     // The head of the file says that the sockets are open.
     let mut stdout = child.child().stdout.take().unwrap();
     let mut head = [0; 4];
@@ -68,7 +68,8 @@ fn a_pipe_flows_and_its_end_is_quiet() {
 #[test]
 fn json_counts_and_readers_add_up() {
     let Some(wire) = wire("json") else { return };
-    let child = wire.start(&["udp", "--json", "--quiet", "--mode", "ring+fanout", "--members", "3", "--count", "500"]);
+    let child =
+        wire.start(&["udp", "--json", "--quiet", "--backend", "ring+fanout", "--members", "3", "--count", "500"]);
     hears(&wire, 3);
     wire.send(600, 10_000);
     let output = child.output();
@@ -99,7 +100,7 @@ fn hears(wire: &Wire, sockets: usize) {
 #[test]
 fn auto_says_why_and_attaches_nothing_unasked() {
     let Some(wire) = wire("auto") else { return };
-    let output = wire.output(&["--mode", "auto", "--duration", "0.1", "--quiet"]);
+    let output = wire.output(&["--backend", "auto", "--duration", "0.1", "--quiet"]);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains("chosen: ring:") && told.contains("too little traffic"), "{told}");
@@ -113,7 +114,7 @@ fn bad_input_is_named_with_its_code() {
     let missing = folder.path().join("no/such.pcapng");
     for (args, code, word) in [
         (vec!["udp port port"], 2, "udp port port"),
-        (vec!["--mode", "rings"], 2, "ring+fanout"),
+        (vec!["--backend", "rings"], 2, "ring+fanout"),
         (vec!["--cpus", "4000"], 2, "CPU 4000"),
         (vec!["--block-size", "5000"], 2, "power of two"),
         (vec!["-w", missing.to_str().unwrap()], 2, "no/such.pcapng"),
@@ -122,7 +123,7 @@ fn bad_input_is_named_with_its_code() {
         refused(&wire.output(&args), code, &[word]);
     }
     wire.receiver.link_set("down");
-    let output = wire.output(&["--mode", "packet"]);
+    let output = wire.output(&["--backend", "packet"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("is down: bring it up"), "{}", text(&output.stderr));
 }
@@ -147,7 +148,7 @@ fn files_of_a_rotation_are_made_in_a_folder_of_another_user_and_nobody_else_read
     chown(folder.path(), Some(65533), Some(65533)).unwrap();
     let base = folder.path().join("a.pcapng");
     let args = ["udp", "-w", base.to_str().unwrap(), "--rotate-count", "5", "--files", "2", "--count", "23", "--quiet"];
-    let child = wire.start(&[&args[..], &["--mode", "ring+fanout", "--members", "3"]].concat());
+    let child = wire.start(&[&args[..], &["--backend", "ring+fanout", "--members", "3"]].concat());
     hears(&wire, 3);
     wire.send(40, 1_000);
     ended(&child.output(), 0);
@@ -425,6 +426,6 @@ fn the_habits_of_tcpdump_get_no_misleading_tip() {
     ended(&output, 0);
     assert!(text(&output.stdout).lines().any(|line| line.starts_with("1.")), "{}", text(&output.stdout));
     ended(&run(&["-r", "/no/such/file"]), 2);
-    let output = run(&["-r", "/no/such/file", "--mode", "ring"]);
+    let output = run(&["-r", "/no/such/file", "--backend", "ring"]);
     refused(&output, 2, &["--read"]);
 }

@@ -8,7 +8,7 @@ use testbed::{Bed, Running, wait};
 #[test]
 fn kill_9_of_a_tap_leaves_no_program() {
     let Some((_bed, [_, into])) = Bed::pair("killed") else { return };
-    for mode in [&["--mode", "tap"][..], &["--mode", "tap", "--consume"], &["--mode", "xdp"]] {
+    for mode in [&["--backend", "tap"][..], &["--backend", "tap", "--consume"], &["--backend", "xdp"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         command.args(["capture", into.interface(), "--quiet"]).args(mode);
         let mut capture = into.run(|| Running::silent(&mut command));

@@ -17,7 +17,7 @@ const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// A tap on the shield's interface, which is in its place.
 fn capture(bed: &ShieldBed, place: &str, file: &Path) -> Running {
     let mut command = bed.host.command(EVENKEEL);
-    command.args(["capture", &bed.interface, "--mode", "tap", place, "--quiet", "-w"]).arg(file);
+    command.args(["capture", &bed.interface, "--backend", "tap", place, "--quiet", "-w"]).arg(file);
     let capture = Running::piped(&mut command);
     wait("the capture is in its place", || {
         places(bed).contains(&if place == "--behind" { Place::Behind } else { Place::Before })
@@ -62,7 +62,7 @@ fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
     wait("the shield has counted them", || bed.status()["totals"]["dropped"] == 10);
     // A second one in the same place is refused, and what runs goes on.
     let mut second = bed.host.command(EVENKEEL);
-    ended(&second.args(["capture", &bed.interface, "--mode", "tap", "--count-only"]).output().unwrap(), 3);
+    ended(&second.args(["capture", &bed.interface, "--backend", "tap", "--count-only"]).output().unwrap(), 3);
     // The shield's rules are replaced, by one of another name.
     bed.rules(&DROP_9.replace("\"nine\"", "\"niner\""));
     bed.reload();
@@ -202,7 +202,7 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         ));
         let before = bed.host.run(|| attached(interface).unwrap()).expect("it runs");
         let mut command = bed.host.command(EVENKEEL);
-        let refused = command.args(["capture", interface, "--mode", "tap", "--count-only"]).output().unwrap();
+        let refused = command.args(["capture", interface, "--backend", "tap", "--count-only"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(3));
         assert!(said(&refused).contains(hint) && said(&refused).contains(name), "{}", said(&refused));
         let checked =

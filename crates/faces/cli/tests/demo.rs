@@ -24,7 +24,7 @@ fn every_ledger_closes_and_the_page_stands_alone() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     let mut child = demo();
-    child.args(["demo", "--seconds", "0.5", "--repeats", "1", "--rate", "200000", "--json", "--html"]).arg(&page);
+    child.args(["demo", "--duration", "0.5", "--repeats", "1", "--rate", "200000", "--json", "--html"]).arg(&page);
     let child = Running::piped(&mut child);
     let pid = child.pid();
     let output = child.output();
@@ -52,7 +52,7 @@ fn ctrl_c_leaves_nothing_and_ends_by_the_signal() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo();
-    child.args(["demo", "--seconds", "30"]).current_dir(folder.path());
+    child.args(["demo", "--duration", "30"]).current_dir(folder.path());
     let child = Running::silent(&mut child);
     let pid = child.pid();
     wait("its namespaces", || namespaces_of(pid).len() >= 2);
@@ -68,7 +68,7 @@ fn what_a_killed_demo_left_goes_with_the_next_start() {
         return;
     }
     let mut child = demo();
-    child.args(["demo", "--seconds", "30", "--no-html"]);
+    child.args(["demo", "--duration", "30", "--no-html"]);
     let child = Running::silent(&mut child);
     let pid = child.pid();
     wait("its namespaces", || namespaces_of(pid).len() >= 2);

@@ -127,7 +127,7 @@ fn senders_wait_for_the_lock_of_a_socket_and_not_for_those_of_rings_in_a_fanout_
     let interface = lab_box.entry().1.name.clone();
     let captured = |mode: &[&str]| {
         let mut command = evenkeel();
-        command.args(["capture", &interface, "--count-only", "--quiet", "--mode"]).args(mode);
+        command.args(["capture", &interface, "--count-only", "--quiet", "--backend"]).args(mode);
         let _capture = lab_box.entry().0.run(|| Running::silent(&mut command)).unwrap();
         let _flood = flood_by(&lab_box, "tx-ring", "0,1");
         std::thread::sleep(Duration::from_millis(500));

@@ -25,7 +25,7 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
         let repeats = if name == "router" { 2 } else { 1 };
         let again = repeats.to_string();
         let output =
-            sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--repeats", &again, "--json", "--html", html]);
+            sweep(&["--dut", name, "--loads", "2", "--duration", "0.2", "--repeats", &again, "--json", "--html", html]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
         let json = json(&output);
         assert_eq!((&json["schema"], &json["box"]), (&"evenkeel.sweep/1".into(), &name.into()));
@@ -74,8 +74,8 @@ fn bad_input_is_named_before_anything_is_made() {
     for (args, words) in [
         (&["--duration", "0.1"][..], "--duration"),
         (&["--cpus", "4000"], "CPU 4000"),
-        (&["--box", "toaster"], "capture"),
-        (&["--steps", "0"], "a number of loads from 1 to 50"),
+        (&["--dut", "toaster"], "capture"),
+        (&["--loads", "0"], "a number of loads from 1 to 50"),
         (&["--repeats", "0"], "a number of repeats from 1 to 20"),
         (&["--html", "/no/such/folder/x.html"], "/no/such/folder/x.html"),
     ] {

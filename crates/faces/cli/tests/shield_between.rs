@@ -112,7 +112,7 @@ fn interfaces_that_will_not_do_are_refused() {
     bed.ip(&format!("link set {second} mtu 1500"));
 
     bed.host.set_feature(first, "rx-gro", true).unwrap();
-    for more in [&["--xdp", "generic"][..], &["--backend", "ring"]] {
+    for more in [&["--xdp-mode", "generic"][..], &["--backend", "ring"]] {
         refused(&pair, more, 3, &format!("ethtool -K {first} gro off"));
     }
     bed.host.set_feature(first, "rx-gro", false).unwrap();
@@ -125,7 +125,7 @@ fn interfaces_that_will_not_do_are_refused() {
     bed.ip("link add ekbwx type veth peer name ekbwy");
     bed.ip("link set ekbwx up");
     refused(&format!("ekbwx,{second}"), &[], 3, "ethtool -K ekbwy txvlan off tx-vlan-stag-hw-insert off");
-    for more in [&["--xdp", "generic"][..], &["--backend", "ring"]] {
+    for more in [&["--xdp-mode", "generic"][..], &["--backend", "ring"]] {
         refused(&format!("ekbwx,{second}"), more, 3, "ethtool -K ekbwy tso off tx-udp-segmentation off");
     }
     bed.ip("link del ekbwx");
@@ -407,7 +407,7 @@ fn unknown_sources_show_packet_rings_that_they_exist_and_connect_then() {
 
 #[test]
 fn unknown_sources_show_generic_xdp_that_they_exist_and_connect_then() {
-    unknown_sources("ekbwk", &["--xdp", "generic"]);
+    unknown_sources("ekbwk", &["--xdp-mode", "generic"]);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn options_that_would_mean_nothing_are_refused() {
     let ring = ["--between", "a,b", "--backend", "ring"];
     for (more, says) in [
         (&["lo", "--threads", "4"][..], "--threads"),
-        (&[&ring[..], &["--xdp", "generic"]].concat(), "--xdp"),
+        (&[&ring[..], &["--xdp-mode", "generic"]].concat(), "--xdp-mode"),
         (&[&ring[..], &["--leave"]].concat(), "--leave"),
     ] {
         refused(&shield(&[&["run", "--rules", &name], more].concat(), ""), 2, &[says]);
@@ -311,7 +311,7 @@ fn a_pipe_as_the_file_of_metrics_is_refused_before_the_shield_is_up() {
     }
     let mut command = Command::new("unshare");
     command.args(["-n", "timeout", "20", env!("CARGO_BIN_EXE_evenkeel"), "shield", "run", "lo", "--quiet"]);
-    let output = command.args(["--xdp", "generic", "--rules", &name]).output().expect("unshare");
+    let output = command.args(["--xdp-mode", "generic", "--rules", &name]).output().expect("unshare");
     ended(&output, 2);
     let told = text(&output.stderr);
     assert!(told.contains(&pipe.display().to_string()) && !told.contains("shield up"), "{told}");

@@ -74,7 +74,7 @@ impl Bed {
     fn run(&mut self, rules: &str, more: &[&str], stdout: Stdio, stderr: Stdio) {
         let rules = self.rules(rules);
         let mut command = self.command(&["run", &self.interface, "--rules", &rules, "--fail", "closed"]);
-        command.args(["--patience", "0.4"]).args(more).stdout(stdout).stderr(stderr);
+        command.args(["--fail-after", "0.4"]).args(more).stdout(stdout).stderr(stderr);
         self.running = Some(Running::start(&mut command));
         let answers = || {
             let status = self.shield(&["status", &self.interface, "--json", "--interval", "0.1"]);

@@ -41,7 +41,7 @@ fn pair_in_the_host(bed: &mut ShieldBed) -> (String, String) {
 fn in_generic_mode_the_kernel_makes_the_connections_of_cookies() {
     let Some(mut bed) = bed("eksia") else { return };
     let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &["--xdp", "generic"]);
+    bed.run(&rules, &["--xdp-mode", "generic"]);
     let status = bed.status();
     assert_eq!(status["challenge"]["way"], "kernel-cookies");
     assert!(status["challenge"]["why"].as_str().is_some_and(|why| why.contains("generic")), "{status}");
@@ -111,7 +111,7 @@ fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
     assert_eq!(bed.warnings(), "[]", "native");
     bed.stop();
     // Native XDP on a veth has its peer cut segments, and gives that back.
-    bed.run(&rules, &["--xdp", "generic"]);
+    bed.run(&rules, &["--xdp-mode", "generic"]);
     for said in [bed.log(), bed.warnings()] {
         assert!(said.contains(&gro) && said.contains(&tso), "{said}");
     }

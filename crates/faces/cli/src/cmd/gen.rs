@@ -63,7 +63,7 @@ pub(crate) struct GenArgs {
     /// Frame sizes in turn, in bytes with FCS [default: 64].
     ///
     /// RFC 2544 counts so; 64 is 60 in memory. Where 64 cannot hold the headers, the default is the least that can.
-    #[arg(long, alias = "size", value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<usize>("a frame size in bytes", "64", ..), help_heading = "What to send")]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<usize>("a frame size in bytes", "64", ..), help_heading = "What to send")]
     sizes: Vec<usize>,
     /// The simple Internet mix: 7 frames of 64, 4 of 594, 1 of 1518 bytes.
     #[arg(long, hide_short_help = true, conflicts_with_all = ["pcap", "sizes", "syn_flood"], help_heading = "What to send")]

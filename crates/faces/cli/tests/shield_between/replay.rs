@@ -218,7 +218,7 @@ fn a_mix_crosses_by_xdp_without_loss() {
 
 #[test]
 fn a_mix_crosses_by_generic_xdp_without_loss() {
-    replay("ekbrb", &["--xdp", "generic"]);
+    replay("ekbrb", &["--xdp-mode", "generic"]);
 }
 
 #[test]

@@ -118,7 +118,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Files", value_parser = bytes::<u64>)]
     rotate_size: Option<u64>,
     /// Begin a new file when a packet is this much younger than the first one, in whole seconds.
-    #[arg(long, alias = "rotate-seconds", hide_short_help = true, value_name = "TIME", help_heading = "Files", value_parser = seconds_within("1s", "8760h"))]
+    #[arg(long, hide_short_help = true, value_name = "TIME", help_heading = "Files", value_parser = seconds_within("1s", "8760h"))]
     rotate_interval: Option<u64>,
     /// Begin a new file after this number of packets.
     #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Files", value_parser = number::<u64>("a number of packets", "1000000", 1..))]
@@ -133,7 +133,7 @@ pub(crate) struct CaptureArgs {
     ///
     /// xdp (AF_XDP) takes frames from the stack; tap (an XDP program) copies frames and lets them pass. auto tries them on the live traffic
     /// first: half a second each, two for those near the best; with four or five to try about 15 seconds in all.
-    #[arg(long, alias = "mode", value_name = "BACKEND", help_heading = "Backend", group = "live")]
+    #[arg(long, value_name = "BACKEND", help_heading = "Backend", group = "live")]
     backend: Option<BackendArg>,
     /// CPUs for the readers, such as 0-3,8 [default: those of the interface's NUMA node].
     #[arg(long, hide_short_help = true, value_name = "CPUS", help_heading = "Backend", group = "live")]
@@ -521,8 +521,8 @@ mod tests {
         assert_eq!((config.capture.interface.as_str(), config.capture.filter.as_str()), ("eth0", "udp"));
         assert_eq!((config.capture.tuning.blocks, config.capture.promiscuous), (Some(4), false));
         assert_eq!(config.capture.duration, Some(Duration::from_secs(120)));
-        // Earlier names, and numbers as they were written then.
-        let config = with("mode = \"ring+fanout\"\nretire-ms = 20\nduration = 1.5", "eth0").unwrap();
+        // Numbers without units.
+        let config = with("backend = \"ring+fanout\"\nretire-ms = 20\nduration = 1.5", "eth0").unwrap();
         assert_eq!((config.capture.backend, config.capture.tuning.retire_ms), (Some(Backend::RingFanout), 20));
         assert_eq!(config.capture.duration, Some(Duration::from_millis(1500)));
         for (text, line, named) in [
@@ -543,7 +543,7 @@ mod tests {
         for (line, named) in [
             ("", "INTERFACE"),
             ("-i eth0 lo", "eth0 and lo"),
-            ("-r x.pcap --mode ring", "--read"),
+            ("-r x.pcap --backend ring", "--read"),
             ("-r x.pcap --duration 1", "--read"),
             ("any --backend tap", "`any`"),
             ("any --backend auto", "`any`"),
@@ -567,7 +567,7 @@ mod tests {
             ("-r x.pcap -Q in", "--read"),
             ("-r x.pcap -G 1 -w x%H", "--read"),
             ("eth0 -Q out --backend tap", "-Q in"),
-            ("eth0 --mode packet --blocks 4", "ring, ring+fanout and auto"),
+            ("eth0 --backend packet --blocks 4", "ring, ring+fanout and auto"),
             ("eth0 --backend tap --buffer 1M", "--buffer"),
             ("eth0 --backend ring --consume", "--consume"),
             ("eth0 --backend tap --try-xdp", "--try-xdp"),

@@ -59,7 +59,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, hide_short_help = true, requires = "ports", help_heading = "The box")]
     bridged: bool,
     /// Number of filter rules; only the last one matches [default: 25].
-    #[arg(long = "rule-count", alias = "rules", hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
+    #[arg(long = "rule-count", hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
     rules: Option<u32>,
     /// Order of the filter rules [default: study].
     #[arg(long, hide_short_help = true, value_enum, help_heading = "The box")]
@@ -75,7 +75,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, help_heading = "Traffic")]
     imix: bool,
     /// Packets of a capture file in their order, with the test's addresses.
-    #[arg(long = "pcap", alias = "replay", hide_short_help = true, value_name = "FILE", help_heading = "Traffic")]
+    #[arg(long = "pcap", hide_short_help = true, value_name = "FILE", help_heading = "Traffic")]
     replay: Option<PathBuf>,
     /// Flows in each direction, 1 to 1000000 [default: 1].
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of flows", "1000", ..), help_heading = "Traffic")]
@@ -94,13 +94,13 @@ pub(crate) struct BenchArgs {
     #[arg(long, hide_short_help = true, conflicts_with = "preset", help_heading = "Tests")]
     quick: bool,
     /// Tests: throughput, loss, bursts, latency, jitter, recovery, reset [default: throughput,latency].
-    #[arg(long = "tests", alias = "test", value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
+    #[arg(long = "tests", value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
     test: Vec<Test>,
     /// Loss that still passes, such as 0.1% or 0.001 [default: the preset's].
     #[arg(long, value_name = "RATIO", value_parser = config::ratio, help_heading = "Tests")]
     loss_ratio: Option<f64>,
     /// Length of a full-length trial, 100ms to 1h [default: the preset's].
-    #[arg(long = "duration", alias = "trial", hide_short_help = true, value_name = "TIME", value_parser = within("100ms", "1h"), help_heading = "Tests")]
+    #[arg(long = "duration", hide_short_help = true, value_name = "TIME", value_parser = within("100ms", "1h"), help_heading = "Tests")]
     trial: Option<Duration>,
     /// Full-length trials at each load [default: the preset's].
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]

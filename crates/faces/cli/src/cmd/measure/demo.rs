@@ -38,7 +38,7 @@ const STAGE_S: f64 = 1.0;
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Length of each measurement, 200ms to 10m [default: 2s].
-    #[arg(long = "duration", alias = "seconds", value_name = "TIME", value_parser = within("200ms", "10m"), help_heading = "Measurements")]
+    #[arg(long = "duration", value_name = "TIME", value_parser = within("200ms", "10m"), help_heading = "Measurements")]
     seconds: Option<Duration>,
     /// Measurements per stage [default: 3]. The one with the median rate is shown, with the range of all.
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of measurements", "3", 1..=99), help_heading = "Measurements")]

@@ -36,16 +36,16 @@ const LOAD_S: f64 = 0.4;
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {
     /// The box to load.
-    #[arg(long = "dut", alias = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router, help_heading = "Measurements")]
+    #[arg(long = "dut", value_name = "BOX", value_enum, default_value_t = BoxArg::Router, help_heading = "Measurements")]
     what: BoxArg,
     /// Number of loads, 1 to 50 [default: 10].
-    #[arg(long = "loads", alias = "steps", value_name = "N", value_parser = number::<u32>("a number of loads", "10", 1..=50), help_heading = "Measurements")]
+    #[arg(long = "loads", value_name = "N", value_parser = number::<u32>("a number of loads", "10", 1..=50), help_heading = "Measurements")]
     steps: Option<u32>,
     /// Searches for each ceiling, 1 to 20 [default: 5]. Fewer than 3 give no verdict.
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of repeats", "5", 1..=20), help_heading = "Measurements")]
     repeats: Option<u32>,
     /// Length of each load in each configuration, 200ms to 1m [default: 1s].
-    #[arg(long = "duration", alias = "seconds", value_name = "TIME", value_parser = within("200ms", "1m"), help_heading = "Measurements")]
+    #[arg(long = "duration", value_name = "TIME", value_parser = within("200ms", "1m"), help_heading = "Measurements")]
     seconds: Option<Duration>,
     /// A first look: 5 loads of 300ms, 3 searches.
     #[arg(long, help_heading = "Measurements")]

@@ -47,7 +47,6 @@ pub(super) struct ShieldOptions {
     #[arg(
         long = "xdp-mode",
         hide_short_help = true,
-        alias = "xdp",
         value_name = "MODE", value_parser = words(&XDP_MODES),
         help_heading = "Operation"
     )]
@@ -62,7 +61,7 @@ pub(super) struct ShieldOptions {
     #[arg(long, hide_short_help = true, value_enum, help_heading = "Operation")]
     pub(super) fail: Option<FailArg>,
     /// Fail open or closed this long after the process died or hung, 300ms to 1m.
-    #[arg(long = "fail-after", alias = "patience", hide_short_help = true, value_name = "TIME", default_value = "700ms", help_heading = "Operation", value_parser = within("300ms", "1m"))]
+    #[arg(long = "fail-after", hide_short_help = true, value_name = "TIME", default_value = "700ms", help_heading = "Operation", value_parser = within("300ms", "1m"))]
     pub(super) patience: Duration,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, help_heading = "Moves", value_name = "PERCENT", default_value_t = 80, value_parser = number::<u32>("a percentage", "80", 1..=100))]
     threshold: u32,
     /// Hot samples in a row before work is moved.
-    #[arg(long, alias = "patience", help_heading = "Moves", value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
+    #[arg(long, help_heading = "Moves", value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
     hot_samples: u32,
     /// Length of a sample, 50ms to 1h.
     #[arg(long, short, help_heading = "Intervals", value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]

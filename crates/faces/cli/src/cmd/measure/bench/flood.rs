@@ -104,7 +104,6 @@ pub(crate) struct FloodArgs {
     /// The longest that a connection may take to its answer, 10ms to 1m.
     #[arg(
         long = "timeout",
-        alias = "patience",
         value_name = "TIME",
         default_value = "900ms",
         value_parser = within("10ms", "1m"),
