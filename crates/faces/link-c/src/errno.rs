@@ -10,9 +10,7 @@ use link::{LinkError, Reason, SendError};
 /// Why a call did nothing.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// The number, positive.
     pub(crate) errno: i32,
-    /// Why, for people.
     pub(crate) why: Cow<'static, CStr>,
 }
 

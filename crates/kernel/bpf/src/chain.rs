@@ -40,7 +40,6 @@ const PROGRAM: Program = Program(ENTRY);
 pub enum Place {
     /// A capture of what comes.
     Before,
-    /// The shield.
     Filter,
     /// A capture of what the shield lets through.
     Behind,
@@ -48,7 +47,6 @@ pub enum Place {
     Crossing,
     /// A router's fast path.
     Route,
-    /// Messages between nodes.
     Link,
     /// What ends frames: a receiver that counts them.
     End,

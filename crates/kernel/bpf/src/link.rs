@@ -22,7 +22,6 @@ pub struct Attached {
     pub id: u32,
     /// Its name; empty if it may not be read.
     pub name: String,
-    /// Its mode.
     pub mode: XdpMode,
 }
 

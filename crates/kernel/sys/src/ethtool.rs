@@ -78,7 +78,6 @@ pub struct DriverInfo {
     pub driver: String,
     /// Its version; for drivers of the kernel itself the kernel's release.
     pub version: String,
-    /// The firmware's version.
     pub firmware: String,
     /// The bus address, such as `0000:03:00.0`; empty for virtual devices.
     pub bus: String,
@@ -87,11 +86,9 @@ pub struct DriverInfo {
 /// Ring sizes in descriptors (`ethtool -g`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rings {
-    /// Receive ring now.
     pub rx: u32,
     /// Receive ring at most.
     pub rx_max: u32,
-    /// Transmit ring now.
     pub tx: u32,
     /// Transmit ring at most.
     pub tx_max: u32,
@@ -100,15 +97,12 @@ pub struct Rings {
 /// Channel counts (`ethtool -l`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Channels {
-    /// Receive-only channels now.
     pub rx: u32,
     /// Receive-only channels at most.
     pub rx_max: u32,
-    /// Transmit-only channels now.
     pub tx: u32,
     /// Transmit-only channels at most.
     pub tx_max: u32,
-    /// Combined channels now.
     pub combined: u32,
     /// Combined channels at most.
     pub combined_max: u32,
@@ -125,9 +119,7 @@ pub struct CoalesceParam {
     pub tx_usecs: u32,
     /// Frames to wait for.
     pub tx_frames: u32,
-    /// Adaptive receive moderation.
     pub adaptive_rx: bool,
-    /// Adaptive transmit moderation.
     pub adaptive_tx: bool,
 }
 
@@ -147,7 +139,6 @@ pub struct PauseParam {
 pub struct FeatureState {
     /// The kernel's name, such as `rx-gro`.
     pub name: String,
-    /// It is on.
     pub on: bool,
     /// It cannot be changed.
     pub fixed: bool,

@@ -33,15 +33,12 @@ pub struct BusyPoll {
 /// The description of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XskSettings {
-    /// The interface.
     pub ifindex: u32,
-    /// The queue.
     pub queue: u32,
     /// Frames in the UMEM, and entries of each ring: a power of two.
     pub frames: u32,
     /// Bytes of a UMEM frame: 2048 or 4096. The kernel keeps 256 of them for itself when it receives.
     pub frame_bytes: u32,
-    /// Copy or zero-copy.
     pub copy: CopyMode,
     /// Try huge pages for the UMEM.
     pub huge_pages: bool,
@@ -77,9 +74,7 @@ impl XskStatistics {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}: {source}")]
 pub struct XskError {
-    /// The attempt.
     pub operation: &'static str,
-    /// The kernel's answer.
     pub source: io::Error,
 }
 

@@ -20,7 +20,6 @@ const FINAL: f64 = 0.6;
 /// What one backend did in its trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// The backend.
     pub backend: Backend,
     /// Packets delivered per second, without what a buffer still held at the end.
     pub delivered_pps: f64,
@@ -28,16 +27,13 @@ pub struct Trial {
     pub dropped_pps: f64,
     /// CPU time of the readers per delivered packet, in nanoseconds.
     pub cpu_ns_per_packet: f64,
-    /// Readers.
     pub readers: usize,
 }
 
 /// The backend that was chosen, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// The backend.
     pub backend: Backend,
-    /// Why, in words.
     pub reason: String,
 }
 

@@ -83,7 +83,6 @@ impl Rotation {
 /// Where to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Standard output.
     Stdout,
     /// A file, or a family of them, named after it.
     File(PathBuf, Rotation),
@@ -92,7 +91,6 @@ pub enum Target {
 /// Encoded packets: whole blocks, and what the output wants to know of them without looking at each.
 #[derive(Debug, Default)]
 pub struct Chunk {
-    /// The blocks.
     pub bytes: Vec<u8>,
     packets: u64,
     first_ns: u64,

@@ -14,7 +14,6 @@ const ISB: u32 = 5;
 /// An interface as the head of a file describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// Its name.
     pub name: String,
     /// Its link type (LINKTYPE_…).
     pub link_type: u16,
@@ -27,7 +26,6 @@ pub struct Section {
     pub hardware: String,
     /// The operating system and its release.
     pub os: String,
-    /// The program.
     pub application: String,
     /// The interfaces, by their numbers in the file.
     pub interfaces: Vec<Captured>,
@@ -42,7 +40,6 @@ pub struct Section {
 pub struct Totals {
     /// When the capture began, in nanoseconds since the epoch.
     pub start_ns: u64,
-    /// When it ended.
     pub end_ns: u64,
     /// Packets that passed the filter: delivered and lost.
     pub received: u64,

@@ -97,7 +97,6 @@ impl Classified for PlanError {
 /// What the user asks of the readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The backend.
     pub backend: Backend,
     /// Number of members of a fanout group; none: as the topology says.
     pub members: Option<usize>,
@@ -108,7 +107,6 @@ pub struct Request {
 /// Which readers there are and where they run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The backend.
     pub backend: Backend,
     /// A CPU for each reader; none: the scheduler chooses.
     pub readers: Vec<Option<u32>>,

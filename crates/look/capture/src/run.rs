@@ -43,10 +43,8 @@ const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A source failed.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The output failed.
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(
@@ -99,7 +97,6 @@ pub enum Sink {
 pub struct Limits {
     /// After so many packets.
     pub packets: Option<u64>,
-    /// After this time.
     pub duration: Option<Duration>,
     /// Bytes kept of each packet.
     pub snaplen: u32,

@@ -28,7 +28,6 @@ pub use settings::{ANY, Destination, Readers, Settings};
 /// How a session was opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// The backend.
     pub backend: Backend,
     /// Why `auto` chose it; none: it was asked for.
     pub choice: Option<Choice>,

@@ -37,9 +37,7 @@ pub enum Time {
 /// The bytes below a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes {
-    /// In hexadecimal.
     pub hex: bool,
-    /// As ASCII characters.
     pub ascii: bool,
     /// The link header too.
     pub link: bool,
@@ -48,13 +46,10 @@ pub struct Bytes {
 /// What is shown of each packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shown {
-    /// The time.
     pub time: Time,
-    /// The link header.
     pub link: bool,
     /// The fields of the IP header.
     pub verbose: bool,
-    /// Less of protocols.
     pub quick: bool,
     /// The packet's bytes.
     pub bytes: Option<Bytes>,

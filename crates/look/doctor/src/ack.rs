@@ -35,7 +35,6 @@ const OF_NIC: [&str; 3] = ["rx_missed_errors", "rx_fifo_errors", "rx_packets"];
 /// A finding that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
-    /// The check.
     pub check: String,
     /// What it is about, when that is not the whole machine.
     pub object: Option<String>,

@@ -14,7 +14,6 @@ pub struct Check {
     pub group: &'static str,
     /// What it asks, as a question.
     pub asks: &'static str,
-    /// What it reads.
     pub reads: &'static str,
     /// What its fix sets.
     pub fix: &'static str,

@@ -35,7 +35,6 @@ pub const WATCH: Duration = Duration::from_secs(1);
 /// Two readings of the counters of a live machine.
 #[derive(Debug)]
 pub struct Watched {
-    /// The first reading.
     pub before: Counters,
     /// The second reading.
     pub after: Counters,
@@ -46,9 +45,7 @@ pub struct Watched {
 /// The threads of a live machine over the same interval.
 #[derive(Debug, Default)]
 pub struct WatchedTasks {
-    /// Their time before.
     pub before: BTreeMap<u32, TaskTime>,
-    /// Their time after.
     pub after: BTreeMap<u32, TaskTime>,
     /// Nanoseconds between.
     pub window_ns: u64,

@@ -25,16 +25,13 @@ pub use plan::{SelectError, Selection, fix_plan};
 /// The answer of one check about one object.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The check.
     pub check: &'static Check,
-    /// Its answer.
     pub outcome: Outcome,
 }
 
 /// Every answer, the gravest first.
 #[derive(Debug, Clone)]
 pub struct Diagnosis {
-    /// The answers.
     pub entries: Vec<Entry>,
     /// The same for reports.
     pub report: Report,

@@ -10,7 +10,6 @@ pub struct Outcome {
     pub object: Option<String>,
     /// What the check thinks.
     pub verdict: Verdict,
-    /// What it read.
     pub evidence: Vec<String>,
     /// Why it matters, in one sentence.
     pub why: String,

@@ -12,7 +12,6 @@ const IFF_PROMISC: u32 = 0x100;
 /// A guess and what it rests on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
-    /// The role.
     pub role: Role,
     /// What it rests on.
     pub why: Vec<String>,

@@ -13,7 +13,6 @@ use host::{
 pub struct Interval {
     /// The length in seconds.
     pub seconds: f64,
-    /// The interfaces.
     pub interfaces: Vec<Interface>,
     /// IP, ICMP, UDP, TCP.
     pub protocols: Protocols,
@@ -55,9 +54,7 @@ pub struct Interval {
 /// One interface.
 #[derive(Debug, Clone, Default)]
 pub struct Interface {
-    /// Its index.
     pub index: u32,
-    /// Its name.
     pub name: String,
     /// The kind of a virtual one (`veth`, `bridge` …); `lo` for the loopback; empty for hardware.
     pub kind: String,
@@ -92,7 +89,6 @@ pub struct Interface {
 /// What the fast path of `evenkeel route` did with the frames of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Routed {
-    /// Forwarded.
     pub forwarded: u64,
     /// Handed to another CPU, forwarded there or not.
     pub handed: u64,
@@ -105,9 +101,7 @@ pub struct NicLoss {
     pub queue: Option<u32>,
     /// What happened: `no free descriptor in the ring` …
     pub words: String,
-    /// The driver's counter.
     pub counter: String,
-    /// How many.
     pub packets: u64,
     /// The interface's own counters hold them too.
     pub in_stats: bool,
@@ -120,11 +114,9 @@ pub struct NicLoss {
 pub struct XdpDone {
     /// Dropped, exceptions among them.
     pub dropped: u64,
-    /// Sent back.
     pub tx: u64,
     /// To be sent back, and lost.
     pub tx_errors: u64,
-    /// Redirected.
     pub redirected: u64,
     /// Redirects that failed at once, as far as the driver counts them.
     pub redirect_errors: u64,
@@ -145,7 +137,6 @@ impl XdpDone {
 /// What a queueing discipline did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QdiscDone {
-    /// Its kind.
     pub kind: String,
     /// Packets lost.
     pub drops: u64,
@@ -166,7 +157,6 @@ pub struct RuleLoss {
     pub chain: String,
     /// The rule as text.
     pub rule: String,
-    /// How many.
     pub packets: u64,
     /// Not lost: the rule answered in the receiver's place (synproxy) and took the packet.
     pub taken: bool,
@@ -179,7 +169,6 @@ pub struct SocketLoss {
     pub cookie: u64,
     /// The inode number, as in [`Drop::inode`].
     pub inode: u32,
-    /// An AF_PACKET socket.
     pub packet: bool,
     /// An AF_XDP socket: what it loses is a redirect that failed.
     pub xdp: bool,
@@ -200,7 +189,6 @@ pub struct Drop {
     pub function: Option<String>,
     /// The interface's index; 0 when the kernel no longer knew.
     pub ifindex: u32,
-    /// The EtherType.
     pub protocol: u16,
     /// The socket's cookie; 0: none.
     pub socket: u64,
@@ -210,7 +198,6 @@ pub struct Drop {
     pub kind: DropKind,
     /// Whose the last one was that was looked at.
     pub last: Option<DropFlow>,
-    /// Socket buffers.
     pub packets: u64,
 }
 
@@ -223,7 +210,6 @@ pub struct Detail {
     pub bytes: Vec<u8>,
     /// Number of them that are the link's header.
     pub link_header: usize,
-    /// Its length.
     pub length: u32,
     /// The functions that led to the drop, innermost first.
     pub stack: Vec<String>,
@@ -238,7 +224,6 @@ pub struct XdpFailure {
     pub target: u32,
     /// What failed, in words.
     pub words: String,
-    /// The tracepoint.
     pub tracepoint: String,
     /// The driver has counted the frame as redirected, so that this loss comes after (transmit bulk, CPU map).
     pub after_redirect: bool,
@@ -246,6 +231,5 @@ pub struct XdpFailure {
     pub before_cpu: bool,
     /// The driver has counted the frame among its dropped ones (exceptions).
     pub among_dropped: bool,
-    /// How many.
     pub packets: u64,
 }

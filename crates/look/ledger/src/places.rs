@@ -17,7 +17,6 @@ pub enum Stage {
     Driver,
     /// Between the driver's receive counter and IP's, or another protocol's.
     Link,
-    /// Within a bridge.
     Bridge,
     /// Between IP's receive counter, its counter of deliveries and its transmit counter.
     Ip,
@@ -48,7 +47,6 @@ pub struct Place {
     pub stage: Stage,
     /// What ends there is lost.
     pub kind: LossKind,
-    /// Words for people.
     pub words: &'static str,
     /// The counters, as `Group.Name` of the protocols; the place's number is their sum. Empty: only the trace tells, or
     /// the counter is worked out elsewhere.

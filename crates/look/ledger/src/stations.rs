@@ -21,7 +21,6 @@ use crate::{
 /// A loss and where it belongs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The station.
     pub station: &'static str,
     /// The way it lies on.
     pub direction: Direction,
@@ -29,7 +28,6 @@ pub struct Found {
     pub stage: Option<Stage>,
     /// The interface it is bound to; 0 for none.
     pub ifindex: u32,
-    /// The loss itself.
     pub loss: StationLoss,
 }
 

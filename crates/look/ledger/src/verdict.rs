@@ -37,9 +37,7 @@ const ORDER: [&str; 19] = [
 pub struct Head {
     /// The end of the interval (RFC 3339, UTC).
     pub when: String,
-    /// The machine's name.
     pub hostname: String,
-    /// The kernel's release.
     pub kernel: String,
     /// The network namespace's inode number.
     pub netns: u32,

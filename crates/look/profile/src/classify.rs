@@ -7,7 +7,6 @@ use crate::rules::{Rule, Rules};
 /// The class of a stack, and the function that decided it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Classification<'a> {
-    /// The class.
     pub class: Class,
     /// The function that decided: the innermost one that a rule names for itself. For locks the function that takes the lock.
     /// None when no function decided.

@@ -27,13 +27,11 @@ const MOST_SEEN: usize = 50_000;
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// No samples.
     #[error(transparent)]
     Samples(#[from] ProfileError),
     /// No names for the functions.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
-    /// No counters.
     #[error(transparent)]
     Counters(#[from] CountersError),
     #[error("cannot learn which CPUs are online: {0}")]
@@ -89,7 +87,6 @@ pub struct RecorderOptions {
 /// A profile and the sums it was made of.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// The profile.
     pub profile: Profile,
     /// The sums, with the stacks if they were to be kept.
     pub tally: Tally,

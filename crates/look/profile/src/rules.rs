@@ -26,7 +26,6 @@ pub enum Rule {
 pub struct RuleError {
     /// The line, from 1.
     pub line: usize,
-    /// The fault.
     pub why: String,
 }
 

@@ -22,15 +22,12 @@ const PACKETS: [&str; 4] = ["net_rx_action", "net_tx_action", "napi_threaded_pol
 pub struct Seen<'a> {
     /// A thread of this process had its turn.
     pub ours: bool,
-    /// The CPU.
     pub cpu: u32,
-    /// The thread's name.
     pub comm: &'a str,
     /// The functions of the kernel's stack, innermost first; an empty name where there is no symbol.
     pub frames: Vec<&'a str>,
     /// The program itself ran, in user mode.
     pub user: bool,
-    /// Samples.
     pub samples: u64,
 }
 
@@ -48,7 +45,6 @@ pub enum Party {
 /// The samples that are set apart from the classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetApart {
-    /// Nobody's.
     #[default]
     Nobody,
     /// The own work of a generator of live frames (see [`is_generator`]).
@@ -86,7 +82,6 @@ impl SetApart {
 /// The time of a core by the kernel's own count, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StatTime {
-    /// Idle.
     pub idle_percent: f64,
     /// Taken by the hypervisor.
     pub steal_percent: f64,

@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steer {
-    /// Where it helps.
     #[default]
     Auto,
-    /// Everywhere.
     On,
     /// Nowhere: what is set is taken away.
     Off,

@@ -8,7 +8,6 @@ use crate::summary::NicSummary;
 /// One line of the plan's table: a setting, what it is, what it is to be, and why. Lines that change nothing are there too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The interface.
     pub nic: String,
     /// The setting, such as `rxtx 3 IRQ 45`.
     pub what: String,
@@ -16,7 +15,6 @@ pub struct Row {
     pub now: String,
     /// Its value to be, for people.
     pub new: String,
-    /// Why.
     pub why: String,
     /// The plan changes it.
     pub changes: bool,
@@ -28,7 +26,6 @@ pub struct SpreadPlan {
     /// The changes and the warnings.
     #[serde(flatten)]
     pub plan: Plan,
-    /// The table.
     pub rows: Vec<Row>,
     /// Each NIC in a few numbers.
     pub nics: Vec<NicSummary>,

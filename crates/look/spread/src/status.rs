@@ -11,11 +11,9 @@ use crate::plan::role_text;
 /// One queue interrupt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusRow {
-    /// The interface.
     pub nic: String,
     /// The queue, such as `rxtx 3`.
     pub queue: String,
-    /// The interrupt.
     pub irq: u32,
     /// What evenkeel wrote last and has not undone; none when it wrote nothing.
     pub wanted: Option<CpuSet>,

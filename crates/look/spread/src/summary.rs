@@ -12,11 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Where the queues of one NIC go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicSummary {
-    /// The interface.
     pub nic: String,
     /// Its NUMA node, where it has one and the CPUs in use lie on several.
     pub node: Option<u32>,
-    /// Its queues.
     pub queues: u32,
     /// The CPUs they go to.
     pub cpus: CpuSet,

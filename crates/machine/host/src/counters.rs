@@ -28,7 +28,6 @@ pub struct Counters {
     pub at: Duration,
     /// The time, by the calendar (RFC 3339, UTC).
     pub when: String,
-    /// Interfaces by index.
     pub links: BTreeMap<u32, LinkCounters>,
     /// CPU time of each CPU that is online.
     pub cpus: BTreeMap<u32, CpuTime>,
@@ -36,7 +35,6 @@ pub struct Counters {
     pub softnet: BTreeMap<u32, Softnet>,
     /// Soft interrupts by CPU.
     pub softirqs: BTreeMap<u32, Softirqs>,
-    /// Interrupts.
     pub interrupts: Interrupts,
     /// Counters that could not be read, and why; the rest is there.
     pub unread: Vec<String>,

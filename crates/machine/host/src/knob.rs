@@ -20,9 +20,7 @@ use crate::ssh::quoted;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// Receive.
     Rx,
-    /// Transmit.
     Tx,
 }
 
@@ -121,7 +119,6 @@ pub enum Knob {
     Mtu { nic: String },
     /// A number in a file of the interface in sysfs.
     NicFile { nic: String, file: NicFile },
-    /// A sysctl.
     Sysctl {
         /// Its path under /proc/sys, such as `net/core/netdev_budget`.
         path: String,

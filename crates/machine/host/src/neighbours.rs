@@ -9,7 +9,6 @@ use crate::netlink::{Netlink, route};
 /// The interface and the protocol of unanswered neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asked {
-    /// The interface's index.
     pub ifindex: u32,
     /// By neighbour discovery (IPv6), not by ARP.
     pub v6: bool,

@@ -31,9 +31,7 @@ const QUEUE_TYPE_RX: u32 = 0;
 /// A NAPI instance as the kernel lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NapiEntry {
-    /// The interface's index.
     pub ifindex: u32,
-    /// The NAPI id.
     pub id: u32,
     /// The interrupt that schedules it, when the driver tells.
     pub irq: Option<u32>,

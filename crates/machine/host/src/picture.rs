@@ -12,7 +12,6 @@ use crate::interface::NoInterface;
 /// The whole machine at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The host's name.
     pub hostname: String,
     /// The kernel's release, such as `6.1.0-18-amd64`.
     pub kernel: String,
@@ -38,9 +37,7 @@ pub struct Host {
 /// A router's fast path (`evenkeel route run --cpus`) that deals what its ports receive to CPUs of its own choice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastPath {
-    /// Its process.
     pub pid: u32,
-    /// Its ports.
     pub interfaces: Vec<String>,
     /// The CPUs that forward.
     pub cpus: CpuSet,
@@ -68,7 +65,6 @@ impl FastPath {
 /// One logical CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// The CPU's number.
     pub id: u32,
     /// The physical package (socket).
     pub package: u32,
@@ -77,7 +73,6 @@ pub struct Cpu {
     pub core: u32,
     /// The logical CPUs of the same core, this one included.
     pub siblings: CpuSet,
-    /// The NUMA node.
     pub node: u32,
     /// The CPU is online.
     pub online: bool,
@@ -98,7 +93,6 @@ fn full_capacity() -> u32 {
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Its name.
     pub name: String,
     /// Its index (ifindex).
     pub index: u32,
@@ -133,9 +127,7 @@ pub struct Nic {
     pub threaded: Option<bool>,
     /// Ring sizes in descriptors.
     pub rings: Option<Rings>,
-    /// Channel counts.
     pub channels: Option<Channels>,
-    /// Interrupt coalescing.
     pub coalescing: Option<Coalescing>,
     /// Offloads by their ethtool name, such as `rx-gro`.
     pub features: BTreeMap<String, Feature>,
@@ -180,12 +172,10 @@ pub enum QueueRole {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IrqSource {
-    /// Their names tell.
     #[default]
     Names,
     /// Their names do not tell (alike, cut off, of an unknown form): they are taken in their order.
     Order,
-    /// None was found.
     NotFound,
     /// Its packets come by an interrupt that is not its own: of the USB controller, the hypervisor's bus, a channel.
     Elsewhere,
@@ -196,16 +186,13 @@ pub enum IrqSource {
 /// An interrupt of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicIrq {
-    /// The interrupt's number.
     pub irq: u32,
-    /// Its work.
     pub role: QueueRole,
 }
 
 /// A NAPI instance (netlink family `netdev`, command `napi-get`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Napi {
-    /// The NAPI id.
     pub id: u32,
     /// The interrupt that schedules it.
     pub irq: Option<u32>,
@@ -220,7 +207,6 @@ pub struct Napi {
 /// One interrupt line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
-    /// Its number.
     pub number: u32,
     /// The chip and line, such as `PCI-MSIX-0000:03:00.0 1-edge`.
     pub chip: String,
@@ -239,7 +225,6 @@ pub struct Irq {
 /// An offload or other feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feature {
-    /// It is on.
     pub on: bool,
     /// It cannot be changed.
     pub fixed: bool,

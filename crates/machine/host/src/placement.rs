@@ -34,7 +34,6 @@ pub struct Layout<'a> {
 /// The right CPUs for the queues of an interface.
 #[derive(Debug)]
 pub struct NicLayout<'a> {
-    /// The interface.
     pub nic: &'a Nic,
     /// The place of each queue.
     pub seats: BTreeMap<u32, Seat>,
@@ -43,15 +42,12 @@ pub struct NicLayout<'a> {
 /// An interrupt of a queue, and the CPU that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// The queue's number.
     pub queue: u32,
     /// The work of the interrupt.
     pub role: QueueRole,
-    /// The interrupt's number.
     pub number: u32,
     /// The interrupt; none when /proc/interrupts does not have it.
     pub irq: Option<&'a Irq>,
-    /// The CPU.
     pub cpu: u32,
 }
 

@@ -8,20 +8,17 @@ use crate::picture::QueueRole;
 /// A possible owner of an interrupt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Owner<'a> {
-    /// The interface.
     pub nic: &'a str,
     /// Its driver; empty when not known.
     pub driver: &'a str,
     /// The device's folder in sysfs: `0000:03:00.0`, `virtio2`, `vif-0`, `fd580000.ethernet`.
     pub device: &'a str,
-    /// The PCI address.
     pub pci: Option<&'a str>,
 }
 
 /// The meaning of an interrupt's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// Its queue.
     Queue(QueueRole),
     /// A number without a kind, behind these words: `eth0-3`, `mlx4-3`. A queue, unless other interrupts name theirs.
     Numbered(String, u32),

@@ -53,7 +53,6 @@ pub struct StackCounters {
     pub links: BTreeMap<u32, Link>,
     /// Losses of the interfaces' drivers and acts of their XDP programs, by interface index.
     pub nics: BTreeMap<u32, NicLosses>,
-    /// Sockets by cookie.
     pub sockets: Sockets,
     /// Unread sources, and the reasons.
     pub unread: Vec<String>,

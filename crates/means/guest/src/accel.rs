@@ -7,7 +7,6 @@ use crate::{Guest, GuestError, Kernel, Nic, Root, Settings};
 /// What runs a guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
-    /// The CPU itself.
     Kvm,
     /// QEMU translates them (TCG).
     Emulation,

@@ -17,7 +17,6 @@ pub enum Nic {
     E1000,
     /// Intel 82574L.
     E1000e,
-    /// VMware's paravirtual one.
     Vmxnet3,
     /// A card of the host, by its address on the PCI bus.
     Passthrough(String),

@@ -11,7 +11,6 @@ use crate::GuestError;
 /// A kernel that a guest can boot.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// The image.
     pub image: PathBuf,
     /// Its release, as `uname -r` says.
     pub release: String,

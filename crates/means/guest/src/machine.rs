@@ -35,13 +35,10 @@ pub struct Card {
 /// What a guest is made of.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The card model.
     pub nic: Nic,
-    /// The cards.
     pub cards: Vec<Card>,
     /// What runs its instructions.
     pub accel: Accel,
-    /// Virtual CPUs.
     pub cpus: u32,
     /// Its memory, in MiB.
     pub memory_mib: u32,
@@ -64,7 +61,6 @@ pub struct Guest {
     folder: TempDir,
     /// From its start to its first answer.
     pub ready: Duration,
-    /// Its kernel.
     pub release: String,
 }
 

@@ -98,7 +98,6 @@ impl Root {
 /// The archive as it is written.
 struct Archive {
     out: BufWriter<File>,
-    /// Its own.
     path: PathBuf,
     folders: BTreeSet<PathBuf>,
 }

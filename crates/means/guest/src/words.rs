@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 /// What the guest is to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Start a program.
-    Start { words: Vec<String> },
+    Start {
+        words: Vec<String>,
+    },
     /// Say what it has said so far, on both outputs.
     Said,
     /// Interrupt it (SIGINT).
@@ -14,9 +15,13 @@ pub(crate) enum Order {
     /// Wait for the end of the program that was started last.
     Wait,
     /// Read a file whole.
-    Read { path: String },
-    /// Write a file.
-    Write { path: String, value: String },
+    Read {
+        path: String,
+    },
+    Write {
+        path: String,
+        value: String,
+    },
 }
 
 /// What it says.
@@ -24,13 +29,11 @@ pub(crate) enum Order {
 pub enum Answer {
     /// First: it is up, with the release of its kernel as `uname -r` says.
     Up(String),
-    /// A program ended.
     Ran(Ran),
     /// What a program has said so far, and whether it has ended.
     Said(String, bool),
     /// What the file has.
     Text(String),
-    /// Done.
     Done,
     /// Not done, and why.
     Failed(String),
@@ -41,8 +44,6 @@ pub enum Answer {
 pub struct Ran {
     /// Its exit code; -1: a signal ended it.
     pub code: i32,
-    /// Its output.
     pub stdout: String,
-    /// Its errors.
     pub stderr: String,
 }

@@ -47,9 +47,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 /// An interface and the namespace that it is in.
 #[derive(Debug)]
 pub struct Place {
-    /// The namespace.
     pub namespace: Namespace,
-    /// The interface.
     pub end: VethEnd,
 }
 
@@ -58,9 +56,7 @@ type At<'a> = (&'a Namespace, &'a VethEnd);
 /// The namespace of the box itself, and its interfaces.
 #[derive(Debug)]
 pub struct Inside {
-    /// The namespace.
     pub namespace: Namespace,
-    /// Towards the sender.
     pub entry: VethEnd,
     /// Towards the receiver; none for a box that ends the frames.
     pub exit: Option<VethEnd>,

@@ -28,7 +28,6 @@ const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A network, or a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Its first address.
     pub address: IpAddr,
     /// The length of its prefix in bits.
     pub prefix_len: u8,
@@ -50,11 +49,8 @@ impl fmt::Display for Network {
 /// One end of a veth pair, as its namespace sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VethEnd {
-    /// The interface's name.
     pub name: String,
-    /// Its index.
     pub index: u32,
-    /// Its MAC address.
     pub mac: Mac,
 }
 

@@ -18,7 +18,6 @@ pub struct VlanTag {
 /// The verdict of a filter on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged<'a> {
-    /// The verdict.
     pub verdict: Verdict,
     /// The verdict in words, with the name of the rule: `shield: dropped by rule "bad-port"`.
     pub text: &'a str,

@@ -13,7 +13,6 @@ pub const WHOLE_FRAME: u32 = 262_144;
 /// Settings of every AF_PACKET source.
 #[derive(Debug, Clone)]
 pub struct PacketOptions {
-    /// The interface.
     pub interface: String,
     /// A classic BPF filter that returns how many bytes to keep; empty: every packet, cut to `snaplen`.
     pub filter: Vec<Instruction>,

@@ -28,7 +28,6 @@ const TURN: usize = 8192;
 /// Settings of a tap.
 #[derive(Debug, Clone)]
 pub struct TapOptions {
-    /// The interface.
     pub interface: String,
     /// A classic BPF filter; empty: every frame. What it rejects passes to the stack.
     pub filter: Vec<Instruction>,

@@ -40,7 +40,6 @@ pub enum XdpWait {
 /// Settings of AF_XDP sources.
 #[derive(Debug, Clone)]
 pub struct XdpOptions {
-    /// The interface.
     pub interface: String,
     /// A classic BPF filter; empty: every frame. What it rejects passes to the stack.
     pub filter: Vec<Instruction>,
@@ -50,7 +49,6 @@ pub struct XdpOptions {
     pub promiscuous: bool,
     /// Native or generic. Nothing falls back from one to the other.
     pub mode: XdpMode,
-    /// Copy or zero-copy.
     pub copy: CopyMode,
     /// Frames of memory and ring entries per queue: a power of two.
     pub frames: u32,

@@ -15,7 +15,6 @@ const BACKEND: &str = "xdp";
 /// Settings of a sink.
 #[derive(Debug, Clone)]
 pub struct XdpSinkOptions {
-    /// The interface.
     pub interface: String,
     /// The queue to send through.
     pub queue: u32,
@@ -23,7 +22,6 @@ pub struct XdpSinkOptions {
     pub frames: u32,
     /// Bytes of a frame in memory, and the longest frame: 2048 or 4096.
     pub frame_bytes: u32,
-    /// Copy or zero-copy.
     pub copy: CopyMode,
 }
 

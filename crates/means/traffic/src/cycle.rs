@@ -13,13 +13,10 @@ pub const CYCLE_MAX: usize = 1 << 20;
 /// The set of addresses and ports that flows are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowSpace {
-    /// Source addresses.
     pub sources: Prefix,
     /// Destination addresses, of the same IP version.
     pub destinations: Prefix,
-    /// Source ports.
     pub source_ports: Ports,
-    /// Destination ports.
     pub destination_ports: Ports,
 }
 

@@ -10,11 +10,9 @@ use crate::TrafficError;
 /// An interface as a plan needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
     /// Its index in this thread's network namespace.
     pub index: u32,
-    /// Its MAC address.
     pub mac: Mac,
     /// Its MTU in bytes.
     pub mtu: u32,

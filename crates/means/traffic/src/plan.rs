@@ -27,11 +27,8 @@ pub const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// The way in which frames leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES.
     XdpLive,
-    /// An AF_XDP socket.
     Xdp,
-    /// AF_PACKET's transmit ring.
     TxRing,
 }
 
@@ -60,7 +57,6 @@ pub struct StreamConfig {
     pub random_sources: bool,
     /// Frame sizes in turn.
     pub sizes: Vec<FrameSize>,
-    /// Destination MAC address.
     pub destination: Mac,
     /// Source MAC address; none is the interface's own.
     pub source: Option<Mac>,
@@ -71,7 +67,6 @@ pub struct StreamConfig {
 /// Frames from a capture file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayConfig {
-    /// The file.
     pub path: PathBuf,
     /// The times at which its frames are sent.
     pub timing: Timing,
@@ -80,22 +75,18 @@ pub struct ReplayConfig {
 /// The source of frames.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
-    /// A template.
     Stream(StreamConfig),
-    /// A capture file.
     Replay(ReplayConfig),
 }
 
 /// All settings of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenConfig {
-    /// The interface's name.
     pub interface: String,
     /// The source of frames.
     pub origin: Origin,
     /// The rate over all senders.
     pub rate: Rate,
-    /// The longest time.
     pub duration: Duration,
     /// The most packets, over all senders.
     pub count: Option<u64>,
@@ -125,9 +116,7 @@ pub enum Frames {
 /// A checked run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The settings.
     pub config: GenConfig,
-    /// The interface.
     pub interface: Interface,
     /// The frames.
     pub frames: Frames,

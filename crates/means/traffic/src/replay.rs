@@ -36,7 +36,6 @@ fn text(error: pcap::Error) -> String {
 /// The frames of a file in its order, bytes unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// The file.
     pub path: PathBuf,
     /// Each frame and when it is due, in nanoseconds from the first.
     pub frames: Vec<(u64, Vec<u8>)>,

@@ -24,15 +24,12 @@ pub struct SenderReport {
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GenReport {
-    /// The interface.
     pub interface: String,
-    /// The backend.
     pub backend: String,
     /// The reason for this backend.
     pub backend_reason: String,
     /// The destination addresses; none for a replay, whose frames have their own.
     pub destination: Option<String>,
-    /// The destination ports.
     pub destination_port: Option<String>,
     /// The destination MAC address.
     pub destination_mac: Option<String>,
@@ -70,6 +67,5 @@ pub struct GenReport {
     pub pacing_error: Option<f64>,
     /// The run was stopped before its duration or count.
     pub stopped: bool,
-    /// Each sender.
     pub senders: Vec<SenderReport>,
 }

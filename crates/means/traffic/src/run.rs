@@ -41,7 +41,6 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(300);
 /// A look at a run under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Since the start.
     pub elapsed: Duration,
     /// Frames handed to the kernel so far.
     pub handed: u64,

@@ -37,13 +37,11 @@ const RING_FRAMES: u32 = 4096;
 pub enum DutKind {
     /// None: the tester's own ceiling.
     Wire,
-    /// The kernel routes.
     Router,
     /// It routes past rules of nftables that ask for the connection's state.
     Stateful,
     /// It routes past rules of nftables that do not.
     Stateless,
-    /// The kernel's bridge.
     Bridge,
     /// An XDP program forwards by the kernel's routing table.
     XdpFib,

@@ -11,10 +11,8 @@ pub enum BenchError {
     Setting(String),
     #[error("{0}; --save names the file of the run")]
     Save(#[from] host::file::FileError),
-    /// The lab refused.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
-    /// A guest refused.
     #[error(transparent)]
     Guest(#[from] guest::GuestError),
     /// A kernel program refused.

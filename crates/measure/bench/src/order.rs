@@ -12,7 +12,6 @@ use crate::BenchError;
 /// The load, in units per second over all directions together.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
-    /// Steady.
     Pps(f64),
     /// As fast as the tester can.
     Max,
@@ -20,7 +19,6 @@ pub enum Load {
     Burst(u64),
     /// One rate after the other: rate, and for how long.
     Steps(Vec<(f64, Duration)>),
-    /// Nothing but probes.
     Idle,
 }
 
@@ -82,15 +80,11 @@ pub struct Order {
     pub purpose: String,
     /// The frames.
     pub frame: FrameSpec,
-    /// The load.
     pub load: Load,
     /// The length; a burst ends by itself, this is its longest time.
     pub duration: Duration,
-    /// Probes, if any.
     pub probes: Option<Probes>,
-    /// Stamps.
     pub stamping: Stamping,
-    /// The drain.
     pub drain: Drain,
     /// True if the box is observed (CPU by class, drops): costs a little, so that the shortest trials go without.
     pub observe: bool,

@@ -38,7 +38,6 @@ const SHARE_INLINE: f64 = 0.1;
 pub struct DemoConfig {
     /// The length of each measurement.
     pub duration: Duration,
-    /// Measurements per stage.
     pub repeats: u32,
     /// Packets per second to offer; none is a share of the ceiling.
     pub pps: Option<f64>,
@@ -68,7 +67,6 @@ struct Demo<'a> {
     plans: Vec<StagePlan>,
     stop: &'a AtomicBool,
     generator: Option<Generator>,
-    /// The offered rate.
     pps: f64,
     stages: Vec<Stage>,
     lab: Lab,

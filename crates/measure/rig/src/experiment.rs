@@ -56,7 +56,6 @@ pub trait Experiment {
 /// A step and its estimated time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned<S> {
-    /// The step.
     pub step: S,
     /// Seconds that it takes; none: nobody knows.
     pub seconds: Option<f64>,
@@ -89,7 +88,6 @@ impl Control<'_> {
 pub struct Facts {
     /// Start of the run (RFC 3339, UTC).
     pub when: String,
-    /// The machine.
     pub machine: Machine,
     /// The load average before the first step.
     pub load_average: f64,
@@ -100,11 +98,9 @@ pub struct Facts {
 /// How the steps of a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End<E> {
-    /// All were done.
     Whole,
     /// The stop flag was set; a step that failed meanwhile is no failure.
     Stopped,
-    /// A step failed.
     Failed(E),
 }
 

@@ -3,7 +3,6 @@
 /// A step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The name.
     pub name: String,
     /// The number, from 1.
     pub number: usize,

@@ -26,7 +26,6 @@ struct Count(AtomicU64);
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ReadersError {
-    /// The port failed.
     #[error(transparent)]
     Port(#[from] PortError),
     #[error("cannot pin a reader to CPU {cpu}: {source}; name other CPUs with --cpus")]

@@ -23,14 +23,12 @@ pub enum Backend {
     Tap,
     /// Copied in XDP; the frame ends there.
     TapConsume,
-    /// AF_XDP.
     Xdp,
 }
 
 /// The sources of a backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Sources {
-    /// The backend.
     pub backend: Backend,
     /// The number of sources. Several AF_PACKET sockets are a fanout group.
     pub members: usize,
@@ -43,7 +41,6 @@ pub struct Sources {
 /// Readers at work, one for each source.
 #[derive(Debug)]
 pub struct Receiving {
-    /// The readers.
     pub readers: Readers,
     /// The mode in which the XDP program was attached; none for AF_PACKET.
     pub mode: Option<String>,

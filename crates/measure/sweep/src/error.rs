@@ -9,10 +9,8 @@ pub enum SweepError {
     /// The lab could not be built.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
-    /// The generator failed.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
-    /// The sampling failed.
     #[error(transparent)]
     Record(#[from] profile::RecordError),
     /// The receiver of a capture failed.

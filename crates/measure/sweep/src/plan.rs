@@ -17,11 +17,9 @@ const TOP: f64 = 1.1;
 /// The boxes that can be swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepBox {
-    /// The kernel's routing.
     Router,
     /// Routing past rules of nftables.
     Filter,
-    /// The kernel's bridge.
     Bridge,
     /// A mirror port that a program captures from: a plain socket, and the tap.
     Capture,
@@ -79,11 +77,9 @@ pub enum Tweak {
     Sysctl(&'static str, &'static str),
     /// An offload of an interface.
     Feature {
-        /// Of which interface.
         side: Side,
         /// Its name, as `ethtool -k` lists it or as the kernel does.
         name: &'static str,
-        /// On or off.
         on: bool,
     },
     /// Rules of nftables in the forward hook.
@@ -240,7 +236,6 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
 /// The cores of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepCores {
-    /// The generator's core.
     pub generator: u32,
     /// The box's core: its NAPI thread, and the readers of a capture.
     pub of_box: u32,

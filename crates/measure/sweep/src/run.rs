@@ -46,7 +46,6 @@ const CEILING: Duration = Duration::from_secs(1);
 /// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
-    /// The box.
     pub what: SweepBox,
     /// The number of loads.
     pub steps: u32,

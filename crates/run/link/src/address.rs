@@ -14,9 +14,7 @@ pub const UDP_PORT: u16 = 885;
 /// Address of a node: an Ethernet address, or an IP address and UDP port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// Behind an EtherType.
     Ethernet(Mac),
-    /// Behind UDP.
     Udp(SocketAddr),
 }
 

@@ -62,11 +62,9 @@ const HEARD: Duration = Duration::from_secs(15);
 /// What the broker is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// How it is.
     Status,
     /// How long a probe of so many bytes takes to a node and back.
     Ping {
-        /// The node's address.
         address: String,
         /// Bytes behind the header.
         bytes: u16,
@@ -80,11 +78,9 @@ pub enum Command {
 /// What it answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// How it is.
     Status(Box<LinkStatus>),
     /// Nanoseconds there and back; none: no answer came in time.
     Ping(Option<u64>),
-    /// Done.
     Done,
     /// Not done, and why.
     Refused(String),
@@ -142,7 +138,6 @@ pub enum Receive {
     Auto,
     /// By rings, in that mode.
     Xdp(XdpMode),
-    /// By sockets.
     Sockets,
 }
 

@@ -54,8 +54,13 @@ pub(crate) enum PortReply {
     ///
     /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket. The last one is of the table of open
     /// connections.
-    Ports { first: u16, last: u16, wire: Wire, node: String, ring: bool },
-    /// Done.
+    Ports {
+        first: u16,
+        last: u16,
+        wire: Wire,
+        node: String,
+        ring: bool,
+    },
     Done,
     /// Nodes by their addresses, as many as a message holds; none: there are no more.
     Nodes(Vec<LinkNode>),

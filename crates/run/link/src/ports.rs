@@ -459,7 +459,6 @@ struct Block {
     ports: Arc<Ports>,
     /// What the program reads: it is entered for ports that it listens on, too.
     ring: Option<LinkRing>,
-    /// Its guarded sockets.
     cookies: Vec<u64>,
     /// Its open connections, as it says.
     table: Option<Table>,

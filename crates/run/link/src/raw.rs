@@ -44,11 +44,8 @@ const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 /// An interface that carries messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
-    /// Its name.
     pub interface: String,
-    /// Its number.
     pub index: u32,
-    /// Its Ethernet address.
     #[serde(with = "text")]
     pub address: Mac,
     /// Bytes of the longest payload of a frame behind its headers.

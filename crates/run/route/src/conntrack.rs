@@ -11,9 +11,7 @@ pub const LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
 /// How conntrack is set in this network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conntrack {
-    /// nf_conntrack_tcp_be_liberal
     pub liberal: bool,
-    /// nf_conntrack_acct
     pub counts: bool,
     /// nf_conntrack_tcp_timeout_established, in seconds
     pub established_s: u32,

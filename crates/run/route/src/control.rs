@@ -23,9 +23,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the process is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// How it is.
     Status,
-    /// Another mode.
     Mode(RouteMode),
     /// Other CPUs that forward; none: the cores that receive.
     Cpus(CpuSet),
@@ -38,9 +36,7 @@ pub enum Command {
 /// What it answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// How it is.
     Status(Box<RouteStatus>),
-    /// Done.
     Done,
     /// The rules of the file hold.
     Reloaded(Reloaded),

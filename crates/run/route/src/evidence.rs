@@ -97,7 +97,6 @@ impl Routes {
 /// The kernel's configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
-    /// Interfaces by index.
     pub links: BTreeMap<u32, Link>,
     /// Rules of policy routing.
     pub rules: Vec<Rule>,
@@ -111,7 +110,6 @@ pub(crate) struct Evidence {
     pub netfilter: Forwarding,
     /// How conntrack is set; none: there is none.
     pub conntrack: Option<Conntrack>,
-    /// Policies of IPsec.
     pub xfrm_policies: usize,
     /// What stands between the ports' drivers and the routes.
     pub drivers: Vec<Obstacle>,

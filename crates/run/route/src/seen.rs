@@ -21,9 +21,7 @@ const EVENTS: usize = 16;
 /// What the process tells whoever started it.
 #[derive(Debug)]
 pub enum Message {
-    /// Something that happened.
     Event(RouteMoment),
-    /// In words.
     Text(String),
 }
 

@@ -17,7 +17,6 @@ pub struct RouteSettings {
     pub xdp: XdpMode,
     /// Next hops, and connections, of each IP version that each CPU remembers; none: as many as suit the routes.
     pub slots: Option<u32>,
-    /// The mode wanted.
     pub mode: RouteMode,
     /// Go back to the mode wanted when an obstacle is gone.
     pub returns: bool,

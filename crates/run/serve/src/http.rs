@@ -108,7 +108,6 @@ impl Drop for HttpServer {
 struct Server<F> {
     listener: TcpListener,
     stopped: UnixStream,
-    /// The oldest first.
     connections: Vec<Connection>,
     answer: F,
 }

@@ -17,7 +17,6 @@ use crate::error::ShieldError;
 pub struct Pair {
     /// One; the shield goes by its name.
     pub first: String,
-    /// The other one.
     pub second: String,
 }
 

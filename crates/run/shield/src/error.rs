@@ -13,12 +13,7 @@ pub enum ShieldError {
     #[error(transparent)]
     Rules(#[from] RulesError),
     #[error("cannot {operation} {}: {source}", path.display())]
-    File {
-        /// The operation.
-        operation: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { operation: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "process {pid} runs a shield on {interface} already; reload its rules with `evenkeel shield reload {interface}`, or end it with `evenkeel shield stop {interface}`"
     )]
@@ -116,7 +111,6 @@ pub enum ShieldError {
     /// A packet ring on an interface.
     #[error(transparent)]
     Port(#[from] port::PortError),
-    /// The kernel program.
     #[error(transparent)]
     Xdp(#[from] bpf::XdpError),
 }

@@ -26,7 +26,6 @@ const NARROW_BELOW: f64 = 450.0;
 pub(crate) enum Room {
     /// One of two beside each other.
     Half,
-    /// The whole width.
     Whole,
 }
 

@@ -18,9 +18,7 @@ pub(crate) enum Colour {
     Red,
     /// Something waits, or is worth a look.
     Yellow,
-    /// All is well.
     Green,
-    /// A heading.
     Bold,
 }
 

@@ -22,11 +22,9 @@ fn tended(status: &ShieldStatus) -> String {
 /// A shield in a list of them.
 #[derive(Debug, Clone)]
 pub enum ShieldRow<'a> {
-    /// How it is.
     Known(&'a ShieldStatus),
     /// Nothing is known but where it is.
     Unknown {
-        /// The interface.
         interface: &'a str,
     },
 }

@@ -20,11 +20,8 @@ const SIGNAL_PERIOD: Duration = Duration::from_millis(250);
 /// The answer of a view to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
-    /// Draw again.
     Redraw,
-    /// Nothing changed.
     Nothing,
-    /// Leave.
     Quit,
 }
 

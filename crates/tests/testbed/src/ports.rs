@@ -5,9 +5,7 @@ use crate::{Bed, End, Space};
 /// The bed, which has no addresses.
 #[derive(Debug)]
 pub struct PortsBed {
-    /// The tester's side.
     pub tester: Space,
-    /// The box.
     pub inside: Space,
     /// The tester's two interfaces.
     pub ports: [End; 2],

@@ -36,7 +36,6 @@ pub struct ShieldBed {
     pub interface: String,
     /// The other interface of a gateway.
     pub second: Option<String>,
-    /// Who comes.
     pub client: End,
     /// Whom it comes to.
     pub server: End,

@@ -27,7 +27,6 @@ pub const TESTER_LIMITED: f64 = 0.95;
 /// The finding of a goal's search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The goal.
     pub goal: Goal,
     /// The highest load that met it and every load below which none failed, in units per second offered; none when not even the least did.
     pub lower_pps: Option<f64>,
@@ -45,7 +44,6 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Verdict {
-    /// It is.
     Measured,
     /// The tester could not offer enough more than it: the box does at least this.
     TesterLimited {
@@ -65,11 +63,9 @@ pub enum Verdict {
     },
     /// The same share of the units is lost at every load that was tried, and it is more than the goal allows.
     SameLoss {
-        /// The share.
         loss_ratio: f64,
         /// The least load of these trials, in units per second.
         least_pps: f64,
-        /// The highest.
         most_pps: f64,
     },
     /// The time that the run may take was over before the bounds were close.
@@ -79,7 +75,6 @@ pub enum Verdict {
     },
     /// No trial could be believed.
     Void {
-        /// The reason.
         reason: String,
     },
 }
@@ -194,7 +189,6 @@ pub struct Recovery {
     pub after_pps: f64,
     /// From the change to the last loss, in seconds, for each repetition.
     pub seconds: Vec<f64>,
-    /// Their mean.
     pub mean_s: f64,
     /// Repetitions in which losses went on to the end: their time is a lower bound.
     #[serde(default)]
@@ -210,7 +204,6 @@ pub struct Jitter {
     pub reading_s: f64,
     /// The jitter at the end of each reading, forward then backward, in nanoseconds.
     pub readings_ns: Vec<[Option<f64>; 2]>,
-    /// Their means.
     pub mean_ns: [Option<f64>; 2],
 }
 
@@ -234,20 +227,15 @@ pub struct Point {
     pub frame: FrameSpec,
     /// The tester's own ceiling in the same arrangement, in units per second.
     pub ceiling_pps: Option<f64>,
-    /// The throughput.
     pub throughput: Option<Throughput>,
     /// The loss curve, by falling load.
     pub loss_curve: Vec<LossPoint>,
-    /// Bursts.
     pub back_to_back: Option<BackToBack>,
     /// Latency by rising load.
     pub latency: Vec<Latency>,
-    /// Jitter.
     #[serde(default)]
     pub jitter: Option<Jitter>,
-    /// Recovery.
     pub recovery: Option<Recovery>,
-    /// Resets.
     pub resets: Vec<Reset>,
     /// All trials in their order, those that do not count among them.
     pub trials: Vec<Trial>,
@@ -325,7 +313,6 @@ pub struct Setup {
     pub addressing: String,
     /// The work of each core.
     pub arrangement: Arrangement,
-    /// The stamps.
     pub stamps: Stamps,
 }
 
@@ -335,7 +322,6 @@ pub struct Setup {
 pub enum Status {
     /// All that was asked for was measured.
     Complete,
-    /// It was not.
     Partial {
         /// The reason, and what is missing.
         reason: String,
@@ -379,7 +365,6 @@ pub struct PublishedRate {
     pub pps: f64,
     /// That is one direction only.
     pub per_direction: bool,
-    /// Who, when.
     pub citation: String,
 }
 
@@ -388,17 +373,14 @@ pub struct PublishedRate {
 pub struct BenchRun {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// Its end.
     pub ended: Option<String>,
     /// The version of this program.
     pub version: String,
     /// The machine on which it ran.
     pub machine: Machine,
-    /// Its setup.
     pub setup: Setup,
     /// Each mode of the box.
     pub modes: Vec<Mode>,
-    /// It is whole.
     pub status: Status,
     /// Published figures of others.
     pub sources: Vec<PublishedRate>,

@@ -14,7 +14,6 @@ pub enum Unit {
 /// The row of a counter in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Row {
-    /// It has none.
     Hidden,
     /// It is always there.
     Always(&'static str),
@@ -27,7 +26,6 @@ pub enum Row {
 pub struct Counter<T> {
     /// Its field in Rust, C and JSON.
     pub name: &'static str,
-    /// Its unit.
     pub unit: Unit,
     /// The name of its metric. Counters that share one differ in their label.
     pub metric: &'static str,
@@ -37,7 +35,6 @@ pub struct Counter<T> {
     pub label: Option<(&'static str, &'static str)>,
     /// Its row in text.
     pub row: Row,
-    /// Reads it.
     pub get: fn(&T) -> u64,
 }
 

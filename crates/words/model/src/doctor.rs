@@ -97,9 +97,7 @@ impl fmt::Display for Verdict {
 /// All that was found on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine's name.
     pub hostname: String,
-    /// The kernel's release.
     pub kernel: String,
     /// The purpose of the machine.
     pub role: Role,
@@ -133,7 +131,6 @@ impl Report {
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CouldNot {
-    /// What.
     pub what: String,
     /// The reason, and what to do about it.
     pub why: String,
@@ -149,11 +146,8 @@ pub struct Finding {
     pub object: Option<String>,
     /// The group of checks it belongs to.
     pub group: String,
-    /// The check's question.
     pub asks: String,
-    /// Its readings.
     pub evidence: Vec<String>,
-    /// Its verdict.
     pub verdict: Verdict,
     /// Its importance, in one sentence.
     pub why: String,
@@ -181,7 +175,6 @@ pub struct Fix {
     pub changes: Vec<Setting>,
     /// The fix as shell commands, or as advice behind `#`.
     pub shell: Vec<String>,
-    /// The risk.
     pub risk: String,
     /// What it brought, where this program has measured it.
     #[serde(default)]
@@ -193,9 +186,7 @@ pub struct Fix {
 pub struct Setting {
     /// The setting, such as `eth0 rx ring`.
     pub knob: String,
-    /// The value now.
     pub from: String,
-    /// The value after.
     pub to: String,
     /// Both are sets of CPUs, as lists (`0-7`); a command may write them as masks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -205,17 +196,12 @@ pub struct Setting {
 /// A check by itself, for lists of what there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRow {
-    /// Its name.
     pub check: String,
-    /// Its group.
     pub group: String,
-    /// Its question.
     pub asks: String,
-    /// Its readings.
     pub evidence: String,
     /// The settings of its fix.
     pub fix: String,
-    /// The risk.
     pub risk: String,
     /// The roles it is for; empty: all.
     pub roles: Vec<Role>,

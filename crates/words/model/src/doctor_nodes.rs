@@ -18,7 +18,6 @@ pub struct Nodes {
 pub struct Node {
     /// Its name, as it was given (a file's name in a comparison of files).
     pub node: String,
-    /// The finding there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     /// The reason why nothing was found, and what to do.
@@ -40,7 +39,6 @@ pub struct Comparison {
 /// One value, or one verdict, over all machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The check.
     pub check: String,
     /// Its subject, when that is not the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,9 +65,7 @@ impl Row {
 /// A machine that differs from what most others agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outlier {
-    /// The machine.
     pub node: String,
-    /// The check.
     pub check: String,
     /// Its subject, when that is not the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,9 +73,7 @@ pub struct Outlier {
     /// The value's name; none for the verdict of the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// This machine's value.
     pub value: String,
-    /// The others' value.
     pub usual: String,
     /// The number of others that have that.
     pub agree: usize,

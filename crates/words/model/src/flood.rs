@@ -169,7 +169,6 @@ impl FloodPoint {
 pub struct FloodMode {
     /// Its key on the command line.
     pub key: String,
-    /// Its name.
     pub name: String,
     /// Its action, in a sentence.
     pub what: String,
@@ -191,11 +190,9 @@ impl FloodMode {
 pub struct FloodRun {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// Where.
     pub machine: Machine,
     /// Settings that all points share.
     pub setup: FloodSetup,
-    /// The protections.
     pub modes: Vec<FloodMode>,
     /// It was broken off.
     pub partial: bool,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// A node that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkNode {
-    /// Its name.
     pub name: String,
     /// Where frames for it go: a MAC address, or an address and a port of UDP.
     pub address: String,
@@ -18,7 +17,6 @@ pub struct LinkNode {
 /// The nodes that answered on an interface (schema `evenkeel.link.nodes/1`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkNodes {
-    /// The interface.
     pub interface: String,
     /// The nodes, by name.
     pub nodes: Vec<LinkNode>,
@@ -29,9 +27,7 @@ pub struct LinkNodes {
 pub struct LinkProgram {
     /// Its name, as the kernel has it.
     pub name: String,
-    /// Its process.
     pub pid: u32,
-    /// Its user.
     pub uid: u32,
     /// The ports that it listens on.
     pub listens: Vec<u16>,
@@ -45,11 +41,9 @@ pub struct LinkProgram {
 pub struct LinkConnection {
     /// The program, with its process.
     pub program: String,
-    /// Its own address.
     pub local: String,
     /// The address at the other end.
     pub peer: String,
-    /// The node there.
     pub node: String,
     /// What moves its bytes on this node.
     pub carried: String,
@@ -66,29 +60,22 @@ pub struct LinkConnection {
 /// Connections to an address of the cluster that went by TCP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkOverTcp {
-    /// The address.
     pub peer: String,
-    /// The reason.
     pub why: String,
-    /// Their number.
     pub count: u64,
 }
 
 /// A node that speaks another version of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkOtherVersion {
-    /// Its address.
     pub address: String,
-    /// The version.
     pub version: u8,
 }
 
 /// Probes to a node (schema `evenkeel.link.ping/1`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkPing {
-    /// The node.
     pub node: String,
-    /// Its address.
     pub address: String,
     /// Bytes behind the header of each probe.
     pub bytes: u16,

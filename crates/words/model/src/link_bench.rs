@@ -55,9 +55,7 @@ pub struct Pings {
     pub bytes: u32,
     /// Bytes went over TCP on the same link meanwhile, as many as could.
     pub beside_transfer: bool,
-    /// The link.
     pub conditions: Conditions,
-    /// Each round.
     pub rounds: Vec<PingRound>,
     /// The median of the rounds' medians, in nanoseconds there and back.
     pub p50_ns: f64,
@@ -74,7 +72,6 @@ pub struct PingRound {
     pub samples: u32,
     /// The shortest, in nanoseconds.
     pub min_ns: u64,
-    /// The median.
     pub p50_ns: u64,
     /// The 99th percentile.
     pub p99_ns: u64,
@@ -87,7 +84,6 @@ pub struct Transfer {
     pub by: String,
     /// Bytes.
     pub bytes: u64,
-    /// The link.
     pub conditions: Conditions,
     /// Seconds of each round.
     pub rounds_s: Vec<f64>,
@@ -104,7 +100,6 @@ pub struct Incast {
     pub by: String,
     /// Nodes that sent at once, each by a connection of its own.
     pub senders: u32,
-    /// Each round.
     pub rounds: Vec<IncastRound>,
     /// The median of the rounds, in bits per second that arrived.
     pub bits_per_second: f64,
@@ -130,7 +125,6 @@ pub struct IncastRound {
 pub struct Crowd {
     /// What carried them: `link`.
     pub by: String,
-    /// Connections.
     pub connections: u32,
     /// Nodes that they go to.
     pub nodes: u32,
@@ -165,12 +159,10 @@ pub struct LinkBench {
     pub rounds: u32,
     /// Messages there and back.
     pub pings: Vec<Pings>,
-    /// Transfers.
     pub transfers: Vec<Transfer>,
     /// Several nodes that send to one.
     #[serde(default)]
     pub incasts: Vec<Incast>,
-    /// Many connections.
     #[serde(default)]
     pub crowds: Vec<Crowd>,
     /// What this machine does not let be measured.

@@ -13,7 +13,6 @@ pub struct LinkCheck {
     pub interface: String,
     /// Bytes of the longest frame there, without the Ethernet header: its MTU.
     pub mtu: u32,
-    /// The others.
     pub nodes: Vec<LinkChecked>,
     /// What is wrong, and what to do.
     pub problems: Vec<LinkProblem>,
@@ -25,9 +24,7 @@ pub struct LinkCheck {
 /// Another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkChecked {
-    /// Its name.
     pub name: String,
-    /// Its address.
     pub address: String,
     /// Bytes of the longest frame that went there and back, without the Ethernet header; none: no probe came back.
     pub passes: Option<u32>,
@@ -38,7 +35,6 @@ pub struct LinkChecked {
 pub struct LinkProblem {
     /// The node, or the machine, that it is about.
     pub node: String,
-    /// What it is.
     pub what: String,
     /// What to do.
     pub fix: String,

@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 /// resolution is one tick of USER_HZ (10 ms).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CoreLoad {
-    /// The CPU number.
     pub cpu: u32,
     /// User programs, niced ones included.
     pub user_percent: f64,
     /// System calls and kernel threads.
     pub system_percent: f64,
-    /// Hardware interrupts.
     pub irq_percent: f64,
     /// Soft interrupts: most of the packet work.
     pub softirq_percent: f64,

@@ -5,13 +5,11 @@ use serde::{Deserialize, Serialize};
 /// The machine that a run was made on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its host name.
     pub hostname: String,
     /// The kernel's release, such as `6.1.0-18-amd64`.
     pub kernel: String,
     /// The model name from `/proc/cpuinfo`.
     pub cpu_model: String,
-    /// Logical CPUs online.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,

@@ -9,13 +9,10 @@ pub const SIGNIFICANCE: f64 = 0.05;
 /// The mean of the differences of pairs, with its 95 % confidence interval (Student's t).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Paired {
-    /// Pairs.
     pub pairs: u32,
-    /// The mean difference.
     pub mean: f64,
     /// The lower end of its interval; none with fewer than two pairs.
     pub low: Option<f64>,
-    /// The upper end.
     pub high: Option<f64>,
     /// The probability that chance alone makes a mean as far from 0; none with fewer than two pairs.
     pub probability: Option<f64>,

@@ -23,7 +23,6 @@ pub enum Class {
     Taps,
     /// Ethernet headers, VLAN, neighbours.
     Ethernet,
-    /// Bridges.
     Bridge,
     /// IPv4, IPv6, ICMP, routing.
     Ip,
@@ -165,14 +164,12 @@ pub struct PacketBase {
 pub struct Named {
     /// The function or program.
     pub name: String,
-    /// Its samples.
     pub samples: u64,
 }
 
 /// One class, over all cores.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassShare {
-    /// The class.
     pub class: Class,
     /// Samples in it; 0 for steal, which no sample sees.
     pub samples: u64,
@@ -202,7 +199,6 @@ pub struct LockCaller {
 /// Work that the classes leave out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// What it was.
     pub what: String,
     /// Its share of all time, in percent.
     pub percent: f64,
@@ -211,7 +207,6 @@ pub struct LeftOut {
 /// One core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CoreProfile {
-    /// The CPU's number.
     pub cpu: u32,
     /// Samples taken on it.
     pub samples: u64,
@@ -228,7 +223,6 @@ pub struct CoreProfile {
 pub struct Profile {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// Where.
     pub machine: Machine,
     /// Its length, in seconds.
     pub seconds: f64,
@@ -254,7 +248,6 @@ pub struct Profile {
     /// Work that was to be left out of the classes and its share of all time in percent, such as that of a traffic generator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// The cores.
     pub cores: Vec<CoreProfile>,
     /// Notes for the reader.
     pub notes: Vec<String>,
@@ -263,7 +256,6 @@ pub struct Profile {
 /// One class of two profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassDifference {
-    /// The class.
     pub class: Class,
     /// Its share of all time in the first profile, in percent.
     pub a_percent: f64,

@@ -19,7 +19,6 @@ pub use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteMode {
-    /// The kernel alone.
     #[default]
     Standard,
     /// The fast path what it can, the kernel the rest.
@@ -107,13 +106,11 @@ pub struct Obstacle {
 /// A port.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RoutePort {
-    /// The interface.
     pub interface: String,
     /// The mode of XDP in which the program runs.
     pub xdp: String,
     /// Frames can be sent out by it; if not, what is to leave by it goes up to the kernel.
     pub sends: bool,
-    /// Since the start.
     pub totals: RouteTotals,
     /// Times that the program was put back into its place in the chain, which others had emptied.
     #[serde(default)]
@@ -132,7 +129,6 @@ pub struct RoutePort {
 /// What one CPU did with a port's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCpu {
-    /// Its number.
     pub cpu: u32,
     /// Frames that it received and handed on.
     pub handed: u64,
@@ -145,7 +141,6 @@ pub struct RouteCpu {
 /// What the shadow found: frames that would have left as the kernel sent them, and others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShadowResult {
-    /// Left alike.
     pub same: u64,
     /// By another port, or in another VLAN.
     pub way: u64,
@@ -192,7 +187,6 @@ impl ShadowResult {
 /// Stateless rules before the fast path. They hold in every mode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteRulesStatus {
-    /// The file.
     pub file: String,
     /// The time at which they came to hold, RFC 3339 in UTC.
     pub loaded: String,
@@ -240,11 +234,9 @@ impl fmt::Display for ShadowResult {
 /// A router at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RouteStatus {
-    /// The process.
     pub pid: u32,
     /// Seconds since the start.
     pub up_s: f64,
-    /// Who forwards now.
     pub mode: RouteMode,
     /// Who is to.
     pub wanted: RouteMode,
@@ -259,7 +251,6 @@ pub struct RouteStatus {
     pub notes: Vec<Obstacle>,
     /// Functions of the kernel that cannot be followed: what they change is forgotten when netlink tells of it.
     pub unwatched: Vec<String>,
-    /// The ports.
     pub ports: Vec<RoutePort>,
     /// The CPUs that forward; none: the cores that receive.
     #[serde(default)]
@@ -295,7 +286,6 @@ impl RouteStatus {
 /// What stands against the fast path on these ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCheck {
-    /// The ports.
     pub ports: Vec<String>,
     /// The mode that was asked about.
     #[serde(default = "routed")]

@@ -66,14 +66,12 @@ pub struct Way {
     pub beside_p99_ns: Option<f64>,
     /// Memory for each packet: medians of all rounds, and the packets of all.
     pub allocations: Option<Allocations>,
-    /// Each round.
     pub rounds: Vec<Round>,
 }
 
 /// Something that this machine does not let be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// It.
     pub what: String,
     /// The reason, and what it takes.
     pub why: String,

@@ -17,12 +17,10 @@ pub enum RouteEvent {
     Mode {
         /// Who forwards from now on.
         mode: RouteMode,
-        /// In words.
         why: String,
     },
     /// Something that the fast path cannot honour appeared.
     Obstacle(Obstacle),
-    /// It is gone.
     Cleared(Obstacle),
     /// A port ended: removed, or its program taken off by another tool.
     PortEnded {
@@ -36,21 +34,17 @@ pub enum RouteEvent {
     },
     /// A port's interface has another name.
     Renamed {
-        /// The old one.
         from: String,
-        /// The new one.
         to: String,
     },
     /// The fast path can send out of a port again, or no longer.
     Sends {
-        /// The port.
         interface: String,
         /// It can. What leaves by a port that cannot goes up to the kernel.
         sends: bool,
     },
     /// Something happened to the rules.
     Rules {
-        /// In words.
         what: String,
     },
     /// CPUs went offline or came back.
@@ -115,7 +109,6 @@ impl fmt::Display for RouteEvent {
 pub struct RouteMoment {
     /// RFC 3339, UTC.
     pub at: String,
-    /// The event.
     #[serde(flatten)]
     pub what: RouteEvent,
 }

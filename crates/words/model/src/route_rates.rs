@@ -23,7 +23,6 @@ pub struct PortCounters {
 /// One port.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PortRates {
-    /// The interface.
     pub interface: String,
     /// Frames that the interface received.
     pub rx_pps: f64,
@@ -58,11 +57,9 @@ impl PortRates {
 pub struct ReasonRate {
     /// The counter's name: `no_neighbour`.
     pub reason: String,
-    /// In words.
     pub what: String,
     /// In the interval, per second.
     pub pps: f64,
-    /// Since the start.
     pub packets: u64,
 }
 
@@ -71,7 +68,6 @@ pub struct ReasonRate {
 pub struct RouteRates {
     /// Its length in seconds.
     pub interval_s: f64,
-    /// The ports.
     pub ports: Vec<PortRates>,
     /// The reasons for which any frame went up since the start, the largest rate first.
     pub reasons: Vec<ReasonRate>,

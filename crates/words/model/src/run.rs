@@ -51,7 +51,6 @@ impl Sharing {
 /// The work of a set of cores in a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreRole {
-    /// The cores.
     pub cpus: CpuSet,
     /// Their work, such as `generator` or `receive queues 0-3, reader`.
     pub does: String,
@@ -89,7 +88,6 @@ pub struct Cost {
 /// A class of work and its share of a stage's busy time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WorkShare {
-    /// The class.
     pub class: Class,
     /// Percent of the time in which a core was busy, that of the generator left out.
     pub percent: f64,
@@ -98,7 +96,6 @@ pub struct WorkShare {
 /// The locks that one function takes, and their share of a stage's busy time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LockShare {
-    /// The function.
     pub caller: String,
     /// The class that it belongs to.
     pub class: Class,

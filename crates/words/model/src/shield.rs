@@ -8,7 +8,6 @@ pub use crate::shield_totals::Totals;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fail {
-    /// Everything passes.
     Open,
     /// Only what the management allow-list lets in passes.
     Closed,
@@ -29,11 +28,9 @@ impl Fail {
 pub struct ShieldStatus {
     /// The time of this status, RFC 3339 in UTC.
     pub when: String,
-    /// The interface.
     pub interface: String,
     /// The mode in which the program is attached: native, generic, offload, or packet rings.
     pub mode: String,
-    /// The program's id.
     pub program_id: u32,
     /// The control process; none: it is gone.
     pub pid: Option<u32>,
@@ -83,7 +80,6 @@ pub struct ShieldStatus {
 /// Sources that were seen while there was no attack, within the last 12 to 24 hours.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// About how many.
     pub sources: u64,
     /// The share of strangers that are taken for one of them.
     pub false_positives: f64,
@@ -100,7 +96,6 @@ impl Remembered {
 /// The way in which challenged SYNs are answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeStatus {
-    /// The way.
     pub way: ChallengeWay,
     /// The reason for it, in words.
     pub why: String,
@@ -142,13 +137,11 @@ impl ShieldStatus {
 /// A rule with its counters, which go on when rules are reloaded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleStatus {
-    /// Its name.
     pub name: String,
     /// Its line in the file.
     pub line: Option<usize>,
     /// Its action, in words: `drop`, `limit 1000/s`.
     pub action: String,
-    /// Only counts.
     pub shadow: bool,
     /// Of the management allow-list.
     pub management: bool,
@@ -233,7 +226,6 @@ impl Rates {
 /// A source that sends much.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceStatus {
-    /// Its address.
     pub source: String,
     /// Packets per second, estimated from a sample.
     pub pps: f64,
@@ -242,11 +234,9 @@ pub struct SourceStatus {
 /// A protected prefix: what comes to it, and from where on that is an attack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProtectedStatus {
-    /// The prefix.
     pub prefix: String,
     /// Seconds until limits that are learned count; 0: they do, or none are learned.
     pub learning_s: f64,
-    /// What is measured.
     pub measures: Vec<MeasureStatus>,
 }
 
@@ -275,9 +265,7 @@ impl ProtectedStatus {
 /// An attack that goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttackStatus {
-    /// Its number.
     pub number: u64,
-    /// The protected prefix.
     pub prefix: String,
     /// The class that it is taken for.
     pub class: String,

@@ -16,11 +16,9 @@ pub enum Measure {
     Syn,
     /// TCP SYN with ACK.
     SynAck,
-    /// UDP.
     Udp,
     /// ICMP and ICMPv6.
     Icmp,
-    /// Fragments.
     Fragments,
     /// Packets of flows that were not seen lately.
     NewFlows,
@@ -62,9 +60,7 @@ pub enum AttackClass {
     SynFlood,
     /// Answers that nobody asked for, over UDP, from few source ports.
     Reflection,
-    /// Fragments.
     Fragments,
-    /// None of these.
     Unknown,
 }
 
@@ -97,7 +93,6 @@ pub struct ShieldEvent {
     pub at: String,
     /// Number of the attack since the shield started, from 1.
     pub attack: u64,
-    /// The protected prefix.
     pub prefix: String,
     /// Its class as now believed.
     pub class: AttackClass,
@@ -112,11 +107,9 @@ pub struct ShieldEvent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happened {
-    /// An attack began.
     Began(Picture),
     /// It turned into one of another class; its ladder begins anew.
     Turned {
-        /// The class before.
         from: AttackClass,
         /// The attack as it looks now.
         now: Picture,
@@ -125,11 +118,8 @@ pub enum Happened {
     Mitigating {
         /// Step of the ladder, from 1.
         step: usize,
-        /// Steps there are.
         steps: usize,
-        /// They only count.
         shadow: bool,
-        /// Their names.
         rules: Vec<String>,
         /// Their action, in words.
         action: String,
@@ -202,7 +192,6 @@ pub struct Picture {
 /// A rate above its limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Above {
-    /// Of what.
     pub measure: Measure,
     /// The rate, per second.
     pub rate: f64,

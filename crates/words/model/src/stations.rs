@@ -20,9 +20,7 @@ pub struct LedgerReport {
     pub when: String,
     /// The length of the interval in seconds.
     pub interval_s: f64,
-    /// The machine's name.
     pub hostname: String,
-    /// The kernel's release.
     pub kernel: String,
     /// The network namespace, as the inode number of /proc/PID/ns/net.
     pub netns: u32,
@@ -95,7 +93,6 @@ impl Side {
 pub struct Entry {
     /// Their name, such as `arrived on eth0` or `UDP sockets`.
     pub what: String,
-    /// Their number.
     pub packets: u64,
     /// The counter, or how it was worked out of several.
     pub counter: String,
@@ -148,7 +145,6 @@ pub struct Station {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
-    /// They were lost.
     #[default]
     Lost,
     /// A rule, a program or a route dropped them on purpose.
@@ -198,7 +194,6 @@ pub struct StationLoss {
     pub agrees: bool,
     /// The causes by falling number of packets.
     pub causes: Vec<Cause>,
-    /// The way out.
     pub advice: Option<String>,
     /// The flows of these packets; only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -230,12 +225,10 @@ pub struct Cause {
 pub struct Flow {
     /// The protocol in IP: `TCP`, `UDP`, `ICMP` … or its number.
     pub protocol: String,
-    /// The source address.
     pub source: IpAddr,
     /// The source port, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// The destination address.
     pub destination: IpAddr,
     /// The destination port, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,7 +269,6 @@ pub struct Details {
     pub targets: Vec<Share>,
     /// Their senders, most packets first.
     pub sources: Vec<Share>,
-    /// One of them.
     pub sample: Option<Sample>,
     /// The kernel's functions that led to the drop of that one, innermost first.
     pub stack: Vec<String>,
@@ -285,9 +277,7 @@ pub struct Details {
 /// A part of the packets that ended at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Share {
-    /// The flow.
     pub what: String,
-    /// Their number.
     pub packets: u64,
 }
 

@@ -114,13 +114,9 @@ pub struct Gain {
 /// A published figure of somebody else, on their machine: to be laid beside ours, never to be taken for ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Their measurement.
     pub what: String,
-    /// Their standard configuration.
     pub standard: String,
-    /// Their optimised configuration.
     pub optimised: String,
-    /// Who, on what.
     pub citation: String,
 }
 
@@ -159,7 +155,6 @@ pub struct Sweep {
     pub gain: Option<Gain>,
     /// The generator and its ceiling.
     pub generator: Generator,
-    /// Standard, then optimised.
     pub setups: Vec<Setup>,
     /// Published figures of others.
     pub sources: Vec<Published>,

@@ -11,7 +11,6 @@ pub struct TopSample {
     pub when: String,
     /// The length of the interval in seconds.
     pub interval_s: f64,
-    /// The machine's name.
     pub hostname: String,
     /// Interfaces by falling traffic (packets per second, both directions).
     pub interfaces: Vec<InterfaceRates>,
@@ -24,7 +23,6 @@ pub struct TopSample {
 /// The rates of one interface.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct InterfaceRates {
-    /// Its name.
     pub name: String,
     /// Its driver, when known.
     pub driver: Option<String>,
@@ -56,7 +54,6 @@ pub struct InterfaceRates {
 /// What the fast path of `evenkeel route` does with the frames that come in by an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct FastPathRates {
-    /// Who forwards.
     pub mode: RouteMode,
     /// Frames forwarded by the fast path, per second.
     pub forwarded_pps: f64,
@@ -101,7 +98,6 @@ impl InterfaceRates {
 pub struct DropRate {
     /// Where: the place, with the counter in brackets, such as `no descriptor free in the ring (rx_missed_errors)`.
     pub place: String,
-    /// The counter alone.
     pub counter: String,
     /// Packets per second.
     pub pps: f64,
@@ -110,7 +106,6 @@ pub struct DropRate {
 /// The rates of one queue (receive and transmit queue of the same number).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct QueueRates {
-    /// Its number.
     pub n: u32,
     /// Packets received per second; none when the driver has no such counter.
     pub rx_pps: Option<f64>,
@@ -136,9 +131,7 @@ pub struct QueueRates {
 /// not asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Coalescing {
-    /// Adaptive receive moderation.
     pub adaptive_rx: Option<bool>,
-    /// Adaptive transmit moderation.
     pub adaptive_tx: Option<bool>,
     /// Microseconds to wait after a received frame.
     pub rx_usecs: Option<u32>,

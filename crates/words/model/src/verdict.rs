@@ -26,7 +26,6 @@ pub enum Why {
     Limit,
     /// A rule challenges its sender.
     Challenge,
-    /// No rule applies.
     Default,
     /// It is cut short or contradicts itself.
     Malformed,

@@ -13,7 +13,6 @@ pub enum XdpMode {
     Native,
     /// In the stack, on a finished socket buffer: works everywhere and saves nothing.
     Generic,
-    /// In the hardware.
     #[serde(alias = "offloaded")]
     Offload,
 }

@@ -34,9 +34,7 @@ const SYN: u8 = 2;
 pub enum Weight {
     /// Good to know.
     Note,
-    /// Probably not meant.
     Warning,
-    /// Would do harm.
     Harm,
 }
 
@@ -81,15 +79,11 @@ pub enum Kind {
 /// Something found in rules that are well written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Its subject.
     pub kind: Kind,
-    /// Its weight.
     pub weight: Weight,
     /// The line of the file where the rule begins.
     pub line: Option<usize>,
-    /// The finding.
     pub what: String,
-    /// The possible measures.
     pub instead: String,
 }
 

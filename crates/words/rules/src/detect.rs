@@ -91,13 +91,11 @@ pub enum StepConfig {
         /// Packets that may come at once; a tenth of `pps` if not told, 20 at least.
         burst: Option<u64>,
     },
-    /// SYN cookies.
     Challenge {},
     /// The sources that send most.
     DropSources {},
     /// UDP from the ports that most of it comes from.
     DropPorts {},
-    /// Fragments.
     DropFragments {},
     /// Of the attack's kind what nobody here waits for: TCP of no connection, SYNs and UDP to ports that nobody listens on. Taken with the step behind it,
     /// unless that is [`StepConfig::DropStrangers`].

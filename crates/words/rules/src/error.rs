@@ -13,7 +13,6 @@ pub struct Problem {
     pub line: usize,
     /// In characters, 1 for the first.
     pub column: usize,
-    /// The fault.
     pub what: String,
     /// The way to write it instead.
     pub instead: Option<String>,

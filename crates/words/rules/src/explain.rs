@@ -38,12 +38,10 @@ pub struct Explained {
     pub at_ns: i128,
     /// Bytes on the wire, without FCS.
     pub len: u32,
-    /// What it is.
     pub frame: Frame,
     /// It has no length, as a card that cuts TCP leaves it in captures on the sender: it is judged by the length that the file says. Received it would be
     /// malformed.
     pub uncut: bool,
-    /// Its end.
     pub decision: Decision,
 }
 
@@ -52,9 +50,7 @@ pub struct Explained {
 pub enum Frame {
     /// A packet that rules are about.
     Ip(Packet),
-    /// Of another protocol.
     NotIp,
-    /// Contradicts itself: why.
     Malformed(&'static str),
     /// The capture did not keep enough of it.
     Cut,
@@ -81,17 +77,13 @@ impl Count {
 pub struct Summary {
     /// All packets.
     pub all: Count,
-    /// Those that pass.
     pub passed: Count,
     /// Those that are dropped.
     pub dropped: Count,
     /// Those that meet a rule that challenges.
     pub challenged: Count,
-    /// Of no rule.
     pub by_default: Count,
-    /// Not IP.
     pub not_ip: Count,
-    /// Malformed.
     pub malformed: Count,
     /// Too little of them was captured; in none of the other counts but that of all.
     pub cut: Count,

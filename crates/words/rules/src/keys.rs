@@ -77,16 +77,13 @@ const BURST_MIN: u64 = 5;
 /// A value and where it is written (byte offset in its text).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// Without its quotes.
     pub text: String,
-    /// Where.
     pub at: usize,
 }
 
 /// A key with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: Word,
     /// Its values, at least one.
     pub words: Vec<Word>,

@@ -38,11 +38,8 @@ impl Default for Management {
 pub struct Session {
     /// The place of the administrator.
     pub peer: IpAddr,
-    /// The peer's port.
     pub peer_port: u16,
-    /// The machine's address.
     pub local: IpAddr,
-    /// The machine's port.
     pub local_port: u16,
 }
 

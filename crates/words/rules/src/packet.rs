@@ -46,7 +46,6 @@ pub enum Part {
 pub struct Packet {
     /// Source address; its family is the packet's.
     pub source: IpAddr,
-    /// Destination address.
     pub destination: IpAddr,
     /// Source and destination port of TCP, UDP, UDP-Lite, SCTP and DCCP; none in later fragments.
     pub ports: Option<(u16, u16)>,

@@ -20,10 +20,7 @@ pub const CLASSES_MAX: usize = crate::tables::prefixes::CLASS_MAX as usize + 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableError {
     /// More classes of equal membership than [`CLASSES_MAX`].
-    Classes {
-        /// Their number.
-        classes: usize,
-    },
+    Classes { classes: usize },
     /// No table of a reasonable size holds them.
     Crowded {
         /// IPv6 prefixes longer than 32 bits.

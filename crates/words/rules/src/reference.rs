@@ -9,9 +9,7 @@ use crate::{
 /// The treatment of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It goes on.
     Pass,
-    /// It ends here.
     Drop,
     /// A TCP SYN is answered by a cookie; other packets pass when their source or connection is known or their cookie right.
     Challenge,
@@ -31,7 +29,6 @@ impl From<Verdict> for Outcome {
 pub struct Decision {
     /// The rule that decides; none: the default, or the frame is malformed or not IP.
     pub rule: Option<usize>,
-    /// What happens.
     pub outcome: Outcome,
     /// Every rule that counts the packet, in order: the one that decides, and before it shadow rules and limits that apply.
     pub counted: Vec<usize>,

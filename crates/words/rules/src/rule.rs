@@ -31,7 +31,6 @@ pub struct Rules {
 /// A prefix of IPv4 or IPv6; no bit behind its length is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
-    /// Its first address.
     pub address: IpAddr,
     /// Bits: 0 to 32, or 0 to 128.
     pub len: u8,
@@ -50,7 +49,6 @@ pub enum Verdict {
     /// On to the stack, or through the gateway.
     #[default]
     Pass,
-    /// Ended here.
     Drop,
 }
 
@@ -61,7 +59,6 @@ pub struct Rule {
     pub name: String,
     /// The conditions on a packet for the rule to apply.
     pub when: Match,
-    /// The treatment then.
     pub action: Action,
     /// Counted only: nothing is dropped, limited or challenged, and the search goes on.
     pub shadow: bool,
@@ -78,10 +75,8 @@ pub struct Rule {
 /// The action of a rule on packets that it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Action {
-    /// Decides: pass.
     #[default]
     Pass,
-    /// Decides: drop.
     Drop,
     /// What exceeds the rate is dropped; about the rest later rules decide.
     Limit(Limit),
@@ -135,7 +130,6 @@ pub struct Match {
 /// The place of an address in a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In this prefix.
     Prefix(Prefix),
     /// In the set of this name.
     Set(String),
@@ -155,7 +149,6 @@ pub struct TcpFlags {
 pub enum Fragment {
     /// Whole packets.
     No,
-    /// Any fragment.
     Any,
     /// Fragments that begin a packet.
     First,

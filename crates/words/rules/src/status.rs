@@ -57,7 +57,6 @@ pub struct Holding {
     pub rules: usize,
     /// Those of the management allow-list, which this program adds.
     pub built_in: usize,
-    /// Those against attacks.
     pub attack: usize,
     /// Those that have expired.
     pub expired: usize,

@@ -19,11 +19,9 @@ pub const VLAN_NONE: usize = 4096;
 pub enum Field {
     /// Source address: by [`V4Prefixes`] and [`V6Prefixes`].
     Source,
-    /// Destination address: likewise.
     Destination,
     /// Source port, 65,536 values; packets without ports have [`FieldTable::absent`].
     SourcePort,
-    /// Destination port, likewise.
     DestinationPort,
     /// Family and protocol: protocol for IPv4, 256 + protocol for IPv6; 512 values.
     Kind,
@@ -67,7 +65,6 @@ pub struct AddressTable {
 pub struct RuleEntry {
     /// Pass, drop, limit, challenge.
     pub action: RuleAction,
-    /// Counts only.
     pub shadow: bool,
     /// Also holds while failed closed.
     pub management: bool,
@@ -79,7 +76,6 @@ pub struct RuleEntry {
     pub expires_ns: u64,
     /// Packets per second and burst of a limit.
     pub pps: u64,
-    /// See above.
     pub burst: u64,
     /// Prefix lengths (IPv4, IPv6) by which a limit tells sources apart.
     pub per_source: Option<(u8, u8)>,
@@ -88,14 +84,11 @@ pub struct RuleEntry {
 /// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RuleAction {
-    /// Decides: pass.
     #[default]
     Pass,
-    /// Decides: drop.
     Drop,
     /// Drops what exceeds a rate.
     Limit,
-    /// Cookies.
     Challenge,
 }
 
@@ -106,7 +99,6 @@ pub struct RuleTables {
     pub words: usize,
     /// Source and destination addresses; none: no rule has a condition on the field.
     pub source: Option<AddressTable>,
-    /// See above.
     pub destination: Option<AddressTable>,
     /// The other fields in the order of [`Field`], from [`Field::SourcePort`] on; none: no rule has a condition on it.
     pub fields: [Option<FieldTable>; 8],
@@ -128,7 +120,6 @@ pub const FEW: usize = 4;
 /// A prefix of IPv4 among [`RuleTables::protected_few`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FewPrefix {
-    /// Its first address.
     pub address: u32,
     /// Bits.
     pub len: u8,

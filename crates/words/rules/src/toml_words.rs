@@ -16,7 +16,6 @@ use crate::error::Problem;
 pub struct Text<'a> {
     /// Name of the file or flag.
     pub name: &'a str,
-    /// What it says.
     pub text: &'a str,
 }
 

@@ -10,7 +10,6 @@ use super::{
 /// A wrong word, and the way to write it instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// The fault.
     pub what: String,
     /// The way to write it instead.
     pub instead: Option<String>,

@@ -28,7 +28,6 @@ impl Budget {
 /// What one of those who share a budget has of it. It is given back with this.
 #[derive(Debug, Default)]
 pub struct Part {
-    /// None: nobody counts.
     budget: Option<Arc<Budget>>,
     bytes: usize,
 }

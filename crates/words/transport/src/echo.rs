@@ -10,13 +10,11 @@ const PROBES_MAX: usize = 1024;
 /// An answer to [`Node::probe`](crate::Node::probe).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Echo<P> {
-    /// Node that answered.
     pub peer: P,
     /// Sequence number of the probe.
     pub sequence: u32,
     /// Payload of the answer.
     pub payload: Vec<u8>,
-    /// When it arrived.
     pub heard: Nanos,
 }
 

@@ -23,7 +23,6 @@ pub enum Kind {
     Data,
     /// Asks for an acknowledgement.
     Probe,
-    /// Says what arrived.
     Ack,
     /// Opens a connection; the payload is an offer.
     Open,
@@ -91,7 +90,6 @@ impl Flags {
 pub struct Header {
     /// What the frame is.
     pub kind: Kind,
-    /// Its flags.
     pub flags: Flags,
     /// The application that sends.
     pub from_port: u16,
@@ -119,16 +117,9 @@ pub enum BadFrame {
     Short,
     /// Another version of the protocol.
     #[error("version {theirs} of the protocol; this node speaks {VERSION}")]
-    Version {
-        /// The sender's.
-        theirs: u8,
-    },
-    /// No such kind.
+    Version { theirs: u8 },
     #[error("kind {number} is not one of version {VERSION}")]
-    Kind {
-        /// Its number.
-        number: u8,
-    },
+    Kind { number: u8 },
     /// The payload is longer than the frame.
     #[error("the payload is longer than the frame")]
     Length,

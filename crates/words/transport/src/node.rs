@@ -89,7 +89,6 @@ pub struct NodeCounts {
 /// What another one has to know of an open connection to ask its peer about it ([`Node::ask_for`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends<P> {
-    /// The other node.
     pub peer: P,
     /// The port at this end.
     pub port: u16,

@@ -19,9 +19,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Another node, as its hello says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name.
     pub name: String,
-    /// Its epoch.
     pub epoch: u32,
     /// When it was heard last.
     pub heard: Nanos,
@@ -30,7 +28,6 @@ pub struct Peer {
 /// Nodes that have one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namesakes<P> {
-    /// The name.
     pub name: String,
     /// The addresses of those that have it, this node's left out. One of them may have moved: [`Peer::heard`] says when each was heard.
     pub addresses: Vec<P>,

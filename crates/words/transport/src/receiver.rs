@@ -15,9 +15,7 @@ const FRAMES_PER_ACK: u32 = 2;
 /// Result of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It is new.
     New,
-    /// It came before.
     Again,
     /// There is no room for it: its sender did not keep to its credit.
     NoRoom,

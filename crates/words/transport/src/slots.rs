@@ -43,14 +43,12 @@ impl Pool {
 struct Page {
     bytes: Box<[u8]>,
     slots: [Slot; PAGE_FRAMES],
-    /// Of its slots.
     full: u32,
 }
 
 /// Where a frame that was put in to be sent is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Stage {
-    /// Not sent yet.
     #[default]
     New,
     UnderWay,

@@ -58,9 +58,7 @@ impl FromStr for Mac {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EthernetHeader {
-    /// Destination.
     pub destination: Mac,
-    /// Source.
     pub source: Mac,
     /// EtherType, or the protocol of the first tag.
     pub ether_type: U16,

@@ -37,7 +37,6 @@ pub const IPV6_LEN: usize = 40;
 pub struct Ipv4Header {
     /// Version 4 and the header's length in 32-bit words.
     pub version_ihl: u8,
-    /// DSCP and ECN.
     pub traffic_class: u8,
     /// Length of header and payload in bytes.
     pub total_len: U16,
@@ -51,9 +50,7 @@ pub struct Ipv4Header {
     pub protocol: u8,
     /// Checksum of the header.
     pub checksum: U16,
-    /// Source.
     pub source: [u8; 4],
-    /// Destination.
     pub destination: [u8; 4],
 }
 
@@ -67,11 +64,8 @@ pub struct Ipv6Header {
     pub payload_len: U16,
     /// Protocol of what follows.
     pub next_header: u8,
-    /// Hops left.
     pub hop_limit: u8,
-    /// Source.
     pub source: [u8; 16],
-    /// Destination.
     pub destination: [u8; 16],
 }
 
@@ -82,7 +76,6 @@ pub struct Fragment {
     pub id: u32,
     /// The offset of this part, in bytes.
     pub offset: u32,
-    /// Parts follow.
     pub more: bool,
 }
 

@@ -92,7 +92,6 @@ impl Direction {
 /// A packet without its link-layer header, and what that said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stripped<'a> {
-    /// Its kind.
     pub protocol: Protocol,
     /// The number of its kind as the header has it; 0 where none stands there.
     pub number: u32,

@@ -24,7 +24,6 @@ const DONT_FRAGMENT: u16 = 0x4000;
 /// The bytes behind the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A UDP datagram.
     Udp,
     /// A TCP SYN without options.
     TcpSyn,
@@ -51,22 +50,17 @@ impl Kind {
 /// Addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
-    /// Source address.
     pub source: IpAddr,
     /// Destination address, of the same IP version.
     pub destination: IpAddr,
-    /// Source port.
     pub source_port: u16,
-    /// Destination port.
     pub destination_port: u16,
 }
 
 /// The fields that all frames of one stream share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
-    /// Destination MAC address.
     pub destination: Mac,
-    /// Source MAC address.
     pub source: Mac,
     /// VLAN tags, the outer one first.
     pub tags: [Option<Tag>; ethernet::MAX_TAGS],

@@ -57,11 +57,8 @@ pub mod tcp_flags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IcmpHeader {
-    /// Type.
     pub kind: u8,
-    /// Code.
     pub code: u8,
-    /// Checksum.
     pub checksum: U16,
     /// Identifier and sequence number of an echo; otherwise as the type says.
     pub rest: [u8; 4],

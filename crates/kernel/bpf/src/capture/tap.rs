@@ -59,7 +59,6 @@ pub enum TapStamp {
 /// The frames that a tap sees on an interface that has a shield.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TapPlace {
-    /// All that come.
     #[default]
     Before,
     /// Those that the shield lets through.

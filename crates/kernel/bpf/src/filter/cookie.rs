@@ -79,7 +79,6 @@ pub struct HostCookies {
     pub tags: Option<BTreeSet<u16>>,
     /// Timestamps are offered. Without them a connection has neither window scaling nor SACK nor ECN.
     pub timestamps: bool,
-    /// SACK is offered.
     pub sack: bool,
     /// Window scaling is offered.
     pub scaling: bool,

@@ -100,7 +100,6 @@ const CT_LOOKUP: &str = "bpf_xdp_ct_lookup";
 /// The two interfaces that frames cross between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Between {
-    /// Index of one.
     pub first: u32,
     /// Index of the other.
     pub second: u32,

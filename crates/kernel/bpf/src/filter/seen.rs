@@ -22,7 +22,6 @@ const GENERATION: Duration = Duration::from_secs(12 * 3600);
 #[derive(Debug)]
 pub struct SeenSources<'a> {
     memory: &'a SharedMemory,
-    /// Odd.
     seed: u64,
 }
 

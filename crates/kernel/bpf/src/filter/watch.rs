@@ -88,9 +88,7 @@ impl WatchConfig {
 pub struct WatchSample {
     /// The number of its prefix.
     pub prefix: usize,
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address.
     pub destination: IpAddr,
     /// Source and destination port.
     pub ports: Option<(u16, u16)>,
@@ -104,7 +102,6 @@ pub struct WatchSample {
     pub protocol: u8,
     /// 0 a whole packet, 1 a first fragment, 2 a later one.
     pub fragment: u8,
-    /// DSCP.
     pub dscp: u8,
 }
 

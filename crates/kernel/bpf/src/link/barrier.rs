@@ -48,7 +48,6 @@ pub struct LinkBarrier {
 /// Where it sits.
 #[derive(Debug)]
 enum Sits {
-    /// In the place.
     First(Seat),
     /// Behind another protocol, which hands on what is not its own.
     Behind(MapHandle),
@@ -57,7 +56,6 @@ enum Sits {
 /// What a barrier's endpoint is told: all have come to the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarrierDone {
-    /// The group's epoch.
     pub epoch: u32,
     /// The round, from 1 on.
     pub round: u32,

@@ -42,7 +42,6 @@ impl Default for LinkSettings {
 /// Whether the program's own answers leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkAnswers {
-    /// They do.
     Sent,
     /// Only while the other end of the veth pair runs an XDP program, such as this one. GRO there is not enough: the answers would stay in its queue.
     IfPeerRunsXdp,

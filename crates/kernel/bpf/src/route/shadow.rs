@@ -77,7 +77,6 @@ impl RouteOut {
 /// How a frame leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteLeaving {
-    /// The port's interface.
     pub ifindex: u32,
     /// The VLAN's id on the link; none: untagged.
     pub tag: Option<u16>,

@@ -119,7 +119,6 @@ pub struct RouteTrack {
 /// A way in or out: a port, or a VLAN device on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteWay {
-    /// The port's number.
     pub port: u32,
     /// The VLAN's id; none: untagged.
     pub tag: Option<u16>,
@@ -153,9 +152,7 @@ impl RouteWay {
 /// A neighbour to whom frames were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RouteHop {
-    /// The interface's index.
     pub ifindex: u32,
-    /// Its address.
     pub address: IpAddr,
 }
 

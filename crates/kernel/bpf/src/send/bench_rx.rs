@@ -112,13 +112,11 @@ pub struct BenchRxCounts {
 /// are in the last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BenchDelays {
-    /// Their number.
     pub samples: u64,
     /// Their sum, in nanoseconds.
     pub sum_ns: u64,
     /// The least; 0 without samples.
     pub min_ns: u64,
-    /// The most.
     pub max_ns: u64,
     /// Samples of each bucket.
     pub buckets: Vec<u64>,

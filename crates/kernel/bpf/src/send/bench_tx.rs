@@ -119,7 +119,6 @@ pub struct BenchPace {
     pub count: Option<u64>,
     /// One unit in so many is stamped, the first among them; 1 is all.
     pub stamp_every: u32,
-    /// Probes.
     pub probe: Option<BenchProbe>,
 }
 
@@ -130,7 +129,6 @@ pub struct BenchTxCounts {
     pub units: [u64; 2],
     /// Frames handed to the devices, probes not among them.
     pub frames: [u64; 2],
-    /// Probes sent.
     pub probes: u64,
     /// Looks at the clock.
     pub turns: u64,

@@ -176,7 +176,6 @@ pub struct DropRead {
     pub xdp: Vec<XdpLoss>,
     /// The flows whose packets were dropped; empty unless asked for.
     pub details: Vec<DropDetail>,
-    /// Its cost.
     pub cost: TraceCost,
 }
 

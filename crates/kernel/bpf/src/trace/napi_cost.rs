@@ -59,7 +59,6 @@ pub struct NapiCost {
     pub ns: u64,
     /// Packets, as the driver counts its work.
     pub packets: u64,
-    /// Polls.
     pub polls: u64,
     /// Polls that used up their budget, so that more was waiting.
     pub full_polls: u64,

@@ -84,7 +84,6 @@ impl Classified for ProfileError {
 /// The number of times that one thing was seen since the reading before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackCount {
-    /// The CPU.
     pub cpu: u32,
     /// The process whose turn it was, as the first pid namespace numbers it; 0: the idle task. A soft interrupt runs on top
     /// of whoever it finds.
@@ -99,7 +98,6 @@ pub struct StackCount {
     /// It was the idle task's turn. That is idleness only if no soft interrupt was served on top of it: then `kernel`
     /// holds `handle_softirqs` (before 6.10 `__do_softirq`).
     pub idle_task: bool,
-    /// Samples.
     pub samples: u64,
 }
 

@@ -47,14 +47,12 @@ pub enum RingKind {
     Packet,
     /// AF_PACKET with a receive ring.
     PacketRing,
-    /// AF_XDP.
     Xdp,
 }
 
 /// One socket. Each is listed once, with the process of the lowest id that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingSocket {
-    /// Its kind.
     pub kind: RingKind,
     /// The inode number, as in /proc/PID/fd (`socket:[N]`).
     pub inode: u64,
@@ -62,7 +60,6 @@ pub struct RingSocket {
     pub cookie: u64,
     /// The network namespace, as the inode number of /proc/PID/ns/net.
     pub netns: u32,
-    /// The process.
     pub pid: u32,
     /// Its name, at most 15 characters.
     pub comm: String,

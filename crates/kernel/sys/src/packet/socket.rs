@@ -24,15 +24,12 @@ const _: () = assert!(mem::size_of::<Instruction>() == mem::size_of::<libc::sock
 /// The way in which a fanout group chooses the member for a packet (PACKET_FANOUT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FanoutAlgorithm {
-    /// By flow hash.
     Hash,
-    /// In turn.
     LoadBalance,
     /// By the CPU that received the packet.
     Cpu,
     /// To the first member until it is full, then to the next.
     Rollover,
-    /// At random.
     Random,
     /// By the receive queue that the packet came through.
     QueueMapping,
@@ -60,7 +57,6 @@ impl FanoutAlgorithm {
 /// A fanout group to make or to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fanout {
-    /// Its choice.
     pub algorithm: FanoutAlgorithm,
     /// Put IPv4 fragments together before choosing (PACKET_FANOUT_FLAG_DEFRAG), so that all parts meet one member.
     pub defrag: bool,

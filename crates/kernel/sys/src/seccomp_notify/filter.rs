@@ -69,9 +69,7 @@ pub struct SocketOption {
 /// A system call that is asked about; of getsockopt and setsockopt only the options that are named, or all if none is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The system call.
     pub call: Call,
-    /// The options.
     pub options: Vec<SocketOption>,
 }
 

@@ -30,9 +30,7 @@ pub struct Notification {
     pub id: u64,
     /// The thread that called; zero: one of another PID namespace.
     pub thread: Pid,
-    /// What it called.
     pub call: Call,
-    /// With what.
     pub args: [u64; 6],
 }
 

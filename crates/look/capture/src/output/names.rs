@@ -32,7 +32,6 @@ pub(super) struct Names {
     base: OsString,
     rotation: Rotation,
     zone: jiff::tz::TimeZone,
-    /// Names given.
     number: u32,
     /// The name without a number, and how many files had it before.
     timed: OsString,

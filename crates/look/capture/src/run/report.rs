@@ -39,11 +39,9 @@ pub struct ReaderStats {
 /// How a capture ended.
 #[derive(Debug)]
 pub struct Report {
-    /// Each reader.
     pub readers: Vec<ReaderStats>,
     /// The time from the start of the readers to the end of the capture, without what collecting the rest took.
     pub elapsed: Duration,
-    /// Files written.
     pub files: u32,
     /// The capture ended because the reader of standard output went away, or the last file of a rotation was full.
     pub closed: bool,

@@ -11,45 +11,25 @@ use crate::{
 #[derive(Debug)]
 pub enum Note<'a> {
     /// An interface of [`ANY`] that cannot be captured from.
-    Without {
-        /// Its name.
-        interface: &'a str,
-        /// Why not.
-        error: &'a FilterError,
-    },
+    Without { interface: &'a str, error: &'a FilterError },
     /// The kernel does not run this filter: this process does.
-    FiltersHere {
-        /// The filter.
-        filter: &'a str,
-    },
+    FiltersHere { filter: &'a str },
     /// A backend that was opened with less than it should have.
-    Opened {
-        /// The backend.
-        backend: Backend,
-        /// What it has.
-        text: &'a str,
-    },
+    Opened { backend: Backend, text: &'a str },
     /// What `auto` tried and chose.
     Tried {
-        /// The trials.
         trials: &'a [Trial],
         /// The backends that could not be tried.
         refusals: &'a [Refusal],
-        /// The choice.
         choice: &'a Choice,
     },
     /// Root's user id stays, for this reason.
-    StillRoot {
-        /// Why.
-        why: &'a str,
-    },
+    StillRoot { why: &'a str },
 }
 
 /// A backend that could not be tried.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The backend.
     pub backend: Backend,
-    /// Why not.
     pub error: SessionError,
 }

@@ -32,11 +32,9 @@ const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
 pub struct Settings {
     /// The interface; [`ANY`]: all that are up. Empty where a file is read.
     pub interface: String,
-    /// In tcpdump's syntax.
     pub filter: String,
     /// None: `auto`.
     pub backend: Option<Backend>,
-    /// Who reads.
     pub readers: Readers,
     /// The settings of the backends.
     pub tuning: Tuning,
@@ -61,7 +59,6 @@ pub struct Settings {
 pub struct Readers {
     /// Members of a fanout group.
     pub members: Option<usize>,
-    /// Their CPUs.
     pub cpus: Option<CpuSet>,
 }
 
@@ -72,7 +69,6 @@ pub enum Destination {
     Count,
     /// As lines to standard output.
     Text(Shown),
-    /// As pcapng.
     Pcapng(Target),
 }
 

@@ -33,9 +33,7 @@ const SMALL_PERCENT: f64 = 1.0;
 /// One core in one sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Core {
-    /// Its number.
     pub cpu: u32,
-    /// Its NUMA node.
     pub node: u32,
     /// Its load of any kind in percent.
     pub busy_percent: f64,
@@ -52,7 +50,6 @@ pub struct Work {
     pub knob: Option<Knob>,
     /// The CPUs where it may run, as written; none when not known.
     pub written: Option<CpuSet>,
-    /// The NIC's node.
     pub node: Option<u32>,
     /// The share of each core that it took, in percent.
     pub percent: BTreeMap<u32, f64>,
@@ -77,16 +74,13 @@ impl Work {
 pub struct Sample {
     /// The cores that are online.
     pub cores: Vec<Core>,
-    /// The work.
     pub work: Vec<Work>,
 }
 
 /// One move.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Move {
-    /// What moves it.
     pub knob: Knob,
-    /// The work's name.
     pub name: String,
     /// The core it leaves.
     pub from: u32,

@@ -7,7 +7,6 @@ use crate::Root;
 /// A thread at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskTime {
-    /// Its process.
     pub pid: u32,
     /// The name of its process.
     pub process: String,
@@ -26,9 +25,7 @@ pub struct TaskTime {
 /// The time that a process ran between two moments, all of its threads together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessTime {
-    /// Its number.
     pub pid: u32,
-    /// Its name.
     pub name: String,
     /// The time that it ran, in nanoseconds.
     pub ran_ns: u64,

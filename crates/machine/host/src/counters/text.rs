@@ -11,9 +11,7 @@ pub struct CpuTime {
     pub system: u64,
     /// Idle, waiting for I/O included.
     pub idle: u64,
-    /// Hardware interrupts.
     pub irq: u64,
-    /// Soft interrupts.
     pub softirq: u64,
     /// Taken by the hypervisor.
     pub steal: u64,
@@ -37,9 +35,7 @@ pub struct Softnet {
 /// NET_RX and NET_TX soft interrupts of one CPU since boot (`/proc/softirqs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Softirqs {
-    /// NET_RX.
     pub net_rx: u64,
-    /// NET_TX.
     pub net_tx: u64,
 }
 

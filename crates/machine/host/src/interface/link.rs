@@ -68,9 +68,7 @@ pub enum PortState {
 /// The beginning of what an interface receives, as generic XDP sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameStart {
-    /// An Ethernet header.
     Ethernet,
-    /// The IP header.
     Ip,
     /// Anything else, of this hardware type (ARPHRD).
     Other(u16),
@@ -81,7 +79,6 @@ pub enum FrameStart {
 pub struct Link {
     /// Its name at that moment.
     pub name: String,
-    /// Its alternative names.
     pub alternatives: Vec<String>,
     /// The kind of a virtual one, such as `veth` or `bridge`; empty for hardware.
     pub kind: String,

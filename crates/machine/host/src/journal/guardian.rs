@@ -29,7 +29,6 @@ pub enum Verdict {
     UndoneAlready,
     /// The guardian took it back.
     Reverted {
-        /// The reason.
         reason: String,
         /// The values that it put back.
         report: UndoReport,

@@ -23,7 +23,6 @@ pub enum MoveError {
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The change failed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
 }

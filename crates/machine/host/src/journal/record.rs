@@ -28,12 +28,9 @@ pub struct Header {
 pub enum Outcome {
     /// It was written, and this was read back.
     Done {
-        /// The value afterwards.
         read_back: String,
     },
-    /// The write failed.
     Failed {
-        /// The reason.
         error: String,
     },
 }
@@ -43,7 +40,6 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// The session begins.
     Begin(Header),
     /// This change is about to be made.
     Pending {

@@ -44,7 +44,6 @@ pub struct Session {
     pub steps: Vec<Step>,
     /// The guardian's process, when there was one.
     pub guardian: Option<u32>,
-    /// The user confirmed.
     pub confirmed: bool,
     /// The guardian reverted it, for this reason.
     pub reverted: Option<String>,

@@ -49,9 +49,7 @@ pub enum TransactionError<E> {
 pub struct PutBack {
     /// The number of settings that were put back.
     pub restored: usize,
-    /// Nothing stays changed.
     pub complete: bool,
-    /// The session.
     pub session: String,
 }
 

@@ -36,20 +36,14 @@ pub enum StepState {
         found: String,
     },
     /// A later session that still stands has changed the knob again; nothing was touched.
-    Superseded {
-        /// That session.
-        by: String,
-    },
+    Superseded { by: String },
     /// Somebody else had written `found`; it was overwritten with the old value, as told.
     Forced {
         /// The value that was there.
         found: String,
     },
     /// Reading or writing failed; undo stopped here.
-    Failed {
-        /// The reason.
-        error: String,
-    },
+    Failed { error: String },
 }
 
 /// One step of an undo.

@@ -7,11 +7,8 @@ use super::Knob;
 /// One knob set to another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The setting.
     pub knob: Knob,
-    /// The value before.
     pub old: String,
-    /// The value after.
     pub new: String,
     /// The reason, in a few words.
     pub reason: String,

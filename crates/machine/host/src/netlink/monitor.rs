@@ -50,7 +50,6 @@ pub enum Change {
     Set,
     /// It is there instead of another one: for a route, of the one with the same table, prefix and metric.
     Replaced,
-    /// It is gone.
     Gone,
 }
 
@@ -59,13 +58,10 @@ pub enum Change {
 pub enum Event {
     /// Of an interface, by its index.
     Link(Change, u32, Box<Link>),
-    /// Of an address.
     Address(Change, Address),
     /// Of a route. Of an IPv6 route of several hops, a hop may come and go alone: the prefix is best read anew.
     Route(Change, Route),
-    /// Of a rule.
     Rule(Change, Rule),
-    /// Of a neighbour.
     Neighbour(Change, Neighbour),
     /// Of a nexthop object, by its number: routes by it go elsewhere.
     Nexthop(Change, u32),

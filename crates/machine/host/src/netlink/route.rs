@@ -66,7 +66,6 @@ const NUD_FAILED: u16 = 0x20;
 /// An IP prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Its first address.
     pub address: IpAddr,
     /// Its length in bits.
     pub length: u8,
@@ -75,7 +74,6 @@ pub struct Prefix {
 /// An address of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// The interface's index.
     pub ifindex: u32,
     /// The address, with the length of the prefix that is on the link.
     pub prefix: Prefix,
@@ -124,9 +122,7 @@ pub struct Hop {
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// Its table.
     pub table: u32,
-    /// Their destination.
     pub to: Prefix,
     /// It is only for some: by TOS, or by the source's address.
     pub is_partial: bool,
@@ -195,9 +191,7 @@ impl Rule {
 /// A neighbour on a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighbour {
-    /// The interface's index.
     pub ifindex: u32,
-    /// Its IP address.
     pub address: IpAddr,
     /// Its hardware address; empty as long as it is not known.
     pub lladdr: Vec<u8>,

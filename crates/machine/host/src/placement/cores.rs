@@ -22,11 +22,8 @@ pub enum Tier {
 /// A CPU chosen for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
-    /// The CPU.
     pub cpu: u32,
-    /// Its NUMA node.
     pub node: u32,
-    /// Its worth.
     pub tier: Tier,
     /// The number of queues that it had before.
     pub shared_with: u32,

@@ -15,11 +15,9 @@ use crate::picture::{Host, Nic, QueueRole};
 /// The CPU of a queue, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
-    /// The CPU.
     pub cpu: u32,
     /// Its worth; none where it was not chosen.
     pub tier: Option<Tier>,
-    /// The reason.
     pub why: String,
 }
 

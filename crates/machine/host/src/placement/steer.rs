@@ -95,9 +95,7 @@ fn is_as_good(host: &Host, homes: &[u32], now: &[&CpuSet], masks: &[CpuSet]) -> 
 /// A NAPI thread, and the CPU that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thread<'a> {
-    /// Its instance.
     pub napi: &'a Napi,
-    /// Its process id.
     pub pid: u32,
     /// The queue that it serves.
     pub queue: u32,

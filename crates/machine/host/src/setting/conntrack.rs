@@ -9,9 +9,7 @@ const STATISTICS: &str = "proc/net/stat/nf_conntrack";
 /// The connection table of this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conntrack {
-    /// Connections now.
     pub count: u64,
-    /// Connections at most.
     pub max: u64,
     /// Chains of the hash table; none when the kernel does not say.
     pub buckets: Option<u64>,

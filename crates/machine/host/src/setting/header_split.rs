@@ -23,9 +23,7 @@ const NESTED: u16 = 0x8000;
 pub enum HeaderSplit {
     /// The driver does not say; most have none.
     None,
-    /// Off.
     Off,
-    /// On.
     On,
 }
 

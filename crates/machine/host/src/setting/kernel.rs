@@ -64,7 +64,6 @@ pub enum Preemption {
     Voluntary,
     /// Anywhere, at the next tick for ordinary tasks.
     Lazy,
-    /// Anywhere.
     Full,
     /// Anywhere, with interrupts in threads and sleeping locks.
     RealTime,
@@ -90,7 +89,6 @@ impl Preemption {
 /// The preemption model, and where that is known from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preempt {
-    /// The model.
     pub model: Preemption,
     /// The source of this knowledge.
     pub from: String,

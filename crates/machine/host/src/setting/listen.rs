@@ -44,7 +44,6 @@ pub fn reverse_path_drops(root: &Root) -> Result<Option<u64>, Missing> {
 /// The queue of a listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptQueue {
-    /// The port.
     pub port: u16,
     /// Finished connections that its program has not taken up.
     pub waiting: u32,

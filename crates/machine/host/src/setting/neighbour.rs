@@ -14,7 +14,6 @@ pub struct Neighbours {
     pub full: u64,
     /// Entries from which on the kernel clears old ones out at once.
     pub soft_limit: u64,
-    /// Entries at most.
     pub hard_limit: u64,
 }
 

@@ -14,7 +14,6 @@ use crate::root::Root;
 pub struct LinearRun {
     /// Family and name of the table, such as `inet filter`.
     pub table: String,
-    /// The chain.
     pub chain: String,
     /// The number of rules.
     pub rules: usize,

@@ -15,9 +15,7 @@ use crate::root::Root;
 /// A process that owns sockets that receive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Owner {
-    /// Its process id.
     pub pid: u32,
-    /// Its name.
     pub name: String,
     /// The kind of its socket: `tcp`, `udp`, `packet`, `xdp`.
     pub kinds: BTreeSet<&'static str>,

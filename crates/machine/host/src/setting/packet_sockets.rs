@@ -10,7 +10,6 @@ use crate::root::Root;
 /// A packet socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketSocket {
-    /// Its inode.
     pub inode: u64,
     /// The ethertype that it takes, in host order: 3 for every packet, 0 for none.
     pub protocol: u16,

@@ -6,7 +6,6 @@ use crate::root::Root;
 /// A PCI Express link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PcieLink {
-    /// Lanes now.
     pub width: u32,
     /// Lanes that the card has.
     pub width_max: u32,

@@ -10,7 +10,6 @@ const CPU: &str = "sys/devices/system/cpu";
 /// An idle state of the CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleState {
-    /// Its number.
     pub index: u32,
     /// Its name, such as `C6`.
     pub name: String,

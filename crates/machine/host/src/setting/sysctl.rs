@@ -86,7 +86,6 @@ pub struct Line {
     pub line: usize,
     /// The sysctl with dots, such as `net.ipv4.tcp_sack`.
     pub key: String,
-    /// The value.
     pub value: String,
 }
 

@@ -10,7 +10,6 @@ use crate::{interface::links, netlink::Netlink, root::Root};
 /// An XDP program on an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpProgram {
-    /// The interface.
     pub nic: String,
     /// The program's id, as `bpftool prog` shows it.
     pub id: u32,

@@ -26,7 +26,6 @@ pub enum Verdict {
     Accept,
     /// Another chain is asked, then this one goes on.
     Jump(String),
-    /// Another chain decides.
     Goto(String),
     /// The calling chain goes on.
     Return,
@@ -34,7 +33,6 @@ pub enum Verdict {
     Queue,
     /// The connection is answered on behalf of the server; the packet ends here.
     Synproxy,
-    /// Something newer.
     Other(String),
 }
 
@@ -50,16 +48,13 @@ impl Verdict {
 pub struct ChainKey {
     /// `ip`, `ip6`, `inet`, `arp`, `bridge`, `netdev`; `iptables` and `ip6tables` for rules of the old kind.
     pub family: String,
-    /// Its table.
     pub table: String,
-    /// The chain.
     pub chain: String,
 }
 
 /// A rule's place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleKey {
-    /// Its chain.
     pub chain: ChainKey,
     /// Its number, as `nft -a list ruleset` shows it; for rules of the old kind the place in the chain, from 1.
     pub handle: u64,
@@ -90,7 +85,6 @@ pub struct Rule {
     pub packets: Option<u64>,
     /// Their bytes.
     pub bytes: u64,
-    /// Its decision.
     pub verdict: Verdict,
     /// The counter stands right before the verdict, so that it counts exactly what the verdict was said of.
     pub exact: bool,
@@ -105,7 +99,6 @@ pub struct Rule {
 /// All rules of a network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// The chains.
     pub chains: BTreeMap<ChainKey, Chain>,
     /// The rules, in the order of chain and handle.
     pub rules: BTreeMap<RuleKey, Rule>,

@@ -13,7 +13,6 @@ pub struct NicLoss {
     pub name: String,
     /// The queue; none for the whole interface.
     pub queue: Option<u32>,
-    /// The reason.
     pub class: LossClass,
     /// Its relation to the counters of the interface.
     pub counted: Counted,
@@ -26,7 +25,6 @@ pub struct NicLoss {
 /// The losses of one interface by its driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NicLosses {
-    /// The driver.
     pub driver: String,
     /// Each statistic that counts losses, in the driver's order.
     pub losses: Vec<NicLoss>,

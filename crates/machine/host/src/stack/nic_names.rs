@@ -35,17 +35,12 @@ pub enum Counted {
 /// An act of XDP on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XdpCount {
-    /// The program ran.
     Packets,
     /// It said XDP_DROP (some drivers add XDP_ABORTED).
     Drops,
-    /// It said XDP_PASS.
     Pass,
-    /// It said XDP_REDIRECT.
     Redirects,
-    /// A redirect failed.
     RedirectErrors,
-    /// It said XDP_TX.
     Tx,
     /// A packet sent back by XDP_TX was lost.
     TxErrors,

@@ -24,7 +24,6 @@ const CLASSFUL: [&str; 6] = ["htb", "hfsc", "drr", "qfq", "cbq", "ets"];
 /// One queueing discipline or class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QdiscKey {
-    /// The interface's index.
     pub ifindex: u32,
     /// It is a class.
     pub class: bool,

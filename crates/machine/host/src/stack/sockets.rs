@@ -40,7 +40,6 @@ const MANY_TCP: u64 = 20_000;
 /// The process that holds a socket: the one with the lowest id, if several do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// Its id.
     pub pid: u32,
     /// Its name, at most 15 characters.
     pub comm: String,
@@ -62,7 +61,6 @@ pub struct PacketTap {
 /// One socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
-    /// Its kind.
     pub kind: SocketKind,
     /// Its own address; none for AF_PACKET.
     pub local: Option<SocketAddr>,

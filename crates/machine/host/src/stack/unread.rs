@@ -5,11 +5,9 @@ use std::{collections::BTreeSet, fmt};
 /// The kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SocketKind {
-    /// A TCP connection.
     Tcp,
     /// A TCP socket that listens.
     TcpListener,
-    /// UDP.
     Udp,
     /// A raw IP socket.
     Raw,
@@ -22,7 +20,6 @@ pub enum SocketKind {
 pub enum Source {
     /// The counters of IP, ICMP, UDP and TCP.
     Protocols,
-    /// Connection tracking.
     Conntrack,
     /// Netfilter's rules, of all kinds.
     Rules,

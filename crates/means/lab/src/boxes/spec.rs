@@ -7,11 +7,9 @@ use crate::{Mac, link::Network};
 pub enum BoxKind {
     /// Nothing: sender and receiver are joined directly.
     Wire,
-    /// The kernel routes.
     Router,
     /// The kernel routes, past rules of nftables in the forward hook.
     Firewall(Ruleset),
-    /// The kernel's bridge.
     Bridge,
     /// An XDP program forwards by the kernel's routes and neighbours, before a socket buffer is made.
     XdpFib,
@@ -97,7 +95,6 @@ pub enum Sink {
 /// A box to be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoxSpec {
-    /// Its action.
     pub kind: BoxKind,
     /// The version of IP.
     pub family: Family,
@@ -119,9 +116,7 @@ impl BoxSpec {
 /// The way of a frame, and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// Destination MAC address.
     pub mac: Mac,
-    /// Source MAC address.
     pub source_mac: Mac,
     /// Source addresses that the box takes.
     pub sources: Network,

@@ -11,7 +11,6 @@ use crate::BenchError;
 /// The cores of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {
-    /// Of the sender.
     pub sender: u32,
     /// Of the box: one for the frames of each direction, where there are two.
     pub of_box: Vec<u32>,

@@ -10,9 +10,7 @@ use crate::BenchError;
 /// A port of the tester: frames are sent from it, and those of the other direction arrive there.
 #[derive(Debug, Clone)]
 pub struct TestPort {
-    /// The interface.
     pub interface: String,
-    /// Its MAC address.
     pub mac: Mac,
     /// The destination of frames from this port.
     pub target: Target,

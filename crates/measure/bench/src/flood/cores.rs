@@ -13,11 +13,9 @@ use crate::BenchError;
 pub struct FloodCores {
     /// The generator and the far end of the link.
     pub generator: u32,
-    /// The clients.
     pub clients: u32,
     /// The host's receive work.
     pub receive: u32,
-    /// The host's server.
     pub server: u32,
 }
 

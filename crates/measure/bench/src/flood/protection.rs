@@ -15,7 +15,6 @@ pub struct Place<'a> {
     pub interface: &'a str,
     /// A gateway's interface to the host.
     pub inner: Option<&'a str>,
-    /// The host's service.
     pub server: SocketAddr,
     /// The host's cores: processes of the protection belong there.
     pub cpus: &'a [u32],
@@ -85,7 +84,6 @@ pub trait Protecting {
 /// Something that a protection counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// The name.
     pub what: String,
     /// Packets.
     pub packets: u64,

@@ -8,7 +8,6 @@ use super::{cores::FloodCores, kernel::load};
 use crate::BenchError;
 
 pub(super) struct Relay {
-    /// The flood's destination.
     pub(super) entry: VethEnd,
 }
 

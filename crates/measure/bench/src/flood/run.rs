@@ -75,7 +75,6 @@ fn rising(rates: &[Rate]) -> Vec<Rate> {
 pub struct FloodConfig {
     /// The rates, in any order: a run takes them from the lowest to the highest.
     pub rates: Vec<Rate>,
-    /// Connections at each.
     pub connects: u32,
     /// Connections begun each second.
     pub connects_per_s: f64,

@@ -28,7 +28,6 @@ use super::{
 /// A capture file laid out for the sender.
 #[derive(Debug, Clone)]
 pub struct Replay {
-    /// The file.
     pub path: PathBuf,
     /// One for each packet that is sent.
     pub entries: Vec<BenchEntry>,
@@ -49,7 +48,6 @@ pub struct LeftOut {
     pub not_ip: u64,
     /// Of the other IP version.
     pub other_version: u64,
-    /// Fragments.
     pub fragments: u64,
     /// Neither UDP nor TCP.
     pub other_protocol: u64,

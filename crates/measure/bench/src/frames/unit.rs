@@ -93,7 +93,6 @@ pub(super) struct Unit {
     /// Addresses, of one IP version, and ports.
     pub(super) key: FlowKey,
     pub(super) carrier: Carrier,
-    /// DSCP and ECN.
     pub(super) traffic_class: u8,
     /// Bytes behind the transport header, the signature's among them.
     pub(super) data_len: usize,

@@ -35,7 +35,6 @@ pub(super) const MACS: [&str; 2] = ["52:54:00:ec:00:01", "52:54:00:ec:00:02"];
 pub(crate) struct Bed {
     pub(crate) space: Namespace,
     pub(super) taps: [String; 2],
-    /// Of the taps.
     pub(crate) macs: [Mac; 2],
     indexes: [u32; 2],
     _lab: Lab,

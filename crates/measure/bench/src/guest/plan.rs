@@ -12,7 +12,6 @@ pub(super) const LENGTHS: [u32; 2] = [400, 6400];
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The card models.
     pub nics: Vec<Nic>,
     /// Runs of each burst.
     pub runs: u32,

@@ -17,11 +17,9 @@ const LOOPS: f64 = 0.01;
 
 /// A tester with the frames that it is to send, and how.
 pub struct Bench<'a> {
-    /// Makes the trials.
     pub tester: &'a mut dyn Tester,
     /// The frames.
     pub frame: FrameSpec,
-    /// The drain.
     pub drain: Drain,
     /// True if the box is observed.
     pub observe: bool,
@@ -36,7 +34,6 @@ pub struct Bench<'a> {
 /// The result of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer<T> {
-    /// Measured.
     Measured(T),
     /// It could not be measured, or makes no sense here.
     Not {
@@ -62,13 +59,10 @@ impl<T> Answer<T> {
 /// A trial, made again while it could not be believed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tried {
-    /// One that counts.
     Good(Box<Trial>),
     /// None that counts; this is the last.
     Void {
-        /// The trial.
         trial: Box<Trial>,
-        /// The reason.
         reason: String,
     },
 }

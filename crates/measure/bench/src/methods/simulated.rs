@@ -50,7 +50,6 @@ pub(crate) struct SimBox {
     /// Units of the trial before that are still in it.
     pub(crate) left_units: u64,
     pub(crate) trials: u32,
-    /// The virtual time.
     pub(crate) now: Duration,
 }
 

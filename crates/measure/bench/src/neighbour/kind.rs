@@ -57,7 +57,6 @@ impl Kind {
 /// A neighbour and its dose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Neighbour {
-    /// What it does.
     pub kind: Kind,
     /// How much of it. With 0 it is there and does nothing.
     pub dose: f64,
@@ -192,7 +191,6 @@ pub enum Spot {
     Box,
     /// On their hardware siblings.
     Sibling,
-    /// On another core.
     Other,
 }
 

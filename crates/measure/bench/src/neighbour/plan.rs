@@ -10,15 +10,11 @@ use crate::{BenchError, Cores};
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The neighbours.
     pub neighbours: Vec<Neighbour>,
-    /// What each is.
     pub forms: Vec<Form>,
-    /// Where each runs.
     pub spots: Vec<Spot>,
     /// The remedies; without one is measured in any case.
     pub remedies: Vec<Remedy>,
-    /// Rounds.
     pub rounds: u32,
     /// The number from which the orders are drawn.
     pub seed: u64,

@@ -30,7 +30,6 @@ pub enum Forwarding {
     None,
     /// The kernel, with the programs of `route` on its ports.
     Standard,
-    /// The fast path.
     Routed,
     /// The fast path for established connections.
     Stateful,
@@ -75,9 +74,7 @@ pub struct Asked {
     pub cpus: CpuSet,
     /// The length of each full trial and of each load.
     pub duration: Duration,
-    /// Rounds.
     pub rounds: u32,
-    /// Loads.
     pub loads: u32,
     /// The loss that a throughput may have, where it is not the preset's.
     pub loss_ratio: Option<f64>,
@@ -128,9 +125,7 @@ pub enum What {
 /// A step and its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedStep {
-    /// The step.
     pub what: What,
-    /// Its name.
     pub name: String,
     /// Seconds that it is expected to take.
     pub seconds: f64,

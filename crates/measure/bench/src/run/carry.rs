@@ -22,7 +22,6 @@ use crate::{BenchError, Patience, Tester, dut::Identity};
 
 /// A box that stands, with a tester at its ports.
 pub struct StandingBox {
-    /// Makes the trials.
     pub tester: Box<dyn Tester>,
     /// The name, the description and the settings.
     pub identity: Identity,

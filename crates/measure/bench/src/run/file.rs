@@ -18,7 +18,6 @@ pub const NAME: &str = "bench";
 /// A step that was begun and has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
-    /// The step.
     pub step: StepId,
     /// Its trials so far.
     pub trials: Vec<Trial>,
@@ -27,10 +26,8 @@ pub struct Begun {
 /// A run and what is needed to go on with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
-    /// The run.
     #[serde(flatten)]
     pub run: BenchRun,
-    /// The request.
     pub asked: Request,
     /// Steps that are done, or that found nothing to measure.
     pub done: Vec<StepId>,

@@ -25,7 +25,6 @@ const BURST_TRIALS: f64 = 6.0;
 pub struct ResetWay {
     /// A description, such as `link of the second port down and up`.
     pub what: String,
-    /// Does it.
     pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync>,
 }
 

@@ -13,7 +13,6 @@ use super::request::{Request, Test, WIRE};
 pub enum What {
     /// The tester's own ceiling.
     Ceiling,
-    /// A test.
     Test(Test),
 }
 
@@ -29,11 +28,9 @@ impl fmt::Display for What {
 /// One step: a box, a kind of frame, a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepId {
-    /// The mode's key.
     pub mode: String,
     /// The frames.
     pub frame: FrameSpec,
-    /// The measurement.
     pub what: What,
 }
 
@@ -46,7 +43,6 @@ impl fmt::Display for StepId {
 /// A step and how long it may take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The step.
     pub id: StepId,
     /// Seconds that it is expected to take.
     pub seconds: f64,

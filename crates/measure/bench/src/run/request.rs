@@ -109,13 +109,11 @@ pub const WIRE: &str = "wire";
 /// The request, every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The boxes.
     pub boxes: Boxes,
     /// The frames.
     pub frames: Vec<FrameSpec>,
     /// The tests, in order, without repeats.
     pub tests: Vec<Test>,
-    /// The preset.
     pub preset: String,
     /// The loss ratio of the main goal, where it is not the preset's.
     pub loss_ratio: Option<f64>,

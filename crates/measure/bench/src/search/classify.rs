@@ -11,14 +11,12 @@ pub struct TrialResult {
     pub pps: f64,
     /// The length in seconds.
     pub seconds: f64,
-    /// The counts.
     pub counted: Counted,
 }
 
 /// The counts of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
-    /// Units sent.
     pub sent: u64,
     /// Those that the box has not forwarded while they were sent: lost, or late.
     pub failed: u64,
@@ -71,7 +69,6 @@ pub enum Bound {
     Lower,
     /// It does not, whatever they show.
     Upper,
-    /// They decide.
     Undecided,
 }
 
@@ -86,9 +83,7 @@ pub struct Evidence {
     pub short_low: f64,
     /// Shorter ones beyond it.
     pub short_high: f64,
-    /// Trials within it.
     pub low: u32,
-    /// Those beyond it.
     pub high: u32,
     /// True if a trial had too few units to tell: the next one at this load is longer.
     pub unsure: bool,

@@ -27,9 +27,7 @@ const SPAN: f64 = 2.0;
 pub struct SameLoss {
     /// The lost share of all units.
     pub loss_ratio: f64,
-    /// The least load.
     pub least_pps: f64,
-    /// The highest load.
     pub most_pps: f64,
 }
 
@@ -37,8 +35,10 @@ pub struct SameLoss {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Flat {
     /// It is, at all loads so far; this one is to be tried next.
-    Look { pps: u64, loss_ratio: f64 },
-    /// It is.
+    Look {
+        pps: u64,
+        loss_ratio: f64,
+    },
     Same(SameLoss),
 }
 

@@ -32,11 +32,9 @@ pub struct Limits {
 /// The next step of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// A trial.
     Trial {
         /// Units per second, a whole number.
         pps: f64,
-        /// The length.
         duration: Duration,
         /// The reason, in words.
         why: String,

@@ -23,17 +23,12 @@ pub struct Preset {
     pub void_repeats: u32,
     /// The tester's own ceiling.
     pub ceiling: Repeated,
-    /// The loss curve.
     pub loss_curve: CurveOrder,
-    /// Bursts.
     pub back_to_back: BurstOrder,
-    /// Latency.
     pub latency: LatencyOrder,
     /// Jitter at the throughput.
     pub jitter: Readings,
-    /// Recovery after overload.
     pub recovery: RecoveryOrder,
-    /// Resets.
     pub reset: ResetOrder,
 }
 
@@ -42,7 +37,6 @@ pub struct Preset {
 pub struct Repeated {
     /// The length of each.
     pub trial: Duration,
-    /// The number.
     pub repeats: u32,
 }
 
@@ -51,7 +45,6 @@ pub struct Repeated {
 pub struct Readings {
     /// Time between two readings.
     pub every: Duration,
-    /// The number.
     pub readings: u32,
 }
 

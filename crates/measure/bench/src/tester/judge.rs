@@ -26,7 +26,6 @@ pub(super) struct TesterRecord<'a> {
     pub(super) sent: &'a BenchTxCounts,
     /// Frames that the ports did not send, though the tester handed them over.
     pub(super) refused: u64,
-    /// Of both directions.
     pub(super) counts: Counts,
     /// Units of the trial before that arrived in this one.
     pub(super) leftover: u64,

@@ -42,7 +42,6 @@ pub enum Way {
     Packet,
     /// Frames by AF_XDP, without any protocol.
     Xdp,
-    /// Datagrams.
     Udp,
     /// A TCP connection without Nagle's delay.
     Tcp,
@@ -106,27 +105,16 @@ pub enum What {
     /// Bytes one way.
     Transfer,
     /// Bytes of so many nodes to one, and of one of them alone.
-    Incast {
-        /// Nodes that send.
-        senders: u32,
-    },
+    Incast { senders: u32 },
     /// What so many connections of one node to others cost.
-    Crowd {
-        /// Connections.
-        connections: u32,
-        /// The other nodes.
-        nodes: u32,
-    },
+    Crowd { connections: u32, nodes: u32 },
 }
 
 /// A step of each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// What carries.
     pub way: Way,
-    /// The link.
     pub conditions: Conditions,
-    /// What is measured.
     pub what: What,
 }
 
@@ -155,7 +143,6 @@ impl fmt::Display for Step {
 pub struct Asked {
     /// CPUs; each end has one.
     pub cpus: CpuSet,
-    /// Rounds.
     pub rounds: u32,
     /// Messages there and back of a step.
     pub messages: u32,

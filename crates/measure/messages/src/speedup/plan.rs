@@ -42,7 +42,6 @@ impl By {
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Numbers of nodes.
     pub nodes: Vec<u32>,
     /// Computing of a step on one node.
     pub step: Duration,
@@ -50,11 +49,9 @@ pub struct Asked {
     pub serial_share: f64,
     /// What nodes say to each other.
     pub exchanges: Vec<Exchange>,
-    /// What carries it.
     pub carriers: Vec<By>,
     /// Bytes that a node sends to each that it exchanges with.
     pub bytes: u32,
-    /// Rounds.
     pub rounds: u32,
     /// Steps of a turn.
     pub steps: u32,
@@ -63,7 +60,6 @@ pub struct Asked {
 /// A number of nodes that do so many steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Turn {
-    /// What carries.
     pub by: By,
     /// What they say to each other.
     pub exchange: Exchange,

@@ -27,7 +27,6 @@ use crate::{bridged::Bridged, remote::Reach};
 enum Nodes {
     /// Namespaces of this machine, with the threads of each carrier.
     Here(Vec<Cluster>),
-    /// Machines.
     Apart(Machines),
 }
 

@@ -30,7 +30,6 @@ use crate::{
 /// What a broker does beside answering for its node.
 #[derive(Debug, Clone)]
 pub struct BrokerOptions {
-    /// The broker itself.
     pub broker: BrokerSettings,
     /// Prefixes whose TCP connections are carried; empty: none are.
     pub cluster: Vec<IpNet>,
@@ -47,7 +46,6 @@ pub struct BrokerService {
     broker: Broker,
     held: Held,
     threads: Vec<JoinHandle<()>>,
-    /// Ends the threads.
     stop: Arc<AtomicBool>,
     tell: Box<dyn FnMut(String)>,
 }

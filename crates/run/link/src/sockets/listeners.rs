@@ -32,7 +32,6 @@ pub(crate) struct Listening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Listener {
     port: u16,
-    /// The program's user.
     uid: u32,
 }
 

@@ -35,7 +35,6 @@ pub(crate) struct Shared {
     pub(crate) nodes: HashMap<Address, String>,
     /// A cluster is served.
     pub(crate) is_carried: bool,
-    /// Connections by entry.
     pub(crate) connections: BTreeMap<EntryId, LinkConnection>,
     /// Sources and ports that may connect.
     pub(crate) allowed: Vec<String>,

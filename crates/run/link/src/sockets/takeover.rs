@@ -75,7 +75,6 @@ pub struct Takeovers {
     unmatched: Vec<(Handle, Vec<u8>, Instant)>,
     /// Connections with unread bytes; some may have none.
     unread: Vec<ConnectionId>,
-    /// Watches the pairs.
     pairs: Epoll,
     piece: Vec<u8>,
     reported: Instant,

@@ -23,10 +23,12 @@ use sys::{
 /// A call that we have done.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// It returns this.
     Value(i64),
     /// It returns the number that the program gets for this descriptor.
-    Descriptor { fd: OwnedFd, close_on_exec: bool },
+    Descriptor {
+        fd: OwnedFd,
+        close_on_exec: bool,
+    },
 }
 
 /// A call that we have not done.

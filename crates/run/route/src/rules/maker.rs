@@ -22,7 +22,6 @@ use crate::RouteError;
 /// What holds.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
-    /// By port.
     pub programs: Vec<Shield>,
     pub counters: Counters,
     pub shown: Vec<RuleStatus>,
@@ -49,7 +48,6 @@ pub(crate) fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, 
 /// What makes rules, wherever it runs.
 pub(crate) struct Maker {
     pub interfaces: Vec<String>,
-    /// By port.
     pub seats: Vec<SeatMaps>,
     pub shared: Arc<ShieldShared>,
     /// Of the rules of now, and their names.

@@ -45,7 +45,6 @@ pub(crate) struct Follower {
 pub(crate) struct Changes {
     /// Something changed that the evidence holds.
     pub any: bool,
-    /// Messages were lost.
     pub lost: bool,
 }
 

@@ -18,7 +18,6 @@ pub enum Way {
     Native,
     /// By XDP on finished socket buffers.
     Generic,
-    /// Through AF_PACKET rings.
     Ring,
 }
 

@@ -29,13 +29,10 @@ const IN_VAIN_S: f64 = 0.15;
 /// The result of one look at one prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct Look<'a> {
-    /// Its end: monotonic.
     pub now: Duration,
-    /// Its length.
     pub time: Duration,
     /// Traffic to the prefix.
     pub counts: &'a Counts,
-    /// Samples of that.
     pub samples: &'a [Packet],
     /// Packets that rules applied to, by name.
     pub applied: &'a HashMap<String, u64>,

@@ -34,9 +34,7 @@ pub struct Baseline {
 /// The origin of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitOrigin {
-    /// The configuration.
     Configured,
-    /// What is usual.
     Learned,
     /// What the machine takes in with the CPU time that it may spend on packets.
     Headroom,
@@ -47,7 +45,6 @@ pub enum LimitOrigin {
 pub struct Limit {
     /// Per second.
     pub rate: f64,
-    /// The origin.
     pub of: LimitOrigin,
 }
 

@@ -33,7 +33,6 @@ const QUIC: u16 = 443;
 /// The class of an attack, and the kind of its packets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// Its class.
     pub class: AttackClass,
     /// The kind that most of its packets are of; [`Kind::Other`] if no kind is.
     pub kind: Kind,

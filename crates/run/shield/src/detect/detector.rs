@@ -323,7 +323,6 @@ fn is_remembered(packet: &Packet) -> bool {
 /// One prefix as it is now.
 #[derive(Debug, Clone, Copy)]
 pub struct State<'a> {
-    /// The prefix.
     pub prefix: Prefix,
     /// Of the last look.
     pub rates: Rates,

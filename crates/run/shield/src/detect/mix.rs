@@ -19,13 +19,10 @@ pub enum Kind {
     Syn,
     /// TCP SYN with ACK.
     SynAck,
-    /// Other TCP.
     Tcp,
-    /// UDP.
     Udp,
     /// ICMP and ICMPv6.
     Icmp,
-    /// Other protocols.
     Other,
 }
 

@@ -70,7 +70,6 @@ pub struct Reloaded {
     pub built_in: usize,
     /// Rules that have expired.
     pub expired: usize,
-    /// Prefixes of sets.
     pub prefixes: usize,
     /// From the request to the first packet that the new rules judge, in seconds.
     pub seconds: f64,

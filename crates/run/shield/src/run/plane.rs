@@ -28,7 +28,6 @@ pub struct Coming<'a> {
     pub watch: Option<WatchConfig>,
     /// Other prefixes are protected from now on: nothing of the tables before can be used again.
     pub elsewhere: bool,
-    /// What has changed.
     pub what: Changed,
     /// The moment that they are compiled at.
     pub now: Now,

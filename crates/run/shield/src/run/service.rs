@@ -27,7 +27,6 @@ const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 /// A message that nobody has asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// A sentence.
     Text(String),
     /// An attack, or what is done about it.
     Event(ShieldEvent),

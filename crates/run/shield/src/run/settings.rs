@@ -24,7 +24,6 @@ use crate::{between::Pair, error::ShieldError};
 /// The source of rules; it is read again at each reload.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Source {
-    /// The file.
     pub file: Option<PathBuf>,
     /// Rules of the command line, before those of the file.
     pub rules: Vec<Rule>,
@@ -104,7 +103,6 @@ pub struct Settings {
     pub between: Option<Pair>,
     /// The mode of XDP.
     pub mode: XdpMode,
-    /// The rules.
     pub source: Source,
     /// The fate of packets when this process is gone.
     pub fail: Fail,

@@ -44,7 +44,6 @@ pub(crate) enum Transition {
     Same,
     /// Nothing is protected any more.
     Gone,
-    /// It begins.
     First(Box<Detection>),
     /// It is to watch something else, or otherwise.
     Other(Box<Change>),

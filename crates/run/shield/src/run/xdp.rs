@@ -60,7 +60,6 @@ pub struct Xdp {
     ahead: Preload,
     /// The program of the rules that hold without mitigations, while it is of use.
     calm: Option<Arc<Shield>>,
-    /// Those rules hold.
     holds_calm: bool,
     _heartbeat: HeartbeatThread,
 }

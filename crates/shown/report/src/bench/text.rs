@@ -21,7 +21,6 @@ pub struct BenchView {
     pub every_load: bool,
     /// What the searches did, step by step.
     pub steps: bool,
-    /// Every trial.
     pub trials: bool,
 }
 

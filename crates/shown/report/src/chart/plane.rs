@@ -23,7 +23,6 @@ pub(crate) struct Up {
 pub(crate) enum Across {
     /// Names at equal distances.
     Names(Vec<String>),
-    /// Numbers.
     Numbers {
         scale: Scale,
         /// A value as the axis names it.

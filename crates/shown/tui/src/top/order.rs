@@ -7,7 +7,6 @@ use model::top::{CoreRates, InterfaceRates, QueueRates};
 /// Which interfaces are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Filter {
-    /// Every interface.
     All,
     /// Those on which something moves.
     #[default]

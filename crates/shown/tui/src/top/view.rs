@@ -19,14 +19,10 @@ const HISTORY: usize = 120;
 /// The tables on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Focus {
-    /// All three.
     #[default]
     All,
-    /// Interfaces alone.
     Interfaces,
-    /// Cores alone.
     Cores,
-    /// Queues alone.
     Queues,
 }
 

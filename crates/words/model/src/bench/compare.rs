@@ -38,7 +38,6 @@ pub struct Value {
 pub enum Judgement {
     /// Higher, and more than chance or the search's width explains.
     Higher,
-    /// Lower, likewise.
     Lower,
     /// Within what chance or the search's width explains.
     Same,
@@ -68,7 +67,6 @@ pub enum Unit {
     Nanoseconds,
     /// Seconds.
     Seconds,
-    /// Units.
     Count,
 }
 
@@ -81,7 +79,6 @@ pub struct Row {
     pub frame: FrameSpec,
     /// The quantity, such as `throughput, 0.1 %`.
     pub what: String,
-    /// Its unit.
     pub unit: Unit,
     /// One for each run, in their order; none where the run has none.
     pub values: Vec<Option<Value>>,
@@ -96,7 +93,6 @@ pub struct Change {
     pub ratio: Option<f64>,
     /// The probability that chance alone makes a difference as large (Welch's test); none where no means are compared.
     pub probability: Option<f64>,
-    /// It is one.
     pub judgement: Judgement,
 }
 
@@ -105,9 +101,7 @@ pub struct Change {
 pub struct BenchComparison {
     /// The names of the runs: the first is what the others are compared with.
     pub runs: Vec<String>,
-    /// Their beginnings.
     pub when: Vec<String>,
-    /// The rows.
     pub rows: Vec<Row>,
     /// Other differences between the runs, which may be the reason.
     pub notes: Vec<String>,

@@ -22,10 +22,8 @@ pub enum FrameSpec {
     Datagram {
         /// Bytes of UDP payload.
         payload: u32,
-        /// Fragments of each.
         fragments: u32,
     },
-    /// Sizes in turn.
     Mix {
         /// Its name, such as `imix`.
         name: String,
@@ -34,7 +32,6 @@ pub enum FrameSpec {
     },
     /// The packets of a capture file, in its order.
     Replay {
-        /// The file's name.
         file: String,
         /// Its packets.
         packets: u32,

@@ -38,7 +38,6 @@ pub struct Goal {
 pub enum Judged {
     /// No more is lost.
     Within,
-    /// More is lost.
     Beyond,
     /// Too few units were sent to tell.
     Unsure,

@@ -13,7 +13,6 @@ pub const SCHEMA: u32 = 1;
 pub struct PerFrame {
     /// Reads of registers of either card.
     pub reads: f64,
-    /// Writes of registers.
     pub writes: f64,
     /// Notifications of VirtIO queues.
     pub notifications: f64,
@@ -35,7 +34,6 @@ pub struct Burst {
     pub frames: u32,
     /// Each run: the slope between two lengths, so that what happens once does not count.
     pub runs: Vec<PerFrame>,
-    /// Their medians.
     pub median: PerFrame,
     /// The distance of the runs' accesses, over their median.
     pub spread: f64,
@@ -51,7 +49,6 @@ pub enum Fares {
     Works,
     /// It says what the machine lacks, and does nothing.
     Refused,
-    /// Neither.
     Fails,
 }
 
@@ -69,9 +66,7 @@ impl Fares {
 /// A verb in a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verb {
-    /// The command.
     pub command: String,
-    /// How it fares.
     pub fares: Fares,
     /// What it said, in a line.
     pub said: String,
@@ -84,7 +79,6 @@ pub struct Card {
     pub nic: String,
     /// The driver, as the guest names it.
     pub driver: String,
-    /// Receive queues.
     pub queues: u32,
     /// Descriptors of a receive ring; none: the driver does not tell.
     pub ring: Option<u32>,
@@ -94,7 +88,6 @@ pub struct Card {
     pub native_xdp: Result<(), String>,
     /// Seconds from QEMU's start until the guest was ready to forward.
     pub ready_s: f64,
-    /// Each burst.
     pub bursts: Vec<Burst>,
     /// Verbs of evenkeel in the guest.
     pub verbs: Vec<Verb>,
@@ -109,17 +102,14 @@ pub struct Card {
 pub struct GuestRun {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// The machine.
     pub machine: Machine,
     /// Why the guest is emulated: why KVM carries none here, or that it was asked for.
     pub no_kvm: String,
-    /// The guest's kernel.
     pub kernel: String,
     /// The version of QEMU.
     pub qemu: String,
     /// Runs of each burst.
     pub runs: u32,
-    /// The card models.
     pub cards: Vec<Card>,
     /// What was left out, and why, with the command of an owner of it.
     pub left_out: Vec<String>,

@@ -30,7 +30,6 @@ pub enum Measure {
     Median,
     /// Their 99th percentile.
     P99,
-    /// Their maximum.
     Max,
     /// Their interarrival jitter (RFC 3550).
     Jitter,
@@ -120,13 +119,11 @@ pub struct Reading {
 /// The difference that a condition makes to a measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// The measure.
     pub measure: Measure,
     /// Its mean on the other side of the pairs: the quiet box, or the neighbour without a remedy.
     pub before: f64,
     /// Its mean under the condition.
     pub after: f64,
-    /// The difference.
     pub difference: Paired,
     /// It is more than chance, by Holm's correction for all measures of the condition.
     pub beyond_chance: bool,
@@ -142,7 +139,6 @@ impl Cost {
 /// A condition, round by round, and what it costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disturbed {
-    /// The condition.
     pub condition: Condition,
     /// Its readings, round by round.
     pub readings: Vec<Reading>,
@@ -165,7 +161,6 @@ pub struct Boxed {
     pub throughput_pps: f64,
     /// The tester's own ceiling was the limit of that.
     pub tester_limited: bool,
-    /// The fixed rate.
     pub rate_pps: f64,
     /// Its readings while it was quiet, round by round.
     pub quiet: Vec<Reading>,
@@ -180,11 +175,9 @@ pub struct NeighbourRun {
     pub when: String,
     /// The version of evenkeel.
     pub version: String,
-    /// The machine.
     pub machine: Machine,
     /// Threads that ran or wanted to run when it began, as a mean of a minute.
     pub load_average: f64,
-    /// The preset.
     pub preset: String,
     /// The frames.
     pub frame: FrameSpec,
@@ -198,7 +191,6 @@ pub struct NeighbourRun {
     pub seed: u64,
     /// Trials that were thrown away because a hypervisor took the CPU.
     pub stolen: u32,
-    /// The boxes.
     pub boxes: Vec<Boxed>,
     /// Why it ended before its time; none: it is whole.
     pub partial: Option<String>,

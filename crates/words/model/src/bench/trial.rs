@@ -34,9 +34,7 @@ impl Direction {
 /// The ends of the units of one direction. A unit is a frame, or a datagram with all its fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Units sent.
     pub sent: u64,
-    /// Different units received.
     pub received: u64,
     /// Units received once more than sent.
     pub duplicated: u64,
@@ -95,11 +93,8 @@ impl Counts {
 /// Delays that were measured, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Delays {
-    /// Their number.
     pub samples: u64,
-    /// The least.
     pub min_ns: u64,
-    /// The mean.
     pub mean_ns: f64,
     /// Percentiles: 50, 90, 99, 99.9.
     pub p50_ns: u64,
@@ -109,7 +104,6 @@ pub struct Delays {
     pub p99_ns: u64,
     /// 999 of a thousand are at or below.
     pub p999_ns: u64,
-    /// The most.
     pub max_ns: u64,
     /// Interarrival jitter at the end (RFC 3550, section 6.4.1); none with less than two in a row.
     pub jitter_ns: Option<f64>,

@@ -48,7 +48,6 @@ impl Cell {
 /// One protection under one rate, in all runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The protection's name.
     pub mode: String,
     /// Frames per second that were asked for; none: as many as the generator can.
     pub wanted_pps: Option<f64>,
@@ -61,9 +60,7 @@ pub struct Row {
 /// Runs side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodComparison {
-    /// Their names.
     pub runs: Vec<String>,
-    /// Their beginnings.
     pub when: Vec<String>,
     /// The rows, by protection and rising rate.
     pub rows: Vec<Row>,

@@ -31,16 +31,13 @@ impl Exchange {
 /// The 95 % interval of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval<T> {
-    /// Its lower end.
     pub low: T,
-    /// Its upper end.
     pub high: T,
 }
 
 /// 95 % intervals by a bootstrap over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Of a.
     pub a: Interval<f64>,
     /// Of n. It may reach below 0: then n cannot be told from 0.
     pub n: Interval<f64>,
@@ -78,7 +75,6 @@ pub struct Fitting {
 /// The steps of a number of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// N.
     pub nodes: u32,
     /// Seconds of a step, each round.
     pub rounds_s: Vec<f64>,
@@ -107,7 +103,6 @@ pub struct Series {
     pub exchange: Exchange,
     /// Each number of nodes.
     pub points: Vec<Point>,
-    /// The model.
     pub fitting: Fitting,
 }
 
@@ -136,7 +131,6 @@ pub struct LinkSpeedup {
     pub serial_share: f64,
     /// Bytes that a node sends to each that it exchanges with.
     pub bytes: u32,
-    /// What was measured.
     pub series: Vec<Series>,
     /// On the origin of the figures.
     pub notes: Vec<String>,

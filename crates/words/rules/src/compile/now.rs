@@ -6,7 +6,6 @@ use model::clock::monotonic_ns;
 /// One moment on the wall clock, by which rules expire, and on the kernel program's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Wall clock.
     pub wall: Timestamp,
     /// CLOCK_MONOTONIC in nanoseconds.
     pub monotonic_ns: u64,

@@ -16,7 +16,6 @@ const NAMED_MAX: usize = 5;
 /// The treatment of a line that is neither prefix nor comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnBadLine {
-    /// Refuse the file.
     #[default]
     Refuse,
     /// Leave the line out, and say so.

@@ -178,9 +178,7 @@ pub struct V6Slot {
     pub low: u64,
     /// Length in bits; 0: empty.
     pub len: u16,
-    /// Its class.
     pub class: u16,
-    /// Nothing.
     pub pad: u32,
 }
 

@@ -41,7 +41,6 @@ pub enum State {
 pub struct Counts {
     /// Frames of data that were sent, again or for the first time.
     pub sent: u64,
-    /// Retransmissions among them.
     pub resent: u64,
     /// New frames of data that arrived.
     pub received: u64,
@@ -60,7 +59,6 @@ pub struct Counts {
 pub struct Outgoing<'a> {
     /// The header, its checksum included.
     pub head: [u8; HEADER_BYTES],
-    /// The payload.
     pub payload: &'a [u8],
 }
 

@@ -14,9 +14,7 @@ pub enum DropKind {
     /// None of the others, or it could not be told.
     #[default]
     Other,
-    /// TCP with payload.
     TcpData,
-    /// A TCP reset.
     TcpReset,
     /// TCP's request or answer at the begin of a connection, without payload.
     TcpSyn,
@@ -56,9 +54,7 @@ impl DropKind {
 /// Sender and receiver of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DropFlow {
-    /// The source address.
     pub source: IpAddr,
-    /// The destination address.
     pub destination: IpAddr,
     /// The source port; 0: none, or not kept.
     pub source_port: u16,

@@ -46,7 +46,6 @@ pub enum XdpLossKind {
 /// Frames that XDP lost in one way since the tracing began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XdpLoss {
-    /// The way.
     pub kind: XdpLossKind,
     /// The id of the program, as `bpftool prog` shows it; 0 when the tracepoint does not tell.
     pub program: u32,

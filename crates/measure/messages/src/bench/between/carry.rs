@@ -30,9 +30,7 @@ type There = Worker<Answer>;
 /// The two machines of a run.
 #[derive(Debug)]
 pub struct Between {
-    /// This machine's interface.
     pub interface: String,
-    /// This machine.
     pub machine: Machine,
     /// The other one, and what starts `evenkeel link bench-end` there.
     pub other: Reach,

@@ -54,11 +54,8 @@ impl State {
 /// The verdict on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// It crosses.
     Pass,
-    /// It ends here.
     Drop,
-    /// It is answered.
     Question(Written),
     /// This crosses in its place.
     Resumed(Written),

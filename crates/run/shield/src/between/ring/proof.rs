@@ -199,7 +199,6 @@ struct Segment<'a> {
     ack: u32,
     flags: u8,
     window: u16,
-    /// Whole words.
     options: &'a [u8],
 }
 

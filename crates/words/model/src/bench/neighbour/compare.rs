@@ -13,7 +13,6 @@ pub const SCHEMA: u32 = 1;
 /// A condition of a box in one of the later runs, beside the same one in the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The box.
     pub name: String,
     /// The condition; none: quiet.
     pub condition: Option<Condition>,
@@ -28,9 +27,7 @@ pub struct Row {
 /// Runs beside the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourComparison {
-    /// The files.
     pub runs: Vec<String>,
-    /// When they began.
     pub when: Vec<String>,
     /// Every condition that the first run and another one have.
     pub rows: Vec<Row>,

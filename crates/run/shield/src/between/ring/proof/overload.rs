@@ -27,7 +27,6 @@ pub struct Overload {
     remembers_until_ns: u64,
     /// Bits of the SYNs of even turns and of odd ones, side by side; empty until they are needed.
     seen: Vec<[u64; 2]>,
-    /// Distinguishes them.
     turn: usize,
     turned_ns: u64,
     /// SYNs of unknown sources in the present block.
