@@ -13,8 +13,8 @@ use crate::{BenchError, Load, Meanwhile, Order, Tester};
 /// Called with each trial as soon as it has ended, whether it counts or not.
 pub(super) type OnTrial<'a> = &'a mut dyn FnMut(&Trial) -> Result<(), BenchError>;
 
-/// Answers from the trials of before as long as the same ones are ordered in the same order; from then on the inner tester makes
-/// them. A search that is on_trial the same results asks for the same loads, so that it finds itself where it was interrupted.
+/// Answers from earlier trials while the same ones are ordered in the same order; from then on the inner tester makes them. A search that gets
+/// the same results orders the same loads, and so goes on where it was interrupted.
 pub(super) struct ResumedTester<'a> {
     inner: &'a mut dyn Tester,
     before: VecDeque<Trial>,
