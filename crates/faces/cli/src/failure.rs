@@ -89,7 +89,7 @@ impl Failure {
         self.class.exit_code()
     }
 
-    /// What went wrong with its causes.
+    /// The error and its causes.
     pub(crate) fn message(&self) -> String {
         message(self.error.as_ref())
     }

@@ -115,7 +115,7 @@ pub(crate) fn view<S: Service<Status: Clone>>(
     }
 }
 
-/// Whether a view has colours.
+/// True if a view has colours.
 pub(crate) fn has_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }

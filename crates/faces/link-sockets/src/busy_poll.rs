@@ -1,4 +1,4 @@
-//! Whether busy polling before a sleep pays.
+//! The decision to busy-poll before a sleep.
 
 /// Exponential backoff of busy polling: each failure doubles the sleeps without it.
 #[derive(Debug, Clone, Copy)]

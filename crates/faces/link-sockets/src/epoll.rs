@@ -45,7 +45,7 @@ fn watched() -> std::sync::MutexGuard<'static, BTreeMap<(c_int, c_int), (u32, u6
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether it is a TCP socket without a peer that does not listen.
+/// True for a TCP socket that has no peer and does not listen.
 fn may_be_connected(fd: c_int) -> bool {
     if !matches!(option(fd, libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6)) {
         return false;
@@ -66,7 +66,7 @@ pub(crate) fn of(fd: c_int, instance: c_int) -> Option<(u32, u64)> {
     watched().get(&(fd, instance)).copied()
 }
 
-/// Whether any known instance watches a descriptor.
+/// True if a known instance watches the descriptor.
 pub(crate) fn is_watched(fd: c_int) -> bool {
     watched().range((fd, c_int::MIN)..=(fd, c_int::MAX)).next().is_some()
 }

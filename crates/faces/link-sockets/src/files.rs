@@ -49,7 +49,7 @@ fn leave(locked: &mut Locked, id: ConnectionId) {
     }
 }
 
-/// Whether a number is one of this library's descriptors, which the program has not opened.
+/// True for a descriptor that this library opened, not the program.
 fn is_ours(fd: c_int) -> bool {
     if !table::has_registered() || table::get(fd) != Descriptor::Other {
         return false;

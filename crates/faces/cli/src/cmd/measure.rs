@@ -43,7 +43,7 @@ impl Verb {
     }
 }
 
-/// Those of `evenkeel link`.
+/// The measuring verbs of `evenkeel link`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LinkVerb {
     Bench(link_bench::BenchArgs),

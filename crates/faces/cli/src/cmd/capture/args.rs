@@ -206,7 +206,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Whether each packet is printed.
+    /// True if each packet is printed.
     pub(super) fn prints(&self) -> bool {
         matches!(self.capture.destination, Destination::Text(_))
     }

@@ -90,7 +90,7 @@ pub(super) fn notice(notice: &Notice) {
     }
 }
 
-/// What is told before a capture begins, on standard error.
+/// The lines on standard error before a capture begins.
 pub(super) fn before(told: &Note<'_>) {
     match told {
         Note::Without { interface, error } => note(format_args!("any: without {interface}: {error}")),
@@ -105,7 +105,7 @@ pub(super) fn before(told: &Note<'_>) {
     }
 }
 
-/// What `auto` has tried and chosen.
+/// The backends that `auto` tried, and its choice.
 fn tried(trials: &[Trial], refusals: &[Refusal], choice: &Choice) {
     note(format_args!("{:<14} {:>8} {:>12} {:>12} {:>14}", "backend", "readers", "delivered", "lost", "CPU/packet"));
     for t in trials {
