@@ -58,7 +58,6 @@ impl Attached {
 }
 
 /// An XDP program that could not be loaded, attached or asked; one at tc likewise.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     #[error("there is no interface `{interface}` in this network namespace")]

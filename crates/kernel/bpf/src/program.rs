@@ -23,7 +23,6 @@ use sys::{
 use crate::counters::PerCpu;
 
 /// A kernel program that could not be loaded, or one of its maps not be used.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("cannot load the kernel program `{program}`: {source}{help}{}", said(log))]

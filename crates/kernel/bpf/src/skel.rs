@@ -4,7 +4,6 @@ macro_rules! skeleton {
     ($name:ident, $file:literal) => {
         #[allow(
             unsafe_code,
-            missing_docs,
             unreachable_pub,
             dead_code,
             clippy::all,

@@ -37,7 +37,6 @@ const F_UNSUPPORTED: i32 = 1;
 const ARENA_BYTES: usize = 1 << 20;
 
 /// A failed ethtool request.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
     #[error("cannot prepare ethtool requests: {0}")]

@@ -55,7 +55,6 @@ fn is_list(size: isize) -> io::Result<bool> {
 }
 
 /// A reason not to trust a file or folder.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
     #[error("{} belongs to user {uid}, who could change it", path.display())]

@@ -16,7 +16,6 @@ pub use socket::{
 use std::io;
 
 /// A step of AF_PACKET receive that failed.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     #[error("cannot open a packet socket: {0}")]

@@ -16,7 +16,6 @@ const STATUS: usize = mem::offset_of!(libc::tpacket2_hdr, tp_status);
 const LEN: usize = mem::offset_of!(libc::tpacket2_hdr, tp_len);
 
 /// A step of AF_PACKET transmit that failed.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PacketTxError {
     #[error("cannot open a packet socket: {0}")]

@@ -16,7 +16,6 @@ use perf_event_open_sys::{self as perf_sys, bindings};
 const SHORTEST: Duration = Duration::from_micros(10);
 
 /// A clock that cannot be had.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
     #[error("a clock cannot tick every {period:?}: the kernel takes 10 us (100000 Hz) to 1 h")]

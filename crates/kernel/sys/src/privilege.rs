@@ -16,7 +16,6 @@ use nix::{
 pub use caps::Capability;
 
 /// A capability that is missing or that cannot be dropped.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
     #[error(

@@ -34,7 +34,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 static STOPS: Mutex<Vec<Arc<AtomicBool>>> = Mutex::new(Vec::new());
 
 /// A turn that did not come.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TurnError {
     #[error("{holder} holds the lock {} for more than {} s: wait until it is done, or end it", path.display(), LIMIT.as_secs())]

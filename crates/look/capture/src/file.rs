@@ -11,7 +11,6 @@ use wire::Unread;
 use crate::filter;
 
 /// A capture file that cannot be read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("cannot read {path}: {reason}")]

@@ -5,7 +5,6 @@ use pcap::Capture;
 use sys::packet::{Instruction, PacketError, PacketSocket};
 
 /// A filter that could not be compiled.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]

@@ -21,7 +21,6 @@ use names::Names;
 pub use names::{Naming, NoPattern};
 
 /// An output that failed.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// A file could not be made.

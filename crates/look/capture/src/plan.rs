@@ -73,7 +73,6 @@ impl FromStr for Backend {
 }
 
 /// A request that cannot be planned.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("there is no backend `{name}`; there are {known}")]

@@ -40,7 +40,6 @@ const FLUSH: Duration = Duration::from_millis(200);
 const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 
 /// A capture that ended by a failure.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]

@@ -57,7 +57,6 @@ pub struct Acknowledged {
 }
 
 /// The file of acknowledgements cannot be used.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum AckError {
     #[error("cannot read {}: {source}", path.display())]

@@ -44,7 +44,6 @@ pub struct NodesOptions {
 }
 
 /// What can go wrong with one machine, or with the list of them.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NodesError {
     #[error(

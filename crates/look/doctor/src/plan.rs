@@ -6,7 +6,6 @@ use model::{Classified, ErrorClass};
 use crate::{Diagnosis, checks};
 
 /// A name that is no check's.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
     #[error("there is no check `{name}`{}; `evenkeel doctor --list` names all", hint(.near))]

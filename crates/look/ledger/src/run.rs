@@ -38,7 +38,6 @@ const LEAST_SKEW: Duration = Duration::from_micros(200);
 const FLOWS: u32 = 8_192;
 
 /// The ledger cannot be kept.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// There is no interface of that name here.

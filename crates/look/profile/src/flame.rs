@@ -11,7 +11,6 @@ use crate::{
 };
 
 /// A flame graph could not be drawn.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FlameError {
     #[error("no flame graph: every sample found the CPU idle")]

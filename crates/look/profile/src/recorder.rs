@@ -24,7 +24,6 @@ pub const MAX_HZ: u32 = 10_000;
 const MOST_SEEN: usize = 50_000;
 
 /// A profile could not be recorded.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error(transparent)]

@@ -14,7 +14,6 @@ use model::{Classified, CpuSet, ErrorClass};
 use crate::{options::Options, rows::SpreadPlan, steer, summary::NicSummary};
 
 /// A request that this machine cannot fulfil.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// There is no interface of that name here.

@@ -52,7 +52,6 @@ pub struct LinkCounters {
 }
 
 /// A failure while counters are read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
     #[error("cannot read {path}: {source}; rates need a mounted /proc")]

@@ -34,7 +34,6 @@ pub const PRIVATE: u32 = 0o600;
 const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A file that cannot be written.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("cannot write {}: {source}{}", path.display(), hint(source))]

@@ -50,7 +50,6 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The journal could not do its work.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {operation} {path}: {source}; {}", way_out(source))]

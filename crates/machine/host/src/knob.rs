@@ -95,7 +95,6 @@ impl NicFile {
 
 /// One thing that can be set. Values are texts in the kernel's own notation (a mask for CPU sets of sysfs and procfs,
 /// a list for threads, a decimal number, `on`/`off`).
-#[allow(missing_docs, reason = "fields that name the object alone: its interface, queue, ring, CPU, number")]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Knob {

@@ -18,7 +18,6 @@ use crate::{
 };
 
 /// A failure while the machine is read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("cannot learn the machine: {0}")]

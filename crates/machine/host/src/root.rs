@@ -26,7 +26,6 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_COPY_BYTES: u64 = 512 << 20;
 
 /// A failure of a [`Root`].
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     #[error("cannot open {}: {source}; --root takes a tar written by `evenkeel snapshot`, or its unpacked folder", path.display())]

@@ -23,7 +23,6 @@ const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 const RELOAD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// A reason why kernel addresses have no names.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SymbolError {
     #[error("no names for kernel functions: {0}; it takes a kernel with CONFIG_KALLSYMS and a mounted /proc")]

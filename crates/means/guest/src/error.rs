@@ -5,7 +5,6 @@ use std::{io, path::PathBuf};
 use model::{Classified, ErrorClass};
 
 /// A guest that could not be had, or that failed.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     #[error("{0} is missing, which a guest needs: apt install {1}")]

@@ -5,7 +5,6 @@ use std::io;
 use model::{Classified, ErrorClass};
 
 /// A lab that could not be built.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     #[error("`{0}` cannot name a lab: use letters and digits")]

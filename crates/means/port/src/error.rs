@@ -6,7 +6,6 @@ use host::interface::NoInterface;
 use model::{Classified, ErrorClass};
 
 /// A port that could not be opened, or that failed while it was read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     #[error(transparent)]

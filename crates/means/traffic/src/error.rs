@@ -6,7 +6,6 @@ use host::interface::NoInterface;
 use model::{Classified, ErrorClass};
 
 /// A stream that cannot or must not be sent, or that failed on the way.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     #[error("`{text}` is no {what}: {expected}")]

@@ -4,7 +4,6 @@ use model::{Classified, ErrorClass};
 use thiserror::Error;
 
 /// An error that keeps a run from beginning or going on.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Error)]
 pub enum BenchError {
     #[error("{0}")]

@@ -5,7 +5,6 @@ use std::io;
 use model::{Classified, ErrorClass};
 
 /// A demo that could not be made.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The lab could not be built or entered.

@@ -8,7 +8,6 @@ use model::{Classified, ErrorClass, speedup::FitError};
 use crate::{bench::Way, remote::RemoteError, speedup::NODES_MAX};
 
 /// A measurement that could not be made.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum MessagesError {
     #[error("link bench needs two CPUs, one for each end, but may use {0}: name others with --cpus")]

@@ -7,7 +7,6 @@ use model::{Classified, CpuSet, ErrorClass, run::CoreRole};
 use nix::{sched, unistd::Pid};
 
 /// CPUs that a measurement cannot have.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CoresError {
     #[error("--cpus names no CPU, but online are {online}")]

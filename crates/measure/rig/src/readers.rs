@@ -23,7 +23,6 @@ const POLL_PERIOD: Duration = Duration::from_millis(50);
 struct Count(AtomicU64);
 
 /// A reader that could not do its work.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ReadersError {
     #[error(transparent)]

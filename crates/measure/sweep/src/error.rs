@@ -3,7 +3,6 @@
 use model::{Classified, ErrorClass};
 
 /// A sweep that could not be made.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The lab could not be built.

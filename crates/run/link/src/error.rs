@@ -7,7 +7,6 @@ use sys::{packet::PacketError, packet_tx::PacketTxError, seccomp_notify::StartEr
 use transport::{Reason, SendError};
 
 /// Something that could not be done.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]

@@ -9,7 +9,6 @@ use port::PortError;
 use rules::RulesError;
 
 /// The fast path could not be started, or failed. The kernel forwards then.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
     #[error(transparent)]

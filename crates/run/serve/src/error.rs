@@ -9,7 +9,6 @@ use host::file::FileError;
 use model::{Classified, ErrorClass};
 
 /// A socket, a file, a program or a port that a long-running part needs and does not get.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot {operation} {}: {source}", path.display())]
@@ -35,7 +34,6 @@ pub enum ServeError {
 }
 
 /// The folder of an instance, or its lock, is not to be had.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
     #[error("cannot use the folder {}: {source}", path.display())]

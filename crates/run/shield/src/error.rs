@@ -6,7 +6,6 @@ use model::{Classified, ErrorClass};
 use rules::RulesError;
 
 /// A failure of the shield: what was tried, on what, why it failed and what to do.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ShieldError {
     /// Rules that cannot be understood or compiled.

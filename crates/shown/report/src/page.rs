@@ -11,7 +11,6 @@ use crate::{chart::svg::escaped, conditions::Conditions};
 pub const PUBLISHED: &str = "Published by others, on other hardware";
 
 /// What can go wrong when a page is built.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     #[error("cannot build the page: {0}; this is a fault of evenkeel")]

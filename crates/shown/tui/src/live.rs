@@ -49,7 +49,6 @@ pub trait Screen {
 }
 
 /// What can end the live view.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError<E: Classified + 'static> {
     #[error("cannot use the terminal: {0}; `--once` prints plain text")]

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub const MAX_CPU: u32 = 8191;
 
 /// A text that is not a set of CPUs.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpuSetError {
     #[error("`{0}` is not a CPU number or a range such as 0-3")]

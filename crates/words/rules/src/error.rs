@@ -39,7 +39,6 @@ fn lines(problems: &[Problem]) -> String {
 }
 
 /// Rules that cannot be read, understood or compiled: where, why, and what to do.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
     #[error("{}", lines(.0))]

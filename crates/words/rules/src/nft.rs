@@ -25,7 +25,6 @@ const SOURCES_MAX: u32 = 65_535;
 const COMMENT_MAX: usize = 120;
 
 /// A reason why rules have no nftables form.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NftError {
     #[error(

@@ -1,7 +1,6 @@
 //! The reasons why bytes are not the packet they should be.
 
 /// Bytes that are no such header, or a packet that cannot be built.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("{what} needs {need} bytes, and there are {have}")]

@@ -7,7 +7,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, byteorde
 use crate::error::WireError;
 
 /// EtherTypes and tag protocols (IEEE 802 numbers, IANA).
-#[allow(missing_docs, reason = "the names of the standards")]
 pub mod ether_type {
     pub const IPV4: u16 = 0x0800;
     pub const ARP: u16 = 0x0806;

@@ -13,7 +13,6 @@ use crate::{
 };
 
 /// IP protocol numbers (IANA).
-#[allow(missing_docs, reason = "the names of IANA")]
 pub mod protocol {
     pub const ICMP: u8 = 1;
     pub const TCP: u8 = 6;

@@ -16,7 +16,6 @@ pub const UDP_LEN: usize = 8;
 pub const TCP_LEN: usize = 20;
 
 /// The UDP header as it lies in memory (RFC 768).
-#[allow(missing_docs, reason = "the fields of RFC 768")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct UdpHeader {
@@ -28,7 +27,6 @@ pub struct UdpHeader {
 }
 
 /// The TCP header without options, as it lies in memory (RFC 9293).
-#[allow(missing_docs, reason = "the fields of RFC 9293")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TcpHeader {
@@ -44,7 +42,6 @@ pub struct TcpHeader {
 }
 
 /// Flags of TCP, the low byte of [`TcpHeader::offset_flags`].
-#[allow(missing_docs, reason = "the names of RFC 9293")]
 pub mod tcp_flags {
     pub const FIN: u16 = 0x01;
     pub const RST: u16 = 0x04;

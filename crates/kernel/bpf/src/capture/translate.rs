@@ -8,7 +8,6 @@ use model::{Classified, ErrorClass};
 use sys::packet::Instruction;
 
 /// A classic filter that cannot be translated.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error(

@@ -35,7 +35,6 @@ const _: () = assert!(size_of::<RawKey>() == 40 && size_of::<RawValue>() == 72 &
 const CORE_REASONS: u32 = 256;
 
 /// The tracing could not be started or read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DropError {
     #[error(

@@ -17,7 +17,6 @@ use crate::{
 const _: () = assert!(size_of::<Raw>() == 48);
 
 /// The measurement could not be started or read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NapiCostError {
     #[error(

@@ -55,7 +55,6 @@ impl ProfileOptions {
 }
 
 /// The profile could not be started or read.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     #[error(

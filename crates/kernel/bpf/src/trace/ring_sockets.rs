@@ -22,7 +22,6 @@ const _: () = assert!(ROW == 88);
 const AF_PACKET: u32 = 17;
 
 /// The sockets could not be listed.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RingSocketsError {
     #[error(

@@ -9,7 +9,6 @@ use std::{
 use super::PacketError;
 
 /// One instruction of classic BPF (struct sock_filter).
-#[allow(missing_docs, reason = "the fields of struct sock_filter")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {

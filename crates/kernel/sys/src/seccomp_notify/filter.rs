@@ -22,7 +22,6 @@ const AT_ARGS: usize = offset_of!(seccomp_data, args);
 
 /// A system call that can be asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names are those of the system calls")]
 pub enum Call {
     Connect,
     Accept,
@@ -80,7 +79,6 @@ impl From<Call> for Rule {
 }
 
 /// What a filter cannot be made of.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error("the rules for {0:?} are too long for a filter")]

@@ -26,7 +26,6 @@ use nix::{
 use super::{filter::Filter, listener::Listener};
 
 /// Why a program was not started.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("its system calls are answered by somebody already: a filter with a listener is set for this process")]

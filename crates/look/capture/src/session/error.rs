@@ -10,7 +10,6 @@ use sys::privilege::PrivilegeError;
 use crate::{filter::FilterError, output::OutputError, plan::PlanError, run::RunError};
 
 /// A capture that cannot begin.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]

@@ -93,7 +93,6 @@ pub struct Move {
 }
 
 /// Something the user should know. Each is printed once, until it changes.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {

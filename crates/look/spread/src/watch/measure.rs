@@ -18,7 +18,6 @@ use super::decide::{Core, Sample, Work};
 use crate::plan::role_text;
 
 /// The measurement failed.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
     /// The kernel programs failed.

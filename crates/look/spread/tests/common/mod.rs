@@ -1,6 +1,6 @@
 //! Machines composed by hand.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 

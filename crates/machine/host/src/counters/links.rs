@@ -14,7 +14,6 @@ const IF_STATS_MSG_BYTES: usize = 12;
 
 /// The counters of one interface since it was made: `struct rtnl_link_stats64` (include/uapi/linux/if_link.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "the kernel's own names, documented in Documentation/networking/statistics.rst")]
 pub struct LinkStats {
     pub rx_packets: u64,
     pub tx_packets: u64,

@@ -29,7 +29,6 @@ impl Applied {
 }
 
 /// A list of changes that could not be made to its end.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error("{source}. {}", put_back(*.restored))]

@@ -36,7 +36,6 @@ pub enum Outcome {
 }
 
 /// One line.
-#[allow(missing_docs, reason = "fields that name the step, the process, the outcome alone")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {

@@ -19,7 +19,6 @@ use crate::{
 const ARMED: &str = "armed";
 
 /// A session that could not be put on trial: nothing of it is changed yet.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     #[error(transparent)]

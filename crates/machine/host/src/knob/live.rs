@@ -9,7 +9,6 @@ use sys::ethtool::EthtoolError;
 use super::{Knob, ethtool, mark_rules};
 
 /// A knob that could not be read or written.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
     #[error("{knob}: {object} is not there; was the interface or its driver removed?")]

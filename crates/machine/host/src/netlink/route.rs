@@ -141,7 +141,6 @@ pub struct Route {
 }
 
 /// The action of a rule on packets that it matches.
-#[allow(missing_docs, reason = "the last three are those of the routes of the same kind")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleAction {
     /// The routes of this table decide.

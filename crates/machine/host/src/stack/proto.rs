@@ -21,7 +21,6 @@ macro_rules! named_counters {
     ($(#[$doc:meta])* $name:ident { $($field:ident = $key:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        #[allow(missing_docs, reason = "the kernel's own names, documented in Documentation/networking/snmp_counter.rst")]
         pub struct $name { $(pub $field: u64),+ }
 
         impl $name {
@@ -141,7 +140,6 @@ named_counters! {
 }
 
 /// The counters of all protocols of a network namespace.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Protocols {
     /// Every counter as `Group.Name`, such as `TcpExt.ListenDrops`; those of IPv6 are `Ip6.`, `Icmp6.`, `Udp6.`.

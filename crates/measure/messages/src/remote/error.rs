@@ -7,7 +7,6 @@ use model::{Classified, ErrorClass};
 use link::LinkError;
 
 /// An error of work on another machine.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     #[error("`{0}` is no machine's name: write a host, user@host or ssh://user@host:port")]

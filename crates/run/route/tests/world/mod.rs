@@ -1,6 +1,6 @@
 //! Two hosts and a router between them.
 
-#![allow(dead_code, unused_imports, missing_docs, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 mod beside;
 mod tap;

@@ -17,7 +17,6 @@ pub enum BenchCsv {
 }
 
 /// What can go wrong when CSV is written.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     #[error("cannot write the rows of the run as CSV: {0}; this is a fault of evenkeel")]

@@ -16,7 +16,6 @@ pub struct Times {
 }
 
 /// No times can be fitted.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     #[error("three unknowns need the times of at least 3 numbers of nodes, and there are {0}")]
@@ -26,7 +25,6 @@ pub enum FitError {
 }
 
 /// Times that no law describes.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Misfit {
     #[error("the model does not fit: by it {:.3} ms of a step would be divided among the nodes, and this must be above 0", 1e3 * .0)]

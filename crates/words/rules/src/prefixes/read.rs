@@ -42,7 +42,6 @@ impl fmt::Display for BadLine {
 }
 
 /// A reason why a file gives no set.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {
     #[error("cannot read the set file {path}: {source}")]

@@ -237,7 +237,6 @@ impl V6Hash {
 const MIX: u64 = 0x94d0_49bb_1331_11eb;
 
 /// The places of a table's parts in its section: the same fields as the kernel's `struct prefix_trie`.
-#[allow(missing_docs, reason = "offsets in bytes and lengths of the parts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrieLayout {
     /// Bytes from the section's start to each part.
@@ -261,7 +260,6 @@ pub struct TrieLayout {
 }
 
 /// The same for all of a field's prefixes: the kernel's `struct shield_prefixes`.
-#[allow(missing_docs, reason = "offsets in bytes and lengths of the parts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixLayout {
     pub v4: TrieLayout,

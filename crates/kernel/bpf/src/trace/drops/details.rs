@@ -15,7 +15,6 @@ const FRAMES: usize = 24;
 const BYTES: usize = 128;
 
 /// Drops of one flow since the tracing began.
-#[allow(missing_docs, reason = "those without a word are as in DropCount")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropDetail {
     pub netns: u32,

@@ -13,7 +13,6 @@ use crate::{
 const _: () = assert!(size_of::<RawKey>() == 32);
 
 /// A way in which XDP loses frames.
-#[allow(missing_docs, reason = "ids of maps, numbers of CPUs, indices of interfaces")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum XdpLossKind {
     /// The verdict could not be carried out, or was none (tracepoint xdp_exception).
