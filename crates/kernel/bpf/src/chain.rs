@@ -86,9 +86,6 @@ impl Place {
 
 /// Has `start` begin again, for about a second, while it fails because another feature put the chain on the interface after this one had
 /// looked: the next time it joins that chain.
-///
-/// # Errors
-/// Those of `start`.
 pub fn together<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     const AGAIN: (u32, Duration) = (20, Duration::from_millis(50));
     for _ in 0..AGAIN.0 {

@@ -43,9 +43,6 @@ impl PortOwners {
     }
 
     /// The filter of another owner.
-    ///
-    /// # Errors
-    /// The kernel refuses the program.
     pub fn filter(&self, owner: u32) -> Result<OwnedFd, ProgramError> {
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<PortOwnerSkelBuilder>(&mut object)?;
@@ -57,18 +54,12 @@ impl PortOwners {
     }
 
     /// Gives a port to an owner, from the next frame on.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set(&self, port: u16, owner: u32) -> Result<(), ProgramError> {
         let done = self.map.update(&u32::from(port).to_ne_bytes(), &owner.to_ne_bytes(), MapFlags::ANY);
         done.map_err(|e| PROGRAM.failed("give a port to its owner", to_io(&e)))
     }
 
     /// The same for UDP sockets that share a port of UDP.
-    ///
-    /// # Errors
-    /// The kernel refuses the program.
     pub fn sockets(&self) -> Result<PortSockets, ProgramError> {
         let mut object = MaybeUninit::uninit();
         let mut open = REUSE.open::<PortReuseSkelBuilder>(&mut object)?;
@@ -95,9 +86,6 @@ impl PortSockets {
     }
 
     /// Gives an owner a socket, which is bound and shares its port. It leaves when it is closed.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set(&self, owner: u32, socket: impl AsFd) -> Result<(), ProgramError> {
         let socket = u64::from(socket.as_fd().as_raw_fd().cast_unsigned());
         let done = self.map.update(&owner.to_ne_bytes(), &socket.to_ne_bytes(), MapFlags::ANY);

@@ -63,17 +63,11 @@ pub fn open(at: SocketAddr, device: &str, buffer: u32) -> io::Result<OwnedFd> {
 }
 
 /// Has a kernel program choose among the sockets that share a port with this one, and nobody who only has the socket change that.
-///
-/// # Errors
-/// As setsockopt(2).
 pub fn choose_by(socket: impl AsFd, program: impl AsFd) -> io::Result<()> {
     set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF, &program.as_fd().as_raw_fd())
 }
 
 /// Has no holder of the socket attach a program to it or its group any more.
-///
-/// # Errors
-/// As setsockopt(2).
 pub fn lock(socket: impl AsFd) -> io::Result<()> {
     set(&socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1i32)
 }
@@ -152,9 +146,6 @@ impl Datagrams {
     }
 
     /// Hands over the datagrams that are there, up to [`BATCH`], without waiting: the sender, the bytes, and whether it met congestion. How many.
-    ///
-    /// # Errors
-    /// As recvmmsg(2).
     pub fn receive(&mut self, mut on: impl FnMut(SocketAddr, &[u8], bool)) -> io::Result<usize> {
         // SAFETY: zeroes are valid addresses, iovecs and msghdrs: nothing is pointed to.
         let (mut names, mut places, mut messages): (

@@ -45,9 +45,6 @@ pub struct Disposer {
 
 impl Disposer {
     /// Starts the thread, which has no capabilities. It closes its copies of all open descriptors: to be called before one is open whose close may wait.
-    ///
-    /// # Errors
-    /// There is no thread or no socket to be had.
     pub fn start() -> io::Result<Self> {
         let (to, from) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(io::Error::from)?;

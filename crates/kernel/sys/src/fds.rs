@@ -13,9 +13,6 @@ pub fn received(messages: impl Iterator<Item = Vec<RawFd>>) -> Vec<OwnedFd> {
 }
 
 /// The kernel's number of a socket (SO_COOKIE), which no other has as long as the kernel runs.
-///
-/// # Errors
-/// As getsockopt(2).
 pub fn socket_cookie(socket: &impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
@@ -53,9 +50,6 @@ pub fn pass_no_rights(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Has a socket listen, with any backlog that another program gives: the kernel takes a negative one for the longest that it allows.
-///
-/// # Errors
-/// As listen(2).
 pub fn listen(socket: &impl AsFd, backlog: i32) -> io::Result<()> {
     // SAFETY: the descriptor is alive; the call takes numbers.
     let result = unsafe { libc::listen(socket.as_fd().as_raw_fd(), backlog) };
@@ -63,9 +57,6 @@ pub fn listen(socket: &impl AsFd, backlog: i32) -> io::Result<()> {
 }
 
 /// Accepts the next connection of a listening socket.
-///
-/// # Errors
-/// As accept4(2).
 pub fn accept(listener: &impl AsFd) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is alive; no address is asked for.
     let fd =

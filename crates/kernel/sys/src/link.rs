@@ -63,9 +63,6 @@ pub fn set_up(interface: &str, up: bool) -> io::Result<()> {
 }
 
 /// Has an interface take frames for everybody, beyond the end of this process, or not.
-///
-/// # Errors
-/// As for [`set_up`].
 pub fn set_promiscuous(interface: &str, promiscuous: bool) -> io::Result<()> {
     set(interface, libc::IFF_PROMISC, promiscuous)
 }

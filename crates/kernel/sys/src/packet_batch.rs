@@ -51,9 +51,6 @@ impl PacketBatch {
     }
 
     /// Gives its socket a filter of what it receives, which nobody changes any more, whoever has the socket: it could be bound to all that arrives.
-    ///
-    /// # Errors
-    /// As setsockopt(2).
     pub fn lock_filter(&self, program: BorrowedFd<'_>) -> Result<(), PacketTxError> {
         set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, "SO_ATTACH_BPF", &program.as_raw_fd())?;
         set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, "SO_LOCK_FILTER", &1i32)

@@ -137,9 +137,6 @@ pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
 }
 
 /// Bounds for good this thread, those that it starts later, and the programs that they start, to `keep` (bounding set, `no_new_privs`). The user stays.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn bound_to(keep: &[Capability]) -> Result<(), PrivilegeError> {
     let refused = |source: Errno| PrivilegeError::Refused { operation: "set no_new_privs for", source: source.into() };
     prctl::set_no_new_privs().map_err(refused)?;

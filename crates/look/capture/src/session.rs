@@ -100,9 +100,6 @@ impl Session {
 }
 
 /// Gives up every right but that to make later files of a rotation in that folder: from here on strangers' packets are read.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn give_up(folder: Option<BorrowedFd<'_>>, tell: &mut dyn FnMut(&Note<'_>)) -> Result<(), PrivilegeError> {
     if let Some(why) = privilege::give_up(folder.map_or(Remaining::Reading, Remaining::FilesIn))?.still_root {
         tell(&Note::StillRoot { why: &why });

@@ -102,9 +102,6 @@ impl Acknowledged {
     }
 
     /// Writes the file.
-    ///
-    /// # Errors
-    /// When its folder cannot be made, or it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), AckError> {
         if let Some(folder) = path.parent() {
             let failed = |source| AckError::Folder { operation: "make", path: folder.to_owned(), source };

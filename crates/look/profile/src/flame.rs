@@ -60,9 +60,6 @@ fn of_class(class: Class) -> Color {
 }
 
 /// Draws the stacks of a tally that kept them: width is time, colour is the class of the function itself, idle time is left out.
-///
-/// # Errors
-/// There are no stacks.
 pub fn flame_graph(tally: &Tally, title: &str) -> Result<Vec<u8>, FlameError> {
     // Names come from processes: control characters have no place in XML.
     let shown: Vec<(String, u64)> =

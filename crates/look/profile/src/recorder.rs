@@ -124,9 +124,6 @@ pub struct Recorder {
 
 impl Recorder {
     /// Begins with `frequency_hz` samples per second on every CPU that is online.
-    ///
-    /// # Errors
-    /// See [`Self::with`].
     pub fn start(frequency_hz: u32) -> Result<Self, RecordError> {
         Self::with(RecorderOptions { frequency_hz, ..RecorderOptions::default() })
     }
@@ -180,9 +177,6 @@ impl Recorder {
     }
 
     /// Forgets what was sampled so far and begins anew, at once: everything that takes time was done before.
-    ///
-    /// # Errors
-    /// The kernel's tables or counters cannot be read any more.
     pub fn restart(&mut self) -> Result<(), RecordError> {
         self.poll()?;
         self.seen.clear();
@@ -195,9 +189,6 @@ impl Recorder {
     }
 
     /// Ends the sampling. Reads the kernel's symbols too (some ten milliseconds), so that kernel programs may go from now on.
-    ///
-    /// # Errors
-    /// The kernel's tables or counters cannot be read any more.
     pub fn stop(&mut self) -> Result<(), RecordError> {
         if self.end.is_some() {
             return Ok(());
@@ -213,9 +204,6 @@ impl Recorder {
 
     /// Takes what was sampled so far out of the kernel, which keeps 16384 different stacks only. To be called every few seconds in
     /// a long profile.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its tables.
     pub fn poll(&mut self) -> Result<(), RecordError> {
         let Some(samples) = &mut self.samples else { return Ok(()) };
         for StackCount { cpu, pid, comm, kernel, user, samples, .. } in samples.read()? {
@@ -230,9 +218,6 @@ impl Recorder {
     }
 
     /// Ends, with the profile and the sums.
-    ///
-    /// # Errors
-    /// The kernel's tables or counters cannot be read any more.
     pub fn finish(mut self) -> Result<Recording, RecordError> {
         self.stop()?;
         let (end, after) = self.end.take().unwrap_or_default();

@@ -78,9 +78,6 @@ fn by_files(root: &Root) -> Option<BTreeMap<u32, (String, String)>> {
 }
 
 /// The number of this thread's network namespace: the inode of its /proc/PID/ns/net.
-///
-/// # Errors
-/// /proc cannot be read.
 pub fn own() -> io::Result<u64> {
     Ok(fs::metadata(OWN)?.ino())
 }

@@ -59,9 +59,6 @@ impl Netlink {
     }
 
     /// Opens one to links, addresses, routes and neighbours (NETLINK_ROUTE) in this thread's namespace.
-    ///
-    /// # Errors
-    /// This sandbox refuses the family.
     pub fn route() -> io::Result<Self> {
         Self::open(SockProtocol::NetlinkRoute)
     }

@@ -165,9 +165,6 @@ impl Root {
     }
 
     /// The text of a file without white space at its ends.
-    ///
-    /// # Errors
-    /// As [`Root::read`].
     pub fn read_trimmed(&self, rel: &str) -> Result<String, RootError> {
         self.read(rel).map(|text| text.trim().to_owned())
     }

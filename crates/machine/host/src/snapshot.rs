@@ -212,9 +212,6 @@ impl Snapshot {
     }
 
     /// Writes the tar.
-    ///
-    /// # Errors
-    /// What `out` says.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut tar = tar::Builder::new(out);
         for (path, node) in self.tree.iter() {

@@ -194,9 +194,6 @@ impl Guest {
     }
 
     /// Waits until the program that was begun has said `word`; false: it ended before, or has not within `patience`.
-    ///
-    /// # Errors
-    /// The guest failed.
     pub fn has_said(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
         let began = Instant::now();
         loop {
@@ -210,9 +207,6 @@ impl Guest {
     }
 
     /// The program that was begun is still running.
-    ///
-    /// # Errors
-    /// The guest failed.
     pub fn is_running(&mut self) -> Result<bool, GuestError> {
         match self.order(&Order::Said, QUICK)? {
             Answer::Said(_, ended) => Ok(!ended),
@@ -221,9 +215,6 @@ impl Guest {
     }
 
     /// Interrupts the program that was begun.
-    ///
-    /// # Errors
-    /// The guest failed.
     pub fn interrupt(&mut self) -> Result<(), GuestError> {
         self.done(&Order::Interrupt)
     }

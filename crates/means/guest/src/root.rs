@@ -42,9 +42,6 @@ impl Root {
     }
 
     /// The same with more programs, which lie in /bin under their own names, and more modules.
-    ///
-    /// # Errors
-    /// As before.
     pub fn with(
         kernel: &Kernel,
         nic: &Nic,

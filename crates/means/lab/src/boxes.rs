@@ -260,9 +260,6 @@ impl TestBox {
     }
 
     /// Has the box translate the sources of both sides, one address to one ([`Family::translated`]).
-    ///
-    /// # Errors
-    /// What `nft` says.
     pub fn translate_sources(&self) -> Result<(), LabError> {
         self.inside.as_ref().map_or(Ok(()), |inside| translate::load(inside, self.spec.family))
     }

@@ -51,9 +51,6 @@ impl Cell {
     }
 
     /// Sets both ends up: what stands at the door has to stand there before.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn open(&self) -> Result<(), LabError> {
         self.here.run(|| link::set_up(&self.door))??;
         self.space.run(|| link::set_up(INSIDE))??;
@@ -81,9 +78,6 @@ impl Cell {
     }
 
     /// Runs `work` inside, as [`NamespaceHandle::run`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         self.space.run(work)
     }

@@ -139,9 +139,6 @@ impl Group {
     }
 
     /// Limits its CPU time to that of so many CPUs, such as 0.5; at least a hundredth of one.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn limit_cpus(&self, cpus: f64) -> Result<(), LabError> {
         let (folder, is_v2) = self.needed(Controller::Cpu)?;
         let quota = ((cpus * PERIOD_US as f64) as u64).max(QUOTA_MIN_US);

@@ -111,9 +111,6 @@ impl NamespaceHandle {
     }
 
     /// The calling thread's own; `name` is for messages.
-    ///
-    /// # Errors
-    /// /proc cannot be read.
     pub fn own(name: &str) -> Result<Self, LabError> {
         let failed = |source| LabError::Namespace { what: "open", name: name.to_owned(), source };
         Ok(Self { name: name.to_owned(), file: Arc::new(File::open("/proc/thread-self/ns/net").map_err(failed)?) })

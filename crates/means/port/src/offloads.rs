@@ -43,9 +43,6 @@ pub enum Tags {
 }
 
 /// Returns the place of an interface's tags.
-///
-/// # Errors
-/// It cannot be asked.
 pub fn tags(interface: &str) -> Result<Tags, PortError> {
     Ok(match peer(interface)? {
         None => match keeps_tags("a program at XDP", interface) {
@@ -65,9 +62,6 @@ pub fn tags(interface: &str) -> Result<Tags, PortError> {
 }
 
 /// The commands that end the merging of frames before generic XDP gets them; none: nothing here merges them.
-///
-/// # Errors
-/// The interface cannot be asked.
 pub fn unmerge(interface: &str) -> Result<Vec<String>, PortError> {
     let mut commands = Vec::new();
     let mut ask = |name: &str, features: &[Feature]| {
@@ -85,9 +79,6 @@ pub fn unmerge(interface: &str) -> Result<Vec<String>, PortError> {
 }
 
 /// Returns those of the features that are on, as ethtool(8) calls them.
-///
-/// # Errors
-/// The interface cannot be asked.
 pub fn on(interface: &str, wanted: &[Feature]) -> Result<Vec<&'static str>, PortError> {
     let failed =
         |e: sys::ethtool::EthtoolError| PortError::Asking(format!("cannot ask the driver of {interface}: {e}"));
@@ -106,17 +97,11 @@ pub fn off(interface: &str, switches: &[&str]) -> String {
 }
 
 /// The other end of a veth.
-///
-/// # Errors
-/// The interfaces cannot be listed.
 pub fn peer(interface: &str) -> Result<Option<Peer>, PortError> {
     Ok(wiring()?.peer(interface))
 }
 
 /// The VLAN devices on an interface.
-///
-/// # Errors
-/// As for [`peer`].
 pub fn vlans(interface: &str) -> Result<Vec<String>, PortError> {
     Ok(wiring()?.vlans(interface).into_iter().map(ToOwned::to_owned).collect())
 }

@@ -71,9 +71,6 @@ impl Recording {
     }
 
     /// Reads a file that is the standard input, and that errors call `path`: for a process that has no right to open it.
-    ///
-    /// # Errors
-    /// As [`Recording::read`].
     pub fn read_standard_input(path: &Path) -> Result<Self, TrafficError> {
         // The standard input's name to libpcap.
         Self::of(Path::new("-"), path)
@@ -137,9 +134,6 @@ impl Recording {
     }
 
     /// Writes what was read, or why not, for [`Recording::receive`]: numbers in this machine's order of bytes, then the frames.
-    ///
-    /// # Errors
-    /// What `out` says.
     pub fn send(read: &Result<Self, TrafficError>, mut out: impl Write) -> io::Result<()> {
         let mut put = |numbers: &[u64], bytes: &[u8]| {
             numbers.iter().try_for_each(|number| out.write_all(&number.to_ne_bytes()))?;

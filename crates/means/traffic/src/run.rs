@@ -61,9 +61,6 @@ pub struct Ready<'p> {
 }
 
 /// Opens what `plan` needs in this thread's network namespace and sends nothing.
-///
-/// # Errors
-/// What a backend cannot do.
 pub fn prepare(plan: &Plan) -> Result<Ready<'_>, TrafficError> {
     check_cpus(plan)?;
     let chosen = choose(plan)?;

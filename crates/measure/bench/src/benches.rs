@@ -45,9 +45,6 @@ impl RealBenches {
     }
 
     /// The same on cores that are split already.
-    ///
-    /// # Errors
-    /// What the lab lacks.
     pub fn on(asked: &Request, settings: &Settings, cores: Cores) -> Result<Self, BenchError> {
         let lab = match asked.boxes {
             Boxes::Lab(_) | Boxes::Guests(_) => Some(Lab::new("bench")?),

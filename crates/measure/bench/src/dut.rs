@@ -317,9 +317,6 @@ impl Dut {
     }
 
     /// The lesser of the ports' MTUs, in bytes.
-    ///
-    /// # Errors
-    /// A port is gone.
     pub fn mtu(&self) -> Result<u32, BenchError> {
         Ok(self.ports[0].mtu()?.min(self.ports[1].mtu()?))
     }

@@ -114,9 +114,6 @@ pub trait Tester {
     }
 
     /// Makes one trial, and nothing else.
-    ///
-    /// # Errors
-    /// As [`Tester::make`].
     fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
         self.make(order, None, stop)
     }
@@ -125,14 +122,8 @@ pub trait Tester {
 /// Watches the box under test during a trial. Built by whoever knows ledger and profile.
 pub trait Observer {
     /// The trial begins.
-    ///
-    /// # Errors
-    /// A counter that cannot be read.
     fn begin(&mut self) -> Result<(), BenchError>;
 
     /// It has ended, traffic has drained.
-    ///
-    /// # Errors
-    /// A counter that cannot be read.
     fn end(&mut self) -> Result<Observation, BenchError>;
 }

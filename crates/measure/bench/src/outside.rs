@@ -90,9 +90,6 @@ pub fn two_ports<S: AsRef<str>>(names: &[S]) -> Result<[String; 2], BenchError> 
 }
 
 /// The box between `ports`, which routes, at the RFCs' addresses.
-///
-/// # Errors
-/// As [`connect_with`].
 pub fn connect(ports: [&str; 2], family: Family) -> Result<Dut, BenchError> {
     connect_with(ports, &Addressing::routed(family))
 }

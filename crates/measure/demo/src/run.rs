@@ -46,9 +46,6 @@ pub struct DemoConfig {
 }
 
 /// Measures the ceiling and every stage. `stop` ends it early, with none.
-///
-/// # Errors
-/// The lab, the generator or a way to receive fails.
 pub fn run(
     config: &DemoConfig,
     host: &Host,

@@ -35,9 +35,6 @@ impl Classified for CoresError {
 
 /// The CPUs that were asked for; without a wish all that are online, not isolated, and allowed to this process: a container may have fewer
 /// than are online.
-///
-/// # Errors
-/// CPUs that cannot be had.
 pub fn usable(host: &Host, wanted: Option<&CpuSet>) -> Result<CpuSet, CoresError> {
     let set = sched::sched_getaffinity(Pid::from_raw(0)).map_err(|e| CoresError::Affinity(e.into()))?;
     let allowed = (0..sched::CpuSet::count() as u32).filter(|&cpu| set.is_set(cpu as usize).unwrap_or(false));

@@ -35,15 +35,9 @@ pub trait Experiment {
     fn name(&self, step: &Self::Step) -> Option<String>;
 
     /// Makes what the step needs, and keeps what stands and serves it.
-    ///
-    /// # Errors
-    /// The experiment cannot go on.
     fn build(&mut self, step: &Self::Step, control: &mut Control<'_>) -> Result<(), Self::Error>;
 
     /// Measures the step.
-    ///
-    /// # Errors
-    /// The experiment cannot go on.
     fn round(&mut self, step: &Self::Step, control: &mut Control<'_>) -> Result<(), Self::Error>;
 
     /// Makes the result, however the steps ended.
@@ -106,9 +100,6 @@ pub enum End<E> {
 
 impl<E> End<E> {
     /// True if all steps were done, false if the run was stopped.
-    ///
-    /// # Errors
-    /// That of the failed step.
     pub fn is_whole(self) -> Result<bool, E> {
         match self {
             Self::Whole => Ok(true),
@@ -119,9 +110,6 @@ impl<E> End<E> {
 }
 
 /// Does the steps of `experiment` on `machine`; other programs on the CPUs `watched` are a warning.
-///
-/// # Errors
-/// Those of the experiment.
 pub fn carry_out<E: Experiment>(
     mut experiment: E,
     machine: Machine,

@@ -90,9 +90,6 @@ impl Readers {
     }
 
     /// Ends them. The frames that they counted, and those that were lost for want of room.
-    ///
-    /// # Errors
-    /// One of them could not do its work.
     pub fn finish(mut self) -> Result<(u64, u64), ReadersError> {
         self.stop.store(true, Ordering::Relaxed);
         let mut lost = 0;

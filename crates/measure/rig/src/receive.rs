@@ -50,9 +50,6 @@ pub struct Receiving {
 
 impl Sources {
     /// Opens the sources on `interface` in the calling thread's namespace, and starts a reader for each, on `cpus` in turn.
-    ///
-    /// # Errors
-    /// The port's.
     pub fn open(&self, interface: &str, cpus: &[u32]) -> Result<Receiving, PortError> {
         let alone = self.members == 1;
         let fanout = Fanout { algorithm: self.fanout, defrag: false, rollover: false, ignore_outgoing: true };

@@ -32,9 +32,6 @@ pub fn pause(duration: Duration, stop: &AtomicBool) {
 
 /// Measures until the hypervisor took no more than [`STEAL_LIMIT_PERCENT`] of the time (`steal_of`, in percent), at most [`STEAL_TRIES`] times.
 /// With a note if it took more in each of them.
-///
-/// # Errors
-/// Those of `measure`.
 pub fn undisturbed<T, E>(
     mut measure: impl FnMut() -> Result<T, E>,
     steal_of: impl Fn(&T) -> f64,
@@ -61,17 +58,11 @@ pub struct LoadMeter {
 
 impl LoadMeter {
     /// Takes the first reading.
-    ///
-    /// # Errors
-    /// /proc/stat cannot be read.
     pub fn start() -> Result<Self, LoadError> {
         Ok(Self { begin: times()? })
     }
 
     /// The loads since the start.
-    ///
-    /// # Errors
-    /// /proc/stat cannot be read.
     pub fn finish(self) -> Result<Vec<CoreLoad>, LoadError> {
         let load = |(&cpu, now)| Some(core_load(cpu, self.begin.get(&cpu)?, now));
         Ok(times()?.iter().filter_map(load).collect())

@@ -63,9 +63,6 @@ pub struct SweepConfig {
 pub type OnStep<'a> = &'a mut dyn FnMut(&Step, Range<Instant>);
 
 /// Measures ceilings and steps. `stop` ends it early, with none. Tests hold what `on_step` is told against other counts of the same time.
-///
-/// # Errors
-/// The lab, the generator or the sampling fails.
 pub fn run(
     config: &SweepConfig,
     host: &Host,

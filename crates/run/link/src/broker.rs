@@ -231,9 +231,6 @@ impl Broker {
     }
 
     /// Serves until `stop` is set, without answering commands ([`BrokerService`] does); tells of what happens.
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
             self.poll(Instant::now() + POLL_PERIOD, &mut told)?;

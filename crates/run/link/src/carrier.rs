@@ -20,33 +20,18 @@ pub trait Carrier {
 
     /// Hands over the frames that are there, headers first, and does not wait; how many. With each comes whether the place that it waited in was
     /// filled beyond a half.
-    ///
-    /// # Errors
-    /// The interface is gone or down.
     fn receive(&mut self, on: impl FnMut(Self::Address, &[u8], bool)) -> Result<usize, LinkError>;
 
     /// Puts a frame behind those that wait to be sent. Where there is no room those are sent first; one that finds none is lost.
-    ///
-    /// # Errors
-    /// The interface is gone or down.
     fn send(&mut self, to: Self::Address, head: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<(), LinkError>;
 
     /// Sends what waits.
-    ///
-    /// # Errors
-    /// The interface is gone or down.
     fn flush(&mut self) -> Result<(), LinkError>;
 
     /// Sleeps until a frame is there, at most so long; false: a signal ended it.
-    ///
-    /// # Errors
-    /// The interface is gone or down.
     fn wait(&mut self, at_most: Duration) -> Result<bool, LinkError>;
 
     /// Adds to an epoll instance what becomes readable when a frame comes between [`Carrier::sleep`] and [`Carrier::awake`].
-    ///
-    /// # Errors
-    /// As epoll_ctl(2).
     fn watch(&self, epoll: &Epoll) -> Result<(), LinkError>;
 
     /// The interface was down when frames were last sent or waited for. Always false where the carrier cannot tell.

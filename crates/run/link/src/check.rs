@@ -17,9 +17,6 @@ const NODES_AT_ONCE_MAX: usize = 8;
 
 /// Judges what the broker knows, and what becomes of probes: `probe` sends one with so many bytes behind its header to an address, and says whether
 /// it came back.
-///
-/// # Errors
-/// Those of `probe`.
 pub fn check(
     status: &LinkStatus,
     probe: impl Fn(&str, u16) -> Result<bool, LinkError> + Sync,

@@ -234,17 +234,11 @@ impl Claim {
     }
 
     /// Gives such a port back.
-    ///
-    /// # Errors
-    /// The broker is gone.
     pub fn leave(&self, port: u16) -> Result<(), LinkError> {
         self.ask(&PortRequest::Leave(port)).map(drop)
     }
 
     /// The nodes that the broker has heard in the last 15 s, by name.
-    ///
-    /// # Errors
-    /// The broker is gone.
     pub fn nodes(&self) -> Result<Vec<LinkNode>, LinkError> {
         let mut nodes: Vec<LinkNode> = Vec::new();
         loop {

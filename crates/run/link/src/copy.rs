@@ -253,9 +253,6 @@ impl Receives {
     }
 
     /// Receives until `stop` is set; tells of each file.
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
             self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { BUSY_POLL_TIME }, SLEEP_MAX)?;

@@ -33,17 +33,11 @@ pub struct Engine<C: Carrier> {
 
 impl<C: Carrier> Engine<C> {
     /// A node of that name, with no connection yet.
-    ///
-    /// # Errors
-    /// The kernel gives no random numbers.
     pub fn new(carrier: C, name: &str) -> Result<Self, LinkError> {
         Self::with_slots(carrier, name, SLOTS)
     }
 
     /// As [`Engine::new`], with room for `slots` frames each way in each connection.
-    ///
-    /// # Errors
-    /// The kernel gives no random numbers.
     pub fn with_slots(carrier: C, name: &str, slots: u32) -> Result<Self, LinkError> {
         Self::with_ports(carrier, name, slots, FREE_PORTS)
     }
@@ -83,9 +77,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Receives frames, runs due timers, sends frames, and does not block; returns the number of frames received.
-    ///
-    /// # Errors
-    /// The carrier fails.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, LinkError> {
         let now = self.now();
@@ -211,9 +202,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Sends what waits.
-    ///
-    /// # Errors
-    /// The carrier fails.
     pub fn flush(&mut self) -> Result<(), LinkError> {
         let now = self.now();
         self.emit(now)
@@ -321,9 +309,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Ends it at once: what has not arrived yet is lost, and the other end is told.
-    ///
-    /// # Errors
-    /// The carrier fails.
     pub fn abort(&mut self, handle: Handle) -> Result<(), LinkError> {
         let now = self.now();
         self.node.with(now, handle, |connection| connection.abort(now, Reason::Aborted));
@@ -331,9 +316,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Asks all nodes for their names; they are among [`Engine::peers`] when they have answered.
-    ///
-    /// # Errors
-    /// The carrier fails.
     pub fn hello(&mut self) -> Result<(), LinkError> {
         for &to in self.carrier.everyone() {
             self.node.hello(to);
@@ -343,9 +325,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Asks a node for an answer; [`Engine::echoes`] has it when it is there.
-    ///
-    /// # Errors
-    /// The carrier fails.
     pub fn probe(&mut self, to: C::Address, sequence: u32, payload: &[u8]) -> Result<Nanos, LinkError> {
         self.node.probe(to, sequence, payload);
         let now = self.now();

@@ -40,9 +40,6 @@ impl Guard {
     }
 
     /// A socket that receives and one that sends for an owner of ports, and the numbers by which [`Guard::expel`] knows them.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn sockets(
         &self,
         filter: BorrowedFd<'_>,
@@ -76,9 +73,6 @@ impl Guard {
     }
 
     /// Frames that were not let out.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn refused(&self) -> Result<u64, LinkError> {
         Ok(self.programs.refused()?)
     }

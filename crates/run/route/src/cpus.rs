@@ -37,9 +37,6 @@ pub(crate) fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
 }
 
 /// The CPUs that are online.
-///
-/// # Errors
-/// /sys does not tell.
 pub(crate) fn online() -> Result<CpuSet, RouteError> {
     read("sys/devices/system/cpu/online")
 }

@@ -124,18 +124,12 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// For the network namespace of this thread.
-    ///
-    /// # Errors
-    /// The kernel or this sandbox refuses the socket.
     pub(crate) fn open() -> Result<Self, RouteError> {
         let route = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for routes"))?;
         Ok(Self { route, hooks: Hooks::open() })
     }
 
     /// All but the routes, which may be a million: those are as in `routes`.
-    ///
-    /// # Errors
-    /// What the kernel refuses to tell.
     pub(crate) fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
         let links = interface::links(&mut self.route).map_err(RouteError::system("read the interfaces"))?;
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
@@ -158,9 +152,6 @@ impl Reader {
     }
 
     /// The routes, as far as they matter.
-    ///
-    /// # Errors
-    /// What the kernel refuses to tell.
     pub(crate) fn routes(&mut self) -> Result<Routes, RouteError> {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
         let mut routes = Routes::default();

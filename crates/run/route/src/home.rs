@@ -42,9 +42,6 @@ pub fn hold(home: &Home) -> Result<Held, RouteError> {
 }
 
 /// Removes what a killed router left; whether there was anything.
-///
-/// # Errors
-/// It stays.
 pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
     home.clear().map_err(RouteError::system("remove what a killed router left in /run/evenkeel"))
 }
@@ -66,9 +63,6 @@ impl Held {
     }
 
     /// Says to whoever asks before the router can answer what it does, as `loads the programs`.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn starts(&self, does: &str) -> Result<(), RouteError> {
         self.0.write(STARTS, does).map_err(RouteError::system("say in /run/evenkeel that a router starts"))
     }
@@ -80,9 +74,6 @@ impl Held {
     }
 
     /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) fn tell(&self, router: &Router) -> Result<(), RouteError> {
         let told = match router.cpus().is_empty() {
             true => self.0.remove(FastPath::FILE),

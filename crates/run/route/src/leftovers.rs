@@ -23,9 +23,6 @@ pub fn dead() -> Vec<PathBuf> {
 
 /// Removes what is left behind; gives it. `own`: the lock that the caller holds. What a running router has is left alone, and so are rules that
 /// stay on an interface.
-///
-/// # Errors
-/// Something cannot be removed.
 pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
     let mut removed = Vec::new();
     for (namespace, folder) in Stay::all() {

@@ -87,9 +87,6 @@ impl RouteRules {
     }
 
     /// Those of `file`, which were not read; a reload reads them from `path`.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
         let (shared, holding) = (Arc::new(ShieldShared::create()?), Holding::default());
         Ok(Self {
@@ -158,9 +155,6 @@ impl RouteRules {
     }
 
     /// Has a thread read the file again; [`RouteRules::poll`] has its rules hold in place of those of now.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn begin_reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<(), RouteError> {
         let (maker, asked) = (self.maker(ports)?, asked.clone());
         let (path, sessions) = (self.path.clone(), self.sessions.clone());

@@ -103,9 +103,6 @@ impl Router {
     }
 
     /// Takes what the shadow has compared.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn compare(&mut self) -> Result<&ShadowResult, RouteError> {
         self.mode.compare(self.follower.evidence(), &self.tables)
     }

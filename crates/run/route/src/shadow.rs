@@ -23,9 +23,6 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// Begins a comparison, unless one runs.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn begin(&mut self, ports: &[RoutePort], tables: &RouteTables) -> Result<(), RouteError> {
         if !self.outs.is_empty() {
             return Ok(());
@@ -43,9 +40,6 @@ impl Shadow {
     }
 
     /// Takes the frames that have been compared since.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub(crate) fn compare(&mut self, evidence: &Evidence, tables: &RouteTables) -> Result<&ShadowResult, RouteError> {
         for sample in tables.take_samples(now_ns().saturating_sub(SENT_TIMEOUT.as_nanos() as u64))? {
             add(&mut self.result, &sample, |index| match evidence.links.get(&index) {

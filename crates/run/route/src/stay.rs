@@ -122,17 +122,11 @@ impl Stay {
     }
 
     /// Takes the names of `interface` away: what they kept goes with the last process that holds it.
-    ///
-    /// # Errors
-    /// One of them stays.
     pub(crate) fn take_off(&self, interface: &str) -> Result<(), RouteError> {
         Self::remove(&self.folder(interface))
     }
 
     /// Takes a folder of names away.
-    ///
-    /// # Errors
-    /// One of them stays.
     pub(crate) fn remove(folder: &Path) -> Result<(), RouteError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -156,9 +150,6 @@ pub fn left() -> Vec<String> {
 }
 
 /// Takes the rules off that were left; gives the interfaces.
-///
-/// # Errors
-/// Some stay.
 pub fn take_off() -> Result<Vec<String>, RouteError> {
     let stay = Stay::here();
     let left = stay.left();

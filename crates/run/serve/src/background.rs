@@ -20,9 +20,6 @@ pub struct Background<T> {
 
 impl<T: Send + 'static> Background<T> {
     /// Starts the thread. Up to `capacity` items wait for `job`, which is dropped on the thread after the last one.
-    ///
-    /// # Errors
-    /// The kernel gives no thread.
     pub fn start(name: &str, capacity: usize, job: impl FnMut(T) + Send + 'static) -> io::Result<Self> {
         let (items, waiting) = sync_channel(capacity);
         let (end, ended) = channel::<()>();

@@ -66,9 +66,6 @@ pub struct Listener {
 impl Listener {
     /// Listens at `path` for commands, which go to `to`. A socket that is there already is taken for that of a process that was killed: hold
     /// a [`lock`](crate::lock()) while you listen.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
     pub fn start<C, A>(path: &Path, to: Sender<Request<C, A>>) -> Result<Self, ServeError>
     where
         C: DeserializeOwned + Send + 'static,

@@ -53,9 +53,6 @@ impl Home {
     }
 
     /// All folders of a kind below `root`, with their keys; none if there is no such folder.
-    ///
-    /// # Errors
-    /// `root` cannot be read.
     pub fn all(kind: HomeKind, root: &Path) -> io::Result<Vec<(String, Self)>> {
         let entries = match fs::read_dir(root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -112,9 +109,6 @@ impl Home {
     }
 
     /// Makes the folder and takes its lock, until it is dropped: then the files are removed.
-    ///
-    /// # Errors
-    /// As [`Home::lock`].
     pub fn hold(&self) -> Result<HeldHome, HomeError> {
         self.lock().map(|lock| HeldHome { home: self.clone(), _lock: lock })
     }
@@ -131,9 +125,6 @@ impl Home {
     }
 
     /// Removes what an instance that was killed left. Returns whether there was anything.
-    ///
-    /// # Errors
-    /// It stays.
     pub fn clear(&self) -> io::Result<bool> {
         let Some(left) = self.hold_left() else { return Ok(false) };
         drop(left);
@@ -160,9 +151,6 @@ pub struct HeldHome {
 
 impl HeldHome {
     /// Writes a file of the folder in one step: whoever reads it meanwhile finds the earlier one.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let new = self.file(NEW);
         fs::write(&new, text).and_then(|()| fs::rename(&new, self.file(name)))

@@ -48,9 +48,6 @@ struct State {
 
 impl OutputThread {
     /// Starts to write to `to`. `lost` hears, on the thread, of what reached nobody.
-    ///
-    /// # Errors
-    /// The kernel gives no descriptor or thread.
     pub fn start(to: BorrowedFd<'_>, lost: impl Fn(Lost) + Send + 'static) -> io::Result<Self> {
         // Its own descriptor: nothing that a buffer still holds is in the way of the end.
         let mut file = File::from(to.try_clone_to_owned()?);

@@ -75,9 +75,6 @@ impl OutputsChange {
 
 impl Outputs {
     /// Opens what `settings` ask for.
-    ///
-    /// # Errors
-    /// As [`OutputsChange::open`].
     pub fn start(settings: &OutputSettings) -> Result<Self, ServeError> {
         let mut outputs = Self::default();
         outputs.change(OutputsChange::open(settings, &OutputSettings::default())?);

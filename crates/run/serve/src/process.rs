@@ -20,9 +20,6 @@ pub struct Signals {
 
 impl Signals {
     /// Flags that signals set from now on, instead of ending the process.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn catch() -> io::Result<Self> {
         let signals = Self::default();
         sys::turn::ends_waits(&signals.stop);
@@ -34,9 +31,6 @@ impl Signals {
 }
 
 /// Tells systemd that the process is ready (sd_notify(3)), if it has asked.
-///
-/// # Errors
-/// Its socket does not take it.
 pub fn notify_ready() -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     UnixDatagram::unbound()?.send_to(b"READY=1\n", PathBuf::from(path)).map(drop)

@@ -27,9 +27,6 @@ pub struct Server {
 
 impl Server {
     /// Catches signals from now on: SIGINT and SIGTERM end the services, SIGHUP has them reload.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn start() -> io::Result<Self> {
         Ok(Self { signals: Signals::catch()?, running: Vec::new() })
     }
@@ -40,9 +37,6 @@ impl Server {
     }
 
     /// Has an open service answer commands from now on. They wait until the server [runs](Server::run).
-    ///
-    /// # Errors
-    /// Its socket cannot be made.
     pub fn add<S: Service + 'static>(&mut self, mut service: S) -> Result<Handle<S>, ServeError> {
         let (to, requests) = mpsc::channel();
         let listener = Listener::start(&service.socket(), to.clone())?;

@@ -15,9 +15,6 @@ const LEDGER: [&str; 3] = ["Where", ">Packets", ">Share"];
 const SOURCES: [&str; 4] = ["Beside stage", ">Mpps", "What", "<Who, on what"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
     let heading = format!("A flood of {}-byte frames, received {} ways", run.frame_bytes, run.stages.len());
     let mut page = Page::new("demo", heading, (&run.machine, &run.when), "");

@@ -20,9 +20,6 @@ use crate::{
 };
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn flood_page(run: &FloodRun) -> Result<String, PageError> {
     let setup = &run.setup;
     let of_host = |p: &FloodPoint| p.host_percent(&setup.host_cpus);

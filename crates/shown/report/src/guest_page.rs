@@ -24,9 +24,6 @@ const CARDS: [&str; 7] = ["Card", "Driver", ">Queues", ">Ring", "Native XDP", ">
 const RATES: [&str; 6] = ["Card", ">Frame", ">Rate", "Of", ">Of bare metal", "<Who, on what"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
     let more = format!("; Linux {} in the guest", run.kernel);
     let about = (&run.machine, run.when.as_str());

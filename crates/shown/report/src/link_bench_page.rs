@@ -34,9 +34,6 @@ const CROWDS: [&str; 7] = [
 ];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
     let heading = "Messages over link beside TCP, UDP and bare frames";
     let mut page = Page::new("link bench", heading, (&run.machine, &run.when), "");

@@ -34,9 +34,6 @@ const MISSING: [&str; 4] = ["Neighbour", "What", ">Rounds", "<Why, in the first"
 const SOURCES: [&str; 4] = ["<What", "Beside", "<Then", "<Who, on what"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
     let heading = "What noisy neighbours cost, and what protects";
     let mut page = Page::new("bench --neighbour", heading, (&run.machine, &run.when), "");

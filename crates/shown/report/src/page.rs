@@ -219,9 +219,6 @@ impl Html {
     }
 
     /// A page that consists of this.
-    ///
-    /// # Errors
-    /// Only by a fault of the template.
     pub(crate) fn page(&self, title: &str) -> Result<String, PageError> {
         Ok(Base { title, main: &self.0 }.render()?)
     }
@@ -243,17 +240,11 @@ impl Page {
     }
 
     /// Ends the page with the conditions.
-    ///
-    /// # Errors
-    /// Only by a fault of the template.
     pub(crate) fn end(self, conditions: Conditions) -> Result<String, PageError> {
         self.end_with(&[], conditions)
     }
 
     /// The same with sentences about what figures mean.
-    ///
-    /// # Errors
-    /// Only by a fault of the template.
     pub(crate) fn end_with(mut self, meanings: &[&str], conditions: Conditions) -> Result<String, PageError> {
         self.main.heading(2, "Conditions");
         meanings.iter().for_each(|meaning| self.main.quiet(meaning));

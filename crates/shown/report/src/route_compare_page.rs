@@ -24,9 +24,6 @@ const RED: &str = "#c2334d";
 const GREY: &str = "#8a8f98";
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn route_compare_page(run: &RouteCompare) -> Result<String, PageError> {
     let setups: Vec<&Setup> = run.ways.iter().map(|w| &w.setup).collect();
     let areas = load_areas::areas(&setups);

@@ -29,9 +29,6 @@ const AROUND: f64 = 30.0;
 const POINTS: [&str; 8] = ["Over", ">Nodes", ">Step", ">Exchange", ">Of TCP's", ">Speed-up", ">Model", ">Residual"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
     let heading = "What communication costs as nodes are added";
     let mut page = Page::new("link speedup", heading, (&run.machine, &run.when), "");

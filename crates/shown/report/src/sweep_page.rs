@@ -12,9 +12,6 @@ use crate::{
 };
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
     let setups: Vec<&Setup> = sweep.setups.iter().collect();
     let areas = load_areas::areas(&setups);

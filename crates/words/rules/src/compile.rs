@@ -34,9 +34,6 @@ pub fn tables(rules: &Rules, counters: &mut Counters, now: Now) -> Result<RuleTa
 }
 
 /// As [`tables`], of rules that follow others: what did not change is taken from `cache`.
-///
-/// # Errors
-/// As for [`tables`].
 pub fn tables_after(
     rules: &Rules,
     counters: &mut Counters,

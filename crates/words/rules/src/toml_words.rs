@@ -142,9 +142,6 @@ pub fn entries(table: &DeTable<'_>) -> Result<Vec<Entry>, Vec<Fault>> {
 }
 
 /// The table that `value` is.
-///
-/// # Errors
-/// Something else.
 pub fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>, instead: &str) -> Result<&'a DeTable<'i>, Fault> {
     value.get_ref().as_table().ok_or_else(|| {
         (value.span().start, Wrong::new(format!("{} where a table belongs", kind(value.get_ref())), instead))

@@ -179,9 +179,6 @@ pub fn prefix(word: &str) -> Result<Prefix, Wrong> {
 }
 
 /// A prefix, or `@name` of a set.
-///
-/// # Errors
-/// Neither.
 pub fn place(word: &str) -> Result<Place, Wrong> {
     match word.strip_prefix('@') {
         Some("") => Err(Wrong::new("`@` without a name", "write the set's name after it, such as @blocked")),
@@ -242,9 +239,6 @@ fn named(word: &str, noun: &str, known: &[(&str, u8)], high: u8) -> Result<u8, W
 }
 
 /// A protocol by name or number.
-///
-/// # Errors
-/// Neither.
 pub fn protocol(word: &str) -> Result<u8, Wrong> {
     // Beside the names that are shown: of `icmp6` the nearest would be another protocol.
     match PROTOCOLS_TOO.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
@@ -254,9 +248,6 @@ pub fn protocol(word: &str) -> Result<u8, Wrong> {
 }
 
 /// A differentiated services code point by name or number.
-///
-/// # Errors
-/// Neither.
 pub fn dscp(word: &str) -> Result<u8, Wrong> {
     named(word, "DSCP", DSCP, 63)
 }
@@ -306,9 +297,6 @@ pub fn tcp_flags(text: &str) -> Result<TcpFlags, Wrong> {
 }
 
 /// `no`, `any`, `first`, `later`; `true` is any, `false` is no.
-///
-/// # Errors
-/// None of those.
 pub fn fragment(word: &str) -> Result<Fragment, Wrong> {
     match word {
         "no" | "false" => Ok(Fragment::No),
@@ -323,25 +311,16 @@ pub fn fragment(word: &str) -> Result<Fragment, Wrong> {
 }
 
 /// `known` or `none`: whether the packet belongs to a connection.
-///
-/// # Errors
-/// Neither.
 pub fn connection(word: &str) -> Result<bool, Wrong> {
     one_of_two(word, "no state of a connection", [("known", true), ("none", false)])
 }
 
 /// `yes` or `no`: whether a socket of this machine listens for it.
-///
-/// # Errors
-/// Neither.
 pub fn listener(word: &str) -> Result<bool, Wrong> {
     one_of_two(word, "neither yes nor no", [("yes", true), ("no", false)])
 }
 
 /// `before` or `never`: whether its source was seen before.
-///
-/// # Errors
-/// Neither.
 pub fn source_seen(word: &str) -> Result<bool, Wrong> {
     one_of_two(word, "no time at which a source was seen", [("before", true), ("never", false)])
 }
@@ -354,9 +333,6 @@ fn one_of_two(word: &str, what: &str, known: [(&str, bool); 2]) -> Result<bool, 
 }
 
 /// `ipv4` or `ipv6`.
-///
-/// # Errors
-/// Neither.
 pub fn family(word: &str) -> Result<u8, Wrong> {
     match word {
         "4" | "ipv4" | "ip" => Ok(4),
@@ -427,9 +403,6 @@ pub fn per_source(words: &[&str]) -> Result<Option<(u8, u8)>, Wrong> {
 }
 
 /// A moment: RFC 3339 with an offset.
-///
-/// # Errors
-/// Not one.
 pub fn moment(word: &str) -> Result<jiff::Timestamp, Wrong> {
     word.parse().map_err(|_| {
         let zoned = format!("{}Z", word.replacen(' ', "T", 1));

@@ -130,9 +130,6 @@ pub enum BadFrame {
 
 impl Header {
     /// Reads a frame: the header and its payload. Bytes behind the payload, as Ethernet pads short frames, do not count.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), BadFrame> {
         Self::read_as(VERSION, frame)
     }

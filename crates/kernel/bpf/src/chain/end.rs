@@ -19,9 +19,6 @@ pub enum AtEnd {
 
 impl AtEnd {
     /// Puts the program on `interface`, or in the last place of the chain that it runs.
-    ///
-    /// # Errors
-    /// Those of [`XdpLink::attach`] and [`Seat::take`].
     pub(crate) fn attach(
         program: BorrowedFd<'_>,
         name: Program,

@@ -328,9 +328,6 @@ impl Seat {
     }
 
     /// The names of the rules of this interface's shield.
-    ///
-    /// # Errors
-    /// They cannot be mapped.
     pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
         RuleNames::of(&self.names)
     }

@@ -64,9 +64,6 @@ impl Connected {
     }
 
     /// The key of cookies, the same for whoever has the map; made at random the first time.
-    ///
-    /// # Errors
-    /// The kernel has no random numbers.
     pub fn cookie_key(&self) -> io::Result<[u64; 2]> {
         let mut key = [0; 2];
         for (part, at) in key.iter_mut().zip(KEY) {

@@ -115,9 +115,6 @@ impl Default for HostCookies {
 
 impl HostCookies {
     /// True if a program can make connections of cookies in this thread's network namespace.
-    ///
-    /// # Errors
-    /// As for [`Self::kernel_needs`] and [`ShieldAck::needs`].
     pub fn needs(interface: &str) -> Result<(), XdpError> {
         Self::kernel_needs(interface)?;
         ShieldAck::needs()

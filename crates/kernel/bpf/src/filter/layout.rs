@@ -83,9 +83,6 @@ impl Layout {
     }
 
     /// With room for more classes and prefixes; the sections of addresses are left empty.
-    ///
-    /// # Errors
-    /// As for [`Layout::of`].
     pub(super) fn roomy(tables: &RuleTables) -> Result<Self, XdpError> {
         Self::build(tables, SPARE_CLASSES)
     }
@@ -171,9 +168,6 @@ impl Layout {
 
     /// The sections of other tables for a program that was loaded with this layout, those of addresses left out; none: they do not
     /// fit.
-    ///
-    /// # Errors
-    /// As for [`Layout::of`].
     pub(super) fn refill(&self, tables: &RuleTables) -> Result<Option<Sections>, XdpError> {
         check(tables)?;
         let words = self.words as usize;

@@ -22,9 +22,6 @@ pub struct ShieldLink {
 
 impl ShieldLink {
     /// Takes the shield's place on `interface`. No frame is judged before the first [`ShieldLink::put`], and nothing is attached.
-    ///
-    /// # Errors
-    /// See [`Seat::take`].
     pub fn take(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         Ok(Self { seat: Seat::take(interface, mode, &[Place::Filter])?, program: None })
     }

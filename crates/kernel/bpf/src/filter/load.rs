@@ -160,9 +160,6 @@ impl Shield {
     }
 
     /// Loads a program with the same `tables` for each of several `seats`: they are there once.
-    ///
-    /// # Errors
-    /// As for [`Shield::load`].
     pub fn load_each(
         tables: &RuleTables,
         config: &ShieldConfig,

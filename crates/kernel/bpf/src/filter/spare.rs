@@ -39,9 +39,6 @@ pub struct SpareProgram {
 impl SpareProgram {
     /// Loads a program with room for tables like these and somewhat more: the fields that they use, as many words of rules, as many
     /// classes and prefixes and then some. Their prefixes are already put where they belong.
-    ///
-    /// # Errors
-    /// As for [`Shield::load`].
     pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
         let mut shape = Layout::roomy(tables)?;
         let (shield, sections) = Shield::load_as(&shape, tables, config, shared, &[])?;
@@ -86,9 +83,6 @@ impl SpareProgram {
     }
 
     /// Fills in the tables; none: they do not fit. Prefixes that are there already (the same `Arc`) cost nothing.
-    ///
-    /// # Errors
-    /// As for [`SpareProgram::fits`].
     pub fn fill(mut self, tables: &RuleTables) -> Result<Option<Shield>, XdpError> {
         let Some((sections, prefixes)) = self.fit(tables)? else { return Ok(None) };
         for (name, bytes) in sections {

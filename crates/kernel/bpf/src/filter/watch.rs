@@ -141,9 +141,6 @@ impl Watch {
     }
 
     /// The same where not CPUs count but `writers` threads of this process, each by its own [`WatchWriter`].
-    ///
-    /// # Errors
-    /// As for [`Watch::create`].
     pub fn create_for(prefixes: usize, writers: usize) -> Result<Self, XdpError> {
         quiet_libbpf();
         let failed = |source| PROGRAM.refused(source);

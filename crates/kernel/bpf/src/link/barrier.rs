@@ -181,9 +181,6 @@ impl LinkBarrier {
     }
 
     /// What it has done so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts(&self) -> Result<BarrierCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
     }

@@ -103,9 +103,6 @@ impl LinkBurst {
     }
 
     /// Sends what waits. What the device has no room for is lost; how many were.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn send(&mut self) -> Result<usize, XdpError> {
         let count = std::mem::take(&mut self.waiting);
         if count == 0 {

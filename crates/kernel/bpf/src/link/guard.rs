@@ -79,9 +79,6 @@ impl LinkGuard {
     }
 
     /// Lets a socket, which this number of the kernel (SO_COOKIE) names, send in the name of an owner's ports.
-    ///
-    /// # Errors
-    /// There are too many.
     pub fn admit(&self, cookie: u64, owner: u32) -> Result<(), ProgramError> {
         let done = self.sockets.update(&cookie.to_ne_bytes(), &owner.to_ne_bytes(), MapFlags::ANY);
         done.map_err(|e| PROGRAM.failed("let a socket send", to_io(&e)))
@@ -94,9 +91,6 @@ impl LinkGuard {
     }
 
     /// Frames that were not let out.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn refused(&self) -> Result<u64, ProgramError> {
         let values = PROGRAM.per_cpu(&self.counts, "read the count of refused frames")?;
         Ok(values.iter().filter_map(|v| v.first_chunk().copied()).map(u64::from_ne_bytes).sum())

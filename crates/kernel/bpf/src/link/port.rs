@@ -129,9 +129,6 @@ impl LinkPort {
     }
 
     /// What it has done so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts(&self) -> Result<LinkCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
     }

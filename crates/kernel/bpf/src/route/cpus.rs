@@ -209,9 +209,6 @@ impl std::fmt::Debug for RouteLosses {
 
 impl RouteLosses {
     /// Begins to count for the CPU maps with these numbers; none: this kernel does not let these tracepoints be followed.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub fn attach(maps: &[u32]) -> Result<Option<Self>, XdpError> {
         if !["xdp_cpumap_enqueue", "xdp_cpumap_kthread"].into_iter().all(kernel_traces) {
             return Ok(None);
@@ -230,9 +227,6 @@ impl RouteLosses {
     }
 
     /// What was lost so far on the way to the CPUs of that map.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn of(&self, map: u32) -> Result<RouteLost, XdpError> {
         let found = self.losses.lookup(&map.to_ne_bytes(), MapFlags::ANY);
         let raw = found.map_err(|e| LOSS.failed("read the map route_losses", to_io(&e)))?.unwrap_or_default();

@@ -93,9 +93,6 @@ impl RoutePort {
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
     /// something is put there.
-    ///
-    /// # Errors
-    /// Those of [`Seat::open`].
     pub fn take_over(
         tables: &RouteTables,
         number: usize,
@@ -151,9 +148,6 @@ impl RoutePort {
     }
 
     /// Puts the program in its place.
-    ///
-    /// # Errors
-    /// Those of [`Seat::put`].
     pub fn put(&mut self) -> Result<(), XdpError> {
         let program = PROGRAM.descriptor(self.first())?;
         self.seat.put(&[program.as_fd()])
@@ -173,9 +167,6 @@ impl RoutePort {
     }
 
     /// What rules for this port have to be loaded with ([`crate::filter::ShieldConfig::seats`]).
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub fn front(&mut self) -> Result<SeatMaps, XdpError> {
         let front = match self.front.take() {
             Some(front) => front,
@@ -198,9 +189,6 @@ impl RoutePort {
 
     /// Keeps the rules in its place beyond the end of this process, under the name `path` in a BPF file system. The program of this port itself
     /// goes with the process: what the rules let pass goes to the kernel then.
-    ///
-    /// # Errors
-    /// Those of [`Seat::pin`].
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
         self.seat.pin(path)
     }
@@ -261,17 +249,11 @@ impl RoutePort {
     }
 
     /// What it has done so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }
 
     /// The same of each possible CPU.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts_by_cpu(&self) -> Result<Vec<RouteTotals>, XdpError> {
         let of = |raw: &Vec<u8>| {
             let mut totals = RouteTotals::default();

@@ -107,9 +107,6 @@ pub struct RouteSample {
 
 impl RouteTables {
     /// Takes the frames out that were written down before `before_ns` (CLOCK_MONOTONIC).
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn take_samples(&self, before_ns: u64) -> Result<Vec<RouteSample>, XdpError> {
         let map = self.map("route_samples")?;
         let failed = |e: libbpf_rs::Error| ROUTE.failed("read the map route_samples", to_io(&e));

@@ -374,9 +374,6 @@ impl RouteTables {
     }
 
     /// The ways in and out, by the interface's index: all others are not.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set_ways(&self, ways: &BTreeMap<u32, RouteWay>) -> Result<(), XdpError> {
         let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the ways", to_io(&e)));
         let (by_index, by_tag) = (self.map("route_ways")?, self.map("route_tags")?);
@@ -403,9 +400,6 @@ impl RouteTables {
     }
 
     /// The longest packets to addresses of these prefixes, which are not more than [`LIMITS_MAX`]; longer ones go up. Others have the limit of their port.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set_limits(&self, limits: &BTreeMap<(IpAddr, u8), u32>) -> Result<(), XdpError> {
         let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the limits of routes", to_io(&e)));
         let map = self.map(LIMITS)?;
@@ -433,9 +427,6 @@ impl RouteTables {
     }
 
     /// The neighbours that the kernel named since `since_ns` (CLOCK_MONOTONIC, as coarse as ticks) as next hops.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn used_hops(&self, since_ns: u64) -> Result<Vec<RouteHop>, XdpError> {
         let map = self.map("route_hops")?;
         let mut hops = Vec::new();

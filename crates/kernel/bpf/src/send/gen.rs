@@ -263,9 +263,6 @@ pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError
 }
 
 /// The same of frames of several buffers, such as those of an MTU that one buffer does not hold.
-///
-/// # Errors
-/// As there.
 pub fn takes_large_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError> {
     /// NETDEV_XDP_ACT_NDO_XMIT_SG.
     const NDO_XMIT_SG: u64 = 64;
@@ -273,9 +270,6 @@ pub fn takes_large_redirected_frames(interface: &str) -> Result<Option<bool>, Xd
 }
 
 /// Whether the driver of `interface` runs XDP programs itself (native mode); none when the kernel (before 6.3) cannot tell.
-///
-/// # Errors
-/// As there.
 pub fn runs_native_xdp(interface: &str) -> Result<Option<bool>, XdpError> {
     /// NETDEV_XDP_ACT_BASIC.
     const BASIC: u64 = 1;

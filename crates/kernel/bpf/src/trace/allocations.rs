@@ -49,9 +49,6 @@ impl AllocationCounter {
     }
 
     /// The sums over `cpus` so far.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn read(&self, cpus: &[u32]) -> Result<Allocated, ProgramError> {
         let all = PROGRAM.per_cpu(&self.counts, "read the map allocations")?;
         let of_cpus = cpus.iter().filter_map(|&cpu| all.get(cpu as usize));

@@ -96,9 +96,6 @@ impl Meter {
     }
 
     /// What happened since the last call.
-    ///
-    /// # Errors
-    /// When the kernel's counters cannot be read.
     pub fn sample(&mut self) -> Result<Sample, MeterError> {
         self.age += 1;
         if self.age.is_multiple_of(SAMPLES_PER_PICTURE) {

@@ -55,9 +55,6 @@ pub fn names() -> Vec<String> {
 }
 
 /// The index of an interface of this thread's network namespace, by which it is known as long as it exists.
-///
-/// # Errors
-/// There is none of that name.
 pub fn index(name: &str) -> Result<u32, NoInterface> {
     find(name).ok_or_else(|| NoInterface::here(name))
 }

@@ -37,9 +37,6 @@ pub struct Connections(Netlink);
 
 impl Connections {
     /// Opens it.
-    ///
-    /// # Errors
-    /// The kernel or this sandbox refuses the socket.
     pub fn open() -> io::Result<Self> {
         Netlink::open(SockProtocol::NetlinkNetFilter).map(Self)
     }

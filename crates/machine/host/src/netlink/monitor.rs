@@ -89,9 +89,6 @@ struct Listener {
 
 impl Monitor {
     /// Begins to listen.
-    ///
-    /// # Errors
-    /// The kernel or this sandbox refuses the sockets.
     pub fn open() -> io::Result<Self> {
         Self::with_buffer(RECEIVE_BYTES)
     }
@@ -104,9 +101,6 @@ impl Monitor {
     }
 
     /// Begins to listen to changes of nftables alone; none: this kernel has no nftables.
-    ///
-    /// # Errors
-    /// The kernel or this sandbox refuses the socket.
     pub fn of_nftables() -> io::Result<Option<Self>> {
         let listener = nftables(RECEIVE_BYTES)?;
         Ok(listener.map(|listener| Self { listeners: vec![listener], buffer: vec![0; BUFFER_BYTES] }))

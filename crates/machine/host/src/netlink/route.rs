@@ -238,9 +238,6 @@ pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
 /// Tells the kernel that a neighbour was used, as a packet to it would: a stale one is asked for.
 ///
 /// Only for stale ones ([`Neighbour::is_stale`]): the kernel makes a permanent one an ordinary one by that, which it then has to ask for.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn use_neighbour(route: &mut Netlink, ifindex: u32, address: IpAddr) -> io::Result<()> {
     let (family, octets) = match address {
         IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),

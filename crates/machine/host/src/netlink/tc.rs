@@ -14,9 +14,6 @@ const TCA_KIND: u16 = 1;
 const HOOKS: [(u32, &str); 2] = [(0xffff_fff2, "ingress"), (0xffff_fff3, "egress")];
 
 /// The filters at tc ingress and egress of an interface: the hook and the kind (`bpf`, `flower`, `u32` …), each kind of a hook once.
-///
-/// # Errors
-/// The kernel refuses to tell.
 pub fn filters(route: &mut Netlink, ifindex: u32) -> io::Result<Vec<(&'static str, String)>> {
     let mut found = Vec::new();
     for (parent, hook) in HOOKS {

@@ -59,9 +59,6 @@ pub fn numbers(root: &Root, path: &str) -> Result<Option<Vec<i64>>, Missing> {
 }
 
 /// The value of a sysctl that holds one number.
-///
-/// # Errors
-/// As [`numbers`].
 pub fn number(root: &Root, path: &str) -> Result<Option<i64>, Missing> {
     Ok(numbers(root, path)?.and_then(|all| all.first().copied()))
 }

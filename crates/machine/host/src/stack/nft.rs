@@ -194,9 +194,6 @@ pub(crate) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
 }
 
 /// The number of the rules of now, another one after each change; none when this kernel has no nftables.
-///
-/// # Errors
-/// As for [`read`].
 pub(super) fn generation(netfilter: &mut Netlink) -> io::Result<Option<u32>> {
     let mut generation = 0;
     let asked = netfilter.ask(GETGEN, PLAIN | 4, &[0; NFGENMSG_BYTES], |kind, payload| {

@@ -205,9 +205,6 @@ pub fn tcp_cookie(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -> 
 
 /// The inode of the socket that the kernel gives a new connection from `remote` to `local`; none: nobody listens there. It costs the same however many
 /// sockets listen elsewhere.
-///
-/// # Errors
-/// As [`tcp_cookie`].
 pub fn listener_for(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u64>> {
     const TCP_LISTEN: u8 = 10;
     const INODE_AT: usize = 68;

@@ -67,26 +67,17 @@ impl TestPort {
     }
 
     /// The counters of the interface.
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn counters(&self) -> Result<PortCounters, BenchError> {
         Ok(self.run(|| PortCounters::read(&self.interface))??)
     }
 
     /// Bytes of the largest IP packet.
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn mtu(&self) -> Result<u32, BenchError> {
         let failed = |e| BenchError::Machine(format!("cannot read the MTU of {}: {e}", self.interface));
         self.run(|| sys::link::mtu(&self.interface))?.map_err(failed)
     }
 
     /// Sets the link up or down.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set_link(&self, up: bool) -> Result<(), BenchError> {
         self.run(|| lab::set_link(&self.interface, up))??;
         // The threads of NAPI went with the link.

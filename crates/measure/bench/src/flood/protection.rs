@@ -60,24 +60,15 @@ pub trait Protection: Sync {
         Layout::Host
     }
     /// Puts it in front of the listener.
-    ///
-    /// # Errors
-    /// It cannot start.
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Protecting>, BenchError>;
 }
 
 /// A protection at work, until it is stopped or dropped.
 pub trait Protecting {
     /// Its counters since it was started.
-    ///
-    /// # Errors
-    /// It does not say.
     fn counters(&mut self) -> Result<Vec<Counter>, BenchError>;
 
     /// Takes it away.
-    ///
-    /// # Errors
-    /// Something of it stays.
     fn stop(self: Box<Self>) -> Result<(), BenchError>;
 }
 

@@ -64,9 +64,6 @@ impl Server {
     }
 
     /// Ends it.
-    ///
-    /// # Errors
-    /// A thread had ended before.
     pub(super) fn stop(mut self) -> Result<(), BenchError> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

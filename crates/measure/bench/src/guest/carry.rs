@@ -47,9 +47,6 @@ pub fn no_kvm(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Option<Stri
 }
 
 /// Counts what was planned in guests that are emulated, since `no_kvm`; nothing if it was stopped.
-///
-/// # Errors
-/// A guest, or what it needs of this machine.
 pub fn carry_out(
     plan: &Plan,
     (host, kernel, evenkeel): (&Host, &Kernel, &Path),

@@ -14,9 +14,6 @@ const NEIGHBOURHOOD: f64 = 1.25;
 /// Searches for the longest burst that comes through whole, sent as fast as the tester can: doubled until one fails, then halved in.
 /// `burst_pps` is the tester's highest rate, from which the longest burst that is tried follows; `throughput_pps` corrects the
 /// buffer's time by what was forwarded meanwhile (RFC 9004, section 6.4).
-///
-/// # Errors
-/// Errors of the tester.
 pub fn back_to_back(
     bench: &mut Bench<'_>,
     settings: &BurstOrder,

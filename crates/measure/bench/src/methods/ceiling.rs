@@ -19,9 +19,6 @@ const LEAST: f64 = 0.01;
 /// box are.
 ///
 /// To be called with a tester without a box between its ports.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> Result<Answer<f64>, BenchError> {
     let order = bench.order("the tester's ceiling, as fast as it can", Load::Max, settings.trial);
     let first = match bench.attempt(&order)? {
@@ -52,9 +49,6 @@ pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> R
 }
 
 /// The highest rate that the tester sends, whatever becomes of it: all that can be known where a box is always in between.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn sender_ceiling(bench: &mut Bench<'_>, settings: &Repeated) -> Result<Answer<f64>, BenchError> {
     let order = bench.order("the sender's ceiling: as fast as it can", Load::Max, settings.trial);
     let offered = |trial: Box<Trial>| Answer::Measured(trial.offered_pps);

@@ -19,9 +19,6 @@ const LONGEST: f64 = 10.0;
 
 /// Trials from the highest rate downwards in even steps until several in a row lose nothing; a load that the tester cannot offer is left
 /// out. Where the box is much slower than the tester, the steps begin in the neighbourhood of its throughput, where the curve bends.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn loss_curve(
     bench: &mut Bench<'_>,
     settings: &CurveOrder,

@@ -6,9 +6,6 @@ use super::{Answer, Bench, Tried};
 use crate::{BenchError, Load, Stamping, search::Readings};
 
 /// Reads the jitter of both directions again and again at `throughput_pps`.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn jitter(bench: &mut Bench<'_>, settings: &Readings, throughput_pps: f64) -> Result<Answer<Jitter>, BenchError> {
     let mut readings_ns = Vec::new();
     let mut why = None;

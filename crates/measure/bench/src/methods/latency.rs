@@ -13,9 +13,6 @@ use crate::{BenchError, Load, Order, Probes, Stamping, search::LatencyOrder};
 const CONTRADICTION: f64 = 3.0;
 
 /// Latency at each load of the settings, as a share of `throughput_pps`; without a throughput, on an idle box alone.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn latency(
     bench: &mut Bench<'_>,
     settings: &LatencyOrder,

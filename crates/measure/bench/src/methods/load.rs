@@ -8,9 +8,6 @@ use super::{Answer, Bench, Tried};
 use crate::{BenchError, Load};
 
 /// Offers `pps` for `duration`, and says what came out and what the cores `of_box` did.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn load(
     bench: &mut Bench<'_>,
     of_box: &[u32],

@@ -10,9 +10,6 @@ const TO_THE_END: f64 = 0.98;
 
 /// Offers more than the throughput (but no more than `highest_pps`), then about half of it, and takes the time from the change to the
 /// last unit that is lost.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn recovery(
     bench: &mut Bench<'_>,
     settings: &RecoveryOrder,

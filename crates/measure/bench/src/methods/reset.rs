@@ -7,9 +7,6 @@ use crate::{BenchError, Load, Meanwhile, Stamping, search::ResetOrder};
 
 /// Sends steadily, does `act` in the midst of it, and takes the reset time in both ways of RFC 6201, section 4: lost units over the
 /// rate, and the longest time without an arrival. `what` says what is reset.
-///
-/// # Errors
-/// Errors of the tester and of `act`.
 pub fn reset(
     bench: &mut Bench<'_>,
     settings: &ResetOrder,

@@ -31,9 +31,6 @@ const SPOILED_AT_MOST: u32 = 8;
 /// anything is tried at the least load at once, and not searched any further when nothing comes through there either.
 ///
 /// A search whose time is over says what it knows by then.
-///
-/// # Errors
-/// Errors of the tester.
 pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Result<Throughput, BenchError> {
     // Below a certain load no trial that is made can judge any of the goals.
     let judged_from = goals.iter().map(|g| g.least_units() / g.longest_s()).fold(f64::INFINITY, f64::min);

@@ -351,9 +351,6 @@ fn rows(plan: &Plan, readings: &[Vec<Reading>]) -> Vec<Disturbed> {
 }
 
 /// A run without figures.
-///
-/// # Errors
-/// No CPU, or no frames.
 pub fn begun(
     host: &Host,
     asked: &Request,

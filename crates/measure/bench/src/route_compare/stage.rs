@@ -18,9 +18,6 @@ pub type StartCount = Box<dyn Fn() -> Result<Counter, BenchError>>;
 /// Builds the boxes of a comparison, one at a time. Tests put simulated ones in their place.
 pub trait Stage {
     /// Builds the box `key` on so many cores. It goes when it is dropped.
-    ///
-    /// # Errors
-    /// The box cannot be built.
     fn build(&mut self, cores: u32, key: &str) -> Result<StandingBox, BenchError>;
 
     /// What starts counting memory on the cores of such a box.
@@ -34,9 +31,6 @@ pub struct RealStage {
 
 impl RealStage {
     /// Makes a lab for each arrangement of cores.
-    ///
-    /// # Errors
-    /// What a lab lacks.
     pub fn new(plan: &Plan) -> Result<Self, BenchError> {
         let bed = |(cores, split): &(u32, Cores)| {
             Ok((*cores, split.clone(), RealBenches::on(&plan.request, &plan.settings, split.clone())?))

@@ -36,9 +36,6 @@ pub struct StandingBox {
 /// Builds the boxes of a run, one at a time. Tests put simulated ones in their place.
 pub trait Benches {
     /// Builds the box of the mode `key`. It goes when it is dropped, before the next one is built.
-    ///
-    /// # Errors
-    /// The box cannot be built.
     fn build(&mut self, key: &str) -> Result<StandingBox, BenchError>;
 }
 

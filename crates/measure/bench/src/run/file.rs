@@ -74,9 +74,6 @@ impl Saved {
 /// A store for a run.
 pub trait Keep {
     /// Keeps it as it is now.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     fn keep(&mut self, saved: &Saved) -> Result<(), BenchError>;
 }
 
@@ -88,9 +85,6 @@ pub struct RunFile {
 
 impl RunFile {
     /// A file to be written to. Learns now, not after an hour, that it cannot be.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, BenchError> {
         drop(Whole::plain(path, PUBLIC)?);
         Ok(Self { path: path.to_owned() })
@@ -119,9 +113,6 @@ pub fn load(path: &Path) -> Result<Saved, BenchError> {
 }
 
 /// Reads the run as it is to be shown, without what is needed to go on.
-///
-/// # Errors
-/// As [`load`].
 pub fn load_run(path: &Path) -> Result<BenchRun, BenchError> {
     #[derive(Deserialize)]
     struct Shown {

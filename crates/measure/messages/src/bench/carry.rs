@@ -56,9 +56,6 @@ struct Rounds<'a> {
 }
 
 /// Does what was planned in a lab; nothing if it was stopped.
-///
-/// # Errors
-/// The lab, or a way that should work here.
 pub fn carry_out(
     plan: &Plan,
     machine: Machine,

@@ -212,9 +212,6 @@ impl Plan {
     }
 
     /// Plans a run between two machines whose link has this MTU and is measured as it is set. The CPU of the end of the other machine is its own matter.
-    ///
-    /// # Errors
-    /// There is no CPU.
     pub fn between(asked: Asked, mtu: u32) -> Result<Self, MessagesError> {
         let cpu = asked.cpus.iter().next().ok_or(MessagesError::Cpus(0))?;
         let conditions = Conditions { mtu, ..PLAIN };

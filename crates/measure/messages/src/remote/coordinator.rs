@@ -40,9 +40,6 @@ pub struct Reach {
 
 impl Reach {
     /// By ssh, with options as behind its `-o`: `program` there, with these words.
-    ///
-    /// # Errors
-    /// The name is none.
     pub fn by_ssh(node: &str, options: &[String], program: &str, words: &[&str]) -> Result<Self, RemoteError> {
         if !ssh::is_name(node) {
             return Err(RemoteError::Name(node.to_owned()));

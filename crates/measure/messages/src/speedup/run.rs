@@ -40,9 +40,6 @@ struct Rounds<'a> {
 }
 
 /// Does what was planned; nothing if it was stopped.
-///
-/// # Errors
-/// The lab, or a carrier that should work here.
 pub fn carry_out(
     plan: &Plan,
     machine: Machine,
@@ -69,9 +66,6 @@ pub fn carry_out(
 }
 
 /// The same on machines: this one at `interface`, and the others. Each is reached as `all` says, in their order, this one first.
-///
-/// # Errors
-/// A machine, or a carrier that should work there.
 pub fn carry_out_between(
     plan: &Plan,
     interface: &str,

@@ -58,9 +58,6 @@ impl fmt::Debug for BrokerService {
 
 impl BrokerService {
     /// Begins to answer other nodes, and programs of this one. `say` hears warnings and what fails, `tell` what happens.
-    ///
-    /// # Errors
-    /// As [`Broker::start`], [`Sockets::start`] and [`Receives::start`].
     pub fn open(
         held: Held,
         options: &BrokerOptions,

@@ -63,9 +63,6 @@ impl Sleep {
 impl<C: Carrier> Engine<C> {
     /// Turns until a frame arrived, `at_most` is over, or a signal came while it slept: actively for the time `spin`, asleep from then on; how many frames
     /// arrived.
-    ///
-    /// # Errors
-    /// The carrier fails.
     pub fn wait(&mut self, spin: Duration, at_most: Duration) -> Result<usize, LinkError> {
         let began = Instant::now();
         loop {

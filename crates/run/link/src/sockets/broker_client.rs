@@ -144,17 +144,11 @@ impl BrokerClient {
     }
 
     /// The end of a pair that replaces an accepted TCP socket; none: it stays.
-    ///
-    /// # Errors
-    /// The broker is gone.
     pub fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
         self.request_end(&Request::Accepted, tcp)
     }
 
     /// Figures of the connection of an end.
-    ///
-    /// # Errors
-    /// The broker is gone.
     pub fn figures(&self, end: BorrowedFd<'_>) -> io::Result<Figures> {
         match self.request(&Request::Figures, end)? {
             (Reply::Figures(figures), _) => Ok(figures),

@@ -199,9 +199,6 @@ impl Flow {
     }
 
     /// Moves received bytes into the program's end.
-    ///
-    /// # Errors
-    /// As [`Flow::pump`].
     pub(super) fn deliver(&mut self, engine: &mut Engine<BrokerCarrier>, piece: &mut [u8]) -> Result<(), LinkError> {
         while self.is_writable && !self.is_shut {
             if self.incoming.is_empty() {
@@ -260,9 +257,6 @@ impl Flow {
     }
 
     /// Moves bytes of the program into the stream.
-    ///
-    /// # Errors
-    /// As [`Flow::pump`].
     pub(super) fn collect(&mut self, engine: &mut Engine<BrokerCarrier>, piece: &mut [u8]) -> Result<(), LinkError> {
         while !self.is_closed {
             if !self.outgoing.is_empty() {

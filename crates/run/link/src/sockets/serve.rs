@@ -176,9 +176,6 @@ impl Sockets {
     }
 
     /// Runs until `stop` is set.
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), LinkError> {
         let mut busy = Instant::now();
         let mut events = [EpollEvent::empty(); EVENTS_MAX];

@@ -168,9 +168,6 @@ impl Takeovers {
     }
 
     /// As [`Engine::arm`].
-    ///
-    /// # Errors
-    /// The interface is gone.
     pub fn arm(&mut self) -> Result<bool, LinkError> {
         self.engine.arm()
     }

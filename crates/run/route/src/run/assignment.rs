@@ -36,9 +36,6 @@ impl Assignment {
     }
 
     /// Frames of a port that its queues to other CPUs lost; none: there are none, or the kernel does not tell.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub(crate) fn lost(&self, port: &RoutePort) -> Result<Option<RouteLost>, RouteError> {
         match (&self.losses, port.queues_id()) {
             (Some(losses), Some(map)) => Ok(Some(losses.of(map)?)),
@@ -64,9 +61,6 @@ impl Assignment {
     }
 
     /// Follows CPUs that went offline, or came back.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn follow_online(
         &mut self,
         ports: &mut [RoutePort],

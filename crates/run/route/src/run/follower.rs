@@ -50,9 +50,6 @@ pub(crate) struct Changes {
 
 impl Follower {
     /// Listens, then reads the configuration of `ports`.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn open(ports: &[String]) -> Result<Self, RouteError> {
         let monitor = Monitor::with_buffer(CHANGES_BYTES)
             .map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
@@ -68,9 +65,6 @@ impl Follower {
     }
 
     /// Waits for a change, for `timeout` at the most.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), RouteError> {
         match self.monitor.wait(timeout) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => {
@@ -81,9 +75,6 @@ impl Follower {
     }
 
     /// Reads the messages. Where the kernel's own calls are `unwatched` the programs forget their next hops by them.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn read(&mut self, tables: &RouteTables, unwatched: bool) -> Result<Changes, RouteError> {
         let (mut changes, mut messages, mut routes_anew) = (Changes::default(), 0, false);
         let routes = &mut self.evidence.routes;
@@ -120,9 +111,6 @@ impl Follower {
     }
 
     /// Reads all routes anew if that is due; whether it was.
-    ///
-    /// # Errors
-    /// What the kernel refuses to tell.
     pub(crate) fn reread_routes(&mut self) -> Result<bool, RouteError> {
         if self.reread_at.is_none_or(|at| at > Instant::now()) {
             return Ok(false);
@@ -138,9 +126,6 @@ impl Follower {
     }
 
     /// Reads all but the routes anew.
-    ///
-    /// # Errors
-    /// What the kernel refuses to tell.
     pub(crate) fn reread(&mut self, ports: &[String]) -> Result<(), RouteError> {
         let routes = std::mem::take(&mut self.evidence.routes);
         self.evidence = self.reader.read(ports, routes)?;
@@ -153,9 +138,6 @@ impl Follower {
     }
 
     /// Once a second: has the kernel ask for the neighbours that frames were sent to.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn refresh(&mut self, tables: &RouteTables) -> Result<(), RouteError> {
         self.refreshed = Instant::now();
         tables.next_second();

@@ -53,18 +53,12 @@ impl Router {
     }
 
     /// The ports with what they did.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn counts(&self) -> Result<Vec<(&str, RouteTotals)>, RouteError> {
         let of = |port: &'_ RoutePort| port.counts().map_err(RouteError::from);
         self.ports.each().iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
     }
 
     /// How it is.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
             let way = self.ports.applied().ways.get(&port.ifindex());

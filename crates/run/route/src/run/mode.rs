@@ -93,9 +93,6 @@ impl Mode {
     }
 
     /// Begins `mode`, which has passed [`Mode::check`] with these obstacles.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn request(
         &mut self,
         mode: RouteMode,
@@ -134,9 +131,6 @@ impl Mode {
     }
 
     /// Ends the trial when it is over: the fast path forwards, unless it would have sent frames in another way than the kernel.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn end_trial(
         &mut self,
         evidence: &Evidence,
@@ -166,17 +160,11 @@ impl Mode {
     }
 
     /// Takes what the shadow has compared.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub(crate) fn compare(&mut self, evidence: &Evidence, tables: &RouteTables) -> Result<&ShadowResult, RouteError> {
         self.shadow.compare(evidence, tables)
     }
 
     /// Falls back on obstacles that are new; where it may, returns once none is left.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
     pub(crate) fn judge(
         &mut self,
         now: Vec<Obstacle>,

@@ -40,9 +40,6 @@ pub struct LinkState {
 
 impl LinkState {
     /// Makes both promiscuous, unless somebody else does; `state` is a folder for what outlives this process. What an earlier process has changed there is known.
-    ///
-    /// # Errors
-    /// The interfaces' flags cannot be read or set.
     pub fn start(pair: &Pair, promiscuous: bool, state: &Path) -> Result<Self, ShieldError> {
         let names = pair.names().map(ToOwned::to_owned);
         let left = read(state).filter(|left| left.names == names);
@@ -64,9 +61,6 @@ impl LinkState {
     }
 
     /// Takes one side down when the other has lost its link, and up again when it is back. What was done, in words.
-    ///
-    /// # Errors
-    /// An interface cannot be taken down or up.
     pub fn carry(&mut self) -> Result<Option<String>, ShieldError> {
         // That an interface is gone is noticed elsewhere.
         let [Ok(first), Ok(second)] = [0, 1].map(|side: usize| link::flags(&self.changed.names[side])) else {

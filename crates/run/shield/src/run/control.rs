@@ -297,17 +297,11 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// Carries the link state of one of two interfaces over to the other. What was done, in words.
-    ///
-    /// # Errors
-    /// An interface cannot be taken down or up.
     pub(super) fn carry(&mut self) -> Result<Option<String>, ShieldError> {
         self.sides.as_mut().map_or(Ok(None), LinkState::carry)
     }
 
     /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
-    ///
-    /// # Errors
-    /// As for [`Control::reload`].
     pub(super) fn follow_clock(&mut self) -> Result<bool, ShieldError> {
         if !expires_otherwise(&self.file, self.read_at, Now::read()) {
             return Ok(false);
@@ -348,9 +342,6 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// Takes the shield away.
-    ///
-    /// # Errors
-    /// Something of it stays.
     pub fn stop(mut self) -> Result<(), ShieldError> {
         if let Some(detection) = &mut self.detection {
             // What cannot be told keeps nothing from ending.

@@ -49,9 +49,6 @@ impl Control<Xdp> {
 
     /// Makes the program anew when the interface's address, its MTU or settings net.ipv4.tcp_* have changed, which SYN-ACKs go by: frames to
     /// another address would not be answered. What was done, in words.
-    ///
-    /// # Errors
-    /// As for [`Control::reload`].
     fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
         let told = match self.plane.cookies.as_ref().map(Cookies::mode) {
             Some(

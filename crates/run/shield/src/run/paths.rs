@@ -174,9 +174,6 @@ impl Paths {
     }
 
     /// Takes all away, and puts back what was set on the interfaces; what is not there is fine.
-    ///
-    /// # Errors
-    /// Something stays.
     pub fn remove(&self) -> Result<(), ShieldError> {
         self.check()?;
         between::put_back(&self.state);

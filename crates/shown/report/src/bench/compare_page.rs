@@ -17,9 +17,6 @@ use crate::{
 const RUNS: [&str; 6] = ["#8a949e", "#2f7fc1", "#e08214", "#1a9850", "#7b5ea7", "#c2334d"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn bench_compare_page(c: &BenchComparison) -> Result<String, PageError> {
     let modes = modes(c);
     let mut main = Html::default();

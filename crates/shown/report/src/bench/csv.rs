@@ -32,9 +32,6 @@ impl Classified for CsvError {
 }
 
 /// The run as CSV (RFC 4180): units are in the heads or in a column of their own.
-///
-/// # Errors
-/// Only by a fault of this program.
 pub fn bench_csv(run: &BenchRun, which: BenchCsv) -> Result<String, CsvError> {
     let (heads, rows) = match which {
         BenchCsv::Results => (RESULT_HEADS.to_vec(), results(Figures(run))),

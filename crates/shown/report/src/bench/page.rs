@@ -16,9 +16,6 @@ use crate::page::{Html, PUBLISHED, Page, PageError, Section, cells};
 const TRIALS: [&str; 6] = [">No", "Why", ">Offered", ">Came through", ">Loss", ">>Time"];
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
-///
-/// # Errors
-/// Only by a fault of the template.
 pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     let figures = Figures(run);
     let heading = "What the box forwards, how long it takes and what it costs";

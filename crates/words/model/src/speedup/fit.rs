@@ -123,18 +123,12 @@ const DRAWS: usize = 1000;
 const TAIL: f64 = 0.025;
 
 /// The times of each number of nodes, the median of its rounds, fitted.
-///
-/// # Errors
-/// As [`Times::least_squares`].
 pub fn fitted(nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Times, FitError> {
     Times::least_squares(&medians(nodes, rounds, &(0..rounds.len()).collect::<Vec<_>>()))
 }
 
 /// 95 % intervals (percentiles of a bootstrap over the rounds): as many rounds are drawn, each as often as chance wants, and fitted, a thousand times.
 /// `rounds` has the seconds of each number of nodes, round by round. The same rounds give the same intervals.
-///
-/// # Errors
-/// As [`Times::least_squares`].
 pub fn between(nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Estimate, FitError> {
     let mut drawn = Drawn(0x65_76_65_6e);
     let mut laws = Vec::with_capacity(DRAWS);

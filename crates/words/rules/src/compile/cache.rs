@@ -62,9 +62,6 @@ pub(super) struct Kept {
 
 impl Kept {
     /// The overlay of `groups`, and for each of its lists the number of the group.
-    ///
-    /// # Errors
-    /// As for [`Laid::of`].
     pub(super) fn lay(&mut self, groups: &[Group]) -> Result<(Arc<Laid>, Vec<usize>), TableError> {
         // A group of expected prefixes or of sets is where it was; others may have come in between.
         let mut numbers = Vec::with_capacity(groups.len());

@@ -50,9 +50,6 @@ impl Laid {
     }
 
     /// With `more` laid over it, whose numbers are its own. The tables of a family that `more` has no prefix of stay as they are.
-    ///
-    /// # Errors
-    /// As for [`Laid::of`].
     pub(crate) fn with<'a>(
         &self,
         more: impl Iterator<Item = (usize, &'a [Prefix])> + Clone,

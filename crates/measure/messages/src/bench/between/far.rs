@@ -26,9 +26,6 @@ struct Far<W> {
 }
 
 /// Does what the near process says on `input`, and answers on `output`, until the input ends.
-///
-/// # Errors
-/// The interface, or the output.
 pub fn answer(
     interface: &str,
     machine: Machine,

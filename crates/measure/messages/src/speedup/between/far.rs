@@ -44,9 +44,6 @@ struct Node {
 const SERVE_PERIOD: Duration = Duration::from_millis(1);
 
 /// Is the node at `interface`: does what `input` says, and answers on `output`, until the input ends.
-///
-/// # Errors
-/// The interface, or the output.
 pub fn answer_as_node(
     interface: &str,
     machine: Machine,

@@ -35,9 +35,6 @@ pub(super) struct State {
 
 impl State {
     /// All buckets are full; `proof` knows sources already, none: nobody is known.
-    ///
-    /// # Errors
-    /// The kernel gives no random numbers.
     pub(super) fn new(proof: Option<SynProof>) -> Result<Self, ShieldError> {
         let lacking = |e| ShieldError::Lacking(format!("cannot get random numbers: {e}"));
         let mut key = [0; 16];

@@ -76,9 +76,6 @@ const KEPT: &[u8; 16] = b"evenkeel sources";
 
 impl SynProof {
     /// Nobody is known yet.
-    ///
-    /// # Errors
-    /// The kernel gives no random numbers.
     pub fn new() -> io::Result<Self> {
         let mut keys = [[0; 16]; 2];
         for key in &mut keys {
