@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use model::{Classified, ErrorClass, schema::Document};
 use serde::Serialize;
-use serve::{Client, Server, Service};
+use serve::{Client, Server, Service, Stop};
 use tui::live::{LiveError, Screen, live};
 
 use crate::{
@@ -57,10 +57,10 @@ impl Show {
         server: &mut Server,
         shows: impl FnOnce(&AtomicBool) -> Result<(), Failure> + Send,
     ) -> Result<(), Failure> {
-        let (over, stop) = (AtomicBool::new(false), server.stop_flag());
+        let (over, stop) = (AtomicBool::new(false), server.stop());
         thread::scope(|scope| {
             let shown = scope.spawn(|| {
-                let _stop = Set(&stop);
+                let _stop = Stops(&stop);
                 shows(&over)
             });
             {
@@ -151,6 +151,15 @@ struct Set<'a>(&'a AtomicBool);
 impl Drop for Set<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends the services when it goes, however that comes about.
+struct Stops<'a>(&'a Stop);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

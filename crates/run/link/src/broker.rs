@@ -29,7 +29,7 @@ use nix::{
     sys::stat::{Mode, fchmod},
 };
 use serde::{Deserialize, Serialize};
-use serve::ServeError;
+use serve::{ServeError, Wait};
 use sys::{
     dispose::{Disposed, Disposer},
     privilege::drop_all_but,
@@ -233,18 +233,19 @@ impl Broker {
     /// Serves until `stop` is set, without answering commands ([`BrokerService`] does); tells of what happens.
     pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
-            self.poll(Instant::now() + POLL_PERIOD, &mut told)?;
+            self.engine.wait(Duration::ZERO, POLL_PERIOD)?;
+            self.poll(&mut told)?;
         }
         Ok(())
     }
 
-    /// Does what is due, and waits for frames at most until `until`; tells of what happens.
-    fn poll(&mut self, until: Instant, mut told: impl FnMut(String)) -> Result<(), LinkError> {
+    /// Does what is due; tells of what happens.
+    fn poll(&mut self, mut told: impl FnMut(String)) -> Result<(), LinkError> {
         if is_due(self.done.hello, HELLO) {
             self.engine.hello()?;
             self.done.hello = Some(Instant::now());
         }
-        self.engine.wait(Duration::ZERO, until.saturating_duration_since(Instant::now()))?;
+        self.engine.poll()?;
         self.pings.turn(&mut self.engine);
         for Ends { peer, port, peer_port, peer_number, epoch } in self.ports.left() {
             self.engine.ask_for(&Ends { peer: peer.into(), port, peer_port, peer_number, epoch })?;
@@ -264,6 +265,12 @@ impl Broker {
             self.done.news = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// Waits for frames, and for what is due every [`POLL_PERIOD`].
+    fn wait(&mut self) -> Result<Wait<'_>, LinkError> {
+        let period = if self.engine.arm()? { POLL_PERIOD } else { Duration::ZERO };
+        Ok(Wait { until: Instant::now() + period, readable: vec![self.engine.descriptor()?] })
     }
 
     /// Gives programs the nodes that are heard now.

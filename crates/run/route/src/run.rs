@@ -6,7 +6,10 @@ mod look;
 mod mode;
 mod ports;
 
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
 
 use bpf::{RouteTables, RouteWatch};
 use model::{
@@ -138,12 +141,25 @@ impl Router {
         self.rules.as_ref()
     }
 
-    /// Follows what the kernel tells, for `timeout` at the most; gives what happened.
+    /// Waits for a change of the kernel's configuration, for `timeout` at the most, and [polls](Router::poll): for a loop that waits for nothing else.
+    ///
+    /// # Errors
+    /// As [`Router::poll`].
+    pub fn poll_within(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
+        self.follower.wait(timeout)?;
+        self.poll()
+    }
+
+    /// Sockets that become readable with a change of the kernel's configuration.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.follower.sockets()
+    }
+
+    /// Follows the kernel's configuration, and does what is due; gives the events since the last poll.
     ///
     /// # Errors
     /// What the kernel refuses. The mode is standard then.
-    pub fn turn(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
-        self.follower.wait(timeout)?;
+    pub fn poll(&mut self) -> Result<Vec<RouteEvent>, RouteError> {
         let mut happened = Vec::new();
         let turned = self.follow(&mut happened);
         if turned.is_err() {

@@ -14,7 +14,7 @@ use model::{
     route::{RouteEvent, RouteMode, RouteStatus},
 };
 use rules::requester::Requester;
-use serve::{OutputSettings, Service};
+use serve::{OutputSettings, Service, Wait};
 
 use crate::{
     RouteError, RouteSettings, Router,
@@ -23,6 +23,9 @@ use crate::{
     rules::{Reloaded, RouteRules},
     seen::{Message, Seen},
 };
+
+/// Reloads, trials and outputs are looked at this often; changes of the kernel's configuration and commands at once.
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// The router of a network namespace, with all that others see of it.
 pub struct RouteService {
@@ -100,8 +103,6 @@ impl Service for RouteService {
     type Ended = ();
     type Error = RouteError;
 
-    const POLL_PERIOD: Duration = Duration::from_millis(50);
-
     fn name(&self) -> String {
         "the router".to_owned()
     }
@@ -115,7 +116,7 @@ impl Service for RouteService {
         self.note(RouteEvent::Mode { mode: self.router.mode(), why: "the start".to_owned() });
     }
 
-    fn poll(&mut self, until: Instant) -> Result<(), RouteError> {
+    fn poll(&mut self) -> Result<(), RouteError> {
         for answer in self.reloads.turn(&mut self.router) {
             self.note(RouteEvent::Rules { what: said(&answer) });
         }
@@ -124,10 +125,14 @@ impl Service for RouteService {
             self.held.tell(&self.router)?;
             self.told = self.router.cpus().clone();
         }
-        for event in self.router.turn(until.saturating_duration_since(Instant::now()))? {
+        for event in self.router.poll()? {
             self.note(event);
         }
         Ok(())
+    }
+
+    fn wait(&mut self) -> Result<Wait<'_>, RouteError> {
+        Ok(Wait { until: Instant::now() + POLL_PERIOD, readable: self.router.sockets().collect() })
     }
 
     fn reload(&mut self) {

@@ -5,7 +5,7 @@ mod world;
 use std::{
     net::UdpSocket,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
 };
@@ -70,9 +70,9 @@ const OBSTACLES: [(&str, &[&str], &[&str]); 11] = [
 /// By these the kernel itself stops forwarding.
 const BREAKING: [&str; 2] = ["master", "forwarding"];
 
-/// Frames that each obstacle may cost. A change of the queueing discipline puts the kernel's noop_qdisc there for a moment, which drops: measured
-/// without a router 10 frames of 43,117 in 120 changes.
-const KERNELS_OWN: [(&str, u64); 1] = [("qdisc", 4)];
+/// A change of the queueing discipline puts the kernel's noop_qdisc there until it is done, which drops: measured without a router 10 frames of 43,117
+/// in 120 changes, and 27 in one on busy cores.
+const DROPPED_BY_KERNEL: &str = "qdisc";
 
 /// Sets a word when it goes, also when an assertion fails: the threads that look at it end.
 struct Ends<'a>(&'a AtomicBool);
@@ -101,16 +101,21 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
         assert_eq!(router.obstacles(), []);
         router.set_mode(RouteMode::Routed).unwrap();
         for (code, put, take) in OBSTACLES {
-            let ended = AtomicBool::new(false);
-            let (sent, got) = thread::scope(|scope| {
+            let (ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+            // Frames that are sent while the configuration changes.
+            let mut during = 0;
+            let mut tell = |line: &str| {
+                let before = sent.load(Ordering::Relaxed);
+                tell(line);
+                during += sent.load(Ordering::Relaxed) - before;
+            };
+            let got = thread::scope(|scope| {
                 let sender = scope.spawn(|| {
-                    let mut sent = 0_u64;
                     while !ended.load(Ordering::Relaxed) {
+                        sent.fetch_add(1, Ordering::Relaxed);
                         client.send_to(&[0; 20], "198.18.2.2:4000").unwrap();
-                        sent += 1;
                         thread::sleep(Duration::from_micros(200));
                     }
-                    sent
                 });
                 let receiver = scope.spawn(|| {
                     let (mut got, mut buffer) = (0_u64, [0; 64]);
@@ -125,7 +130,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 let ends = Ends(&ended);
                 put.iter().for_each(|line| tell(line));
                 wait(code, || {
-                    router.turn(TURN).unwrap();
+                    router.poll_within(TURN).unwrap();
                     router.mode() == RouteMode::Standard
                 });
                 let codes: Vec<_> = router.obstacles().iter().map(|obstacle| obstacle.code.as_str()).collect();
@@ -133,17 +138,19 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 thread::sleep(Duration::from_millis(50));
                 take.iter().for_each(|line| tell(line));
                 wait(code, || {
-                    router.turn(TURN).unwrap();
+                    router.poll_within(TURN).unwrap();
                     router.mode() == RouteMode::Routed
                 });
                 assert_eq!(router.obstacles(), []);
                 thread::sleep(Duration::from_millis(50));
                 drop(ends);
-                (sender.join().unwrap(), receiver.join().unwrap())
+                sender.join().unwrap();
+                receiver.join().unwrap()
             });
+            let sent = sent.into_inner();
             assert!(sent > 100, "{code}: {sent} sent");
             if !BREAKING.contains(&code) {
-                let most = KERNELS_OWN.iter().find(|(which, _)| *which == code).map_or(0, |(_, most)| *most);
+                let most = if code == DROPPED_BY_KERNEL { during } else { 0 };
                 assert!(got <= sent && sent - got <= most, "{code}: {got} of {sent} came");
             }
         }

@@ -289,7 +289,7 @@ fn once(
                 check(&router);
                 started.send(()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    let happened = router.turn(Duration::from_millis(100)).unwrap();
+                    let happened = router.poll_within(Duration::from_millis(100)).unwrap();
                     assert_eq!(happened, []);
                 }
                 (router.counts().unwrap()[0].1, router.status().unwrap().rules)

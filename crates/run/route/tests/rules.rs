@@ -311,7 +311,7 @@ fn end_packets(tag: &str, cpus: &str) {
         router.set_mode(RouteMode::Routed).unwrap();
         does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
         wait("the kernel forwards", || {
-            router.turn(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             router.mode() == RouteMode::Standard
         });
         assert_eq!(world.crossed(&frames), expected);
@@ -377,7 +377,7 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         assert!(router.makes_rules() && router.take_reloaded().is_none());
         assert_eq!(world.crossed(&frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
-            router.turn(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             router.take_reloaded()
         });
         assert_eq!((reloaded.unwrap().rules, router.makes_rules()), (1, false));
@@ -388,11 +388,11 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         router.begin_reload(&Requester::default()).unwrap();
         does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
         wait("the kernel forwards", || {
-            router.turn(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             router.mode() == RouteMode::Standard
         });
         wait("the rules are made", || {
-            router.turn(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             !router.makes_rules()
         });
         assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
@@ -457,7 +457,7 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         does("ip", &["addr", "add", "198.18.9.1/24", "dev", world.ports[1].interface()]);
         let mut told = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.turn(Duration::from_millis(10)).unwrap());
+            told.extend(router.poll_within(Duration::from_millis(10)).unwrap());
             told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });

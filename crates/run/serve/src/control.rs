@@ -4,21 +4,18 @@ use std::{
     fs,
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     os::{
-        fd::AsRawFd,
+        fd::{AsFd, AsRawFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, RecvTimeoutError, Sender},
-    },
+    sync::mpsc::{self, RecvTimeoutError, SendError, Sender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use nix::{
     errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{Signal, kill},
         socket::{
@@ -36,9 +33,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     connection::{ConnectionLimit, Deadline},
     error::ServeError,
+    wake::Waker,
 };
 
-/// The listener looks this often whether it is to end.
+/// The pause before a connection is accepted, or a process is asked, once more.
 const ACCEPT_PERIOD: Duration = Duration::from_millis(50);
 /// A process that works gives a sign of life this often until it has the answer: a space, which JSON may begin with.
 const SIGN_PERIOD: Duration = Duration::from_millis(400);
@@ -54,19 +52,41 @@ const REQUEST_MAX: u64 = 1 << 14;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A command, and where its answer goes.
-pub type Request<C, A> = (C, Sender<A>);
+pub(crate) type Request<C, A> = (C, Sender<A>);
+
+/// Requests to the thread of a server, which is woken.
+#[derive(Debug)]
+pub(crate) struct Requests<R> {
+    pub(crate) to: Sender<R>,
+    pub(crate) waker: Waker,
+}
+
+impl<R> Requests<R> {
+    /// # Errors
+    /// The service has ended.
+    pub(crate) fn send(&self, request: R) -> Result<(), SendError<R>> {
+        self.to.send(request).map(|()| self.waker.wake())
+    }
+}
+
+impl<R> Clone for Requests<R> {
+    fn clone(&self) -> Self {
+        Self { to: self.to.clone(), waker: self.waker.clone() }
+    }
+}
 
 /// Listens until it is dropped.
 #[derive(Debug)]
-pub struct Listener {
-    stop: Arc<AtomicBool>,
+pub(crate) struct Listener {
+    /// Closed, it ends the thread.
+    stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
     /// Listens at `path` for commands, which go to `to`. A socket that is there already is taken for that of a process that was killed: hold
     /// a [`lock`](crate::lock()) while you listen.
-    pub fn start<C, A>(path: &Path, to: Sender<Request<C, A>>) -> Result<Self, ServeError>
+    pub(crate) fn start<C, A>(path: &Path, to: Requests<Request<C, A>>) -> Result<Self, ServeError>
     where
         C: DeserializeOwned + Send + 'static,
         A: Serialize + Send + 'static,
@@ -75,12 +95,16 @@ impl Listener {
         let _ = fs::remove_file(path);
         let socket = private_listener(path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let listen = move || {
             let mut connections = ConnectionLimit::default();
-            while !stopped.load(Ordering::Relaxed) {
-                if !connections.has_room() {
+            loop {
+                let mut waits = [socket.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+                let failed = poll(&mut waits, PollTimeout::NONE).is_err();
+                if waits[1].any() == Some(true) {
+                    return;
+                }
+                if failed || !connections.has_room() {
                     continue;
                 }
                 match socket.accept() {
@@ -89,18 +113,19 @@ impl Listener {
                         // Whoever asks badly is not answered.
                         connections.serve("ek-answer", move || drop(serve(&stream, &to)));
                     }
+                    // Without a descriptor for it the connection stays in the queue.
                     Err(_) => thread::sleep(ACCEPT_PERIOD),
                 }
             }
         };
         let thread = thread::Builder::new().name("ek-control".into()).spawn(listen).map_err(failed)?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop = None;
         if let Some(thread) = self.thread.take() {
             // It only answers.
             let _ = thread.join();
@@ -117,7 +142,7 @@ fn private_listener(path: &Path) -> io::Result<UnixListener> {
     Ok(fd.into())
 }
 
-fn serve<C: DeserializeOwned, A: Serialize>(stream: &UnixStream, to: &Sender<Request<C, A>>) -> io::Result<()> {
+fn serve<C: DeserializeOwned, A: Serialize>(stream: &UnixStream, to: &Requests<Request<C, A>>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut line = String::new();
     BufReader::new(Deadline::new(stream, CLIENT_TIMEOUT).take(REQUEST_MAX)).read_line(&mut line)?;
@@ -249,6 +274,7 @@ pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wake::Wakes;
 
     #[test]
     fn a_command_is_answered_and_what_is_none_is_not() {
@@ -256,7 +282,7 @@ mod tests {
         let path = folder.path().join("control");
         assert_eq!(ask::<u32, u32>(&path, &7).unwrap(), None, "nobody listens");
         let (to, requests) = mpsc::channel::<Request<u32, u32>>();
-        let listener = Listener::start(&path, to).unwrap();
+        let listener = Listener::start(&path, Requests { to, waker: Wakes::new().unwrap().waker() }).unwrap();
         let answers = thread::spawn(move || requests.iter().for_each(|(command, to)| to.send(2 * command).unwrap()));
         assert_eq!(ask(&path, &7).unwrap(), Some(14));
         let mut stream = UnixStream::connect(&path).unwrap();
@@ -272,7 +298,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let (to, requests) = mpsc::channel::<Request<u32, u32>>();
-        let listener = Listener::start(&path, to).unwrap();
+        let listener = Listener::start(&path, Requests { to, waker: Wakes::new().unwrap().waker() }).unwrap();
         let slow = thread::spawn(move || {
             let (command, to) = requests.recv().unwrap();
             thread::sleep(SILENCE + SIGN_PERIOD);

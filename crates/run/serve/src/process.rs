@@ -9,29 +9,32 @@ use std::{
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::wake::Waker;
+
 /// Flags that signals set.
 #[derive(Debug, Clone, Default)]
-pub struct Signals {
+pub(crate) struct Signals {
     /// Read the configuration again (SIGHUP).
-    pub reload: Arc<AtomicBool>,
+    pub(crate) reload: Arc<AtomicBool>,
     /// End (SIGTERM, SIGINT).
-    pub stop: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Flags that signals set from now on, instead of ending the process.
-    pub fn catch() -> io::Result<Self> {
+    /// Flags that signals set from now on, instead of ending the process. Each wakes the server.
+    pub(crate) fn catch(waker: &Waker) -> io::Result<Self> {
         let signals = Self::default();
         sys::turn::ends_waits(&signals.stop);
         for (signal, flag) in [(SIGHUP, &signals.reload), (SIGINT, &signals.stop), (SIGTERM, &signals.stop)] {
             signal_hook::flag::register(signal, Arc::clone(flag))?;
+            signal_hook::low_level::pipe::register(signal, waker.descriptor()?)?;
         }
         Ok(signals)
     }
 }
 
 /// Tells systemd that the process is ready (sd_notify(3)), if it has asked.
-pub fn notify_ready() -> io::Result<()> {
+pub(crate) fn notify_ready() -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     UnixDatagram::unbound()?.send_to(b"READY=1\n", PathBuf::from(path)).map(drop)
 }

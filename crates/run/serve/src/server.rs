@@ -8,43 +8,63 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, Sender},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{
-    control::{ANSWER_TIMEOUT, Listener, Request},
+    control::{ANSWER_TIMEOUT, Listener, Request, Requests},
     error::ServeError,
     process::{Signals, notify_ready},
     service::Service,
+    wake::{Wait, Waker, Wakes, wait},
 };
 
 /// Runs services on one thread. Those that still run are closed when it is dropped.
-#[derive(Default)]
 pub struct Server {
     signals: Signals,
+    wakes: Wakes,
     running: Vec<Box<dyn Running>>,
 }
 
 impl Server {
     /// Catches signals from now on: SIGINT and SIGTERM end the services, SIGHUP has them reload.
     pub fn start() -> io::Result<Self> {
-        Ok(Self { signals: Signals::catch()?, running: Vec::new() })
+        let wakes = Wakes::new()?;
+        Ok(Self { signals: Signals::catch(&wakes.waker())?, wakes, running: Vec::new() })
     }
 
-    /// Ends the services when it is set.
-    pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.signals.stop)
+    /// A server in a process whose signals are not its own.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn without_signals() -> io::Result<Self> {
+        Ok(Self { signals: Signals::default(), wakes: Wakes::new()?, running: Vec::new() })
+    }
+
+    /// Ends the services from another thread.
+    pub fn stop(&self) -> Stop {
+        Stop { flag: Arc::clone(&self.signals.stop), waker: self.wakes.waker() }
     }
 
     /// Has an open service answer commands from now on. They wait until the server [runs](Server::run).
     pub fn add<S: Service + 'static>(&mut self, mut service: S) -> Result<Handle<S>, ServeError> {
         let (to, requests) = mpsc::channel();
+        let to = Requests { to, waker: self.wakes.waker() };
         let listener = Listener::start(&service.socket(), to.clone())?;
         service.on_listen();
         let (status_to, statuses) = mpsc::channel();
         let (ended_to, ended) = mpsc::channel();
-        self.running.push(Box::new(Slot { service, requests, statuses, listener, failed: None, ended_to }));
-        Ok(Handle { client: Client { requests: to, statuses: status_to }, ended })
+        self.running.push(Box::new(Slot {
+            service,
+            requests,
+            statuses,
+            listener,
+            is_due: false,
+            failed: None,
+            ended_to,
+        }));
+        let statuses = Requests { to: status_to, waker: self.wakes.waker() };
+        Ok(Handle { client: Client { requests: to, statuses }, ended })
     }
 
     /// Tells systemd that the services answer, and runs them until the last one has ended. `warn` hears that systemd could not be told.
@@ -53,22 +73,24 @@ impl Server {
             warn(ServeError::NotTold { names: self.running.iter().map(|service| service.name()).collect(), source });
         }
         while !self.running.is_empty() && !self.signals.stop.load(Ordering::Relaxed) {
-            self.turn();
+            self.poll();
         }
         self.close();
     }
 
-    /// Polls each service once. All together they wait as long as the most impatient one bears.
-    fn turn(&mut self) {
+    /// Polls each service once, and waits until one has work.
+    fn poll(&mut self) {
         let reloads = self.signals.reload.swap(false, Ordering::Relaxed);
-        let shortest = self.running.iter().map(|service| service.poll_period()).min().unwrap_or_default();
-        let share = shortest / self.running.len() as u32;
         let mut at = 0;
         while at < self.running.len() {
-            match self.running[at].turn(Instant::now() + share, reloads) {
+            match self.running[at].poll(reloads) {
                 ControlFlow::Continue(()) => at += 1,
                 ControlFlow::Break(()) => self.running.remove(at).close(),
             }
+        }
+        if !self.running.is_empty() {
+            let waits: Vec<_> = self.running.iter_mut().map(|service| service.wait()).collect();
+            wait(&self.wakes, &waits);
         }
     }
 
@@ -93,9 +115,9 @@ impl fmt::Debug for Server {
 /// A service that a server has, whatever its commands are.
 trait Running {
     fn name(&self) -> String;
-    fn poll_period(&self) -> Duration;
     /// Polls it and carries out its commands; a break: it is to be closed.
-    fn turn(&mut self, until: Instant, reloads: bool) -> ControlFlow<()>;
+    fn poll(&mut self, reloads: bool) -> ControlFlow<()>;
+    fn wait(&mut self) -> Wait<'_>;
     fn close(self: Box<Self>);
 }
 
@@ -104,15 +126,19 @@ struct Slot<S: Service> {
     requests: Receiver<Request<S::Command, S::Answer>>,
     statuses: Receiver<Sender<S::Status>>,
     listener: Listener,
+    /// A command was carried out, which may have made work.
+    is_due: bool,
     /// Why it cannot go on.
     failed: Option<S::Error>,
     ended_to: Sender<Result<S::Ended, S::Error>>,
 }
 
 impl<S: Service> Slot<S> {
-    fn serve(&mut self, until: Instant) -> Result<ControlFlow<()>, S::Error> {
-        self.service.poll(until)?;
+    fn serve(&mut self) -> Result<ControlFlow<()>, S::Error> {
+        self.service.poll()?;
+        self.is_due = false;
         for (command, to) in self.requests.try_iter() {
+            self.is_due = true;
             if self.service.command(command, to)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -130,22 +156,32 @@ impl<S: Service> Running for Slot<S> {
         self.service.name()
     }
 
-    fn poll_period(&self) -> Duration {
-        S::POLL_PERIOD
-    }
-
-    fn turn(&mut self, until: Instant, reloads: bool) -> ControlFlow<()> {
+    fn poll(&mut self, reloads: bool) -> ControlFlow<()> {
+        if self.failed.is_some() {
+            return ControlFlow::Break(());
+        }
         if reloads {
             self.service.reload();
         }
-        self.serve(until).unwrap_or_else(|error| {
+        self.serve().unwrap_or_else(|error| {
             self.failed = Some(error);
             ControlFlow::Break(())
         })
     }
 
+    fn wait(&mut self) -> Wait<'_> {
+        let at_once = || Wait { until: Instant::now(), readable: Vec::new() };
+        if self.is_due {
+            return at_once();
+        }
+        self.service.wait().unwrap_or_else(|error| {
+            self.failed = Some(error);
+            at_once()
+        })
+    }
+
     fn close(self: Box<Self>) {
-        let Self { service, requests, statuses, listener, failed, ended_to } = *self;
+        let Self { service, requests, statuses, listener, failed, ended_to, .. } = *self;
         drop(statuses);
         let closed = service.close();
         // A command that came too late is not waited for.
@@ -153,6 +189,20 @@ impl<S: Service> Running for Slot<S> {
         drop(listener);
         // Nobody may want to know.
         let _ = ended_to.send(failed.map_or(closed, Err));
+    }
+}
+
+/// Ends the services of a [`Server`].
+#[derive(Debug, Clone)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl Stop {
+    pub fn stop(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+        self.waker.wake();
     }
 }
 
@@ -182,8 +232,8 @@ impl<S: Service> fmt::Debug for Handle<S> {
 
 /// Asks a service from another thread of the process that runs it.
 pub struct Client<S: Service> {
-    requests: Sender<Request<S::Command, S::Answer>>,
-    statuses: Sender<Sender<S::Status>>,
+    requests: Requests<Request<S::Command, S::Answer>>,
+    statuses: Requests<Sender<S::Status>>,
 }
 
 impl<S: Service> Client<S> {

@@ -1,13 +1,10 @@
 //! What a [`Server`](crate::Server) runs.
 
-use std::{
-    ops::ControlFlow,
-    path::PathBuf,
-    sync::mpsc::Sender,
-    time::{Duration, Instant},
-};
+use std::{ops::ControlFlow, path::PathBuf, sync::mpsc::Sender};
 
 use serde::{Serialize, de::DeserializeOwned};
+
+use crate::wake::Wait;
 
 /// A part of a process that runs until it is told to end, answers commands on a socket, and shares its thread with others.
 ///
@@ -24,9 +21,6 @@ pub trait Service {
     /// Why it ended by itself, or could not end as it should.
     type Error;
 
-    /// Commands and signals wait at most this long for a poll.
-    const POLL_PERIOD: Duration;
-
     /// Its name in a sentence, as `the router`.
     fn name(&self) -> String;
 
@@ -36,11 +30,17 @@ pub trait Service {
     /// It answers commands from now on.
     fn on_listen(&mut self) {}
 
-    /// Does what is due, and waits for more at most until `until`.
+    /// Does what is due, and does not wait.
     ///
     /// # Errors
     /// The service cannot go on; it is closed then.
-    fn poll(&mut self, until: Instant) -> Result<(), Self::Error>;
+    fn poll(&mut self) -> Result<(), Self::Error>;
+
+    /// Time and descriptors that end the wait for the next [`poll`](Service::poll). Commands and signals end it, too.
+    ///
+    /// # Errors
+    /// The service cannot go on; it is closed then.
+    fn wait(&mut self) -> Result<Wait<'_>, Self::Error>;
 
     /// Reads its configuration again (SIGHUP).
     fn reload(&mut self) {}

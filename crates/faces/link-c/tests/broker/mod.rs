@@ -3,7 +3,6 @@
 use std::{
     env, io,
     process::{Command, Stdio},
-    sync::atomic::Ordering,
     thread,
 };
 
@@ -89,12 +88,12 @@ fn is_a_broker() {
     let options =
         BrokerOptions { broker: settings, cluster: Vec::new(), allow: Vec::new(), receive: None, receive_free: None };
     let service = BrokerService::open(Paths::here().lock().unwrap(), &options, drop, drop).unwrap();
-    let mut server = Server::default();
+    let mut server = Server::without_signals().unwrap();
     let broker = server.add(service).unwrap();
-    let stop = server.stop_flag();
+    let stop = server.stop();
     thread::spawn(move || {
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
-        stop.store(true, Ordering::Relaxed);
+        stop.stop();
     });
     server.run(|error| panic!("{error}"));
     broker.ended().unwrap().unwrap();

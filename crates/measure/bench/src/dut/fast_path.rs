@@ -75,7 +75,7 @@ impl FastPath {
             let _ = to.send(said);
             while let Some(running) = router.as_mut().filter(|_| !stopped.load(Ordering::Relaxed)) {
                 // On an error the kernel forwards, which the figures show.
-                if running.turn(TURN).is_err() {
+                if running.poll_within(TURN).is_err() {
                     break;
                 }
             }

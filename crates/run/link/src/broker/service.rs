@@ -10,16 +10,15 @@ use std::{
         mpsc::Sender,
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
 };
 
 use host::stack::Hooks;
 use ipnet::IpNet;
 use model::link::LinkStatus;
-use serve::Service;
+use serve::{Service, Wait};
 use sys::privilege::{Capability, drop_all_but};
 
-use super::{Answer, Broker, BrokerSettings, Command, Held, POLL_PERIOD};
+use super::{Answer, Broker, BrokerSettings, Command, Held};
 use crate::{
     LinkError,
     copy::Receives,
@@ -129,8 +128,6 @@ impl Service for BrokerService {
     type Ended = ();
     type Error = LinkError;
 
-    const POLL_PERIOD: Duration = POLL_PERIOD;
-
     fn name(&self) -> String {
         "the broker".to_owned()
     }
@@ -139,8 +136,12 @@ impl Service for BrokerService {
         self.held.paths().control()
     }
 
-    fn poll(&mut self, until: Instant) -> Result<(), LinkError> {
-        self.broker.poll(until, &mut self.tell)
+    fn poll(&mut self) -> Result<(), LinkError> {
+        self.broker.poll(&mut self.tell)
+    }
+
+    fn wait(&mut self) -> Result<Wait<'_>, LinkError> {
+        self.broker.wait()
     }
 
     fn command(&mut self, command: Command, to: Sender<Answer>) -> Result<ControlFlow<()>, LinkError> {

@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     io,
     net::IpAddr,
+    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
@@ -72,6 +73,11 @@ impl Follower {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Sockets that become readable with a change.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.monitor.sockets()
     }
 
     /// Reads the messages. Where the kernel's own calls are `unwatched` the programs forget their next hops by them.

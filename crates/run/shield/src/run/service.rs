@@ -10,7 +10,7 @@ use std::{
 
 use model::{shield::ShieldStatus, shield_event::ShieldEvent, units::counted};
 use rules::{file::RuleFile, requester::Requester, status::Holding};
-use serve::Service;
+use serve::{Service, Wait};
 
 use super::{
     command::{Answer, Command, Reloaded},
@@ -138,8 +138,6 @@ impl<P: Upkeep> Service for ShieldService<P> {
     type Ended = Ended;
     type Error = ShieldError;
 
-    const POLL_PERIOD: Duration = Duration::from_millis(20);
-
     fn name(&self) -> String {
         "the shield".to_owned()
     }
@@ -148,16 +146,21 @@ impl<P: Upkeep> Service for ShieldService<P> {
         self.control.paths().socket()
     }
 
-    fn poll(&mut self, until: Instant) -> Result<(), ShieldError> {
-        if self.is_due || self.wake.is_changed() || self.due_at() <= Instant::now() {
-            self.check()?;
-        }
-        let unheard = self.wake.wait(until.min(self.due_at()));
+    fn poll(&mut self) -> Result<(), ShieldError> {
+        let unheard = self.wake.read();
         self.control.notes.extend(unheard);
         if self.wake.is_changed() {
             P::suspect(&mut self.control);
         }
+        if self.is_due || self.wake.is_changed() || self.due_at() <= Instant::now() {
+            self.check()?;
+        }
         Ok(())
+    }
+
+    fn wait(&mut self) -> Result<Wait<'_>, ShieldError> {
+        let until = self.due_at().min(self.wake.due_at().unwrap_or_else(|| self.due_at()));
+        Ok(Wait { until, readable: self.wake.sockets().collect() })
     }
 
     fn reload(&mut self) {

@@ -6,18 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use link::{
     LinkError,
     broker::{self, Answer, Command},
 };
 use model::{link::LinkPing, units};
-use serve::Signals;
 
 use super::{address_of, asked};
 use crate::{
     failure::{Failure, Outcome, print, print_json},
+    signals::{Second, stop_flag},
     time::time,
 };
 
@@ -53,9 +53,9 @@ pub(super) struct PingArgs {
 
 pub(super) fn run(args: &PingArgs) -> Result<Result<Outcome, Failure>, LinkError> {
     let address = address_of(&asked()?, &args.node)?;
-    let signals = match Signals::catch().context("cannot catch signals") {
-        Ok(signals) => signals,
-        Err(error) => return Ok(Err(Failure::internal(error))),
+    let stop = match stop_flag(Second::Ends) {
+        Ok(stop) => stop,
+        Err(failure) => return Ok(Err(failure)),
     };
     let shown = |text: &str| if args.quiet || args.json { Ok(()) } else { print(text) };
     let mut all = LinkPing {
@@ -66,7 +66,7 @@ pub(super) fn run(args: &PingArgs) -> Result<Result<Outcome, Failure>, LinkError
         round_trips_ns: Vec::new(),
     };
     let count = args.count.unwrap_or(if args.json { 5 } else { u32::MAX });
-    while all.sent < count && !signals.stop.load(Ordering::Relaxed) {
+    while all.sent < count && !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let ping = Command::Ping { address: address.clone(), bytes: args.size, timeout: args.timeout };
         all.sent += 1;
@@ -88,7 +88,7 @@ pub(super) fn run(args: &PingArgs) -> Result<Result<Outcome, Failure>, LinkError
         if let Err(error) = shown(&line) {
             return Ok(Err(error));
         }
-        while all.sent < count && began.elapsed() < args.interval && !signals.stop.load(Ordering::Relaxed) {
+        while all.sent < count && began.elapsed() < args.interval && !stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(20).min(args.interval.saturating_sub(began.elapsed())));
         }
     }
