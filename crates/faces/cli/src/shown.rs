@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use model::{Classified, ErrorClass, schema::Document};
+use model::schema::Document;
 use serde::Serialize;
 use serve::{Client, Server, Service, Stop};
 use tui::live::{LiveError, Screen, live};
@@ -168,8 +168,4 @@ impl Drop for Stops<'_> {
 #[error("it has ended")]
 struct Gone;
 
-impl Classified for Gone {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(Gone: Lacking);

@@ -59,16 +59,7 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-impl model::Classified for EthtoolError {
-    fn class(&self) -> model::ErrorClass {
-        match self {
-            Self::NoFeature { .. } => model::ErrorClass::Usage,
-            Self::NoInterface(_) | Self::Open(_) | Self::Fixed { .. } | Self::Refused { .. } => {
-                model::ErrorClass::Lacking
-            }
-        }
-    }
-}
+model::classified!(EthtoolError: Lacking, Usage: NoFeature);
 
 /// The driver and its place (`ethtool -i`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

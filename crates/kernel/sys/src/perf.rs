@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use model::{Classified, ErrorClass};
 use perf_event_open_sys::{self as perf_sys, bindings};
 
 /// The kernel makes a shorter period this long (kernel/events/core.c, perf_swevent_start_hrtimer).
@@ -44,15 +43,7 @@ pub enum PerfError {
     Other { cpu: u32, source: io::Error },
 }
 
-impl Classified for PerfError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Period { .. } | Self::NoCpu { .. } => ErrorClass::Usage,
-            Self::Denied { .. } | Self::Descriptors { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
-            Self::Other { .. } => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(PerfError: Lacking, Usage: Period NoCpu, Internal: Other);
 
 /// A clock of one CPU; it stands still until a program is hung on it, and goes when dropped.
 #[derive(Debug)]
@@ -134,6 +125,8 @@ fn online() -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::{Classified, ErrorClass};
+
     use super::*;
 
     const PERIOD: Duration = Duration::from_millis(1);

@@ -6,7 +6,6 @@ use caps::{CapSet, CapsHashSet};
 use landlock::{
     ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
-use model::{Classified, ErrorClass};
 use nix::{
     errno::Errno,
     sys::{prctl, stat::fstat},
@@ -46,14 +45,7 @@ pub enum PrivilegeError {
     Kernel { operation: &'static str, source: caps::errors::CapsError },
 }
 
-impl Classified for PrivilegeError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Missing { .. } | Self::NotRoot { .. } => ErrorClass::Lacking,
-            Self::Kernel { .. } | Self::Refused { .. } => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(PrivilegeError: Lacking, Internal: Kernel Refused);
 
 fn names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")

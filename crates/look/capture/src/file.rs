@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use model::{Classified, ErrorClass};
 use pcap::{Capture, Linktype, Offline, Precision};
 use port::Frame;
 use sys::packet::{Instruction, classic};
@@ -23,11 +22,7 @@ pub enum FileError {
     Limit { path: PathBuf, good: u64, reason: String },
 }
 
-impl Classified for FileError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
-    }
-}
+model::classified!(FileError: Usage);
 
 /// An open capture file.
 pub struct CaptureFile {

@@ -1,6 +1,5 @@
 //! Filters in tcpdump's syntax, compiled for the kernel by libpcap.
 
-use model::{Classified, ErrorClass};
 use pcap::Capture;
 use sys::packet::{Instruction, PacketError, PacketSocket};
 
@@ -34,17 +33,7 @@ pub enum FilterError {
     Output(String),
 }
 
-impl Classified for FilterError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Syntax { .. } => ErrorClass::Usage,
-            Self::Open { .. } | Self::Cooked { .. } | Self::NotInXdp { .. } | Self::Nowhere { .. } => {
-                ErrorClass::Lacking
-            }
-            Self::Output(_) => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(FilterError: Lacking, Usage: Syntax, Internal: Output);
 
 /// A compiled filter and the link type that it was compiled for.
 #[derive(Debug, Clone, PartialEq, Eq)]

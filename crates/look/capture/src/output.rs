@@ -14,7 +14,6 @@ use std::{
 };
 
 use host::file::{self, FileError, Folder, PRIVATE};
-use model::{Classified, ErrorClass};
 
 use crate::pcapng::{self, EPB, Section, Totals};
 use names::Names;
@@ -42,15 +41,7 @@ pub enum OutputError {
     Closed(#[source] io::Error),
 }
 
-impl Classified for OutputError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::File(error) => error.class(),
-            Self::Name(_) => ErrorClass::Usage,
-            _ => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(OutputError: Lacking, Usage: Name; within: File);
 
 /// When a file is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,7 @@ use host::{
     members::fanout_members,
     picture::{Cpu, Nic},
 };
-use model::{Classified, CpuSet, ErrorClass};
+use model::CpuSet;
 use sys::packet::{FANOUT_MAX_MEMBERS, FanoutAlgorithm};
 
 /// A way to capture.
@@ -87,11 +87,7 @@ pub enum PlanError {
     Members(usize),
 }
 
-impl Classified for PlanError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
-    }
-}
+model::classified!(PlanError: Usage);
 
 /// What the user asks of the readers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Classified, ErrorClass};
 use nix::sys::resource::{UsageWho, getrusage};
 use port::{Frame, PortError, Source};
 
@@ -57,16 +56,7 @@ pub enum RunError {
     Panicked,
 }
 
-impl Classified for RunError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Port(e) => e.class(),
-            Self::Output(e) => e.class(),
-            Self::Pin { .. } | Self::Spawn(_) => ErrorClass::Lacking,
-            Self::Panicked => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(RunError: Lacking, Internal: Panicked; within: Port Output);
 
 /// What becomes of the packets.
 #[derive(Debug)]

@@ -11,10 +11,7 @@ use host::{
     Host, Root,
     file::{self, FileError},
 };
-use model::{
-    Classified, ErrorClass,
-    doctor::{Finding, Verdict},
-};
+use model::doctor::{Finding, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// Files whose counts begin anew.
@@ -70,11 +67,7 @@ pub enum AckError {
     Folder { operation: &'static str, path: PathBuf, source: io::Error },
 }
 
-impl Classified for AckError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(AckError: Lacking);
 
 /// The file in this state folder for the network namespace of this process.
 pub fn path(state: &Path) -> PathBuf {

@@ -15,7 +15,6 @@ use std::{
 };
 
 use model::{
-    Classified, ErrorClass,
     doctor::{Report, Role},
     doctor_nodes::Node,
     schema::Document,
@@ -78,14 +77,7 @@ pub enum NodesError {
     Garbled(String),
 }
 
-impl Classified for NodesError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Nobody | Self::BadName(_) | Self::List { .. } | Self::Copy { .. } => ErrorClass::Usage,
-            _ => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(NodesError: Lacking, Usage: Nobody BadName List Copy);
 
 /// The machines of a list: one or several in each line, `#` begins a comment.
 ///

@@ -1,7 +1,6 @@
 //! From findings to one plan of changes.
 
 use host::knob::{Change, Plan};
-use model::{Classified, ErrorClass};
 
 use crate::{Diagnosis, checks};
 
@@ -20,11 +19,7 @@ fn hint(name: &Option<&'static str>) -> String {
     name.map_or_else(String::new, |n| format!(" (did you mean `{n}`?)"))
 }
 
-impl Classified for SelectError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
-    }
-}
+model::classified!(SelectError: Usage);
 
 /// Which checks are meant: `rings`, or `rings:eth0` for one object. Empty means all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

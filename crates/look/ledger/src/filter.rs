@@ -1,6 +1,5 @@
 //! A filter of packets in tcpdump's syntax, compiled by libpcap, for the packets of which details are shown.
 
-use model::{Classified, ErrorClass};
 use pcap::{Capture, Linktype};
 use sys::packet::{Instruction, classic};
 
@@ -15,11 +14,7 @@ pub struct FilterError {
     reason: String,
 }
 
-impl Classified for FilterError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
-    }
-}
+model::classified!(FilterError: Usage);
 
 /// A compiled filter.
 #[derive(Debug)]
@@ -64,6 +59,8 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
+    use model::{Classified, ErrorClass};
+
     use super::*;
 
     /// A UDP packet without a link header: 10.0.0.1:5000 to 10.0.0.2:53.

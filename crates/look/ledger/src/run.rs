@@ -17,7 +17,6 @@ use host::{
     symbols::KernelSymbols,
 };
 use model::{
-    Classified, ErrorClass,
     route::RouteTotals,
     stations::{LedgerReport, TraceShown},
 };
@@ -52,14 +51,7 @@ pub enum LedgerError {
     Trace(#[from] DropError),
 }
 
-impl Classified for LedgerError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::NoInterface(_) | Self::Gone(_) | Self::Counters(_) => ErrorClass::Lacking,
-            Self::Trace(e) => e.class(),
-        }
-    }
-}
+model::classified!(LedgerError: Lacking; within: Trace);
 
 /// What to keep books of.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use inferno::flamegraph::{self, Options, TextTruncateDirection, color::Color};
-use model::{Classified, ErrorClass, profile::Class, visible::visible_word};
+use model::{profile::Class, visible::visible_word};
 
 use crate::{
     rules::{Rule, Rules},
@@ -19,14 +19,7 @@ pub enum FlameError {
     Draw(#[from] std::io::Error),
 }
 
-impl Classified for FlameError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Empty => ErrorClass::Lacking,
-            Self::Draw(_) => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(FlameError: Lacking, Internal: Draw);
 
 /// Helpers, whose caller is charged, and what no rule names.
 const GREY: Color = colour(0xc8_c8c8);

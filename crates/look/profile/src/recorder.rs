@@ -9,7 +9,7 @@ use host::{
     interface::NoInterface,
     symbols::{KernelSymbols, Symbol, SymbolError},
 };
-use model::{Classified, CpuSet, CpuSetError, ErrorClass, profile::Profile, run::Machine};
+use model::{CpuSet, CpuSetError, profile::Profile, run::Machine};
 
 use crate::{
     packets::{self, PerPacket},
@@ -52,19 +52,7 @@ pub enum RecordError {
     NoInterface(#[from] NoInterface),
 }
 
-impl Classified for RecordError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Samples(e) => e.class(),
-            Self::Symbols(e) => e.class(),
-            Self::Counters(e) => e.class(),
-            Self::Online(e) => e.class(),
-            Self::List(_) => ErrorClass::Internal,
-            Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) => ErrorClass::Usage,
-            Self::NoInterface(e) => e.class(),
-        }
-    }
-}
+model::classified!(RecordError: Usage, Internal: List; within: Samples Symbols Counters Online NoInterface);
 
 /// Options of a recording.
 #[derive(Debug, Clone, Default)]

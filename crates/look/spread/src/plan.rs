@@ -9,7 +9,7 @@ use host::{
     picture::{IrqSource, Nic, QueueRole},
     placement::{Layout, NicLayout, Wanted, has_queue_irqs, isolated, ports, usable, why_unplaced},
 };
-use model::{Classified, CpuSet, ErrorClass};
+use model::CpuSet;
 
 use crate::{options::Options, rows::SpreadPlan, steer, summary::NicSummary};
 
@@ -34,14 +34,7 @@ fn of_down(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (down: {})", names.join(", ")) }
 }
 
-impl Classified for PlanError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::NoSuchCpu { .. } | Self::NoCpus { .. } => ErrorClass::Usage,
-            Self::NoInterface(_) | Self::NoPorts { .. } => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(PlanError: Usage, Lacking: NoInterface NoPorts);
 
 /// Makes the plan.
 pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {

@@ -12,8 +12,6 @@ mod text;
 
 use std::{collections::BTreeMap, io, time::Duration};
 
-use model::{Classified, ErrorClass};
-
 pub use delta::{core_load, delta};
 pub use links::LinkStats;
 pub use queues::{QueueCounters, QueueNames};
@@ -64,8 +62,4 @@ pub enum CountersError {
     Names(#[source] io::Error),
 }
 
-impl Classified for CountersError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(CountersError: Lacking);

@@ -25,7 +25,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Classified, ErrorClass};
 use nix::{
     fcntl::{Flock, FlockArg, OFlag},
     unistd::geteuid,
@@ -76,16 +75,7 @@ pub fn short_name(session: &str) -> &str {
     time.get(time.len().saturating_sub(6)..).unwrap_or(time)
 }
 
-impl Classified for JournalError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } | Self::Odd { .. } | Self::Foreign(_) => {
-                ErrorClass::Lacking
-            }
-            Self::NoSuchSession { .. } | Self::SeveralSessions { .. } => ErrorClass::Usage,
-        }
-    }
-}
+model::classified!(JournalError: Lacking, Usage: NoSuchSession SeveralSessions);
 
 fn way_out(error: &io::Error) -> &'static str {
     match error.kind() {

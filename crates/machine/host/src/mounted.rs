@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use model::{Classified, ErrorClass};
-
 /// A file system of the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mount {
@@ -55,11 +53,7 @@ fn commands(missing: &[Mount]) -> String {
     missing.iter().map(|mount| mount.command()).collect::<Vec<_>>().join(" && ")
 }
 
-impl Classified for NotMounted {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(NotMounted: Lacking);
 
 /// Looks for these file systems of the live machine.
 ///

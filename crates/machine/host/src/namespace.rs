@@ -12,8 +12,6 @@ use std::{
     time::Duration,
 };
 
-use model::{Classified, ErrorClass};
-
 use crate::{interface::Wiring, root::Root};
 
 /// An interface may come or go between two readings: so often is looked again.
@@ -40,11 +38,7 @@ fn way(name: &Option<String>) -> String {
     }
 }
 
-impl Classified for OtherNamespace {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(OtherNamespace: Lacking);
 
 /// Holds the interfaces of the live machine's /sys against those that the kernel lists to a socket.
 ///

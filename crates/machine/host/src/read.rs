@@ -7,7 +7,7 @@ mod irqs;
 mod nic_irqs;
 mod nics;
 
-use model::{Classified, CpuSet, ErrorClass, visible::visible_word};
+use model::{CpuSet, visible::visible_word};
 
 pub use answers::Answers;
 pub use irqs::parse_interrupts;
@@ -26,14 +26,7 @@ pub enum HostError {
     Garbled { path: String, text: String, expected: &'static str },
 }
 
-impl Classified for HostError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Root(e) => e.class(),
-            Self::Garbled { .. } => ErrorClass::Usage,
-        }
-    }
-}
+model::classified!(HostError: Usage; within: Root);
 
 impl Host {
     /// Reads the whole picture. What an old kernel, a driver or a missing privilege does not tell is left out of the

@@ -14,8 +14,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use model::{Classified, ErrorClass};
-
 pub use memory::{Node, Tree};
 pub use record::Recording;
 
@@ -65,14 +63,7 @@ impl RootError {
     }
 }
 
-impl Classified for RootError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Open { .. } | Self::NotATar { .. } | Self::NotASnapshot(_) | Self::BadPath(_) => ErrorClass::Usage,
-            Self::NotFound(..) | Self::Read { .. } => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(RootError: Usage, Lacking: NotFound Read);
 
 /// The source of the machine's files. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -40,11 +40,7 @@ impl From<RootError> for Missing {
     }
 }
 
-impl model::Classified for Missing {
-    fn class(&self) -> model::ErrorClass {
-        model::ErrorClass::Lacking
-    }
-}
+model::classified!(Missing: Lacking);
 
 /// A file that each copy with these readings holds, whatever the machine is.
 const MARK: &str = "proc/sys/net/ipv4/ip_forward";

@@ -9,8 +9,6 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use model::{Classified, ErrorClass};
-
 use crate::{
     file::{self, FileError, Whole},
     picture::Host,
@@ -105,14 +103,7 @@ pub enum SnapshotError {
     Write(#[from] FileError),
 }
 
-impl Classified for SnapshotError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Host(e) => e.class(),
-            Self::Write(e) => e.class(),
-        }
-    }
-}
+model::classified!(SnapshotError; within: Host Write);
 
 /// A copy of what the readers need, in memory.
 #[derive(Debug, Clone)]
@@ -278,6 +269,8 @@ fn without_key(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use model::{Classified, ErrorClass};
 
     use super::*;
 

@@ -12,8 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Classified, ErrorClass};
-
 use crate::root::{Root, RootError};
 
 const KALLSYMS: &str = "proc/kallsyms";
@@ -50,11 +48,7 @@ fn way_out(kptr_restrict: &str) -> &'static str {
     }
 }
 
-impl Classified for SymbolError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(SymbolError: Lacking);
 
 /// The name of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

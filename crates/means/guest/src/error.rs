@@ -2,8 +2,6 @@
 
 use std::{io, path::PathBuf};
 
-use model::{Classified, ErrorClass};
-
 /// A guest that could not be had, or that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -61,12 +59,4 @@ impl GuestError {
     }
 }
 
-impl Classified for GuestError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Card(_) => ErrorClass::Usage,
-            Self::Refused(_) => ErrorClass::Internal,
-            _ => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(GuestError: Lacking, Usage: Card, Internal: Refused);

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use model::{Classified, ErrorClass};
-
 /// A lab that could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -47,12 +45,4 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-impl Classified for LabError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::BadTag(_) => ErrorClass::Usage,
-            Self::Panicked(_) => ErrorClass::Internal,
-            _ => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(LabError: Lacking, Usage: BadTag, Internal: Panicked);

@@ -1,6 +1,5 @@
 //! Errors of the bench.
 
-use model::{Classified, ErrorClass};
 use thiserror::Error;
 
 /// An error that keeps a run from beginning or going on.
@@ -39,19 +38,9 @@ pub enum BenchError {
     Interrupted,
 }
 
-impl Classified for BenchError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Setting(_) => ErrorClass::Usage,
-            Self::Route(e) => e.class(),
-            Self::Save(e) => e.class(),
-            Self::Lab(e) => e.class(),
-            Self::Guest(e) => e.class(),
-            Self::Program(e) => e.class(),
-            Self::Traffic(e) => e.class(),
-            Self::Load(e) => e.class(),
-            Self::Panicked(_) => ErrorClass::Internal,
-            Self::Observer(_) | Self::Machine(_) | Self::GivenUp(_) | Self::Interrupted => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(
+    BenchError: Lacking,
+    Usage: Setting,
+    Internal: Panicked;
+    within: Route Save Lab Guest Program Traffic Load
+);

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use model::{Classified, ErrorClass};
-
 /// A demo that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
@@ -35,17 +33,4 @@ pub enum DemoError {
     Panicked,
 }
 
-impl Classified for DemoError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Lab(e) => e.class(),
-            Self::Ethtool(e) => e.class(),
-            Self::Program(e) => e.class(),
-            Self::Port(e) => e.class(),
-            Self::Readers(e) => e.class(),
-            Self::Load(e) => e.class(),
-            Self::Pin { .. } => ErrorClass::Lacking,
-            Self::Frames(_) | Self::Signals(_) | Self::Panicked => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(DemoError: Internal, Lacking: Pin; within: Lab Ethtool Program Port Readers Load);

@@ -3,7 +3,7 @@
 use std::io;
 
 use link::LinkError;
-use model::{Classified, ErrorClass, speedup::FitError};
+use model::speedup::FitError;
 
 use crate::{bench::Way, remote::RemoteError, speedup::NODES_MAX};
 
@@ -62,15 +62,9 @@ impl MessagesError {
     }
 }
 
-impl Classified for MessagesError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Nodes(_) | Self::Few(_) | Self::Twice(_) | Self::Machines(..) => ErrorClass::Usage,
-            Self::Cpus(_) | Self::NoAddress => ErrorClass::Lacking,
-            Self::Apart(e) => e.class(),
-            Self::Lab(e) => e.class(),
-            Self::Link(e) => e.class(),
-            _ => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(
+    MessagesError: Internal,
+    Usage: Nodes Few Twice Machines,
+    Lacking: Cpus NoAddress;
+    within: Apart Lab Link
+);

@@ -3,7 +3,7 @@
 use std::io;
 
 use host::{Host, picture::Cpu};
-use model::{Classified, CpuSet, ErrorClass, run::CoreRole};
+use model::{CpuSet, run::CoreRole};
 use nix::{sched, unistd::Pid};
 
 /// CPUs that a measurement cannot have.
@@ -24,14 +24,7 @@ pub enum CoresError {
     Affinity(#[source] io::Error),
 }
 
-impl Classified for CoresError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::None { .. } | Self::Missing { .. } => ErrorClass::Usage,
-            Self::Affinity(_) => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(CoresError: Usage, Internal: Affinity);
 
 /// The CPUs that were asked for; without a wish all that are online, not isolated, and allowed to this process: a container may have fewer
 /// than are online.

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use model::{Classified, ErrorClass};
 use port::{PortError, Source};
 use sys::affinity::pin_current_thread;
 
@@ -33,15 +32,7 @@ pub enum ReadersError {
     Panicked,
 }
 
-impl Classified for ReadersError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Port(e) => e.class(),
-            Self::Pin { .. } => ErrorClass::Lacking,
-            Self::Panicked => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(ReadersError: Lacking, Internal: Panicked; within: Port);
 
 /// Readers at work. They end when this is dropped.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use host::counters::{CpuTime, core_load, cpu_times};
-use model::{Classified, CoreLoad, ErrorClass};
+use model::CoreLoad;
 
 /// From this share of the CPU time on that a hypervisor took, in percent, a measurement says more about others than about us.
 pub const STEAL_LIMIT_PERCENT: f64 = 2.0;
@@ -74,11 +74,7 @@ impl LoadMeter {
 #[error("cannot read /proc/stat: {0}")]
 pub struct LoadError(#[from] io::Error);
 
-impl Classified for LoadError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(LoadError: Lacking);
 
 fn times() -> Result<BTreeMap<u32, CpuTime>, LoadError> {
     Ok(cpu_times(&fs::read_to_string("/proc/stat")?))

@@ -1,7 +1,5 @@
 //! Errors of a sweep.
 
-use model::{Classified, ErrorClass};
-
 /// A sweep that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
@@ -26,17 +24,4 @@ pub enum SweepError {
     Panicked(&'static str),
 }
 
-impl Classified for SweepError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Lab(e) => e.class(),
-            Self::Traffic(e) => e.class(),
-            Self::Record(e) => e.class(),
-            Self::Port(e) => e.class(),
-            Self::Readers(e) => e.class(),
-            Self::NoCpu => ErrorClass::Usage,
-            Self::Nothing(_) => ErrorClass::Lacking,
-            Self::Panicked(_) => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(SweepError: Usage, Lacking: Nothing, Internal: Panicked; within: Lab Traffic Record Port Readers);

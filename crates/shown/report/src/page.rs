@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use askama::Template;
-use model::{Classified, ErrorClass, run::Machine, sweep::Published};
+use model::{run::Machine, sweep::Published};
 
 use crate::{chart::svg::escaped, conditions::Conditions};
 
@@ -17,11 +17,7 @@ pub enum PageError {
     Template(#[from] askama::Error),
 }
 
-impl Classified for PageError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Internal
-    }
-}
+model::classified!(PageError: Internal);
 
 #[derive(Template)]
 #[template(path = "page.html")]

@@ -27,3 +27,19 @@ pub trait Classified: std::error::Error {
     /// The class of this error.
     fn class(&self) -> ErrorClass;
 }
+
+/// Implements [`Classified`]: the class of the variants that are not named, the variants of other classes, and those that hold an error with a class.
+#[macro_export]
+macro_rules! classified {
+    ($error:ident $(: $rest:ident)? $(, $class:ident: $($variant:ident)+)* $(; within: $($inner:ident)+)?) => {
+        impl $crate::Classified for $error {
+            fn class(&self) -> $crate::ErrorClass {
+                match self {
+                    $($(Self::$variant { .. } => $crate::ErrorClass::$class,)+)*
+                    $($(Self::$inner(error) => $crate::Classified::class(error),)+)?
+                    $(_ => $crate::ErrorClass::$rest,)?
+                }
+            }
+        }
+    };
+}

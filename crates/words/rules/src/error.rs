@@ -2,8 +2,6 @@
 
 use std::{fmt, io, path::PathBuf};
 
-use model::{Classified, ErrorClass};
-
 /// Something wrong in a file, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -71,9 +69,4 @@ pub enum RulesError {
     Capture { path: PathBuf, reason: String },
 }
 
-impl Classified for RulesError {
-    /// The user wrote them, and can write others.
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
-    }
-}
+model::classified!(RulesError: Usage);

@@ -10,8 +10,6 @@ mod sets;
 
 use std::fmt::{self, Write as _};
 
-use model::{Classified, ErrorClass};
-
 use crate::{
     compile::Now,
     rule::{Action, Limit, Rule, Rules, Verdict},
@@ -41,14 +39,7 @@ pub enum NftError {
     Unwritable { interface: String },
 }
 
-impl Classified for NftError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Unwritable { .. } => ErrorClass::Lacking,
-            _ => ErrorClass::Usage,
-        }
-    }
-}
+model::classified!(NftError: Usage, Lacking: Unwritable);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {

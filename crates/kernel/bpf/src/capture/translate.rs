@@ -4,7 +4,6 @@
 //! by zero reject the frame, and shifts by 32 and more give 0, all as in libpcap's own interpreter.
 
 use libbpf_rs::libbpf_sys::{self, bpf_insn};
-use model::{Classified, ErrorClass};
 use sys::packet::Instruction;
 
 /// A classic filter that cannot be translated.
@@ -20,14 +19,7 @@ pub enum FilterError {
     Length(usize),
 }
 
-impl Classified for FilterError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Instruction { .. } | Self::Length(_) => ErrorClass::Lacking,
-            Self::Jump { .. } => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(FilterError: Lacking, Internal: Jump);
 
 /// BPF_LD | BPF_DW | BPF_IMM: an instruction of two slots.
 pub(crate) const LOAD_64: u8 = 0x18;

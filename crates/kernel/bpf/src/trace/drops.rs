@@ -7,7 +7,6 @@
 use std::{mem::offset_of, time::Duration};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use model::{Classified, ErrorClass};
 use sys::map_mmap::SharedMemory;
 
 use crate::{
@@ -56,15 +55,7 @@ pub enum DropError {
     Read { operation: &'static str, source: libbpf_rs::Error },
 }
 
-impl Classified for DropError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::TooManyInterfaces(_) => ErrorClass::Usage,
-            Self::Read { .. } => ErrorClass::Internal,
-            Self::NoBtf(_) | Self::NoTracepoint(_) | Self::Load(_) | Self::Attach { .. } => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(DropError: Lacking, Usage: TooManyInterfaces, Internal: Read);
 
 /// An interface, or all of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

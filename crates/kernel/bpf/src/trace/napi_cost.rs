@@ -6,7 +6,6 @@ use std::{
 };
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, skel::OpenSkel};
-use model::{Classified, ErrorClass};
 
 use crate::{
     bytes::{word32, word64},
@@ -30,14 +29,7 @@ pub enum NapiCostError {
     Read(libbpf_rs::Error),
 }
 
-impl Classified for NapiCostError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Load(_) | Self::Attach { .. } => ErrorClass::Lacking,
-            Self::Read(_) => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(NapiCostError: Lacking, Internal: Read);
 
 /// What one NAPI instance cost on one CPU since the measurement began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

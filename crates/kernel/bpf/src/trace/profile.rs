@@ -13,7 +13,6 @@ use std::{
 };
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, skel::OpenSkel};
-use model::{Classified, ErrorClass};
 use sys::perf::{CpuClock, PerfError};
 
 use crate::{
@@ -70,15 +69,7 @@ pub enum ProfileError {
     Read(#[source] libbpf_rs::Error),
 }
 
-impl Classified for ProfileError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Load(_) | Self::Attach { .. } => ErrorClass::Lacking,
-            Self::Clock(e) => e.class(),
-            Self::Read(_) => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(ProfileError: Lacking, Internal: Read; within: Clock);
 
 /// The number of times that one thing was seen since the reading before.
 #[derive(Debug, Clone, PartialEq, Eq)]

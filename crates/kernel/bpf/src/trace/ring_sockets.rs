@@ -10,7 +10,6 @@ use std::{
 };
 
 use libbpf_rs::{Iter, Link, ProgramMut, skel::OpenSkel};
-use model::{Classified, ErrorClass};
 
 use crate::{
     program::open,
@@ -33,11 +32,7 @@ pub enum RingSocketsError {
     Walk(String),
 }
 
-impl Classified for RingSocketsError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(RingSocketsError: Lacking);
 
 /// The kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use std::io;
 
 use host::{HostError, interface::NoInterface};
-use model::{Classified, ErrorClass};
 use port::PortError;
 use sys::privilege::PrivilegeError;
 
@@ -40,20 +39,9 @@ pub enum SessionError {
     Terminal,
 }
 
-impl Classified for SessionError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Privilege(e) => e.class(),
-            Self::Host(e) => e.class(),
-            Self::NoInterface(e) => e.class(),
-            Self::Port(e) => e.class(),
-            Self::Filter(e) => e.class(),
-            Self::Plan(e) => e.class(),
-            Self::Trial(e) => e.class(),
-            Self::Output(e) => e.class(),
-            Self::Interfaces(_) | Self::NoneUp | Self::TooManyUp { .. } => ErrorClass::Lacking,
-            Self::NoTrial => ErrorClass::Internal,
-            Self::Terminal => ErrorClass::Usage,
-        }
-    }
-}
+model::classified!(
+    SessionError: Lacking,
+    Internal: NoTrial,
+    Usage: Terminal;
+    within: Privilege Host NoInterface Port Filter Plan Trial Output
+);

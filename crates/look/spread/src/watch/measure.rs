@@ -12,7 +12,7 @@ use host::{
     knob::{Knob, Live, Store},
     picture::{Nic, NicIrq},
 };
-use model::{Classified, CpuSet, ErrorClass};
+use model::CpuSet;
 
 use super::decide::{Core, Sample, Work};
 use crate::plan::role_text;
@@ -32,16 +32,7 @@ pub enum MeterError {
     Root(#[from] RootError),
 }
 
-impl Classified for MeterError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Cost(e) => e.class(),
-            Self::Host(e) => e.class(),
-            Self::Root(e) => e.class(),
-            Self::Namespace(_) => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(MeterError: Lacking; within: Cost Host Root);
 
 /// The machine's picture is read again after so many samples: interfaces and threads come and go.
 const SAMPLES_PER_PICTURE: u32 = 10;

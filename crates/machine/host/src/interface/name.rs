@@ -1,6 +1,5 @@
 //! Names and numbers of interfaces, and what is said of a name that nobody has.
 
-use model::{Classified, ErrorClass};
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
 use super::Wiring;
@@ -42,11 +41,7 @@ impl NoInterface {
     }
 }
 
-impl Classified for NoInterface {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Lacking
-    }
-}
+model::classified!(NoInterface: Lacking);
 
 /// The names of the interfaces of this thread's network namespace.
 pub fn names() -> Vec<String> {

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use model::{Classified, ErrorClass};
-
 use super::{ApplyError, Journal, JournalError, Session, StepReport, UndoOptions};
 use crate::knob::{Change, Knob, KnobError, Store};
 
@@ -27,14 +25,7 @@ pub enum MoveError {
     Apply(#[from] ApplyError),
 }
 
-impl Classified for MoveError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Journal(e) => e.class(),
-            Self::Apply(e) => e.class(),
-        }
-    }
-}
+model::classified!(MoveError; within: Journal Apply);
 
 /// What taking the moves back did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

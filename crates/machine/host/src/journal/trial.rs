@@ -6,8 +6,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::{Classified, ErrorClass};
-
 use super::{Guardian, Journal, JournalError, Session, Verdict, guardian::leave_control_group};
 use crate::{
     Root,
@@ -31,15 +29,7 @@ pub enum TrialError {
     Silent { log: PathBuf },
 }
 
-impl Classified for TrialError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Journal(e) => e.class(),
-            Self::Log(_) => ErrorClass::Lacking,
-            Self::Process { .. } | Self::Silent { .. } => ErrorClass::Internal,
-        }
-    }
-}
+model::classified!(TrialError: Internal, Lacking: Log; within: Journal);
 
 fn process(operation: &'static str) -> impl Fn(io::Error) -> TrialError {
     move |source| TrialError::Process { operation, source }

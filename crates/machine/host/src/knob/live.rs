@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::PathBuf};
 
-use model::{Classified, CpuSet, ErrorClass};
+use model::CpuSet;
 use nix::{errno::Errno, sched, unistd::Pid};
 use sys::ethtool::EthtoolError;
 
@@ -41,14 +41,7 @@ pub enum KnobError {
     Value { knob: Knob, value: String, expected: &'static str },
 }
 
-impl Classified for KnobError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Value { .. } => ErrorClass::Usage,
-            _ => ErrorClass::Lacking,
-        }
-    }
-}
+model::classified!(KnobError: Lacking, Usage: Value);
 
 impl KnobError {
     /// True if this is an interrupt that cannot be directed: the kernel manages it, or its controller has no say in it. (EINVAL

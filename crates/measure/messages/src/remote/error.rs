@@ -2,8 +2,6 @@
 
 use std::io;
 
-use model::{Classified, ErrorClass};
-
 use link::LinkError;
 
 /// An error of work on another machine.
@@ -39,15 +37,4 @@ pub enum RemoteError {
     Link(#[from] LinkError),
 }
 
-impl Classified for RemoteError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Name(_) | Self::Same(_) | Self::Twice(_) => ErrorClass::Usage,
-            Self::Ssh(_) | Self::Gone { .. } | Self::Version { .. } | Self::Mtus { .. } | Self::Unheard { .. } => {
-                ErrorClass::Lacking
-            }
-            Self::Words(_) | Self::Far { .. } | Self::Answer(_) | Self::Addresses(_) => ErrorClass::Internal,
-            Self::Link(e) => e.class(),
-        }
-    }
-}
+model::classified!(RemoteError: Lacking, Usage: Name Same Twice, Internal: Words Far Answer Addresses; within: Link);

@@ -1,9 +1,6 @@
 //! A run of the bench as CSV.
 
-use model::{
-    Classified, ErrorClass,
-    bench::{BenchRun, Delays, Direction, Mode, Point, Trial},
-};
+use model::bench::{BenchRun, Delays, Direction, Mode, Point, Trial};
 
 use super::figures::{self, Figures};
 
@@ -25,11 +22,7 @@ pub enum CsvError {
     Text,
 }
 
-impl Classified for CsvError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Internal
-    }
-}
+model::classified!(CsvError: Internal);
 
 /// The run as CSV (RFC 4180): units are in the heads or in a column of their own.
 pub fn bench_csv(run: &BenchRun, which: BenchCsv) -> Result<String, CsvError> {

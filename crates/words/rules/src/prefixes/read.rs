@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::{Classified, ErrorClass, input};
+use model::input;
 
 use crate::rule::{Prefix, PrefixSet};
 
@@ -53,11 +53,7 @@ pub enum SetError {
     },
 }
 
-impl Classified for SetError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Usage
-    }
-}
+model::classified!(SetError: Usage);
 
 fn list(lines: &[BadLine]) -> String {
     let mut text: Vec<_> = lines.iter().take(NAMED_MAX).map(ToString::to_string).collect();

@@ -7,7 +7,7 @@ use host::{
     counters::{Counters, CountersError, Sampler, delta},
     interface::NoInterface,
 };
-use model::{Classified, ErrorClass, top::TopSample};
+use model::top::TopSample;
 
 use super::fast_path::FastPath;
 
@@ -24,15 +24,7 @@ pub(crate) enum MeterError {
     NoInterface(#[from] NoInterface),
 }
 
-impl Classified for MeterError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Counters(e) => e.class(),
-            Self::Host(e) => e.class(),
-            Self::NoInterface(e) => e.class(),
-        }
-    }
-}
+model::classified!(MeterError; within: Counters Host NoInterface);
 
 /// Gives the rates since it was asked last.
 pub(crate) struct Meter {
