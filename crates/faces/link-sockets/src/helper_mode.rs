@@ -16,7 +16,6 @@ pub(crate) enum Mode {
     Stopped,
     /// A timeout: calls of the program poll the receive ring.
     Periodic,
-    /// Frames.
     Frames,
     /// Nothing else: a call of the program has slept for long, and waits for frames itself.
     Idle,

@@ -56,7 +56,6 @@ impl Locked {
         self.state().poll(but);
     }
 
-    /// Adds a descriptor to a connection.
     pub(crate) fn add_descriptor(&mut self, fd: c_int, id: ConnectionId) {
         let fds = self.state().descriptors.entry(id).or_default();
         if !fds.contains(&fd) {
@@ -64,7 +63,6 @@ impl Locked {
         }
     }
 
-    /// Removes a descriptor from a connection.
     pub(crate) fn remove_descriptor(&mut self, fd: c_int, id: ConnectionId) {
         let all = &mut self.state().descriptors;
         if let Some(fds) = all.get_mut(&id) {

@@ -32,7 +32,6 @@ pub(crate) struct State {
     pub(crate) is_refused: bool,
     /// The thread of [`crate::helper`].
     pub(crate) helper: Option<JoinHandle<()>>,
-    /// The descriptors of each connection.
     pub(crate) descriptors: BTreeMap<ConnectionId, Vec<c_int>>,
     /// Calls that sleep until a frame arrives.
     pub(crate) frame_waiters: u32,

@@ -46,7 +46,6 @@ pub(crate) fn get(fd: c_int) -> Descriptor {
     }
 }
 
-/// Records what a descriptor is.
 pub(crate) fn set(fd: c_int, what: Descriptor) {
     let Some(word) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) else { return };
     let new = match what {

@@ -27,7 +27,6 @@ const WRITE_FLAGS: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE;
 /// Bytes of one write that are gathered from several places.
 const GATHER_BYTES_MAX: usize = 16 << 10;
 
-/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
     /// The return value of the call; errno is set.

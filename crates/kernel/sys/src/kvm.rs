@@ -70,7 +70,6 @@ mod x86 {
         Ok(batches[batches.len() / 2])
     }
 
-    /// A page with the program.
     struct Page(*mut u8);
 
     impl Page {

@@ -5,7 +5,6 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-/// Flags of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkFlags {
     /// It was brought up (IFF_UP).

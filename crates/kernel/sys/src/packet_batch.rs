@@ -103,7 +103,6 @@ impl PacketBatch {
         self.lens.len()
     }
 
-    /// Their bytes.
     pub fn bytes(&self) -> usize {
         self.lens.iter().sum()
     }

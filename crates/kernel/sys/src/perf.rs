@@ -83,7 +83,6 @@ impl CpuClock {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, cpu })
     }
 
-    /// The CPU.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }

@@ -42,7 +42,6 @@ pub struct XskSettings {
     pub copy: CopyMode,
     /// Try huge pages for the UMEM.
     pub huge_pages: bool,
-    /// Busy polling, if any.
     pub busy_poll: Option<BusyPoll>,
     /// Take the UMEM from this NUMA node, if it has memory left; none: the caller's.
     pub node: Option<u32>,

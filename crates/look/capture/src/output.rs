@@ -50,7 +50,6 @@ pub struct Rotation {
     pub bytes: Option<u64>,
     /// Seconds from the first packet in a file to the last.
     pub seconds: Option<u64>,
-    /// Packets in a file.
     pub packets: Option<u64>,
     /// Files to keep: the oldest is removed, or written over. With tcpdump's rotation by time alone: files to make. None: all.
     pub files: Option<u32>,
@@ -131,7 +130,6 @@ pub struct Output {
     failed: bool,
 }
 
-/// Bytes of a tail.
 const TAIL_BYTES: u64 = 100;
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -171,7 +171,6 @@ pub fn fanout_algorithm(name: &str) -> Option<FanoutAlgorithm> {
     FANOUT_NAMES.iter().find(|(n, _)| *n == name).map(|(_, a)| *a)
 }
 
-/// The names of the fanout algorithms.
 pub const FANOUT_NAMES: [(&str, FanoutAlgorithm); 8] = [
     ("hash", FanoutAlgorithm::Hash),
     ("lb", FanoutAlgorithm::LoadBalance),

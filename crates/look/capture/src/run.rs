@@ -74,7 +74,6 @@ pub enum Sink {
     Nowhere,
     /// One line of text each goes to standard output.
     Text {
-        /// What is shown of each.
         shown: Shown,
         /// The link type (LINKTYPE_…) of each reader's interface, and its name where lines are to tell it; of one for all.
         interfaces: Vec<(u16, Option<String>)>,

@@ -22,7 +22,6 @@ pub enum Time {
     /// The local time of day.
     #[default]
     OfDay,
-    /// None.
     None,
     /// Seconds since the epoch.
     Epoch,

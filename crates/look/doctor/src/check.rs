@@ -15,7 +15,6 @@ pub struct Check {
     /// What it asks, as a question.
     pub asks: &'static str,
     pub reads: &'static str,
-    /// What its fix sets.
     pub fix: &'static str,
     /// What may go wrong with the fix.
     pub risk: &'static str,

@@ -40,12 +40,10 @@ const GROUPS: &[&[Check]] = &[
     apps::CHECKS,
 ];
 
-/// Every check.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     GROUPS.iter().flat_map(|group| group.iter())
 }
 
-/// The check of that name.
 pub fn find(id: &str) -> Option<&'static Check> {
     all().find(|c| c.id == id)
 }

@@ -13,7 +13,6 @@ type Key = (String, Option<String>, Option<String>);
 /// Said of a machine whose check saw no such object where others have it.
 const NONE: &str = "none";
 
-/// Compares the reports of machines by name.
 pub fn compare(machines: &[(String, &Report)]) -> Comparison {
     let mut rows: BTreeMap<Key, Vec<Option<String>>> = BTreeMap::new();
     for (at, (_, report)) in machines.iter().enumerate() {

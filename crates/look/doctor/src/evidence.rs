@@ -60,7 +60,6 @@ pub struct Evidence {
     pub root: Root,
     /// What it is for.
     pub role: Role,
-    /// The role was guessed.
     pub role_guessed: bool,
     /// What the guess rests on.
     pub role_why: Vec<String>,
@@ -168,7 +167,6 @@ impl Evidence {
         }
     }
 
-    /// The number in a file.
     pub fn number(&self, rel: &str) -> Option<u64> {
         self.text(rel)?.parse().ok()
     }
@@ -178,7 +176,6 @@ impl Evidence {
         self.text(&format!("proc/sys/{path}"))
     }
 
-    /// A sysctl that is one number.
     pub fn sysctl_number(&self, path: &str) -> Option<u64> {
         self.sysctl(path)?.parse().ok()
     }

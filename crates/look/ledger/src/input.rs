@@ -51,7 +51,6 @@ pub struct Interval {
     pub skew_s: f64,
 }
 
-/// One interface.
 #[derive(Debug, Clone, Default)]
 pub struct Interface {
     pub index: u32,
@@ -120,7 +119,6 @@ pub struct XdpDone {
     pub redirected: u64,
     /// Redirects that failed at once, as far as the driver counts them.
     pub redirect_errors: u64,
-    /// The number of its program.
     pub program: Option<u32>,
     /// The driver counts `dropped` among the drops of the interface, and failed redirects and sendings both in `dropped` and in
     /// `redirected` and `tx`; it counts everything as received (virtio_net).
@@ -201,7 +199,6 @@ pub struct Drop {
     pub packets: u64,
 }
 
-/// Drops of one flow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Detail {
     /// What was dropped, as in [`Interval::drops`]; its flow is without a source port.

@@ -34,7 +34,6 @@ pub enum Stage {
     Copy,
 }
 
-/// A place.
 #[derive(Debug)]
 pub struct Place {
     /// Its name in this program.
@@ -262,7 +261,6 @@ pub const UNNAMED: &Place = &Place {
     advice: "The function named as its cause says where; `evenkeel ledger --details` shows a packet and the kernel's way to the drop.",
 };
 
-/// The place with that name.
 pub fn place(id: &str) -> &'static Place {
     PLACES.iter().find(|p| p.id == id).unwrap_or(UNNAMED)
 }

@@ -39,7 +39,6 @@ const FLOWS: u32 = 8_192;
 /// The ledger cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
     #[error("{0} went away: there is nothing left to keep books of")]
@@ -69,7 +68,6 @@ pub struct Options {
 /// Everything read at one moment.
 struct Reading {
     at: Instant,
-    /// Duration of the reading.
     took: Duration,
     stack: StackCounters,
     machine: Machine,

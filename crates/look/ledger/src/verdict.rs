@@ -41,7 +41,6 @@ pub struct Head {
     pub kernel: String,
     /// The network namespace's inode number.
     pub netns: u32,
-    /// The interfaces that were asked for.
     pub interfaces: Vec<String>,
     /// How the drops were traced.
     pub trace: Option<TraceShown>,
@@ -49,7 +48,6 @@ pub struct Head {
     pub notes: Vec<String>,
 }
 
-/// Makes the report.
 pub fn report(interval: &Interval, head: Head) -> LedgerReport {
     let found = losses(interval);
     let books = balance(interval, &found);

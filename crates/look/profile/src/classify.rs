@@ -17,7 +17,6 @@ pub struct Classification<'a> {
     pub by_caller: bool,
 }
 
-/// A use of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockUse {
     /// True if the time went into waiting.

@@ -47,14 +47,12 @@ pub enum RecordError {
     NoCpu,
     #[error("{0} samples per second are not possible; 1 to {MAX_HZ} are")]
     Frequency(u32),
-    /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
 }
 
 model::classified!(RecordError: Usage, Internal: List; within: Samples Symbols Counters Online NoInterface);
 
-/// Options of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderOptions {
     /// Samples per second and CPU.

@@ -4,7 +4,6 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use model::profile::Class;
 
-/// The table in the program.
 const TABLE: &str = include_str!("classes.txt");
 
 /// The entry of a function in the table.

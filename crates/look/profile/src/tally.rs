@@ -126,7 +126,6 @@ impl Tally {
         *self.left_out.entry(cpu).or_default().entry(party).or_default() += samples;
     }
 
-    /// Adds what was seen.
     pub fn add(&mut self, seen: &Seen<'_>) {
         let (cpu, n) = (seen.cpu, seen.samples);
         self.cores.entry(cpu).or_default();
@@ -168,7 +167,6 @@ impl Tally {
         seen.frames.iter().filter(named).find(|f| rules.rule(f) != Some(Rule::Caller)).unwrap_or(innermost)
     }
 
-    /// Samples in all.
     pub fn samples(&self) -> u64 {
         let classed: u64 = self.cores.values().flat_map(BTreeMap::values).sum();
         classed + self.left_out.values().flat_map(BTreeMap::values).sum::<u64>()

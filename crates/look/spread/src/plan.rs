@@ -16,7 +16,6 @@ use crate::{options::Options, rows::SpreadPlan, steer, summary::NicSummary};
 /// A request that this machine cannot fulfil.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
     #[error("no network card is up here{}; name an interface (such as a veth) to steer it by RPS", of_down(.down))]
@@ -36,7 +35,6 @@ fn of_down(names: &[String]) -> String {
 
 model::classified!(PlanError: Usage, Lacking: NoInterface NoPorts);
 
-/// Makes the plan.
 pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
     let nics = chosen(host, options)?;
     let allowed = allowed(host, options)?;

@@ -16,11 +16,9 @@ pub struct Row {
     /// Its value to be, for people.
     pub new: String,
     pub why: String,
-    /// The plan changes it.
     pub changes: bool,
 }
 
-/// A plan with its table.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SpreadPlan {
     /// The changes and the warnings.

@@ -16,7 +16,6 @@ pub use mark_rules::{ABSENT as MARK_RULES_ABSENT, lines as mark_rules};
 
 use crate::ssh::quoted;
 
-/// A direction of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -53,7 +52,6 @@ pub enum CoalesceField {
 }
 
 impl CoalesceField {
-    /// Every field.
     pub const ALL: [Self; 6] =
         [Self::AdaptiveRx, Self::AdaptiveTx, Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames];
 

@@ -6,9 +6,7 @@ use std::path::Path;
 /// A file system of the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mount {
-    /// /proc.
     Proc,
-    /// /sys.
     Sys,
 }
 

@@ -74,7 +74,6 @@ pub struct Cpu {
     /// The logical CPUs of the same core, this one included.
     pub siblings: CpuSet,
     pub node: u32,
-    /// The CPU is online.
     pub online: bool,
     /// It is isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
@@ -263,7 +262,6 @@ impl Host {
         self.irqs.iter().find(|i| i.number == number)
     }
 
-    /// The CPU with that number.
     pub fn cpu(&self, id: u32) -> Option<&Cpu> {
         self.cpus.iter().find(|c| c.id == id)
     }
@@ -274,7 +272,6 @@ impl Host {
         known.unwrap_or(if from == to { 10 } else { 20 })
     }
 
-    /// The CPUs that are online.
     pub fn online(&self) -> CpuSet {
         self.cpus.iter().filter(|c| c.online).map(|c| c.id).collect()
     }

@@ -63,7 +63,6 @@ pub fn usable(host: &Host) -> CpuSet {
     host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect()
 }
 
-/// The CPUs that are isolated.
 pub fn isolated(host: &Host) -> CpuSet {
     host.cpus.iter().filter(|c| c.isolated).map(|c| c.id).collect()
 }

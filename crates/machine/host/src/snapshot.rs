@@ -151,7 +151,6 @@ impl Snapshot {
         &self.tree
     }
 
-    /// The number of files.
     pub fn files(&self) -> usize {
         self.tree.iter().filter(|(_, node)| matches!(node, Node::File(_))).count()
     }

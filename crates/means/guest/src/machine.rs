@@ -23,7 +23,6 @@ const CONSOLE_LINES: usize = 20;
 /// Events of QEMU that are traced: accesses to devices, and notifications of VirtIO.
 const EVENTS: &str = "memory_region_ops_read\nmemory_region_ops_write\nvirtio_queue_notify\n";
 
-/// A card of a guest.
 #[derive(Debug, Clone)]
 pub struct Card {
     /// The tap device behind it.

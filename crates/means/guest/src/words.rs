@@ -32,7 +32,6 @@ pub enum Answer {
     Ran(Ran),
     /// What a program has said so far, and whether it has ended.
     Said(String, bool),
-    /// What the file has.
     Text(String),
     Done,
     /// Not done, and why.

@@ -264,7 +264,6 @@ impl TestBox {
         self.inside.as_ref().map_or(Ok(()), |inside| translate::load(inside, self.spec.family))
     }
 
-    /// Its source.
     pub fn spec(&self) -> &BoxSpec {
         &self.spec
     }
@@ -345,7 +344,6 @@ impl TestBox {
 }
 
 impl Family {
-    /// The address of the sender.
     pub fn sender(self) -> IpAddr {
         self.pick(Ipv4Addr::new(198, 18, 0, 2), Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 2))
     }

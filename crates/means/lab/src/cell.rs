@@ -6,7 +6,6 @@ use crate::{LabError, NamespaceHandle, VethEnd, link};
 
 /// What a packet socket might ask of the interface that it is on (PACKET_VNET_HDR), to be done behind its door: a sum at any place of a frame.
 const SUMS: &str = "tx-checksum-ip-generic";
-/// The interface inside.
 const INSIDE: &str = "inside";
 
 /// A namespace without a name, and a pair of interfaces between it and this one. It goes with its last socket; the pair goes with it, or when this is
@@ -72,7 +71,6 @@ impl Cell {
         &self.door
     }
 
-    /// The end inside.
     pub fn inside(&self) -> &VethEnd {
         &self.inside
     }

@@ -179,7 +179,6 @@ impl Group {
         self.folders.iter().for_each(|(_, folder, _)| kill_all(folder));
     }
 
-    /// Its processes.
     pub fn processes(&self) -> Vec<u32> {
         let all = self.folders.iter().flat_map(|(_, folder, _)| processes(folder));
         let mut all: Vec<u32> = all.collect();

@@ -65,12 +65,10 @@ impl LentAddress {
         Ok(Some(Self { interface: interface.to_owned(), address, stop: Some(stop), renewer }))
     }
 
-    /// The interface.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// The address.
     pub fn address(&self) -> IpAddr {
         self.address
     }

@@ -25,7 +25,6 @@ use crate::{LabError, rtnl};
 /// The kernel's time to see that a link is there.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A network, or a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     pub address: IpAddr,
@@ -34,7 +33,6 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of one host.
     pub fn host(address: IpAddr) -> Self {
         Self { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } }
     }

@@ -35,7 +35,6 @@ const ALONE: &str = "ring";
 const FANOUT: &str = "ring+fanout";
 
 impl RingSource {
-    /// Opens a ring of its own.
     pub fn open(options: &PacketOptions, layout: RingLayout) -> Result<Self, PortError> {
         let ring = members::open_one(options, ALONE, |s| RxRing::new(s, layout), RxRing::socket)?;
         Ok(Self::new(ring, options.presence()?, options, layout, ALONE))

@@ -25,7 +25,6 @@ const BACKEND: &str = "tap";
 /// Frames that one ring hands over before the next ring's turn.
 const TURN: usize = 8192;
 
-/// Settings of a tap.
 #[derive(Debug, Clone)]
 pub struct TapOptions {
     pub interface: String,

@@ -55,7 +55,6 @@ pub struct XdpOptions {
     /// Bytes of a frame in memory: 2048 holds frames up to 1792 bytes, 4096 up to 3840. None: by the MTU. A longer frame is lost, and
     /// counted.
     pub frame_bytes: Option<u32>,
-    /// The way to wait.
     pub wait: XdpWait,
     /// The NUMA node of the frames' memory; none: the caller's.
     pub numa_node: Option<u32>,

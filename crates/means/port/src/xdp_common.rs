@@ -11,7 +11,6 @@ use sys::packet::{Instruction, PacketSocket};
 
 use crate::{PortError, members::explain};
 
-/// The index of an interface that is up.
 pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
     let index = host::interface::index(interface)?;
     match sys::link::flags(interface) {

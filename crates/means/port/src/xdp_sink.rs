@@ -12,7 +12,6 @@ use crate::{
 
 const BACKEND: &str = "xdp";
 
-/// Settings of a sink.
 #[derive(Debug, Clone)]
 pub struct XdpSinkOptions {
     pub interface: String,

@@ -48,14 +48,12 @@ impl Backend {
 pub struct StreamConfig {
     /// The packets.
     pub kind: Kind,
-    /// The space of the flows.
     pub space: FlowSpace,
     /// The number of different flows that follow each other in turn.
     pub flows: usize,
     /// Draw each packet's source anew: its port, and what the prefix of the sources leaves of the last 32 bits of its address, or of
     /// the last 32 before an IPv6 /64. Live frames only.
     pub random_sources: bool,
-    /// Frame sizes in turn.
     pub sizes: Vec<FrameSize>,
     pub destination: Mac,
     /// Source MAC address; none is the interface's own.
@@ -104,10 +102,8 @@ pub struct GenConfig {
     pub qdisc: bool,
 }
 
-/// The frames of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frames {
-    /// A cycle for each sender.
     Cycles(Vec<Cycle>),
     /// A recording for the one sender, at its own times (in nanoseconds of the file per 1000 of the run) or at the rate.
     Recording(Recording),
@@ -118,7 +114,6 @@ pub enum Frames {
 pub struct Plan {
     pub config: GenConfig,
     pub interface: Interface,
-    /// The frames.
     pub frames: Frames,
     /// The CPU of each sender; none where the scheduler decides.
     pub cpus: Vec<Option<u32>>,

@@ -48,7 +48,6 @@ impl Prefix {
         other.len >= self.len && self.contains(other.address)
     }
 
-    /// The first address.
     pub fn first(&self) -> IpAddr {
         self.address
     }
@@ -111,7 +110,6 @@ impl Ports {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// The number of ports.
     pub fn count(&self) -> u64 {
         u64::from(self.last - self.first) + 1
     }

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// One sender.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SenderReport {
     /// Its CPU; none where the scheduler chose.
@@ -26,18 +25,15 @@ pub struct SenderReport {
 pub struct GenReport {
     pub interface: String,
     pub backend: String,
-    /// The reason for this backend.
     pub backend_reason: String,
     /// The destination addresses; none for a replay, whose frames have their own.
     pub destination: Option<String>,
     pub destination_port: Option<String>,
-    /// The destination MAC address.
     pub destination_mac: Option<String>,
     /// Each frame had a source drawn anew.
     pub random_sources: bool,
     /// The senders' wait for the time of the next packet: `even` or `sleep`; none for `max`.
     pub pacing: Option<String>,
-    /// The reason for that.
     pub pacing_reason: Option<String>,
     /// Mean frames of a burst between two sleeps, as sent; none for senders that do not sleep.
     pub burst_mean: Option<f64>,

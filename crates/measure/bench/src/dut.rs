@@ -60,7 +60,6 @@ pub enum DutKind {
 }
 
 impl DutKind {
-    /// All of them.
     pub const ALL: [Self; 12] = [
         Self::Wire,
         Self::Router,
@@ -94,7 +93,6 @@ impl DutKind {
         }
     }
 
-    /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wire => "no box",
@@ -189,9 +187,7 @@ pub struct DutOptions<'a> {
     pub family: Family,
     /// Rules of a filter, at least 1.
     pub rules: u32,
-    /// Their order.
     pub order: RuleOrder,
-    /// The cores of a run.
     pub cores: &'a Cores,
     /// Its receive work is in threads of NAPI, which can be moved, and not in receive rings.
     pub threaded: bool,
@@ -211,7 +207,6 @@ pub enum ResetKind {
 pub struct Identity {
     /// `wire`, `router`, … `ports`.
     pub key: String,
-    /// Its name for people.
     pub name: String,
     /// A description, in a sentence.
     pub what: String,
@@ -363,7 +358,6 @@ impl Dut {
         }
     }
 
-    /// A reset in words.
     pub fn reset_in_words(&self, kind: ResetKind) -> String {
         match (kind, self.made.as_ref().map(|m| &m.spec().kind)) {
             (ResetKind::Link, _) => "link of the second port down and up",

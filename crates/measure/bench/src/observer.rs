@@ -45,7 +45,6 @@ const GIVES_BACK: [&str; 12] = [
 pub(crate) struct Watched {
     /// The cores of the box; empty when it is outside of this machine.
     pub cores: Vec<u32>,
-    /// The namespace of the box, if it has one here.
     pub inside: Option<NamespaceHandle>,
     /// The interfaces of the tester's own ends: NAPI threads named after them are not the box's.
     pub ends: Vec<String>,

@@ -78,7 +78,6 @@ impl Drain {
 pub struct Order {
     /// The reason, in words.
     pub purpose: String,
-    /// The frames.
     pub frame: FrameSpec,
     pub load: Load,
     /// The length; a burst ends by itself, this is its longest time.
@@ -121,7 +120,6 @@ pub trait Tester {
 
 /// Watches the box under test during a trial. Built by whoever knows ledger and profile.
 pub trait Observer {
-    /// The trial begins.
     fn begin(&mut self) -> Result<(), BenchError>;
 
     /// It has ended, traffic has drained.

@@ -95,7 +95,6 @@ impl Patience {
         Some(state.planned?.mul_f64(TIMES_PLANNED).saturating_sub(spent))
     }
 
-    /// A trial was made.
     pub(crate) fn note(&self, trial: &Trial) {
         let mut state = self.0.borrow_mut();
         let reason = match &trial.void {

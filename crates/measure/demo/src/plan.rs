@@ -17,7 +17,6 @@ const CORES_FOR_APART: usize = 4;
 /// The 256 KiB blocks of each ring.
 const RING_BLOCKS: u32 = 128;
 
-/// One stage of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StagePlan {
     /// The key (see [`keys`]).
@@ -30,12 +29,10 @@ pub(crate) struct StagePlan {
     pub backend: Backend,
     /// The CPU of the NAPI thread of each receive queue.
     pub queue_cpus: Vec<u32>,
-    /// The CPU of each reader.
     pub reader_cpus: Vec<u32>,
 }
 
 impl StagePlan {
-    /// A source for each reader.
     pub(crate) fn sources(&self) -> Sources {
         let (backend, members) = (self.backend, self.reader_cpus.len());
         Sources { backend, members, fanout: FanoutAlgorithm::Cpu, ring_blocks: RING_BLOCKS }
@@ -47,10 +44,8 @@ pub fn stage_names(usable: &CpuSet, topology: &[Cpu]) -> Vec<&'static str> {
     DemoCores::split(usable, topology).stages().iter().map(|stage| stage.name).collect()
 }
 
-/// The cores of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DemoCores {
-    /// One sender on each.
     pub senders: Vec<u32>,
     pub receivers: Vec<u32>,
     /// True if these are the same cores.
@@ -93,7 +88,6 @@ impl DemoCores {
         }
     }
 
-    /// The stages in their order.
     pub(crate) fn stages(&self) -> Vec<StagePlan> {
         let all = self.receivers.clone();
         let last = vec![*all.last().unwrap_or(&0)];

@@ -21,7 +21,6 @@ const TOLD_MIN_S: f64 = 5.0;
 
 /// A measurement in steps.
 pub trait Experiment {
-    /// A step of the plan.
     type Step;
     /// The result of all steps.
     type Found;

@@ -17,7 +17,6 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Reads them.
     pub fn read() -> Self {
         Self { at: Instant::now(), tasks: task_times(&Root::live()) }
     }

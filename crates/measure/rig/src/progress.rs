@@ -1,6 +1,5 @@
 //! Progress of a long run, for those who watch it.
 
-/// A step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub name: String,
@@ -14,7 +13,6 @@ pub struct Step {
 
 /// Shows how far a run is.
 pub trait Progress {
-    /// A step begins.
     fn begin(&mut self, step: &Step);
 
     /// Shows a result of the running step until the next one comes.

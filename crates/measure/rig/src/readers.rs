@@ -43,7 +43,6 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Starts one for each source, on the CPUs in turn.
     pub fn start<S: Source + 'static>(sources: Vec<S>, cpus: &[u32]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<Vec<Count>> = Arc::new(sources.iter().map(|_| Count::default()).collect());

@@ -26,7 +26,6 @@ pub enum Backend {
     Xdp,
 }
 
-/// The sources of a backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Sources {
     pub backend: Backend,

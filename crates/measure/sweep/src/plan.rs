@@ -44,7 +44,6 @@ impl SweepBox {
         matches!(self, Self::Capture | Self::CaptureRing)
     }
 
-    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Router => "router",
@@ -61,7 +60,6 @@ impl fmt::Display for SweepBox {
     }
 }
 
-/// An interface of the box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The side where frames enter.
@@ -123,12 +121,10 @@ impl Configuration {
     }
 }
 
-/// One configuration of a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
     /// `standard` or `optimised`.
     pub key: &'static str,
-    /// The name for people.
     pub name: &'static str,
     /// A description, in a sentence.
     pub what: &'static str,
@@ -233,7 +229,6 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
     }
 }
 
-/// The cores of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepCores {
     pub generator: u32,

@@ -33,7 +33,6 @@ impl Trial {
     }
 }
 
-/// The result of one load.
 enum LoadResult {
     /// The box kept up with what the generator offered: as good as what was asked for.
     Kept(f64),

@@ -75,7 +75,6 @@ pub enum Command {
     Stop,
 }
 
-/// What it answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Status(Box<LinkStatus>),
@@ -115,12 +114,10 @@ pub fn end() -> Result<(), LinkError> {
     }
 }
 
-/// What a broker is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerSettings {
     /// The interface to the other nodes.
     pub interface: String,
-    /// The name of this node.
     pub name: String,
     /// The group whose programs may have ports; none: root's alone.
     pub group: Option<u32>,

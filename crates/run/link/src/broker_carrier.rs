@@ -35,7 +35,6 @@ impl From<Udp> for BrokerCarrier {
 }
 
 impl BrokerCarrier {
-    /// The interface.
     pub fn wire(&self) -> &Wire {
         match &self.path {
             Path::Ethernet(raw) => raw.wire(),
@@ -43,7 +42,6 @@ impl BrokerCarrier {
         }
     }
 
-    /// The address of this node.
     pub fn address(&self) -> Address {
         let wire = self.wire();
         wire.udp.map_or(Address::Ethernet(wire.address), Address::Udp)

@@ -9,7 +9,6 @@ use crate::LinkError;
 
 /// Sends frames to other nodes, and receives theirs.
 pub trait Carrier {
-    /// Address of a node.
     type Address: Copy + Eq + Hash + fmt::Debug + fmt::Display;
 
     /// Bytes of the longest payload behind a header.

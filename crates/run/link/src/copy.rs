@@ -64,7 +64,6 @@ enum Reply {
 /// A file that arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Bytes of it.
     pub bytes: u64,
     /// The SHA-256 that both ends made of it.
     pub sha256: String,
@@ -206,7 +205,6 @@ enum Arrival {
     Cut(String),
 }
 
-/// A file on its way in.
 #[derive(Debug)]
 enum File {
     /// Its line is not whole yet; since when it is waited for.

@@ -156,7 +156,6 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).map(Connection::state)
     }
 
-    /// Counts of the connection.
     pub fn counts(&self, handle: Handle) -> Option<Counts> {
         self.node.connection(handle).map(Connection::counts)
     }

@@ -264,7 +264,6 @@ impl Ports {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The programs that have ports.
     pub(crate) fn programs(&self) -> Vec<LinkProgram> {
         self.taken().programs.values().cloned().collect()
     }

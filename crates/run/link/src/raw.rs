@@ -83,7 +83,6 @@ impl Wire {
         Ok(Self { interface: interface.to_owned(), index, address, payload_max, udp: None })
     }
 
-    /// The address of this node on its carrier.
     pub fn node(&self) -> Address {
         self.udp.map_or(Address::Ethernet(self.address), Address::Udp)
     }
@@ -189,7 +188,6 @@ impl Raw {
         self.program.as_ref().map(LinkPort::mode)
     }
 
-    /// On sockets that are there.
     pub(crate) fn with(wire: Wire, socket: PacketSocket, out: PacketBatch) -> Self {
         let frame_max = wire.frame_max();
         let mut head = [0; ETHERNET_BYTES];
@@ -245,12 +243,10 @@ impl Raw {
         Err(LinkError::System { operation, source })
     }
 
-    /// The interface.
     pub fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// The address of this node.
     pub fn address(&self) -> Mac {
         self.wire.address
     }

@@ -102,7 +102,6 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// On sockets that are there.
     pub(crate) fn of(wire: Wire, own: OwnedFd, group: Option<OwnedFd>, everyone: Vec<SocketAddr>) -> Self {
         let longest = wire.datagram_max();
         let of = |fd| Datagrams::of(fd, longest);
@@ -114,7 +113,6 @@ impl Udp {
         [Some(&self.own), self.group.as_ref()].into_iter().flatten().map(|from| from.as_fd().as_raw_fd()).collect()
     }
 
-    /// The interface.
     pub fn wire(&self) -> &Wire {
         &self.wire
     }

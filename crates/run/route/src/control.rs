@@ -33,7 +33,6 @@ pub enum Command {
     Stop,
 }
 
-/// What it answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Status(Box<RouteStatus>),

@@ -36,7 +36,6 @@ pub(crate) fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
     lots
 }
 
-/// The CPUs that are online.
 pub(crate) fn online() -> Result<CpuSet, RouteError> {
     read("sys/devices/system/cpu/online")
 }

@@ -59,7 +59,6 @@ struct Coming {
 /// Rules that hold after a reload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Rules of the file.
     pub rules: usize,
     /// Rules of the management allow-list.
     pub built_in: usize,

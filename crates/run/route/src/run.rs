@@ -105,7 +105,6 @@ impl Router {
         self.mode.request(mode, found, self.ports.each(), &self.tables)
     }
 
-    /// Takes what the shadow has compared.
     pub fn compare(&mut self) -> Result<&ShadowResult, RouteError> {
         self.mode.compare(self.follower.evidence(), &self.tables)
     }

@@ -40,7 +40,6 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Opens the outputs.
     pub fn open(settings: &OutputSettings) -> Result<Self, RouteError> {
         let links = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for interfaces"))?;
         Ok(Self { links, events: VecDeque::new(), outputs: Outputs::start(settings)? })

@@ -182,7 +182,6 @@ impl Service for RouteService {
 struct Reloads {
     /// Who asked, and where the answer goes; none: a signal.
     waiting: VecDeque<(Requester, Option<Sender<Answer>>)>,
-    /// Of the one that has begun.
     begun: Option<Option<Sender<Answer>>>,
 }
 

@@ -11,7 +11,6 @@ use model::{
 /// How the router is to run.
 #[derive(Debug, Clone)]
 pub struct RouteSettings {
-    /// The ports, by name.
     pub ports: Vec<String>,
     /// Native, or generic where a driver has no XDP.
     pub xdp: XdpMode,

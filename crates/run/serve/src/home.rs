@@ -63,12 +63,10 @@ impl Home {
         Ok(keys.map(|key| (key.clone(), Self::new(kind, root, key))).collect())
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -72,7 +72,6 @@ impl Family {
         Self { unit: Some("bytes"), ..self }
     }
 
-    /// Adds a sample.
     pub fn add(&mut self, labels: &Labels<'_>, value: impl Display) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escape(value));
         let labels = labels.iter().map(label).collect::<Vec<_>>().join(",");
@@ -132,7 +131,6 @@ impl Metrics {
         }
     }
 
-    /// As text.
     pub fn text(&self, notation: Notation) -> String {
         let mut out = String::new();
         // OpenMetrics takes no family without samples amiss, but it says nothing.

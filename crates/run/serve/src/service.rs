@@ -12,7 +12,6 @@ use crate::wake::Wait;
 pub trait Service {
     /// A command that comes by the socket.
     type Command: DeserializeOwned + Send + 'static;
-    /// The answer to it.
     type Answer: Serialize + Send + 'static;
     /// The state that is shown.
     type Status;

@@ -15,7 +15,6 @@ pub struct Unit<'a> {
     pub start: &'a [String],
     /// What makes it read its configuration again; empty: it has none.
     pub reload: &'a [String],
-    /// Capabilities that it keeps.
     pub capabilities: &'a [&'a str],
     /// Families of sockets that it may open beside AF_UNIX, AF_NETLINK, AF_INET and AF_INET6.
     pub families: &'a [&'a str],

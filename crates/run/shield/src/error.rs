@@ -104,7 +104,6 @@ pub enum ShieldError {
     /// The control socket, events or metrics.
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
-    /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] host::interface::NoInterface),
     /// A packet ring on an interface.

@@ -18,7 +18,6 @@ use svg::{Canvas, escaped};
 
 /// The width for phones, in pixels at scale 1.
 const NARROW: f64 = 360.0;
-/// A drawing below this is narrow.
 const NARROW_BELOW: f64 = 450.0;
 
 /// The place that a chart has on its page.
@@ -39,7 +38,6 @@ impl Room {
     }
 }
 
-/// A dash of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dash {
     Solid,
@@ -66,7 +64,6 @@ pub(crate) enum Mark {
     None,
 }
 
-/// The look of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) colour: &'static str,

@@ -24,7 +24,6 @@ const NONE: &str = "\u{2013}";
 pub(crate) const NO_RATES: &str =
     "The guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
 
-/// A run as text.
 pub fn guest_text(run: &GuestRun, look: Look) -> String {
     let mut text: String = conclusion(run).iter().map(|said| look.paragraph(said)).collect();
     text += &look.paragraph(&format!("\n{NO_RATES}"));
@@ -136,7 +135,6 @@ pub(crate) fn model_rows(run: &GuestRun, exit_ns: f64) -> Vec<[String; 3]> {
     run.cards.iter().flat_map(|card| card.bursts.iter().map(move |burst| row(card, burst))).collect()
 }
 
-/// The cells of a card.
 pub(crate) fn card_cells(card: &Card) -> [String; 7] {
     [
         card.nic.clone(),

@@ -10,7 +10,6 @@ use crate::{PUBLISHED, conditions, table::Look};
 /// What is a table of its own: how an end waits beside what, and the sizes in it.
 pub(crate) const PINGS: [&str; 6] = ["BYTES", "OVER", "WAITING", "MEDIAN", "99 %", "OF TCP"];
 
-/// A run as text.
 pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
     let mut text = conditions::disturbed(run.disturbed.as_deref(), look);
     text += &look.paragraph(&headline(run));
@@ -98,7 +97,6 @@ pub(crate) fn ping_cells(pings: &Pings) -> [String; 6] {
     ]
 }
 
-/// The cells of a transfer.
 pub(crate) fn transfer_cells(transfer: &Transfer) -> [String; 6] {
     [
         name(&transfer.by).to_owned(),

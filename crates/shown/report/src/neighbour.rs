@@ -32,7 +32,6 @@ pub(crate) const COSTS: [&str; 8] =
 pub(crate) const MISSING: [&str; 4] = ["NEIGHBOUR", "WHAT", ">ROUNDS", "WHY, IN THE FIRST"];
 const NONE: &str = "\u{2013}";
 
-/// A run as text.
 pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
     let mut text = String::new();
     for boxed in &run.boxes {
@@ -137,7 +136,6 @@ fn means([neighbour, on, remedy]: [String; 3], readings: &[Reading], with: Optio
     [neighbour, on, remedy, loss, p99, most, jitter, idle, loaded, cpu, waiting, had]
 }
 
-/// A value of a measure.
 pub(crate) fn value(measure: Measure, value: f64) -> String {
     if measure.is_share() { format!("{:.3} %", 100.0 * value) } else { units::nanoseconds(value) }
 }

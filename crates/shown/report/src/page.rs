@@ -86,7 +86,6 @@ impl Html {
         self.line("p", "", marked(sentence));
     }
 
-    /// A sentence that explains.
     pub(crate) fn quiet(&mut self, sentence: impl Display) {
         self.line("p", "quiet", marked(sentence));
     }
@@ -136,7 +135,6 @@ impl Html {
         }
     }
 
-    /// A table.
     pub(crate) fn table<R: IntoIterator<Item: Into<Self>>>(
         &mut self,
         heads: &[impl AsRef<str>],
@@ -195,7 +193,6 @@ impl Html {
         lines.iter().for_each(|line| self.line("p", "", format_args!("<code>{}</code>", escaped(line))));
     }
 
-    /// A list.
     pub(crate) fn list(&mut self, element: &str, lines: &[String]) {
         let inner: String = lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect();
         self.line(element, "", inner);
@@ -235,7 +232,6 @@ impl Page {
         Self { title, main }
     }
 
-    /// Ends the page with the conditions.
     pub(crate) fn end(self, conditions: Conditions) -> Result<String, PageError> {
         self.end_with(&[], conditions)
     }
@@ -297,7 +293,6 @@ fn bold(word: &str) -> String {
     if word.is_empty() { String::new() } else { format!("<strong>{}</strong> ", escaped(word)) }
 }
 
-/// A row of a table.
 pub(crate) fn cells<C: Into<Html>>(heads: &[impl AsRef<str>], class: &str, row: impl IntoIterator<Item = C>) -> String {
     let cell = |(head, cell): (_, C)| {
         let ([_, class], _) = column(AsRef::as_ref(head));

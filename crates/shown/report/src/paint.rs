@@ -11,7 +11,6 @@ const MARKS: [(Colour, char, &str); 4] = [
 ];
 const END: (char, &str) = ('\u{2060}', "\x1b[0m");
 
-/// A colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colour {
     /// Something was lost, or is wrong.
@@ -59,7 +58,6 @@ impl Paint {
     }
 }
 
-/// Marks text for a colour.
 pub(crate) fn mark(colour: Colour, text: &str) -> String {
     MARKS.iter().find(|m| m.0 == colour).map_or_else(|| text.to_owned(), |m| format!("{}{text}{}", m.1, END.0))
 }

@@ -59,7 +59,6 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     text + &look.paragraph(&key(&check.key))
 }
 
-/// The whole of it.
 pub fn route_text(status: &RouteStatus, look: Look) -> String {
     let mut text = look.paragraph(&format!(
         "Mode {}, run by process {} for {:.0} s. {}",

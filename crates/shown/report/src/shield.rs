@@ -29,7 +29,6 @@ pub enum ShieldRow<'a> {
     },
 }
 
-/// All shields, one on a line.
 pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
     if shields.is_empty() {
         return "no shield in this network namespace\n".to_owned();
@@ -72,7 +71,6 @@ pub fn shield_line(status: &ShieldStatus) -> String {
     )
 }
 
-/// The whole of it.
 pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     // A program of the kernel has an id.
     let kind = match status.program_id {

@@ -23,7 +23,6 @@ pub(crate) const POINTS: [&str; 8] =
 const UNKNOWNS: usize = 3;
 const NONE: &str = "\u{2013}";
 
-/// A run as text.
 pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
     let mut text = conditions::disturbed(run.disturbed.as_deref(), look);
     text += &look.paragraph(&headline(run));
@@ -80,7 +79,6 @@ fn exchange_words(exchange: Exchange) -> &'static str {
 /// What the symbols of the law mean.
 pub(crate) const SYMBOLS: &str = "S: speed-up with N nodes; a: serial share of the work; n: cost of communication";
 
-/// The series of an exchange.
 pub(crate) fn of(run: &LinkSpeedup, exchange: Exchange) -> Vec<&Series> {
     run.series.iter().filter(|series| series.exchange == exchange).collect()
 }
@@ -95,7 +93,6 @@ pub(crate) fn exchanges(run: &LinkSpeedup) -> Vec<Exchange> {
     all
 }
 
-/// An exchange as a heading.
 pub(crate) fn title(exchange: Exchange, bytes: u32) -> String {
     let unit = if bytes == 1 { "byte" } else { "bytes" };
     let bytes = units::grouped(u64::from(bytes));

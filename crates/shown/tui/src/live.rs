@@ -31,11 +31,9 @@ pub trait Screen {
     type Sample;
     /// Time between two samples.
     fn interval(&self) -> Duration;
-    /// Takes a sample.
     fn push(&mut self, sample: Self::Sample);
     /// Does what a key without modifiers means.
     fn press(&mut self, key: KeyCode) -> Reaction;
-    /// Draws the whole screen.
     fn draw(&self, frame: &mut Frame<'_>);
 
     /// Does what a key means: Ctrl-C and Ctrl-D leave every view.

@@ -55,7 +55,6 @@ impl Running {
         kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("the program is there");
     }
 
-    /// Its end, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("a child")
     }
@@ -169,7 +168,6 @@ pub fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Bytes as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -23,7 +23,6 @@ use crate::{Bed, End, Running, Space, WAIT_TIMEOUT, json, log, said, wait_for, w
 pub const CLIENT: &str = "198.18.0.1";
 /// The address that it speaks to: the host's that has the shield, or that of the server behind the gateway.
 pub const SERVER: &str = "198.18.0.2";
-/// One rule.
 pub const DROP_9: &str = "[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
 
 /// The bed. The program is killed, and what it left pinned taken away, when it is dropped.
@@ -182,7 +181,6 @@ impl ShieldBed {
         self.running.take().expect("a running shield").end()
     }
 
-    /// Kills the program.
     #[track_caller]
     pub fn kill(&mut self) {
         self.running.take().expect("a running shield").kill();
@@ -196,7 +194,6 @@ impl ShieldBed {
         json(&output)
     }
 
-    /// Its warnings.
     #[track_caller]
     pub fn warnings(&self) -> String {
         self.status()["warnings"].to_string()
@@ -323,7 +320,6 @@ pub struct Flow {
 /// Their end.
 #[derive(Debug)]
 pub struct Flown {
-    /// The number that was sent.
     pub sent: u32,
     /// The number that came, each counted once.
     pub received: u32,

@@ -44,7 +44,6 @@ impl Tcpdump {
         Self { running, file: file.to_owned() }
     }
 
-    /// The program.
     pub fn running(&self) -> &Running {
         &self.running
     }

@@ -161,7 +161,6 @@ pub struct Latency {
     pub series_ns: Vec<f64>,
     /// Series that were thrown away, for whatever cause.
     pub thrown_away: u32,
-    /// The causes of those.
     #[serde(default)]
     pub causes: ThrownAway,
     /// Series that were wanted; 0 in runs saved before this was kept.
@@ -223,7 +222,6 @@ pub struct Reset {
 /// Everything about one kind of frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The frames.
     pub frame: FrameSpec,
     /// The tester's own ceiling in the same arrangement, in units per second.
     pub ceiling_pps: Option<f64>,
@@ -264,7 +262,6 @@ impl Point {
 pub struct Mode {
     /// `wire`, `router`, `stateful`, `stateless`, `bridge`, `xdp-fib`, `route-standard`, `route`, `route-rules`, `route-stateful`, `nat`, `route-nat` or `ports`.
     pub key: String,
-    /// Its name for people.
     pub name: String,
     /// A sentence about it.
     pub what: String,
@@ -285,7 +282,6 @@ pub struct Stamps {
     pub one_in: u32,
 }
 
-/// The setup of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// `quick`, `study`, `rfc2544`, `mlr` or `custom`.
@@ -334,9 +330,7 @@ pub enum Status {
 /// A step that was begun and has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfinished {
-    /// The key of its mode.
     pub mode: String,
-    /// Its frames.
     pub frame: FrameSpec,
     /// The quantity that was to be measured, such as `throughput`.
     pub test: String,
@@ -374,18 +368,15 @@ pub struct BenchRun {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
     pub ended: Option<String>,
-    /// The version of this program.
     pub version: String,
     /// The machine on which it ran.
     pub machine: Machine,
     pub setup: Setup,
-    /// Each mode of the box.
     pub modes: Vec<Mode>,
     pub status: Status,
     /// Published figures of others.
     pub sources: Vec<PublishedRate>,
     /// Its meaning, in plain words.
     pub conclusion: String,
-    /// Notes for the reader.
     pub notes: Vec<String>,
 }

@@ -12,7 +12,6 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// The exit code of the program for this class.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Usage => 2,
@@ -24,7 +23,6 @@ impl ErrorClass {
 
 /// An error that knows its class. Every error enum of a library crate implements it.
 pub trait Classified: std::error::Error {
-    /// The class of this error.
     fn class(&self) -> ErrorClass;
 }
 

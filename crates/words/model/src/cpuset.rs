@@ -31,7 +31,6 @@ impl CpuSet {
         Self::default()
     }
 
-    /// The set of one CPU.
     pub fn single(cpu: u32) -> Self {
         Self::from_iter([cpu])
     }
@@ -119,7 +118,6 @@ impl CpuSet {
         self.0.remove(&cpu)
     }
 
-    /// The number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -21,7 +21,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every role.
     pub const ALL: [Self; 5] = [Self::Router, Self::Firewall, Self::Capture, Self::Server, Self::Cluster];
 
     /// Its name, as it is given on the command line.
@@ -181,7 +180,6 @@ pub struct Fix {
     pub gain: Option<String>,
 }
 
-/// One setting of a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// The setting, such as `eth0 rx ring`.
@@ -200,7 +198,6 @@ pub struct CheckRow {
     pub group: String,
     pub asks: String,
     pub evidence: String,
-    /// The settings of its fix.
     pub fix: String,
     pub risk: String,
     /// The roles it is for; empty: all.

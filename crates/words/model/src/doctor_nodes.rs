@@ -77,7 +77,6 @@ pub struct Outlier {
     pub usual: String,
     /// The number of others that have that.
     pub agree: usize,
-    /// The number of others.
     pub others: usize,
     /// The check's answer for this machine.
     pub verdict: Verdict,

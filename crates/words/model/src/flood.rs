@@ -185,7 +185,6 @@ impl FloodMode {
     }
 }
 
-/// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodRun {
     /// Its beginning (RFC 3339, UTC).

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct Loss {
     /// Where: the station and the counter, such as `socket queue full (tp_drops)`.
     pub place: String,
-    /// The number of packets.
     pub packets: u64,
 }
 

@@ -18,18 +18,14 @@ pub struct LinkNode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkNodes {
     pub interface: String,
-    /// The nodes, by name.
     pub nodes: Vec<LinkNode>,
 }
 
-/// A program that has ports of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkProgram {
-    /// Its name, as the kernel has it.
     pub name: String,
     pub pid: u32,
     pub uid: u32,
-    /// The ports that it listens on.
     pub listens: Vec<u16>,
     /// Each of its frames is looked at, and sent only if it is in the name of its own ports. Root's programs send past that.
     #[serde(default)]
@@ -47,7 +43,6 @@ pub struct LinkConnection {
     pub node: String,
     /// What moves its bytes on this node.
     pub carried: String,
-    /// Bytes that the program sent.
     pub sent_bytes: u64,
     /// Bytes that came for it.
     pub received_bytes: u64,
@@ -125,7 +120,6 @@ pub struct LinkRefused {
 /// The broker of a node (schema `evenkeel.link.status/1`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// The name of this node.
     pub node: String,
     /// The interface to the others.
     pub interface: String,
@@ -139,7 +133,6 @@ pub struct LinkStatus {
     pub seconds: f64,
     /// The nodes that answered in the last 15 s.
     pub nodes: Vec<LinkNode>,
-    /// The programs that have ports.
     pub programs: Vec<LinkProgram>,
     /// Frames that programs of other users than root wanted to send in the name of others, and that were dropped; none: only root's have ports.
     #[serde(default)]
@@ -156,7 +149,6 @@ pub struct LinkStatus {
     /// Sources and ports that connections over link may come from and to, past every firewall; none: no cluster is served.
     #[serde(default)]
     pub allowed: Vec<String>,
-    /// Those are the default.
     #[serde(default)]
     pub allowed_by_default: bool,
     /// Addresses of nodes of the same name.

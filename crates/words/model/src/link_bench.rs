@@ -20,7 +20,6 @@ pub enum Receive {
 }
 
 impl Receive {
-    /// In a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Spinning => "spinning",
@@ -51,7 +50,6 @@ pub struct Pings {
     pub by: String,
     /// How both ends waited.
     pub receive: Receive,
-    /// Bytes of a message.
     pub bytes: u32,
     /// Bytes went over TCP on the same link meanwhile, as many as could.
     pub beside_transfer: bool,
@@ -82,7 +80,6 @@ pub struct PingRound {
 pub struct Transfer {
     /// What carried them: `link` or `tcp`.
     pub by: String,
-    /// Bytes.
     pub bytes: u64,
     pub conditions: Conditions,
     /// Seconds of each round.

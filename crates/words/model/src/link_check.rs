@@ -36,6 +36,5 @@ pub struct LinkProblem {
     /// The node, or the machine, that it is about.
     pub node: String,
     pub what: String,
-    /// What to do.
     pub fix: String,
 }

@@ -11,7 +11,6 @@ pub struct Machine {
     /// The model name from `/proc/cpuinfo`.
     pub cpu_model: String,
     pub cpus: u32,
-    /// Memory in bytes.
     pub memory_bytes: u64,
     /// The hypervisor, such as `KVM`, when the machine is a guest; none on hardware of its own.
     pub virtualised: Option<String>,

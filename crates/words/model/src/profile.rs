@@ -110,7 +110,6 @@ impl Class {
         Self::ALL.into_iter().find(|c| c.key() == key)
     }
 
-    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Interrupts => "interrupts",
@@ -190,7 +189,6 @@ pub struct LockCaller {
     pub caller: String,
     /// The class that the caller itself belongs to.
     pub class: Class,
-    /// Samples on its locks.
     pub samples: u64,
     /// Of them, those that waited for somebody else to let go.
     pub waiting: u64,
@@ -204,7 +202,6 @@ pub struct LeftOut {
     pub percent: f64,
 }
 
-/// One core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CoreProfile {
     pub cpu: u32,
@@ -218,7 +215,6 @@ pub struct CoreProfile {
     pub stat_steal_percent: f64,
 }
 
-/// A profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Its beginning (RFC 3339, UTC).
@@ -249,7 +245,6 @@ pub struct Profile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     pub cores: Vec<CoreProfile>,
-    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -314,7 +309,6 @@ impl Profile {
         }
     }
 
-    /// The share of a class, if it has any.
     pub fn class(&self, class: Class) -> Option<&ClassShare> {
         self.classes.iter().find(|c| c.class == class)
     }

@@ -103,7 +103,6 @@ pub struct Obstacle {
     pub remedy: String,
 }
 
-/// A port.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RoutePort {
     pub interface: String,

@@ -46,7 +46,6 @@ pub struct Round {
 pub struct Way {
     /// `none`, `standard`, `routed` or `stateful`.
     pub mode: String,
-    /// Cores of the box.
     pub cores: u32,
     /// Key (`routed-1`), name, settings, throughput ([`Setup::ceiling_pps`], the median of all rounds; 0 without any), and what the CPU time went to:
     /// at the throughput of each round, and over the load.
@@ -80,7 +79,6 @@ pub struct LeftOut {
 /// The tester on so many cores of the box.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bed {
-    /// Cores of the box.
     pub cores: u32,
     /// The work of each core.
     pub arrangement: Arrangement,
@@ -93,7 +91,6 @@ pub struct Bed {
 pub struct RouteCompare {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// The version of this program.
     pub version: String,
     /// The machine on which it ran.
     pub machine: Machine,
@@ -103,7 +100,6 @@ pub struct RouteCompare {
     pub flows: u32,
     /// What a throughput has to meet.
     pub goal: Goal,
-    /// The number of rounds.
     pub rounds: u32,
     /// The load at which latency and memory are measured, as a share of each way's own throughput in the same round.
     pub latency_load: f64,
@@ -113,7 +109,6 @@ pub struct RouteCompare {
     pub frequency_hz: u32,
     /// The tester, for one core of the box and for two.
     pub beds: Vec<Bed>,
-    /// The ways, in their order.
     pub ways: Vec<Way>,
     /// What could not be had here.
     pub left_out: Vec<LeftOut>,
@@ -123,7 +118,6 @@ pub struct RouteCompare {
     pub sources: Vec<Published>,
     /// Its meaning, in plain words.
     pub conclusion: String,
-    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

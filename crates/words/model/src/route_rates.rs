@@ -12,15 +12,12 @@ use crate::{
 pub struct PortCounters {
     /// Frames received.
     pub rx_packets: u64,
-    /// Their bytes.
     pub rx_bytes: u64,
     /// Frames sent.
     pub tx_packets: u64,
-    /// Their bytes.
     pub tx_bytes: u64,
 }
 
-/// One port.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PortRates {
     pub interface: String,

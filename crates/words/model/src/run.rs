@@ -168,7 +168,6 @@ pub struct Stage {
     pub delivered_pps: f64,
     /// The way of every packet.
     pub ledger: Ledger,
-    /// The load of every core.
     pub cores: Vec<CoreLoad>,
     /// CPU time per packet.
     pub ns_per_packet: Cost,

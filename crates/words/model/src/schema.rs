@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Document<T> {
     /// The name and version of the schema, such as `evenkeel.top/1`.
     pub schema: String,
-    /// What the document holds.
     #[serde(flatten)]
     pub body: T,
 }

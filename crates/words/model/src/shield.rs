@@ -14,7 +14,6 @@ pub enum Fail {
 }
 
 impl Fail {
-    /// As words.
     pub fn word(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -23,7 +22,6 @@ impl Fail {
     }
 }
 
-/// A shield.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldStatus {
     /// The time of this status, RFC 3339 in UTC.
@@ -138,7 +136,6 @@ impl ShieldStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleStatus {
     pub name: String,
-    /// Its line in the file.
     pub line: Option<usize>,
     /// Its action, in words: `drop`, `limit 1000/s`.
     pub action: String,
@@ -155,7 +152,6 @@ pub struct RuleStatus {
     pub expired: bool,
     /// Packets that it applied to.
     pub packets: u64,
-    /// Bytes of them.
     pub bytes: u64,
     /// Those of the packets that exceeded its limit.
     pub limited: u64,
@@ -262,7 +258,6 @@ impl ProtectedStatus {
     }
 }
 
-/// An attack that goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttackStatus {
     pub number: u64,

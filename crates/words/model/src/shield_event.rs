@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// All packets.
     Packets,
     /// Bits per second of frames without FCS.
     Bits,
@@ -65,7 +64,6 @@ pub enum AttackClass {
 }
 
 impl AttackClass {
-    /// Every one.
     pub const ALL: [Self; 5] = [Self::FewSources, Self::SynFlood, Self::Reflection, Self::Fragments, Self::Unknown];
 
     /// Its name in files.
@@ -86,7 +84,6 @@ impl fmt::Display for AttackClass {
     }
 }
 
-/// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldEvent {
     /// The time of the event, RFC 3339 in UTC.

@@ -114,7 +114,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The word for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Receive => "receive",
@@ -161,7 +160,6 @@ impl LossKind {
         matches!(self, Self::Lost | Self::Meant)
     }
 
-    /// The word for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -177,7 +175,6 @@ impl LossKind {
 pub struct StationLoss {
     /// Where and why, such as `socket buffer full`.
     pub place: String,
-    /// That is a loss.
     #[serde(default)]
     pub kind: LossKind,
     /// Their number: the counter's word, or the trace's where no counter exists.
@@ -216,7 +213,6 @@ pub struct Cause {
     /// The flow of the last packet that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<Flow>,
-    /// The number of packets.
     pub packets: u64,
 }
 
@@ -226,11 +222,9 @@ pub struct Flow {
     /// The protocol in IP: `TCP`, `UDP`, `ICMP` … or its number.
     pub protocol: String,
     pub source: IpAddr,
-    /// The source port, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
     pub destination: IpAddr,
-    /// The destination port, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
 }

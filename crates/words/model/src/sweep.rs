@@ -64,7 +64,6 @@ impl Step {
 pub struct Setup {
     /// `standard` or `optimised`.
     pub key: String,
-    /// The name for people.
     pub name: String,
     /// A sentence about it.
     pub what: String,
@@ -145,7 +144,6 @@ pub struct Sweep {
     pub frequency_hz: u32,
     /// The work of each core.
     pub arrangement: Arrangement,
-    /// The number of cores of the box.
     pub box_cores: u32,
     /// The share of the offered packets that may be lost at a ceiling, 0 to 1.
     #[serde(default)]
@@ -160,7 +158,6 @@ pub struct Sweep {
     pub sources: Vec<Published>,
     /// Its meaning, in plain words.
     pub conclusion: String,
-    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

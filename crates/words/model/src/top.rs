@@ -20,7 +20,6 @@ pub struct TopSample {
     pub notes: Vec<String>,
 }
 
-/// The rates of one interface.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct InterfaceRates {
     pub name: String,
@@ -42,7 +41,6 @@ pub struct InterfaceRates {
     pub tx_bps: f64,
     /// Packets lost per second, by place; only places that lost any.
     pub drops: Vec<DropRate>,
-    /// The queues, by number.
     pub queues: Vec<QueueRates>,
     /// Interrupt coalescing, when the driver says.
     pub coalescing: Option<Coalescing>,

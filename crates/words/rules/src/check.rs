@@ -42,7 +42,6 @@ pub enum Weight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The rule has expired.
     Expired,
     /// No packet fulfils the rule's conditions.
     AppliesToNothing,
@@ -293,7 +292,6 @@ fn family(address: std::net::IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// A TCP packet to this machine.
 fn tcp(session: &Session, flags: u8) -> Packet {
     Packet {
         source: session.peer,

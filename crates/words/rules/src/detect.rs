@@ -33,7 +33,6 @@ pub struct DetectConfig {
     pub hook: Option<HookConfig>,
     /// Each event is appended to this file as a line of JSON.
     pub events: Option<PathBuf>,
-    /// The place of metrics.
     pub metrics: MetricsConfig,
 }
 

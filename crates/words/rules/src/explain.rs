@@ -45,7 +45,6 @@ pub struct Explained {
     pub decision: Decision,
 }
 
-/// A frame of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     /// A packet that rules are about.
@@ -59,7 +58,6 @@ pub enum Frame {
 /// Packets and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Count {
-    /// Packets.
     pub packets: u64,
     /// Bytes on the wire, without FCS.
     pub bytes: u64,
@@ -78,7 +76,6 @@ pub struct Summary {
     /// All packets.
     pub all: Count,
     pub passed: Count,
-    /// Those that are dropped.
     pub dropped: Count,
     /// Those that meet a rule that challenges.
     pub challenged: Count,

@@ -25,7 +25,6 @@ use crate::{
     error::{Problem, RulesError},
 };
 
-/// Rules of a file.
 const FILE_RULES_MAX: usize = RULES_MAX - MANAGEMENT_MAX;
 
 const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];

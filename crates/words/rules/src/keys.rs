@@ -33,7 +33,6 @@ pub const KEYS: &[&str] = &[
     "listener",
     "source-seen",
 ];
-/// The actions of a rule.
 pub const ACTIONS: &[&str] = &["pass", "drop", "limit", "challenge", "shadow"];
 /// What other programs call it.
 const ELSEWHERE: &[(&str, &str)] = &[

@@ -22,7 +22,6 @@ impl Known {
             .fold(0, |number, answer| 3 * number + digit(answer))
     }
 
-    /// That of a number.
     pub(crate) fn of(number: usize) -> Self {
         let answer = |digit: usize| [None, Some(false), Some(true)][digit % 3];
         Self { connection: answer(number), listener: answer(number / 3), source_seen: answer(number / 9) }

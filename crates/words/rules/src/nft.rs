@@ -84,7 +84,6 @@ pub fn table(interface: &str) -> String {
     name
 }
 
-/// The counter of the rule of this index.
 pub fn counter(rule: usize) -> String {
     format!("r{rule}")
 }

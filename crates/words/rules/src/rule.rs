@@ -22,7 +22,6 @@ pub struct Rules {
     pub default: Verdict,
     /// The verdict on frames that claim to be IP and are cut short or contradict themselves.
     pub malformed: Verdict,
-    /// Sets of prefixes that rules name.
     pub sets: BTreeMap<String, Arc<PrefixSet>>,
     /// The prefixes that are watched for attacks, each counted by itself; a packet belongs to the longest that holds its destination.
     pub protected: Vec<Prefix>,
@@ -52,7 +51,6 @@ pub enum Verdict {
     Drop,
 }
 
-/// One rule.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rule {
     /// Unique; its counters go on under this name when rules are reloaded.
@@ -107,7 +105,6 @@ pub struct Match {
     pub destination: Vec<Place>,
     /// Source port of TCP, UDP, UDP-Lite, SCTP or DCCP.
     pub source_port: Vec<RangeInclusive<u16>>,
-    /// Destination port of one of these.
     pub destination_port: Vec<RangeInclusive<u16>>,
     /// Protocol behind all IPv6 extension headers, by number.
     pub protocol: Vec<u8>,
@@ -117,7 +114,6 @@ pub struct Match {
     pub icmp_type: Vec<u8>,
     /// Length of the IP packet in bytes: IPv4's total length, IPv6's payload length plus 40.
     pub length: Vec<RangeInclusive<u16>>,
-    /// It is a fragment.
     pub fragment: Option<Fragment>,
     /// Differentiated services code point, 0 to 63.
     pub dscp: Vec<u8>,
@@ -131,7 +127,6 @@ pub struct Match {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     Prefix(Prefix),
-    /// In the set of this name.
     Set(String),
 }
 

@@ -58,7 +58,6 @@ pub struct Holding {
     /// Those of the management allow-list, which this program adds.
     pub built_in: usize,
     pub attack: usize,
-    /// Those that have expired.
     pub expired: usize,
 }
 

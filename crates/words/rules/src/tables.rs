@@ -41,7 +41,6 @@ pub enum Field {
 /// One field whose values index a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldTable {
-    /// The class of each value.
     pub class_of: Vec<u16>,
     /// The class of packets that do not have the field.
     pub absent: u16,
@@ -81,7 +80,6 @@ pub struct RuleEntry {
     pub per_source: Option<(u8, u8)>,
 }
 
-/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RuleAction {
     #[default]
@@ -102,7 +100,6 @@ pub struct RuleTables {
     pub destination: Option<AddressTable>,
     /// The other fields in the order of [`Field`], from [`Field::SourcePort`] on; none: no rule has a condition on it.
     pub fields: [Option<FieldTable>; 8],
-    /// The rules, in their order.
     pub rules: Vec<RuleEntry>,
     /// What no rule decides about is dropped.
     pub default_drop: bool,

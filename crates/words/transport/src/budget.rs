@@ -41,7 +41,6 @@ impl Part {
         self.set(bytes);
     }
 
-    /// Bytes of it.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -148,12 +148,10 @@ impl Connection {
         self.receiver.iter_mut().for_each(|receiver| receiver.stop(pool));
     }
 
-    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// What it was made of.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -163,7 +161,6 @@ impl Connection {
         self.peer_number
     }
 
-    /// Counts of the connection.
     pub fn counts(&self) -> Counts {
         Counts { resent: self.sender.resent, echoes: self.sender.echoes, ..self.counts }
     }

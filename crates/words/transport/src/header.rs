@@ -4,7 +4,6 @@ use wire::checksum::Sum;
 
 use crate::Serial;
 
-/// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
 /// The version that this crate speaks.
 pub const VERSION: u8 = 1;
@@ -201,7 +200,6 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Bytes of an offer.
     pub const BYTES: usize = 8;
 
     /// Reads it; none if it is not one.
@@ -212,7 +210,6 @@ impl Offer {
         (connection != 0 && offer.payload_max > 0 && kind < 2).then_some(offer)
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> [u8; Self::BYTES] {
         let [a, b, c, d] = self.connection.to_be_bytes();
         let [e, f] = self.payload_max.to_be_bytes();
@@ -256,7 +253,6 @@ impl Reason {
         known.copied().unwrap_or(Self::Unknown)
     }
 
-    /// Its byte.
     pub fn bytes(self) -> [u8; 1] {
         [Self::ALL.iter().position(|&reason| reason == self).map_or(0, |at| at as u8)]
     }

@@ -22,7 +22,6 @@ const CONNECTIONS_MAX: usize = 1 << 16;
 /// The ports that are given to whoever asks for none, unless a node has others: those that IANA registers to nobody.
 pub const FREE_PORTS: RangeInclusive<u16> = 49_152..=u16::MAX;
 
-/// Settings of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSettings {
     /// Its name, at most 255 bytes.
@@ -39,7 +38,6 @@ pub struct NodeSettings {
     pub ports: RangeInclusive<u16>,
 }
 
-/// A connection of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(u32);
 
@@ -90,13 +88,11 @@ pub struct NodeCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends<P> {
     pub peer: P,
-    /// The port at this end.
     pub port: u16,
     /// The port at the other end.
     pub peer_port: u16,
     /// The other end's number of the connection.
     pub peer_number: u32,
-    /// The epoch of this end.
     pub epoch: u32,
 }
 
@@ -182,7 +178,6 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// Counts of the connection.
     pub fn counts(&self) -> NodeCounts {
         self.counts
     }

@@ -103,7 +103,6 @@ impl Lost {
         self.count -= 1;
     }
 
-    /// The first number.
     pub(crate) fn first(&mut self) -> Option<Serial> {
         if self.count == 0 {
             return None;

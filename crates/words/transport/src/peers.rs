@@ -13,7 +13,6 @@ const PEERS_MAX: usize = 4096;
 const SILENCE_TIMEOUT: Nanos = 60_000_000_000;
 /// Time between two searches for silent nodes.
 const SWEEP_PERIOD: Nanos = 1_000_000_000;
-/// Bytes of a name.
 const NAME_BYTES_MAX: usize = 255;
 
 /// Another node, as its hello says.

@@ -26,7 +26,6 @@ pub const TAG_LEN: usize = 4;
 /// The most tags that [`Ethernet::parse`] reads.
 pub const MAX_TAGS: usize = 2;
 
-/// A MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(transparent)]
 pub struct Mac(pub [u8; 6]);
@@ -113,12 +112,10 @@ impl<'a> Ethernet<'a> {
         Ok(Self { header, tags, ether_type, payload })
     }
 
-    /// Destination address.
     pub fn destination(&self) -> Mac {
         self.header.destination
     }
 
-    /// Source address.
     pub fn source(&self) -> Mac {
         self.header.source
     }

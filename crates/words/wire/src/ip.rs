@@ -47,7 +47,6 @@ pub struct Ipv4Header {
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: u8,
-    /// Checksum of the header.
     pub checksum: U16,
     pub source: [u8; 4],
     pub destination: [u8; 4],
@@ -191,12 +190,10 @@ impl<'a> Ip<'a> {
         })
     }
 
-    /// Source address.
     pub fn source(&self) -> IpAddr {
         self.source
     }
 
-    /// Destination address.
     pub fn destination(&self) -> IpAddr {
         self.destination
     }

@@ -52,15 +52,12 @@ pub enum Protocol {
 /// A packet's direction (PACKET_HOST and the others of if_packet.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To this machine.
     In,
     /// To all.
     Broadcast,
-    /// To a group.
     Multicast,
     /// From one other machine to another.
     Other,
-    /// From this machine.
     Out,
 }
 

@@ -29,7 +29,6 @@ impl FrameSize {
         Self(bytes + FCS_LEN)
     }
 
-    /// Bytes with FCS.
     pub const fn bytes_with_fcs(self) -> usize {
         self.0
     }

@@ -96,7 +96,6 @@ impl Filter {
     }
 }
 
-/// A filter in the kernel.
 #[derive(Debug)]
 pub struct LoadedFilter {
     program: OwnedFd,

@@ -52,7 +52,6 @@ pub enum TapStamp {
     /// than all the rest of the work on a small frame. On a driver that does not poll (tun) a time may be a tick (1 to 10 ms) old at first.
     #[default]
     PerPoll,
-    /// Each frame has its own.
     PerFrame,
 }
 
@@ -65,7 +64,6 @@ pub enum TapPlace {
     Behind,
 }
 
-/// The settings of a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapSettings {
     /// The frames that it sees.

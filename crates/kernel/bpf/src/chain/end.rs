@@ -62,7 +62,6 @@ impl AtEnd {
         }
     }
 
-    /// The number of times that it was put back.
     pub fn times_put_back(&self) -> u64 {
         match self {
             Self::Alone(_) => 0,
@@ -70,7 +69,6 @@ impl AtEnd {
         }
     }
 
-    /// The id of the program.
     pub fn program_id(&self) -> u32 {
         match self {
             Self::Alone(link) => link.program_id(),

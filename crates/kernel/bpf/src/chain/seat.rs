@@ -337,7 +337,6 @@ impl Seat {
         self.mode
     }
 
-    /// The interface.
     pub fn interface(&self) -> &str {
         &self.interface
     }

@@ -36,7 +36,6 @@ impl Connected {
         Ok(Self(PROGRAM.memory(map, Self::BYTES, "map the connections of SYN cookies")?))
     }
 
-    /// Notes that there is a connection.
     pub fn note(&self, local: SocketAddr, peer: SocketAddr) {
         let bit = bit(local, peer);
         self.0.word(bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::Relaxed);
@@ -112,7 +111,6 @@ fn mix(value: u64) -> u64 {
     value ^ value >> 32
 }
 
-/// An address, as the program folds it.
 fn folded(address: IpAddr) -> u64 {
     let word = |bytes: &[u8], at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from(u32::from_ne_bytes(*b)));
     match address.to_canonical() {

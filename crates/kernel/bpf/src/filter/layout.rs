@@ -17,7 +17,6 @@ const PER_SOURCE: u8 = 4;
 const YIELDS: u8 = 8;
 /// The number of fields, and of those in front of the ones that index a table.
 const FIELDS: usize = 10;
-/// The number of that of what is known.
 pub(super) const KNOWN: usize = 9;
 const ADDRESSES: usize = 2;
 /// The class tables of the fields behind the addresses: their section and how many entries the program may reach.

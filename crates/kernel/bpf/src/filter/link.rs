@@ -105,7 +105,6 @@ impl ShieldLink {
         self.seat.mode()
     }
 
-    /// The interface.
     pub fn interface(&self) -> &str {
         self.seat.interface()
     }
@@ -130,7 +129,6 @@ impl ShieldLink {
         self.seat.put_back()
     }
 
-    /// The number of times that it was put back.
     pub fn times_put_back(&self) -> u64 {
         self.seat.times_put_back()
     }

@@ -33,7 +33,6 @@ impl<'a> SeenSources<'a> {
         Self { memory, seed }
     }
 
-    /// Notes that a source was seen.
     pub fn note(&self, source: IpAddr) {
         let (word, bits) = place(source, self.seed);
         self.word(self.young(), word).fetch_or(bits, Ordering::Relaxed);

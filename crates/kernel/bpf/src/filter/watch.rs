@@ -86,7 +86,6 @@ impl WatchConfig {
 /// A packet that was picked at random, as the rules see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchSample {
-    /// The number of its prefix.
     pub prefix: usize,
     pub source: IpAddr,
     pub destination: IpAddr,
@@ -105,7 +104,6 @@ pub struct WatchSample {
     pub dscp: u8,
 }
 
-/// One reading.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WatchReading {
     /// By the number of the prefix: packets since the maps were made, sources since the last reading.

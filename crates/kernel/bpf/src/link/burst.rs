@@ -36,7 +36,6 @@ pub struct LinkBurst {
 }
 
 impl LinkBurst {
-    /// Frames of a burst.
     pub const FRAMES: usize = 256;
 
     /// Sends frames of at most `frame_max` bytes on an interface of this network namespace. [`LinkBurst::hold`] has to come before the first burst.

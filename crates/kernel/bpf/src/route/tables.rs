@@ -443,7 +443,6 @@ impl RouteTables {
     }
 }
 
-/// The maps of these names.
 fn handles(object: &Object, names: &[&'static str]) -> libbpf_rs::Result<Vec<(&'static str, MapHandle)>> {
     let named = |map: &libbpf_rs::Map<'_>| names.iter().find(|&&name| map.name() == name).copied();
     object

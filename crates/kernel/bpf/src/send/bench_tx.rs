@@ -122,7 +122,6 @@ pub struct BenchPace {
     pub probe: Option<BenchProbe>,
 }
 
-/// Counts of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BenchTxCounts {
     /// Units begun, forward and backward.
@@ -185,7 +184,6 @@ fn ring(map: &MapMut<'_>, cpu: u32, frames: u32, program: BorrowedFd<'_>) -> Res
     Ok(())
 }
 
-/// The kernel thread of that name.
 fn kernel_thread(name: &str) -> Option<u32> {
     let is_it = |path: &Path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
     let found = fs::read_dir("/proc").ok()?.flatten().find(|entry| is_it(&entry.path()))?;

@@ -70,7 +70,6 @@ pub struct LivePace {
     pub nap: Option<Duration>,
 }
 
-/// Counts of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LiveCounts {
     /// Frames handed to the device. What the device did with them is in the device's own counters.

@@ -24,7 +24,6 @@ const PASS: Program = Program("xdp_pass");
 per_cpu! {
     /// The frames that [`XdpDrop`] has ended so far.
     pub struct DropCounts of drop_count {
-        /// Frames.
         frames,
         /// Their bytes without FCS.
         bytes,

@@ -34,7 +34,6 @@ pub enum RingSocketsError {
 
 model::classified!(RingSocketsError: Lacking);
 
-/// The kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingKind {
     /// AF_PACKET without a receive ring.

@@ -52,7 +52,6 @@ impl Drop for RxRing {
 }
 
 impl RingLayout {
-    /// The whole ring in bytes.
     pub fn bytes(&self) -> usize {
         self.block_bytes as usize * self.blocks as usize
     }
@@ -115,7 +114,6 @@ impl RxRing {
         Ok(Self { socket, base, block_bytes: layout.block_bytes as usize, blocks: layout.blocks as usize, next: 0 })
     }
 
-    /// The socket.
     pub fn socket(&self) -> &PacketSocket {
         &self.socket
     }
@@ -190,7 +188,6 @@ impl Drop for Block<'_> {
     }
 }
 
-/// One frame of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct RingFrame<'a> {
     /// Arrival in nanoseconds since the epoch.
@@ -225,7 +222,6 @@ impl Block<'_> {
         self.losing
     }
 
-    /// The socket of the ring.
     pub fn socket(&self) -> &PacketSocket {
         self.socket
     }

@@ -90,12 +90,10 @@ pub enum Readiness {
     Failed,
 }
 
-/// The state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
     /// It exists, and is administratively up (IFF_UP).
     Up,
-    /// It exists, and is down.
     Down,
     /// The network namespace has no interface with that index.
     Gone,

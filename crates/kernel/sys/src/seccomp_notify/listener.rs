@@ -34,7 +34,6 @@ pub struct Notification {
     pub args: [u64; 6],
 }
 
-/// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The call returns this.

@@ -19,12 +19,10 @@ impl Umem {
         Ok(Self { memory, frame_bytes, frames })
     }
 
-    /// The number of frames.
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// The bytes of a frame.
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
     }

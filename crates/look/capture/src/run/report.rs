@@ -7,7 +7,6 @@ use std::{
 
 use super::RunError;
 
-/// What one reader has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReaderStats {
     /// Its CPU, when it is pinned.

@@ -28,7 +28,6 @@ const TRIAL_PERIOD: Duration = Duration::from_millis(500);
 /// Number of times that those near the best are tried again.
 const FINAL_ROUNDS: u32 = 3;
 
-/// What sources are opened by.
 pub(super) struct Opening<'a> {
     pub(super) settings: &'a Settings,
     pub(super) host: &'a Host,

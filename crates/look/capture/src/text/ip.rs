@@ -58,7 +58,6 @@ impl Ends {
 struct Carried<'a> {
     number: IpNumber,
     transport: Option<TransportSlice<'a>>,
-    /// The bytes that are there.
     bytes: &'a [u8],
     /// Its length on the wire.
     length: u32,

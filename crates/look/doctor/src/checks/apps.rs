@@ -19,7 +19,6 @@ const IDLE: u32 = 5;
 /// A share of memory on far nodes that is worth a word.
 const FAR_SHARE: f64 = 0.25;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "cpu-limits",

@@ -15,7 +15,6 @@ const LARGE_DEFAULT: u64 = 1 << 20;
 /// From here on a link is fast, in Mbit/s.
 const FAST_MBPS: u32 = 10_000;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "socket-buffers",

@@ -12,7 +12,6 @@ use host::{
 use super::or_unknown;
 use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "emulated-nic",

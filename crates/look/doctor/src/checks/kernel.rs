@@ -29,7 +29,6 @@ const OLD_DRIVERS: [&str; 12] = [
     "r6040",
 ];
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "preemption",

@@ -9,7 +9,6 @@ use model::doctor::Role;
 use super::or_unknown;
 use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "removed-sysctls",

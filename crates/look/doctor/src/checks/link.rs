@@ -12,7 +12,6 @@ use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 /// The kernel's own length of a transmit queue for Ethernet, in packets.
 const QUEUE_LENGTH: u64 = 1000;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "pcie-link",

@@ -16,7 +16,6 @@ const ACCEPT_QUEUE: i64 = 4096;
 /// Fewer connections thrown away since boot are of one moment.
 const WORTH_A_WORD: u64 = 10;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "syn-cookies",

@@ -21,7 +21,6 @@ const DEEP_US: u64 = 20;
 /// What haltpoll polls at most by the kernel's own default, in nanoseconds.
 const HALT_POLL_NS: u64 = 200_000;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "governor",

@@ -17,7 +17,6 @@ const ENOUGH_PPS: f64 = 1000.0;
 /// Fewer interrupts since boot say nothing about balance.
 const ENOUGH_IRQS: u64 = 10_000;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "queues",

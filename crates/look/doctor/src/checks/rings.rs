@@ -22,7 +22,6 @@ const WORTH_A_WORD: u64 = 1_000_000;
 /// An interrupt later than this makes a full ring likely at line rate, and answers slow.
 const LATE_USECS: u32 = 250;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rings",

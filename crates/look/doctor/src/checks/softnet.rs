@@ -42,7 +42,6 @@ const PROGRAMS: usize = 3;
 /// The nice value of who comes first.
 const FIRST: i32 = -20;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "backlog",

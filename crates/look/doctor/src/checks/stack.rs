@@ -16,7 +16,6 @@ use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 const JUMBO: u32 = 9000;
 /// The least MTU of IPv6 (RFC 8200).
 const LEAST_MTU: u32 = 1280;
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "mtu",

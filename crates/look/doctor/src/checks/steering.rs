@@ -9,7 +9,6 @@ use model::{CpuSet, doctor::Role, units::counted};
 
 use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rps",

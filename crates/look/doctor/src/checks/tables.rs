@@ -14,7 +14,6 @@ const RUN: usize = 8;
 /// The kernel's own limit of a neighbour table.
 const SMALL_TABLE: u64 = 1024;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "conntrack-table",

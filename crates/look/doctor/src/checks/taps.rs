@@ -19,7 +19,6 @@ const FILTERED: [&str; 8] =
 /// ETH_P_ALL: every packet.
 const EVERY: u16 = 3;
 
-/// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "xdp-programs",

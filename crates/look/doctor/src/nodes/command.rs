@@ -29,7 +29,6 @@ pub(super) fn copy_failure(code: i32) -> Option<&'static str> {
     })
 }
 
-/// The program that is installed there.
 pub(super) fn installed(options: &NodesOptions) -> String {
     // The login shell may be any; sh is everywhere.
     script(&format!("exec {} {}", quoted(&options.program), arguments(options)))

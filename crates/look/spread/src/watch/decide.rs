@@ -30,7 +30,6 @@ impl Default for Settings {
 /// Work below this share of a core is not worth a move, in percent.
 const SMALL_PERCENT: f64 = 1.0;
 
-/// One core in one sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Core {
     pub cpu: u32,
@@ -77,7 +76,6 @@ pub struct Sample {
     pub work: Vec<Work>,
 }
 
-/// One move.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Move {
     pub knob: Knob,
@@ -110,7 +108,6 @@ pub enum Note {
     Rewritten { name: String, ours: u32, found: CpuSet },
 }
 
-/// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Moved {
     to: u32,

@@ -275,7 +275,6 @@ impl Folder {
         Spot { folder, name: name.to_owned(), kind, owner }.create(&path, mode)
     }
 
-    /// Removes a file.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir)?)
     }

@@ -74,7 +74,6 @@ pub enum FrameStart {
     Other(u16),
 }
 
-/// One interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
     /// Its name at that moment.

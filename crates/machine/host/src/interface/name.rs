@@ -7,11 +7,9 @@ use super::Wiring;
 /// A name that is this far from the one given may have been meant.
 const NEAR: usize = 2;
 
-/// There is no interface of that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no interface `{name}` in this network namespace{hint}")]
 pub struct NoInterface {
-    /// The name that was asked for.
     pub name: String,
     /// `; did you mean …?`, `; there are: …` or nothing.
     hint: String,

@@ -33,7 +33,6 @@ impl Wiring {
         Some(here.map_or(Peer::Elsewhere, |peer| Peer::Here(peer.name.clone())))
     }
 
-    /// The name of the interface that has this alternative name.
     pub fn alternative(&self, name: &str) -> Option<&str> {
         self.0.values().find(|link| link.alternatives.iter().any(|other| other == name)).map(|link| link.name.as_str())
     }

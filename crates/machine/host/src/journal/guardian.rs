@@ -16,7 +16,6 @@ use crate::{knob::Store, root::Root};
 /// Packets dropped so far, by the interfaces of a session and by the softnet backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DropRate {
-    /// Drops per second.
     pub per_second: f64,
 }
 

@@ -35,7 +35,6 @@ impl Step {
     }
 }
 
-/// One session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// The process and the time.

@@ -65,7 +65,6 @@ pub trait Store {
     /// The value now, without white space around it.
     fn read(&mut self, knob: &Knob) -> Result<String, KnobError>;
 
-    /// Sets the value.
     fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError>;
 }
 

@@ -36,7 +36,6 @@ const AF_INET6: u8 = 10;
 pub struct Connections(Netlink);
 
 impl Connections {
-    /// Opens it.
     pub fn open() -> io::Result<Self> {
         Netlink::open(SockProtocol::NetlinkNetFilter).map(Self)
     }

@@ -53,7 +53,6 @@ pub enum Change {
     Gone,
 }
 
-/// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Of an interface, by its index.

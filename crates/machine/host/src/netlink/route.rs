@@ -71,7 +71,6 @@ pub struct Prefix {
     pub length: u8,
 }
 
-/// An address of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     pub ifindex: u32,
@@ -90,7 +89,6 @@ pub enum RouteKind {
     Broadcast,
     /// It is this machine's own, as one of several.
     Anycast,
-    /// It is for a group.
     Multicast,
     /// It is lost without a word.
     Blackhole,
@@ -119,7 +117,6 @@ pub struct Hop {
     pub wraps: bool,
 }
 
-/// A route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
     pub table: u32,
@@ -187,7 +184,6 @@ impl Rule {
     }
 }
 
-/// A neighbour on a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighbour {
     pub ifindex: u32,
@@ -230,7 +226,6 @@ pub fn rules(route: &mut Netlink) -> io::Result<Vec<Rule>> {
     route.dump(RULE, RULE_BYTES, rule)
 }
 
-/// The neighbours.
 pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
     route.dump(NEIGHBOUR, NDMSG_BYTES, neighbour)
 }

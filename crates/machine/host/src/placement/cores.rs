@@ -59,7 +59,6 @@ impl<'a> Cores<'a> {
         }
     }
 
-    /// The allowed CPUs.
     pub fn allowed(&self) -> &CpuSet {
         &self.allowed
     }

@@ -24,7 +24,6 @@ pub enum Xps {
     NotHere,
     /// Which interrupt serves which transmit queue is not known.
     Unknown,
-    /// The CPUs of each queue.
     Masks(Vec<CpuSet>),
 }
 
@@ -47,7 +46,6 @@ pub fn xps(host: &Host, nic: &Nic, homes: &Homes) -> Xps {
     Xps::Masks(masks)
 }
 
-/// The distance of a CPU from the home of a queue.
 fn distance(host: &Host, cpus: &BTreeMap<u32, &Cpu>, cpu: &Cpu, home: u32) -> u32 {
     match cpus.get(&home) {
         Some(home) if cpu.siblings.contains(home.id) => 0,
@@ -101,7 +99,6 @@ pub struct Thread<'a> {
     pub queue: u32,
     /// Only the order of the ids says so.
     pub guessed: bool,
-    /// The CPU of that queue.
     pub cpu: u32,
 }
 

@@ -41,7 +41,6 @@ pub fn reverse_path_drops(root: &Root) -> Result<Option<u64>, Missing> {
     Ok(text(root, NETSTAT)?.and_then(|text| field(&text, "TcpExt:", "IPReversePathFilter")))
 }
 
-/// The queue of a listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptQueue {
     pub port: u16,

@@ -3,7 +3,6 @@
 use super::{Missing, conntrack::hex_column, number, text};
 use crate::root::Root;
 
-/// A neighbour table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbours {
     /// `ipv4` or `ipv6`.

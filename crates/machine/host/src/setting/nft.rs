@@ -15,7 +15,6 @@ pub struct LinearRun {
     /// Family and name of the table, such as `inet filter`.
     pub table: String,
     pub chain: String,
-    /// The number of rules.
     pub rules: usize,
     /// The fields whose values differ, as nft writes them, such as `ip saddr`.
     pub fields: Vec<String>,
@@ -86,7 +85,6 @@ fn hide(statement: &mut Value, seen: &mut Vec<Value>) {
     }
 }
 
-/// The number of rules.
 pub fn rule_count(ruleset: &Value) -> usize {
     rules(ruleset).count()
 }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::{Missing, asked};
 use crate::root::Root;
 
-/// A packet socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketSocket {
     pub inode: u64,

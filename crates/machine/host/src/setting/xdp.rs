@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::{Missing, asked};
 use crate::{interface::links, netlink::Netlink, root::Root};
 
-/// An XDP program on an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpProgram {
     pub nic: String,

@@ -60,7 +60,6 @@ pub struct RuleKey {
     pub handle: u64,
 }
 
-/// A chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chain {
     /// Where packets enter it (`prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`); none for a
@@ -78,12 +77,10 @@ pub struct Chain {
     pub policy_packets: Option<u64>,
 }
 
-/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     /// Packets that reached its counter; none for a rule without one.
     pub packets: Option<u64>,
-    /// Their bytes.
     pub bytes: u64,
     pub verdict: Verdict,
     /// The counter stands right before the verdict, so that it counts exactly what the verdict was said of.

@@ -18,7 +18,6 @@ pub struct NicLoss {
     pub counted: Counted,
     /// On the transmit side.
     pub tx: bool,
-    /// The number of packets.
     pub packets: u64,
 }
 

@@ -25,7 +25,6 @@ const CLASSFUL: [&str; 6] = ["htb", "hfsc", "drr", "qfq", "cbq", "ets"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QdiscKey {
     pub ifindex: u32,
-    /// It is a class.
     pub class: bool,
     /// Its handle, major number in the upper 16 bits; 0 for one that nobody configured.
     pub handle: u32,

@@ -58,7 +58,6 @@ pub struct PacketTap {
     pub fanout: Option<u16>,
 }
 
-/// One socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
     pub kind: SocketKind,

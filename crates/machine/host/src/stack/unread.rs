@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, fmt};
 
-/// The kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SocketKind {
     Tcp,
@@ -29,7 +28,6 @@ pub enum Source {
     Qdiscs,
     /// The interfaces, and with them their drivers' counters.
     Links,
-    /// Sockets of a kind.
     Sockets(SocketKind),
 }
 

@@ -8,7 +8,6 @@ use rig::cores::role;
 
 use crate::BenchError;
 
-/// The cores of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {
     pub sender: u32,

@@ -66,7 +66,6 @@ impl TestPort {
         self.namespace.as_ref()
     }
 
-    /// The counters of the interface.
     pub fn counters(&self) -> Result<PortCounters, BenchError> {
         Ok(self.run(|| PortCounters::read(&self.interface))??)
     }

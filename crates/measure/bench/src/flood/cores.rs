@@ -8,7 +8,6 @@ use rig::cores::role;
 
 use crate::BenchError;
 
-/// The cores of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloodCores {
     /// The generator and the far end of the link.
@@ -52,7 +51,6 @@ impl FloodCores {
         if self.receive == self.server { vec![self.receive] } else { vec![self.receive, self.server] }
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> [u32; 4] {
         [self.generator, self.clients, self.receive, self.server]
     }

@@ -17,7 +17,6 @@ const LIMIT_BURST: u32 = 5_000;
 /// The table of our rules.
 const TABLE: &str = "ek_flood";
 
-/// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KernelMode {
     None,

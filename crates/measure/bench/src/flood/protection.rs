@@ -37,7 +37,6 @@ pub enum Layout {
 pub struct About {
     /// Its key on the command line.
     pub key: &'static str,
-    /// Its name for people.
     pub name: &'static str,
     /// A description, in a sentence.
     pub what: String,
@@ -55,7 +54,6 @@ pub trait Protection: Sync {
     fn about(&self) -> About;
     /// Its settings in the host, as commands or lines of files, for either version of IP.
     fn settings(&self, ipv6: bool) -> Vec<String>;
-    /// The position.
     fn layout(&self) -> Layout {
         Layout::Host
     }
@@ -76,7 +74,6 @@ pub trait Protecting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
     pub what: String,
-    /// Packets.
     pub packets: u64,
     /// True if these packets ended there, without an answer.
     pub ended: bool,

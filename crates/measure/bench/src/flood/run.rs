@@ -84,7 +84,6 @@ pub struct FloodConfig {
     pub head_start: Duration,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// The cores of a run.
     pub cores: FloodCores,
 }
 
@@ -201,7 +200,6 @@ impl Protected {
         Ok(Self { protection, server, bed })
     }
 
-    /// One rate.
     fn point(self, config: &FloodConfig, rate: Rate, stop: &AtomicBool) -> Result<FloodPoint, BenchError> {
         // The lab is dropped last.
         let Self { bed, server, mut protection } = self;

@@ -36,7 +36,6 @@ const THREADS: usize = 2;
 /// The time between two looks at the stop flag, in milliseconds.
 const POLL_TIMEOUT_MS: u8 = 50;
 const EVENTS: usize = 64;
-/// The key of the listener.
 const LISTENER: u64 = u64::MAX;
 
 /// The service, until it is dropped.

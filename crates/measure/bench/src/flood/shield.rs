@@ -26,7 +26,6 @@ use crate::BenchError;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// `shield run` prints this line once it works.
 const READY: &str = "shield up";
-/// A challenge for all that goes to the service.
 const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
 /// Does what `ip netns exec` does, and mounts the BPF file system that it hides; the program becomes the command that follows.
 const MOUNT: &str = r#"mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@""#;

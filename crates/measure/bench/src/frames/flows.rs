@@ -38,7 +38,6 @@ pub(super) fn probe(target: &Target) -> Result<FlowKey, BenchError> {
     })
 }
 
-/// The network as a prefix.
 pub(super) fn prefix(network: Network) -> Result<Prefix, BenchError> {
     Prefix::new(network.address, network.prefix_len)
         .ok_or_else(|| BenchError::Setting(format!("{network} is no network: its prefix is too long")))

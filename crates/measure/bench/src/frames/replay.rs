@@ -152,7 +152,6 @@ impl Replay {
 }
 
 impl LeftOut {
-    /// All of them.
     pub fn total(&self) -> u64 {
         self.not_ip + self.other_version + self.fragments + self.other_protocol
     }

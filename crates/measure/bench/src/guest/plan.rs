@@ -9,17 +9,14 @@ pub(super) const BURSTS: [u32; 2] = [1, 8];
 /// Bursts of a short and of a long train: the slope between them is what a frame costs.
 pub(super) const LENGTHS: [u32; 2] = [400, 6400];
 
-/// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub nics: Vec<Nic>,
-    /// Runs of each burst.
     pub runs: u32,
     /// What an exit costs, in nanoseconds, if the user knows it of another machine.
     pub exit_ns: Option<f64>,
 }
 
-/// What is done.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// What was asked for; the card models without those that are left out.

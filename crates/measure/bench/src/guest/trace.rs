@@ -8,7 +8,6 @@ use std::{
 
 use guest::Nic;
 
-/// What was counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) reads: u64,

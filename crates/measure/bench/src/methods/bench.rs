@@ -18,12 +18,10 @@ const LOOPS: f64 = 0.01;
 /// A tester with the frames that it is to send, and how.
 pub struct Bench<'a> {
     pub tester: &'a mut dyn Tester,
-    /// The frames.
     pub frame: FrameSpec,
     pub drain: Drain,
     /// True if the box is observed.
     pub observe: bool,
-    /// Repeats of a void trial.
     pub void_repeats: u32,
     /// Set from outside to stop: the next trial is not begun.
     pub stop: &'a AtomicBool,

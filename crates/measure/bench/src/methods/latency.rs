@@ -45,7 +45,6 @@ pub fn flag_idle(found: &mut [Latency]) {
     found.iter_mut().filter(|l| l.load == 0.0).for_each(|l| l.flags.push(flag.clone()));
 }
 
-/// Latency at one load.
 fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -> Result<Latency, BenchError> {
     let wanted = settings.series.max(1) as usize;
     let mut good: Vec<Series> = Vec::new();

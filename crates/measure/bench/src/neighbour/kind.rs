@@ -151,7 +151,6 @@ impl Neighbour {
     }
 }
 
-/// What a neighbour is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Processes in a control group.

@@ -7,7 +7,6 @@ use model::{CpuSet, bench::neighbour::Condition, run::Sharing};
 use super::kind::{Form, Kind, Neighbour, Remedy, Spot};
 use crate::{BenchError, Cores};
 
-/// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub neighbours: Vec<Neighbour>,
@@ -38,7 +37,6 @@ impl fmt::Display for Placed {
     }
 }
 
-/// A condition as it is made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Made {
     pub(super) neighbour: Option<Placed>,
@@ -60,7 +58,6 @@ impl Made {
 /// The conditions of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked for.
     pub asked: Asked,
     /// The quiet box, the same once more, then the neighbours.
     pub(super) conditions: Vec<Made>,
@@ -123,7 +120,6 @@ impl Plan {
         self.asked.remedies.contains(&Remedy::ThreadedNapi)
     }
 
-    /// Conditions in a round.
     pub fn conditions(&self) -> usize {
         self.conditions.len()
     }

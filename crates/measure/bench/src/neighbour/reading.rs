@@ -112,7 +112,6 @@ impl Drop for First {
     }
 }
 
-/// The trials of a condition.
 struct Trials<'a> {
     threads: &'a BoxThreads,
     remedy: Remedy,

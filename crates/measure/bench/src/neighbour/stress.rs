@@ -46,7 +46,6 @@ pub(super) struct Stress {
     before: (Instant, u64, Throttled),
 }
 
-/// What does the work.
 #[derive(Debug)]
 enum Work {
     Processes(Processes),

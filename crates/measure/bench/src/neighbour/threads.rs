@@ -25,7 +25,6 @@ const FIRST: i32 = -20;
 /// The threads of a box: looked for anew each time, since the tester makes others when what it sends changes.
 #[derive(Debug)]
 pub(super) struct BoxThreads {
-    /// Those that were there before the box.
     before: BTreeSet<u32>,
     /// The processes that are guests and were not there before the box. Those that come later are neighbours.
     guests: BTreeSet<u32>,

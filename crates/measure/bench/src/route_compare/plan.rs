@@ -23,7 +23,6 @@ const BUILD_S: f64 = 1.0;
 /// The most cores that a box has here.
 const CORES_MAX: u32 = 2;
 
-/// A way to forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Forwarding {
     /// The kernel, without a program.
@@ -49,7 +48,6 @@ impl Forwarding {
         }
     }
 
-    /// Its name for people.
     pub fn name(self) -> &'static str {
         if self == Self::None { "no program" } else { self.key() }
     }
@@ -65,7 +63,6 @@ impl Forwarding {
     }
 }
 
-/// What the user asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     /// The ways, in any order.
@@ -98,14 +95,10 @@ pub(super) fn cores_in_words(cores: u32) -> &'static str {
     if cores == 1 { "one core" } else { "two cores" }
 }
 
-/// A step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// The tester's own ceiling, in the arrangement for so many cores of the box.
-    Ceiling {
-        /// Cores of the box.
-        cores: u32,
-    },
+    Ceiling { cores: u32 },
     /// Throughput, latency, memory and CPU time of a way, in a round.
     Round {
         /// From 0.
@@ -134,9 +127,7 @@ pub struct PlannedStep {
 /// Everything that is to be done.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked for.
     pub asked: Asked,
-    /// The steps in their order.
     pub steps: Vec<PlannedStep>,
     /// What this machine does not let be measured.
     pub left_out: Vec<LeftOut>,

@@ -29,7 +29,6 @@ pub struct StandingBox {
     pub ports: Vec<String>,
     /// The way in which addresses were set or found.
     pub addressing: String,
-    /// The ways to reset it.
     pub resets: Vec<ResetWay>,
 }
 

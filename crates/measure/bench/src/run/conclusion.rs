@@ -69,7 +69,6 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
     }
 }
 
-/// A trial in a line.
 pub(super) fn trial(trial: &Trial) -> String {
     let late = trial.failed_ratio() - trial.loss_ratio();
     let late = if late > 0.0 { format!(", {} late", units::percent(late)) } else { String::new() };
@@ -90,7 +89,6 @@ fn words_of_frame(point: &Point) -> String {
     }
 }
 
-/// Notes for the reader.
 pub(super) fn notes(run: &BenchRun) -> Vec<String> {
     let mut notes = Vec::new();
     for mode in &run.modes {

@@ -90,7 +90,6 @@ impl RunFile {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }

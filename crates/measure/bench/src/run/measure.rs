@@ -16,9 +16,7 @@ const SET_UP_S: f64 = 0.12;
 /// A tester and a box for the estimate; their ratio matters alone.
 const TYPICAL_CEILING_PPS: f64 = 5e6;
 const TYPICAL_BOX_PPS: f64 = 7e5;
-/// Trials of the search for a ceiling.
 const CEILING_TRIALS: f64 = 6.0;
-/// Trials of one search for a burst.
 const BURST_TRIALS: f64 = 6.0;
 
 /// Something that brings the box to its knees for a moment, for the test of resets.

@@ -29,7 +29,6 @@ impl fmt::Display for What {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepId {
     pub mode: String,
-    /// The frames.
     pub frame: FrameSpec,
     pub what: What,
 }

@@ -75,12 +75,10 @@ pub enum Boxes {
     Guests(GuestBoxes),
 }
 
-/// Guests as boxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestBoxes {
     /// Keys: `CARD:KIND` for a guest such as `virtio:router`, [`TAPS`] for QEMU without one, and those of a lab.
     pub modes: Vec<String>,
-    /// The kernel of the guests.
     pub kernel: PathBuf,
     /// The program evenkeel, which is their first process.
     pub evenkeel: PathBuf,
@@ -110,7 +108,6 @@ pub const WIRE: &str = "wire";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     pub boxes: Boxes,
-    /// The frames.
     pub frames: Vec<FrameSpec>,
     /// The tests, in order, without repeats.
     pub tests: Vec<Test>,
@@ -129,7 +126,6 @@ pub struct Request {
     pub ipv6: bool,
     /// Rules of the filters.
     pub rules: u32,
-    /// Their order.
     pub rule_order: RuleOrder,
     /// True if an outside box forwards by MAC address.
     pub bridged: bool,

@@ -31,7 +31,6 @@ impl BinarySearch {
         wide.then(|| (f64::midpoint(self.lower, self.upper), Duration::from_secs_f64(self.goal.trial_s)))
     }
 
-    /// Records a trial.
     pub fn record(&mut self, pps: f64, duration: Duration, counted: Counted) {
         self.load.push(TrialResult { pps, seconds: duration.as_secs_f64(), counted });
         match Evidence::of(&self.load, &self.goal).bound(&self.goal) {

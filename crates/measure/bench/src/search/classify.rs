@@ -14,7 +14,6 @@ pub struct TrialResult {
     pub counted: Counted,
 }
 
-/// The counts of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
     pub sent: u64,

@@ -108,7 +108,6 @@ pub struct RecoveryOrder {
     pub after: f64,
     /// The length of that load.
     pub watched: Duration,
-    /// The number of repeats.
     pub repeats: u32,
 }
 
@@ -121,7 +120,6 @@ pub struct ResetOrder {
     pub after: Duration,
     /// The length of the load.
     pub trial: Duration,
-    /// The number of repeats.
     pub repeats: u32,
 }
 
@@ -129,7 +127,6 @@ pub struct ResetOrder {
 pub const NAMES: [&str; 4] = ["quick", "study", "rfc2544", "mlr"];
 
 impl Preset {
-    /// The preset of that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "quick" => Some(Self::quick()),

@@ -2,7 +2,6 @@
 
 use model::units;
 
-/// The reason for a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Reason {
     Highest,

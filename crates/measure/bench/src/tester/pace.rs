@@ -8,7 +8,6 @@ use crate::{BenchError, Load, Order, Stamping};
 
 use super::STAMPED_ONE_IN;
 
-/// The pace of a trial.
 pub(super) fn pace(order: &Order, tag: u16, probe: Option<BenchProbe>) -> Result<BenchPace, BenchError> {
     let (steps, count) = match &order.load {
         Load::Pps(pps) => (vec![(Some(*pps), order.duration)], None),

@@ -50,7 +50,6 @@ pub(super) enum Site {
 struct Rounds<'a> {
     plan: &'a Plan,
     site: Site,
-    /// Of each step, round by round.
     figures: Vec<Vec<Measured>>,
     left_out: Vec<LeftOut>,
 }
@@ -82,7 +81,6 @@ pub(super) fn carry_out_at(
 }
 
 impl Experiment for Rounds<'_> {
-    /// The number of a step in its round.
     type Step = usize;
     type Found = Option<LinkBench>;
     type Error = MessagesError;

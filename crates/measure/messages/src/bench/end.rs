@@ -36,7 +36,6 @@ const BUFFER: u32 = 8 << 20;
 
 /// An end that sends and receives messages, or bytes.
 pub(super) trait End: Send {
-    /// Sends a message.
     fn send(&mut self, message: &[u8]) -> Result<(), MessagesError>;
 
     /// Receives a message that fills the place.

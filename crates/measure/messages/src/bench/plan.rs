@@ -97,7 +97,6 @@ pub enum What {
     Pings {
         /// How both ends wait.
         receive: Receive,
-        /// Bytes of a message.
         bytes: u32,
         /// A transfer over TCP shares the link and the CPUs.
         beside_transfer: bool,
@@ -110,7 +109,6 @@ pub enum What {
     Crowd { connections: u32, nodes: u32 },
 }
 
-/// A step of each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Step {
     pub way: Way,
@@ -138,7 +136,6 @@ impl fmt::Display for Step {
     }
 }
 
-/// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// CPUs; each end has one.
@@ -146,7 +143,6 @@ pub struct Asked {
     pub rounds: u32,
     /// Messages there and back of a step.
     pub messages: u32,
-    /// Bytes of a transfer.
     pub transfer_bytes: u64,
     /// The fewest sizes and conditions.
     pub quick: bool,
@@ -155,11 +151,9 @@ pub struct Asked {
 /// The steps of a round.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked for.
     pub asked: Asked,
     /// The CPU of each end.
     pub cpus: [u32; 2],
-    /// In their order.
     pub steps: Vec<Step>,
 }
 

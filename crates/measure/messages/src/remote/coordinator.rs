@@ -27,7 +27,6 @@ const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
 /// Bytes kept of the standard error of ssh and the worker.
 const STDERR_BYTES_MAX: u64 = 1 << 16;
-/// Bytes of a reply.
 const REPLY_BYTES_MAX: u64 = 16 << 20;
 
 /// A machine, and the command that starts a process there.
@@ -63,7 +62,6 @@ impl Reach {
 pub(crate) enum Reply<A> {
     /// The first line: the machine of the worker.
     Facts(Box<Facts>),
-    /// The answer to an order.
     Answer(A),
     /// An order that failed, and why.
     Failed(String),
@@ -86,7 +84,6 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         &self.node
     }
 
-    /// Starts it.
     pub(crate) fn start(reach: Reach) -> Result<Self, RemoteError> {
         let Reach { node, is_here, mut command } = reach;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -116,7 +113,6 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         Ok(Self { node, is_here, input: child.stdin.take(), child, answers, said })
     }
 
-    /// Gives an order.
     pub(crate) fn order(&mut self, order: &impl Serialize) -> Result<(), RemoteError> {
         let line = serde_json::to_string(order).map_err(|e| RemoteError::Words(e.to_string()))?;
         let given = self.input.as_mut().map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));

@@ -39,7 +39,6 @@ impl By {
     }
 }
 
-/// What was asked for.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub nodes: Vec<u32>,
@@ -53,7 +52,6 @@ pub struct Asked {
     /// Bytes that a node sends to each that it exchanges with.
     pub bytes: u32,
     pub rounds: u32,
-    /// Steps of a turn.
     pub steps: u32,
 }
 
@@ -74,7 +72,6 @@ impl fmt::Display for Turn {
     }
 }
 
-/// The turns of a round.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// What was asked for, the numbers of nodes in their order.

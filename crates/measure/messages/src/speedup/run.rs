@@ -23,7 +23,6 @@ use super::{
 };
 use crate::{bridged::Bridged, remote::Reach};
 
-/// The nodes of a run.
 enum Nodes {
     /// Namespaces of this machine, with the threads of each carrier.
     Here(Vec<Cluster>),
@@ -35,7 +34,6 @@ struct Rounds<'a> {
     plan: &'a Plan,
     nodes: Nodes,
     is_warm: bool,
-    /// Of each turn, round by round.
     measured: Vec<Vec<Step>>,
 }
 
@@ -94,7 +92,6 @@ fn carry_out_on(
 }
 
 impl Rounds<'_> {
-    /// The step of each turn of a round.
     fn turns(&mut self, control: &Control<'_>) -> Result<Vec<Step>, MessagesError> {
         let one = |&turn: &Turn| match &mut self.nodes {
             _ if control.is_stopped() => Err(MessagesError::Stopped),
@@ -109,7 +106,6 @@ impl Rounds<'_> {
 }
 
 impl Experiment for Rounds<'_> {
-    /// A round.
     type Step = u32;
     type Found = Option<LinkSpeedup>;
     type Error = MessagesError;
@@ -245,7 +241,6 @@ fn lab(cpus: u32) -> [String; 2] {
     ]
 }
 
-/// What nodes on machines of their own are.
 fn apart(nodes: &[Machine]) -> [String; 2] {
     let names = |(at, node): (usize, &Machine)| {
         format!("{} {} ({}, {} CPUs)", at + 1, node.hostname, node.cpu_model, node.cpus)

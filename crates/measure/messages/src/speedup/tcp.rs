@@ -25,7 +25,6 @@ const WHO: &str = "TCP";
 /// Time between two checks for connections.
 const SERVE_PERIOD: Duration = Duration::from_millis(1);
 
-/// A node of TCP.
 pub(super) struct Tcp {
     /// To each node; none to itself.
     streams: Vec<Option<TcpStream>>,

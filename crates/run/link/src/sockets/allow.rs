@@ -25,7 +25,6 @@ impl Allow {
         Self { sources, ports: PORTS }
     }
 
-    /// The sources.
     pub fn sources(&self) -> IpNet {
         self.sources
     }

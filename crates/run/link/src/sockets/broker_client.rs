@@ -55,7 +55,6 @@ pub(super) enum Request {
 /// Where a program that offers a takeover is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
-    /// Its port of link.
     pub(super) port: u16,
     /// A secret that the other program sends first.
     pub(super) token: u64,
@@ -148,7 +147,6 @@ impl BrokerClient {
         self.request_end(&Request::Accepted, tcp)
     }
 
-    /// Figures of the connection of an end.
     pub fn figures(&self, end: BorrowedFd<'_>) -> io::Result<Figures> {
         match self.request(&Request::Figures, end)? {
             (Reply::Figures(figures), _) => Ok(figures),

@@ -20,7 +20,6 @@ use super::broker_client::Offer;
 
 /// Bytes of a line.
 pub(super) const LINE_MAX: usize = 512;
-/// Backlog of the socket for requests.
 const REQUEST_BACKLOG: i32 = 1024;
 
 /// First line of a stream between brokers, by that of the program that connects.

@@ -4,7 +4,6 @@ use std::{collections::HashMap, net::SocketAddr, time::Instant};
 
 use model::link::LinkOverTcp;
 
-/// Entries.
 const ENTRIES_MAX: usize = 64;
 
 /// Counts by peer, reason and user. A full table drops the oldest entry of the user with most entries, so that no user hides those of others.

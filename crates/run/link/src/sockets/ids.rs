@@ -16,7 +16,6 @@ pub(crate) struct EntryId(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Cookie(u64);
 
-/// Inode of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Inode(pub(super) u64);
 
@@ -25,7 +24,6 @@ impl EntryId {
     pub(super) const MIN: Self = Self(0);
     pub(super) const MAX: Self = Self(u64::MAX);
 
-    /// An epoll event that reports this entry.
     pub(super) fn event(self, what: EpollFlags) -> EpollEvent {
         EpollEvent::new(what, self.0)
     }

@@ -36,7 +36,6 @@ struct Listener {
 }
 
 impl Listening {
-    /// Reads the file.
     pub(crate) fn read(file: PathBuf) -> Self {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let one = |line: &str| {

@@ -38,7 +38,6 @@ pub(crate) struct Shared {
     pub(crate) connections: BTreeMap<EntryId, LinkConnection>,
     /// Sources and ports that may connect.
     pub(crate) allowed: Vec<String>,
-    /// The list is the default.
     pub(crate) allowed_by_default: bool,
     /// Counts of connections by TCP.
     pub(super) by_tcp: ByTcp,
@@ -54,7 +53,6 @@ impl Known {
         self.0.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Publishes the list of connections.
     pub(super) fn publish(&self, connections: BTreeMap<EntryId, LinkConnection>) {
         self.lock().connections = connections;
         self.0.is_wanted.store(false, Ordering::Relaxed);

@@ -96,7 +96,6 @@ struct Sleeping {
     all: u32,
 }
 
-/// One connection.
 #[derive(Debug)]
 struct Connection {
     progress: Progress,

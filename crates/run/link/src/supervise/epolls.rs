@@ -58,7 +58,6 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Has it watch the end in place of the socket.
     pub(super) fn watch(&self, socket: &OwnedFd, end: &OwnedFd) -> io::Result<()> {
         move_registration(self.epoll.as_fd(), self.registration, socket.as_fd(), end.as_fd())
     }

@@ -19,7 +19,6 @@ use rules::{
 
 use crate::RouteError;
 
-/// What holds.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     pub programs: Vec<Shield>,

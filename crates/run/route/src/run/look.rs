@@ -27,7 +27,6 @@ impl Router {
         notes
     }
 
-    /// The ports, by name.
     pub fn ports(&self) -> &[String] {
         self.ports.names()
     }

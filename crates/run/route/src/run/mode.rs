@@ -159,7 +159,6 @@ impl Mode {
         Ok(())
     }
 
-    /// Takes what the shadow has compared.
     pub(crate) fn compare(&mut self, evidence: &Evidence, tables: &RouteTables) -> Result<&ShadowResult, RouteError> {
         self.shadow.compare(evidence, tables)
     }

@@ -99,7 +99,6 @@ pub struct Ring {
     engine: Option<Arc<RwLock<Arc<Engine>>>>,
     state: Arc<State>,
     cache: Cache,
-    /// One for each thread.
     counts: Arc<Vec<Counts>>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,

@@ -40,7 +40,6 @@ pub struct Look<'a> {
     pub pending: bool,
 }
 
-/// An attack.
 #[derive(Debug, Clone)]
 pub struct Attack {
     /// From 1.
@@ -90,7 +89,6 @@ struct Rest {
 struct Left {
     finding: Finding,
     above: Vec<Above>,
-    /// Of all that comes.
     rates: Rates,
     through_pps: f64,
     /// Samples of what comes through.
@@ -401,7 +399,6 @@ impl Attack {
         }
     }
 
-    /// Its class.
     pub fn class(&self) -> AttackClass {
         self.finding.class
     }

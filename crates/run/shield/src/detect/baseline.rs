@@ -31,7 +31,6 @@ pub struct Baseline {
     ceiling: Option<f64>,
 }
 
-/// The origin of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitOrigin {
     Configured,
@@ -40,7 +39,6 @@ pub enum LimitOrigin {
     Headroom,
 }
 
-/// A limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
     /// Per second.

@@ -120,7 +120,6 @@ impl Detection {
         self.reader.watch().config()
     }
 
-    /// The prefixes that are protected.
     pub fn protected(&self) -> &[Prefix] {
         &self.protected
     }
@@ -254,7 +253,6 @@ impl Detection {
         self.due = Some(Instant::now() + after);
     }
 
-    /// The detector.
     pub fn detector(&self) -> &Detector {
         &self.detector
     }

@@ -304,7 +304,6 @@ impl Detector {
         &self.regular
     }
 
-    /// The settings.
     pub fn config(&self) -> &DetectConfig {
         &self.config
     }
@@ -330,7 +329,6 @@ pub struct State<'a> {
     pub learning_s: f64,
     /// Limits in the order of [`Measure::ALL`].
     pub limits: [Option<Limit>; Measure::ALL.len()],
-    /// The attack on it.
     pub attack: Option<&'a Attack>,
 }
 

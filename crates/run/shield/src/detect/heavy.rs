@@ -11,7 +11,6 @@ const MEMORY_S: f64 = 2.0;
 /// Samples, each worth less as it ages, without which nothing is said about a source: five are off by 45 % (one in the root of five).
 /// The sources of a spoofed flood have one each.
 const SAMPLES_MIN: f64 = 5.0;
-/// Sources that are remembered.
 const REMEMBERED: usize = 16_384;
 /// Below so many samples a source is forgotten: one that was seen once after a second and a half.
 const FORGOTTEN: f64 = 0.5;

@@ -27,7 +27,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 6] = [Self::Syn, Self::SynAck, Self::Tcp, Self::Udp, Self::Icmp, Self::Other];
 
     /// A packet's.
@@ -74,7 +73,6 @@ impl Kind {
         when
     }
 
-    /// In words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Syn => "TCP SYN",

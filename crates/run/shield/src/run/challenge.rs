@@ -66,7 +66,6 @@ impl Choice {
         self.until_ns > monotonic_ns()
     }
 
-    /// For the program.
     pub(super) fn mode(&self, settings: &Settings) -> Result<CookieMode, ShieldError> {
         if settings.between.is_some() {
             return Ok(CookieMode::Gateway(GatewayCookies::default()));

@@ -43,7 +43,6 @@ pub fn end_silent(error: ShieldError, paths: &Paths) -> Result<u32, ShieldError>
     Ok(pid)
 }
 
-/// The answer to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// The command was carried out.
@@ -55,7 +54,6 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// The state, where that was asked for.
     pub status: Option<ShieldStatus>,
-    /// The result of a reload.
     #[serde(default)]
     pub reloaded: Option<Reloaded>,
 }

@@ -364,7 +364,6 @@ impl<P: DataPlane> Control<P> {
         self.settings.between.as_ref()
     }
 
-    /// The file that holds.
     pub(super) fn file(&self) -> &RuleFile {
         &self.file
     }
@@ -391,7 +390,6 @@ impl<P: DataPlane> Control<P> {
 }
 
 impl<P: Upkeep> Control<P> {
-    /// The state of the shield.
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
         let standing = self.plane.standing(&self.settings);

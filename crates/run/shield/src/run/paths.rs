@@ -113,7 +113,6 @@ impl Paths {
         self.state.join("sources")
     }
 
-    /// The BPF file system.
     pub(super) fn bpf_file_system(&self) -> &Path {
         self.pins.parent().unwrap_or(Path::new(BPFFS))
     }

@@ -16,7 +16,6 @@ use crate::error::ShieldError;
 /// Rules that are to take the place of those that hold.
 #[derive(Debug)]
 pub struct Coming<'a> {
-    /// The settings of the shield.
     pub settings: &'a Settings,
     /// The file that they are from.
     pub file: &'a RuleFile,
@@ -166,7 +165,6 @@ pub trait DataPlane: Debug + Send + Sized {
         Ok(())
     }
 
-    /// Its state.
     fn standing(&self, settings: &Settings) -> Standing;
 
     /// Says how it works, and what becomes of frames when this process dies.

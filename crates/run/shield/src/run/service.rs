@@ -234,7 +234,6 @@ impl<P: Upkeep> Control<P> {
     }
 }
 
-/// Of a reload that was done.
 fn reloaded(holding: Holding, file: &RuleFile, took: Duration, warnings: Vec<String>) -> Answer {
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let sets = match prefixes {

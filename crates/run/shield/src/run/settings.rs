@@ -53,7 +53,6 @@ fn refuse_foreign(path: &Path) -> io::Result<PathBuf> {
 }
 
 impl Source {
-    /// Reads them.
     pub fn read(&self) -> Result<RuleFile, ShieldError> {
         let mut read = match &self.file {
             Some(path) => {
@@ -91,14 +90,12 @@ impl Source {
     }
 }
 
-/// The settings of a shield.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The interface; the first of two.
     pub interface: String,
     /// The two interfaces of a gateway: what passes leaves by the other one.
     pub between: Option<Pair>,
-    /// The mode of XDP.
     pub mode: XdpMode,
     pub source: Source,
     /// The fate of packets when this process is gone.

@@ -19,7 +19,6 @@ use crate::{
 /// What was learned is written down this often.
 const KEEP_PERIOD: Duration = Duration::from_secs(10);
 
-/// The counting of what comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
     /// By the kernel's program, on each CPU.
@@ -132,7 +131,6 @@ impl Transition {
     }
 }
 
-/// The file of what was learned.
 fn learned(paths: &Paths) -> PathBuf {
     paths.state.join("learned.json")
 }

@@ -27,7 +27,6 @@ pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {
     out
 }
 
-/// The rows of every mode.
 pub(super) fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
     let mut modes: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &c.rows {
@@ -66,7 +65,6 @@ fn table(c: &BenchComparison, rows: &[&Row], look: Look) -> String {
     look.table(&heads, rows.iter().map(cells))
 }
 
-/// A value in its unit.
 pub(super) fn shown(v: Value, unit: Unit) -> String {
     let text = match unit {
         Unit::Pps => units::pps(v.value),

@@ -7,9 +7,7 @@ use super::figures::{self, Figures};
 /// Which rows a file of CSV has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchCsv {
-    /// One for each figure of each result.
     Results,
-    /// One for each trial.
     Trials,
 }
 

@@ -16,7 +16,6 @@ const RATES: &str = "A unit is a frame, or a datagram with all its fragments; si
 const LATENCY: &str = "Latency is from the stamp that a unit bears when the tester hands it to its port to the arrival of its last \
      frame in the tester's program at the other port: the store-and-forward latency of RFC 1242 plus the time on the line and in both ports. \
      Of two directions the worse is shown.";
-/// What a round trip is.
 const ROUND_TRIP: &str = "Round trips are of least-size probes that the far port sends back: the mean of the best series that agree \
      with themselves.";
 /// What stands where the tester was the limit.
@@ -267,7 +266,6 @@ pub(crate) fn jitter_of(point: &Point) -> Option<f64> {
     readings.or_else(|| jitter_ns(highest_load(point)?))
 }
 
-/// Latency at the highest load.
 pub(crate) fn highest_load(point: &Point) -> Option<&Latency> {
     point.latency.iter().filter(|l| l.load > 0.0).max_by(|a, b| a.load.total_cmp(&b.load))
 }

@@ -43,13 +43,11 @@ impl Table {
         letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
     }
 
-    /// The table on a page, with its notes.
     pub(crate) fn on_page(&self, html: &mut Html) {
         html.table(&self.heads, self.rows.iter().map(|row| row.iter().map(String::as_str)));
         self.notes.iter().for_each(|note| html.quiet(note));
     }
 
-    /// The table as text, with its notes.
     pub(crate) fn text(mut self, look: Look) -> String {
         if look.width < WIDE {
             let narrow: Vec<bool> =

@@ -203,7 +203,6 @@ impl Canvas {
         self.styled((x, y), anchor, "", text);
     }
 
-    /// Text in a colour of its own.
     pub(crate) fn coloured(&mut self, (x, y): (f64, f64), anchor: Anchor, colour: &str, text: &str) {
         self.styled((x, y), anchor, &format!(" style=\"fill:{colour}\""), text);
     }

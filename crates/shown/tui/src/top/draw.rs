@@ -284,7 +284,6 @@ impl View {
     }
 }
 
-/// A column of a table.
 struct Column {
     head: &'static str,
     width: u16,

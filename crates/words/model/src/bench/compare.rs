@@ -14,7 +14,6 @@ pub const SCHEMA: u32 = 1;
 /// A mean of repetitions differs when chance alone makes such a difference in fewer cases than this.
 pub const SIGNIFICANCE: f64 = 0.05;
 
-/// A value of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     /// The value: a lower bound, a mean, or a single reading.
@@ -63,9 +62,7 @@ impl Judgement {
 pub enum Unit {
     /// Units per second, total of all directions.
     Pps,
-    /// Nanoseconds.
     Nanoseconds,
-    /// Seconds.
     Seconds,
     Count,
 }
@@ -73,9 +70,7 @@ pub enum Unit {
 /// One quantity of one mode and kind of frame, in every run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The key of the mode.
     pub mode: String,
-    /// The frames.
     pub frame: FrameSpec,
     /// The quantity, such as `throughput, 0.1 %`.
     pub what: String,

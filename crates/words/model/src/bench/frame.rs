@@ -9,11 +9,9 @@ pub const ETHERNET_BYTES: u32 = 18;
 /// Preamble, start delimiter and the least gap between frames, in bytes (IEEE 802.3).
 pub const LINE_BYTES: u32 = 20;
 
-/// The frames of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum FrameSpec {
-    /// Frames of one size.
     Size {
         /// Bytes with FCS, as RFC 2544 counts.
         bytes: u32,
@@ -33,7 +31,6 @@ pub enum FrameSpec {
     /// The packets of a capture file, in its order.
     Replay {
         file: String,
-        /// Its packets.
         packets: u32,
         /// All their bytes with FCS, as sent.
         bytes: u64,

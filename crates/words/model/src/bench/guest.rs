@@ -30,7 +30,6 @@ impl PerFrame {
 /// A burst: so many frames are under way at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
-    /// Frames.
     pub frames: u32,
     /// Each run: the slope between two lengths, so that what happens once does not count.
     pub runs: Vec<PerFrame>,
@@ -53,7 +52,6 @@ pub enum Fares {
 }
 
 impl Fares {
-    /// In a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Works => "works",
@@ -63,12 +61,10 @@ impl Fares {
     }
 }
 
-/// A verb in a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verb {
     pub command: String,
     pub fares: Fares,
-    /// What it said, in a line.
     pub said: String,
 }
 
@@ -97,7 +93,6 @@ pub struct Card {
     pub libvirt: String,
 }
 
-/// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestRun {
     /// Its beginning (RFC 3339, UTC).
@@ -108,7 +103,6 @@ pub struct GuestRun {
     pub kernel: String,
     /// The version of QEMU.
     pub qemu: String,
-    /// Runs of each burst.
     pub runs: u32,
     pub cards: Vec<Card>,
     /// What was left out, and why, with the command of an owner of it.

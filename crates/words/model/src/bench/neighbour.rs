@@ -44,7 +44,6 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Their number.
     pub const COUNT: usize = 9;
 
     /// All, as they are shown.
@@ -81,7 +80,6 @@ impl Measure {
     }
 }
 
-/// A condition of the box.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// The neighbour, such as `cpu:1`; none: the box is quiet.
@@ -101,7 +99,6 @@ impl Condition {
     }
 }
 
-/// What was read in one round of a condition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// What could be measured.
@@ -148,12 +145,10 @@ pub struct Disturbed {
     pub remedy: Vec<Cost>,
 }
 
-/// A box.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Boxed {
     /// `router`, `stateful`, …
     pub key: String,
-    /// Its name for people.
     pub name: String,
     /// A description, in a sentence.
     pub what: String,
@@ -179,7 +174,6 @@ pub struct NeighbourRun {
     /// Threads that ran or wanted to run when it began, as a mean of a minute.
     pub load_average: f64,
     pub preset: String,
-    /// The frames.
     pub frame: FrameSpec,
     /// The work of each CPU.
     pub cores: Vec<CoreRole>,

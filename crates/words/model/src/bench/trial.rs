@@ -114,7 +114,6 @@ pub struct Delays {
 pub struct Drop {
     /// The station and cause, in the ledger's words.
     pub place: String,
-    /// Packets.
     pub packets: u64,
 }
 
@@ -192,7 +191,6 @@ pub struct Aftermath {
     pub leftover: u64,
 }
 
-/// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Its number in the run, from 1.

@@ -19,7 +19,6 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// In words.
     pub fn words(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",

@@ -249,7 +249,6 @@ pub struct TrieLayout {
     pub entries_len: u32,
     pub blocks_len: u32,
     pub runs_len: u32,
-    /// There is a table.
     pub used: u32,
     /// The states of /16 are looked at.
     pub wide: u32,
@@ -269,7 +268,6 @@ pub struct PrefixLayout {
     pub kinds: u32,
     pub lengths: u32,
     pub slots: u32,
-    /// The number of each.
     pub kinds_len: u32,
     pub lengths_len: u32,
     /// See above, less one.

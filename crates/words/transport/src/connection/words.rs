@@ -5,7 +5,6 @@ use crate::{HEADER_BYTES, Reason, Serial};
 /// Settings of one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The epoch of this node.
     pub epoch: u32,
     /// This end's number of the connection, not 0.
     pub number: u32,
@@ -23,7 +22,6 @@ pub struct Settings {
     pub stream: bool,
 }
 
-/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Offered, and not accepted yet.
@@ -36,7 +34,6 @@ pub enum State {
     Failed(Reason),
 }
 
-/// Counts of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Frames of data that were sent, again or for the first time.

@@ -18,7 +18,6 @@ const EVICTION_AGE_MIN: Nanos = 10_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
-    /// In the place of this one.
     Evict(Handle),
     /// No: all are too young.
     Full,

@@ -68,7 +68,6 @@ pub(super) fn family(number: u8) -> String {
     known.to_owned()
 }
 
-/// The name of a hook by family and number.
 pub(super) fn hook(family: u8, number: u32) -> String {
     let name = match (family, number) {
         (5, 0) => "ingress",

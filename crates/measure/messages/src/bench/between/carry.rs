@@ -81,7 +81,6 @@ impl Machines {
         })
     }
 
-    /// The other machine.
     pub(in super::super) fn other(&self) -> Machine {
         self.theirs.machine.clone()
     }

@@ -40,7 +40,6 @@ impl Machines {
         Ok(machines)
     }
 
-    /// What each machine is.
     pub(in super::super) fn machines(&self) -> Vec<Machine> {
         self.facts.iter().map(|facts| facts.machine.clone()).collect()
     }
@@ -73,7 +72,6 @@ impl Machines {
         Ok(answers.collect::<Result<_, _>>()?)
     }
 
-    /// Does a turn.
     pub(in super::super) fn turn(&mut self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
         let Turn { by, exchange, nodes } = turn;
         let (steps, bytes) = (plan.asked.steps, plan.asked.bytes);

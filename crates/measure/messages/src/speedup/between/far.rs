@@ -32,7 +32,6 @@ enum Waiting {
     Tcp(tcp::Waiting),
 }
 
-/// A node of a carrier.
 struct Node {
     by: By,
     me: usize,

@@ -35,7 +35,6 @@ pub(super) struct Pending {
     aside: Mutex<Option<VecDeque<Work>>>,
 }
 
-/// Work, and the jobs of its user.
 struct Job(Work, Arc<Pending>);
 
 /// Sending end of a queue.
@@ -56,7 +55,6 @@ pub(super) struct Closer {
     alone: Vec<Arc<Worker>>,
 }
 
-/// A thread.
 #[derive(Default)]
 struct Worker {
     state: Mutex<State>,

@@ -29,7 +29,6 @@ pub(super) trait Keyed {
     fn keys(&self) -> Keys;
 }
 
-/// Entries by id.
 #[derive(Debug)]
 pub(super) struct Entries<S> {
     all: HashMap<EntryId, S>,

@@ -24,7 +24,6 @@ pub(super) enum Lookup {
     Wait,
     /// No node has the address.
     Absent,
-    /// The user has too many lookups.
     TooMany,
 }
 

@@ -16,7 +16,6 @@ use sys::{
     privilege::{drop_all_but, seem_no_user},
 };
 
-/// Pairs that are made ahead.
 const PAIRS_AHEAD: usize = 8;
 
 type Pair = Result<(OwnedFd, OwnedFd), Errno>;

@@ -50,7 +50,6 @@ pub(super) struct PendingConnect {
 pub(super) struct Stream {
     handle: Handle,
     pub(super) node: Address,
-    /// Name of the node.
     name: String,
     /// The head of the stream is written.
     has_sent_head: bool,

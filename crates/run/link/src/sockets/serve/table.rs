@@ -22,7 +22,6 @@ pub(super) struct Table {
     pub(super) entries: Entries<Entry>,
     /// By the address that this broker connected from, who waits to be accepted.
     pub(super) by_local: BTreeMap<SocketAddr, EntryId>,
-    /// Whose stream it is.
     pub(super) by_stream: Owners<Handle>,
     /// By the cookies of both descriptors of a pair, whose they are.
     pub(super) by_cookie: Owners<Cookie>,

@@ -50,7 +50,6 @@ pub(super) struct Users {
     checked: Instant,
 }
 
-/// One user.
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -171,7 +170,6 @@ impl User {
         [&self.own].into_iter().chain(self.others.as_deref())
     }
 
-    /// Counts a connection.
     pub(super) fn opens(self: &Arc<Self>) -> Counted {
         self.count(|tally| &tally.open)
     }

@@ -27,7 +27,6 @@ const DELIVERED_PERIOD_MAX: Duration = Duration::from_millis(50);
 /// Time within which both programs join, or the brokers carry the connection on.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// State of a join.
 #[derive(Debug)]
 pub(super) struct Join {
     /// The program's descriptor, until the connection is taken.

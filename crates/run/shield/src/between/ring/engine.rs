@@ -42,7 +42,6 @@ impl State {
         Ok(Self { proof: proof.map_or_else(SynProof::new, Ok).map_err(lacking)?, buckets: Buckets::new(&key) })
     }
 
-    /// The proof of sources.
     pub(super) fn proof(&self) -> &SynProof {
         &self.proof
     }
