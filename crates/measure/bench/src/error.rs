@@ -22,9 +22,8 @@ pub enum BenchError {
     /// The traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
-    /// The load of the cores could not be read.
     #[error(transparent)]
-    Load(#[from] rig::window::LoadError),
+    Measure(#[from] rig::MeasureError),
     #[error("the {0} ended unexpectedly")]
     Panicked(&'static str),
     #[error("what watches the box under test failed: {0}")]
@@ -42,5 +41,5 @@ model::classified!(
     BenchError: Lacking,
     Usage: Setting,
     Internal: Panicked;
-    within: Route Save Lab Guest Program Traffic Load
+    within: Route Save Lab Guest Program Traffic Measure
 );

@@ -13,6 +13,7 @@ use std::{
 
 use bpf::{LivePace, LivePacket, LiveSender};
 use nix::time::{ClockId, clock_gettime};
+use rig::MeasureError;
 use sys::{affinity::pin_current_thread, interrupt::InterruptibleThread};
 use wire::{FlowKey, FrameSize, Kind, Template};
 
@@ -76,7 +77,11 @@ impl Flood {
                     scope.spawn(move || -> Result<u64, DemoError> {
                         let (cpu, sender) = &senders[i];
                         bed.attacker.enter()?;
-                        pin_current_thread(*cpu).map_err(|source| DemoError::Pin { cpu: *cpu, source })?;
+                        pin_current_thread(*cpu).map_err(|source| MeasureError::Pin {
+                            who: "sender",
+                            cpu: *cpu,
+                            source,
+                        })?;
                         let _ = nix::sys::prctl::set_timerslack(1);
                         // The receiver takes until every sender has spoken or ended.
                         let _ = ready.send((i, InterruptibleThread::current().map_err(DemoError::Signals)?));
@@ -104,7 +109,7 @@ impl Flood {
             }
             let mut result = FloodResult::default();
             for thread in threads {
-                result.cpu_ns += thread.join().map_err(|_| DemoError::Panicked)??;
+                result.cpu_ns += thread.join().map_err(|_| MeasureError::Panicked("sender of the flood"))??;
             }
             for (_, sender) in senders.iter() {
                 let counts = sender.counts();

@@ -5,7 +5,7 @@ use std::io;
 use link::LinkError;
 use model::speedup::FitError;
 
-use crate::{bench::Way, remote::RemoteError, speedup::NODES_MAX};
+use crate::{bench::Way, speedup::NODES_MAX};
 
 /// A measurement that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +26,36 @@ pub enum MessagesError {
         "an interface of a node has no IPv4 address, which TCP needs: give it one, or measure link alone with --carrier link"
     )]
     NoAddress,
+    #[error("`{0}` is no machine's name: write a host, user@host or ssh://user@host:port")]
+    Name(String),
+    #[error("{0} is this machine: name another one with --with")]
+    ThisMachine(String),
+    #[error("--with names one machine twice: both have an interface with the address {0}")]
+    SameMachine(String),
+    #[error("cannot start ssh: {0}")]
+    Ssh(io::Error),
+    #[error("{node}: {said}")]
+    Gone { node: String, said: String },
+    #[error("{node} has evenkeel {theirs}, and this machine {ours}: install one version on both")]
+    Version { node: String, ours: String, theirs: String },
+    #[error("MTU {ours} on {interface} here and {theirs} on {node}: set one on both")]
+    Mtus { interface: String, node: String, ours: u32, theirs: u32 },
+    #[error("unexpected answer from the process on the other machine: {0}")]
+    Words(String),
+    #[error("{node}: {said}")]
+    Far { node: String, said: String },
+    #[error(
+        "no message of {by} from {node} on {interface} for 10 s, though ssh reaches it: is it on the same Ethernet, and does its process run? `evenkeel link check` shows what passes between brokers"
+    )]
+    Unheard { node: String, by: &'static str, interface: String },
+    #[error("cannot answer the other machine: {0}")]
+    Answer(io::Error),
+    #[error("cannot list the addresses of this machine: {0}")]
+    Addresses(io::Error),
     #[error(transparent)]
     Lab(#[from] lab::LabError),
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error(transparent)]
-    Apart(#[from] RemoteError),
     #[error(transparent)]
     Fit(#[from] FitError),
     #[error("AF_XDP: {0}")]
@@ -64,7 +88,7 @@ impl MessagesError {
 
 model::classified!(
     MessagesError: Internal,
-    Usage: Nodes Few Twice Machines,
-    Lacking: Cpus NoAddress;
-    within: Apart Lab Link
+    Usage: Nodes Few Twice Machines Name ThisMachine SameMachine,
+    Lacking: Cpus NoAddress Ssh Gone Version Mtus Unheard;
+    within: Lab Link
 );

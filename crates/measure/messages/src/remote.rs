@@ -8,11 +8,10 @@
 //! ```
 
 mod coordinator;
-mod error;
 mod facts;
 mod worker;
 
-pub use self::{coordinator::Reach, error::RemoteError};
+pub use self::coordinator::Reach;
 pub(crate) use self::{
     coordinator::{Reply, Worker},
     facts::Facts,

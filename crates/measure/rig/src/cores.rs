@@ -1,40 +1,20 @@
 //! The CPUs of a measurement, and who has which.
 
-use std::io;
-
 use host::{Host, picture::Cpu};
 use model::{CpuSet, run::CoreRole};
 use nix::{sched, unistd::Pid};
 
-/// CPUs that a measurement cannot have.
-#[derive(Debug, thiserror::Error)]
-pub enum CoresError {
-    #[error("--cpus names no CPU, but online are {online}")]
-    None {
-        /// Those that are online, as far as this process may run there.
-        online: CpuSet,
-    },
-    #[error("--cpus names CPU {missing}, but online are {online}")]
-    Missing {
-        missing: CpuSet,
-        /// Those that are online, as far as this process may run there.
-        online: CpuSet,
-    },
-    #[error("cannot read where this process may run: {0}")]
-    Affinity(#[source] io::Error),
-}
-
-model::classified!(CoresError: Usage, Internal: Affinity);
+use crate::MeasureError;
 
 /// The CPUs that were asked for; without a wish all that are online, not isolated, and allowed to this process: a container may have fewer
 /// than are online.
-pub fn usable(host: &Host, wanted: Option<&CpuSet>) -> Result<CpuSet, CoresError> {
-    let set = sched::sched_getaffinity(Pid::from_raw(0)).map_err(|e| CoresError::Affinity(e.into()))?;
+pub fn usable(host: &Host, wanted: Option<&CpuSet>) -> Result<CpuSet, MeasureError> {
+    let set = sched::sched_getaffinity(Pid::from_raw(0)).map_err(|e| MeasureError::Affinity(e.into()))?;
     let allowed = (0..sched::CpuSet::count() as u32).filter(|&cpu| set.is_set(cpu as usize).unwrap_or(false));
     choose(&host.cpus, wanted, &allowed.collect())
 }
 
-fn choose(cpus: &[Cpu], wanted: Option<&CpuSet>, allowed: &CpuSet) -> Result<CpuSet, CoresError> {
+fn choose(cpus: &[Cpu], wanted: Option<&CpuSet>, allowed: &CpuSet) -> Result<CpuSet, MeasureError> {
     let Some(wanted) = wanted else {
         let free = cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
         return Ok(free.intersection(allowed));
@@ -42,8 +22,8 @@ fn choose(cpus: &[Cpu], wanted: Option<&CpuSet>, allowed: &CpuSet) -> Result<Cpu
     let online = cpus.iter().filter(|c| c.online).map(|c| c.id).collect::<CpuSet>().intersection(allowed);
     let missing = wanted.difference(&online);
     match (wanted.is_empty(), missing.is_empty()) {
-        (true, _) => Err(CoresError::None { online }),
-        (false, false) => Err(CoresError::Missing { missing, online }),
+        (true, _) => Err(MeasureError::NoCpus { online }),
+        (false, false) => Err(MeasureError::MissingCpus { missing, online }),
         (false, true) => Ok(wanted.clone()),
     }
 }
@@ -76,7 +56,9 @@ mod tests {
         let chosen = |wanted: Option<&str>| choose(&cpus, wanted.map(list).as_ref(), &list("0-2"));
         assert_eq!(chosen(None).unwrap(), list("0"), "online, not isolated, allowed");
         assert_eq!(chosen(Some("0-1")).unwrap(), list("0-1"));
-        assert!(matches!(chosen(Some("1-3")), Err(CoresError::Missing { missing, .. }) if missing == list("2-3")));
-        assert!(matches!(chosen(Some("")), Err(CoresError::None { .. })));
+        assert!(
+            matches!(chosen(Some("1-3")), Err(MeasureError::MissingCpus { missing, .. }) if missing == list("2-3"))
+        );
+        assert!(matches!(chosen(Some("")), Err(MeasureError::NoCpus { .. })));
     }
 }

@@ -5,6 +5,7 @@
 //! [`others`] names the programs that took its CPUs; [`repeat`] makes one result of several measurements; [`progress`] shows how far a run is.
 
 pub mod cores;
+mod error;
 pub mod experiment;
 pub mod others;
 pub mod progress;
@@ -12,3 +13,5 @@ pub mod readers;
 pub mod receive;
 pub mod repeat;
 pub mod window;
+
+pub use error::MeasureError;

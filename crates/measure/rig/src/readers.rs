@@ -1,7 +1,6 @@
 //! Readers: each counts the frames of one source on a core of its own.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -13,6 +12,8 @@ use std::{
 use port::{PortError, Source};
 use sys::affinity::pin_current_thread;
 
+use crate::MeasureError;
+
 /// The time between two looks at the stop flag.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
@@ -21,25 +22,12 @@ const POLL_PERIOD: Duration = Duration::from_millis(50);
 #[repr(align(128))]
 struct Count(AtomicU64);
 
-/// A reader that could not do its work.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadersError {
-    #[error(transparent)]
-    Port(#[from] PortError),
-    #[error("cannot pin a reader to CPU {cpu}: {source}; name other CPUs with --cpus")]
-    Pin { cpu: u32, source: io::Error },
-    #[error("a reader panicked")]
-    Panicked,
-}
-
-model::classified!(ReadersError: Lacking, Internal: Panicked; within: Port);
-
 /// Readers at work. They end when this is dropped.
 #[derive(Debug)]
 pub struct Readers {
     stop: Arc<AtomicBool>,
     counts: Arc<Vec<Count>>,
-    threads: Vec<JoinHandle<Result<u64, ReadersError>>>,
+    threads: Vec<JoinHandle<Result<u64, MeasureError>>>,
 }
 
 impl Readers {
@@ -53,7 +41,7 @@ impl Readers {
             .map(|((i, source), cpu)| {
                 let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
                 thread::spawn(move || {
-                    pin_current_thread(cpu).map_err(|source| ReadersError::Pin { cpu, source })?;
+                    pin_current_thread(cpu).map_err(|source| MeasureError::Pin { who: "reader", cpu, source })?;
                     Ok(read(source, &stop, &counts[i].0)?)
                 })
             })
@@ -80,11 +68,11 @@ impl Readers {
     }
 
     /// Ends them. The frames that they counted, and those that were lost for want of room.
-    pub fn finish(mut self) -> Result<(u64, u64), ReadersError> {
+    pub fn finish(mut self) -> Result<(u64, u64), MeasureError> {
         self.stop.store(true, Ordering::Relaxed);
         let mut lost = 0;
         for thread in self.threads.drain(..) {
-            lost += thread.join().map_err(|_| ReadersError::Panicked)??;
+            lost += thread.join().map_err(|_| MeasureError::Panicked("reader"))??;
         }
         Ok((self.counted(), lost))
     }

@@ -2,12 +2,12 @@
 
 use bpf::XdpMode;
 use port::{
-    Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource, Source, TapOptions, TapSource,
-    WHOLE_FRAME, XdpOptions, XdpSource,
+    Group, PacketOptions, PacketSource, PlainReading, RingSource, Source, TapOptions, TapSource, WHOLE_FRAME,
+    XdpOptions, XdpSource,
 };
 use sys::packet::{Fanout, FanoutAlgorithm, RingLayout};
 
-use crate::readers::Readers;
+use crate::{MeasureError, readers::Readers};
 
 /// The socket buffer of a plain socket: the default of a machine that nobody tuned (net.core.rmem_default).
 const PLAIN_BUFFER_BYTES: u32 = 212_992;
@@ -49,7 +49,7 @@ pub struct Receiving {
 
 impl Sources {
     /// Opens the sources on `interface` in the calling thread's namespace, and starts a reader for each, on `cpus` in turn.
-    pub fn open(&self, interface: &str, cpus: &[u32]) -> Result<Receiving, PortError> {
+    pub fn open(&self, interface: &str, cpus: &[u32]) -> Result<Receiving, MeasureError> {
         let alone = self.members == 1;
         let fanout = Fanout { algorithm: self.fanout, defrag: false, rollover: false, ignore_outgoing: true };
         let group = Group { fanout, members: self.members, program: None };

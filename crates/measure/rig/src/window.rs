@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -10,6 +10,8 @@ use std::{
 
 use host::counters::{CpuTime, core_load, cpu_times};
 use model::CoreLoad;
+
+use crate::MeasureError;
 
 /// From this share of the CPU time on that a hypervisor took, in percent, a measurement says more about others than about us.
 pub const STEAL_LIMIT_PERCENT: f64 = 2.0;
@@ -58,26 +60,19 @@ pub struct LoadMeter {
 
 impl LoadMeter {
     /// Takes the first reading.
-    pub fn start() -> Result<Self, LoadError> {
+    pub fn start() -> Result<Self, MeasureError> {
         Ok(Self { begin: times()? })
     }
 
     /// The loads since the start.
-    pub fn finish(self) -> Result<Vec<CoreLoad>, LoadError> {
+    pub fn finish(self) -> Result<Vec<CoreLoad>, MeasureError> {
         let load = |(&cpu, now)| Some(core_load(cpu, self.begin.get(&cpu)?, now));
         Ok(times()?.iter().filter_map(load).collect())
     }
 }
 
-/// /proc/stat could not be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read /proc/stat: {0}")]
-pub struct LoadError(#[from] io::Error);
-
-model::classified!(LoadError: Lacking);
-
-fn times() -> Result<BTreeMap<u32, CpuTime>, LoadError> {
-    Ok(cpu_times(&fs::read_to_string("/proc/stat")?))
+fn times() -> Result<BTreeMap<u32, CpuTime>, MeasureError> {
+    Ok(cpu_times(&fs::read_to_string("/proc/stat").map_err(MeasureError::Load)?))
 }
 
 /// Steal time as a share of all cores' time, in percent.

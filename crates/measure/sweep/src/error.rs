@@ -12,10 +12,7 @@ pub enum SweepError {
     Record(#[from] profile::RecordError),
     /// The receiver of a capture failed.
     #[error(transparent)]
-    Port(#[from] port::PortError),
-    /// A reader could not do its work.
-    #[error(transparent)]
-    Readers(#[from] rig::readers::ReadersError),
+    Measure(#[from] rig::MeasureError),
     #[error("the generator ran, but no load came through the {0} without loss: there is nothing to sweep")]
     Nothing(String),
     #[error("a sweep needs at least one CPU")]
@@ -24,4 +21,4 @@ pub enum SweepError {
     Panicked(&'static str),
 }
 
-model::classified!(SweepError: Usage, Lacking: Nothing, Internal: Panicked; within: Lab Traffic Record Port Readers);
+model::classified!(SweepError: Usage, Lacking: Nothing, Internal: Panicked; within: Lab Traffic Record Measure);

@@ -14,7 +14,8 @@ use std::{
 use host::ssh;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Facts, RemoteError};
+use super::Facts;
+use crate::MessagesError;
 
 /// Time to connect by ssh.
 const SSH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,9 +40,9 @@ pub struct Reach {
 
 impl Reach {
     /// By ssh, with options as behind its `-o`: `program` there, with these words.
-    pub fn by_ssh(node: &str, options: &[String], program: &str, words: &[&str]) -> Result<Self, RemoteError> {
+    pub fn by_ssh(node: &str, options: &[String], program: &str, words: &[&str]) -> Result<Self, MessagesError> {
         if !ssh::is_name(node) {
-            return Err(RemoteError::Name(node.to_owned()));
+            return Err(MessagesError::Name(node.to_owned()));
         }
         let words = [&[program], words].concat();
         let words: Vec<String> = words.iter().map(|word| ssh::quoted(word)).collect();
@@ -84,11 +85,11 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         &self.node
     }
 
-    pub(crate) fn start(reach: Reach) -> Result<Self, RemoteError> {
+    pub(crate) fn start(reach: Reach) -> Result<Self, MessagesError> {
         let Reach { node, is_here, mut command } = reach;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for this process, which ends it.
-        let mut child = command.process_group(0).spawn().map_err(RemoteError::Ssh)?;
+        let mut child = command.process_group(0).spawn().map_err(MessagesError::Ssh)?;
         let (to, answers) = channel();
         if let Some(output) = child.stdout.take() {
             thread::spawn(move || {
@@ -113,8 +114,8 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         Ok(Self { node, is_here, input: child.stdin.take(), child, answers, said })
     }
 
-    pub(crate) fn order(&mut self, order: &impl Serialize) -> Result<(), RemoteError> {
-        let line = serde_json::to_string(order).map_err(|e| RemoteError::Words(e.to_string()))?;
+    pub(crate) fn order(&mut self, order: &impl Serialize) -> Result<(), MessagesError> {
+        let line = serde_json::to_string(order).map_err(|e| MessagesError::Words(e.to_string()))?;
         let given = self.input.as_mut().map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
         match given {
             Some(Ok(())) => Ok(()),
@@ -123,19 +124,19 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
     }
 
     /// The next answer.
-    pub(crate) fn answer(&mut self) -> Result<A, RemoteError> {
+    pub(crate) fn answer(&mut self) -> Result<A, MessagesError> {
         match self.reply()? {
             Reply::Answer(answer) => Ok(answer),
-            Reply::Facts(facts) => Err(RemoteError::Words(format!("{facts:?} for an answer"))),
-            Reply::Failed(said) => Err(RemoteError::Far { node: self.node.clone(), said }),
+            Reply::Facts(facts) => Err(MessagesError::Words(format!("{facts:?} for an answer"))),
+            Reply::Failed(said) => Err(MessagesError::Far { node: self.node.clone(), said }),
         }
     }
 
-    fn reply(&mut self) -> Result<Reply<A>, RemoteError> {
+    fn reply(&mut self) -> Result<Reply<A>, MessagesError> {
         match self.answers.recv_timeout(REPLY_TIMEOUT) {
             Ok(reply) => Ok(reply),
             Err(RecvTimeoutError::Disconnected) => Err(self.gone()),
-            Err(RecvTimeoutError::Timeout) => Err(RemoteError::Gone {
+            Err(RecvTimeoutError::Timeout) => Err(MessagesError::Gone {
                 node: self.node.clone(),
                 said: format!("no answer within {} s", REPLY_TIMEOUT.as_secs()),
             }),
@@ -143,27 +144,27 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
     }
 
     /// The facts of the other machine, checked: the same version of evenkeel, the same MTU.
-    pub(crate) fn facts(&mut self, ours: &Facts) -> Result<Facts, RemoteError> {
+    pub(crate) fn facts(&mut self, ours: &Facts) -> Result<Facts, MessagesError> {
         let theirs = match self.reply()? {
             Reply::Facts(theirs) => *theirs,
-            other => return Err(RemoteError::Words(format!("{other:?} for facts"))),
+            other => return Err(MessagesError::Words(format!("{other:?} for facts"))),
         };
         let node = || self.node.clone();
         if theirs.mac == ours.mac && !self.is_here {
-            return Err(RemoteError::Same(node()));
+            return Err(MessagesError::ThisMachine(node()));
         }
         if theirs.version != ours.version {
-            return Err(RemoteError::Version { node: node(), ours: ours.version.clone(), theirs: theirs.version });
+            return Err(MessagesError::Version { node: node(), ours: ours.version.clone(), theirs: theirs.version });
         }
         if theirs.mtu != ours.mtu {
             let interface = ours.interface.clone();
-            return Err(RemoteError::Mtus { interface, node: node(), ours: ours.mtu, theirs: theirs.mtu });
+            return Err(MessagesError::Mtus { interface, node: node(), ours: ours.mtu, theirs: theirs.mtu });
         }
         Ok(theirs)
     }
 
     /// The error of a worker that has ended, with the last line of its standard error.
-    fn gone(&mut self) -> RemoteError {
+    fn gone(&mut self) -> MessagesError {
         self.input = None;
         // It may be about to end by itself, and then says how.
         let began = Instant::now();
@@ -181,7 +182,7 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
             ("", _, Ok(status)) => format!("its process ended ({status})"),
             _ => ssh::last_words(&said),
         };
-        RemoteError::Gone { node: self.node.clone(), said: how }
+        MessagesError::Gone { node: self.node.clone(), said: how }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use transport::HEADER_BYTES;
 use wire::Mac;
 
-use super::RemoteError;
+use crate::MessagesError;
 use link::Wire;
 
 /// A machine, and the interface that its end uses.
@@ -28,10 +28,11 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn read(interface: &str, machine: Machine, cpu: u32) -> Result<Self, RemoteError> {
+    pub(crate) fn read(interface: &str, machine: Machine, cpu: u32) -> Result<Self, MessagesError> {
         let wire = Wire::of(interface)?;
-        let all =
-            Netlink::route().and_then(|mut netlink| route::addresses(&mut netlink)).map_err(RemoteError::Addresses)?;
+        let all = Netlink::route()
+            .and_then(|mut netlink| route::addresses(&mut netlink))
+            .map_err(MessagesError::Addresses)?;
         let address = all.iter().filter(|one| one.ifindex == wire.index).find_map(|one| match one.prefix.address {
             IpAddr::V4(address) => Some((address, one.prefix.length)),
             IpAddr::V6(_) => None,
@@ -48,7 +49,7 @@ impl Facts {
         })
     }
 
-    pub(crate) fn mac(&self) -> Result<Mac, RemoteError> {
-        self.mac.parse().map_err(|_| RemoteError::Words(format!("{} is no hardware address", self.mac)))
+    pub(crate) fn mac(&self) -> Result<Mac, MessagesError> {
+        self.mac.parse().map_err(|_| MessagesError::Words(format!("{} is no hardware address", self.mac)))
     }
 }

@@ -8,7 +8,8 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Facts, RemoteError, Reply};
+use super::{Facts, Reply};
+use crate::MessagesError;
 
 /// Orders of the coordinator, and the output for replies.
 pub(crate) struct Orders<O, W> {
@@ -21,7 +22,7 @@ pub(crate) struct Orders<O, W> {
 
 impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
     /// Starts to read orders from `input`, and sends the facts.
-    pub(crate) fn open(input: impl BufRead + Send + 'static, output: W, facts: &Facts) -> Result<Self, RemoteError> {
+    pub(crate) fn open(input: impl BufRead + Send + 'static, output: W, facts: &Facts) -> Result<Self, MessagesError> {
         let (to, orders) = channel();
         // It ends with the process: a read that waits cannot be ended otherwise.
         thread::spawn(move || {
@@ -54,8 +55,8 @@ impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
         self.next.is_some() || self.has_ended
     }
 
-    pub(crate) fn reply<A: Serialize>(&mut self, reply: &Reply<A>) -> Result<(), RemoteError> {
-        let line = serde_json::to_string(reply).map_err(|e| RemoteError::Words(e.to_string()))?;
-        writeln!(self.output, "{line}").and_then(|()| self.output.flush()).map_err(RemoteError::Answer)
+    pub(crate) fn reply<A: Serialize>(&mut self, reply: &Reply<A>) -> Result<(), MessagesError> {
+        let line = serde_json::to_string(reply).map_err(|e| MessagesError::Words(e.to_string()))?;
+        writeln!(self.output, "{line}").and_then(|()| self.output.flush()).map_err(MessagesError::Answer)
     }
 }

@@ -7,7 +7,6 @@ use host::{Host, Root};
 use messages::{
     MessagesError,
     bench::{Asked, Between, Plan, answer, carry_out, carry_out_between},
-    remote::RemoteError,
 };
 use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
 use report::Look;
@@ -144,11 +143,11 @@ const MTU: u32 = 1500;
 /// The run between two machines.
 fn between(args: &BenchArgs, interface: &str, node: &str, machine: Machine) -> Result<Between, Failure> {
     if node.contains(',') {
-        return Err(MessagesError::from(RemoteError::Name(node.to_owned())).into());
+        return Err(MessagesError::Name(node.to_owned()).into());
     }
     let cpu = args.peer_cpu.map(|cpu| format!("--cpu={cpu}"));
     let words: Vec<&str> = ["link", "bench-end"].into_iter().chain(cpu.as_deref()).collect();
-    let other = args.others.reach(node, &words, interface).map_err(MessagesError::from)?;
+    let other = args.others.reach(node, &words, interface)?;
     Ok(Between { interface: interface.to_owned(), machine, other })
 }
 

@@ -6,7 +6,6 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
 use messages::{
-    MessagesError,
     remote::Reach,
     speedup::{Asked, By, NODES_MAX, Plan, answer_as_node, carry_out, carry_out_between},
 };
@@ -195,7 +194,7 @@ fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> 
     let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
     let mut all = vec![Reach::here(&program, &[VERB[0], VERB[1], "--", interface])];
     for node in &args.with {
-        all.push(args.others.reach(node, &VERB, interface).map_err(MessagesError::from)?);
+        all.push(args.others.reach(node, &VERB, interface)?);
     }
     Ok(all)
 }

@@ -1,7 +1,7 @@
 //! Other machines that a measurement needs, and how ssh reaches them.
 
 use clap::Args;
-use messages::remote::{Reach, RemoteError};
+use messages::{MessagesError, remote::Reach};
 
 /// How the other machines are reached.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub(super) struct OthersArgs {
 
 impl OthersArgs {
     /// What starts the verb `words` of evenkeel on the machine `node`, for its interface there or the one that is named as `interface` is here.
-    pub(super) fn reach(&self, node: &str, words: &[&str], interface: &str) -> Result<Reach, RemoteError> {
+    pub(super) fn reach(&self, node: &str, words: &[&str], interface: &str) -> Result<Reach, MessagesError> {
         let there = self.peer_interface.as_deref().unwrap_or(interface);
         Reach::by_ssh(node, &self.ssh_option, &self.program, &[words, &["--", there]].concat())
     }

@@ -15,7 +15,7 @@ use sys::affinity::pin_current_thread;
 
 use super::{
     super::{
-        MessagesError, bulk,
+        bulk,
         carry::{Measured, Site, carry_out_at},
         ping,
         plan::{Plan, Step, Way, What},
@@ -23,7 +23,10 @@ use super::{
     single::{self, Kind, Single},
     words::{Answer, Order},
 };
-use crate::remote::{Facts, Reach, RemoteError, Worker};
+use crate::{
+    MessagesError,
+    remote::{Facts, Reach, Worker},
+};
 
 type There = Worker<Answer>;
 
@@ -75,7 +78,7 @@ impl Machines {
         measure(near, plan, step, [ours, theirs]).map_err(|error| match error {
             MessagesError::Silent(by) => {
                 let (node, interface) = (near.node().to_owned(), ours.interface.clone());
-                RemoteError::Unheard { node, by, interface }.into()
+                MessagesError::Unheard { node, by, interface }
             }
             other => other,
         })
@@ -133,8 +136,7 @@ fn measure(
     };
     match (close(near), measured) {
         // Lost on the way: bare frames and datagrams are not sent again.
-        (Err(why @ MessagesError::Apart(RemoteError::Far { .. })), _)
-        | (Ok(()), Err(why @ MessagesError::Silent(_)))
+        (Err(why @ MessagesError::Far { .. }), _) | (Ok(()), Err(why @ MessagesError::Silent(_)))
             if matches!(step.way, Way::Packet | Way::Udp) =>
         {
             Ok(Err(why.to_string()))
@@ -147,7 +149,7 @@ fn measure(
 }
 
 fn misled(what: String) -> MessagesError {
-    RemoteError::Words(what).into()
+    MessagesError::Words(what)
 }
 
 /// Closes the end there; what failed there since it was opened.
@@ -172,8 +174,7 @@ fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single
         (Ok(Answer::Open), Ok(end)) => Ok(end),
         (Ok(Answer::LeftOut(why)), Ok(_)) | (_, Ok(Err(why))) => Ok(Err(why)),
         (Ok(other), Ok(_)) => Err(misled(format!("{other:?} for an end"))),
-        (Err(error), Ok(_)) => Err(error.into()),
-        (_, Err(error)) => Err(error),
+        (Err(error), Ok(_)) | (_, Err(error)) => Err(error),
     }
 }
 

@@ -10,11 +10,14 @@ use model::run::Machine;
 use sys::affinity::pin_current_thread;
 
 use super::{
-    super::{MessagesError, bulk, ping},
+    super::{bulk, ping},
     single::{self, Kind, Single},
     words::{Answer, Order},
 };
-use crate::remote::{Facts, Orders, RemoteError, Reply};
+use crate::{
+    MessagesError,
+    remote::{Facts, Orders, Reply},
+};
 
 /// The end, and what became of it.
 struct Far<W> {
@@ -49,7 +52,7 @@ pub fn answer(
 }
 
 fn misled(what: &str) -> MessagesError {
-    RemoteError::Words(what.to_owned()).into()
+    MessagesError::Words(what.to_owned())
 }
 
 impl<W: Write> Far<W> {

@@ -6,13 +6,15 @@ use model::run::Machine;
 
 use super::{
     super::{
-        MessagesError,
         cluster::Step,
         plan::{By, Plan, Turn},
     },
     words::{Answer, Order, Other},
 };
-use crate::remote::{Facts, Reach, RemoteError, Worker};
+use crate::{
+    MessagesError,
+    remote::{Facts, Reach, Worker},
+};
 
 /// The processes of all nodes, in the order of the nodes. They end when this is dropped.
 pub(in super::super) struct Machines {
@@ -33,7 +35,7 @@ impl Machines {
         let facts = nodes.iter_mut().map(|node| node.facts(&ours)).collect::<Result<Vec<_>, _>>()?;
         let twice = facts.iter().enumerate().find(|(at, one)| facts[..*at].iter().any(|other| other.mac == one.mac));
         if let Some((_, one)) = twice {
-            return Err(RemoteError::Twice(one.mac.clone()).into());
+            return Err(MessagesError::SameMachine(one.mac.clone()));
         }
         let mut machines = Self { nodes, facts };
         plan.asked.carriers.iter().try_for_each(|&by| machines.join(by, plan.asked.bytes))?;
@@ -67,7 +69,7 @@ impl Machines {
         }
         let answers = self.nodes[..count].iter_mut().map(|node| {
             let answer = node.answer()?;
-            what(answer).ok_or_else(|| RemoteError::Words("another answer than was asked for".into()))
+            what(answer).ok_or_else(|| MessagesError::Words("another answer than was asked for".into()))
         });
         Ok(answers.collect::<Result<_, _>>()?)
     }

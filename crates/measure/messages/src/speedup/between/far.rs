@@ -15,7 +15,6 @@ use model::run::Machine;
 
 use super::{
     super::{
-        MessagesError,
         mesh::{Halt, Mesh},
         native,
         node::{Task, work},
@@ -24,7 +23,10 @@ use super::{
     },
     words::{Answer, Order, Other},
 };
-use crate::remote::{Facts, Orders, RemoteError, Reply};
+use crate::{
+    MessagesError,
+    remote::{Facts, Orders, Reply},
+};
 
 /// A node that listens, and is not joined yet.
 enum Waiting {
@@ -72,7 +74,7 @@ pub fn answer_as_node(
 }
 
 fn misled(what: &str) -> MessagesError {
-    RemoteError::Words(what.to_owned()).into()
+    MessagesError::Words(what.to_owned())
 }
 
 fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, MessagesError> {
