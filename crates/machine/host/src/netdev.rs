@@ -40,13 +40,13 @@ pub struct NapiEntry {
     /// The receive queue it serves, when the driver tells.
     pub rx_queue: Option<u32>,
     /// Empty polls before the interrupt is enabled again (Linux 6.13 and later).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub defer_hard_irqs: Option<u32>,
     /// The wait with the interrupt off, in nanoseconds (Linux 6.13 and later).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gro_flush_timeout_ns: Option<u64>,
     /// The time that the interrupt stays off while a program polls, in nanoseconds (Linux 6.13 and later).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub irq_suspend_timeout_ns: Option<u64>,
 }
 

@@ -30,7 +30,7 @@ pub struct Host {
     #[serde(default)]
     pub garbled_irqs: u32,
     /// The CPUs to which a router's fast path deals its ports' flows, while it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_path: Option<FastPath>,
 }
 

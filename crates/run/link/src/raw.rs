@@ -51,7 +51,6 @@ pub struct Wire {
     /// Bytes of the longest payload of a frame behind its headers.
     pub payload_max: u16,
     /// This node's address behind UDP; none: frames go over plain Ethernet.
-    #[serde(default)]
     pub udp: Option<SocketAddr>,
 }
 

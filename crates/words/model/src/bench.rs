@@ -171,7 +171,6 @@ pub struct Latency {
     pub round_trip_ns: Option<f64>,
     /// The least and the highest of the series that contradict each other, in nanoseconds; none when they do not. No delay of such a load
     /// stands for it.
-    #[serde(default)]
     pub contradiction_ns: Option<[f64; 2]>,
     /// Probes that were sent and did not come back.
     pub probes_lost: u64,
@@ -231,7 +230,6 @@ pub struct Point {
     pub back_to_back: Option<BackToBack>,
     /// Latency by rising load.
     pub latency: Vec<Latency>,
-    #[serde(default)]
     pub jitter: Option<Jitter>,
     pub recovery: Option<Recovery>,
     pub resets: Vec<Reset>,
@@ -301,7 +299,6 @@ pub struct Setup {
     /// Each port: interface, driver, speed, MTU, queues, in words.
     pub ports: Vec<String>,
     /// The line rate of the slower port in bits per second; none where there is none, as on a veth.
-    #[serde(default)]
     pub line_bits_per_s: Option<f64>,
     /// The protocol of the units: UDP, destination port 7 (RFC 2544, appendix C) …
     pub protocol: String,
@@ -322,7 +319,7 @@ pub enum Status {
         /// The reason, and what is missing.
         reason: String,
         /// The step that was begun and has not ended.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         begun: Option<Unfinished>,
     },
 }

@@ -106,7 +106,6 @@ pub struct Report {
     #[serde(default)]
     pub role_why: Vec<String>,
     /// The interval over which live counters were watched, in seconds; none for a saved copy.
-    #[serde(default)]
     pub watched_s: Option<f64>,
     /// The findings: the gravest first, then in the order of the table of checks.
     pub findings: Vec<Finding>,
@@ -141,7 +140,6 @@ pub struct Finding {
     /// The check's name, such as `rings`.
     pub check: String,
     /// Its subject, when that is not the whole machine: an interface, a queue, a process.
-    #[serde(default)]
     pub object: Option<String>,
     /// The group of checks it belongs to.
     pub group: String,
@@ -154,7 +152,6 @@ pub struct Finding {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Comparable>,
     /// The change that puts it right.
-    #[serde(default)]
     pub fix: Option<Fix>,
 }
 
@@ -176,7 +173,6 @@ pub struct Fix {
     pub shell: Vec<String>,
     pub risk: String,
     /// What it brought, where this program has measured it.
-    #[serde(default)]
     pub gain: Option<String>,
 }
 

@@ -18,10 +18,10 @@ pub struct Nodes {
 pub struct Node {
     /// Its name, as it was given (a file's name in a comparison of files).
     pub node: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     /// The reason why nothing was found, and what to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
@@ -41,15 +41,15 @@ pub struct Comparison {
 pub struct Row {
     pub check: String,
     /// Its subject, when that is not the whole machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The value's name; none for the verdict of the check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The value of each machine; none where it has no such thing.
     pub cells: Vec<Option<String>>,
     /// What more than half of those that have it agree on, if they do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub usual: Option<String>,
 }
 
@@ -68,10 +68,10 @@ pub struct Outlier {
     pub node: String,
     pub check: String,
     /// Its subject, when that is not the whole machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The value's name; none for the verdict of the check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub value: String,
     pub usual: String,
@@ -81,6 +81,6 @@ pub struct Outlier {
     /// The check's answer for this machine.
     pub verdict: Verdict,
     /// The change that puts it right there, in one line, where the check knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

@@ -42,7 +42,6 @@ pub struct FloodSetup {
     /// The cores of the host under attack, or of the gateway and the host behind it.
     pub host_cpus: Vec<u32>,
     /// The clients' core; none: it was not kept.
-    #[serde(default)]
     pub clients_cpu: Option<u32>,
 }
 
@@ -68,10 +67,8 @@ pub struct Clients {
     /// All segments that it sent again (Tcp RetransSegs).
     pub segments_again: u64,
     /// Packets of theirs that found no place in the queue before the protection; none: nobody told them from the flood's.
-    #[serde(default)]
     pub lost_in_queue: Option<u64>,
     /// What they took of their core while they ran, in percent; none: it was not kept.
-    #[serde(default)]
     pub cpu_percent: Option<f64>,
 }
 

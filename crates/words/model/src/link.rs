@@ -135,10 +135,8 @@ pub struct LinkStatus {
     pub nodes: Vec<LinkNode>,
     pub programs: Vec<LinkProgram>,
     /// Frames that programs of other users than root wanted to send in the name of others, and that were dropped; none: only root's have ports.
-    #[serde(default)]
     pub forged: Option<u64>,
     /// The warning that members of the group can take the kernel's memory by rings of their sockets; none: they cannot, or there is no group.
-    #[serde(default)]
     pub memory_unbounded: Option<String>,
     /// The connections of programs that use TCP.
     #[serde(default)]

@@ -39,7 +39,6 @@ pub struct Conditions {
     /// The most bytes of a TCP receive buffer (the last of net.ipv4.tcp_rmem); none: as the kernel sets it.
     pub tcp_rmem: Option<u64>,
     /// Frames of a million that a program between both ends drops; none: nothing stands between them.
-    #[serde(default)]
     pub lost_per_million: Option<u32>,
 }
 
@@ -143,10 +142,9 @@ pub struct LinkBench {
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
     /// The machine of the other end, where both ends are on machines of their own.
-    #[serde(default)]
     pub other: Option<Machine>,
     /// Threads that ran or wanted to run when it began, as a mean of a minute; others' work lengthens times.
     pub load_average: f64,

@@ -17,7 +17,7 @@ pub struct LinkCheck {
     /// What is wrong, and what to do.
     pub problems: Vec<LinkProblem>,
     /// The answers of the machines that were asked over ssh.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub machines: Option<Nodes>,
 }
 

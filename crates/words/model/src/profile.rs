@@ -242,7 +242,7 @@ pub struct Profile {
     /// Functions that no rule names, whoever was charged for them.
     pub unnamed: Vec<Named>,
     /// Work that was to be left out of the classes and its share of all time in percent, such as that of a traffic generator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     pub cores: Vec<CoreProfile>,
     pub notes: Vec<String>,

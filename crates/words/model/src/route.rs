@@ -118,7 +118,6 @@ pub struct RoutePort {
     #[serde(default)]
     pub counters: PortCounters,
     /// What was lost on the way to the CPUs that forward; none: no frames are handed on, or this kernel does not tell.
-    #[serde(default)]
     pub lost: Option<RouteLost>,
     /// What each CPU did, while others than the receiving one forward.
     #[serde(default)]
@@ -252,7 +251,6 @@ pub struct RouteStatus {
     pub unwatched: Vec<String>,
     pub ports: Vec<RoutePort>,
     /// The CPUs that forward; none: the cores that receive.
-    #[serde(default)]
     pub cpus: Option<CpuSet>,
     /// What the shadow found, if it ran.
     pub shadow: Option<ShadowResult>,
@@ -260,7 +258,6 @@ pub struct RouteStatus {
     #[serde(default)]
     pub untried: bool,
     /// The rules before the fast path; none: it has none.
-    #[serde(default)]
     pub rules: Option<RouteRulesStatus>,
     /// When this was (RFC 3339, UTC).
     #[serde(default)]
@@ -269,7 +266,6 @@ pub struct RouteStatus {
     #[serde(default)]
     pub events: Vec<RouteMoment>,
     /// What was done per second; none where no interval was measured.
-    #[serde(default)]
     pub rates: Option<RouteRates>,
 }
 

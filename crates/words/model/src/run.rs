@@ -174,7 +174,6 @@ pub struct Stage {
     /// CPU time taken by other guests of the hypervisor, in percent of all cores.
     pub steal_percent: f64,
     /// What the CPU time went to; none where it could not be sampled.
-    #[serde(default)]
     pub work: Option<Work>,
     /// Other notes for the reader.
     pub notes: Vec<String>,
@@ -223,7 +222,7 @@ pub struct DemoRun {
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
     /// The length of a frame in bytes, without its checksum.
     pub frame_bytes: u32,

@@ -65,10 +65,8 @@ pub struct ShieldStatus {
     /// Attacks that go on, with what is done about them.
     pub attacks: Vec<AttackStatus>,
     /// The way in which challenged SYNs are or would be answered; none: none are, or the shield stands between two interfaces.
-    #[serde(default)]
     pub challenge: Option<ChallengeStatus>,
     /// Sources that were seen while there was no attack; none: they are not remembered.
-    #[serde(default)]
     pub remembered: Option<Remembered>,
     /// Warnings: what is not as it should be.
     #[serde(default)]

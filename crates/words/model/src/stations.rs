@@ -193,7 +193,7 @@ pub struct StationLoss {
     pub causes: Vec<Cause>,
     pub advice: Option<String>,
     /// The flows of these packets; only when asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
 }
 
@@ -211,7 +211,7 @@ pub struct Cause {
     /// The process that owns the socket, as `name[pid]`.
     pub process: Option<String>,
     /// The flow of the last packet that was looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<Flow>,
     pub packets: u64,
 }
@@ -222,10 +222,10 @@ pub struct Flow {
     /// The protocol in IP: `TCP`, `UDP`, `ICMP` … or its number.
     pub protocol: String,
     pub source: IpAddr,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
     pub destination: IpAddr,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
 }
 

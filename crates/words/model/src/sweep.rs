@@ -127,7 +127,7 @@ pub struct Sweep {
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
     /// The box: `router`, `filter`, `bridge` or `capture`.
     #[serde(rename = "box")]
@@ -149,7 +149,6 @@ pub struct Sweep {
     #[serde(default)]
     pub loss_goal: f64,
     /// Optimised beside standard; none without both.
-    #[serde(default)]
     pub gain: Option<Gain>,
     /// The generator and its ceiling.
     pub generator: Generator,

@@ -45,7 +45,6 @@ pub struct InterfaceRates {
     /// Interrupt coalescing, when the driver says.
     pub coalescing: Option<Coalescing>,
     /// The fast path of `evenkeel route`, where it runs.
-    #[serde(default)]
     pub route: Option<FastPathRates>,
 }
 

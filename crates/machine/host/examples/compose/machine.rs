@@ -69,7 +69,6 @@ struct Nic {
     mtu: u32,
     rx: u32,
     tx: u32,
-    #[serde(default)]
     threaded: Option<bool>,
     /// The name of the interrupts' chip; one that ends with `MSIX` is followed by the PCI address.
     #[serde(default)]
@@ -87,7 +86,6 @@ struct Nic {
     rss_slots: u32,
     /// The id of the first NAPI instance, on kernels that list them.
     first_napi: Option<u32>,
-    #[serde(default)]
     rx_usecs: Option<u32>,
     #[serde(default)]
     features: BTreeMap<String, bool>,

@@ -18,7 +18,6 @@ pub struct Header {
     /// The command as it was typed.
     pub command: String,
     /// The network namespace it changed (the inode of /proc/self/ns/net); none in journals of earlier versions.
-    #[serde(default)]
     pub netns: Option<u64>,
 }
 

@@ -54,7 +54,6 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// The state, where that was asked for.
     pub status: Option<ShieldStatus>,
-    #[serde(default)]
     pub reloaded: Option<Reloaded>,
 }
 

@@ -113,7 +113,7 @@ pub struct LinkSpeedup {
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
     /// The machine of each node, where they are machines; empty: namespaces of that one stand for nodes.
     #[serde(default)]
