@@ -2,7 +2,6 @@
 
 mod charts;
 mod compare;
-mod compare_page;
 mod conditions;
 mod csv;
 mod figures;
@@ -12,7 +11,6 @@ mod tables;
 mod text;
 
 pub use compare::bench_compare_text;
-pub use compare_page::bench_compare_page;
 pub use csv::{BenchCsv, CsvError, bench_csv};
 pub use page::bench_page;
 pub use text::{BenchView, bench_text, has_figures};

@@ -36,10 +36,7 @@ mod sweep_page;
 mod table;
 mod top;
 
-pub use bench::{
-    BenchCsv, BenchView, CsvError, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text,
-    has_figures,
-};
+pub use bench::{BenchCsv, BenchView, CsvError, bench_compare_text, bench_csv, bench_page, bench_text, has_figures};
 pub use demo_page::demo_page;
 pub use demo_text::{demo_text, ledger, stages};
 pub use doctor::{doctor_list, doctor_table, doctor_text};

@@ -62,11 +62,6 @@ impl Html {
         format!("<span class=\"quiet\">{}</span>", marked(text))
     }
 
-    /// Text of less weight.
-    pub(crate) fn within_quiet(text: impl Display) -> Self {
-        Self(Self::quiet_span(text))
-    }
-
     fn element(&mut self, element: &str, class: &str, inner: impl Display) {
         let _ = write!(self.0, "<{element}{}>{inner}</{element}>", attribute("class", class));
     }

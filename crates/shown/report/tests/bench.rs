@@ -8,7 +8,7 @@ use model::{
     bench::{BenchRun, Point, SCHEMA, Status, Unfinished, Verdict, compare},
     schema::Document,
 };
-use report::{BenchCsv, BenchView, Look, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text};
+use report::{BenchCsv, BenchView, Look, bench_compare_text, bench_csv, bench_page, bench_text};
 
 /// A run with only the first kinds of frames and modes.
 fn small(modes: usize, points: usize) -> BenchRun {
@@ -172,16 +172,6 @@ fn runs_side_by_side() {
     let text = serde_json::to_string(&document).unwrap();
     let back = serde_json::from_str::<Document<compare::BenchComparison>>(&text).unwrap();
     assert_eq!(bench_compare_text(&back.body, Look::plain(100)), bench_compare_text(&document.body, Look::plain(100)));
-}
-
-#[test]
-fn the_page_of_a_comparison_stands_alone() {
-    let page = bench_compare_page(&two_runs()).unwrap();
-    page::stands_alone(&page, &["rates-router"]);
-    assert!(page.contains(">higher<") && page.contains("the kernel differs"));
-    let nothing = compare::compare(&[("a".into(), small(0, 0)), ("<b>".into(), small(1, 1))]);
-    let page = bench_compare_page(&nothing).unwrap();
-    assert!(!page.contains("<b>,"), "a name is no markup");
 }
 
 /// Fields may be added; one that goes away or changes its meaning makes a new version of the schema.

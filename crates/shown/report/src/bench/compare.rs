@@ -27,7 +27,7 @@ pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {
     out
 }
 
-pub(super) fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
+fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
     let mut modes: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &c.rows {
         match modes.iter_mut().find(|(mode, _)| *mode == row.mode) {
@@ -39,7 +39,7 @@ pub(super) fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
 }
 
 /// How the runs are called for short.
-pub(super) fn letters() -> impl Iterator<Item = char> {
+fn letters() -> impl Iterator<Item = char> {
     'A'..='Z'
 }
 
@@ -65,7 +65,7 @@ fn table(c: &BenchComparison, rows: &[&Row], look: Look) -> String {
     look.table(&heads, rows.iter().map(cells))
 }
 
-pub(super) fn shown(v: Value, unit: Unit) -> String {
+fn shown(v: Value, unit: Unit) -> String {
     let text = match unit {
         Unit::Pps => units::pps(v.value),
         Unit::Nanoseconds => units::nanoseconds(v.value),
@@ -76,12 +76,12 @@ pub(super) fn shown(v: Value, unit: Unit) -> String {
 }
 
 /// A difference in percent.
-pub(super) fn ratio(ratio: f64) -> String {
+fn ratio(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * ratio)
 }
 
 /// Its word, none where there is nothing to compare.
-pub(super) fn judgement(change: &Change) -> String {
+fn judgement(change: &Change) -> String {
     if change.judgement == Judgement::NotJudged && change.ratio.is_none() {
         return String::new();
     }
@@ -89,7 +89,7 @@ pub(super) fn judgement(change: &Change) -> String {
 }
 
 /// What the words of the table mean.
-pub(super) fn meaning(c: &BenchComparison) -> String {
+fn meaning(c: &BenchComparison) -> String {
     let means = c.rows.iter().flat_map(|r| &r.changes).filter(|change| change.probability.is_some()).count();
     let chance = match means {
         0 => String::new(),
