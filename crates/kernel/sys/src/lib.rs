@@ -55,6 +55,7 @@ pub mod seccomp_notify;
 pub mod socket_kind;
 pub mod tun;
 pub mod turn;
+pub mod worker;
 pub mod xsk;
 
 /// The folder of root's files that are gone after a restart of the machine.

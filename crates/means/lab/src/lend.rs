@@ -3,8 +3,8 @@
 use std::{
     io,
     net::IpAddr,
-    sync::mpsc::{self, RecvTimeoutError},
-    thread::{self, JoinHandle},
+    sync::atomic::Ordering,
+    thread::{self, park_timeout},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use netlink_packet_route::{
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage},
 };
 use nix::sys::socket::SockProtocol;
+use sys::worker::Worker;
 use wire::Mac;
 
 use crate::{
@@ -37,8 +38,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 pub struct LentAddress {
     interface: String,
     address: IpAddr,
-    stop: Option<mpsc::Sender<()>>,
-    renewer: Option<JoinHandle<()>>,
+    /// It takes the address away: it is in the namespace where the interface is.
+    _renewer: Worker,
 }
 
 impl LentAddress {
@@ -52,17 +53,17 @@ impl LentAddress {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             other => other.map_err(failed())?,
         }
-        let (stop, stopped) = mpsc::channel();
         // In the namespace of this thread, as a child of it.
-        let renewer = thread::Builder::new().name("ek-lend".into()).spawn(move || {
-            while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
+        let renewer = Worker::start("ek-lend", move |stop| {
+            park_timeout(RENEWAL);
+            while !stop.load(Ordering::Relaxed) {
                 // When the interface is gone there is nothing to renew.
                 let _ = rtnl::request(&RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_REPLACE);
+                park_timeout(RENEWAL);
             }
             let _ = rtnl::request(&RouteNetlinkMessage::DelAddress(message), 0);
         });
-        let renewer = Some(renewer.map_err(failed())?);
-        Ok(Some(Self { interface: interface.to_owned(), address, stop: Some(stop), renewer }))
+        Ok(Some(Self { interface: interface.to_owned(), address, _renewer: renewer.map_err(failed())? }))
     }
 
     pub fn interface(&self) -> &str {
@@ -71,16 +72,6 @@ impl LentAddress {
 
     pub fn address(&self) -> IpAddr {
         self.address
-    }
-}
-
-impl Drop for LentAddress {
-    fn drop(&mut self) {
-        // The thread takes the address away: it is in the namespace where the interface is.
-        drop(self.stop.take());
-        if let Some(renewer) = self.renewer.take() {
-            let _ = renewer.join();
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -33,6 +33,7 @@ use serve::{ServeError, Wait};
 use sys::{
     dispose::{Disposed, Disposer},
     privilege::drop_all_but,
+    worker::Worker,
 };
 use transport::{Ends, NodeCounts, VERSION};
 
@@ -146,8 +147,7 @@ pub struct Broker {
     wire: Wire,
     engine: Engine<BrokerCarrier>,
     ports: Arc<Ports>,
-    stop: Arc<AtomicBool>,
-    claims: Option<JoinHandle<()>>,
+    claims: Option<Worker>,
     began: Instant,
     /// What was told of already.
     told: Told,
@@ -183,8 +183,7 @@ impl Broker {
             Some(udp) => behind_udp(&settings, udp)?,
         };
         let engine = Engine::with_ports(carrier, &settings.name, SLOTS, 0..=0)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let claims = listen_for_claims(&held.paths().claims(), settings.group, &ports, &stop)?;
+        let claims = listen_for_claims(&held.paths().claims(), settings.group, &ports)?;
         let began = Instant::now();
         Ok(Self {
             settings,
@@ -192,7 +191,6 @@ impl Broker {
             wire,
             engine,
             ports,
-            stop,
             claims: Some(claims),
             began,
             told: Told::default(),
@@ -422,30 +420,21 @@ pub fn nodes(engine: &Engine<BrokerCarrier>, within: Option<Duration>) -> Vec<Li
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.claims.take() {
-            // It only listens.
-            let _ = thread.join();
-        }
+        drop(self.claims.take());
         self.ports.close();
     }
 }
 
-fn listen_for_claims(
-    path: &Path,
-    group: Option<u32>,
-    ports: &Arc<Ports>,
-    stop: &Arc<AtomicBool>,
-) -> Result<JoinHandle<()>, LinkError> {
+fn listen_for_claims(path: &Path, group: Option<u32>, ports: &Arc<Ports>) -> Result<Worker, LinkError> {
     let failed = |source| LinkError::System { operation: "listen for programs in /run/evenkeel-link", source };
     // The lock is ours: what is there is of one that was killed.
     let _ = fs::remove_file(path);
     // Connections that nobody has accepted go with it.
     let listener = Disposed::new(claims_socket(path, group).map_err(failed)?, ports.disposer());
-    let (ports, stop) = (Arc::clone(ports), Arc::clone(stop));
+    let ports = Arc::clone(ports);
     let keeps = rights::kept(group.is_some(), ports.is_behind_udp());
     let (to, dropped) = mpsc::sync_channel(1);
-    let listens = move || {
+    let listens = move |stop: &AtomicBool| {
         let done = drop_all_but(&keeps);
         let may_listen = done.is_ok();
         if to.send(done).is_err() || !may_listen {
@@ -462,12 +451,12 @@ fn listen_for_claims(
             }
         }
     };
-    let thread = thread::Builder::new().name("ek-claims".into()).spawn(listens).map_err(failed)?;
+    let claims = Worker::start("ek-claims", listens).map_err(failed)?;
     dropped
         .recv()
         .map_err(|_| failed(io::Error::other("its thread ended")))?
         .map_err(|e| failed(io::Error::other(e)))?;
-    Ok(thread)
+    Ok(claims)
 }
 
 fn claims_socket(path: &Path, group: Option<u32>) -> io::Result<OwnedFd> {

@@ -3,12 +3,7 @@
 use std::{
     net::IpAddr,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread::{self, JoinHandle},
+    sync::{atomic::Ordering, mpsc},
     time::Duration,
 };
 
@@ -20,6 +15,7 @@ use model::{
 };
 use route::{RouteError, RouteSettings, Router, rules::RouteRules};
 use rules::{Action, Match, Place, Prefix, Rule, Rules, Verdict, file::RuleFile};
+use sys::worker::Worker;
 
 use crate::BenchError;
 
@@ -31,8 +27,7 @@ const SLOTS: u32 = 1 << 17;
 /// The router, in a thread inside the box. Dropping it takes it off.
 #[derive(Debug)]
 pub(super) struct FastPath {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 impl FastPath {
@@ -57,10 +52,9 @@ impl FastPath {
             cpus: cpus.clone(),
             queue: 2048,
         };
-        let (namespace, stop) = (inside.namespace.handle(), Arc::new(AtomicBool::new(false)));
+        let namespace = inside.namespace.handle();
         let (to, started) = mpsc::channel();
-        let stopped = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("ek-route".into()).spawn(move || {
+        let worker = Worker::start("ek-route", move |stop| {
             let start = || {
                 let rules = rules.map(|file| RouteRules::of(Path::new("the bench"), file)).transpose()?;
                 let (mut router, _) = Router::start_with(settings, rules)?;
@@ -73,17 +67,16 @@ impl FastPath {
             };
             // Whoever started it waits for this.
             let _ = to.send(said);
-            while let Some(running) = router.as_mut().filter(|_| !stopped.load(Ordering::Relaxed)) {
+            while let Some(running) = router.as_mut().filter(|_| !stop.load(Ordering::Relaxed)) {
                 // On an error the kernel forwards, which the figures show.
                 if running.poll_within(TURN).is_err() {
                     break;
                 }
             }
         });
-        let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
-        let made = Self { stop, thread: Some(thread) };
+        let worker = worker.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
         started.recv().unwrap_or(Err(BenchError::Panicked("router's thread")))?;
-        Ok(made)
+        Ok(Self { _worker: worker })
     }
 }
 
@@ -102,14 +95,4 @@ fn file(of: &Ruleset, accepted: &Network) -> RuleFile {
     all.push(Rule { name: "accepted".to_owned(), when, action: Action::Pass, ..Rule::default() });
     let rules = Rules { rules: all, default: Verdict::Drop, malformed: Verdict::Drop, ..Rules::default() };
     RuleFile { rules, ..RuleFile::default() }
-}
-
-impl Drop for FastPath {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It only forwards.
-            let _ = thread.join();
-        }
-    }
 }

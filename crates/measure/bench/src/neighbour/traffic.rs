@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ use lab::{
     boxes::{Napi, Target},
 };
 use model::CpuSet;
-use sys::{affinity::pin_current_thread, packet_batch::PacketBatch};
+use sys::{affinity::pin_current_thread, packet_batch::PacketBatch, worker::Worker};
 use wire::{FlowKey, FrameSize, Kind, Template};
 
 use crate::BenchError;
@@ -29,7 +29,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Senders under way, and their router where it is one of this machine. They end when it is dropped.
 pub(super) struct Traffic {
-    stop: Arc<AtomicBool>,
     senders: Vec<Sending>,
     _router: Option<(TestBox, Lab)>,
 }
@@ -38,7 +37,7 @@ pub(super) struct Traffic {
 pub(super) type End = (NamespaceHandle, u32, Vec<u8>);
 
 /// A sender, and the number of its thread.
-type Sending = (JoinHandle<Result<(), BenchError>>, Arc<AtomicU32>);
+type Sending = (Worker, Arc<AtomicU32>);
 
 impl fmt::Debug for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,20 +63,19 @@ impl Traffic {
     /// So many Mbit/s from each end, sent from `cpus`.
     pub(super) fn send(megabits: f64, ends: Vec<End>, cpus: &CpuSet) -> Result<Self, BenchError> {
         let pps = megabits * 1e6 / (8.0 * FRAME_BYTES as f64);
-        let stop = Arc::new(AtomicBool::new(false));
         let cpus: Vec<u32> = cpus.iter().collect();
         let mut senders = Vec::new();
         for (at, (namespace, ifindex, frame)) in ends.into_iter().enumerate() {
             let cpu = cpus[at % cpus.len()];
-            let stop = Arc::clone(&stop);
             let tid = Arc::new(AtomicU32::new(0));
             let mine = Arc::clone(&tid);
-            let work = move || send(&namespace, ifindex, &frame, pps, cpu, (&stop, &mine));
-            let thread = thread::Builder::new().name("ek-neighbour".into()).spawn(work);
-            let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
-            senders.push((thread, tid));
+            // Nobody waits for its error: the figures show that it sends no more.
+            let work = move |stop: &AtomicBool| drop(send(&namespace, ifindex, &frame, pps, cpu, (stop, &mine)));
+            let sender = Worker::start("ek-neighbour", work);
+            let sender = sender.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
+            senders.push((sender, tid));
         }
-        Ok(Self { stop, senders, _router: None })
+        Ok(Self { senders, _router: None })
     }
 
     /// Processor time of the senders so far, in nanoseconds, with what they forward.
@@ -87,16 +85,6 @@ impl Traffic {
             text.split_whitespace().next().and_then(|ran| ran.parse::<u64>().ok()).unwrap_or(0)
         };
         self.senders.iter().map(|(_, tid)| of(tid.load(Ordering::Relaxed))).sum()
-    }
-}
-
-impl Drop for Traffic {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for (thread, _) in self.senders.drain(..) {
-            // Its error was told, or nobody waits for it any more.
-            let _ = thread.join();
-        }
     }
 }
 

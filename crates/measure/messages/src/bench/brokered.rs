@@ -3,18 +3,15 @@
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread::{self, JoinHandle},
+    sync::{Arc, atomic::AtomicBool, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 
 use ipnet::{IpNet, Ipv4Net};
 use model::link_bench::Receive;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use sys::worker::Worker;
 
 use super::{
     MessagesError,
@@ -34,16 +31,14 @@ const STEP: Duration = Duration::from_millis(10);
 /// A broker on threads of its own. They end when it is dropped.
 #[derive(Debug)]
 struct Serves {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 impl Serves {
     fn start(place: &Place, name: &'static str, cluster: IpNet) -> Result<Self, MessagesError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (interface, stops) = (place.link.name.clone(), Arc::clone(&stop));
+        let interface = place.link.name.clone();
         let (ready, is_ready) = mpsc::channel::<Result<(), LinkError>>();
-        let serves = move || {
+        let serves = move |stop: &AtomicBool| {
             let settings =
                 BrokerSettings { interface, name: name.to_owned(), group: None, xdp: Frames::Auto, udp: None };
             let started = Paths::here().lock().and_then(|held| {
@@ -55,32 +50,19 @@ impl Serves {
                 Err(error) => drop(ready.send(Err(error))),
                 Ok((_held, mut broker, mut sockets)) => {
                     let _ = ready.send(Ok(()));
-                    let stopped = &stops;
                     thread::scope(|scope| {
                         // What goes wrong is seen by the ends, which nobody serves then.
-                        scope.spawn(move || drop(sockets.run(stopped)));
-                        let _ = broker.run(stopped, |_| ());
+                        scope.spawn(move || drop(sockets.run(stop)));
+                        let _ = broker.run(stop, |_| ());
                     });
                 }
             }
         };
         let system = MessagesError::system("start a broker");
         // A thread is in the namespace of the one that starts it.
-        let thread =
-            place.space.run(|| thread::Builder::new().name("ek-broker".into()).spawn(serves))?.map_err(system)?;
-        let serves = Self { stop, thread: Some(thread) };
+        let worker = place.space.run(|| Worker::start("ek-broker", serves))?.map_err(system)?;
         is_ready.recv().map_err(|_| MessagesError::Silent("a broker"))??;
-        Ok(serves)
-    }
-}
-
-impl Drop for Serves {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It has said itself what went wrong.
-            let _ = thread.join();
-        }
+        Ok(Self { _worker: worker })
     }
 }
 

@@ -16,12 +16,12 @@ use model::{
 use port::offloads;
 use rules::{Action, Rule, compile::Counters, file::RuleFile};
 use serve::Lock;
+use sys::worker::Worker;
 
 use super::{
     challenge::Choice,
     control::{Control, join},
-    heartbeat::HeartbeatThread,
-    interface, known,
+    heartbeat, interface, known,
     leftover::Leftover,
     loader::{Base, Exact},
     machine,
@@ -61,7 +61,7 @@ pub struct Xdp {
     /// The program of the rules that hold without mitigations, while it is of use.
     calm: Option<Arc<Shield>>,
     holds_calm: bool,
-    _heartbeat: HeartbeatThread,
+    _heartbeat: Worker,
 }
 
 /// A program that is ready to be put in front of the interface.
@@ -150,7 +150,7 @@ fn begin(
     }
     let known = known::look(&settings, &mut choice.hooks).ok();
     let plane = Xdp {
-        _heartbeat: HeartbeatThread::start(Arc::clone(&shared))?,
+        _heartbeat: heartbeat::beat(Arc::clone(&shared))?,
         shared,
         attached: !links.is_empty(),
         links,
