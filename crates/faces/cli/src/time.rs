@@ -5,9 +5,6 @@ use std::time::Duration;
 const HOW: &str = "write a time such as 10, 10s, 500ms, 2m or 1h";
 
 /// A time: `10` and `10s` are seconds, `500ms`, `2m`, `1h` what they say.
-///
-/// # Errors
-/// How a time is written.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));

@@ -167,9 +167,6 @@ impl Ethtool {
     }
 
     /// The driver and its place.
-    ///
-    /// # Errors
-    /// When the interface does not exist or the kernel refuses; so for all that follow.
     pub fn driver(&mut self, iface: &str) -> Result<Option<DriverInfo>, EthtoolError> {
         let answered = self.ask(iface, "ask for the driver", &[GDRVINFO], 196)?;
         let text = |at| text(&self.arena.bytes()[at..at + STRING_LEN]);

@@ -165,9 +165,6 @@ pub const NO_USER: u32 = 0x7eee_eeee;
 
 /// Makes the calling thread alone one of [`NO_USER`] without groups, in effect: the kernel notes that user with each socket that it makes (SO_PEERCRED).
 /// Its real user stays.
-///
-/// # Errors
-/// It is not root's.
 pub fn seem_no_user() -> io::Result<()> {
     const USER: libc::c_long = NO_USER as libc::c_long;
     const AS_IT_IS: libc::c_long = -1;

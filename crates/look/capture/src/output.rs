@@ -22,10 +22,8 @@ pub use names::{Naming, NoPattern};
 /// An output that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// A file could not be made.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The name of a file has no valid pattern.
     #[error(transparent)]
     Name(#[from] NoPattern),
     #[error("cannot create {path}: {source}", path = path.display())]

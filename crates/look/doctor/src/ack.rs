@@ -60,7 +60,6 @@ pub enum AckError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} is damaged ({why}); `evenkeel doctor --ack none` removes it", path.display())]
     Damaged { path: PathBuf, why: String },
-    /// It cannot be written.
     #[error(transparent)]
     Write(#[from] FileError),
     #[error("cannot {operation} {}: {source}; run as root, or name a folder of your own with --state", path.display())]
@@ -106,9 +105,6 @@ impl Acknowledged {
     }
 
     /// Removes the file; whether there was one.
-    ///
-    /// # Errors
-    /// When it is there and cannot be removed.
     pub fn forget(path: &Path) -> Result<bool, AckError> {
         match fs::remove_file(path) {
             Ok(()) => Ok(true),

@@ -80,9 +80,6 @@ pub struct Evidence {
 
 impl Evidence {
     /// Looks at the machine behind `root`, and watches its counters when that is the live one. Without a role, guesses it.
-    ///
-    /// # Errors
-    /// When the machine cannot be read at all ([`Host::read`]).
     pub fn gather(root: &Root, role: Option<Role>) -> Result<Self, HostError> {
         let could_not = RefCell::default();
         let tasks = root.is_live().then(|| (Instant::now(), task_times(root)));

@@ -104,9 +104,6 @@ pub fn names(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Str
 
 /// Asks every machine, several at the same time, and calls `told` as the answers come. The answers are in the order of the
 /// names; a machine that fails has its reason instead.
-///
-/// # Errors
-/// When the program to copy cannot be read.
 pub fn ask(names: &[String], options: &NodesOptions, told: impl Fn(&Node) + Sync) -> Result<Vec<Node>, NodesError> {
     let copy = options.copy.as_deref().map(command::Copy::read).transpose()?;
     let next = AtomicUsize::new(0);
@@ -156,9 +153,6 @@ fn judge(answer: &run::Answer) -> Result<Report, NodesError> {
 }
 
 /// Reads a report; its schema first.
-///
-/// # Errors
-/// When it is of another schema, or none.
 pub fn parse(text: &str) -> Result<Report, NodesError> {
     let garbled = |e: serde_json::Error| NodesError::Garbled(e.to_string());
     let document: Document<serde_json::Value> = serde_json::from_str(text).map_err(garbled)?;

@@ -27,9 +27,6 @@ pub struct Selection(Vec<(String, Option<String>)>);
 
 impl Selection {
     /// Reads the names.
-    ///
-    /// # Errors
-    /// When one is no check's.
     pub fn parse(names: &[String]) -> Result<Self, SelectError> {
         let one = |name: &String| {
             let (id, object) = match name.split_once(':') {

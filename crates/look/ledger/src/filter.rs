@@ -22,9 +22,6 @@ pub struct Filter(Vec<Instruction>);
 
 impl Filter {
     /// Compiles a filter for Ethernet frames.
-    ///
-    /// # Errors
-    /// When libpcap does not understand it.
     pub fn compile(filter: &str) -> Result<Self, FilterError> {
         let failed = |e: pcap::Error| FilterError {
             filter: filter.to_owned(),

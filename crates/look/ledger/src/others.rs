@@ -21,9 +21,6 @@ pub(crate) struct Others {
 
 impl Others {
     /// Opens a socket per handler in /proc/net/ptype.
-    ///
-    /// # Errors
-    /// In words, when the list or a socket is not to be had (CAP_NET_RAW).
     pub(crate) fn open(root: &Root) -> Result<Self, String> {
         let list = root.read("proc/net/ptype").map_err(|e| e.to_string())?;
         let mut sockets = Vec::new();

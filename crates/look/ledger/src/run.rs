@@ -45,7 +45,6 @@ pub enum LedgerError {
     Gone(String),
     #[error("cannot read the counters of the network stack: {0}; the ledger needs a mounted /proc and netlink")]
     Counters(String),
-    /// The trace broke down.
     #[error(transparent)]
     Trace(#[from] DropError),
 }

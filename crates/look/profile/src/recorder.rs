@@ -28,7 +28,6 @@ const MOST_SEEN: usize = 50_000;
 pub enum RecordError {
     #[error(transparent)]
     Samples(#[from] ProfileError),
-    /// No names for the functions.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
     #[error(transparent)]
@@ -115,9 +114,6 @@ impl Recorder {
     }
 
     /// Begins as the options say.
-    ///
-    /// # Errors
-    /// A privilege, the kernel's symbols or its counters are missing, or an option names something that does not exist.
     pub fn with(options: RecorderOptions) -> Result<Self, RecordError> {
         if !(1..=MAX_HZ).contains(&options.frequency_hz) {
             return Err(RecordError::Frequency(options.frequency_hz));

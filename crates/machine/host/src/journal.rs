@@ -130,9 +130,6 @@ impl Journal {
     }
 
     /// Every session that can be read, oldest first, and what is wrong with the other files.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or is refused.
     pub fn readable(&self) -> Result<(Vec<Session>, Vec<JournalError>), JournalError> {
         let (mut sessions, mut odd) = (Vec::new(), Vec::new());
         for path in self.files()? {

@@ -159,9 +159,6 @@ enum Notation {
 
 impl Knob {
     /// Refuses names that would lead out of the folders that knobs are in. What is read back from a journal or a copy is not believed.
-    ///
-    /// # Errors
-    /// The name and what is wrong with it.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Sysctl { path } => {

@@ -31,9 +31,6 @@ model::classified!(HostError: Usage; within: Root);
 impl Host {
     /// Reads the whole picture. What an old kernel, a driver or a missing privilege does not tell is left out of the
     /// picture; only the lists of CPUs, of interfaces and of interrupts must be there.
-    ///
-    /// # Errors
-    /// When one of these is missing, or garbled.
     pub fn read(root: &Root) -> Result<Self, HostError> {
         let processes = root.processes(|comm| comm == "irqbalance" || comm.starts_with("napi/"));
         let irqbalance_pid = processes.iter().find(|(_, comm)| comm == "irqbalance").map(|(pid, _)| *pid);

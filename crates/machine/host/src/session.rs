@@ -41,9 +41,6 @@ pub fn sessions() -> Vec<Session> {
 }
 
 /// Addresses of this machine, without those of the loopback.
-///
-/// # Errors
-/// The kernel does not list them.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|address| {
         let storage = address.address?;
@@ -92,9 +89,6 @@ fn established() -> Vec<(u64, Session)> {
 }
 
 /// All TCP connections of this thread's network namespace, from the first SYN to the end of TIME_WAIT: local and peer.
-///
-/// # Errors
-/// They cannot be read; the path is named.
 pub fn connections() -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
     let all = tcp(|state| state != LISTEN)?.into_iter();
     Ok(all.map(|(_, s)| (SocketAddr::new(s.local, s.local_port), SocketAddr::new(s.peer, s.peer_port))).collect())

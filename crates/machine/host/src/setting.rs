@@ -58,9 +58,6 @@ pub fn kept(root: &Root) -> Result<(), Missing> {
 }
 
 /// The text of a file without white space around it; none when the machine lacks it.
-///
-/// # Errors
-/// When it is there but cannot be read, or the copy does not hold such things.
 pub fn text(root: &Root, rel: &str) -> Result<Option<String>, Missing> {
     match root.read_opt(rel)? {
         Some(text) => Ok(Some(text)),

@@ -95,10 +95,8 @@ const OF_NIC: [&str; 4] = ["gro_flush_timeout", "napi_defer_hard_irqs", "tx_queu
 /// A failure while a copy is saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The machine could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The copy could not be written.
     #[error(transparent)]
     Write(#[from] FileError),
 }

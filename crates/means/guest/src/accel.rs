@@ -16,9 +16,6 @@ pub enum Accel {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Boots the guest's kernel by KVM, without cards.
-///
-/// # Errors
-/// Why it does not carry one.
 pub fn trial(kernel: &Kernel, root: &Root) -> Result<Duration, GuestError> {
     let settings = Settings {
         nic: Nic::Virtio,

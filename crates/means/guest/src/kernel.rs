@@ -23,9 +23,6 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel at `image`, named `vmlinuz-RELEASE` in a folder `boot` beside `lib/modules`; without a wish that of this machine.
-    ///
-    /// # Errors
-    /// It or its modules are not there; depmod fails.
     pub fn open(image: Option<&Path>) -> Result<Self, GuestError> {
         let here = || {
             let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -62,9 +59,6 @@ impl Kernel {
     }
 
     /// The files of these modules and of what they need, each once and after what it needs.
-    ///
-    /// # Errors
-    /// There is no such module.
     pub(crate) fn in_order(&self, modules: &[&str]) -> Result<Vec<PathBuf>, GuestError> {
         let mut order: Vec<String> = Vec::new();
         for module in modules {

@@ -177,9 +177,6 @@ impl Guest {
     }
 
     /// Starts a program in it.
-    ///
-    /// # Errors
-    /// There is no such program there, or the guest failed.
     pub fn begin(&mut self, words: &[&str]) -> Result<(), GuestError> {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         self.done(&Order::Start { words })
@@ -230,9 +227,6 @@ impl Guest {
     }
 
     /// Reads a file in it.
-    ///
-    /// # Errors
-    /// It cannot be read, or the guest failed.
     pub fn read(&mut self, path: &str) -> Result<String, GuestError> {
         match self.order(&Order::Read { path: path.to_owned() }, QUICK)? {
             Answer::Text(text) => Ok(text),
@@ -241,9 +235,6 @@ impl Guest {
     }
 
     /// Writes a file in it.
-    ///
-    /// # Errors
-    /// It cannot be written, or the guest failed.
     pub fn write(&mut self, path: &str, value: &str) -> Result<(), GuestError> {
         self.done(&Order::Write { path: path.to_owned(), value: value.to_owned() })
     }

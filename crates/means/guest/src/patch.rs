@@ -18,9 +18,6 @@ pub struct Patch(Child);
 
 impl Patch {
     /// Starts it by the words `within`, in the network namespace of the tap devices. It dies with the thread that calls.
-    ///
-    /// # Errors
-    /// QEMU is missing, or takes no such devices.
     pub fn start(taps: [&str; 2], namespace: &Path, within: &[String]) -> Result<Self, GuestError> {
         let mut command = qemu(within, Some(namespace))?;
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "none"]);

@@ -76,9 +76,6 @@ pub struct TestBox {
 
 impl TestBox {
     /// Builds what `spec` says.
-    ///
-    /// # Errors
-    /// What the kernel lacks or refuses, or that the program `nft` is missing for a firewall.
     pub fn build(lab: &Lab, spec: &BoxSpec) -> Result<Self, LabError> {
         let number = MADE.fetch_add(1, Ordering::Relaxed) % 1000;
         let role = |name: &str| format!("{name}{number}");

@@ -24,9 +24,6 @@ impl Cell {
     /// One whose door into this network namespace has that name. A door of that name that was left is removed. Frames have at most `mtu` bytes of
     /// payload. What comes to the door has all its sums: none is made behind it. The kernel itself says nothing on either interface. Both are down until
     /// [`Cell::open`].
-    ///
-    /// # Errors
-    /// CAP_SYS_ADMIN or CAP_NET_ADMIN lacks; the kernel refuses.
     pub fn new(door: &str, mtu: u32) -> Result<Self, LabError> {
         let here = NamespaceHandle::own("of this program")?;
         let space = NamespaceHandle::nameless("for programs of other users")?;

@@ -150,18 +150,12 @@ impl Group {
     }
 
     /// Lets it run on these CPUs alone.
-    ///
-    /// # Errors
-    /// There is no controller of CPUs, or the kernel refuses.
     pub fn confine(&self, cpus: &CpuSet) -> Result<(), LabError> {
         let (folder, _) = self.needed(Controller::Cpuset)?;
         write(&folder.join("cpuset.cpus"), &cpus.to_string())
     }
 
     /// Limits its memory to so many bytes: beyond, the kernel ends its processes, and no others.
-    ///
-    /// # Errors
-    /// There is no controller of memory, or the kernel refuses.
     pub fn limit_memory(&self, bytes: u64) -> Result<(), LabError> {
         let (folder, is_v2) = self.needed(Controller::Memory)?;
         let file = if is_v2 { "memory.max" } else { "memory.limit_in_bytes" };

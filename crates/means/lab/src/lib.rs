@@ -90,9 +90,6 @@ impl Lab {
 
     /// Joins interfaces of `hub` by a bridge there, and sets it up. Each port comes with the address that lies behind it, for good: no frame to
     /// one of them is flooded, the first neither.
-    ///
-    /// # Errors
-    /// There is a `bridge` already, a port is not in `hub`, or the kernel refuses.
     pub fn bridge(&self, hub: &Namespace, bridge: &str, ports: &[(&VethEnd, Mac)]) -> Result<(), LabError> {
         hub.run(|| -> Result<(), LabError> {
             link::create_bridge(bridge)?;
@@ -107,9 +104,6 @@ impl Lab {
 }
 
 /// Sets an interface of the calling thread's namespace up or down.
-///
-/// # Errors
-/// When there is none of that name, or the kernel refuses.
 pub fn set_link(interface: &str, up: bool) -> Result<(), LabError> {
     if up { link::set_up(interface) } else { link::set_down(interface) }
 }
@@ -151,9 +145,6 @@ impl NamespaceHandle {
     }
 
     /// Sets the bytes of the longest packet of `interface`.
-    ///
-    /// # Errors
-    /// There is none of that name, or the kernel refuses the number.
     pub fn set_mtu(&self, interface: &str, mtu: u32) -> Result<(), LabError> {
         self.run(|| link::set_mtu(interface, mtu))?
     }

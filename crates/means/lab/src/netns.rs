@@ -102,9 +102,6 @@ impl NamespaceHandle {
     ///
     /// The thread sees the namespace's own /sys. Sockets that it opens and processes that it starts stay in the
     /// namespace after the thread has ended.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered, or `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         thread::scope(|s| s.spawn(|| self.enter().map(|()| work())).join())
             .unwrap_or_else(|_| Err(LabError::Panicked(self.name.clone())))

@@ -37,9 +37,6 @@ pub struct RealBenches {
 
 impl RealBenches {
     /// Splits the cores, and makes the lab if the boxes are of one.
-    ///
-    /// # Errors
-    /// Too few cores, or what the lab lacks.
     pub fn new(asked: &Request, settings: &Settings) -> Result<Self, BenchError> {
         Self::on(asked, settings, Cores::split(&asked.cpus)?)
     }

@@ -237,9 +237,6 @@ impl fmt::Debug for Dut {
 
 impl Dut {
     /// Builds a box in namespaces of its own, with NAPI on all ends and each core's work where `options.cores` has it.
-    ///
-    /// # Errors
-    /// The kernel lacks or refuses something, or `nft` is missing for a filter.
     pub fn lab(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Result<Self, BenchError> {
         lab_box::build(lab, kind, options)
     }
@@ -340,9 +337,6 @@ impl Dut {
     }
 
     /// Makes the connections of `flows`, established ones, on a box that is to have them.
-    ///
-    /// # Errors
-    /// The kernel has no room for them.
     pub(crate) fn establish(&self, flows: &[FlowKey]) -> Result<(), BenchError> {
         match (self.tracks, self.made.as_ref().and_then(TestBox::inside)) {
             (Some(translated), Some(inside)) => established::make(inside, self.family, flows, translated),

@@ -13,13 +13,10 @@ pub enum BenchError {
     Lab(#[from] lab::LabError),
     #[error(transparent)]
     Guest(#[from] guest::GuestError),
-    /// A kernel program refused.
     #[error(transparent)]
     Program(#[from] bpf::XdpError),
-    /// The fast path of a box refused.
     #[error(transparent)]
     Route(#[from] route::RouteError),
-    /// The traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
     #[error(transparent)]

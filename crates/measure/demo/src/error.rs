@@ -5,13 +5,10 @@ use std::io;
 /// A demo that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The lab could not be built or entered.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
-    /// An interface of the lab did not answer.
     #[error(transparent)]
     Ethtool(#[from] sys::ethtool::EthtoolError),
-    /// A kernel program did not run.
     #[error(transparent)]
     Program(#[from] bpf::XdpError),
     #[error(transparent)]

@@ -40,9 +40,6 @@ pub trait Experiment {
     fn round(&mut self, step: &Self::Step, control: &mut Control<'_>) -> Result<(), Self::Error>;
 
     /// Makes the result, however the steps ended.
-    ///
-    /// # Errors
-    /// That of a failed step, or there is no result.
     fn conclude(self, facts: Facts, end: End<Self::Error>) -> Result<Self::Found, Self::Error>;
 }
 

@@ -3,14 +3,12 @@
 /// A sweep that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The lab could not be built.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
     #[error(transparent)]
     Record(#[from] profile::RecordError),
-    /// The receiver of a capture failed.
     #[error(transparent)]
     Measure(#[from] rig::MeasureError),
     #[error("the generator ran, but no load came through the {0} without loss: there is nothing to sweep")]

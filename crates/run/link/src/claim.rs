@@ -173,9 +173,6 @@ pub struct Claim {
 
 impl Claim {
     /// Asks the broker of this network namespace for ports, and makes an engine of them.
-    ///
-    /// # Errors
-    /// No broker serves here, or it refuses.
     pub fn take() -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         Self::take_as(Raw::with_bursts)
     }

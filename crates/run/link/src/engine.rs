@@ -114,17 +114,11 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Listens on a port; at most `room` connections wait to be accepted.
-    ///
-    /// # Errors
-    /// Somebody listens there.
     pub fn listen(&mut self, port: u16, stream: bool, room: usize) -> Result<(), LinkError> {
         if self.node.listen(port, stream, room) { Ok(()) } else { Err(LinkError::Listens(port)) }
     }
 
     /// Listens for streams on a port that no other program has, and that needs nobody's leave.
-    ///
-    /// # Errors
-    /// There is none left.
     pub(crate) fn listen_free(&mut self, room: usize) -> Result<u16, LinkError> {
         self.node.listen_free(true, room).ok_or(LinkError::Full)
     }
@@ -141,9 +135,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Offers a connection to a port of a node: a stream of bytes, or messages. [`Engine::state`] says when it is open.
-    ///
-    /// # Errors
-    /// All are in use; the carrier fails.
     pub fn connect(&mut self, to: C::Address, port: u16, stream: bool) -> Result<Handle, LinkError> {
         let now = self.now();
         let handle = self.node.connect(now, to, port, stream).ok_or(LinkError::Full)?;

@@ -91,9 +91,6 @@ impl Wire {
     }
 
     /// A socket that receives its frames of messages, those that `filter` passes, and one that sends.
-    ///
-    /// # Errors
-    /// CAP_NET_RAW lacks.
     pub(crate) fn sockets(&self, filter: Option<BorrowedFd<'_>>) -> Result<(PacketSocket, PacketBatch), LinkError> {
         let socket = PacketSocket::open()?;
         socket.set_receive_buffer(SOCKET_BUFFER_BYTES)?;

@@ -47,9 +47,6 @@ fn read(path: &str) -> Result<CpuSet, RouteError> {
 }
 
 /// Refuses CPUs that are not there, and any for generic XDP: of 6.18 at least, the stack takes what comes out of a queue as a damaged header.
-///
-/// # Errors
-/// [`RouteError::CpusInGeneric`], [`RouteError::NoSuchCpu`], [`RouteError::OfflineCpu`].
 pub(crate) fn check(cpus: &CpuSet, xdp: XdpMode) -> Result<(), RouteError> {
     if xdp == XdpMode::Generic && !cpus.is_empty() {
         return Err(RouteError::CpusInGeneric);

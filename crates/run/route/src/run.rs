@@ -118,9 +118,6 @@ impl Router {
     }
 
     /// Begins to read the file of rules again, beside the loop: [`Router::take_reloaded`] tells how it went, [`Router::turn`] has them hold.
-    ///
-    /// # Errors
-    /// There is none; what the kernel refuses.
     pub fn begin_reload(&mut self, asked: &Requester) -> Result<(), RouteError> {
         self.rules.as_mut().ok_or(RouteError::NoRules)?.begin_reload(asked, self.ports.each_mut())
     }

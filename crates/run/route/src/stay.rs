@@ -76,9 +76,6 @@ impl Stay {
     }
 
     /// Keeps what sits in the place of `port`.
-    ///
-    /// # Errors
-    /// There is no BPF file system, or it does not take it.
     fn keep(&self, port: &mut RoutePort) -> Result<(), RouteError> {
         if !statfs(&self.root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
             return Err(RouteError::NoBpfFileSystem { path: self.root.clone() });

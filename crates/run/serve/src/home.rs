@@ -155,9 +155,6 @@ impl HeldHome {
     }
 
     /// Removes a file of the folder.
-    ///
-    /// # Errors
-    /// It is still there.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

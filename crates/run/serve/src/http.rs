@@ -75,9 +75,6 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Listens on `port`; 0 lets the kernel choose one. `answer` is called on the thread of the server, and waits for nothing.
-    ///
-    /// # Errors
-    /// The port is taken, or the kernel gives no socket or thread.
     pub fn start(port: u16, answer: impl Fn(&HttpRequest<'_>) -> HttpResponse + Send + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;

@@ -8,7 +8,6 @@ use rules::RulesError;
 /// A failure of the shield: what was tried, on what, why it failed and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ShieldError {
-    /// Rules that cannot be understood or compiled.
     #[error(transparent)]
     Rules(#[from] RulesError),
     #[error("cannot {operation} {}: {source}", path.display())]
@@ -101,12 +100,10 @@ pub enum ShieldError {
     /// The machine, or an interface, is not as it has to be.
     #[error("{0}")]
     Lacking(String),
-    /// The control socket, events or metrics.
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
     #[error(transparent)]
     NoInterface(#[from] host::interface::NoInterface),
-    /// A packet ring on an interface.
     #[error(transparent)]
     Port(#[from] port::PortError),
     #[error(transparent)]

@@ -51,7 +51,6 @@ pub trait Screen {
 pub enum LiveError<E: Classified + 'static> {
     #[error("cannot use the terminal: {0}; `--once` prints plain text")]
     Terminal(#[from] io::Error),
-    /// No sample could be taken.
     #[error(transparent)]
     Sample(E),
 }

@@ -93,9 +93,6 @@ pub struct Summary {
 }
 
 /// Reads the capture at `path` (pcap or pcapng; of a link type that [`LinkType`] has; `-` is the standard input) and tells `each` of every packet in turn.
-///
-/// # Errors
-/// The rules cannot be compiled; the file cannot be read, breaks off, or holds frames of another link layer.
 pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Explained)) -> Result<Summary, RulesError> {
     let each = |packet: &Explained| {
         each(packet);
@@ -109,9 +106,6 @@ pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Expla
 
 /// As [`explain`], of the file `source` that errors call `path`, until `each` breaks; a file that breaks off has a summary of what came
 /// before, beside what is wrong with it.
-///
-/// # Errors
-/// The rules cannot be compiled; the file cannot be read, or holds frames of another link layer.
 pub fn explain_while(
     rules: &Rules,
     source: &Path,

@@ -49,9 +49,6 @@ pub struct RuleFile {
 }
 
 /// Reads a file of rules and the sets that it names.
-///
-/// # Errors
-/// The file cannot be read, or is not a set of rules.
 pub fn read(path: &Path) -> Result<RuleFile, RulesError> {
     read_as(path, Keeper::Shield)
 }

@@ -79,9 +79,6 @@ pub fn set(file: &mut RuleFile, text: &str) -> Result<(), RulesError> {
 }
 
 /// Puts the rules of the command line before those of the file.
-///
-/// # Errors
-/// A name that is there already.
 pub fn prepend(file: &mut RuleFile, rules: &[Rule]) -> Result<(), RulesError> {
     for (n, rule) in rules.iter().enumerate() {
         if rules[..n].iter().chain(&file.rules.rules).any(|other| other.name == rule.name) {

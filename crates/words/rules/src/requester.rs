@@ -23,9 +23,6 @@ pub struct Requester {
 
 impl Requester {
     /// Returns warnings about the rules of `file`.
-    ///
-    /// # Errors
-    /// They would cut off who asks.
     pub fn judge(&self, file: &RuleFile) -> Result<Vec<String>, Finding> {
         let findings = check::check(file, &self.sessions, Now::read());
         if let Some(harm) = findings.iter().find(|finding| finding.weight == Weight::Harm && !self.force) {

@@ -110,9 +110,6 @@ fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Word, Fault> {
 }
 
 /// A value, or a list of values.
-///
-/// # Errors
-/// A table, a list within a list, an empty list.
 pub fn values(value: &Spanned<DeValue<'_>>) -> Result<Vec<Word>, Fault> {
     match value.get_ref() {
         DeValue::Array(array) if array.is_empty() => {
@@ -125,9 +122,6 @@ pub fn values(value: &Spanned<DeValue<'_>>) -> Result<Vec<Word>, Fault> {
 }
 
 /// The keys of a table with their values.
-///
-/// # Errors
-/// Values that are no values of a rule, each with its place.
 pub fn entries(table: &DeTable<'_>) -> Result<Vec<Entry>, Vec<Fault>> {
     let (mut entries, mut faults) = (Vec::new(), Vec::new());
     for (key, value) in table {

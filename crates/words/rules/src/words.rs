@@ -145,9 +145,6 @@ pub fn masked(address: IpAddr, len: u8) -> IpAddr {
 }
 
 /// `192.0.2.0/24`, `192.0.2.1`, `2001:db8::/32`.
-///
-/// # Errors
-/// Not an address, a length that the family does not have, or bits behind the length.
 pub fn prefix(word: &str) -> Result<Prefix, Wrong> {
     let (address, len) = word.split_once('/').map_or((word, None), |(address, len)| (address, Some(len)));
     let parsed: IpAddr = address.parse().map_err(|_| {
@@ -192,9 +189,6 @@ pub fn place(word: &str) -> Result<Place, Wrong> {
 }
 
 /// A number, or `FROM-TO`, within `low` to `high`.
-///
-/// # Errors
-/// Not a number, out of bounds, or the wrong way round.
 pub fn range(word: &str, noun: &str, low: u16, high: u16) -> Result<RangeInclusive<u16>, Wrong> {
     let bad = |what: String| {
         Wrong::new(
@@ -253,9 +247,6 @@ pub fn dscp(word: &str) -> Result<u8, Wrong> {
 }
 
 /// An ICMP type. Names mean different numbers over IPv4 and IPv6, so that `protocols` has to say which.
-///
-/// # Errors
-/// Neither a number nor a name that the protocol has.
 pub fn icmp_type(word: &str, protocols: &[u8]) -> Result<u8, Wrong> {
     match (protocols, word.parse::<u64>()) {
         ([1], _) => named(word, "ICMP type", ICMP_TYPES, 255),
@@ -269,9 +260,6 @@ pub fn icmp_type(word: &str, protocols: &[u8]) -> Result<u8, Wrong> {
 }
 
 /// `syn !ack`: flags that are set and, with an exclamation mark, that are not; others may be either.
-///
-/// # Errors
-/// A word that is no flag, or one twice.
 pub fn tcp_flags(text: &str) -> Result<TcpFlags, Wrong> {
     let mut flags = TcpFlags { mask: 0, value: 0 };
     for word in text.split([' ', ',', '+']).filter(|word| !word.is_empty()) {
@@ -345,9 +333,6 @@ pub fn family(word: &str) -> Result<u8, Wrong> {
 pub const RATE_MAX: f64 = 1e12;
 
 /// Packets per second: `5000`, `5000/s`, `5k/s`, `1.5M/s`.
-///
-/// # Errors
-/// Not a rate, or less than one packet per second.
 pub fn rate(word: &str) -> Result<u64, Wrong> {
     let bad = || {
         Wrong::new(
@@ -370,9 +355,6 @@ pub fn rate(word: &str) -> Result<u64, Wrong> {
 }
 
 /// `ipv4/24` or `ipv6/56` words into lengths; a family that is not named is told apart by whole addresses (IPv4) or /64 (IPv6).
-///
-/// # Errors
-/// Another word, or a length that the family does not have.
 pub fn per_source(words: &[&str]) -> Result<Option<(u8, u8)>, Wrong> {
     let (mut lens, mut named) = ((32, 64), Vec::new());
     for word in words {

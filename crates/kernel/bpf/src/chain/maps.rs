@@ -135,9 +135,6 @@ impl Maps {
 }
 
 /// What follows behind each place, of a chain that runs.
-///
-/// # Errors
-/// CAP_SYS_ADMIN is missing.
 pub(super) fn kept(rests: &MapHandle) -> Result<Rests, XdpError> {
     let mut kept = Rests::new();
     for place in Place::ALL {

@@ -14,9 +14,6 @@ const PROGRAM: Program = Program("ek_loss");
 
 /// Takes all frames that arrive on `from`, of this network namespace, to `to`, but for `lost_per_million` of a million, drawn at random. It stays as
 /// long as `from`. A frame that is longer than the MTU because its sender leaves segmentation to the link counts as one.
-///
-/// # Errors
-/// There is no such interface, or the kernel refuses.
 pub fn lossy_wire(from: &str, to: &str, lost_per_million: u32) -> Result<(), XdpError> {
     let mut object = MaybeUninit::uninit();
     let mut open = PROGRAM.open::<LossSkelBuilder>(&mut object)?;

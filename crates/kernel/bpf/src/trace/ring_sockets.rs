@@ -111,9 +111,6 @@ impl RingSockets {
     }
 
     /// The sockets of all namespaces, by inode number. Takes about a microsecond for each open file of the machine.
-    ///
-    /// # Errors
-    /// When the kernel ends the walk early.
     pub fn read(&self) -> Result<Vec<RingSocket>, RingSocketsError> {
         let mut bytes = Vec::new();
         let mut walk = Iter::new(&self.link).map_err(|e| RingSocketsError::Walk(e.to_string()))?;

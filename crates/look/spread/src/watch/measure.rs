@@ -20,10 +20,8 @@ use crate::plan::role_text;
 /// The measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    /// The kernel programs failed.
     #[error(transparent)]
     Cost(#[from] NapiCostError),
-    /// The machine could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
     #[error("cannot tell this network namespace (/proc/self/ns/net): {0}; is /proc mounted?")]
@@ -71,9 +69,6 @@ impl Reading {
 impl Meter {
     /// Attaches to the kernel. `allowed` are the CPUs that work may be moved to, `nics` the interfaces whose work may be
     /// moved (empty: all).
-    ///
-    /// # Errors
-    /// When a privilege or a kernel feature is missing.
     pub fn start(host: Host, allowed: CpuSet, nics: Vec<String>) -> Result<Self, MeterError> {
         let (root, costs) = (Root::live(), NapiCosts::attach()?);
         let before = Reading::take(&root, &costs)?;

@@ -18,7 +18,6 @@ pub struct Moves<S: Store> {
 /// A move that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
-    /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]

@@ -45,9 +45,6 @@ pub struct Armed {
 impl Session {
     /// Puts this session on trial: starts its guardian by `guardian`, a command that comes to [`stand_guard`] and has the session's full name
     /// among its arguments, and waits until it watches.
-    ///
-    /// # Errors
-    /// The guardian does not watch.
     pub fn on_trial(&mut self, journal: &Journal, mut guardian: Command) -> Result<Armed, TrialError> {
         let path = journal.state().join("guardian.log");
         let log = append(&path, PRIVATE)?;

@@ -65,9 +65,6 @@ impl Connections {
     }
 
     /// Gives the UDP connection from `from` to `to` another mark, or another time to live in seconds.
-    ///
-    /// # Errors
-    /// There is none; what the kernel refuses.
     pub fn change(&mut self, [from, to]: [SocketAddr; 2], mark: Option<u32>, seconds: Option<u32>) -> io::Result<()> {
         let mut body = header(from);
         push_attribute(&mut body, TUPLE_ORIGINAL | NESTED, &tuple(from, to));

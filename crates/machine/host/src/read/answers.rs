@@ -70,9 +70,6 @@ impl Asker {
     }
 
     /// The answers about the interface `nic` with that index.
-    ///
-    /// # Errors
-    /// When those in a copy are garbled.
     pub(super) fn ask(&mut self, root: &Root, nic: &str, index: u32) -> Result<Answers, HostError> {
         let Some(Live { ethtool, napis }) = &mut self.live else {
             return saved(root, nic);

@@ -29,9 +29,6 @@ pub struct Limited {
 }
 
 /// The groups with a limit on CPU time (cgroup v2, and v1's cpu controller).
-///
-/// # Errors
-/// When no control groups are mounted, or a copy does not tell.
 pub fn limits(root: &Root) -> Result<Vec<Limited>, Missing> {
     asked(root, "cpu-limits", || {
         let mut found = Vec::new();

@@ -28,9 +28,6 @@ pub enum HeaderSplit {
 }
 
 /// Asks about the interface `nic`.
-///
-/// # Errors
-/// When the kernel refuses the question, or a copy does not tell.
 pub fn read(root: &Root, nic: &str) -> Result<HeaderSplit, Missing> {
     asked(root, &format!("header-split/{nic}"), || {
         let failed = |e: std::io::Error| Missing(format!("cannot ask {nic} for header split: {e}"));

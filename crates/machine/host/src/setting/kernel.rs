@@ -27,9 +27,6 @@ const OPTIONS: [&str; 14] = [
 ];
 
 /// The options that are set, by name, with their value (`y`, `250`); from /proc/config.gz, or /boot/config-RELEASE.
-///
-/// # Errors
-/// When there is neither, or a copy does not tell.
 pub fn config(root: &Root) -> Result<BTreeMap<String, String>, Missing> {
     asked(root, "kernel-config", || {
         let text = unpacked().or_else(|| {

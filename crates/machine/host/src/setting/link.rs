@@ -30,9 +30,6 @@ pub fn tx_queue_len(root: &Root, nic: &str) -> Result<Option<u64>, Missing> {
 }
 
 /// The ports of a bridge; none for an interface that is no bridge.
-///
-/// # Errors
-/// When a copy does not tell.
 pub fn bridge_ports(root: &Root, nic: &str) -> Result<Option<Vec<String>>, Missing> {
     match root.list(&format!("sys/class/net/{nic}/brif")) {
         Ok(ports) => Ok(Some(ports)),
@@ -42,9 +39,6 @@ pub fn bridge_ports(root: &Root, nic: &str) -> Result<Option<Vec<String>>, Missi
 }
 
 /// Flow control of the link; none when the driver has none.
-///
-/// # Errors
-/// When the driver fails the question, or a copy does not tell.
 pub fn pause(root: &Root, nic: &str) -> Result<Option<Pause>, Missing> {
     asked(root, &format!("pause-{nic}"), || {
         let failed = |e: sys::ethtool::EthtoolError| Missing(e.to_string());

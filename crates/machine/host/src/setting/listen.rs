@@ -51,9 +51,6 @@ pub struct AcceptQueue {
 }
 
 /// The accept queues of this network namespace, the fullest first.
-///
-/// # Errors
-/// When the kernel does not list them, or a copy does not tell.
 pub fn accept_queues(root: &Root) -> Result<Vec<AcceptQueue>, Missing> {
     asked(root, "accept-queues", || {
         let listeners = stack::listeners()

@@ -8,9 +8,6 @@ use crate::{
 };
 
 /// The NAPI instances of an interface; none where the kernel does not list them (before 6.8), or a copy lacks them.
-///
-/// # Errors
-/// When the kernel fails the question, or a copy is garbled.
 pub fn read(root: &Root, nic: &str, ifindex: u32) -> Result<Option<Vec<NapiEntry>>, Missing> {
     if root.is_live() {
         let failed = |e: std::io::Error| Missing(e.to_string());

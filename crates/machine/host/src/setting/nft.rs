@@ -23,9 +23,6 @@ pub struct LinearRun {
 }
 
 /// The rules as nft's JSON gives them.
-///
-/// # Errors
-/// When the program nft is missing or refuses, or a copy does not tell.
 pub fn ruleset(root: &Root) -> Result<Value, Missing> {
     let rules: Value = asked(root, "nft", || {
         let output =

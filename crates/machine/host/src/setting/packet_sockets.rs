@@ -21,9 +21,6 @@ pub struct PacketSocket {
 }
 
 /// The packet sockets of this network namespace.
-///
-/// # Errors
-/// When the kernel does not list them, or a copy does not tell.
 pub fn read(root: &Root) -> Result<Vec<PacketSocket>, Missing> {
     asked(root, "packet-sockets", || {
         let mut sockets = parse(&Root::live().read("proc/net/packet")?);

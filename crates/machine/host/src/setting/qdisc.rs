@@ -32,9 +32,6 @@ pub struct Qdisc {
 }
 
 /// The queueing disciplines of this network namespace. Those without an object of their own (`noqueue`) may be missing.
-///
-/// # Errors
-/// When the kernel does not list them, or a copy does not tell.
 pub fn read(root: &Root) -> Result<Vec<Qdisc>, Missing> {
     asked(root, "qdiscs", || {
         let failed = |e: std::io::Error| Missing(format!("cannot list the queueing disciplines: {e}"));

@@ -49,9 +49,6 @@ pub fn value(root: &Root, path: &str) -> Result<Option<String>, Missing> {
 }
 
 /// The values of a sysctl that holds numbers.
-///
-/// # Errors
-/// When it cannot be read or holds something else.
 pub fn numbers(root: &Root, path: &str) -> Result<Option<Vec<i64>>, Missing> {
     let Some(text) = value(root, path)? else { return Ok(None) };
     let parsed: Result<Vec<i64>, _> = text.split(' ').map(str::parse).collect();
@@ -87,9 +84,6 @@ pub struct Line {
 }
 
 /// The lines of sysctl.d and sysctl.conf that set something of the network.
-///
-/// # Errors
-/// When a file is there but cannot be read.
 pub fn lines(root: &Root) -> Result<Vec<Line>, Missing> {
     super::kept(root)?;
     let mut found = Vec::new();

@@ -19,9 +19,6 @@ pub struct XdpProgram {
 }
 
 /// The XDP programs on the interfaces of this network namespace.
-///
-/// # Errors
-/// When the kernel refuses the list, or a copy does not tell.
 pub fn read(root: &Root) -> Result<Vec<XdpProgram>, Missing> {
     asked(root, "xdp", || {
         let failed = |e| Missing(format!("the kernel does not list the interfaces' XDP programs: {e}"));

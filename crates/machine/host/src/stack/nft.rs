@@ -152,9 +152,6 @@ impl Rules {
 }
 
 /// Reads all chains and rules of the namespace in which `netfilter` was opened; none when this kernel has no nftables.
-///
-/// # Errors
-/// When the kernel refuses (it takes CAP_NET_ADMIN).
 pub(crate) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
     let Some(generation) = generation(netfilter)? else { return Ok(None) };
     let mut rules = Rules { generation, ..Rules::default() };

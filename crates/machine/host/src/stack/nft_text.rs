@@ -10,9 +10,6 @@ use super::{
 use crate::root::Root;
 
 /// The texts of nftables' rules. The elements of named sets are left out: they may be many, and no rule is among them.
-///
-/// # Errors
-/// When `nft` is missing or fails.
 pub(super) fn nft() -> io::Result<BTreeMap<RuleKey, String>> {
     listing().map(|text| parse_nft(&text))
 }

@@ -26,9 +26,6 @@ pub struct PortCounters {
 
 impl PortCounters {
     /// Reads those of an interface of the calling thread's namespace.
-    ///
-    /// # Errors
-    /// When there is none of that name.
     pub fn read(interface: &str) -> Result<Self, LabError> {
         const PATH: &str = "/proc/thread-self/net/dev";
         let failed = |source| LabError::Link { what: "read the counters of", object: interface.to_owned(), source };

@@ -51,9 +51,6 @@ impl TestPort {
     }
 
     /// Runs `work` where the interface is: in a thread inside of its namespace, or right here.
-    ///
-    /// # Errors
-    /// The namespace cannot be entered, or `work` panics there.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         match &self.namespace {
             Some(namespace) => namespace.run(work),

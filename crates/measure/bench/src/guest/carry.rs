@@ -38,9 +38,6 @@ const MEMORY_MIB: u32 = 1024;
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Why KVM carries no guest with such a card here, in a line; none: it does. A guest is booted to see.
-///
-/// # Errors
-/// What a guest's root needs is missing.
 pub fn no_kvm(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Option<String>, BenchError> {
     let root = Root::make(kernel, nic, evenkeel)?;
     Ok(guest::trial(kernel, &root).err().map(|why| host::ssh::last_words(&why.to_string())))

@@ -134,9 +134,6 @@ impl Bench<'_> {
     }
 
     /// After a trial through which nothing came, of a box that has forwarded before: whether it still does at the least load.
-    ///
-    /// # Errors
-    /// [`BenchError::Machine`] when it does not.
     pub(super) fn require_life(&mut self, trial: &Trial) -> Result<(), BenchError> {
         let total = trial.total();
         if total.sent == 0 || total.received > 0 {

@@ -43,9 +43,6 @@ const SEARCH_S: f64 = 20.0;
 const FREE_MB: f64 = 256.0;
 
 /// Looks whether this machine can have the neighbours, before anything is made.
-///
-/// # Errors
-/// stress-ng is missing, or the memory.
 pub fn check(plan: &Plan) -> Result<(), BenchError> {
     let neighbours = &plan.asked.neighbours;
     if neighbours.iter().any(Neighbour::needs_stress) && sys::program::find("stress-ng".as_ref()).is_none() {

@@ -49,9 +49,6 @@ const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
 
 impl Guests {
     /// Makes their root, and boots one to see whether KVM carries them.
-    ///
-    /// # Errors
-    /// A program or a module is missing.
     pub fn prepare(kernel: Kernel, evenkeel: &Path) -> Result<Self, BenchError> {
         let find = |(name, package): (&'static str, &'static str)| {
             let missing = || BenchError::Machine(format!("{name} is missing: apt install {package}"));

@@ -69,9 +69,6 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a run on a box that has `cores`. `usable` are all CPUs, `siblings` those that share a core with one of the box's.
-    ///
-    /// # Errors
-    /// Nothing is left that could be measured.
     pub fn new(mut asked: Asked, cores: &Cores, usable: &CpuSet, siblings: &CpuSet) -> Result<Self, BenchError> {
         if cores.sharing() == Sharing::Inline {
             return Err(BenchError::Setting(

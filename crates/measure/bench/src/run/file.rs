@@ -104,9 +104,6 @@ impl Keep for RunFile {
 }
 
 /// Reads a run back.
-///
-/// # Errors
-/// A file that cannot be read, or is no run of this version.
 pub fn load(path: &Path) -> Result<Saved, BenchError> {
     read(path, "a run that can be gone on with", "`evenkeel bench --save FILE` writes one")
 }

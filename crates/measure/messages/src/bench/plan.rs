@@ -159,9 +159,6 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a run.
-    ///
-    /// # Errors
-    /// There are fewer than two CPUs.
     pub fn new(asked: Asked) -> Result<Self, MessagesError> {
         let cpus: Vec<u32> = asked.cpus.iter().collect();
         let &[a, b, ..] = cpus.as_slice() else { return Err(MessagesError::Cpus(cpus.len())) };

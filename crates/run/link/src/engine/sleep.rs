@@ -85,9 +85,6 @@ impl<C: Carrier> Engine<C> {
 
     /// A descriptor for poll(2) or epoll(7), with which a loop that waits for other things, too, waits for this engine. It becomes readable (and only
     /// that) when a frame came, or a timer is due, after [`Engine::arm`] was true. [`Engine::poll`] comes then.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
     pub fn descriptor(&mut self) -> Result<BorrowedFd<'_>, LinkError> {
         Ok(self.slept()?.epoll.0.as_fd())
     }
@@ -104,9 +101,6 @@ impl<C: Carrier> Engine<C> {
     /// may change what there is to wait for. False: there is something to do already; [`Engine::poll`] comes next, not the sleep.
     ///
     /// Bytes of earlier polls do not wake: read them first.
-    ///
-    /// # Errors
-    /// The carrier fails; there are no descriptors left.
     pub fn arm(&mut self) -> Result<bool, LinkError> {
         self.flush()?;
         let (now, due) = (self.now(), self.node.due());

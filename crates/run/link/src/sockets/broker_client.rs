@@ -126,18 +126,12 @@ impl BrokerClient {
     }
 
     /// Connects a TCP socket: the end of a pair that replaces it; none: the kernel connects it. Without `is_patient` within a fifth of a second.
-    ///
-    /// # Errors
-    /// The broker is gone (ENETDOWN).
     pub fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr, is_patient: bool) -> io::Result<Option<OwnedFd>> {
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
         self.request_end(&Request::Connect { to, is_patient }, tcp)
     }
 
     /// Reports that a TCP socket listens.
-    ///
-    /// # Errors
-    /// No broker serves a cluster here.
     pub fn listens(&self, tcp: BorrowedFd<'_>) -> io::Result<()> {
         self.request_end(&Request::Listens, tcp).map(drop)
     }

@@ -40,9 +40,6 @@ pub fn is_of_tcp(level: i32, name: i32) -> bool {
 }
 
 /// Sets such an option, without effect.
-///
-/// # Errors
-/// The error number of setsockopt(2).
 pub fn set_option(level: i32, name: i32) -> Result<(), i32> {
     match (level, name) {
         (SOL_SOCKET, SO_PASSCRED | SO_PASSSEC | SO_PASSPIDFD | SO_PASSRIGHTS) => Err(EOPNOTSUPP),
@@ -52,9 +49,6 @@ pub fn set_option(level: i32, name: i32) -> Result<(), i32> {
 }
 
 /// The value of such an option as getsockopt(2) gives it, of an end with IPv6 addresses or not.
-///
-/// # Errors
-/// The error number of getsockopt(2).
 pub fn option(level: i32, name: i32, is_v6: bool, figures: impl FnOnce() -> Option<Figures>) -> Result<Vec<u8>, i32> {
     let number = match (level, name) {
         // No process, and no user: -1 each.

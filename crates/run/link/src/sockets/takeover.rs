@@ -127,9 +127,6 @@ enum Progress {
 
 impl Takeovers {
     /// Gets ports from the broker, and opens the engine.
-    ///
-    /// # Errors
-    /// The broker refuses, or there is none.
     pub fn start() -> Result<Self, LinkError> {
         let (claim, mut engine) = Claim::take_plain()?;
         let port = engine.listen_free(ACCEPT_BACKLOG)?;

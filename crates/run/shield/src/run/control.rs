@@ -412,9 +412,6 @@ impl<P: Upkeep> Control<P> {
 }
 
 /// Warnings about the rules of `file` for the one who asks for them.
-///
-/// # Errors
-/// They would cut that one off.
 pub fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, ShieldError> {
     asked.judge(file).map_err(|harm| ShieldError::CutsOff { what: harm.what, instead: harm.instead })
 }

@@ -9,9 +9,6 @@ use super::{known, settings::Settings, syn_answers};
 use crate::error::ShieldError;
 
 /// Refuses rules that would not do what they say on this interface, and leaves out steps of ladders that cannot be taken: what is to be told.
-///
-/// # Errors
-/// The first such rule, why, and what to do.
 pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Vec<String>, ShieldError> {
     let mut notes = Vec::new();
     notes.extend(sees_tags(settings, file)?);
@@ -67,9 +64,6 @@ pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut 
 }
 
 /// Checks that SYNs to this host can be answered by XDP.
-///
-/// # Errors
-/// They cannot; the message says what to do.
 pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
     if offloads::begins_with_ip(interface)? {

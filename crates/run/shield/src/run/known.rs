@@ -16,9 +16,6 @@ use super::{
 use crate::error::ShieldError;
 
 /// What can be known now, with netfilter's rules as `hooks` finds them.
-///
-/// # Errors
-/// Nothing can, and why.
 pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPackets, ShieldError> {
     let lacking = |why: String| Err(ShieldError::Lacking(why));
     if settings.between.is_some() {
@@ -106,9 +103,6 @@ pub fn unknowable_here(file: &RuleFile) -> Vec<Finding> {
 }
 
 /// Refuses rules that ask what cannot be known on this interface, and leaves out steps of ladders that would: what is to be told.
-///
-/// # Errors
-/// The first such rule, and why.
 pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Option<String>, ShieldError> {
     let known = look(settings, &mut Hooks::open()).map_err(|error| error.to_string());
     let remembers = !file.rules.protected.is_empty();

@@ -20,9 +20,6 @@ const CLOCKS: &str = "/proc/self/timens_offsets";
 
 /// Sees that there is a BPF file system at `root`. Where there is none and it will last as long as the machine, it is mounted; then what was done, and how
 /// to undo it, is given.
-///
-/// # Errors
-/// There is none, why it was not mounted, and what to do.
 pub(super) fn bpf_file_system(root: &Path) -> Result<Option<String>, ShieldError> {
     mounted(root, NAMESPACES.map(Path::new))
 }

@@ -46,9 +46,6 @@ impl Paths {
     }
 
     /// The interfaces of this network namespace that have a shield, or something left of one; of two the first one's name.
-    ///
-    /// # Errors
-    /// A folder cannot be read.
     pub fn interfaces() -> Result<Vec<String>, ShieldError> {
         Self::interfaces_under(Path::new(BPFFS), Path::new(RUN_FOLDER))
     }
@@ -118,9 +115,6 @@ impl Paths {
     }
 
     /// Refuses folders under these names that are links or somebody else's: what is in them is believed, and emptied.
-    ///
-    /// # Errors
-    /// One of them is; the message says why.
     pub fn check(&self) -> Result<(), ShieldError> {
         for path in [&self.pins, &self.state] {
             match trusted_folder(path) {

@@ -74,9 +74,6 @@ pub trait DataPlane: Debug + Send + Sized {
     fn counts(&self, slots: usize) -> ShieldCounts;
 
     /// Gets what these rules need. Of `extra`, which detection adds, it may take away what cannot be had, and says so in `notes`.
-    ///
-    /// # Errors
-    /// Something that the file's own rules need cannot be had.
     fn admit(
         &mut self,
         _settings: &Settings,
@@ -158,9 +155,6 @@ pub trait DataPlane: Debug + Send + Sized {
     fn has_ended(&mut self, name: &str) -> Option<ShieldError>;
 
     /// Ends it, as far as that takes more than dropping it.
-    ///
-    /// # Errors
-    /// It had failed before.
     fn end(&mut self) -> Result<(), ShieldError> {
         Ok(())
     }

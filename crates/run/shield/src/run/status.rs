@@ -50,9 +50,6 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
 }
 
 /// Returns the state of the shield that is pinned, whether or not somebody runs it.
-///
-/// # Errors
-/// There is none, or it cannot be read.
 pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldError> {
     match paths.link().try_exists() {
         Ok(true) => {}

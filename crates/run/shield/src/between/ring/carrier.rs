@@ -102,9 +102,6 @@ impl Carrier {
     }
 
     /// Carries until it is told to stop. While its interface is down nothing comes; it goes on when that is up again.
-    ///
-    /// # Errors
-    /// An interface is gone, or a ring fails.
     pub(super) fn run(mut self) -> Result<(), ShieldError> {
         loop {
             let mut ways = std::mem::take(&mut self.ways);
