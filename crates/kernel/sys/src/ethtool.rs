@@ -36,7 +36,6 @@ const F_UNSUPPORTED: i32 = 1;
 /// The room for one request and its answer: 32,000 strings.
 const ARENA_BYTES: usize = 1 << 20;
 
-/// A failed ethtool request.
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
     #[error("cannot prepare ethtool requests: {0}")]
@@ -77,10 +76,8 @@ pub struct DriverInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rings {
     pub rx: u32,
-    /// Receive ring at most.
     pub rx_max: u32,
     pub tx: u32,
-    /// Transmit ring at most.
     pub tx_max: u32,
 }
 
@@ -88,13 +85,10 @@ pub struct Rings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Channels {
     pub rx: u32,
-    /// Receive-only channels at most.
     pub rx_max: u32,
     pub tx: u32,
-    /// Transmit-only channels at most.
     pub tx_max: u32,
     pub combined: u32,
-    /// Combined channels at most.
     pub combined_max: u32,
 }
 
@@ -173,7 +167,6 @@ impl Ethtool {
         Ok(answered.map(|_| DriverInfo { driver: text(4), version: text(36), firmware: text(68), bus: text(100) }))
     }
 
-    /// The ring sizes.
     pub fn rings(&mut self, iface: &str) -> Result<Option<Rings>, EthtoolError> {
         let answered = self.ask(iface, "ask for the ring sizes", &[GRINGPARAM], 36)?;
         let w = |i| self.arena.word(i);
@@ -191,7 +184,6 @@ impl Ethtool {
         self.again(iface, OPERATION).map(drop)
     }
 
-    /// The channel counts.
     pub fn channels(&mut self, iface: &str) -> Result<Option<Channels>, EthtoolError> {
         let answered = self.ask(iface, "ask for the channel counts", &[GCHANNELS], 36)?;
         let w = |i| self.arena.word(i);
@@ -216,7 +208,6 @@ impl Ethtool {
         self.again(iface, OPERATION).map(drop)
     }
 
-    /// Interrupt coalescing.
     pub fn coalesce(&mut self, iface: &str) -> Result<Option<CoalesceParam>, EthtoolError> {
         let answered = self.ask(iface, "ask for interrupt coalescing", &[GCOALESCE], 92)?;
         let w = |i| self.arena.word(i);

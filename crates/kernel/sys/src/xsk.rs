@@ -30,7 +30,6 @@ pub struct BusyPoll {
     pub budget: u32,
 }
 
-/// The description of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XskSettings {
     pub ifindex: u32,

@@ -24,7 +24,6 @@ pub enum FileError {
 
 model::classified!(FileError: Usage);
 
-/// An open capture file.
 pub struct CaptureFile {
     path: PathBuf,
     capture: Capture<Offline>,
@@ -40,7 +39,6 @@ fn seconds(said: i64) -> u64 {
     }
 }
 
-/// libpcap's error as text.
 fn text(error: pcap::Error) -> String {
     match error {
         pcap::Error::PcapError(text) => text,

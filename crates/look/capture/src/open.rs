@@ -15,9 +15,7 @@ use crate::{
 /// A source of any backend. It is told apart once per reader, not per packet.
 #[derive(Debug)]
 pub enum AnySource {
-    /// A plain packet socket.
     Packet(PacketSource),
-    /// A TPACKET_V3 ring.
     Ring(RingSource),
     /// Some queues by AF_XDP.
     Xdp(XdpSource),
@@ -41,7 +39,6 @@ impl AnySource {
     }
 }
 
-/// The settings of the backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
     /// Plain sockets: packets per system call and the socket's buffer.

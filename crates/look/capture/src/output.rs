@@ -19,7 +19,6 @@ use crate::pcapng::{self, EPB, Section, Totals};
 use names::Names;
 pub use names::{Naming, NoPattern};
 
-/// An output that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     #[error(transparent)]
@@ -107,7 +106,6 @@ impl Chunk {
     }
 }
 
-/// An open output.
 #[derive(Debug)]
 pub struct Output {
     target: Target,

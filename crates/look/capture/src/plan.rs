@@ -9,14 +9,11 @@ use host::{
 use model::CpuSet;
 use sys::packet::{FANOUT_MAX_MEMBERS, FanoutAlgorithm};
 
-/// A way to capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// One plain packet socket.
     Packet,
     /// Several plain packet sockets, joined by fanout.
     PacketFanout,
-    /// One TPACKET_V3 ring.
     Ring,
     /// Several rings, joined by fanout.
     RingFanout,

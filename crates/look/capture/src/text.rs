@@ -50,7 +50,6 @@ pub struct Shown {
     /// The fields of the IP header.
     pub verbose: bool,
     pub quick: bool,
-    /// The packet's bytes.
     pub bytes: Option<Bytes>,
 }
 

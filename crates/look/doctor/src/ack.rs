@@ -93,7 +93,6 @@ impl Acknowledged {
         serde_json::from_str(&text).map(Some).map_err(damaged)
     }
 
-    /// Writes the file.
     pub fn save(&self, path: &Path) -> Result<(), AckError> {
         if let Some(folder) = path.parent() {
             let failed = |source| AckError::Folder { operation: "make", path: folder.to_owned(), source };

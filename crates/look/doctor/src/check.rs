@@ -10,7 +10,6 @@ use crate::{evidence::Evidence, outcome::Outcome};
 pub struct Check {
     /// Its name, as `--only` and `--fix` take it.
     pub id: &'static str,
-    /// The group it belongs to.
     pub group: &'static str,
     /// What it asks, as a question.
     pub asks: &'static str,

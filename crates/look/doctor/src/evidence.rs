@@ -36,7 +36,6 @@ pub const WATCH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Watched {
     pub before: Counters,
-    /// The second reading.
     pub after: Counters,
     /// The rates between them.
     pub rates: TopSample,

@@ -37,7 +37,6 @@ impl Outcome {
         }
     }
 
-    /// As it should be.
     pub fn good(why: impl Into<String>) -> Self {
         Self::new(Verdict::Good, why)
     }

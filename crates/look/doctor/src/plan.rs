@@ -26,7 +26,6 @@ model::classified!(SelectError: Usage);
 pub struct Selection(Vec<(String, Option<String>)>);
 
 impl Selection {
-    /// Reads the names.
     pub fn parse(names: &[String]) -> Result<Self, SelectError> {
         let one = |name: &String| {
             let (id, object) = match name.split_once(':') {

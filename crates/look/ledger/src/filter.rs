@@ -6,7 +6,6 @@ use sys::packet::{Instruction, classic};
 /// Ethernet's header, which is put before a packet that has none yet.
 const ETHERNET: usize = 14;
 
-/// The filter cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
 pub struct FilterError {
@@ -16,7 +15,6 @@ pub struct FilterError {
 
 model::classified!(FilterError: Usage);
 
-/// A compiled filter.
 #[derive(Debug)]
 pub struct Filter(Vec<Instruction>);
 

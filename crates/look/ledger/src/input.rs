@@ -11,7 +11,6 @@ use host::{
 /// Everything counted in one interval, for one network namespace.
 #[derive(Debug, Clone, Default)]
 pub struct Interval {
-    /// The length in seconds.
     pub seconds: f64,
     pub interfaces: Vec<Interface>,
     /// IP, ICMP, UDP, TCP.
@@ -69,7 +68,6 @@ pub struct Interface {
     pub native_xdp: bool,
     /// An XDP program runs behind its driver, on socket buffers.
     pub generic_xdp: bool,
-    /// The counters of the interface.
     pub stats: LinkStats,
     /// What its driver lost on receiving, by kind and queue.
     pub nic: Vec<NicLoss>,
@@ -136,7 +134,6 @@ impl XdpDone {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QdiscDone {
     pub kind: String,
-    /// Packets lost.
     pub drops: u64,
     /// Packets that waited at the beginning of the interval.
     pub waited: u64,
@@ -153,7 +150,6 @@ pub struct RuleLoss {
     pub family: String,
     /// Table and chain, such as `filter/input`; the table alone where rules of several chains share a counter.
     pub chain: String,
-    /// The rule as text.
     pub rule: String,
     pub packets: u64,
     /// Not lost: the rule answered in the receiver's place (synproxy) and took the packet.
@@ -192,7 +188,6 @@ pub struct Drop {
     pub socket: u64,
     /// The socket's inode number; 0: none.
     pub inode: u32,
-    /// What kind of packets.
     pub kind: DropKind,
     /// Whose the last one was that was looked at.
     pub last: Option<DropFlow>,
@@ -219,7 +214,6 @@ pub struct XdpFailure {
     pub ifindex: u32,
     /// The interface it was to leave by; 0: none, or not known.
     pub target: u32,
-    /// What failed, in words.
     pub words: String,
     pub tracepoint: String,
     /// The driver has counted the frame as redirected, so that this loss comes after (transmit bulk, CPU map).

@@ -14,7 +14,6 @@ pub(crate) fn ethertype(ethertype: u16) -> Option<String> {
     })
 }
 
-/// A protocol in IP.
 pub(crate) fn protocol(number: u8) -> String {
     match number {
         1 => "ICMP".into(),

@@ -38,11 +38,9 @@ pub enum Stage {
 pub struct Place {
     /// Its name in this program.
     pub id: &'static str,
-    /// The station it belongs to.
     pub station: &'static str,
     /// The way of the packets lost there.
     pub direction: Direction,
-    /// Which equation it is in.
     pub stage: Stage,
     /// What ends there is lost.
     pub kind: LossKind,

@@ -36,7 +36,6 @@ const LEAST_SKEW: Duration = Duration::from_micros(200);
 /// Details are kept of so many flows at once: 3 MB.
 const FLOWS: u32 = 8_192;
 
-/// The ledger cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     #[error(transparent)]

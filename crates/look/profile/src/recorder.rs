@@ -262,7 +262,6 @@ fn stat_times(begin: &Counters, end: &Counters, cpus: &CpuSet) -> BTreeMap<u32, 
     cpus.iter().filter_map(time).collect()
 }
 
-/// Warnings about the figures.
 fn notes(
     tally: &Tally,
     expected: f64,

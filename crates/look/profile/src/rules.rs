@@ -23,12 +23,10 @@ pub enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the rule table: {why}")]
 pub struct RuleError {
-    /// The line, from 1.
     pub line: usize,
     pub why: String,
 }
 
-/// A parsed rule table.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     exact: HashMap<Box<str>, Rule>,
@@ -86,7 +84,6 @@ impl Rules {
         (1..=longest).rev().find_map(|n| self.beginnings.get(name.get(..n)?).copied())
     }
 
-    /// The number of patterns.
     pub fn len(&self) -> usize {
         self.exact.len() + self.beginnings.len()
     }

@@ -87,7 +87,6 @@ pub struct StatTime {
     pub steal_percent: f64,
 }
 
-/// The sums.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     set_apart: SetApart,

@@ -25,7 +25,6 @@ impl Steer {
     }
 }
 
-/// The request behind a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Options {
     /// The interfaces; empty: every one that has queue interrupts.

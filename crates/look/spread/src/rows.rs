@@ -21,7 +21,6 @@ pub struct Row {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SpreadPlan {
-    /// The changes and the warnings.
     #[serde(flatten)]
     pub plan: Plan,
     pub rows: Vec<Row>,

@@ -16,7 +16,6 @@ pub struct NicSummary {
     /// Its NUMA node, where it has one and the CPUs in use lie on several.
     pub node: Option<u32>,
     pub queues: u32,
-    /// The CPUs they go to.
     pub cpus: CpuSet,
     /// Number of queues of this NIC on the fullest of these CPUs.
     pub most_per_cpu: u32,
@@ -24,7 +23,6 @@ pub struct NicSummary {
     pub near_cores: u32,
     /// CPUs that are another thread of such a core.
     pub near_siblings: u32,
-    /// CPUs on other nodes.
     pub far: u32,
 }
 

@@ -81,7 +81,6 @@ pub enum NicFile {
 }
 
 impl NicFile {
-    /// The file's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::GroFlushTimeout => "gro_flush_timeout",

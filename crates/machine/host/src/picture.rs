@@ -62,7 +62,6 @@ impl FastPath {
     }
 }
 
-/// One logical CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     pub id: u32,
@@ -89,7 +88,6 @@ fn full_capacity() -> u32 {
     FULL_CAPACITY
 }
 
-/// One network interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nic {
     pub name: String,
@@ -105,7 +103,6 @@ pub struct Nic {
     pub node: Option<u32>,
     /// The link speed in Mbit/s, when the driver says it.
     pub speed_mbps: Option<u32>,
-    /// The MTU in bytes.
     pub mtu: u32,
     /// The operational state of the link: `up`, `down`, `unknown` …
     pub operstate: String,
@@ -137,7 +134,6 @@ pub struct Nic {
     pub unanswered: Vec<String>,
 }
 
-/// One receive queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RxQueue {
     /// CPUs to which receive packet steering may hand packets of this queue (empty: off).
@@ -146,7 +142,6 @@ pub struct RxQueue {
     pub rps_flow_cnt: u32,
 }
 
-/// One transmit queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TxQueue {
     /// CPUs that transmit through this queue; none when the driver does not support XPS.
@@ -182,7 +177,6 @@ pub enum IrqSource {
     Virtual,
 }
 
-/// An interrupt of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicIrq {
     pub irq: u32,
@@ -203,7 +197,6 @@ pub struct Napi {
     pub rx_queue: Option<u32>,
 }
 
-/// One interrupt line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
     pub number: u32,
@@ -238,7 +231,6 @@ impl Nic {
 }
 
 impl Host {
-    /// The interface called `name`.
     pub fn nic(&self, name: &str) -> Option<&Nic> {
         self.nics.iter().find(|n| n.name == name)
     }

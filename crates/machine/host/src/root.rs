@@ -23,7 +23,6 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The largest copy that is taken into memory, in bytes: a hundred times what a machine of 1,000 CPUs makes.
 const MAX_COPY_BYTES: u64 = 512 << 20;
 
-/// A failure of a [`Root`].
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     #[error("cannot open {}: {source}; --root takes a tar written by `evenkeel snapshot`, or its unpacked folder", path.display())]

@@ -144,7 +144,6 @@ impl Snapshot {
         Self { tree, unreadable: BTreeMap::new(), mtime: 0 }
     }
 
-    /// The tree of files.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -199,7 +198,6 @@ impl Snapshot {
             .collect()
     }
 
-    /// Writes the tar.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut tar = tar::Builder::new(out);
         for (path, node) in self.tree.iter() {

@@ -86,7 +86,6 @@ impl Root {
         Ok(Self(file))
     }
 
-    /// The archive.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

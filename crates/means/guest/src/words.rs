@@ -14,7 +14,6 @@ pub(crate) enum Order {
     Interrupt,
     /// Wait for the end of the program that was started last.
     Wait,
-    /// Read a file whole.
     Read {
         path: String,
     },

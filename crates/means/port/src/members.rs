@@ -10,7 +10,6 @@ use crate::{PortError, presence::Presence};
 /// A snap length that no frame reaches: nothing is cut (libpcap's MAXIMUM_SNAPLEN).
 pub const WHOLE_FRAME: u32 = 262_144;
 
-/// Settings of every AF_PACKET source.
 #[derive(Debug, Clone)]
 pub struct PacketOptions {
     pub interface: String,
@@ -33,7 +32,6 @@ pub enum FanoutProgram {
     Extended(OwnedFd),
 }
 
-/// A fanout group to open.
 #[derive(Debug)]
 pub struct Group {
     /// The spread of packets over the members.

@@ -37,7 +37,6 @@ pub enum XdpWait {
     Busy(BusyPoll),
 }
 
-/// Settings of AF_XDP sources.
 #[derive(Debug, Clone)]
 pub struct XdpOptions {
     pub interface: String,

@@ -33,7 +33,6 @@ pub struct XdpSink {
 }
 
 impl XdpSink {
-    /// Opens and binds it.
     pub fn open(options: &XdpSinkOptions) -> Result<Self, PortError> {
         let ifindex = up_interface(&options.interface)?;
         let settings = XskSettings {

@@ -25,7 +25,6 @@ pub struct Interface {
 /// The transmit counters of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TxCounters {
-    /// Frames sent.
     pub packets: u64,
     /// Frames that the device dropped.
     pub dropped: u64,

@@ -77,7 +77,6 @@ pub enum Origin {
     Replay(ReplayConfig),
 }
 
-/// All settings of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenConfig {
     pub interface: String,
@@ -109,7 +108,6 @@ pub enum Frames {
     Recording(Recording),
 }
 
-/// A checked run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub config: GenConfig,

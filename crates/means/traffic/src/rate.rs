@@ -22,7 +22,6 @@ pub enum Layer {
 pub enum Rate {
     /// As fast as it goes.
     Max,
-    /// Packets per second.
     Packets(f64),
     /// Bits per second, and of which bytes.
     Bits(f64, Layer),

@@ -25,7 +25,6 @@ pub enum Timing {
     Rate,
 }
 
-/// libpcap's error as text.
 fn text(error: pcap::Error) -> String {
     match error {
         pcap::Error::PcapError(text) => text,

@@ -20,7 +20,6 @@ pub struct SenderReport {
     pub given_up_s: f64,
 }
 
-/// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GenReport {
     pub interface: String,

@@ -33,7 +33,6 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const SHARE_APART: f64 = 0.9;
 /// … and where it shares them with the receivers, and a frame of a sender that sleeps between bursts costs several times as much.
 const SHARE_INLINE: f64 = 0.1;
-/// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct DemoConfig {
     /// The length of each measurement.

@@ -12,12 +12,10 @@ use crate::{MeasureError, readers::Readers};
 /// The socket buffer of a plain socket: the default of a machine that nobody tuned (net.core.rmem_default).
 const PLAIN_BUFFER_BYTES: u32 = 212_992;
 
-/// A way to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// One packet per system call through a plain AF_PACKET socket.
     Packet,
-    /// A TPACKET_V3 ring.
     Ring,
     /// Copied in XDP; the frame goes on to the stack.
     Tap,

@@ -59,7 +59,6 @@ pub struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// Takes the first reading.
     pub fn start() -> Result<Self, MeasureError> {
         Ok(Self { begin: times()? })
     }

@@ -43,7 +43,6 @@ const WARM_UP: Duration = Duration::from_millis(150);
 const TRIAL: Duration = Duration::from_millis(300);
 const CEILING: Duration = Duration::from_secs(1);
 
-/// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
     pub what: SweepBox,
@@ -53,7 +52,6 @@ pub struct SweepConfig {
     pub duration: Duration,
     /// Searches of each ceiling.
     pub repeats: u32,
-    /// The CPUs to use.
     pub cpus: CpuSet,
     /// The configurations to compare: usually the [`configurations`](super::configurations) of the box.
     pub compared: Vec<Configuration>,
@@ -97,7 +95,6 @@ struct Sweeping<'a> {
 }
 
 impl Sweeping<'_> {
-    /// The offered loads.
     fn rates(&self) -> Vec<f64> {
         rates(self.under_test.iter().map(|(_, s)| s.ceiling_pps).fold(0.0, f64::max), self.config.steps)
     }

@@ -19,7 +19,6 @@ const REFUSALS: u32 = 2;
 /// A refused load that is kept when it is offered again at the end is given up to this number of times before the search believes it.
 const REVIVALS: u32 = 3;
 
-/// The rates of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trial {
     pub(super) offered_pps: f64,

@@ -60,7 +60,6 @@ const HELLO: Duration = Duration::from_secs(5);
 /// A node that has not answered for so long is not shown any more.
 const HEARD: Duration = Duration::from_secs(15);
 
-/// What the broker is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
@@ -72,7 +71,6 @@ pub enum Command {
         /// How long to wait for the answer.
         timeout: Duration,
     },
-    /// To end.
     Stop,
 }
 
@@ -139,7 +137,6 @@ pub enum Receive {
     Sockets,
 }
 
-/// A broker that serves.
 #[derive(Debug)]
 pub struct Broker {
     settings: BrokerSettings,

@@ -47,7 +47,6 @@ pub(crate) enum PortRequest {
     Nodes(String),
 }
 
-/// The broker's reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PortReply {
     /// The ports, and what carries the frames.

@@ -54,7 +54,6 @@ struct Head {
     bytes: u64,
 }
 
-/// The receiver's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Reply {
     Written { sha256: String },

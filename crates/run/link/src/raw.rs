@@ -41,7 +41,6 @@ const PAYLOAD_BYTES_MIN: u32 = 64;
 /// Bytes of the socket's receive and send buffer.
 const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 
-/// An interface that carries messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
     pub interface: String,

@@ -38,7 +38,6 @@ impl Table {
         let _ = self.0.write_all_at(&place, u64::from(at) * ENTRY_BYTES as u64);
     }
 
-    /// Removes all entries.
     pub(crate) fn clear(&self) {
         let _ = self.0.set_len(0);
     }

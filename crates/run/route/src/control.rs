@@ -20,7 +20,6 @@ const END_PERIOD: Duration = Duration::from_millis(50);
 /// A router that was asked to end may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the process is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
@@ -29,7 +28,6 @@ pub enum Command {
     Cpus(CpuSet),
     /// To read its rules again.
     Reload(Requester),
-    /// To end.
     Stop,
 }
 

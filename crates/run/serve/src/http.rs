@@ -37,7 +37,6 @@ impl<'a> HttpRequest<'a> {
     }
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpResponse {
     /// Its code and its reason: `200 OK`.
@@ -49,7 +48,6 @@ pub struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// Plain text.
     pub fn text(status: &'static str, body: &str) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.to_owned() }
     }

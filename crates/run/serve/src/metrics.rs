@@ -11,7 +11,6 @@ use model::counters::{Counter, Unit};
 
 pub use self::{file::MetricsFile, server::MetricsServer};
 
-/// A notation of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
     /// `text/plain; version=0.0.4`: every Prometheus, and the textfile collector of its node exporter.
@@ -58,7 +57,6 @@ struct Sample {
     value: String,
 }
 
-/// Names and values of labels.
 pub type Labels<'a> = [(&'a str, &'a str)];
 
 impl Family {
@@ -113,7 +111,6 @@ impl Family {
 pub struct Metrics(Vec<Family>);
 
 impl Metrics {
-    /// Adds families.
     pub fn extend(&mut self, families: impl IntoIterator<Item = Family>) {
         self.0.extend(families);
     }

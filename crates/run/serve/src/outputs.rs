@@ -15,7 +15,6 @@ use crate::{
 /// Metrics are written this often.
 const METRICS_PERIOD: Duration = Duration::from_secs(1);
 
-/// Outputs that are wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutputSettings {
     /// Events are appended here.
@@ -28,7 +27,6 @@ pub struct OutputSettings {
     pub metrics_port: Option<u16>,
 }
 
-/// Outputs that are open.
 #[derive(Debug, Default)]
 pub struct Outputs {
     log: Option<EventLog>,

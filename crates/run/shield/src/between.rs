@@ -35,7 +35,6 @@ impl Pair {
         Err(ShieldError::NotAPair { text: text.to_owned() })
     }
 
-    /// Both names.
     pub fn names(&self) -> [&str; 2] {
         [&self.first, &self.second]
     }

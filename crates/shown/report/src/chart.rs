@@ -71,7 +71,6 @@ pub(crate) struct Look {
     pub(crate) mark: Mark,
 }
 
-/// An entry of a legend.
 pub(crate) enum Key {
     Block {
         name: String,

@@ -129,7 +129,6 @@ fn mark(mode: &FloodMode) -> Mark {
     }
 }
 
-/// What an axis shows.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Up to so much.

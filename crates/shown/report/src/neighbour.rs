@@ -158,7 +158,6 @@ pub(crate) fn cost_rows(boxed: &Boxed) -> Vec<(&Cost, [String; 8])> {
     all
 }
 
-/// A condition in words.
 pub(crate) fn name(row: &Disturbed) -> String {
     words(&row.condition)
 }

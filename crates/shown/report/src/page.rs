@@ -34,7 +34,6 @@ fn column(head: &str) -> ([&'static str; 2], &str) {
     found.unwrap_or(([""; 2], head))
 }
 
-/// A piece of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Html(String);
 

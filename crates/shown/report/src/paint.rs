@@ -38,7 +38,6 @@ impl Paint {
         Self(on)
     }
 
-    /// Colours are wanted.
     pub fn is_on(self) -> bool {
         self.0
     }

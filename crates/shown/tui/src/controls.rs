@@ -63,7 +63,6 @@ impl Controls {
         if self.paused { "  HELD" } else { "" }
     }
 
-    /// The interval in words.
     pub(crate) fn every(&self) -> String {
         format!("every {} s", self.interval.as_secs_f64())
     }

@@ -167,12 +167,10 @@ impl Deref for End {
 }
 
 impl End {
-    /// The interface's name.
     pub fn interface(&self) -> &str {
         &self.link.name
     }
 
-    /// Its namespace.
     pub fn space(&self) -> &Space {
         &self.space
     }

@@ -45,12 +45,10 @@ impl Running {
         &mut self.0
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("the program is there");
     }

@@ -101,7 +101,6 @@ impl ShieldBed {
         command
     }
 
-    /// Its answer.
     pub fn shield(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("the program starts")
     }
@@ -156,13 +155,11 @@ impl ShieldBed {
         log(&self.log_file())
     }
 
-    /// Waits until `is_so`.
     #[track_caller]
     pub fn wait(&self, what: &str, is_so: impl FnMut() -> bool) {
         wait_telling(what, is_so, || self.log());
     }
 
-    /// Reads the rules again.
     #[track_caller]
     pub fn reload(&self) -> Output {
         self.shield_does(&["reload", &self.interface])

@@ -59,7 +59,6 @@ impl Sshd {
         Self { log: path, _running: running }
     }
 
-    /// Its output so far.
     pub fn log(&self) -> String {
         log(&self.log)
     }

@@ -9,7 +9,6 @@ use std::{
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Waits until `is_so`.
 #[track_caller]
 pub fn wait(what: &str, is_so: impl FnMut() -> bool) {
     wait_telling(what, is_so, String::new);

@@ -144,7 +144,6 @@ pub struct ThrownAway {
     pub unsteady: u32,
 }
 
-/// Latency at one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The load as a share of the throughput: 0 is an idle box.
@@ -359,7 +358,6 @@ pub struct PublishedRate {
     pub citation: String,
 }
 
-/// One run of `evenkeel bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchRun {
     /// Its beginning (RFC 3339, UTC).

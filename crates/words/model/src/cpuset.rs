@@ -26,7 +26,6 @@ pub enum CpuSetError {
 pub struct CpuSet(BTreeSet<u32>);
 
 impl CpuSet {
-    /// The empty set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -132,7 +131,6 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// The lowest CPU.
     pub fn first(&self) -> Option<u32> {
         self.0.first().copied()
     }

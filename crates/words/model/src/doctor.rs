@@ -58,7 +58,6 @@ pub enum Verdict {
     Acknowledged,
     /// The evidence could not be had.
     Unknown,
-    /// As it should be.
     Good,
     /// Nothing here that the check could be about, or not for this role.
     NotApplicable,
@@ -69,7 +68,6 @@ impl Verdict {
     pub const ALL: [Self; 6] =
         [Self::Bad, Self::Improve, Self::Acknowledged, Self::Unknown, Self::Good, Self::NotApplicable];
 
-    /// Its name for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bad => "bad",

@@ -21,7 +21,6 @@ pub struct LinkCheck {
     pub machines: Option<Nodes>,
 }
 
-/// Another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkChecked {
     pub name: String,

@@ -33,7 +33,6 @@ impl RouteMode {
     /// All, as they are written.
     pub const ALL: [Self; 4] = [Self::Standard, Self::Routed, Self::Stateful, Self::Shadow];
 
-    /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -176,7 +175,6 @@ impl ShadowResult {
         })
     }
 
-    /// Frames compared.
     pub fn compared(&self) -> u64 {
         self.same + self.wrong() + self.not_sent
     }
@@ -270,7 +268,6 @@ pub struct RouteStatus {
 }
 
 impl RouteStatus {
-    /// All ports together.
     pub fn totals(&self) -> RouteTotals {
         let mut sum = RouteTotals::default();
         self.ports.iter().for_each(|port| sum += port.totals);

@@ -10,10 +10,8 @@ use crate::{
 /// What an interface has counted: all of its frames, whoever forwarded them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PortCounters {
-    /// Frames received.
     pub rx_packets: u64,
     pub rx_bytes: u64,
-    /// Frames sent.
     pub tx_packets: u64,
     pub tx_bytes: u64,
 }
@@ -21,11 +19,9 @@ pub struct PortCounters {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PortRates {
     pub interface: String,
-    /// Frames that the interface received.
     pub rx_pps: f64,
     /// Bits of them.
     pub rx_bps: f64,
-    /// Frames that the interface sent.
     pub tx_pps: f64,
     /// Bits of them.
     pub tx_bps: f64,

@@ -187,7 +187,6 @@ pub mod keys {
     pub const SPREAD: &str = "spread";
     /// Several plain sockets in a fanout group.
     pub const FANOUT: &str = "fanout";
-    /// One TPACKET_V3 ring.
     pub const RING: &str = "ring";
     /// Several rings in a fanout group.
     pub const RING_FANOUT: &str = "ring+fanout";
@@ -214,7 +213,6 @@ pub struct SourceFigure {
     pub citation: String,
 }
 
-/// One run of `evenkeel demo`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoRun {
     /// Its beginning (RFC 3339, UTC).

@@ -169,12 +169,10 @@ impl Happened {
     }
 }
 
-/// An attack as it looks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Picture {
     /// Rates that are above their limits.
     pub above: Vec<Above>,
-    /// Packets per second.
     pub pps: f64,
     /// Bits per second.
     pub bps: f64,

@@ -275,7 +275,6 @@ pub struct Share {
     pub packets: u64,
 }
 
-/// One packet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// In a line: addresses, ports, what it carries.

@@ -96,7 +96,6 @@ pub struct DropRate {
     /// Where: the place, with the counter in brackets, such as `no descriptor free in the ring (rx_missed_errors)`.
     pub place: String,
     pub counter: String,
-    /// Packets per second.
     pub pps: f64,
 }
 

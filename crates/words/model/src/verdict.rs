@@ -68,7 +68,6 @@ impl Verdict {
         }
     }
 
-    /// The reason.
     pub fn why(self) -> Why {
         match self.0.get() >> 20 & 15 {
             0 => Why::Rule,

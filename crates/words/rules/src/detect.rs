@@ -73,7 +73,6 @@ impl ShadowConfig {
     }
 }
 
-/// One step of a ladder.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepConfig {
     /// Packets of the attack's kind, each source by itself.
@@ -85,7 +84,6 @@ pub enum StepConfig {
     },
     /// Packets of the attack's kind, all together.
     Limit {
-        /// Packets per second.
         pps: u64,
         /// Packets that may come at once; a tenth of `pps` if not told, 20 at least.
         burst: Option<u64>,

@@ -82,10 +82,8 @@ pub enum Action {
     Challenge,
 }
 
-/// A rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
-    /// Packets per second.
     pub pps: u64,
     /// Packets that may come at once, 1 or more.
     pub burst: u64,

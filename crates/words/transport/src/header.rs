@@ -15,7 +15,6 @@ pub(crate) const RECEIVED_BITS: u32 = 32;
 /// Offset of the checksum.
 const CHECKSUM_AT: usize = 30;
 
-/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A part of a message or stream. It has a sequence number; all others have none of their own.
@@ -71,7 +70,6 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

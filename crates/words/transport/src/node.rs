@@ -586,7 +586,6 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// Handles of all connections.
     pub fn handles(&self) -> impl Iterator<Item = (Handle, P, State)> + '_ {
         let of = |entry: &Entry<P>| (Handle(entry.connection.settings().number), entry.peer, entry.connection.state());
         self.entries.iter().flatten().map(of)

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 pub struct Sum(u64);
 
 impl Sum {
-    /// The empty sum.
     pub fn new() -> Self {
         Self::default()
     }
@@ -32,7 +31,6 @@ impl Sum {
         Self(self.0 + u64::from(fold(sum).swap_bytes()))
     }
 
-    /// Adds one word.
     #[must_use]
     pub fn word(self, word: u16) -> Self {
         Self(self.0 + u64::from(word))

@@ -72,7 +72,6 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The VLAN id.
     pub fn vlan(self) -> u16 {
         self.control & 0x0fff
     }

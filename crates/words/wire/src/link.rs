@@ -92,7 +92,6 @@ pub struct Stripped<'a> {
     pub protocol: Protocol,
     /// The number of its kind as the header has it; 0 where none stands there.
     pub number: u32,
-    /// Bytes of the header.
     pub header_len: usize,
     /// What follows the header. VLAN tags are still in it.
     pub payload: &'a [u8],

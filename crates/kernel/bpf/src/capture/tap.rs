@@ -242,7 +242,6 @@ pub struct TapFrame<'a> {
     pub lost_before: u64,
     /// The verdict of the interface's shield, or the reason why it let it pass; none: nobody judged it.
     pub verdict: Option<Verdict>,
-    /// The bytes that were kept.
     pub data: &'a [u8],
 }
 

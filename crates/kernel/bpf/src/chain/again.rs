@@ -21,7 +21,6 @@ pub(super) struct Looked(Mutex<Found>);
 struct Found {
     before: Option<Instant>,
     put_back: u64,
-    /// The last try was refused.
     is_refused: bool,
 }
 

@@ -100,7 +100,6 @@ impl Connected {
         (0..BITS / 64).map(ones).sum::<u64>() as f64 / BITS as f64
     }
 
-    /// Forgets all.
     pub fn clear(&self) {
         (0..BITS / 64).for_each(|word| self.0.word(word * 8).store(0, Ordering::Relaxed));
     }

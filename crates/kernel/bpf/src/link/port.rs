@@ -23,7 +23,6 @@ const PROGRAM: Program = Program("ek_link");
 /// Of XDP features (include/uapi/linux/netdev.h): verdicts up to XDP_TX.
 const ACT_BASIC: u64 = 1;
 
-/// The settings of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkSettings {
     /// Checksums are looked at. Without, what a cable or a switch damages is delivered: only where who reads the ring looks himself.

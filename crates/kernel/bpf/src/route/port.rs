@@ -282,7 +282,6 @@ impl RoutePort {
         self.number
     }
 
-    /// The interface's index.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }

@@ -51,7 +51,6 @@ impl XdpDrop {
         Ok(DROP.sum(&self.counts, "read the map drop_counts")?)
     }
 
-    /// The attached program.
     pub fn link(&self) -> &AtEnd {
         &self.link
     }
@@ -75,7 +74,6 @@ impl XdpPass {
         Ok(Self { link, _program: program })
     }
 
-    /// The attached program.
     pub fn link(&self) -> &AtEnd {
         &self.link
     }

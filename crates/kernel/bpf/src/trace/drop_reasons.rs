@@ -30,7 +30,6 @@ const SUBSYSTEMS: [(&str, &str, &str); 2] =
 const FORMATS: [&str; 2] =
     ["/sys/kernel/tracing/events/skb/kfree_skb/format", "/sys/kernel/debug/tracing/events/skb/kfree_skb/format"];
 
-/// The source of the names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReasonSource {
     /// The kernel's type information.
@@ -118,7 +117,6 @@ impl DropReasons {
         self.names.iter().find(|(_, n)| *n == name).map(|(&number, _)| number)
     }
 
-    /// The source of the names.
     pub fn source(&self) -> &ReasonSource {
         &self.source
     }

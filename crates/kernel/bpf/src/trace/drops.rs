@@ -107,7 +107,6 @@ pub struct DropCount {
     pub socket_inode: u64,
     /// The socket is the one that would have received the packet (kernels from 6.11 on tell that), not the one it was sent by.
     pub receiver: bool,
-    /// The kind of packets.
     pub kind: DropKind,
     /// The addresses of the last one that was looked at; none if it was no IP.
     pub last: Option<DropFlow>,
@@ -162,7 +161,6 @@ pub struct DropRead {
     /// For how many of them the looks stand, filtered and untracked ones included: what [`DropRead::counts`] is to be scaled from
     /// so that it stands for all.
     pub looked_at: Vec<(u32, u64)>,
-    /// The losses of XDP.
     pub xdp: Vec<XdpLoss>,
     /// The flows whose packets were dropped; empty unless asked for.
     pub details: Vec<DropDetail>,

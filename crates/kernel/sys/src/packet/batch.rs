@@ -40,14 +40,12 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// One packet of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// Arrival in nanoseconds since the epoch; 0 if the kernel gave no timestamp.
     pub timestamp_ns: u64,
     /// Length on the wire in bytes, without a tag that was taken out.
     pub wire_len: u32,
-    /// The bytes kept.
     pub data: &'a [u8],
     /// Its direction by the kernel's number (sll_pkttype).
     pub kind: u8,

@@ -13,7 +13,6 @@ use std::{
 use super::{PacketError, PacketSocket};
 use crate::numa::PreferredNode;
 
-/// The shape of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingLayout {
     /// Bytes per block: a power of two, at least a page, at most 64 MiB.
@@ -31,7 +30,6 @@ pub struct RingLayout {
 /// The frame size that is told to the kernel. TPACKET_V3 packs frames by their own length and only checks it.
 const FRAME_BYTES: u32 = 2048;
 
-/// A ring, mapped.
 #[derive(Debug)]
 pub struct RxRing {
     socket: PacketSocket,
@@ -194,7 +192,6 @@ pub struct RingFrame<'a> {
     pub timestamp_ns: u64,
     /// Length on the wire in bytes, without a tag that was taken out.
     pub wire_len: u32,
-    /// The bytes kept.
     pub data: &'a [u8],
     /// Its direction by the kernel's number (sll_pkttype).
     pub kind: u8,

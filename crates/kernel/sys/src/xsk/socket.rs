@@ -247,7 +247,6 @@ impl XskReceiver {
         self.base.zero_copy
     }
 
-    /// Its losses so far.
     pub fn statistics(&self) -> Result<XskStatistics, XskError> {
         self.base.statistics()
     }
@@ -272,7 +271,6 @@ pub struct XskSender {
 }
 
 impl XskSender {
-    /// Opens and binds it.
     pub fn open(settings: &XskSettings) -> Result<Self, XskError> {
         let mut base = Base::new(settings)?;
         let fd = base.fd.as_fd();

@@ -11,7 +11,6 @@ use super::RunError;
 pub struct ReaderStats {
     /// Its CPU, when it is pinned.
     pub cpu: Option<u32>,
-    /// Packets it took.
     pub packets: u64,
     /// Their bytes on the wire without FCS; none when they were counted without being touched.
     pub bytes: Option<u64>,
@@ -54,7 +53,6 @@ impl Report {
         self.readers.iter().map(|r| r.packets).sum()
     }
 
-    /// Packets lost.
     pub fn dropped(&self) -> u64 {
         self.readers.iter().map(|r| r.dropped).sum()
     }

@@ -8,7 +8,6 @@ use sys::privilege::PrivilegeError;
 
 use crate::{filter::FilterError, output::OutputError, plan::PlanError, run::RunError};
 
-/// A capture that cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]

@@ -36,7 +36,6 @@ pub struct Settings {
     /// None: `auto`.
     pub backend: Option<Backend>,
     pub readers: Readers,
-    /// The settings of the backends.
     pub tuning: Tuning,
     /// Put the interface into promiscuous mode.
     pub promiscuous: bool,
@@ -50,7 +49,6 @@ pub struct Settings {
     pub count: Option<u64>,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Where packets go.
     pub destination: Destination,
 }
 
@@ -62,7 +60,6 @@ pub struct Readers {
     pub cpus: Option<CpuSet>,
 }
 
-/// Where packets go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// Nowhere: they are counted.

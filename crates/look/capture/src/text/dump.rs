@@ -4,7 +4,6 @@ use std::io::Write;
 
 use super::Bytes;
 
-/// Bytes in a line.
 const LINE: usize = 16;
 
 /// Appends the bytes in hexadecimal, as ASCII, or both beside each other.

@@ -18,7 +18,6 @@ struct Queues<'a> {
     threads: Vec<Thread<'a>>,
     /// Where the receive queues go now, and where they should; only those of which both are known.
     now_and_then: Vec<(u32, u32)>,
-    /// Number of near CPUs.
     near: usize,
     receive: usize,
 }

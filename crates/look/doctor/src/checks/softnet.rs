@@ -225,7 +225,6 @@ struct Held {
     name: String,
     pid: u32,
     cpu: u32,
-    /// The share of the time.
     waited: f64,
     /// The programs on that core, with their shares of it.
     programs: Vec<(String, f64)>,

@@ -12,7 +12,6 @@ use model::doctor::Role;
 use super::or_unknown;
 use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
-/// Jumbo frames.
 const JUMBO: u32 = 9000;
 /// The least MTU of IPv6 (RFC 8200).
 const LEAST_MTU: u32 = 1280;

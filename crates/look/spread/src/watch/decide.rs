@@ -52,7 +52,6 @@ pub struct Work {
     pub node: Option<u32>,
     /// The share of each core that it took, in percent.
     pub percent: BTreeMap<u32, f64>,
-    /// Packets per second.
     pub pps: f64,
 }
 
@@ -68,7 +67,6 @@ impl Work {
     }
 }
 
-/// One interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Sample {
     /// The cores that are online.

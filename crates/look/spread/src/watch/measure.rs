@@ -17,7 +17,6 @@ use model::CpuSet;
 use super::decide::{Core, Sample, Work};
 use crate::plan::role_text;
 
-/// The measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
     #[error(transparent)]

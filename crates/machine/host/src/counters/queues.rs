@@ -5,13 +5,9 @@ use std::collections::BTreeMap;
 /// Packets, bytes and losses of one queue pair; none for what the driver does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueCounters {
-    /// Packets received.
     pub rx_packets: Option<u64>,
-    /// Bytes received.
     pub rx_bytes: Option<u64>,
-    /// Packets sent.
     pub tx_packets: Option<u64>,
-    /// Bytes sent.
     pub tx_bytes: Option<u64>,
     /// Packets lost in either direction.
     pub drops: Option<u64>,

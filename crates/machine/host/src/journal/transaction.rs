@@ -116,7 +116,6 @@ impl<'a> Transaction<'a> {
         Ok(applied)
     }
 
-    /// Takes the session back.
     pub fn put_back(&mut self, store: &mut dyn Store) -> PutBack {
         let report = self.session.undo(self.writer, store, UndoOptions::default());
         let session = self.session.header.session.clone();

@@ -63,7 +63,6 @@ const NUD_INCOMPLETE: u16 = 0x01;
 const NUD_STALE: u16 = 0x04;
 const NUD_FAILED: u16 = 0x20;
 
-/// An IP prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     pub address: IpAddr,
@@ -153,7 +152,6 @@ pub enum RuleAction {
     Other(u8),
 }
 
-/// A rule of policy routing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// For IPv6, not IPv4.

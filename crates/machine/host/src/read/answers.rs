@@ -12,7 +12,6 @@ use crate::{
     root::Root,
 };
 
-/// The answers about one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answers {

@@ -13,7 +13,6 @@ const MAX_LINKS: u32 = 40;
 /// More than the names in any /proc or /sys.
 const MAX_NAME_BYTES: u64 = 1 << 16;
 
-/// One entry of a [`Tree`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A file and its text.

@@ -3,7 +3,6 @@
 use super::{Missing, text};
 use crate::root::Root;
 
-/// A PCI Express link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PcieLink {
     pub width: u32,

@@ -18,7 +18,6 @@ const TCMSG_BYTES: usize = 20;
 const ROOT: u32 = 0xffff_ffff;
 const INGRESS: u32 = 0xffff_fff1;
 
-/// A queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
     /// The index of its interface.

@@ -43,7 +43,6 @@ impl Verdict {
     }
 }
 
-/// A chain's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainKey {
     /// `ip`, `ip6`, `inet`, `arp`, `bridge`, `netdev`; `iptables` and `ip6tables` for rules of the old kind.
@@ -52,7 +51,6 @@ pub struct ChainKey {
     pub chain: String,
 }
 
-/// A rule's place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleKey {
     pub chain: ChainKey,

@@ -49,11 +49,8 @@ impl QdiscKey {
 pub struct Qdisc {
     /// Its kind, such as `fq_codel`.
     pub kind: String,
-    /// Bytes sent.
     pub bytes: u64,
-    /// Packets sent.
     pub packets: u64,
-    /// Packets lost.
     pub drops: u64,
     /// Times that a packet had to wait for the rate.
     pub overlimits: u64,

@@ -8,7 +8,6 @@ pub enum SocketKind {
     /// A TCP socket that listens.
     TcpListener,
     Udp,
-    /// A raw IP socket.
     Raw,
     /// AF_PACKET: a packet tap.
     Packet,

@@ -2,7 +2,6 @@
 
 use crate::{Mac, link::Network};
 
-/// The work of a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoxKind {
     /// Nothing: sender and receiver are joined directly.
@@ -92,7 +91,6 @@ pub enum Sink {
     Host,
 }
 
-/// A box to be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoxSpec {
     pub kind: BoxKind,

@@ -46,7 +46,6 @@ impl FloodCores {
         Self { clients: self.generator, ..self }
     }
 
-    /// The host's cores.
     pub fn of_host(&self) -> Vec<u32> {
         if self.receive == self.server { vec![self.receive] } else { vec![self.receive, self.server] }
     }

@@ -66,7 +66,6 @@ pub trait Protecting {
     /// Its counters since it was started.
     fn counters(&mut self) -> Result<Vec<Counter>, BenchError>;
 
-    /// Takes it away.
     fn stop(self: Box<Self>) -> Result<(), BenchError>;
 }
 

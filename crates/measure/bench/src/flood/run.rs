@@ -70,7 +70,6 @@ fn rising(rates: &[Rate]) -> Vec<Rate> {
     rates
 }
 
-/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct FloodConfig {
     /// The rates, in any order: a run takes them from the lowest to the highest.

@@ -26,7 +26,6 @@ use sys::affinity::pin_current_thread;
 
 use crate::BenchError;
 
-/// A client's request.
 pub(super) const REQUEST: &[u8; 64] = b"GET /keel HTTP/1.1\r\nHost: lab\r\nConnection: close\r\nX: .......\r\n\r\n";
 /// The length of the answer.
 pub(super) const ANSWER_BYTES: usize = 256;
@@ -62,7 +61,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Ends it.
     pub(super) fn stop(mut self) -> Result<(), BenchError> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

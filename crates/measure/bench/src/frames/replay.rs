@@ -121,7 +121,6 @@ impl Replay {
         FrameSpec::Replay { file: self.path.display().to_string(), packets: self.packets(), bytes: self.bytes() }
     }
 
-    /// Packets that are sent.
     pub fn packets(&self) -> u32 {
         self.entries.len() as u32
     }

@@ -21,7 +21,6 @@ pub struct Asked {
 pub struct Plan {
     /// What was asked for; the card models without those that are left out.
     pub asked: Asked,
-    /// What is left out, and why.
     pub left_out: Vec<String>,
 }
 

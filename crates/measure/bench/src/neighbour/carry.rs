@@ -105,7 +105,6 @@ pub fn measure(
     experiment::carry_out(carried, machine, &CpuSet::new(), stop, progress)
 }
 
-/// A step of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
     /// The tester's own ceiling.
@@ -129,7 +128,6 @@ struct Carry<'a> {
     standing: Option<Standing>,
 }
 
-/// A box that is measured.
 struct Standing {
     key: String,
     /// Its place among the boxes of the run.

@@ -194,7 +194,6 @@ pub enum Spot {
 }
 
 impl Spot {
-    /// All.
     pub const ALL: [Self; 3] = [Self::Box, Self::Sibling, Self::Other];
 
     /// Its word on the command line.

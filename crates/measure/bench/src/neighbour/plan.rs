@@ -63,7 +63,6 @@ pub struct Plan {
     pub(super) conditions: Vec<Made>,
     /// Where threads of the box go that are moved away from its cores.
     pub(super) aside: CpuSet,
-    /// What is left out, and why.
     pub left_out: Vec<String>,
 }
 
@@ -127,7 +126,6 @@ impl Plan {
         self.conditions.iter().filter(is_guest).count()
     }
 
-    /// The conditions in words.
     pub fn words(&self) -> Vec<String> {
         let word = |(at, made): (usize, &Made)| match (&made.neighbour, at) {
             (None, 0) => "the quiet box".to_owned(),

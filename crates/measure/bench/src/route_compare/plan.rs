@@ -67,7 +67,6 @@ impl Forwarding {
 pub struct Asked {
     /// The ways, in any order.
     pub ways: Vec<Forwarding>,
-    /// The CPUs to use.
     pub cpus: CpuSet,
     /// The length of each full trial and of each load.
     pub duration: Duration,
@@ -115,7 +114,6 @@ pub enum What {
     },
 }
 
-/// A step and its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedStep {
     pub what: What,

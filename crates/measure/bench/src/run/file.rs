@@ -71,7 +71,6 @@ impl Saved {
     }
 }
 
-/// A store for a run.
 pub trait Keep {
     /// Keeps it as it is now.
     fn keep(&mut self, saved: &Saved) -> Result<(), BenchError>;

@@ -26,7 +26,6 @@ pub struct ResetWay {
     pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync>,
 }
 
-/// Settings of the measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The preset, overrides included.

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::request::{Request, Test, WIRE};
 
-/// The measurement of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The tester's own ceiling.
     Ceiling,
     Test(Test),
 }

@@ -63,7 +63,6 @@ impl FromStr for Test {
     }
 }
 
-/// The boxes under test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Boxes {
@@ -129,7 +128,6 @@ pub struct Request {
     pub rule_order: RuleOrder,
     /// True if an outside box forwards by MAC address.
     pub bridged: bool,
-    /// The CPUs to use.
     pub cpus: CpuSet,
 }
 

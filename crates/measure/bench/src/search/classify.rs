@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use model::bench::{Goal, Judged};
 
-/// A trial and its counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrialResult {
     /// The load that was wanted, in units per second.
     pub pps: f64,
-    /// The length in seconds.
     pub seconds: f64,
     pub counted: Counted,
 }

@@ -21,7 +21,6 @@ pub struct Preset {
     pub settle: Duration,
     /// Repeats of a void trial before the test is given up.
     pub void_repeats: u32,
-    /// The tester's own ceiling.
     pub ceiling: Repeated,
     pub loss_curve: CurveOrder,
     pub back_to_back: BurstOrder,

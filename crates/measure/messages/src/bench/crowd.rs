@@ -105,7 +105,6 @@ fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Resu
     Ok(all)
 }
 
-/// Sends each message back.
 fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), MessagesError> {
     let mut place = [0; BYTES];
     while !stop.load(Ordering::Relaxed) {

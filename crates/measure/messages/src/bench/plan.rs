@@ -30,7 +30,6 @@ const SENDERS: u32 = 8;
 /// Connections, and the nodes that they go to.
 const CROWD: (u32, u32) = (1_000, 8);
 
-/// What carries messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -90,7 +89,6 @@ impl fmt::Display for Way {
     }
 }
 
-/// What a step measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// Messages of so many bytes there and back.
@@ -148,7 +146,6 @@ pub struct Asked {
     pub quick: bool,
 }
 
-/// The steps of a round.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub asked: Asked,
@@ -158,7 +155,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a run.
     pub fn new(asked: Asked) -> Result<Self, MessagesError> {
         let cpus: Vec<u32> = asked.cpus.iter().collect();
         let &[a, b, ..] = cpus.as_slice() else { return Err(MessagesError::Cpus(cpus.len())) };

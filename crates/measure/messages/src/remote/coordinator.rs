@@ -123,7 +123,6 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         }
     }
 
-    /// The next answer.
     pub(crate) fn answer(&mut self) -> Result<A, MessagesError> {
         match self.reply()? {
             Reply::Answer(answer) => Ok(answer),

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::MessagesError;
 
-/// The most nodes.
 pub const NODES_MAX: u32 = 8;
 /// Unknowns of the model.
 const UNKNOWNS: usize = 3;

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use super::broker_client::Offer;
 
-/// Bytes of a line.
 pub(super) const LINE_MAX: usize = 512;
 const REQUEST_BACKLOG: i32 = 1024;
 
@@ -78,7 +77,6 @@ pub(super) fn listener(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Sets O_NONBLOCK.
 pub(super) fn no_wait(fd: &impl AsFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;

@@ -163,7 +163,6 @@ impl Takeovers {
         self.pairs.0.as_fd()
     }
 
-    /// As [`Engine::arm`].
     pub fn arm(&mut self) -> Result<bool, LinkError> {
         self.engine.arm()
     }

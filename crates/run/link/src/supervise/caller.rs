@@ -117,7 +117,6 @@ impl<'a> Caller<'a> {
         if self.waits() { Ok(memory) } else { Err(Errno::ESRCH) }
     }
 
-    /// Reads its memory.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Errno> {
         self.memory()?.read_exact_at(into, at as u64).map_err(|_| Errno::EFAULT)
     }

@@ -57,7 +57,6 @@ impl Router {
         self.ports.each().iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
     }
 
-    /// How it is.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
             let way = self.ports.applied().ways.get(&port.ifindex());

@@ -28,7 +28,6 @@ struct Changed {
     held_down: Option<usize>,
 }
 
-/// Both interfaces.
 #[derive(Debug)]
 pub struct LinkState {
     changed: Changed,

@@ -187,7 +187,6 @@ impl Ring {
         why.filter(|_| !before).map(|why| format!("authenticated sources cannot be saved for the next process: {why}"))
     }
 
-    /// Begins to carry.
     fn carry(&mut self, engine: &Arc<RwLock<Arc<Engine>>>, settings: &Settings) -> Result<(), ShieldError> {
         let Some(pair) = &settings.between else { return Ok(()) };
         let [first, second] = pair.names().map(index);
@@ -263,7 +262,6 @@ impl DataPlane for Ring {
         Some(self.end().err().unwrap_or_else(told))
     }
 
-    /// Ends the threads.
     fn end(&mut self) -> Result<(), ShieldError> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = |carrier: JoinHandle<_>| carrier.join().unwrap_or_else(|_| Err(broke_off()));

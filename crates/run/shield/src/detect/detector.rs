@@ -308,7 +308,6 @@ impl Detector {
         &self.config
     }
 
-    /// Attacks seen so far.
     pub fn attacks(&self) -> u64 {
         self.attacks
     }

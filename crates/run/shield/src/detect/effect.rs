@@ -25,7 +25,6 @@ pub struct Effect {
 const SAMPLES_MAX: usize = 16_384;
 
 impl Effect {
-    /// Adds a look.
     pub fn add(&mut self, time: Duration, packets: u64, applied: u64, samples: &[Packet]) {
         self.time += time;
         self.packets += packets;

@@ -48,7 +48,6 @@ impl Learned {
         Self { version: VERSION, at_s: now.as_secs_f64(), prefixes: prefixes.collect() }
     }
 
-    /// The file's text.
     pub fn text(&self) -> String {
         // Numbers and names alone, all of them finite.
         serde_json::to_string(self).unwrap_or_default()

@@ -29,7 +29,6 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 6] = [Self::Syn, Self::SynAck, Self::Tcp, Self::Udp, Self::Icmp, Self::Other];
 
-    /// A packet's.
     pub fn of(packet: &Packet) -> Self {
         match (packet.protocol, packet.tcp_flags) {
             (6, Some(flags)) if flags & (SYN | ACK) == SYN => Self::Syn,
@@ -41,7 +40,6 @@ impl Kind {
         }
     }
 
-    /// True for TCP.
     pub fn is_tcp(self) -> bool {
         matches!(self, Self::Syn | Self::SynAck | Self::Tcp)
     }

@@ -80,7 +80,6 @@ impl Paths {
         Home::at(KIND, self.state.clone())
     }
 
-    /// The pinned link.
     pub fn link(&self) -> PathBuf {
         self.pins.join("link")
     }

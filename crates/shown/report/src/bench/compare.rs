@@ -75,7 +75,6 @@ fn shown(v: Value, unit: Unit) -> String {
     if v.at_least { format!(">= {text}") } else { text }
 }
 
-/// A difference in percent.
 fn ratio(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * ratio)
 }

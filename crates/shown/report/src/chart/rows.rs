@@ -20,7 +20,6 @@ const STACK: f64 = 24.0;
 pub(crate) enum Axis {
     /// From zero, each number with this behind it.
     Numbers(&'static str),
-    /// Packets per second.
     Rates,
     /// Nanoseconds. Logarithmic where the longest bar would hide the others.
     Times,

@@ -10,7 +10,6 @@ use crate::{
     live::{Reaction, Screen},
 };
 
-/// The live view.
 #[derive(Debug)]
 pub struct View {
     pub(super) report: Option<LedgerReport>,

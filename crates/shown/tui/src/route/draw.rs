@@ -37,7 +37,6 @@ const HELP: [&str; 9] = [
 ];
 /// The most things that stand in the way which are shown.
 const SHOWN: usize = 4;
-/// The most events.
 const EVENTS: usize = 6;
 /// From this width on there is room for the share that was looked up, and for bits beside packets.
 const WITH_ASKED: u16 = 75;

@@ -13,7 +13,6 @@ use crate::{
 /// Intervals kept for the curve.
 const HISTORY: usize = 256;
 
-/// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// The kernel alone forwards.
@@ -22,7 +21,6 @@ pub enum Act {
     Back,
 }
 
-/// The live view.
 #[derive(Debug)]
 pub struct View<A> {
     pub(super) status: Option<RouteStatus>,

@@ -13,7 +13,6 @@ use crate::{
 /// Intervals kept for the curve.
 const HISTORY: usize = 256;
 
-/// The live view.
 #[derive(Debug)]
 pub struct View<R> {
     pub(super) status: Option<ShieldStatus>,

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 
 use model::top::{CoreRates, InterfaceRates, QueueRates};
 
-/// Which interfaces are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Filter {
     All,

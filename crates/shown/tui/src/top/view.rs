@@ -16,7 +16,6 @@ use crate::{
 
 /// Samples of history kept per interface: as many as a wide terminal can show.
 const HISTORY: usize = 120;
-/// The tables on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Focus {
     #[default]
@@ -46,7 +45,6 @@ impl Focus {
     }
 }
 
-/// The live view.
 #[derive(Debug)]
 pub struct View {
     pub(super) sample: Option<TopSample>,

@@ -56,7 +56,6 @@ impl Judgement {
     }
 }
 
-/// The unit of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -91,7 +90,6 @@ pub struct Change {
     pub judgement: Judgement,
 }
 
-/// Runs side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchComparison {
     /// The names of the runs: the first is what the others are compared with.

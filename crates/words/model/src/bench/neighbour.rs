@@ -59,7 +59,6 @@ impl Measure {
         Self::Waiting,
     ];
 
-    /// Its name for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Loss => "loss",

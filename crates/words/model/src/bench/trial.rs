@@ -19,7 +19,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Forward, Self::Backward];
 
     /// 0 for forward, 1 for backward.

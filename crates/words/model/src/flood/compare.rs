@@ -57,7 +57,6 @@ pub struct Row {
     pub changes: Vec<Judgement>,
 }
 
-/// Runs side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodComparison {
     pub runs: Vec<String>,

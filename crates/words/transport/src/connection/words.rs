@@ -2,7 +2,6 @@
 
 use crate::{HEADER_BYTES, Reason, Serial};
 
-/// Settings of one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     pub epoch: u32,

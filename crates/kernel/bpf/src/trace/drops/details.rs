@@ -22,7 +22,6 @@ pub struct DropDetail {
     pub reason: u32,
     pub location: u64,
     pub protocol: u16,
-    /// The kind of packets.
     pub kind: DropKind,
     /// The flow; its source port is not kept apart. None if they are no IP.
     pub flow: Option<DropFlow>,

@@ -60,7 +60,6 @@ pub struct DropFlow {
     pub source_port: u16,
     /// The destination port; 0: none.
     pub destination_port: u16,
-    /// The protocol in IP.
     pub protocol: u8,
 }
 

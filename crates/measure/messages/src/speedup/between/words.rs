@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::plan::By;
 
-/// Another node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Other {
     pub(super) mac: String,

@@ -49,7 +49,6 @@ impl Table {
         self.last_id
     }
 
-    /// An entry is gone.
     pub(super) fn forget(&mut self, id: EntryId) {
         self.by_stream.forget(id);
         self.by_cookie.forget(id);

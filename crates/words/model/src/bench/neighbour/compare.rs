@@ -24,7 +24,6 @@ pub struct Row {
     pub costs: Vec<Cost>,
 }
 
-/// Runs beside the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourComparison {
     pub runs: Vec<String>,
