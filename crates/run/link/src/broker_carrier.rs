@@ -54,11 +54,6 @@ impl BrokerCarrier {
             Path::Udp(udp) => udp.descriptors(),
         }
     }
-
-    /// Whether frames arrive by a ring of the XDP hook.
-    pub fn has_ring(&self) -> bool {
-        matches!(&self.path, Path::Ethernet(raw) if raw.has_ring())
-    }
 }
 
 impl Carrier for BrokerCarrier {

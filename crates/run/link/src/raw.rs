@@ -215,11 +215,6 @@ impl Raw {
         Self { ring, table, ..Self::with(wire, receives.into(), out) }
     }
 
-    /// Frames come by a ring out of the XDP hook, as long as its program is there.
-    pub fn has_ring(&self) -> bool {
-        self.ring.is_some()
-    }
-
     /// The descriptors that it has open.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.socket.as_fd().as_raw_fd(), self.out.as_fd().as_raw_fd()];

@@ -429,16 +429,6 @@ impl Seat {
         Ok(())
     }
 
-    /// Takes the names away: place and chain go with the last process that holds them.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
-    pub fn unpin(path: &Path) -> Result<(), XdpError> {
-        let remove = |path: &Path| fs::remove_file(path).map_err(|source| XdpError::pin("remove", path, source));
-        remove(path)?;
-        beside(path).iter().try_for_each(|path| remove(path))
-    }
-
     /// Whether what was pinned as `path` is on no interface any more: that went away, in whichever network namespace it was. False also where
     /// it cannot be asked.
     pub fn is_over(path: &Path) -> bool {

@@ -82,11 +82,6 @@ impl ShieldLink {
         self.seat.pin(path)
     }
 
-    /// Takes the names away: the program goes with the last process that holds it.
-    pub fn unpin(path: &Path) -> Result<(), XdpError> {
-        Seat::unpin(path)
-    }
-
     /// The program that another process pinned as `path`, on an interface of this network namespace.
     ///
     /// # Errors

@@ -93,7 +93,7 @@ impl ShieldShared {
         Ok(shared)
     }
 
-    /// Keeps them under `dir`, which is made, in a BPF file system, until [`ShieldShared::unpin`]; another process finds them there. All of
+    /// Keeps them under `dir`, which is made, in a BPF file system; another process finds them there. All of
     /// them, or none: what was pinned before the one that fails is taken away again.
     pub fn pin(&mut self, dir: &Path) -> Result<(), XdpError> {
         let was_there = dir.exists();
@@ -118,22 +118,6 @@ impl ShieldShared {
                 return Err(XdpError::pin("pin a map as", &path, to_io(&e)));
             }
         }
-        Ok(())
-    }
-
-    /// Takes away the names under `dir`, and `dir` if nothing else is left there. What is in use goes on.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path; names that are gone already are none.
-    pub fn unpin(dir: &Path) -> Result<(), XdpError> {
-        for name in SHARED {
-            let path = path_of(dir, name);
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
-                _ => {}
-            }
-        }
-        let _ = fs::remove_dir(dir);
         Ok(())
     }
 
