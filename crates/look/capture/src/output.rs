@@ -50,7 +50,6 @@ pub struct Rotation {
     pub packets: Option<u64>,
     /// Files to keep: the oldest is removed, or written over. With tcpdump's rotation by time alone: files to make. None: all.
     pub files: Option<u32>,
-    /// The scheme of their names.
     pub naming: Naming,
 }
 

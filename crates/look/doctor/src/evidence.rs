@@ -37,7 +37,6 @@ pub const WATCH: Duration = Duration::from_secs(1);
 pub struct Watched {
     pub before: Counters,
     pub after: Counters,
-    /// The rates between them.
     pub rates: TopSample,
 }
 
@@ -53,7 +52,6 @@ pub struct WatchedTasks {
 /// What the checks look at.
 #[derive(Debug)]
 pub struct Evidence {
-    /// The picture of the machine.
     pub host: Host,
     /// Where its files are read from.
     pub root: Root,

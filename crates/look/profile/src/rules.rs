@@ -88,7 +88,6 @@ impl Rules {
         self.exact.len() + self.beginnings.len()
     }
 
-    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

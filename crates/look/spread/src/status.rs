@@ -25,7 +25,6 @@ pub struct StatusRow {
     pub effective: Option<CpuSet>,
     /// The CPUs that handled interrupts of this queue in the interval, and how many per second each.
     pub interrupts_per_second: BTreeMap<u32, f64>,
-    /// What is wrong, if anything.
     pub finding: Option<String>,
 }
 

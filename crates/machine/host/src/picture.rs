@@ -39,7 +39,6 @@ pub struct Host {
 pub struct FastPath {
     pub pid: u32,
     pub interfaces: Vec<String>,
-    /// The CPUs that forward.
     pub cpus: CpuSet,
 }
 
@@ -249,7 +248,6 @@ impl Host {
         path.interfaces.iter().any(|port| port == name).then_some(&path.cpus)
     }
 
-    /// The interrupt with that number.
     pub fn irq(&self, number: u32) -> Option<&Irq> {
         self.irqs.iter().find(|i| i.number == number)
     }

@@ -35,7 +35,6 @@ pub struct Layout<'a> {
 #[derive(Debug)]
 pub struct NicLayout<'a> {
     pub nic: &'a Nic,
-    /// The place of each queue.
     pub seats: BTreeMap<u32, Seat>,
 }
 

@@ -226,7 +226,6 @@ impl Guest {
         }
     }
 
-    /// Reads a file in it.
     pub fn read(&mut self, path: &str) -> Result<String, GuestError> {
         match self.order(&Order::Read { path: path.to_owned() }, QUICK)? {
             Answer::Text(text) => Ok(text),
@@ -234,7 +233,6 @@ impl Guest {
         }
     }
 
-    /// Writes a file in it.
     pub fn write(&mut self, path: &str, value: &str) -> Result<(), GuestError> {
         self.done(&Order::Write { path: path.to_owned(), value: value.to_owned() })
     }

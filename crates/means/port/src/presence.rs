@@ -32,7 +32,6 @@ enum State {
 }
 
 impl Presence {
-    /// An interface that is up.
     pub(crate) fn new(interface: &str, index: u32) -> Self {
         Self { interface: interface.to_owned(), index, state: State::Up }
     }

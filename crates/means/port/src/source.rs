@@ -7,7 +7,6 @@ use crate::{Frame, PortError, SourceStats};
 /// The frames received where only the count was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counted {
-    /// Frames.
     pub packets: u64,
     /// Their bytes on the wire without FCS; none where the backend would have to touch each frame to know.
     pub bytes: Option<u64>,

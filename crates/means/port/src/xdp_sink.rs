@@ -15,7 +15,6 @@ const BACKEND: &str = "xdp";
 #[derive(Debug, Clone)]
 pub struct XdpSinkOptions {
     pub interface: String,
-    /// The queue to send through.
     pub queue: u32,
     /// Frames of memory and ring entries: a power of two.
     pub frames: u32,

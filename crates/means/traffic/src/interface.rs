@@ -14,7 +14,6 @@ pub struct Interface {
     /// Its index in this thread's network namespace.
     pub index: u32,
     pub mac: Mac,
-    /// Its MTU in bytes.
     pub mtu: u32,
     /// The default route of IPv4 or IPv6 leads through it.
     pub default_route: bool,

@@ -46,7 +46,6 @@ impl Backend {
 /// Frames from a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// The packets.
     pub kind: Kind,
     pub space: FlowSpace,
     /// The number of different flows that follow each other in turn.
@@ -70,7 +69,6 @@ pub struct ReplayConfig {
     pub timing: Timing,
 }
 
-/// The source of frames.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Stream(StreamConfig),
@@ -80,9 +78,7 @@ pub enum Origin {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenConfig {
     pub interface: String,
-    /// The source of frames.
     pub origin: Origin,
-    /// The rate over all senders.
     pub rate: Rate,
     pub duration: Duration,
     /// The most packets, over all senders.
@@ -95,7 +91,6 @@ pub struct GenConfig {
     pub cpus: Option<CpuSet>,
     /// The seed of the order of the flows.
     pub seed: u64,
-    /// Whom it may reach.
     pub allowance: Allowance,
     /// The transmit ring goes through the qdisc instead of past it.
     pub qdisc: bool,

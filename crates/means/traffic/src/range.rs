@@ -38,7 +38,6 @@ impl Prefix {
         self.address.is_ipv6()
     }
 
-    /// True if it holds `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv6() == self.is_ipv6() && Self::new(address, self.len).is_some_and(|p| p.address == self.address)
     }
@@ -119,7 +118,6 @@ impl Ports {
         self.first + (index % self.count()) as u16
     }
 
-    /// True if it holds `port`.
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

@@ -183,7 +183,6 @@ impl RuleOrder {
 /// Options of a lab box.
 #[derive(Debug, Clone, Copy)]
 pub struct DutOptions<'a> {
-    /// The version of IP.
     pub family: Family,
     /// Rules of a filter, at least 1.
     pub rules: u32,
@@ -303,7 +302,6 @@ impl Dut {
         &self.identity
     }
 
-    /// The version of IP.
     pub fn family(&self) -> Family {
         self.family
     }

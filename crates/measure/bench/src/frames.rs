@@ -59,7 +59,6 @@ pub(crate) fn flows_of(traffic: &Traffic) -> Result<Vec<FlowKey>, BenchError> {
 }
 
 impl Traffic {
-    /// The version of IP.
     pub fn family(&self) -> Family {
         if self.targets[0].destinations.address.is_ipv6() { Family::V6 } else { Family::V4 }
     }

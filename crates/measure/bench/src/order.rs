@@ -76,7 +76,6 @@ impl Drain {
 /// A trial to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
-    /// The reason, in words.
     pub purpose: String,
     pub frame: FrameSpec,
     pub load: Load,

@@ -24,7 +24,6 @@ const PATIENCE_V6: Duration = Duration::from_secs(5);
 /// The addresses around a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressing {
-    /// The version of IP.
     pub family: Family,
     /// The address of each port, and the length of its network's prefix.
     pub own: [(IpAddr, u8); 2],

@@ -40,7 +40,6 @@ pub struct DemoConfig {
     pub repeats: u32,
     /// Packets per second to offer; none is a share of the ceiling.
     pub pps: Option<f64>,
-    /// The cores to use.
     pub cpus: CpuSet,
 }
 

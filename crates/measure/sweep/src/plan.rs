@@ -128,7 +128,6 @@ pub struct Configuration {
     pub name: &'static str,
     /// A description, in a sentence.
     pub what: &'static str,
-    /// The box to build.
     pub kind: BoxKind,
     /// Settings made in it.
     pub tweaks: Vec<Tweak>,

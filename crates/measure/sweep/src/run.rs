@@ -46,11 +46,9 @@ const CEILING: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
     pub what: SweepBox,
-    /// The number of loads.
     pub steps: u32,
     /// The length of each measurement.
     pub duration: Duration,
-    /// Searches of each ceiling.
     pub repeats: u32,
     pub cpus: CpuSet,
     /// The configurations to compare: usually the [`configurations`](super::configurations) of the box.

@@ -219,7 +219,6 @@ enum File {
     },
     Answered {
         answer: Vec<u8>,
-        /// Bytes written.
         written: usize,
         until: Instant,
     },

@@ -67,7 +67,6 @@ impl<C: Carrier> Engine<C> {
         Ok(Self { node, carrier, began: Instant::now(), sleep: None, asleep: false })
     }
 
-    /// The carrier of its frames.
     pub fn carrier(&self) -> &C {
         &self.carrier
     }

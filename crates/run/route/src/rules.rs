@@ -62,7 +62,6 @@ pub struct Reloaded {
     pub rules: usize,
     /// Rules of the management allow-list.
     pub built_in: usize,
-    /// Rules that have expired.
     pub expired: usize,
     /// From the request to the first packet that the new rules judge, in seconds.
     pub seconds: f64,

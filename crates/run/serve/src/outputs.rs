@@ -72,7 +72,6 @@ impl OutputsChange {
 }
 
 impl Outputs {
-    /// Opens what `settings` ask for.
     pub fn start(settings: &OutputSettings) -> Result<Self, ServeError> {
         let mut outputs = Self::default();
         outputs.change(OutputsChange::open(settings, &OutputSettings::default())?);

@@ -54,7 +54,6 @@ pub(crate) const HEADS: [&str; 11] = [
     ">CLIENTS",
 ];
 
-/// The cells of a point.
 pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
     let clients = &point.clients;
     let delay = |get: fn(&Delays) -> u64| {

@@ -102,7 +102,6 @@ fn charts(run: &LinkBench) -> Vec<Section> {
     all
 }
 
-/// The rate of each transfer.
 fn transfer(run: &LinkBench) -> String {
     let names: Vec<String> =
         run.transfers.iter().map(|t| format!("{}, {}", figures::name(&t.by), figures::link(&t.conditions))).collect();

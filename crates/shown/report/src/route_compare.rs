@@ -129,7 +129,6 @@ pub(crate) fn costs(run: &RouteCompare) -> Vec<(String, Vec<sweep::Range>)> {
     if setups.is_empty() { Vec::new() } else { sweep::costs(&setups) }
 }
 
-/// The throughput of each round.
 fn rounds(way: &Way) -> String {
     let found = way.rounds.iter().map(|r| r.throughput_pps.map_or_else(|| "none".to_owned(), units::pps));
     format!("{}: {}", way.setup.name, found.collect::<Vec<_>>().join(", "))

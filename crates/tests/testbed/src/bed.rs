@@ -62,7 +62,6 @@ impl Bed {
         self.space(role)
     }
 
-    /// The namespace of a role.
     pub fn space(&self, role: &str) -> Space {
         Space(self.of(role).handle())
     }

@@ -150,7 +150,6 @@ impl ShieldBed {
         self.bed.path("log")
     }
 
-    /// The program's output so far.
     pub fn log(&self) -> String {
         log(&self.log_file())
     }

@@ -36,7 +36,6 @@ pub struct Found {
     pub forwarded_pps: Option<[f64; 3]>,
     /// Trials that were made for it, and their time together in seconds.
     pub trials: u32,
-    /// Seconds of sending.
     pub seconds: f64,
 }
 
@@ -100,11 +99,9 @@ impl Throughput {
 /// A point of the loss curve (RFC 2544, section 26.3).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossPoint {
-    /// Units per second offered.
     pub offered_pps: f64,
     /// Units per second that came through.
     pub received_pps: f64,
-    /// Lost units as a share.
     pub loss_ratio: f64,
     /// Units that were sent; 0 in runs saved before this was kept.
     #[serde(default)]
@@ -148,7 +145,6 @@ pub struct ThrownAway {
 pub struct Latency {
     /// The load as a share of the throughput: 0 is an idle box.
     pub load: f64,
-    /// Units per second offered.
     pub offered_pps: f64,
     /// One-way delays, forward then backward; none on an idle box.
     pub one_way: [Option<Delays>; 2],
@@ -182,7 +178,6 @@ pub struct Latency {
 pub struct Recovery {
     /// Units per second of the overload.
     pub overload_pps: f64,
-    /// Units per second afterwards.
     pub after_pps: f64,
     /// From the change to the last loss, in seconds, for each repetition.
     pub seconds: Vec<f64>,
@@ -195,7 +190,6 @@ pub struct Recovery {
 /// Jitter at the throughput (RFC 3550, section 6.4.1), by readings one after the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Jitter {
-    /// Units per second offered.
     pub offered_pps: f64,
     /// The length of each reading, in seconds.
     pub reading_s: f64,
@@ -209,7 +203,6 @@ pub struct Jitter {
 pub struct Reset {
     /// The reset, such as `link of the second port down and up`.
     pub what: String,
-    /// Units per second offered.
     pub offered_pps: f64,
     /// The reset time from lost units over the rate, in seconds, for each repetition (RFC 6201, section 4).
     pub by_loss_s: Vec<f64>,
@@ -351,7 +344,6 @@ pub struct PublishedRate {
     pub frame_bytes: u32,
     /// The machine of their measurement, such as `bare metal` or `VirtIO`.
     pub on: String,
-    /// Frames per second.
     pub pps: f64,
     /// That is one direction only.
     pub per_direction: bool,

@@ -116,9 +116,7 @@ pub struct FloodPoint {
     pub losses: Vec<Drop>,
     /// Offered less answered less all losses. Above 0: nobody counted where they ended; below 0: some were counted twice.
     pub unexplained: i64,
-    /// The protection's own counts.
     pub counters: Vec<Drop>,
-    /// The clients beside it.
     pub clients: Clients,
     /// The load of all cores meanwhile.
     pub cores: Vec<CoreLoad>,

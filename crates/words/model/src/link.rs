@@ -45,7 +45,6 @@ pub struct LinkConnection {
     pub sent_bytes: u64,
     /// Bytes that came for it.
     pub received_bytes: u64,
-    /// Frames that were sent again.
     pub resent: u64,
     /// The smoothed round trip in nanoseconds; none: nothing has been acknowledged yet.
     pub round_trip_ns: Option<u64>,
@@ -73,7 +72,6 @@ pub struct LinkPing {
     pub address: String,
     /// Bytes behind the header of each probe.
     pub bytes: u16,
-    /// Probes that were sent.
     pub sent: u32,
     /// Nanoseconds there and back of those that were answered, in their order.
     pub round_trips_ns: Vec<u64>,
@@ -84,7 +82,6 @@ pub struct LinkPing {
 pub struct LinkDelivery {
     /// Copied into the ring of a program.
     pub delivered: u64,
-    /// Probes that it answered.
     pub answered: u64,
     /// To the broker: for ports that no program has.
     pub to_broker: u64,

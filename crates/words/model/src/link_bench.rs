@@ -32,7 +32,6 @@ impl Receive {
 /// The link that messages cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Its MTU in bytes.
     pub mtu: u32,
     /// Segmentation by the link (GSO, TSO) and joining of segments (GRO) are as the kernel sets them; otherwise off.
     pub offloads: bool,
@@ -81,7 +80,6 @@ pub struct Transfer {
     pub by: String,
     pub bytes: u64,
     pub conditions: Conditions,
-    /// Seconds of each round.
     pub rounds_s: Vec<f64>,
     /// The median of the rounds.
     pub seconds: f64,

@@ -205,7 +205,6 @@ pub struct LeftOut {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CoreProfile {
     pub cpu: u32,
-    /// Samples taken on it.
     pub samples: u64,
     /// Share of its time by class, in percent; classes without any are left out.
     pub percent: BTreeMap<Class, f64>,

@@ -186,7 +186,6 @@ pub struct RouteRulesStatus {
     pub file: String,
     /// The time at which they came to hold, RFC 3339 in UTC.
     pub loaded: String,
-    /// Reloads since the start.
     pub reloads: u64,
     /// Why the last reload was refused, if it was: the rules before it hold.
     pub refused: Option<String>,

@@ -41,7 +41,6 @@ pub struct ShieldStatus {
     pub patience_s: f64,
     /// The way in which it then fails; none: nobody runs it, and its settings are lost.
     pub fail: Option<Fail>,
-    /// The file of rules.
     pub file: Option<String>,
     /// The time at which these rules came to hold, RFC 3339 in UTC.
     pub loaded: String,

@@ -56,7 +56,6 @@ pub(crate) struct Sender {
     probe: bool,
     /// When waiting began for something that the receiver has yet to say.
     waits_since: Nanos,
-    /// Frames that were sent again.
     pub(crate) resent: u64,
     /// Acknowledgements with an echo of congestion.
     pub(crate) echoes: u64,

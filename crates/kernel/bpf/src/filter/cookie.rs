@@ -80,7 +80,6 @@ pub struct HostCookies {
     /// Timestamps are offered. Without them a connection has neither window scaling nor SACK nor ECN.
     pub timestamps: bool,
     pub sack: bool,
-    /// Window scaling is offered.
     pub scaling: bool,
     /// ECN is agreed to.
     pub ecn: bool,

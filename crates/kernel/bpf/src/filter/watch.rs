@@ -89,7 +89,6 @@ pub struct WatchSample {
     pub prefix: usize,
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// Source and destination port.
     pub ports: Option<(u16, u16)>,
     /// TCP flags, or the type of ICMP.
     pub flags: Option<u8>,

@@ -48,7 +48,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Packets that all readers took.
     pub fn packets(&self) -> u64 {
         self.readers.iter().map(|r| r.packets).sum()
     }

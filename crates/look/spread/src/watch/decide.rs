@@ -78,9 +78,7 @@ pub struct Sample {
 pub struct Move {
     pub knob: Knob,
     pub name: String,
-    /// The core it leaves.
     pub from: u32,
-    /// The core it goes to.
     pub to: u32,
     /// What it takes of a core, in percent.
     pub percent: f64,
@@ -124,7 +122,6 @@ pub struct State {
 /// The outcome of one sample.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Decision {
-    /// The moves to make now.
     pub moves: Vec<Move>,
     /// What is new to say.
     pub notes: Vec<Note>,

@@ -68,7 +68,6 @@ pub enum Record {
     /// The session was reverted by its guardian.
     Reverted {
         reason: String,
-        /// Everything was put back.
         #[serde(default = "yes")]
         complete: bool,
     },

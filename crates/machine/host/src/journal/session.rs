@@ -156,7 +156,6 @@ impl Session {
         self.record(Record::Confirmed)
     }
 
-    /// Notes that the guardian reverted.
     pub(super) fn note_reverted(&mut self, reason: &str, complete: bool) -> Result<(), JournalError> {
         self.record(Record::Reverted { reason: reason.to_owned(), complete })
     }

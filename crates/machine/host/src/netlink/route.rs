@@ -126,7 +126,6 @@ pub struct Route {
     pub metric: u32,
     /// Its maker, by the kernel's number (RTPROT_…).
     pub protocol: u8,
-    /// The treatment of the packets.
     pub kind: RouteKind,
     /// The ways to go on; several share the packets.
     pub hops: Vec<Hop>,
@@ -170,7 +169,6 @@ pub struct Rule {
     pub is_partial: bool,
     /// A mark of the packet decides too, which nftables may set.
     pub by_mark: bool,
-    /// The treatment of the packets.
     pub action: RuleAction,
 }
 
@@ -214,7 +212,6 @@ pub fn addresses(route: &mut Netlink) -> io::Result<Vec<Address>> {
     route.dump(ADDRESS, IFADDRMSG_BYTES, address)
 }
 
-/// The routes of all tables.
 pub fn routes(route: &mut Netlink) -> io::Result<Vec<Route>> {
     route.dump(ROUTE, RTMSG_BYTES, self::route)
 }

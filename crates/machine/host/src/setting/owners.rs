@@ -19,7 +19,6 @@ pub struct Owner {
     pub name: String,
     /// The kind of its socket: `tcp`, `udp`, `packet`, `xdp`.
     pub kinds: BTreeSet<&'static str>,
-    /// The number of such sockets.
     pub sockets: usize,
     /// Its nice value, -20 (first) to 19.
     pub nice: i32,

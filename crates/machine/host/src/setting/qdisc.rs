@@ -20,7 +20,6 @@ const INGRESS: u32 = 0xffff_fff1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
-    /// The index of its interface.
     pub ifindex: u32,
     /// Its kind, such as `fq_codel`.
     pub kind: String,

@@ -69,7 +69,6 @@ pub struct Socket {
     pub ifindex: u32,
     /// Its inode; 0 for a connection that no process holds.
     pub inode: u32,
-    /// The user who made it.
     pub uid: u32,
     /// Bytes waiting to be read; for a listener the connections that wait to be accepted.
     pub receive_queue: u32,

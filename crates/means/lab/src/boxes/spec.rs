@@ -44,7 +44,6 @@ pub struct Ruleset {
     pub rules: u32,
     /// The last rule asks for the state of the connection, which makes the kernel track every flow.
     pub stateful: bool,
-    /// The form of the others.
     pub form: RuleForm,
 }
 
@@ -60,7 +59,6 @@ pub enum RuleForm {
     Set,
 }
 
-/// The version of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Family {
     /// IPv4, in 198.18.0.0/15 (RFC 2544).
@@ -94,7 +92,6 @@ pub enum Sink {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoxSpec {
     pub kind: BoxKind,
-    /// The version of IP.
     pub family: Family,
     /// Queues of each interface, in each direction.
     pub queues: u32,

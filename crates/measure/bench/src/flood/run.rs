@@ -75,7 +75,6 @@ pub struct FloodConfig {
     /// The rates, in any order: a run takes them from the lowest to the highest.
     pub rates: Vec<Rate>,
     pub connects: u32,
-    /// Connections begun each second.
     pub connects_per_s: f64,
     /// From the beginning of a connection to its answer.
     pub patience: Duration,

@@ -35,7 +35,6 @@ pub enum Answer<T> {
     Measured(T),
     /// It could not be measured, or makes no sense here.
     Not {
-        /// The reason, in words.
         reason: String,
     },
 }

@@ -19,7 +19,6 @@ pub const NAME: &str = "bench";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
     pub step: StepId,
-    /// Its trials so far.
     pub trials: Vec<Trial>,
 }
 

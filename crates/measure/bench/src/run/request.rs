@@ -123,7 +123,6 @@ pub struct Request {
     pub flows: u32,
     /// True if they are of IPv6.
     pub ipv6: bool,
-    /// Rules of the filters.
     pub rules: u32,
     pub rule_order: RuleOrder,
     /// True if an outside box forwards by MAC address.

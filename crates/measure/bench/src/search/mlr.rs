@@ -36,7 +36,6 @@ pub enum Step {
         /// Units per second, a whole number.
         pps: f64,
         duration: Duration,
-        /// The reason, in words.
         why: String,
     },
     /// Nothing: every goal has its answer.

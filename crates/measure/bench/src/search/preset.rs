@@ -82,9 +82,7 @@ pub struct LatencyOrder {
     pub probes_after: Duration,
     /// Time between two probes.
     pub probes_every: Duration,
-    /// Probes of a series.
     pub probes: u32,
-    /// Series of each load.
     pub series: u32,
     /// So many of them, those with the lowest means, are the result.
     pub best: u32,

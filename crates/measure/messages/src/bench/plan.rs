@@ -136,7 +136,6 @@ impl fmt::Display for Step {
 
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// CPUs; each end has one.
     pub cpus: CpuSet,
     pub rounds: u32,
     /// Messages there and back of a step.

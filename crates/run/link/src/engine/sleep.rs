@@ -41,7 +41,6 @@ impl Sleep {
         Ok(Self { epoll, timer, due: None })
     }
 
-    /// Sets the timer to `due`.
     fn set(&mut self, due: Option<Nanos>, now: Nanos) -> Result<(), LinkError> {
         if self.due == due {
             return Ok(());

@@ -29,7 +29,6 @@ impl Allow {
         self.sources
     }
 
-    /// Whether a connection is allowed.
     pub(super) fn lets(&self, from: IpAddr, to: SocketAddr) -> bool {
         self.sources.contains(&from) && self.ports.contains(&to.port())
     }

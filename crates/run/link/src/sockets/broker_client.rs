@@ -93,7 +93,6 @@ pub(super) enum Reply {
 /// Figures of a connection for TCP_INFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Retransmitted frames.
     pub resent: u64,
     /// Smoothed round trip; zero: nothing is acknowledged yet.
     pub round_trip: Duration,

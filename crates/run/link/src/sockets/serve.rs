@@ -175,7 +175,6 @@ impl Sockets {
         })
     }
 
-    /// Runs until `stop` is set.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), LinkError> {
         let mut busy = Instant::now();
         let mut events = [EpollEvent::empty(); EVENTS_MAX];

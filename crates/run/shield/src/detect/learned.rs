@@ -92,7 +92,6 @@ impl Learned {
         Ok(learned)
     }
 
-    /// The usual rates of `prefix`.
     pub(super) fn get(&self, prefix: Prefix) -> Option<Baseline> {
         let usual = self.prefixes.get(&name(prefix))?;
         let rates = |of: &BTreeMap<Measure, f64>| Rates(Measure::ALL.map(|m| of.get(&m).copied().unwrap_or_default()));

@@ -65,7 +65,6 @@ pub struct Reloaded {
     /// Rules of the management allow-list.
     #[serde(default)]
     pub built_in: usize,
-    /// Rules that have expired.
     pub expired: usize,
     pub prefixes: usize,
     /// From the request to the first packet that the new rules judge, in seconds.

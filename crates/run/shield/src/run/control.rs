@@ -43,7 +43,6 @@ pub struct Control<P> {
     /// Detection as the file asks for it, with the steps of ladders that cannot be taken.
     pub(super) asked: DetectConfig,
     pub(super) memory: Memory,
-    /// Rules that detection adds.
     pub(super) extra: Vec<Rule>,
     /// The machine's addresses in the allow-list.
     own: Vec<IpAddr>,

@@ -10,7 +10,6 @@ use crate::error::ShieldError;
 /// The thread beats this often.
 pub(super) const BEAT_PERIOD: Duration = Duration::from_millis(100);
 
-/// Starts a thread that beats.
 pub(super) fn beat(shared: Arc<ShieldShared>) -> Result<Worker, ShieldError> {
     let beat = Worker::start("ek-heart", move |stop| {
         while !stop.load(Ordering::Relaxed) {

@@ -119,7 +119,6 @@ impl Loader {
         }
     }
 
-    /// Waits for the next program.
     pub(super) fn wait(&mut self) -> Result<Loaded, ShieldError> {
         loop {
             match self.loaded.recv() {

@@ -18,7 +18,6 @@ pub struct Memory {
     pub rules: Vec<model::shield::RuleStatus>,
     /// The verdict on packets that no rule decides about.
     pub default: String,
-    /// The file of rules.
     pub file: Option<String>,
     /// The time at which they came to hold, RFC 3339 in UTC.
     pub loaded: String,

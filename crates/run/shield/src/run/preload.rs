@@ -105,7 +105,6 @@ impl Preload {
         Ok(None)
     }
 
-    /// Returns whether a program waits.
     pub(super) fn waits(&self) -> bool {
         !self.spares.is_empty()
     }

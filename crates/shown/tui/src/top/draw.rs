@@ -156,7 +156,6 @@ impl View {
         frame.render_widget(self.table(title.into(), area.width, &columns, rows), area);
     }
 
-    /// Every place that loses packets.
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates]) {
         let rows = list.iter().flat_map(|i| {
             let row = |d: &DropRate| vec![i.name.clone().into(), right(units::pps(d.pps)), d.place.clone().into()];

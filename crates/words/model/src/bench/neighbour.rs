@@ -167,7 +167,6 @@ pub struct Boxed {
 pub struct NeighbourRun {
     /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// The version of evenkeel.
     pub version: String,
     pub machine: Machine,
     /// Threads that ran or wanted to run when it began, as a mean of a minute.
@@ -178,7 +177,6 @@ pub struct NeighbourRun {
     pub cores: Vec<CoreRole>,
     /// Rounds that were wanted.
     pub rounds: u32,
-    /// Seconds of a trial.
     pub trial_s: f64,
     /// The number from which the orders of the rounds were drawn.
     pub seed: u64,

@@ -196,7 +196,6 @@ pub struct Trial {
     pub number: u32,
     /// Its purpose, in words: a step of the search, a point of the loss curve.
     pub purpose: String,
-    /// The frames sent.
     pub frame: FrameSpec,
     /// Units per second that were wanted, all directions together; none for as fast as it goes.
     pub wanted_pps: Option<f64>,

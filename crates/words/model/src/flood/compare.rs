@@ -51,7 +51,6 @@ pub struct Row {
     pub mode: String,
     /// Frames per second that were asked for; none: as many as the generator can.
     pub wanted_pps: Option<f64>,
-    /// The value of each run.
     pub cells: Vec<Option<Cell>>,
     /// The change of the success from the first run to each other one.
     pub changes: Vec<Judgement>,
@@ -63,7 +62,6 @@ pub struct FloodComparison {
     pub when: Vec<String>,
     /// The rows, by protection and rising rate.
     pub rows: Vec<Row>,
-    /// Other differences between the runs.
     pub notes: Vec<String>,
 }
 
