@@ -19,7 +19,7 @@ pub(crate) enum Second {
 /// Set when the process is told to stop: by Ctrl-C, by a service manager, or by the end of its terminal.
 pub(crate) fn stop_flag(second: Second) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    sys::turn::ends_waits(&stop);
+    sys::lock_file::ends_waits(&stop);
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         // The parent is to see that a signal ended us.
         let ends = match second {

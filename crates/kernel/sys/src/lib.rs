@@ -40,6 +40,7 @@ pub mod fds;
 pub mod interrupt;
 pub mod kvm;
 pub mod link;
+pub mod lock_file;
 pub mod map_mmap;
 pub mod netlink;
 mod numa;
@@ -54,7 +55,6 @@ pub mod program;
 pub mod seccomp_notify;
 pub mod socket_kind;
 pub mod tun;
-pub mod turn;
 pub mod worker;
 pub mod xsk;
 

@@ -24,7 +24,7 @@ impl Signals {
     /// Flags that signals set from now on, instead of ending the process. Each wakes the server.
     pub(crate) fn catch(waker: &Waker) -> io::Result<Self> {
         let signals = Self::default();
-        sys::turn::ends_waits(&signals.stop);
+        sys::lock_file::ends_waits(&signals.stop);
         for (signal, flag) in [(SIGHUP, &signals.reload), (SIGINT, &signals.stop), (SIGTERM, &signals.stop)] {
             signal_hook::flag::register(signal, Arc::clone(flag))?;
             signal_hook::low_level::pipe::register(signal, waker.descriptor()?)?;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject, libbpf_sys};
-use sys::turn::{Turn, TurnError, Until};
+use sys::lock_file::{LockError, LockFile, Until};
 
 use super::{
     ENTRY, PROGRAM, Place, RuleNames,
@@ -147,7 +147,7 @@ impl Seat {
         let began = Instant::now();
         let mut running = None;
         loop {
-            // Neither the turn nor a descriptor of the place is held meanwhile: its owner needs the one to leave, and the kernel empties the place
+            // Neither the lock nor a descriptor of the place is held meanwhile: its owner needs the one to leave, and the kernel empties the place
             // of one that was killed only without the other.
             let busy = match Self::take_now(interface, mode, places) {
                 Ok(seat) => return Ok(seat),
@@ -162,7 +162,7 @@ impl Seat {
                 let (interface, place) = (interface.to_owned(), busy.place.words());
                 return Err(XdpError::Taken { interface, place, id: busy.id });
             }
-            if sys::turn::is_stopping() {
+            if sys::lock_file::is_stopping() {
                 let source = io::Error::new(io::ErrorKind::Interrupted, "this process was told to end");
                 return Err(system(interface, "wait for a place in the chain", source));
             }
@@ -171,7 +171,7 @@ impl Seat {
     }
 
     fn take_now(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, Refused> {
-        let turn = turn(interface, Until::Stopped)?;
+        let lock = lock(interface, Until::Stopped)?;
         let index = interface_index(interface)?;
         let (mut maps, link, rests) = loop {
             let Some(runs) = attached(interface)? else {
@@ -185,7 +185,7 @@ impl Seat {
             let found = find(interface, index, mode, places, runs)
                 .and_then(|(maps, link)| Ok((kept(maps.get(RESTS)?)?, maps, link)));
             match found {
-                Ok(_) if turn.is_none() => {
+                Ok(_) if lock.is_none() => {
                     let source = io::Error::new(io::ErrorKind::PermissionDenied, "this takes root's user id");
                     return Err(system(interface, "join the chain", source).into());
                 }
@@ -240,7 +240,7 @@ impl Seat {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
             return Err(system(&self.interface, "replace the program", source));
         }
-        let _turn = (!self.is_called).then(|| turn(&self.interface, Until::Stopped)).transpose()?;
+        let _lock = (!self.is_called).then(|| lock(&self.interface, Until::Stopped)).transpose()?;
         for (spot, program) in self.spots.iter_mut().zip(programs).rev() {
             let (id, kept) = (program_info(*program).0, PROGRAM.descriptor(*program)?);
             put(&spot.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
@@ -280,7 +280,7 @@ impl Seat {
     }
 
     /// Takes back what goes on from a place behind which nobody is any more. Who was killed counts as being there: that costs little.
-    /// Without a turn (not `is_alone`), others may be coming just now: what goes on to them is put back then.
+    /// Without the lock (not `is_alone`), others may be coming just now: what goes on to them is put back then.
     fn end_rests(&self, is_alone: bool) {
         let chain = Place::ALL.into_iter().filter(|place| *place != Place::Crossing);
         for place in chain.clone().rev() {
@@ -305,8 +305,8 @@ impl Seat {
 
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.
     fn empty(&self) {
-        // A process that gave up its rights, as a capture does, gets no turn.
-        let turn = turn(&self.interface, Until::Limit);
+        // A process that gave up its rights, as a capture does, gets no lock.
+        let lock = lock(&self.interface, Until::Timeout);
         for spot in &self.spots {
             if spot.place == Place::Crossing {
                 let _ = self.maps.0.rests.delete(&(Place::Crossing as u32).to_ne_bytes());
@@ -319,7 +319,7 @@ impl Seat {
             // Last: a place that has a user is nobody else's, also while it is empty.
             self.state.user(spot.place).store(0, Ordering::SeqCst);
         }
-        self.end_rests(matches!(turn, Ok(Some(_))));
+        self.end_rests(matches!(lock, Ok(Some(_))));
     }
 
     /// The id of the program in the first place; 0: none.
@@ -519,12 +519,12 @@ fn is_free(place: Place, map: &MapHandle, state: &ChainState) -> Result<(), Busy
 
 /// Those who join and leave chains of this network namespace do it one after the other. None: this process is not root's, which makes chains and
 /// joins none.
-fn turn(interface: &str, until: Until) -> Result<Option<Turn>, XdpError> {
+fn lock(interface: &str, until: Until) -> Result<Option<LockFile>, XdpError> {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|e| system(interface, "tell the namespace", e))?;
-    match Turn::take(&format!("chain@{}", namespace.ino()), until) {
-        Ok(turn) => Ok(Some(turn)),
+    match LockFile::take(&format!("chain@{}", namespace.ino()), until) {
+        Ok(lock) => Ok(Some(lock)),
         Err(error) if error.is_denied() && !nix::unistd::geteuid().is_root() => Ok(None),
-        Err(error @ TurnError::Held { .. }) => Err(system(interface, "join or leave the chain", error.into())),
+        Err(error @ LockError::Held { .. }) => Err(system(interface, "join or leave the chain", error.into())),
         Err(error) => Err(system(interface, "join the chain", error.into())),
     }
 }

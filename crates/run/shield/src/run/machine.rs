@@ -6,7 +6,7 @@ use nix::{
     mount::{MsFlags, mount, umount},
     sys::statfs::{BPF_FS_MAGIC, statfs},
 };
-use sys::turn::{Turn, Until};
+use sys::lock_file::{LockFile, Until};
 
 use crate::error::ShieldError;
 
@@ -46,8 +46,8 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
     if !root.is_dir() {
         return lacking(format!(", and no folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf bpf {at}"));
     }
-    let _turn = match Turn::take("bpffs", Until::Stopped) {
-        Ok(turn) => turn,
+    let _lock = match LockFile::take("bpffs", Until::Stopped) {
+        Ok(lock_file) => lock_file,
         Err(error) => return lacking(format!(", and mounting one failed to get its lock: {error}")),
     };
     if is_bpf(root) {

@@ -1,6 +1,6 @@
-//! Turns: processes of root's that change the same thing do it one after the other.
+//! Lock files: processes of root's that change the same thing do it one after the other.
 //!
-//! A turn is a lock on a file below `/run/evenkeel` that root alone can open. A lock on a file that others can open, such as a namespace's in
+//! A lock is taken on a file below `/run/evenkeel` that root alone can open. A lock on a file that others can open, such as a namespace's in
 //! /proc, is theirs to hold for as long as they like.
 
 use std::{
@@ -26,17 +26,17 @@ use crate::{
 
 /// The extension of locks' names.
 const LOCK: &str = "lock";
-/// The longest wait for a turn.
-const LIMIT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(5);
+/// Longest wait for a lock.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_millis(5);
 
 /// Flags by which this process is told to end.
 static STOPS: Mutex<Vec<Arc<AtomicBool>>> = Mutex::new(Vec::new());
 
-/// A turn that did not come.
+/// Errors of taking a lock.
 #[derive(Debug, thiserror::Error)]
-pub enum TurnError {
-    #[error("{holder} holds the lock {} for more than {} s: wait until it is done, or end it", path.display(), LIMIT.as_secs())]
+pub enum LockError {
+    #[error("{holder} holds the lock {} for more than {} s: wait until it is done, or end it", path.display(), WAIT_TIMEOUT.as_secs())]
     Held { path: PathBuf, holder: String },
     #[error("this process was told to end while it waited for the lock {}, which {holder} holds", path.display())]
     Stopped { path: PathBuf, holder: String },
@@ -44,19 +44,19 @@ pub enum TurnError {
     File { operation: &'static str, path: PathBuf, source: io::Error },
 }
 
-impl TurnError {
+impl LockError {
     /// True if this process may not open the lock, as it is not root's.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 }
 
-impl From<TurnError> for io::Error {
-    fn from(error: TurnError) -> Self {
+impl From<LockError> for io::Error {
+    fn from(error: LockError) -> Self {
         match error {
-            TurnError::Held { .. } => Self::new(io::ErrorKind::TimedOut, error),
-            TurnError::Stopped { .. } => Self::new(io::ErrorKind::Interrupted, error),
-            TurnError::File { .. } => Self::other(error),
+            LockError::Held { .. } => Self::new(io::ErrorKind::TimedOut, error),
+            LockError::Stopped { .. } => Self::new(io::ErrorKind::Interrupted, error),
+            LockError::File { .. } => Self::other(error),
         }
     }
 }
@@ -71,32 +71,32 @@ pub fn is_stopping() -> bool {
     STOPS.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|stop| stop.load(Ordering::Relaxed))
 }
 
-/// Who may cut the wait for a turn short.
+/// Reasons to end a wait for the lock early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// The limit, or what tells this process to end.
+    /// The timeout, or a signal that ends this process.
     Stopped,
-    /// The limit alone: this process is ending, and cleans up.
-    Limit,
+    /// The timeout alone: this process is ending, and cleans up.
+    Timeout,
 }
 
-/// A turn, until it is dropped; its file goes with it.
+/// A held lock. Its file is removed when it is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct LockFile {
     _lock: Flock<File>,
     path: PathBuf,
 }
 
-impl Turn {
-    /// Waits for the turn of that name, up to ten seconds.
+impl LockFile {
+    /// Waits for the lock of that name, up to ten seconds.
     ///
     /// # Errors
     /// Another process holds it, named by number and program; the folder or the file is not root's (or this user's) alone.
-    pub fn take(name: &str, until: Until) -> Result<Self, TurnError> {
-        Self::take_in(Path::new(RUN_FOLDER), name, until, LIMIT)
+    pub fn take(name: &str, until: Until) -> Result<Self, LockError> {
+        Self::take_in(Path::new(RUN_FOLDER), name, until, WAIT_TIMEOUT)
     }
 
-    fn take_in(folder: &Path, name: &str, until: Until, limit: Duration) -> Result<Self, TurnError> {
+    fn take_in(folder: &Path, name: &str, until: Until, limit: Duration) -> Result<Self, LockError> {
         let path = folder.join(format!("{name}.{LOCK}"));
         let began = Instant::now();
         let mut file = None;
@@ -107,7 +107,7 @@ impl Turn {
                     Ok(file) => file,
                     // Whoever made the folder has just removed it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound && began.elapsed() < limit => continue,
-                    Err(source) => return Err(TurnError::File { operation: "use the lock", path, source }),
+                    Err(source) => return Err(LockError::File { operation: "use the lock", path, source }),
                 },
             };
             match Flock::lock(next, FlockArg::LockExclusiveNonblock) {
@@ -116,21 +116,21 @@ impl Turn {
                 Ok(_) => {}
                 Err((next, nix::errno::Errno::EWOULDBLOCK)) => {
                     if until == Until::Stopped && is_stopping() {
-                        return Err(TurnError::Stopped { holder: holder(&next), path });
+                        return Err(LockError::Stopped { holder: holder(&next), path });
                     }
                     if began.elapsed() >= limit {
-                        return Err(TurnError::Held { holder: holder(&next), path });
+                        return Err(LockError::Held { holder: holder(&next), path });
                     }
-                    sleep(PAUSE);
+                    sleep(RETRY_PERIOD);
                     file = Some(next);
                 }
-                Err((_, errno)) => return Err(TurnError::File { operation: "lock", path, source: errno.into() }),
+                Err((_, errno)) => return Err(LockError::File { operation: "lock", path, source: errno.into() }),
             }
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for LockFile {
     fn drop(&mut self) {
         if let Some(folder) = self.path.parent() {
             remove_left(folder);
@@ -140,7 +140,7 @@ impl Drop for Turn {
     }
 }
 
-/// Removes locks that nobody holds: a process that was killed in its turn leaves one.
+/// Removes locks that nobody holds: a process that was killed with one leaves it.
 fn remove_left(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -151,7 +151,7 @@ fn remove_left(folder: &Path) {
         else {
             continue;
         };
-        // Removed while it is locked, as a turn's own is.
+        // Removed while it is locked, as a held lock's own is.
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             && is_at(&lock, &path)
         {
@@ -179,7 +179,7 @@ fn open(folder: &Path, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether `path` still leads to that file.
+/// True if `path` still leads to that file.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = |found: fs::Metadata| Ok((found.dev(), found.ino()) == file.metadata().map(|of| (of.dev(), of.ino()))?);
     fs::symlink_metadata(path).and_then(same).unwrap_or(false)
@@ -220,13 +220,13 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("ek-turn-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("ek-lock-{name}-{}", std::process::id()));
             DirBuilder::new().mode(0o700).create(&path).unwrap();
             Self(path)
         }
 
-        fn take(&self, until: Until, limit_ms: u64) -> Result<Turn, TurnError> {
-            Turn::take_in(&self.0, "test", until, Duration::from_millis(limit_ms))
+        fn take(&self, until: Until, limit_ms: u64) -> Result<LockFile, LockError> {
+            LockFile::take_in(&self.0, "test", until, Duration::from_millis(limit_ms))
         }
     }
 
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn the_holder_is_named_and_the_file_goes_with_the_last_turn() {
         let folder = Folder::new("held");
-        let held = folder.take(Until::Limit, 100).unwrap();
-        let Err(error @ TurnError::Held { .. }) = folder.take(Until::Limit, 50) else { panic!("it is held") };
+        let held = folder.take(Until::Timeout, 100).unwrap();
+        let Err(error @ LockError::Held { .. }) = folder.take(Until::Timeout, 50) else { panic!("it is held") };
         assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");
         let waits = thread::scope(|scope| {
-            let waits = scope.spawn(|| folder.take(Until::Limit, 60_000));
+            let waits = scope.spawn(|| folder.take(Until::Timeout, 60_000));
             drop(held);
             waits.join().unwrap()
         });
@@ -259,7 +259,7 @@ mod tests {
             fs::write(name, "").unwrap();
         }
         let lock = Flock::lock(File::open(&held).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
-        drop(folder.take(Until::Limit, 100).unwrap());
+        drop(folder.take(Until::Timeout, 100).unwrap());
         let mut names: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["held.lock", "other"]);
@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn what_tells_the_process_to_end_ends_the_wait_but_not_that_of_cleaning_up() {
         let folder = Folder::new("stop");
-        let held = folder.take(Until::Limit, 100).unwrap();
+        let held = folder.take(Until::Timeout, 100).unwrap();
         let stop = Arc::new(AtomicBool::new(true));
         ends_waits(&stop);
-        assert!(matches!(folder.take(Until::Stopped, 60_000), Err(TurnError::Stopped { .. })));
-        assert!(matches!(folder.take(Until::Limit, 20), Err(TurnError::Held { .. })));
+        assert!(matches!(folder.take(Until::Stopped, 60_000), Err(LockError::Stopped { .. })));
+        assert!(matches!(folder.take(Until::Timeout, 20), Err(LockError::Held { .. })));
         drop(held);
         folder.take(Until::Stopped, 60_000).expect("a free one is taken at once");
         stop.store(false, Ordering::Relaxed);
@@ -285,15 +285,15 @@ mod tests {
         let path = folder.0.join("test.lock");
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(folder.take(Until::Limit, 10).unwrap_err().to_string().contains("0644"));
+        assert!(folder.take(Until::Timeout, 10).unwrap_err().to_string().contains("0644"));
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
-        assert!(folder.take(Until::Limit, 10).is_err(), "a link leads elsewhere");
+        assert!(folder.take(Until::Timeout, 10).is_err(), "a link leads elsewhere");
         fs::remove_file(&path).unwrap();
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(folder.take(Until::Limit, 10).unwrap_err().to_string().contains("0777"));
+        assert!(folder.take(Until::Timeout, 10).unwrap_err().to_string().contains("0777"));
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
-        folder.take(Until::Limit, 10).unwrap();
+        folder.take(Until::Timeout, 10).unwrap();
     }
 
     #[test]
