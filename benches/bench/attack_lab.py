@@ -227,7 +227,7 @@ def sent(generator, patience=12.0):
     if generator.process.returncode:
         raise Trouble(f"{generator.name}: {generator.text()[-800:]}")
     found = json.loads(generator.stdout())
-    return found["handed"], found["device_dropped"] or 0
+    return found["submitted" if "submitted" in found else "handed"], found["device_dropped"] or 0
 
 
 class Clients(threading.Thread):

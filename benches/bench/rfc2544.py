@@ -113,8 +113,8 @@ def _rates(lab, options, say):
 def _wire_rates(run):
     """What a run on the wire has found, in units per second; only the ceiling is there in every case."""
     point = run["modes"][0]["points"][0]
-    unpaced = [t["received_pps"] for t in point["trials"] if t["wanted_pps"] is None and t["void"] is None]
-    found = ((point["throughput"] or {}).get("found") or [{}])[0]
+    unpaced = [t["received_pps"] for t in point["trials"] if t["intended_pps"] is None and t["invalid"] is None]
+    found = ((point["throughput"] or {}).get("results") or [{}])[0]
     if not point["ceiling_pps"]:
         raise Trouble(f"the tester found no ceiling: {' '.join([run['conclusion'], *run['notes']])}")
     return {CEILING: point["ceiling_pps"], UNPACED: unpaced[0] if unpaced else None, FOUND: found.get("lower_pps")}
@@ -212,10 +212,10 @@ def _with_ceiling(run, rate):
 def _trials_at(run, rate):
     """What the sender did in the trials at this rate; others, below it, are made only where the wire lost units."""
     trials = run["modes"][0]["points"][0]["trials"]
-    at = [t for t in trials if t["wanted_pps"] is not None and abs(t["wanted_pps"] / rate - 1) < 0.01]
+    at = [t for t in trials if t["intended_pps"] is not None and abs(t["intended_pps"] / rate - 1) < 0.01]
     return [
-        {"error": t["pacing"]["error"], "held_up": t["pacing"].get("held_up", 0.0), "latest_ns": t["pacing"]["latest_ns"],
-         "seconds": t["seconds"], "void": t["void"]} for t in at]
+        {"error": t["pacing"]["error"], "held_up": t["pacing"].get("stalled", 0.0), "latest_ns": t["pacing"]["max_lag_ns"],
+         "seconds": t["seconds"], "void": t["invalid"]} for t in at]
 
 
 def _quick_run(lab, say):
@@ -230,7 +230,7 @@ def _quick_run(lab, say):
     say(f"  quick preset: {seconds:.0f} s")
     # The frames are the same for every box, 64 bytes first.
     at_64 = {mode["key"]: mode["points"][0]["throughput"] for mode in run["modes"]}
-    lower = {key: found["found"][0]["lower_pps"] if found and found["found"] else None for key, found in at_64.items()}
+    lower = {key: found["results"][0]["lower_pps"] if found and found["results"] else None for key, found in at_64.items()}
     return {"trouble": None, "seconds": seconds, "status": run["status"]["status"], "throughput_64_pps": lower}
 
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use host::file::{PUBLIC, Whole};
+use host::file::{AtomicFile, PUBLIC};
 use serde::Serialize;
 
 use crate::failure::{Failure, note};
@@ -12,7 +12,7 @@ const ROOM: u32 = 256 << 10;
 
 /// A file for results, found to be writable before the run begins.
 pub(crate) struct OutFile<'a> {
-    file: Whole,
+    file: AtomicFile,
     path: &'a Path,
     what: &'static str,
 }
@@ -21,7 +21,7 @@ impl<'a> OutFile<'a> {
     /// Opens the file, if one is wanted; `what` names it when it is written.
     pub(crate) fn open(path: Option<&'a Path>, what: &'static str) -> Result<Option<Self>, Failure> {
         let Some(path) = path else { return Ok(None) };
-        let mut file = Whole::open(path, PUBLIC)?;
+        let mut file = AtomicFile::open(path, PUBLIC)?;
         file.reserve(ROOM)?;
         Ok(Some(Self { file, path, what }))
     }

@@ -62,12 +62,12 @@ fn clients_and_flood_share_a_link_and_are_accounted_for() {
         };
         let number = |point: &Value, name: &str| point[name].as_i64().unwrap_or_else(|| panic!("{name}: {point}"));
         assert_eq!((number(quiet, "offered"), number(quiet, "answered")), (0, 0), "{key}");
-        assert_eq!(quiet["clients"]["finished"], 50, "{key}: {quiet}");
+        assert_eq!(quiet["clients"]["completed"], 50, "{key}: {quiet}");
         let (offered, answered) = (number(flood, "offered"), number(flood, "answered"));
         assert!(offered > 1000, "{key}: {flood}");
         // Nobody is left out of the account, but what was under way when it was drawn up.
         assert!(number(flood, "unexplained").abs() * 20 <= offered, "{key}: {flood}");
-        assert!(answered > 0 && flood["clients"]["finished"] == 50, "{key}: {flood}");
+        assert!(answered > 0 && flood["clients"]["completed"] == 50, "{key}: {flood}");
         if key == "shield" {
             let challenged =
                 flood["counters"].as_array().expect("counters").iter().find(|c| c["place"] == "shield, challenged");
@@ -124,7 +124,7 @@ fn every_protection_answers_a_flood_of_ipv6_from_many_networks() {
     assert_eq!(all.len(), 5);
     for (key, point) in all {
         let number = |name: &str| point[name].as_i64().unwrap_or_else(|| panic!("{name}: {point}"));
-        assert_eq!(point["clients"]["finished"], 30, "{key}: {point}");
+        assert_eq!(point["clients"]["completed"], 30, "{key}: {point}");
         // Answers go to networks that do not exist, and are told from those to the clients.
         let (offered, answered) = (number("offered"), number("answered"));
         assert!(offered > 1000 && answered * 10 > offered * 9 && answered <= offered, "{key}: {point}");
@@ -141,7 +141,7 @@ fn a_gateway_in_front_challenges() {
         let all = points("gateway,gateway-ring", &[ip, &["--rates", "20k", "--timeout", "20s"]].concat());
         assert_eq!(all.len(), 2);
         for (key, point) in all {
-            assert_eq!(point["clients"]["finished"], 30, "{key}: {point}");
+            assert_eq!(point["clients"]["completed"], 30, "{key}: {point}");
             assert!(point["offered"].as_u64() > Some(1000), "{key}: {point}");
             let answered = point["answered"].as_u64().expect("a number");
             assert!(answered > 1000 && packets(&point, "counters", "shield, challenged") >= answered, "{key}: {point}");
@@ -179,7 +179,7 @@ fn without_cookies_the_listener_drops_and_says_so() {
     let run = json(&output);
     let point = &run["modes"][0]["points"][0];
     assert!(point["answered"].as_u64() < point["offered"].as_u64().map(|n| n / 2), "{point}");
-    assert!(point["clients"]["finished"].as_u64() < Some(10), "{point}");
+    assert!(point["clients"]["completed"].as_u64() < Some(10), "{point}");
     let losses = point["losses"].as_array().expect("losses");
     assert!(losses.iter().any(|l| l["place"].as_str().is_some_and(|p| p.contains("ListenDrops"))), "{point}");
 }

@@ -77,7 +77,7 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     assert_eq!(cards.len(), 1, "{run}");
     for card in cards {
         for verb in card["verbs"].as_array().unwrap() {
-            assert_eq!(verb["fares"], "works", "{}: {verb}", card["nic"]);
+            assert_eq!(verb["outcome"], "works", "{}: {verb}", card["nic"]);
         }
         let bursts = card["bursts"].as_array().unwrap();
         let accesses = |burst: &Value| {
@@ -91,12 +91,12 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     }
     // Two queues of two cards each way were on one CPU.
     let spread = cards[0]["verbs"].as_array().unwrap().iter().find(|verb| verb["command"] == "spread apply, undo");
-    let said = spread.unwrap()["said"].as_str().unwrap();
+    let said = spread.unwrap()["message"].as_str().unwrap();
     assert!(said.starts_with("moved 4 of") && said.ends_with("exactly as before again"), "{said}");
     assert!(cards[0]["libvirt"].as_str().unwrap().contains("queues='2'"), "{}", cards[0]);
     let drawn = fs::read_to_string(&page).unwrap();
     // Where KVM measures no exit and nobody gave one, there is nothing to model with.
-    let exit_known = run["exit_ns"].is_number() || run["exit_here_ns"]["Ok"].is_number();
+    let exit_known = run["exit_ns"].is_number() || run["measured_exit_ns"]["Ok"].is_number();
     assert!(drawn.contains("guest-accesses") && drawn.contains("no measurement") == exit_known, "{drawn}");
     let saved = folder.path().join("run.json");
     fs::write(&saved, &ran.stdout).unwrap();
@@ -105,8 +105,8 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     let both = Command::new(EVENKEEL).args(["report", "compare"]).args([&saved, &saved]).output().unwrap();
     refused(&both, 2, &["run of guests", "report show"]);
     assert!(cards[0]["native_xdp"]["Ok"].is_null() && cards[0]["native_xdp"].get("Ok").is_some(), "{}", cards[0]);
-    assert!(run["left_out"][0].as_str().unwrap().contains("passthrough=00:1f.6"), "{run}");
-    assert!(!run["no_kvm"].as_str().unwrap().is_empty());
+    assert!(run["skipped"][0].as_str().unwrap().contains("passthrough=00:1f.6"), "{run}");
+    assert!(!run["emulation_reason"].as_str().unwrap().is_empty());
     // Nothing that emulation cannot know.
     let mut own = run.clone();
     own.as_object_mut().unwrap().remove("sources");

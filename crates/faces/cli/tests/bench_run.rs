@@ -106,7 +106,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     assert_eq!((&told["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
     let after = trials(&run);
     // On a busy machine the run may give up; the void trials at its end are made again then.
-    before.truncate(before.iter().rposition(|trial| trial["void"].is_null()).map_or(0, |last| last + 1));
+    before.truncate(before.iter().rposition(|trial| trial["invalid"].is_null()).map_or(0, |last| last + 1));
     assert!(
         after.len() > before.len() && after[..before.len()] == before[..],
         "trials of before are lost or made again"

@@ -92,12 +92,12 @@ fn a_shield_and_a_capture_that_were_taken_out_of_their_places_are_put_back_and_s
     bed.run(&rules, &[]);
     let file = bed.path("back.pcapng");
     let before = capture(&bed, "--before", &file);
-    assert_eq!(bed.status()["put_back"], 0);
+    assert_eq!(bed.status()["reattached"], 0);
     let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("a chain").id;
     for place in ["ek_filter", "ek_before"] {
         places::empty(entry, place);
     }
-    wait("the shield is put back", || bed.status()["put_back"] == 1);
+    wait("the shield is put back", || bed.status()["reattached"] == 1);
     wait("both are in their places", || places(&bed) == [Place::Before, Place::Filter]);
     send(&bed, 9, 3);
     wait("it judges again", || bed.status()["totals"]["dropped"] == 3);

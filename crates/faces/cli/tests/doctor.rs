@@ -122,7 +122,7 @@ fn without_root_the_rest_is_examined() {
     let unknown: Vec<&Value> = findings.iter().filter(|f| f["verdict"] == "unknown").collect();
     assert!(unknown.iter().any(|f| f["check"] == "linear-rules"), "{unknown:?}");
     for finding in unknown {
-        assert!(!finding["why"].as_str().unwrap().is_empty(), "{finding}");
+        assert!(!finding["reason"].as_str().unwrap().is_empty(), "{finding}");
     }
 }
 

@@ -63,7 +63,7 @@ fn a_thousand_frames_arrive_as_a_thousand_with_valid_checksums() {
             assert_eq!(wire.arrived() - before, 1000, "{backend} {what}");
             assert_eq!(matching(&file, "frame.len==60"), 1000, "{backend} {what}");
             assert_eq!(matching(&file, &format!("ip.checksum.status==1 && {checksum}")), 1000, "{backend} {what}");
-            assert_eq!((&report["handed"], &report["device_sent"]), (&1000.into(), &1000.into()));
+            assert_eq!((&report["submitted"], &report["device_sent"]), (&1000.into(), &1000.into()));
         }
     }
 }

@@ -97,12 +97,12 @@ fn nodes_see_each_other_and_copy_a_file() {
     let mut b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap(), "--receive-free", FREE]);
     wait("alpha sees beta", || a.sees() == ["beta"]);
     wait("beta sees alpha", || b.sees() == ["alpha"]);
-    assert_eq!(b.status()["programs"][0]["listens"], serde_json::json!([1]));
+    assert_eq!(b.status()["programs"][0]["listening_ports"], serde_json::json!([1]));
 
     let check = a.ask(&["check", "--json"]);
     ended(&check, 0);
     assert_eq!(
-        (&json(&check)["nodes"][0]["name"], &json(&check)["nodes"][0]["passes"]),
+        (&json(&check)["nodes"][0]["name"], &json(&check)["nodes"][0]["path_mtu"]),
         (&"beta".into(), &1500.into())
     );
 
@@ -296,12 +296,12 @@ fn two_nodes_of_one_name_are_told() {
     let a = Node::start(&bed, &left, "same", &[]);
     let b = Node::start(&bed, &right, "same", &[]);
     for node in [&a, &b] {
-        wait("the other is told", || node.status()["same_name"].as_array().is_some_and(|all| all.len() == 1));
+        wait("the other is told", || node.status()["duplicate_names"].as_array().is_some_and(|all| all.len() == 1));
         wait("it says so", || log(&node.log).contains("--name"));
         assert!(said(&node.ask(&["status"])).contains("has the name same too"));
         let check = node.ask(&["check", "--json"]);
         ended(&check, 1);
-        let what = json(&check)["problems"][0]["what"].as_str().unwrap().to_owned();
+        let what = json(&check)["problems"][0]["problem"].as_str().unwrap().to_owned();
         for end in [&left, &right] {
             assert!(what.contains(&mac(end)), "{what}");
         }
@@ -322,7 +322,7 @@ fn what_is_wrong_between_nodes_is_found() {
     let problem = |check: &Output| json(check)["problems"][0].clone();
     let alone = a.ask(&["check", "--json"]);
     ended(&alone, 1);
-    let what = problem(&alone)["what"].as_str().unwrap().to_owned();
+    let what = problem(&alone)["problem"].as_str().unwrap().to_owned();
     assert!(what.contains("switch or cloud drops EtherType 0x88B5"), "{what}");
 
     let b = Node::start(&bed, &right, "beta", &[]);
@@ -331,7 +331,7 @@ fn what_is_wrong_between_nodes_is_found() {
     let check = a.ask(&["check", "--json"]);
     ended(&check, 1);
     let found = json(&check);
-    let passes = found["nodes"][0]["passes"].as_u64().unwrap();
+    let passes = found["nodes"][0]["path_mtu"].as_u64().unwrap();
     assert_eq!((&found["problems"][0]["node"], &found["mtu"]), (&"beta".into(), &1500.into()));
     // A veth lets a VLAN tag more pass than its MTU.
     assert!((1400..=1404).contains(&passes), "{passes}");

@@ -17,7 +17,7 @@ fn a_short_run_measures_each_row_and_writes_a_page() {
     let run = json(&ran);
     assert_eq!(run["schema"], "evenkeel.link.bench/1");
     for by in ["link", "link-sockets", "packet", "udp", "tcp", "broker"] {
-        let rows = run["pings"].as_array().unwrap().iter().filter(|row| row["by"] == by);
+        let rows = run["pings"].as_array().unwrap().iter().filter(|row| row["transport"] == by);
         let rows: Vec<_> = rows.collect();
         assert!(!rows.is_empty(), "{by}");
         for row in rows {
@@ -26,7 +26,7 @@ fn a_short_run_measures_each_row_and_writes_a_page() {
         }
     }
     for by in ["link", "tcp"] {
-        let moved = run["transfers"].as_array().unwrap().iter().find(|row| row["by"] == by).unwrap();
+        let moved = run["transfers"].as_array().unwrap().iter().find(|row| row["transport"] == by).unwrap();
         assert_eq!(moved["bytes"], 1_000_000, "{by}");
     }
     let page = std::fs::read_to_string(page).unwrap();

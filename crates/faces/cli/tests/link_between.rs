@@ -59,17 +59,19 @@ fn two_machines_measure_what_their_link_carries() {
     let run = json(&ran);
     assert!(run["other"]["cpus"].as_u64() > Some(0), "{run}");
     for by in ["link", "link-sockets", "packet", "udp", "tcp"] {
-        let rows: Vec<_> = run["pings"].as_array().unwrap().iter().filter(|row| row["by"] == by).collect();
+        let rows: Vec<_> = run["pings"].as_array().unwrap().iter().filter(|row| row["transport"] == by).collect();
         assert!(rows.len() > 2, "{by}: {run}");
         for row in rows {
             let [least, median] = ["min_ns", "p50_ns"].map(|name| row["rounds"][0][name].as_f64().unwrap());
             assert!(0.0 < least && least <= median, "{by}: {row}");
         }
     }
-    assert!(run["pings"].as_array().unwrap().iter().any(|row| row["by"] == "link" && row["beside_transfer"] == true));
-    let moved: Vec<_> = run["transfers"].as_array().unwrap().iter().map(|row| &row["by"]).collect();
+    assert!(
+        run["pings"].as_array().unwrap().iter().any(|row| row["transport"] == "link" && row["beside_transfer"] == true)
+    );
+    let moved: Vec<_> = run["transfers"].as_array().unwrap().iter().map(|row| &row["transport"]).collect();
     assert_eq!(moved, ["link", "tcp"]);
-    assert!(run["left_out"].as_array().unwrap().iter().any(|left| left["what"] == "AF_XDP spinning"), "{run}");
+    assert!(run["skipped"].as_array().unwrap().iter().any(|left| left["what"] == "AF_XDP spinning"), "{run}");
 
     // What is wrong there is said as that machine says it.
     let ran = bench(EVENKEEL, "ek-none");

@@ -57,7 +57,7 @@ fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
     });
     let output = check(&[&peer, "--json"]);
     let found = json(&output);
-    assert_eq!(found["nodes"][0]["passes"], 1500, "{found}");
+    assert_eq!(found["nodes"][0]["path_mtu"], 1500, "{found}");
     let machine = &found["machines"]["nodes"][0];
     assert_eq!(
         (&machine["node"], machine["report"]["kernel"].is_string()),

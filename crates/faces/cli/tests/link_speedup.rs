@@ -23,7 +23,7 @@ fn a_short_run_measures_each_number_of_nodes_and_writes_a_page() {
     assert_eq!(run["schema"], "evenkeel.link.speedup/1");
     let series = run["series"].as_array().unwrap();
     let which: Vec<(&str, &str)> =
-        series.iter().map(|s| (s["by"].as_str().unwrap(), s["exchange"].as_str().unwrap())).collect();
+        series.iter().map(|s| (s["transport"].as_str().unwrap(), s["exchange"].as_str().unwrap())).collect();
     assert_eq!(which, [("link", "all_reduce"), ("tcp", "all_reduce"), ("link", "neighbour"), ("tcp", "neighbour")]);
     for series in series {
         check(series);
@@ -49,8 +49,8 @@ fn check(series: &Value) {
         assert!(rounds.contains(&of(&point["seconds"])), "{point}");
         let residual = of(&point["seconds"]) / of(&point["fitted_s"]) - 1.0;
         assert!((of(&point["residual"]) - residual).abs() < 1e-9, "{point}");
-        let beside_tcp = series["by"] == "link" && of(&point["nodes"]) > 1.0;
-        assert_eq!(point["exchange_over_tcp"].is_f64(), beside_tcp, "{point}");
+        let beside_tcp = series["transport"] == "link" && of(&point["nodes"]) > 1.0;
+        assert_eq!(point["exchange_ratio_to_tcp"].is_f64(), beside_tcp, "{point}");
     }
     let fitting = &series["fitting"];
     assert_eq!(fitting["law"].is_null(), fitting["misfit"].is_string(), "{fitting}");

@@ -72,7 +72,7 @@ fn on_a_wire(tag: &str, addresses: [&str; 2], payload: u64) {
     carry(&bed, [&a, &b], "beta", &folder);
     let status = a.status();
     assert_eq!(status["payload_max"], payload);
-    assert!(status["carried"].as_str().unwrap().contains("UDP"), "{status}");
+    assert!(status["carrier"].as_str().unwrap().contains("UDP"), "{status}");
     assert!(status["address"].as_str().unwrap().ends_with(":885"), "{status}");
     let seen = witness.stop();
     assert!(matching(&seen, "udp.port == 885") > 2000);

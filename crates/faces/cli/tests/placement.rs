@@ -31,7 +31,7 @@ fn examined(tree: &Tree) -> (Diagnosis, Selection) {
 
 fn findings(tree: &Tree) -> Vec<String> {
     let found = examined(tree).0.report.findings.into_iter().filter(|f| f.verdict.is_finding());
-    found.map(|f| format!("{} {:?}: {:?} {}", f.check, f.object, f.evidence, f.why)).collect()
+    found.map(|f| format!("{} {:?}: {:?} {}", f.check, f.object, f.evidence, f.reason)).collect()
 }
 
 /// Both ways round on one machine.

@@ -51,11 +51,11 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
                 (3, repeats, repeats)
             );
             let ceiling = setup["ceiling_pps"].as_f64().unwrap();
-            let is_ceiling = |s: &serde_json::Value| (s["wanted_pps"].as_f64().unwrap() / ceiling - 1.0).abs() < 0.05;
+            let is_ceiling = |s: &serde_json::Value| (s["intended_pps"].as_f64().unwrap() / ceiling - 1.0).abs() < 0.05;
             assert!(setup["steps"].as_array().unwrap().iter().any(is_ceiling), "{name}: the table lacks {ceiling}");
         }
         // Two searches bear no verdict.
-        assert_eq!(json["gain"]["told"], false, "{name}");
+        assert_eq!(json["gain"]["significant"], false, "{name}");
         let gain = ["lowest", "ratio", "highest"].map(|key| json["gain"][key].as_f64().unwrap());
         assert!(gain.is_sorted(), "{name}: {gain:?}");
         assert!(seen, "{name}: no step has {class}: {json}");

@@ -33,7 +33,7 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     assert_eq!(world.ask(&["check", names[0]]).status.code(), Some(2), "one way is no router");
     wait("packets cross in shadow", || world.crosses());
     wait("the trial is over", || world.is_in("routed"));
-    assert_eq!(world.status()["shadow"]["way"], 0);
+    assert_eq!(world.status()["shadow"]["output"], 0);
     let before = world.forwarded();
     assert!(world.crosses());
     assert_eq!(world.forwarded() - before, 2, "there and back");
@@ -42,7 +42,7 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     router.nft("table ip t { chain f { type filter hook forward priority 0; counter name seen; }; counter seen {}; }");
     wait("the kernel forwards again", || world.is_in("standard"));
     let status = world.status();
-    assert_eq!((&status["wanted"], &status["obstacles"][0]["code"]), (&"routed".into(), &"netfilter".into()));
+    assert_eq!((&status["requested"], &status["obstacles"][0]["code"]), (&"routed".into(), &"netfilter".into()));
     assert!(world.crosses());
     let refused = world.ask(&["mode", "routed", "--json"]);
     assert_eq!((refused.status.code(), json(&refused)["done"].clone()), (Some(1), Value::Bool(false)));
@@ -83,9 +83,9 @@ fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
     assert_eq!(check().status.code(), Some(0));
     let running = world.run(&["--trial", "0"]);
     let told = |sends: bool| {
-        world.status()["events"]
-            .as_array()
-            .is_some_and(|events| events.iter().any(|e| (&e["event"], &e["sends"]) == (&"sends".into(), &sends.into())))
+        world.status()["events"].as_array().is_some_and(|events| {
+            events.iter().any(|e| (&e["event"], &e["can_transmit"]) == (&"transmit".into(), &sends.into()))
+        })
     };
     world.a.feature("rx-gro", false);
     assert_eq!(check().status.code(), Some(0), "one way is left");
@@ -96,7 +96,7 @@ fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
     assert!(running.stop(Signal::SIGTERM).success());
     world.b.feature("rx-gro", false);
     let check = check();
-    assert_eq!((check.status.code(), json(&check)["cannot_send"].as_array().map(Vec::len)), (Some(1), Some(2)));
+    assert_eq!((check.status.code(), json(&check)["cannot_transmit"].as_array().map(Vec::len)), (Some(1), Some(2)));
     assert_eq!(json(&check)["obstacles"], Value::Array(Vec::new()));
 }
 
@@ -226,7 +226,7 @@ fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
     let taken = || {
         let status = world.status();
         let ports = status["ports"].as_array().unwrap().clone();
-        ports.iter().map(|port| port["totals"]["taken"].as_u64().unwrap()).sum::<u64>()
+        ports.iter().map(|port| port["totals"]["dequeued"].as_u64().unwrap()).sum::<u64>()
     };
     for (cpus, frames) in [("1", 2), ("0", 2), ("none", 0)] {
         let done = world.ask(&["cpus", cpus, "--json"]);
@@ -265,7 +265,10 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     let before = check();
     assert_eq!((before.status.code(), codes(&json(&before)["obstacles"])), (Some(1), vec!["consent".into()]));
     // The hosts are in other namespaces, where nobody can ask them whether they finish checksums.
-    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "new-rules", "passed-by", "unfinished", "unfinished"]);
+    assert_eq!(
+        codes(&json(&before)["notes"]),
+        ["tcp-window", "new-rules", "passed-by", "partial-checksum", "partial-checksum"]
+    );
     let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
     assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
     let printed = json(&world.ask(&["rules", "--json"]));

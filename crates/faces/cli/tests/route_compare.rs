@@ -26,17 +26,17 @@ fn each_mode_has_its_figures_and_they_hold_together() {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
     let json = json(&output);
     assert_eq!(json["schema"], "evenkeel.route.compare/1");
-    let ways = json["ways"].as_array().unwrap();
+    let ways = json["configurations"].as_array().unwrap();
     let of_one: Vec<&str> = ways.iter().filter(|w| w["cores"] == 1).map(|w| w["mode"].as_str().unwrap()).collect();
-    let left_out = json["left_out"].as_array().unwrap();
+    let skipped = json["skipped"].as_array().unwrap();
     for mode in ["none", "standard", "routed", "stateful"] {
         // A kernel without connection tracking, or a machine without nft, cannot build the last one.
-        let is_left_out = left_out.iter().any(|l| l["what"].as_str().unwrap().starts_with(mode));
-        assert!(of_one.contains(&mode) || is_left_out, "{mode}: {left_out:?}");
+        let is_left_out = skipped.iter().any(|l| l["what"].as_str().unwrap().starts_with(mode));
+        assert!(of_one.contains(&mode) || is_left_out, "{mode}: {skipped:?}");
     }
     // With fewer than three CPUs there is no second core, and the reason is told.
     let second = ways.iter().any(|w| w["cores"] == 2);
-    assert_ne!(second, left_out.iter().any(|l| l["what"] == "with the second core"), "{left_out:?}");
+    assert_ne!(second, skipped.iter().any(|l| l["what"] == "with the second core"), "{skipped:?}");
     assert_eq!(json["beds"].as_array().unwrap().len(), 1 + usize::from(second));
     for way in ways {
         let steps = ["steps", "at_ceiling"].iter().flat_map(|part| way[part].as_array().unwrap());
@@ -46,7 +46,7 @@ fn each_mode_has_its_figures_and_they_hold_together() {
             assert!((all - 100.0).abs() < 1e-6, "{}: {all} % of {step}", way["key"]);
         }
         assert_eq!(way["rounds"].as_array().unwrap().len(), 1);
-        assert_ne!(way["gain"]["told"], true, "one round bears no verdict");
+        assert_ne!(way["gain"]["significant"], true, "one round bears no verdict");
     }
     memory_tells_the_kernel_from_the_fast_path(ways);
     let html = fs::read_to_string(&page).unwrap();
@@ -75,7 +75,7 @@ fn the_plan_says_what_is_left_out_and_makes_nothing() {
     assert_eq!(plan["schema"], "evenkeel.route.compare.plan/1");
     let names: Vec<&str> = plan["steps"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
     assert_eq!(names[1..3], ["no program, one core, round 1 of 2", "routed, one core, round 1 of 2"]);
-    assert_eq!(plan["left_out"][0]["what"], "with the second core");
+    assert_eq!(plan["skipped"][0]["what"], "with the second core");
     assert!(plan["seconds"].as_f64().unwrap() > 1.0);
 }
 

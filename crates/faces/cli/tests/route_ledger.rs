@@ -115,7 +115,7 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
     let running = world.run(&["--trial", "0"]);
     // The router finds out within a second; then what leaves there goes up to the kernel, and is not lost.
     for attempt in 1.. {
-        wait("the fast path forwards", || world.crosses() && world.status()["ports"][1]["sends"] == true);
+        wait("the fast path forwards", || world.crosses() && world.status()["ports"][1]["can_transmit"] == true);
         let arrived = got(&world);
         let report = ledger(&world, || {
             world.b.feature("rx-gro", false);

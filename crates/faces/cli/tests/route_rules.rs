@@ -142,13 +142,13 @@ fn rules_are_read_again_by_command_and_by_signal() {
     world.bed.file("rules.toml", "default = 5\n");
     let reload = world.ask(&["reload", "--json"]);
     assert_eq!((reload.status.code(), json(&reload)["done"].clone()), (Some(2), false.into()));
-    assert!(world.status()["rules"]["refused"].as_str().unwrap().contains(":1:"));
+    assert!(world.status()["rules"]["reload_error"].as_str().unwrap().contains(":1:"));
     assert_eq!(world.reached(&[53, 54]), [53]);
     world.bed.file("rules.toml", drops(53) + &drops(54));
     router.signal(Signal::SIGHUP);
     wait("the signal is heard", || world.status()["rules"]["reloads"] == 2);
     assert_eq!(world.reached(&[53, 54]), [0; 0]);
-    assert_eq!(world.status()["rules"]["refused"], Value::Null);
+    assert_eq!(world.status()["rules"]["reload_error"], Value::Null);
     for mode in ["standard", "shadow", "routed"] {
         assert!(world.ask(&["mode", mode]).status.success());
         assert_eq!(world.reached(&[53, 54, 55]), [55], "{mode}");
@@ -252,7 +252,7 @@ fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
     assert_eq!(world.reached(&both), [53]);
     // And one whose rules go with it.
     let last = world.run(&path);
-    assert_eq!((world.reached(&both), world.status()["rules"]["stays"].clone()), (vec![53], false.into()));
+    assert_eq!((world.reached(&both), world.status()["rules"]["pinned"].clone()), (vec![53], false.into()));
     last.stop(Signal::SIGKILL);
     wait("no program is left", || !world.runs_a_program());
     assert_eq!(world.reached(&both), both);

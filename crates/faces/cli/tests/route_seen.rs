@@ -83,14 +83,14 @@ fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_told() {
     let metrics = world.bed.path("metrics");
     let running = world.run(&["--trial", "0", "--metrics-file", &metrics.display().to_string()]);
     wait("a packet crosses", || world.crosses());
-    assert_eq!(world.status()["ports"][0]["put_back"], 0);
+    assert_eq!(world.status()["ports"][0]["reattached"], 0);
     let port = &world.ports[0];
     let entry = port.run(|| bpf::link::attached(port.interface()).unwrap()).expect("a chain").id;
     places::empty(entry, "ek_route");
-    wait("it is put back", || world.status()["ports"][0]["put_back"] == 1);
-    assert_eq!(world.status()["ports"][1]["put_back"], 0);
+    wait("it is put back", || world.status()["ports"][0]["reattached"] == 1);
+    assert_eq!(world.status()["ports"][1]["reattached"], 0);
     let events = world.status()["events"].clone();
-    let told = events.as_array().unwrap().iter().find(|event| event["event"] == "put-back").cloned();
+    let told = events.as_array().unwrap().iter().find(|event| event["event"] == "reattached").cloned();
     let told = told.unwrap_or_else(|| panic!("{events}"))["what"].to_string();
     assert!(told.contains(port.interface()) && told.contains("put back"), "{told}");
     let line = format!("evenkeel_route_put_back_total{{interface=\"{}\"}} 1", port.interface());

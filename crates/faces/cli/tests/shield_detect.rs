@@ -365,12 +365,12 @@ fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
     assert_eq!((&events[1]["shadow"], &events[3]["shadow"]), (&true.into(), &false.into()));
     let shadowed = &events[2];
     let rate = shadowed["would_apply_pps"].as_f64().expect("a rate");
-    let part = shadowed["legitimate_part"].as_f64().expect("the client was known");
+    let part = shadowed["legitimate_share"].as_f64().expect("the client was known");
     eprintln!(
         "acts after {took:.0?}; would drop {rate:.0}/s, {part:.2} of the client's packets; {lost} of {sent} lost"
     );
     assert!((20_000.0..90_000.0).contains(&rate), "{shadowed}");
-    assert!((0.2..0.8).contains(&part) && shadowed["acts"] == true, "{shadowed}");
+    assert!((0.2..0.8).contains(&part) && shadowed["enforced"] == true, "{shadowed}");
     assert!(
         took.is_some_and(|took| took > Duration::from_millis(500)),
         "nothing is dropped while rules only count: {took:?}"

@@ -93,7 +93,7 @@ impl Bed {
         assert_eq!(self.come_through(10, 5), 5, "{}", self.log());
         let status = self.status();
         assert_eq!(status["totals"]["failed_closed"], 0, "{status}");
-        assert!(status["silent_s"].as_f64().is_some_and(|silent| silent < 0.4), "{status}");
+        assert!(status["heartbeat_age_s"].as_f64().is_some_and(|silent| silent < 0.4), "{status}");
     }
 
     /// Floods what is protected until `is_so`.

@@ -43,8 +43,8 @@ fn in_generic_mode_the_kernel_makes_the_connections_of_cookies() {
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &["--xdp-mode", "generic"]);
     let status = bed.status();
-    assert_eq!(status["challenge"]["way"], "kernel-cookies");
-    assert!(status["challenge"]["why"].as_str().is_some_and(|why| why.contains("generic")), "{status}");
+    assert_eq!(status["challenge"]["method"], "kernel-cookies");
+    assert!(status["challenge"]["reason"].as_str().is_some_and(|why| why.contains("generic")), "{status}");
     assert!(connects(&bed));
     assert_eq!(bed.status()["totals"]["challenged"], 0, "its queue has room");
     bed.host.set_sysctl("net.ipv4.tcp_syncookies", "2").expect("a setting");
@@ -60,8 +60,8 @@ fn where_the_kernel_takes_no_cookies_sources_are_authenticated() {
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &[]);
     let status = bed.status();
-    assert_eq!(status["challenge"]["way"], "sources");
-    assert!(status["challenge"]["why"].as_str().is_some_and(|why| why.contains("tcp_syncookies")), "{status}");
+    assert_eq!(status["challenge"]["method"], "sources");
+    assert!(status["challenge"]["reason"].as_str().is_some_and(|why| why.contains("tcp_syncookies")), "{status}");
     assert!(connects(&bed));
     bed.stop();
 }
@@ -83,7 +83,7 @@ fn a_veth_whose_peer_would_lose_answers_challenges_nobody() {
     assert!(bed.status()["challenge"].is_null() && bed.warnings().contains("are not challenged"), "{}", bed.status());
     // The ladder follows, both ways.
     bed.client.feature("rx-gro", true);
-    bed.wait("the step that challenges", || bed.status()["challenge"]["way"] == "cookies");
+    bed.wait("the step that challenges", || bed.status()["challenge"]["method"] == "cookies");
     assert!(bed.log().contains("SYNs of an attack are challenged from now on"), "{}", bed.log());
     assert_eq!(bed.warnings(), "[]");
     bed.client.feature("rx-gro", false);

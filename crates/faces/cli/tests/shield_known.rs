@@ -104,8 +104,8 @@ fn what_nobody_waits_for_is_dropped_and_what_is_waited_for_is_not() {
     // The client was seen. Who sends for the first time is a stranger, until a look at what was sampled.
     assert_eq!((bed.come_through(MEMBERS, 5), bed.count("strangers")), (5, 0));
     let status = bed.status();
-    assert!(status["remembered"]["sources"].as_u64() > Some(0), "{status}");
-    assert!(status["remembered"]["false_positives"].as_f64() < Some(0.01), "{status}");
+    assert!(status["known_sources"]["sources"].as_u64() > Some(0), "{status}");
+    assert!(status["known_sources"]["false_positives"].as_f64() < Some(0.01), "{status}");
     let _members = bed.server.run(|| bind((SERVER, MEMBERS)));
     flood(&bed, &["--udp", "--dst-port", &MEMBERS.to_string(), "--src", "10.9.0.0/16"]);
     bed.wait("strangers are dropped", || bed.count("strangers") > frames / 10);

@@ -85,7 +85,7 @@ fn both_families_connect(bed: &ShieldBed, when: &str) {
 fn way(bed: &ShieldBed) -> (String, String) {
     let status = bed.status();
     let word = |key: &str| status["challenge"][key].as_str().unwrap_or_default().to_owned();
-    (word("way"), word("why"))
+    (word("method"), word("reason"))
 }
 
 /// SYNs of sources drawn anew, for some seconds.

@@ -62,7 +62,7 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
         "{}",
         said(&refused)
     );
-    assert!(bed.status()["refused"].as_str().is_some_and(|why| why.contains("198.18.0.1")), "{}", bed.status());
+    assert!(bed.status()["reload_error"].as_str().is_some_and(|why| why.contains("198.18.0.1")), "{}", bed.status());
     assert!(gets_in(&bed) && bed.come_through(10, 5) == 5, "the old rules hold");
 
     bed.rules(SHUT);

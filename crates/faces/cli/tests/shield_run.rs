@@ -35,7 +35,7 @@ fn rules_hold_are_reloaded_and_go() {
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
     assert!(said(&refused).contains("rules.toml:3:10"), "{}", said(&refused));
     assert_eq!(bed.come_through(10, 5), 0, "the old rules hold");
-    assert!(bed.status()["refused"].as_str().is_some_and(|why| why.contains("dorp")));
+    assert!(bed.status()["reload_error"].as_str().is_some_and(|why| why.contains("dorp")));
 
     bed.stop();
     assert_eq!(bed.come_through(9, 5), 5, "the shield is gone");

@@ -26,7 +26,7 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
     let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
     assert!(used.status.success(), "{}{}", said(&used), fs::read_to_string(cluster.log("server")).unwrap());
     // What nobody listens for, and what is bound to an address out of the cluster, went by TCP, which refuses it, and nothing else did.
-    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let rows: Vec<_> =
         over_tcp.as_array().unwrap().iter().map(|row| (row["peer"].as_str(), row["count"].as_u64())).collect();
     let ports = [7001, 7009].map(|port| format!("{PEER}:{port}"));
@@ -40,7 +40,7 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
     assert!(bytes("sum_sent") >= 50 << 20, "{sent}");
     // iperf3 ends before what is still on its way has been counted.
     assert!(bytes("sum_received") * 10 >= bytes("sum_sent") * 9, "{sent}");
-    assert_eq!(cluster.status(0)["over_tcp"], over_tcp);
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], over_tcp);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
     let _holder = cluster.run(0, &["python3", "-c", hold, PEER], "holder");
     wait("the connection is shown", || cluster.status(0)["connections"][0]["sent_bytes"] == 5);
     let one = cluster.status(0)["connections"][0].clone();
-    assert_eq!((&one["node"], &one["carried"]), (&"right".into(), &"the broker".into()));
+    assert_eq!((&one["node"], &one["carrier"]), (&"right".into(), &"the broker".into()));
     assert_eq!(one["peer"], format!("{PEER}:7003"));
     assert!(one["local"].as_str().unwrap().starts_with(&format!("{OWN}:")), "{one}");
     assert!(one["program"].as_str().unwrap().starts_with("python3["), "{one}");
@@ -69,8 +69,8 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
     wait("the plain server answers", || {
         said(&cluster.result(0, &["python3", "-c", ask, PEER, "7200"])).contains("by tcp")
     });
-    let over_tcp = cluster.status(0)["over_tcp"][0].clone();
-    assert!(over_tcp["why"].as_str().unwrap().contains("no program with link listens on port 7200"), "{over_tcp}");
+    let over_tcp = cluster.status(0)["tcp_fallbacks"][0].clone();
+    assert!(over_tcp["reason"].as_str().unwrap().contains("no program with link listens on port 7200"), "{over_tcp}");
 
     // Without link a client of TCP gets to a server under it.
     let words = ["-c", "import socket,sys; s=socket.create_connection((sys.argv[1],7001)); print(s.recv(100))", PEER];
@@ -97,7 +97,7 @@ fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
         ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER, "reset", "addressed"];
     let used = ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
     ended(&used, 0);
-    assert_eq!(cluster.status(0)["over_tcp"].as_array().map(Vec::len), Some(2), "{}", said(&used));
+    assert_eq!(cluster.status(0)["tcp_fallbacks"].as_array().map(Vec::len), Some(2), "{}", said(&used));
 }
 
 #[test]
@@ -135,8 +135,8 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
         cluster.serve(1);
         wait("the nodes see each other", || cluster.status(0)["nodes"][0]["name"] == "right");
         wait("and so connect over link", || {
-            let before = cluster.status(0)["over_tcp"].clone();
-            said(&asked(&cluster)).contains(PEER) && cluster.status(0)["over_tcp"] == before
+            let before = cluster.status(0)["tcp_fallbacks"].clone();
+            said(&asked(&cluster)).contains(PEER) && cluster.status(0)["tcp_fallbacks"] == before
         });
     }
 }
@@ -171,7 +171,7 @@ print('asked')
     wait("all descriptors are given back", || descriptors() <= before);
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
     assert!(said(&cluster.result(0, &["python3", "-c", ask, PEER])).contains(OWN));
-    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn limits_per_rule_and_per_source() {
     assert_eq!(passed(&six(7), 3), 2, "another");
     assert_eq!(passed(&Frame::udp(3, 1), 10), 10, "a shadow");
     assert!(shared.counts().rules[2].limited >= 8);
-    assert_eq!(shared.counts().totals.crowded, 0);
+    assert_eq!(shared.counts().totals.evicted_sources, 0);
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn sources_beyond_the_tables_room_are_let_in_and_counted() {
         frame[26..30].copy_from_slice(&source.to_be_bytes());
         assert_eq!(shield.test(&frame).unwrap().action, PASS);
     }
-    let crowded = shared.counts().totals.crowded;
-    assert!((1..50_000).contains(&crowded), "{crowded} of 100,000 sources found no room in 65,536 sets of 4");
+    let evicted = shared.counts().totals.evicted_sources;
+    assert!((1..50_000).contains(&evicted), "{evicted} of 100,000 sources found no room in 65,536 sets of 4");
 }
 
 #[test]

@@ -23,14 +23,14 @@ const HEADER: usize = 8;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Records after which their room is given back while more are read.
-const GIVE_BACK: usize = 16;
+const RELEASE_RECORDS: usize = 16;
 
 /// The size in bytes that the kernel tells of a ring buffer's descriptor; none: it is something else.
-fn size(told: &str) -> Option<usize> {
+fn size(fdinfo: &str) -> Option<usize> {
     /// BPF_MAP_TYPE_RINGBUF.
     const RING: usize = 27;
     let of = |name| {
-        let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let line = fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.and_then(|number| number.trim().parse::<usize>().ok())
     };
     (of("map_type") == Some(RING)).then(|| of("max_entries"))?.filter(|bytes| bytes.is_power_of_two())
@@ -60,8 +60,8 @@ impl BpfRing {
     /// # Errors
     /// EINVAL for the descriptor of something else; what reading /proc and mmap(2) answer.
     pub fn of(fd: OwnedFd) -> io::Result<Self> {
-        let told = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()))?;
-        let bytes = size(&told).ok_or(io::ErrorKind::InvalidInput)?;
+        let fdinfo = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()))?;
+        let bytes = size(&fdinfo).ok_or(io::ErrorKind::InvalidInput)?;
         let page = page_bytes();
         // The reader's position is in the first page, the writers' in the second, and the records begin in the third.
         let reader = SharedMemory::of(fd.as_fd(), page, 0)?;
@@ -70,9 +70,9 @@ impl BpfRing {
         Ok(Self { fd, reader, writers, mask: bytes as u64 - 1, at, page })
     }
 
-    /// Hands every record that is there to `each`, and returns how many there were. No system call.
+    /// Hands every pending record to `each`, and returns their number. No system call.
     ///
-    /// What comes meanwhile is left for the next time.
+    /// Records that arrive meanwhile stay for the next call.
     #[inline]
     pub fn consume<F: FnMut(&[u8])>(&mut self, mut each: F) -> usize {
         let end = self.writers.word(0).load(Ordering::Acquire);
@@ -92,7 +92,7 @@ impl BpfRing {
             }
             at += (HEADER + bytes).next_multiple_of(8) as u64;
             kept += 1;
-            if kept == GIVE_BACK {
+            if kept == RELEASE_RECORDS {
                 kept = 0;
                 self.give_back(at);
             }
@@ -119,10 +119,10 @@ impl BpfRing {
         self.mask as usize + 1
     }
 
-    /// Waits until there is something, or time runs out; true if there is. A writer wakes only if it was told to.
+    /// Waits until a record is pending or `timeout` expires; true if one is. A writer wakes only if it was told to.
     ///
     /// # Errors
-    /// What poll(2) answers, but for EINTR, which is as if nothing came.
+    /// The error of poll(2), except EINTR, which counts as no record.
     pub fn wait(&self, timeout: PollTimeout) -> io::Result<bool> {
         match poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(ready) => Ok(ready > 0),
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn what_is_no_ring_is_refused() {
-        let told = "pos:\t0\nflags:\t02000002\nmap_type:\t27\nkey_size:\t0\nvalue_size:\t0\nmax_entries:\t65536\n";
-        assert_eq!(size(told), Some(65536));
-        assert_eq!(size(&told.replace("27", "2")), None);
+        let fdinfo = "pos:\t0\nflags:\t02000002\nmap_type:\t27\nkey_size:\t0\nvalue_size:\t0\nmax_entries:\t65536\n";
+        assert_eq!(size(fdinfo), Some(65536));
+        assert_eq!(size(&fdinfo.replace("27", "2")), None);
         assert_eq!(size("pos:\t0\n"), None);
         let file = std::fs::File::open("/dev/null").map(OwnedFd::from);
         let refused = file.and_then(BpfRing::of).map(|ring| ring.bytes());

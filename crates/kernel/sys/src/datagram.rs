@@ -79,7 +79,7 @@ pub struct Datagrams {
     /// [`BATCH`] places of `longest` bytes each way.
     out: Box<[u8]>,
     into: Box<[u8]>,
-    /// Where the datagrams that wait go, and their lengths.
+    /// Addresses and lengths of the datagrams that wait.
     waiting: Vec<(SocketAddr, usize)>,
 }
 
@@ -199,7 +199,7 @@ impl Datagrams {
     }
 }
 
-/// One control message (cmsg(3)): its length of 8 bytes, level, type, and the byte or number of the type of service.
+/// A control message (cmsg(3)): its length of 8 bytes, level, type, and the byte or number of the type of service.
 fn is_marked(control: &[u64; CONTROL_WORDS], len: usize) -> bool {
     len > 16 && control[2].to_ne_bytes()[0] & MARK == MARK
 }

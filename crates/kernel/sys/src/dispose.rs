@@ -29,11 +29,11 @@ use nix::{
 use crate::{fds::received, privilege::drop_all_but};
 
 /// Time in which more is collected, so that threads are few.
-const COLLECTS: Duration = Duration::from_millis(5);
+const COLLECT_PERIOD: Duration = Duration::from_millis(5);
 /// Time between two tries where the thread has too many to take.
-const FULL: Duration = Duration::from_millis(1);
+const RETRY_PERIOD: Duration = Duration::from_millis(1);
 /// Descriptors that one thread takes away.
-const BATCH: usize = 256;
+const BATCH_MAX: usize = 256;
 
 /// Sockets are sent to the thread by it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Disposer {
         let (to, from) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(io::Error::from)?;
         let sends = Arc::<Mutex<()>>::default();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let (number, of_thread) = (from.as_raw_fd(), Arc::clone(&sends));
         thread::Builder::new().name("ek-dispose".into()).spawn(move || {
             let own = drop_all_but(&[])
@@ -57,11 +57,11 @@ impl Disposer {
                 .and_then(|()| Ok(unshare(CloneFlags::CLONE_FILES)?))
                 .and_then(|()| close_all_but(number));
             let is_ready = own.is_ok();
-            if tell.send(own).is_ok() && is_ready {
+            if sender.send(own).is_ok() && is_ready {
                 run(number, &of_thread);
             }
         })?;
-        told.recv().map_err(|_| io::Error::other("its thread ended"))??;
+        receiver.recv().map_err(|_| io::Error::other("its thread ended"))??;
         Ok(Self { to, sends })
     }
 
@@ -79,7 +79,7 @@ impl Disposer {
                 Err(Errno::EAGAIN) => drop(sends),
                 Err(_) => break,
             }
-            thread::sleep(FULL);
+            thread::sleep(RETRY_PERIOD);
         }
         // By a thread that may wait.
         let _ = thread::Builder::new().name("ek-dispose".into()).spawn(move || drop(socket));
@@ -140,8 +140,8 @@ fn run(from: RawFd, sends: &Arc<Mutex<()>>) {
             Ok(Taken::None) | Err(Errno::EINTR) => continue,
             Ok(Taken::End) | Err(_) => return leave(taken),
         }
-        thread::sleep(COLLECTS);
-        while taken.len() < BATCH
+        thread::sleep(COLLECT_PERIOD);
+        while taken.len() < BATCH_MAX
             && let Ok(Taken::Fd(fd)) = take(from, MsgFlags::MSG_DONTWAIT)
         {
             taken.push(fd);

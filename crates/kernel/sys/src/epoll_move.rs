@@ -18,14 +18,14 @@ pub struct Registration {
     pub number: RawFd,
     /// EPOLLIN and the like.
     pub events: u32,
-    /// What epoll_wait(2) gives back.
+    /// Returned by epoll_wait(2).
     pub data: u64,
 }
 
 /// Has `epoll` watch `to` as it watches `from`, which it watches no longer.
 ///
 /// # Errors
-/// What unshare(2), dup2(2) and epoll_ctl(2) answer; EBADF when this process may not have a descriptor of that number (RLIMIT_NOFILE).
+/// The error of unshare(2), dup2(2) or epoll_ctl(2); EBADF when this process may not have a descriptor of that number (RLIMIT_NOFILE).
 pub fn move_registration(
     epoll: BorrowedFd<'_>,
     registration: Registration,

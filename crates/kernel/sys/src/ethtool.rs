@@ -118,13 +118,13 @@ pub struct PauseParam {
     pub tx: bool,
 }
 
-/// One feature of an interface (`ethtool -k`), by the kernel's name for it.
+/// A feature of an interface (`ethtool -k`), by the kernel's name for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureState {
     /// The kernel's name, such as `rx-gro`.
     pub name: String,
     pub on: bool,
-    /// It cannot be changed.
+    /// True if it cannot be changed.
     pub fixed: bool,
 }
 

@@ -47,13 +47,13 @@ mod tests {
     #[test]
     fn a_blocked_read_returns() {
         let (ours, _theirs) = UnixStream::pair().expect("a socket pair");
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let reader = std::thread::spawn(move || {
-            tell.send(InterruptibleThread::current().expect("a handler")).expect("the test waits");
+            sender.send(InterruptibleThread::current().expect("a handler")).expect("the test waits");
             let mut byte = [0u8];
             nix::unistd::read(&ours, &mut byte)
         });
-        let thread = told.recv().expect("the thread tells");
+        let thread = receiver.recv().expect("the thread tells");
         while !reader.is_finished() {
             thread.interrupt();
             std::thread::sleep(Duration::from_millis(1));

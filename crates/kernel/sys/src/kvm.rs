@@ -1,4 +1,4 @@
-//! What an exit of a guest costs on this machine: measured on one of three instructions.
+//! Cost of a guest's exit on this machine, measured on one of three instructions.
 
 use std::io;
 
@@ -23,7 +23,7 @@ mod x86 {
 
     /// `out 0x10, al; jmp -4`: every turn is an exit to user space.
     const PROGRAM: [u8; 4] = [0xe6, 0x10, 0xeb, 0xfc];
-    /// Where it lies, and starts.
+    /// Address of the code, and its start.
     const AT: u64 = 0x1000;
     const PAGE: usize = 4096;
     /// Exits of a batch, and batches, of which the median counts.

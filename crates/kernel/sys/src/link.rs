@@ -7,11 +7,11 @@ use std::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkFlags {
-    /// It was brought up (IFF_UP).
+    /// Administratively up (IFF_UP).
     pub up: bool,
-    /// It is up, and there is somebody at the other end of the wire (IFF_RUNNING).
+    /// Up, with a carrier (IFF_RUNNING).
     pub running: bool,
-    /// It was told to take frames for everybody (IFF_PROMISC), which packet sockets can do besides.
+    /// Promiscuous by the flag (IFF_PROMISC); packet sockets can have it so besides.
     pub promiscuous: bool,
 }
 

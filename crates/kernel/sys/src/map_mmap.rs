@@ -27,7 +27,7 @@ impl SharedMemory {
     /// Maps `bytes` of `fd` from `offset` on, with every page present at once.
     ///
     /// # Errors
-    /// What mmap(2) answers; EINVAL for 0 bytes.
+    /// The error of mmap(2); EINVAL for 0 bytes.
     pub fn of(fd: BorrowedFd<'_>, bytes: usize, offset: i64) -> io::Result<Self> {
         Self::map(fd, bytes, offset, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
@@ -40,10 +40,10 @@ impl SharedMemory {
         Ok(Self { start: start.cast(), bytes })
     }
 
-    /// Maps `bytes` of `fd` from `offset` on, which the kernel lets nobody but itself write. Who gets this writes nothing: a store faults.
+    /// Maps `bytes` of `fd` from `offset` on, read-only: a store into the mapping faults.
     ///
     /// # Errors
-    /// What mmap(2) answers; EINVAL for 0 bytes.
+    /// The error of mmap(2); EINVAL for 0 bytes.
     pub(crate) fn read_only(fd: BorrowedFd<'_>, bytes: usize, offset: i64) -> io::Result<Self> {
         Self::map(fd, bytes, offset, ProtFlags::PROT_READ)
     }
@@ -51,7 +51,7 @@ impl SharedMemory {
     /// Maps `bytes` of private zeroed memory, on huge pages if the machine has them reserved and `huge` asks for them.
     ///
     /// # Errors
-    /// What mmap(2) answers; EINVAL for 0 bytes.
+    /// The error of mmap(2); EINVAL for 0 bytes.
     pub fn anonymous(bytes: usize, huge: bool) -> io::Result<Self> {
         const HUGE_PAGE: usize = 2 << 20;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;

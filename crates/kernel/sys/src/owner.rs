@@ -28,10 +28,10 @@ pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
 
 const ACL: &CStr = c"system.posix_acl_access";
 
-/// Whether users beside owner and group have rights of their own on what is open (an access control list). Needs no /proc.
+/// True if an access control list gives rights to users beside owner and group. Needs no /proc.
 ///
 /// # Errors
-/// The file system does not say; what was opened by O_PATH alone is not read (EBADF).
+/// The file system does not say; a descriptor opened by O_PATH alone is not read (EBADF).
 pub fn has_acl(fd: impl AsFd) -> io::Result<bool> {
     // SAFETY: the name is a string that ends; without room the kernel writes nothing.
     let size = unsafe { nix::libc::fgetxattr(fd.as_fd().as_raw_fd(), ACL.as_ptr(), std::ptr::null_mut(), 0) };
@@ -172,9 +172,9 @@ mod tests {
             nix::libc::setxattr(at.as_ptr(), c"system.posix_acl_access".as_ptr(), list.as_ptr().cast(), list.len(), 0)
         };
         if set == 0 {
-            let told = trusted_program(&program).unwrap_err().to_string();
+            let message = trusted_program(&program).unwrap_err().to_string();
             // As root the group is trusted, and the list is not.
-            assert!(told.contains("access control list") || told.contains("0775"), "{told}");
+            assert!(message.contains("access control list") || message.contains("0775"), "{message}");
             // SAFETY: as above.
             assert_eq!(unsafe { nix::libc::removexattr(at.as_ptr(), c"system.posix_acl_access".as_ptr()) }, 0);
             mode(&program, 0o755);
@@ -190,8 +190,8 @@ mod tests {
         symlink(&program, open.join("hook")).unwrap();
         symlink("open/hook", folder.join("through")).unwrap();
         for path in ["open/hook", "through"] {
-            let told = trusted_program(&folder.join(path)).unwrap_err().to_string();
-            assert!(told.contains("open (mode 0777)"), "{told}");
+            let message = trusted_program(&folder.join(path)).unwrap_err().to_string();
+            assert!(message.contains("open (mode 0777)"), "{message}");
         }
         mode(&open, 0o1777);
         assert!(trusted_program(&open.join("hook")).is_err(), "a link in a sticky folder");

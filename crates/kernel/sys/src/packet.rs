@@ -10,7 +10,7 @@ mod socket;
 pub use batch::{Batch, Received};
 pub use ring::{Block, RingFrame, RingLayout, RxRing};
 pub use socket::{
-    FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, LinkState, PacketSocket, Readiness, Statistics,
+    FANOUT_MEMBERS_MAX, Fanout, FanoutAlgorithm, Instruction, LinkState, PacketSocket, Readiness, Statistics,
 };
 
 use std::io;

@@ -136,13 +136,13 @@ impl PacketBatch {
     }
 }
 
-/// Sends messages, as far as the send buffer has room; how many were lost. One that fails with an error which `is_alone` is lost alone.
+/// Sends messages, as far as the send buffer has room; returns the number lost. A message that fails with an error which `is_alone` is lost alone.
 ///
 /// # Errors
 /// As sendmmsg(2), with any other error.
 ///
 /// # Safety
-/// What each header points to is readable for the lengths that it states. The call writes nothing but the headers' lengths.
+/// The memory that each header points to is readable for the lengths that it states. The call writes nothing but the headers' lengths.
 #[inline]
 pub(crate) unsafe fn send_all(
     fd: BorrowedFd<'_>,

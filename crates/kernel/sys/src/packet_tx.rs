@@ -10,7 +10,7 @@ use std::{
 
 use crate::map_mmap::SharedMemory;
 
-/// Where the frame begins in its slot: the aligned header, without PACKET_TX_HAS_OFF (tpacket_parse_header).
+/// Offset of the frame in its slot: the aligned header, without PACKET_TX_HAS_OFF (tpacket_parse_header).
 const DATA_OFFSET: usize = mem::size_of::<libc::tpacket2_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 const STATUS: usize = mem::offset_of!(libc::tpacket2_hdr, tp_status);
 const LEN: usize = mem::offset_of!(libc::tpacket2_hdr, tp_len);

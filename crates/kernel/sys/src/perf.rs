@@ -1,7 +1,7 @@
 //! A clock that ticks on one CPU and on which a BPF program can hang: `perf_event_open(2)` with PERF_COUNT_SW_CPU_CLOCK.
 //!
-//! It is a timer of the kernel, not a counter of the processor, so that it works in virtual machines. Its interrupt waits
-//! while interrupts are off: see `bpf::profile` for what that means for a profile.
+//! The clock is a timer of the kernel, not a counter of the processor, so that it works in virtual machines. Its interrupt waits while interrupts are
+//! off: see `bpf::profile` for what that means for a profile.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use std::{
 use perf_event_open_sys::{self as perf_sys, bindings};
 
 /// The kernel makes a shorter period this long (kernel/events/core.c, perf_swevent_start_hrtimer).
-const SHORTEST: Duration = Duration::from_micros(10);
+const PERIOD_MIN: Duration = Duration::from_micros(10);
 
 /// A clock that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub struct CpuClock {
 impl CpuClock {
     /// Opens the clock of `cpu`, to tick every `period` of that CPU's time, whatever runs there, idle or not.
     pub fn open(cpu: u32, period: Duration) -> Result<Self, PerfError> {
-        if !(SHORTEST..=Duration::from_secs(3600)).contains(&period) {
+        if !(PERIOD_MIN..=Duration::from_secs(3600)).contains(&period) {
             return Err(PerfError::Period { period });
         }
         let Ok(cpu_arg) = i32::try_from(cpu) else {
@@ -195,8 +195,8 @@ mod tests {
             let test = "perf::tests::without_a_descriptor_left_the_limit_is_named";
             let mut child = std::process::Command::new(std::env::current_exe().unwrap());
             let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{said}{output:?}");
+            let output_text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && output_text.contains("1 passed"), "{output_text}{output:?}");
             return;
         }
         // Descriptors are given out from the lowest: this one and all below it are in use.

@@ -61,14 +61,14 @@ fn open(of: Pid, flags: libc::c_uint) -> io::Result<PidFd> {
 /// The number of the process that a thread belongs to.
 ///
 /// # Errors
-/// What reading /proc answers; there is no such thread.
+/// /proc cannot be read; there is no such thread.
 pub fn process_of(thread: Pid) -> io::Result<Pid> {
     let told = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
     let process = told.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     process.map(Pid::from_raw).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
-/// How many descriptors a process may have (the soft limit RLIMIT_NOFILE).
+/// Descriptors that a process may have (the soft limit RLIMIT_NOFILE).
 ///
 /// # Errors
 /// EPERM for a process of another user; ESRCH when it is gone.
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn a_thread_leads_to_the_descriptors_of_its_process() {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (sender, told) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            tell.send(nix::unistd::gettid()).unwrap();
+            sender.send(nix::unistd::gettid()).unwrap();
             let _ = ended.recv();
         });
         let tid = told.recv().unwrap();

@@ -27,8 +27,7 @@ pub enum PrivilegeError {
         what: String,
         missing: Vec<Capability>,
     },
-    /// It is missing, or the user's right to write the kernel's settings, for which capabilities given by `setcap` are not
-    /// enough.
+    /// Missing, or the user's right to write the kernel's settings is, for which capabilities given by `setcap` are not enough.
     #[error(
         "{what} needs {} and writes root's files in /proc and /sys: run as root{}",
         names(needed), if *is_root { ", with these capabilities: this container or service took some from root" } else { "" }
@@ -79,7 +78,7 @@ fn effective() -> Result<CapsHashSet, PrivilegeError> {
     caps::read(None, CapSet::Effective).map_err(|source| PrivilegeError::Kernel { operation: "read", source })
 }
 
-/// What this process has to do yet with files.
+/// Files that this process has yet to open or make.
 #[derive(Debug, Clone, Copy)]
 pub enum Remaining<'a> {
     /// Reads what everybody may read; opens nothing to write.
@@ -88,7 +87,7 @@ pub enum Remaining<'a> {
     FilesIn(BorrowedFd<'a>),
 }
 
-/// What of [`give_up`] the machine did not allow.
+/// Parts of [`give_up`] that the machine did not allow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GivenUp {
     /// Why the process still has root's user id, which owns root's files. None: it has another one, or its files are guarded.
@@ -158,13 +157,14 @@ fn become_nobody() -> Result<(), Errno> {
     setresuid(user, user, user)
 }
 
-/// A user and group that no process has: systemd gives none from 1879048192 on (UIDS-GIDS.md), and it is positive where a program takes it for a signed number.
+/// A user and group that no process has: systemd gives none from 1879048192 on (UIDS-GIDS.md), and the number is positive where a program takes it
+/// for a signed one.
 ///
-/// It must be nobody else's: processes of a thread's effective user may change how that thread is scheduled, down to not at all.
+/// Nobody else may have it: processes of a thread's effective user may change how that thread is scheduled, down to not at all.
 pub const NO_USER: u32 = 0x7eee_eeee;
 
-/// Makes the calling thread alone one of [`NO_USER`] without groups, in effect: the kernel notes that user with each socket that it makes (SO_PEERCRED).
-/// Its real user stays.
+/// Makes the calling thread alone one of [`NO_USER`] without groups, in effect: the kernel notes that user with each socket that the thread makes
+/// (SO_PEERCRED). Its real user stays.
 pub fn seem_no_user() -> io::Result<()> {
     const USER: libc::c_long = NO_USER as libc::c_long;
     const AS_IT_IS: libc::c_long = -1;
@@ -232,8 +232,8 @@ mod tests {
                     matches!(&error, PrivilegeError::Missing { missing, .. } if *missing == [Capability::CAP_NET_RAW]),
                     "{error}"
                 );
-                let said = error.to_string();
-                assert!(said.contains("chmod 0750") && said.contains("setcap cap_net_raw+ep"), "{said}");
+                let message = error.to_string();
+                assert!(message.contains("chmod 0750") && message.contains("setcap cap_net_raw+ep"), "{message}");
             }
         })
         .join()

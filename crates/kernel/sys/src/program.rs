@@ -94,8 +94,8 @@ mod tests {
         }
         // In a process of its own: PATH belongs to all of this one.
         if env::var_os("EK_PROGRAM_TEST").is_some() {
-            let said = command("sh").args(["-c", "echo $PATH"]).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), ROOT_PATH);
+            let echoed = command("sh").args(["-c", "echo $PATH"]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&echoed.stdout).trim(), ROOT_PATH);
             let error = command(PLANTED).output().unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
             return;

@@ -1,4 +1,4 @@
-//! What a descriptor is that another program has made: its family, its type, its protocol, its state.
+//! Kind of a descriptor that another program has made: its family, its type, its protocol, its state.
 
 use std::{
     io, mem,
@@ -28,14 +28,14 @@ impl SocketKind {
         Ok(Self { domain: of(libc::SO_DOMAIN)?, kind: of(libc::SO_TYPE)?, protocol: of(libc::SO_PROTOCOL)? })
     }
 
-    /// Whether it is TCP, or Multipath TCP, which falls back to TCP.
+    /// True for TCP and Multipath TCP, which falls back to TCP.
     pub fn is_tcp(self) -> bool {
         matches!(self.domain, libc::AF_INET | libc::AF_INET6)
             && self.kind == libc::SOCK_STREAM
             && matches!(self.protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)
     }
 
-    /// Whether it is a stream of this machine (AF_UNIX).
+    /// True for a stream of this machine (AF_UNIX).
     pub fn is_unix_stream(self) -> bool {
         self.domain == libc::AF_UNIX && self.kind == libc::SOCK_STREAM
     }
@@ -53,18 +53,18 @@ pub fn network_namespace(fd: &impl AsFd) -> io::Result<u64> {
 const ESTABLISHED: u8 = 1;
 const CLOSE: u8 = 7;
 
-/// Whether a TCP socket is as it was made: neither connected, nor connecting, nor listening.
+/// True for a new TCP socket: neither connected, nor connecting, nor listening.
 ///
 /// # Errors
-/// EOPNOTSUPP and the like for what is no TCP.
+/// EOPNOTSUPP and the like for other sockets.
 pub fn is_fresh_tcp(fd: &impl AsFd) -> io::Result<bool> {
     Ok(tcp_state(fd)? == CLOSE)
 }
 
-/// Whether a TCP socket is connected, and neither side has closed.
+/// True if a TCP socket is connected, and neither side has closed.
 ///
 /// # Errors
-/// EOPNOTSUPP and the like for what is no TCP.
+/// EOPNOTSUPP and the like for other sockets.
 pub fn is_established_tcp(fd: &impl AsFd) -> io::Result<bool> {
     Ok(tcp_state(fd)? == ESTABLISHED)
 }
@@ -74,7 +74,7 @@ fn tcp_state(fd: &impl AsFd) -> io::Result<u8> {
     option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, 0u8)
 }
 
-/// Whether a descriptor is a pipe. No file system is asked, which could wait.
+/// True for a pipe. No file system is asked, which could wait.
 pub fn is_pipe(fd: &impl AsFd) -> bool {
     fcntl(fd.as_fd(), FcntlArg::F_GETPIPE_SZ).is_ok()
 }

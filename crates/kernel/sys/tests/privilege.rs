@@ -1,4 +1,4 @@
-//! What a process that has given up its rights can do no more. Each test gives them up in a process of its own.
+//! Rights that a process has given up are gone. Each test gives them up in a process of its own.
 
 use std::{
     env,

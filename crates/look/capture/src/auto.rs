@@ -13,11 +13,11 @@ use crate::{
 /// Below this rate, in packets per second, a trial says nothing about what a backend can bear.
 const TELLING_PPS: f64 = 20_000.0;
 /// Backends within this share of the best rate count as equal.
-const EQUAL: f64 = 0.05;
-/// Who delivered at least this share of the best in the first trial is tried again: one short trial is noisy.
-const FINAL: f64 = 0.6;
+const TIE_SHARE: f64 = 0.05;
+/// Backends with at least this share of the best in the first trial are tried again: one short trial is noisy.
+const FINALIST_SHARE: f64 = 0.6;
 
-/// What one backend did in its trial.
+/// Result of a backend in its trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     pub backend: Backend,
@@ -76,7 +76,8 @@ pub fn finalists(trials: &[Trial]) -> Vec<Backend> {
     if best < TELLING_PPS {
         return Vec::new();
     }
-    let near: Vec<Backend> = trials.iter().filter(|t| t.delivered_pps >= best * FINAL).map(|t| t.backend).collect();
+    let near: Vec<Backend> =
+        trials.iter().filter(|t| t.delivered_pps >= best * FINALIST_SHARE).map(|t| t.backend).collect();
     if near.len() < 2 { Vec::new() } else { near }
 }
 
@@ -123,10 +124,10 @@ pub fn choose(trials: &[Trial]) -> Option<Choice> {
         );
         return Some(Choice { backend: quiet, reason });
     }
-    let equals = trials.iter().filter(|t| t.delivered_pps >= best * (1.0 - EQUAL));
+    let equals = trials.iter().filter(|t| t.delivered_pps >= best * (1.0 - TIE_SHARE));
     let winner = equals.min_by(|a, b| a.cpu_ns_per_packet.total_cmp(&b.cpu_ns_per_packet))?;
     let rivals: Vec<&Trial> = trials.iter().filter(|t| t.backend != winner.backend).collect();
-    let equal = rivals.iter().any(|t| t.delivered_pps >= best * (1.0 - EQUAL));
+    let equal = rivals.iter().any(|t| t.delivered_pps >= best * (1.0 - TIE_SHARE));
     let reason = format!(
         "it delivered {} and lost {}{}, at {} of CPU time per packet in its {} reader{}",
         units::pps(winner.delivered_pps),

@@ -32,10 +32,10 @@ pub struct CaptureFile {
 }
 
 /// Seconds since the epoch: pcap has 32 bits without a sign, until 2106, which libpcap hands on with one.
-fn seconds(said: i64) -> u64 {
-    match u64::try_from(said) {
+fn seconds(time: i64) -> u64 {
+    match u64::try_from(time) {
         Ok(seconds) => seconds,
-        Err(_) => u64::from(said as i32 as u32),
+        Err(_) => u64::from(time as i32 as u32),
     }
 }
 
@@ -92,7 +92,7 @@ impl CaptureFile {
                     if self
                         .filter
                         .as_ref()
-                        .is_some_and(|program| !classic::keeps(program, packet.data, packet.header.len))
+                        .is_some_and(|program| !classic::accepts(program, packet.data, packet.header.len))
                     {
                         continue;
                     }

@@ -44,7 +44,7 @@ pub struct Filter {
     pub link_type: u16,
 }
 
-/// Where a filter will run.
+/// Side on which a filter runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On a packet socket, where VLAN tags have been taken out of the frame and stand beside it.

@@ -13,7 +13,7 @@ pub struct Filtered<S> {
     program: Vec<Instruction>,
     /// Bytes kept of a packet that passes.
     snaplen: usize,
-    left_out: u64,
+    filtered_out: u64,
     shut: bool,
     /// A frame with the tag that the kernel took out.
     scratch: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Filtered<S> {
 
 impl<S> Filtered<S> {
     pub(crate) fn new(source: S, program: Vec<Instruction>, snaplen: u32) -> Self {
-        Self { source, program, snaplen: snaplen as usize, left_out: 0, shut: false, scratch: Vec::new() }
+        Self { source, program, snaplen: snaplen as usize, filtered_out: 0, shut: false, scratch: Vec::new() }
     }
 }
 
@@ -31,14 +31,14 @@ impl<S: Source> Source for Filtered<S> {
     }
 
     fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
-        let Self { source, program, snaplen, left_out, scratch, shut } = self;
+        let Self { source, program, snaplen, filtered_out, scratch, shut } = self;
         let (mut passed, mut lost) = (0, 0u32);
         loop {
             let seen = source.receive(timeout, |frame| {
                 lost = lost.saturating_add(frame.lost_before);
                 let tag = if frame.vlan.is_some() { 4 } else { 0 };
-                if !classic::keeps(program, frame.with_tag(scratch), frame.wire_len + tag) {
-                    *left_out += 1;
+                if !classic::accepts(program, frame.with_tag(scratch), frame.wire_len + tag) {
+                    *filtered_out += 1;
                     return;
                 }
                 passed += 1;
@@ -76,6 +76,6 @@ impl<S: Source> Source for Filtered<S> {
     }
 
     fn stats(&mut self) -> Result<SourceStats, PortError> {
-        Ok(SourceStats { left_out: self.left_out, ..self.source.stats()? })
+        Ok(SourceStats { filtered_out: self.filtered_out, ..self.source.stats()? })
     }
 }

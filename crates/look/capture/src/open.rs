@@ -53,13 +53,13 @@ pub struct Tuning {
     pub retire_ms: u32,
     /// Have the kernel write flow hashes into the ring.
     pub rx_hash: bool,
-    /// How a fanout group chooses.
+    /// Rule by which a fanout group chooses.
     pub fanout: Fanout,
-    /// Where the XDP program of `xdp` and `tap` runs.
+    /// Mode of the XDP program of `xdp` and `tap`.
     pub xdp_mode: XdpMode,
     /// Frames captured by `tap` end there instead of passing on.
     pub consume: bool,
-    /// Which frames `tap` sees on an interface that has a shield.
+    /// Frames that `tap` sees on an interface that has a shield.
     pub place: TapPlace,
 }
 
@@ -81,16 +81,16 @@ impl Default for Tuning {
     }
 }
 
-/// How an XDP backend is attached.
+/// Attachment of an XDP backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attachment {
-    /// Where the program runs, as the kernel says.
+    /// Mode of the program, as the kernel says.
     pub mode: XdpMode,
     /// The NIC writes the frames of every queue straight into our memory; none for the tap, whose program copies.
     pub zero_copy: Option<bool>,
 }
 
-/// How these sources are attached; none where no XDP program is.
+/// Attachment of these sources; none without an XDP program.
 pub fn attachment<'a>(sources: impl IntoIterator<Item = &'a AnySource>) -> Option<Attachment> {
     let of = |source: &AnySource| match source {
         AnySource::Packet(_) | AnySource::Ring(_) | AnySource::FilteredPacket(_) | AnySource::FilteredRing(_) => None,
@@ -101,7 +101,7 @@ pub fn attachment<'a>(sources: impl IntoIterator<Item = &'a AnySource>) -> Optio
     sources.into_iter().filter_map(of).reduce(|a, b| Attachment { zero_copy: zero_copy(a.zero_copy, b.zero_copy), ..a })
 }
 
-/// What a capture with these sources must tell its user before it begins: a buffer that is smaller than it should be.
+/// Warnings before a capture with these sources begins: a buffer that is smaller than it should be.
 ///
 /// # Errors
 /// If the user asked for that very size.

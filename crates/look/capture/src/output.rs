@@ -1,4 +1,4 @@
-//! Where captured packets go: files with rotation, or a pipe.
+//! Destination of captured packets: files with rotation, or a pipe.
 //!
 //! Readers hand over chunks of whole blocks; the output decides where one file ends and the next begins.
 
@@ -27,7 +27,7 @@ pub enum OutputError {
     Name(#[from] NoPattern),
     #[error("cannot create {path}: {source}", path = path.display())]
     Create { path: PathBuf, source: io::Error },
-    /// Where a rotation ends with a number of files: the last one is full and whole.
+    /// End of a rotation with a number of files: the last one is full and whole.
     #[error("the last file is full")]
     Enough,
     #[error("cannot write to {path}: {source}; {kept} packets are in it, whole", path = path.display())]
@@ -65,7 +65,6 @@ impl Rotation {
     }
 }
 
-/// Where to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Stdout,
@@ -120,7 +119,7 @@ pub struct Output {
     /// When it was begun, in seconds since the epoch.
     begun_s: u64,
     /// Packets lost that earlier files have told of.
-    told: u64,
+    reported: u64,
     lost: u64,
     failed: bool,
 }
@@ -155,7 +154,7 @@ impl Output {
             first_ns: 0,
             last_ns: 0,
             begun_s,
-            told: 0,
+            reported: 0,
             lost: 0,
             failed: false,
         };
@@ -267,8 +266,8 @@ impl Output {
     }
 
     fn tail(&mut self) -> Result<(), OutputError> {
-        let dropped = self.lost - self.told;
-        self.told = self.lost;
+        let dropped = self.lost - self.reported;
+        self.reported = self.lost;
         // The counters of a file are those of its one interface: of several, none can be told by itself.
         if self.section.interfaces.len() != 1 {
             return Ok(());

@@ -19,7 +19,7 @@ pub struct Captured {
     pub link_type: u16,
 }
 
-/// What the head of a file says.
+/// Header of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     /// The machine's hardware, such as `x86_64`.
@@ -35,7 +35,7 @@ pub struct Section {
     pub snaplen: u32,
 }
 
-/// What the end of a file says.
+/// Totals at the end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// When the capture began, in nanoseconds since the epoch.

@@ -7,7 +7,7 @@ use host::{
     picture::{Cpu, Nic},
 };
 use model::CpuSet;
-use sys::packet::{FANOUT_MAX_MEMBERS, FanoutAlgorithm};
+use sys::packet::{FANOUT_MEMBERS_MAX, FanoutAlgorithm};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -80,13 +80,13 @@ pub enum PlanError {
     NoCpus,
     #[error("{backend} has one reader, not {members}: take {backend}+fanout for several")]
     OneReader { backend: Backend, members: usize },
-    #[error("a fanout group has 1 to {FANOUT_MAX_MEMBERS} members, not {0}")]
+    #[error("a fanout group has 1 to {FANOUT_MEMBERS_MAX} members, not {0}")]
     Members(usize),
 }
 
 model::classified!(PlanError: Usage);
 
-/// What the user asks of the readers.
+/// Readers as the user asks for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub backend: Backend,
@@ -96,7 +96,7 @@ pub struct Request {
     pub cpus: Option<CpuSet>,
 }
 
-/// Which readers there are and where they run.
+/// Readers and their CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub backend: Backend,
@@ -147,7 +147,7 @@ pub fn plan(request: &Request, cpus: &[Cpu], nic: Option<&Nic>, irq_cpus: &CpuSe
 }
 
 fn fanout(request: &Request, near: &[Cpu]) -> Result<Vec<Option<u32>>, PlanError> {
-    if let Some(members) = request.members.filter(|m| !(1..=FANOUT_MAX_MEMBERS).contains(m)) {
+    if let Some(members) = request.members.filter(|m| !(1..=FANOUT_MEMBERS_MAX).contains(m)) {
         return Err(PlanError::Members(members));
     }
     let computed = fanout_members(near);
@@ -159,7 +159,7 @@ fn fanout(request: &Request, near: &[Cpu]) -> Result<Vec<Option<u32>>, PlanError
     if places.is_empty() {
         return Err(PlanError::NoCpus);
     }
-    let members = request.members.unwrap_or(places.len()).min(FANOUT_MAX_MEMBERS);
+    let members = request.members.unwrap_or(places.len()).min(FANOUT_MEMBERS_MAX);
     Ok(places.into_iter().cycle().take(members).map(Some).collect())
 }
 

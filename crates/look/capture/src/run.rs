@@ -34,7 +34,7 @@ const ETHERNET: u16 = 1;
 /// Encoded bytes that a reader gathers before it writes.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Time for which encoded packets may wait in a reader for more of them.
-const FLUSH: Duration = Duration::from_millis(200);
+const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Time for which a reader waits for packets before it looks at the stop flag.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 
@@ -58,21 +58,20 @@ pub enum RunError {
 
 model::classified!(RunError: Lacking, Internal: Panicked; within: Port Output);
 
-/// What becomes of the packets.
+/// Destination of the packets.
 #[derive(Debug)]
 pub enum Sink {
-    /// They are only counted.
+    /// Nothing but a count.
     Count,
-    /// They are encoded as pcapng and written.
+    /// A pcapng file.
     Pcapng {
-        /// Where to.
         output: Box<Output>,
         /// The number in the file of each reader's interface; empty: 0.
         interfaces: Vec<u32>,
     },
-    /// They are encoded as pcapng and forgotten: what a trial does.
+    /// pcapng that is encoded and dropped, for trials.
     Nowhere,
-    /// One line of text each goes to standard output.
+    /// A line of text for each, on standard output.
     Text {
         shown: Shown,
         /// The link type (LINKTYPE_…) of each reader's interface, and its name where lines are to tell it; of one for all.
@@ -119,7 +118,7 @@ enum OpenSink {
     Text { shown: Shown, interfaces: Vec<(u16, Option<String>)> },
 }
 
-/// What the readers share. Nothing of it is written per packet, but `left` where a number of packets was asked for.
+/// State that the readers share. Nothing of it is written per packet, except `left` where a number of packets was asked for.
 struct Shared<'a> {
     start: Instant,
     sink: OpenSink,
@@ -350,9 +349,9 @@ fn work<S: Source>(source: S, shared: &Shared<'_>, reader: usize) -> Result<(), 
 fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
     let stats = source.stats()?;
     slot.dropped.store(stats.dropped, Ordering::Relaxed);
-    slot.left_out.store(stats.left_out, Ordering::Relaxed);
+    slot.filtered_out.store(stats.filtered_out, Ordering::Relaxed);
     slot.missed.store(stats.missed, Ordering::Relaxed);
-    slot.put_back.store(stats.put_back, Ordering::Relaxed);
+    slot.reattached.store(stats.reattached, Ordering::Relaxed);
     slot.freezes.store(stats.freezes, Ordering::Relaxed);
     Ok(())
 }
@@ -412,7 +411,7 @@ fn span(taken: Duration, end: Duration, holds_back: Duration) -> Duration {
 
 fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
     let mut closing = Closing::default();
-    let mut next = Instant::now() + FLUSH;
+    let mut next = Instant::now() + FLUSH_PERIOD;
     let (mut packets, mut received, mut bytes) = (0, 0, 0);
     let mut work = || loop {
         let Some(timeout) = closing.timeout(&mut source, shared, slot)? else { return Ok(()) };
@@ -436,7 +435,7 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
         slot.bytes.store(bytes, Ordering::Relaxed);
         let now = Instant::now();
         if now >= next {
-            next = now + FLUSH;
+            next = now + FLUSH_PERIOD;
             publish(&mut source, slot)?;
         }
     };
@@ -452,7 +451,7 @@ fn encode<S: Source>(
     mut encode: impl FnMut(&mut Vec<u8>, &Frame<'_>),
 ) -> Result<(), RunError> {
     let mut closing = Closing::default();
-    let mut next = Instant::now() + FLUSH;
+    let mut next = Instant::now() + FLUSH_PERIOD;
     // A packet more than a chunk.
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let limited = shared.limits.packets.is_some();
@@ -489,7 +488,7 @@ fn encode<S: Source>(
         let now = Instant::now();
         let due = now >= next;
         if due {
-            next = now + FLUSH;
+            next = now + FLUSH_PERIOD;
             publish(&mut source, slot)?;
         }
         if due || n == 0 {

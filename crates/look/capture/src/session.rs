@@ -25,13 +25,13 @@ pub use notes::{Note, Refusal};
 use opening::Opening;
 pub use settings::{ANY, Destination, Readers, Settings};
 
-/// How a session was opened.
+/// Result of opening a session.
 #[derive(Debug)]
 pub struct Opened {
     pub backend: Backend,
     /// Why `auto` chose it; none: it was asked for.
     pub choice: Option<Choice>,
-    /// How its XDP program is attached, if it has one.
+    /// Attachment of its XDP program, if it has one.
     pub attachment: Option<Attachment>,
     /// The filter runs in this process.
     pub filters_here: bool,
@@ -54,7 +54,7 @@ impl Session {
     pub fn open(
         settings: &Settings,
         stop: &AtomicBool,
-        tell: &mut dyn FnMut(&Note<'_>),
+        notify: &mut dyn FnMut(&Note<'_>),
     ) -> Result<(Self, Opened), SessionError> {
         let what = settings.backend.map_or("auto", Backend::name);
         privilege::require(format!("capture with {what}"), &settings.capabilities())?;
@@ -62,12 +62,12 @@ impl Session {
         let wiring = Wiring::read().map_err(SessionError::Interfaces)?;
         let mut host = Host::read(&Root::live())?;
         host.nics.retain(|nic| wiring.has(nic));
-        let interfaces = interface::named(settings, &wiring, tell)?;
+        let interfaces = interface::named(settings, &wiring, notify)?;
         let filters_here = interfaces.iter().any(|i| i.filters_here) && settings.backend.is_none_or(|b| !b.is_xdp());
         if filters_here {
-            tell(&Note::FiltersHere { filter: &settings.filter });
+            notify(&Note::FiltersHere { filter: &settings.filter });
         }
-        let mut opening = Opening { settings, host: &host, limits: settings.limits(), tell };
+        let mut opening = Opening { settings, host: &host, limits: settings.limits(), notify };
         let (backend, choice) = match settings.backend {
             Some(backend) => (backend, None),
             None => {
@@ -88,7 +88,7 @@ impl Session {
             Sink::Pcapng { output, .. } => output.folder(),
             _ => None,
         };
-        give_up(folder, tell)?;
+        give_up(folder, notify)?;
         let opened = Opened { backend, choice, attachment, filters_here: filters_here && !backend.is_xdp() };
         Ok((Self { sources, sink, limits: settings.limits() }, opened))
     }
@@ -100,14 +100,14 @@ impl Session {
 }
 
 /// Gives up every right but that to make later files of a rotation in that folder: from here on strangers' packets are read.
-pub fn give_up(folder: Option<BorrowedFd<'_>>, tell: &mut dyn FnMut(&Note<'_>)) -> Result<(), PrivilegeError> {
+pub fn give_up(folder: Option<BorrowedFd<'_>>, notify: &mut dyn FnMut(&Note<'_>)) -> Result<(), PrivilegeError> {
     if let Some(why) = privilege::give_up(folder.map_or(Remaining::Reading, Remaining::FilesIn))?.still_root {
-        tell(&Note::StillRoot { why: &why });
+        notify(&Note::StillRoot { why: &why });
     }
     Ok(())
 }
 
-/// Where the packets go; `of` has the number of its interface for each reader.
+/// Sink of the packets; `of` has the number of its interface for each reader.
 fn sink(
     settings: &Settings,
     kernel: &str,

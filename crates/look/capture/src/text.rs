@@ -42,7 +42,7 @@ pub struct Bytes {
     pub link: bool,
 }
 
-/// What is shown of each packet.
+/// Parts of each packet that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shown {
     pub time: Time,
@@ -106,8 +106,8 @@ impl Writer {
             None => write!(out, "[|ip], length {rest}"),
         };
         // The link header has told the protocol.
-        let told = ["IP ", "IP6 ", "ARP, "].into_iter().find(|word| out[begin..].starts_with(word.as_bytes()));
-        if let Some(word) = told.filter(|_| self.shown.link) {
+        let protocol = ["IP ", "IP6 ", "ARP, "].into_iter().find(|word| out[begin..].starts_with(word.as_bytes()));
+        if let Some(word) = protocol.filter(|_| self.shown.link) {
             out.drain(begin..begin + word.len());
         }
     }

@@ -1,4 +1,4 @@
-//! What goes wrong during a capture: the interface, the disk, a reader that is too slow.
+//! Failures during a capture: the interface, the disk, a reader that is too slow.
 
 mod common;
 

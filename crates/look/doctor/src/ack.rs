@@ -1,4 +1,4 @@
-//! What somebody has seen and accepts: counts begin there, and findings are set aside.
+//! Findings that somebody has seen and accepts: counts begin there, and findings are set aside.
 
 use std::{
     collections::BTreeMap,
@@ -33,13 +33,13 @@ const OF_NIC: [&str; 3] = ["rx_missed_errors", "rx_fifo_errors", "rx_packets"];
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     pub check: String,
-    /// What it is about, when that is not the whole machine.
+    /// Object of the finding, when that is not the whole machine.
     pub object: Option<String>,
-    /// How grave it was: should it become graver, it is shown again.
+    /// Gravity then: should it become graver, the finding is shown again.
     pub verdict: Verdict,
 }
 
-/// What was acknowledged in one network namespace.
+/// Acknowledged findings of a network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Acknowledged {
@@ -79,7 +79,7 @@ fn boot_id() -> String {
 }
 
 impl Acknowledged {
-    /// What the file holds; none when there is no such file.
+    /// The content of the file; none when there is no such file.
     ///
     /// # Errors
     /// When it is there and cannot be read, or is damaged.
@@ -130,7 +130,7 @@ impl Acknowledged {
         }
     }
 
-    /// Where the counts begin; none when they are of another boot.
+    /// Start of the counts; none when they are of another boot.
     pub(crate) fn since(&self) -> Option<Since> {
         (!self.counts.is_empty() && self.boot_id == boot_id())
             .then(|| Since { root: Root::from_files(self.counts.clone()), unix_s: self.counted_unix_s })

@@ -1,21 +1,20 @@
-//! What a check is.
+//! The shape of a check.
 
 use host::knob::Change;
 use model::doctor::{Finding, Fix, Role, Setting};
 
 use crate::{evidence::Evidence, outcome::Outcome};
 
-/// One check: a row of the table in [`crate::checks`], and a small function.
+/// A check: a row of the table in [`crate::checks`], and a small function.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
     /// Its name, as `--only` and `--fix` take it.
     pub id: &'static str,
     pub group: &'static str,
-    /// What it asks, as a question.
-    pub asks: &'static str,
+    pub question: &'static str,
     pub reads: &'static str,
     pub fix: &'static str,
-    /// What may go wrong with the fix.
+    /// Risk of the fix.
     pub risk: &'static str,
     /// The roles it is for; empty: all.
     pub roles: &'static [Role],
@@ -38,10 +37,10 @@ impl Check {
             check: self.id.to_owned(),
             object: outcome.object.clone(),
             group: self.group.to_owned(),
-            asks: self.asks.to_owned(),
+            question: self.question.to_owned(),
             evidence: outcome.evidence.clone(),
             verdict: outcome.verdict,
-            why: outcome.why.clone(),
+            reason: outcome.why.clone(),
             values: outcome.values.clone(),
             fix,
         }

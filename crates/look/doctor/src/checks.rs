@@ -70,7 +70,7 @@ mod tests {
         for check in all() {
             let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             assert!(check.id.chars().all(name), "{}", check.id);
-            assert!(check.asks.ends_with('?'), "{}: {}", check.id, check.asks);
+            assert!(check.question.ends_with('?'), "{}: {}", check.id, check.question);
             assert!(!check.reads.is_empty() && !check.fix.is_empty() && !check.risk.is_empty(), "{}", check.id);
         }
     }

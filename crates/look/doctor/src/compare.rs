@@ -1,4 +1,4 @@
-//! Where machines differ: every value that the checks read by machine, and who stands alone.
+//! Differences between machines: every value that the checks read by machine, and the outliers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use model::{
     doctor_nodes::{Comparison, Outlier, Row},
 };
 
-/// What a row is about: the check, its object, the value's name (none for the verdict).
+/// Key of a row: the check, its object, the value's name (none for the verdict).
 type Key = (String, Option<String>, Option<String>);
 
 /// Said of a machine whose check saw no such object where others have it.
@@ -43,8 +43,8 @@ pub fn compare(machines: &[(String, &Report)]) -> Comparison {
                 }
             }
         }
-        let usual = usual(&cells);
-        comparison.rows.push(Row { check, object, subject, cells, usual });
+        let majority = majority(&cells);
+        comparison.rows.push(Row { check, object, subject, cells, majority });
     }
     comparison.outliers = outliers(machines, &comparison.rows);
     comparison
@@ -62,8 +62,8 @@ fn finding<'a>(report: &'a Report, check: &str, object: Option<&str>) -> Option<
     report.findings.iter().find(|f| f.check == check && f.object.as_deref() == object)
 }
 
-/// What more than half of the machines that have it agree on; two at least.
-fn usual(cells: &[Option<String>]) -> Option<String> {
+/// The value of more than half of the machines that have one; two at least.
+fn majority(cells: &[Option<String>]) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for cell in cells.iter().flatten() {
         *counts.entry(cell).or_default() += 1;
@@ -75,14 +75,14 @@ fn usual(cells: &[Option<String>]) -> Option<String> {
 fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
     let mut found: Vec<Outlier> = Vec::new();
     for row in rows {
-        let Some(usual) = &row.usual else { continue };
+        let Some(majority) = &row.majority else { continue };
         let others = row.cells.iter().flatten().count() - 1;
-        let agree = row.cells.iter().flatten().filter(|cell| *cell == usual).count();
+        let agree = row.cells.iter().flatten().filter(|cell| *cell == majority).count();
         for ((node, report), cell) in machines.iter().zip(&row.cells) {
-            let Some(value) = cell.as_ref().filter(|value| *value != usual && *value != NONE) else { continue };
+            let Some(value) = cell.as_ref().filter(|value| *value != majority && *value != NONE) else { continue };
             let own = finding(report, &row.check, row.object.as_deref());
             // Others of whom nothing is known, or who have no such thing, are no measure: only a finding stands out there.
-            if is_no_measure(row, usual) && !own.is_some_and(|f| f.verdict.is_finding()) {
+            if is_no_measure(row, majority) && !own.is_some_and(|f| f.verdict.is_finding()) {
                 continue;
             }
             let outlier = Outlier {
@@ -91,7 +91,7 @@ fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
                 object: row.object.clone(),
                 subject: row.subject.clone(),
                 value: value.clone(),
-                usual: usual.clone(),
+                majority: majority.clone(),
                 agree,
                 others,
                 verdict: own.map_or(Verdict::Unknown, |f| f.verdict),
@@ -101,23 +101,23 @@ fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
         }
     }
     // Where a value tells what is different, the verdict that follows from it need not be told.
-    let told: BTreeSet<(String, String, Option<String>)> = found
+    let reported: BTreeSet<(String, String, Option<String>)> = found
         .iter()
         .filter(|o| o.subject.is_some())
         .map(|o| (o.node.clone(), o.check.clone(), o.object.clone()))
         .collect();
-    found.retain(|o| o.subject.is_some() || !told.contains(&(o.node.clone(), o.check.clone(), o.object.clone())));
+    found.retain(|o| o.subject.is_some() || !reported.contains(&(o.node.clone(), o.check.clone(), o.object.clone())));
     found.sort_by(|a, b| (a.verdict, &a.node, &a.check, &a.object).cmp(&(b.verdict, &b.node, &b.check, &b.object)));
     found
 }
 
 /// Most machines say nothing of a row: their verdict is that it is unknown, or there is no such object.
-fn is_no_measure(row: &Row, usual: &str) -> bool {
-    usual == NONE || (row.subject.is_none() && usual == Verdict::Unknown.as_str())
+fn is_no_measure(row: &Row, majority: &str) -> bool {
+    majority == NONE || (row.subject.is_none() && majority == Verdict::Unknown.as_str())
 }
 
 /// Commands that fit in one line; of longer fixes the first, and how many more there are.
-const COMMANDS: usize = 3;
+const COMMANDS_MAX: usize = 3;
 
 /// The commands of a fix in one line, or else its first advice.
 fn one_line(finding: &Finding) -> Option<String> {
@@ -126,7 +126,7 @@ fn one_line(finding: &Finding) -> Option<String> {
     let commands: Vec<String> = lines.iter().filter(|line| !line.starts_with('#')).map(bare).collect();
     match commands.len() {
         0 => lines.first().cloned(),
-        n if n <= COMMANDS => Some(commands.join("; ")),
+        n if n <= COMMANDS_MAX => Some(commands.join("; ")),
         n => Some(format!("{}  (and {} more)", commands[0], n - 1)),
     }
 }
@@ -143,10 +143,10 @@ mod tests {
             check: check.into(),
             object: object.map(Into::into),
             group: "g".into(),
-            asks: "?".into(),
+            question: "?".into(),
             evidence: vec![],
             verdict,
-            why: "w".into(),
+            reason: "w".into(),
             values: vec![Comparable { subject: subject.into(), value: value.into() }],
             fix: (verdict != Verdict::Good).then(|| Fix {
                 shell: vec!["ethtool -G eth0 rx 4096  # now 512".into(), "more".into()],
@@ -167,10 +167,10 @@ mod tests {
             kernel: "k".into(),
             role: Role::Server,
             role_guessed: false,
-            role_why: vec![],
+            role_reasons: vec![],
             watched_s: None,
             findings,
-            could_not: vec![],
+            unreadable: vec![],
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         reports[16] = report("512", None);
         let comparison = compared(&reports);
         let [outlier] = &comparison.outliers[..] else { panic!("{:?}", comparison.outliers) };
-        assert_eq!((outlier.node.as_str(), outlier.value.as_str(), outlier.usual.as_str()), ("n17", "512", "4096"));
+        assert_eq!((outlier.node.as_str(), outlier.value.as_str(), outlier.majority.as_str()), ("n17", "512", "4096"));
         assert_eq!((outlier.agree, outlier.others), (19, 19));
         assert_eq!(outlier.fix.as_deref(), Some("ethtool -G eth0 rx 4096; more"));
         assert_eq!(comparison.rows.iter().filter(|row| row.differs()).count(), 2, "the ring and its verdict");
@@ -198,7 +198,7 @@ mod tests {
             compared(&[report("4096", None), report("4096", Some(("eth0", "spy (generic)"))), report("4096", None)]);
         let [outlier] = &comparison.outliers[..] else { panic!("{:?}", comparison.outliers) };
         assert_eq!(
-            (outlier.node.as_str(), outlier.value.as_str(), outlier.usual.as_str()),
+            (outlier.node.as_str(), outlier.value.as_str(), outlier.majority.as_str()),
             ("n2", "spy (generic)", "none")
         );
     }
@@ -232,7 +232,7 @@ mod tests {
     fn two_that_differ_have_no_outlier_but_a_row() {
         let comparison = compared(&[report("512", None), report("4096", None)]);
         assert_eq!(comparison.outliers, []);
-        assert!(comparison.rows.iter().any(|row| row.differs() && row.usual.is_none()));
+        assert!(comparison.rows.iter().any(|row| row.differs() && row.majority.is_none()));
         assert_eq!(compared(&[]).rows, []);
         assert!(compared(&[report("512", None)]).outliers.is_empty());
     }

@@ -1,4 +1,4 @@
-//! What the checks look at: the picture of the machine, its files, and a short watch of its counters.
+//! Input of the checks: the picture of the machine, its files, and a short watch of its counters.
 
 use std::{
     cell::RefCell,
@@ -49,17 +49,16 @@ pub struct WatchedTasks {
     pub window_ns: u64,
 }
 
-/// What the checks look at.
+/// Input of the checks.
 #[derive(Debug)]
 pub struct Evidence {
     pub host: Host,
-    /// Where its files are read from.
+    /// Source of its files.
     pub root: Root,
-    /// What it is for.
     pub role: Role,
     pub role_guessed: bool,
-    /// What the guess rests on.
-    pub role_why: Vec<String>,
+    /// Reasons for the guess.
+    pub role_reasons: Vec<String>,
     /// The counters of a live machine over a short interval; none for a saved copy, or where they cannot be read.
     pub watched: Option<Watched>,
     /// The threads of a live machine over that interval; none for a saved copy.
@@ -68,28 +67,28 @@ pub struct Evidence {
     pub earlier: Option<Root>,
     /// Settings that this program made and somebody has written since; empty for a saved copy.
     pub rewritten: Vec<String>,
-    /// Where counts begin that somebody has acknowledged; none: at boot.
+    /// Start of acknowledged counts; none: at boot.
     since: Option<Since>,
     /// Findings that somebody has set aside.
     accepted: Vec<Accepted>,
-    could_not: RefCell<BTreeMap<String, String>>,
+    unreadable: RefCell<BTreeMap<String, String>>,
 }
 
 impl Evidence {
     /// Looks at the machine behind `root`, and watches its counters when that is the live one. Without a role, guesses it.
     pub fn gather(root: &Root, role: Option<Role>) -> Result<Self, HostError> {
-        let could_not = RefCell::default();
+        let unreadable = RefCell::default();
         let tasks = root.is_live().then(|| (Instant::now(), task_times(root)));
-        let mut watch = root.is_live().then(|| Watch::begin(&could_not)).flatten();
+        let mut watch = root.is_live().then(|| Watch::begin(&unreadable)).flatten();
         let earlier = watch.is_some().then(|| counted(root));
         let host = Host::read(root)?;
         for nic in &host.nics {
             for why in &nic.unanswered {
-                could_not.borrow_mut().insert(format!("ethtool answers of {}", nic.name), why.clone());
+                unreadable.borrow_mut().insert(format!("ethtool answers of {}", nic.name), why.clone());
             }
         }
         let guess = role::guess(root, &host);
-        let watched = watch.as_mut().and_then(|watch| watch.end(&host, &could_not));
+        let watched = watch.as_mut().and_then(|watch| watch.end(&host, &unreadable));
         let tasks = tasks.map(|(at, before)| WatchedTasks {
             before,
             after: task_times(root),
@@ -99,7 +98,7 @@ impl Evidence {
             root: root.clone(),
             role: role.unwrap_or(guess.role),
             role_guessed: role.is_none(),
-            role_why: if role.is_none() { guess.why } else { Vec::new() },
+            role_reasons: if role.is_none() { guess.why } else { Vec::new() },
             rewritten: if root.is_live() { rewritten::lines(&Journal::at(None)) } else { Vec::new() },
             host,
             watched,
@@ -107,7 +106,7 @@ impl Evidence {
             earlier,
             since: None,
             accepted: Vec::new(),
-            could_not,
+            unreadable,
         })
     }
 
@@ -155,7 +154,7 @@ impl Evidence {
         match self.root.read_opt(rel) {
             Ok(text) => text,
             Err(e) => {
-                self.could_not(&format!("/{rel}"), &e.to_string());
+                self.unreadable(&format!("/{rel}"), &e.to_string());
                 None
             }
         }
@@ -186,19 +185,19 @@ impl Evidence {
         grown.is_none_or(|grown| grown > 0) || self.since.is_some()
     }
 
-    /// Why a file's absence leaves a check without an answer: the copy is an old one, or what `said` says.
-    pub fn lacking(&self, said: &str) -> Outcome {
-        Outcome::unknown(setting::kept(&self.root).map_or_else(|why| why.to_string(), |()| said.to_owned()))
+    /// Why a file's absence leaves a check without an answer: the copy is an old one, or what `reason` says.
+    pub fn lacking(&self, reason: &str) -> Outcome {
+        Outcome::unknown(setting::kept(&self.root).map_or_else(|why| why.to_string(), |()| reason.to_owned()))
     }
 
     /// Notes something that could not be read, for the report.
-    pub fn could_not(&self, what: &str, why: &str) {
-        self.could_not.borrow_mut().insert(what.to_owned(), why.to_owned());
+    pub fn unreadable(&self, what: &str, why: &str) {
+        self.unreadable.borrow_mut().insert(what.to_owned(), why.to_owned());
     }
 
-    /// What could not be read so far, and why.
-    pub fn all_could_not(&self) -> BTreeMap<String, String> {
-        self.could_not.borrow().clone()
+    /// Unread sources so far, with the reasons.
+    pub fn all_unreadable(&self) -> BTreeMap<String, String> {
+        self.unreadable.borrow().clone()
     }
 
     /// The interfaces that are up and have hardware (or a hypervisor's device) behind them.
@@ -211,7 +210,7 @@ impl Evidence {
         self.host.nics.iter().filter(|n| n.is_up() && n.flags & IFF_LOOPBACK == 0)
     }
 
-    /// What each CPU counted in `/proc/net/softnet_stat` ([`Self::since_when`]).
+    /// Counters of each CPU in `/proc/net/softnet_stat` ([`Self::since_when`]).
     pub fn softnet(&self) -> BTreeMap<u32, Softnet> {
         let parse = |text: &str| counters::softnet(text, self.host.online().iter());
         let mut table = parse(&self.text("proc/net/softnet_stat").unwrap_or_default());
@@ -304,31 +303,31 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(could_not: &RefCell<BTreeMap<String, String>>) -> Option<Self> {
+    fn begin(unreadable: &RefCell<BTreeMap<String, String>>) -> Option<Self> {
         let begun = Instant::now();
         let started = Sampler::open().and_then(|mut sampler| Ok((sampler.read()?, sampler)));
         match started {
             Ok((before, sampler)) => Some(Self { sampler, before, begun }),
             Err(e) => {
-                could_not.borrow_mut().insert("live counters".to_owned(), e.to_string());
+                unreadable.borrow_mut().insert("live counters".to_owned(), e.to_string());
                 None
             }
         }
     }
 
-    fn end(&mut self, host: &Host, could_not: &RefCell<BTreeMap<String, String>>) -> Option<Watched> {
+    fn end(&mut self, host: &Host, unreadable: &RefCell<BTreeMap<String, String>>) -> Option<Watched> {
         thread::sleep(WATCH.saturating_sub(self.begun.elapsed()));
         match self.sampler.read() {
             Ok(after) => {
                 let before = std::mem::take(&mut self.before);
                 let rates = counters::delta(host, &before, &after);
                 for why in &after.unread {
-                    could_not.borrow_mut().insert("live counters of queues".to_owned(), why.clone());
+                    unreadable.borrow_mut().insert("live counters of queues".to_owned(), why.clone());
                 }
                 Some(Watched { before, after, rates })
             }
             Err(e) => {
-                could_not.borrow_mut().insert("live counters".to_owned(), e.to_string());
+                unreadable.borrow_mut().insert("live counters".to_owned(), e.to_string());
                 None
             }
         }

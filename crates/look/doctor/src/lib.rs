@@ -1,7 +1,7 @@
-//! What to change on a machine: checks with evidence, verdict, fix, risk and gain.
+//! Findings about a machine: checks with evidence, verdict, fix, risk and gain.
 //!
-//! [`Evidence`] is gathered once; every [`Check`] of the table in [`checks`] looks at it and answers with [`Outcome`]s;
-//! [`diagnose`] makes a [`Diagnosis`] of them, and [`fix_plan`] a plan of changes for the journal.
+//! [`Evidence`] is gathered once; every [`Check`] of the table in [`checks`] looks at it and answers with [`Outcome`]s; [`diagnose`] makes a
+//! [`Diagnosis`] of them, and [`fix_plan`] a plan of changes for the journal.
 
 pub mod ack;
 pub mod check;
@@ -15,7 +15,7 @@ pub mod plan;
 pub mod rewritten;
 pub mod role;
 
-use model::doctor::{CheckRow, CouldNot, Report};
+use model::doctor::{CheckRow, Report, Unreadable};
 
 pub use check::Check;
 pub use evidence::{Evidence, Watched};
@@ -61,10 +61,14 @@ pub fn diagnose(evidence: &Evidence, only: &Selection) -> Diagnosis {
         kernel: evidence.host.kernel.clone(),
         role: evidence.role,
         role_guessed: evidence.role_guessed,
-        role_why: evidence.role_why.clone(),
+        role_reasons: evidence.role_reasons.clone(),
         watched_s: evidence.watched.as_ref().map(|w| w.rates.interval_s),
         findings: entries.iter().map(|e| e.check.finding(&e.outcome)).collect(),
-        could_not: evidence.all_could_not().into_iter().map(|(what, why)| CouldNot { what, why }).collect(),
+        unreadable: evidence
+            .all_unreadable()
+            .into_iter()
+            .map(|(source, reason)| Unreadable { source, reason })
+            .collect(),
     };
     Diagnosis { entries, report }
 }
@@ -74,7 +78,7 @@ pub fn rows() -> Vec<CheckRow> {
     let row = |c: &'static Check| CheckRow {
         check: c.id.to_owned(),
         group: c.group.to_owned(),
-        asks: c.asks.to_owned(),
+        question: c.question.to_owned(),
         evidence: c.reads.to_owned(),
         fix: c.fix.to_owned(),
         risk: c.risk.to_owned(),

@@ -23,14 +23,14 @@ use model::{
 /// The schema of an answer.
 pub const SCHEMA: &str = "evenkeel.doctor/1";
 
-/// How machines are asked.
+/// Options of asking machines.
 #[derive(Debug, Clone)]
 pub struct NodesOptions {
     /// Options of ssh, as behind its `-o`.
     pub ssh_options: Vec<String>,
     /// The longest time for one machine.
     pub timeout: Duration,
-    /// How many are asked at the same time.
+    /// Machines asked at the same time.
     pub parallel: usize,
     /// The program there, by name or path.
     pub program: String,
@@ -42,7 +42,7 @@ pub struct NodesOptions {
     pub only: Vec<String>,
 }
 
-/// What can go wrong with one machine, or with the list of them.
+/// Errors of a machine, or of the list of them.
 #[derive(Debug, thiserror::Error)]
 pub enum NodesError {
     #[error(
@@ -57,8 +57,8 @@ pub enum NodesError {
     Copy { path: PathBuf, source: std::io::Error },
     #[error("cannot run ssh: {0} (the Debian package is openssh-client)")]
     Start(std::io::Error),
-    #[error("no answer within {} s{said}; --timeout gives it more", .timeout.as_secs())]
-    TimedOut { timeout: Duration, said: String },
+    #[error("no answer within {} s{message}; --timeout gives it more", .timeout.as_secs())]
+    TimedOut { timeout: Duration, message: String },
     #[error("ssh failed: {0}")]
     Refused(String),
     #[error(
@@ -67,8 +67,8 @@ pub enum NodesError {
     Missing(String),
     #[error("the copied program could not be run: {0}")]
     NotCopied(String),
-    #[error("evenkeel failed there with exit code {code}: {said}")]
-    Failed { code: i32, said: String },
+    #[error("evenkeel failed there with exit code {code}: {message}")]
+    Failed { code: i32, message: String },
     #[error(
         "it answers `{0}`, and this program reads `{SCHEMA}`: install the same version there, or give --copy with another --program"
     )]
@@ -102,9 +102,9 @@ pub fn names(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Str
     if names.is_empty() { Err(NodesError::Nobody) } else { Ok(names) }
 }
 
-/// Asks every machine, several at the same time, and calls `told` as the answers come. The answers are in the order of the
+/// Asks every machine, several at the same time, and calls `notify` as the answers come. The answers are in the order of the
 /// names; a machine that fails has its reason instead.
-pub fn ask(names: &[String], options: &NodesOptions, told: impl Fn(&Node) + Sync) -> Result<Vec<Node>, NodesError> {
+pub fn ask(names: &[String], options: &NodesOptions, notify: impl Fn(&Node) + Sync) -> Result<Vec<Node>, NodesError> {
     let copy = options.copy.as_deref().map(command::Copy::read).transpose()?;
     let next = AtomicUsize::new(0);
     let answers: Mutex<Vec<Option<Node>>> = Mutex::new(vec![None; names.len()]);
@@ -118,7 +118,7 @@ pub fn ask(names: &[String], options: &NodesOptions, told: impl Fn(&Node) + Sync
                         Ok(report) => Node { node: name.clone(), report: Some(report), error: None },
                         Err(why) => Node { node: name.clone(), report: None, error: Some(why.to_string()) },
                     };
-                    told(&node);
+                    notify(&node);
                     answers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at] = Some(node);
                 }
             });
@@ -138,16 +138,16 @@ fn ask_one(name: &str, options: &NodesOptions, copy: Option<&command::Copy>) -> 
     }
 }
 
-/// What an answer of ssh means.
+/// The report in an answer of ssh.
 fn judge(answer: &run::Answer) -> Result<Report, NodesError> {
-    let said = host::ssh::last_words(&answer.stderr);
+    let message = host::ssh::last_words(&answer.stderr);
     match answer.code {
         0 | 1 if answer.stdout.trim_start().starts_with('{') => parse(&answer.stdout),
-        255 => Err(NodesError::Refused(said)),
+        255 => Err(NodesError::Refused(message)),
         126 | 127 if answer.stdout.trim().is_empty() => Err(NodesError::Missing(String::new())),
         code => match command::copy_failure(code) {
             Some(why) => Err(NodesError::NotCopied(why.to_owned())),
-            None => Err(NodesError::Failed { code, said }),
+            None => Err(NodesError::Failed { code, message }),
         },
     }
 }

@@ -1,4 +1,4 @@
-//! What a check answers about one object.
+//! Answer of a check about an object.
 
 use host::knob::{Change, Knob};
 use model::doctor::{Comparable, Verdict};
@@ -6,20 +6,19 @@ use model::doctor::{Comparable, Verdict};
 /// The answer of a check about one object.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What it is about, when that is not the whole machine.
+    /// Object, when that is not the whole machine.
     pub object: Option<String>,
-    /// What the check thinks.
     pub verdict: Verdict,
     pub evidence: Vec<String>,
     /// Why it matters, in one sentence.
     pub why: String,
     /// Settings that would put it right.
     pub changes: Vec<Change>,
-    /// What a person has to do, as commands or sentences, where no knob does it.
+    /// Advice for a person, as commands or sentences, where no knob does it.
     pub advice: Vec<String>,
-    /// What may go wrong, where it differs from what the table says.
+    /// Risk, where it differs from that of the table.
     pub risk: Option<String>,
-    /// What it read as values by subject, on which machines of one kind should agree.
+    /// Values that the check read, by subject, on which machines of one kind should agree.
     pub values: Vec<Comparable>,
 }
 
@@ -41,12 +40,12 @@ impl Outcome {
         Self::new(Verdict::Good, why)
     }
 
-    /// It costs speed.
+    /// Costs speed.
     pub fn improve(why: impl Into<String>) -> Self {
         Self::new(Verdict::Improve, why)
     }
 
-    /// It costs packets or correctness.
+    /// Costs packets or correctness.
     pub fn bad(why: impl Into<String>) -> Self {
         Self::new(Verdict::Bad, why)
     }

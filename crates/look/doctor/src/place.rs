@@ -1,4 +1,4 @@
-//! What the checks ask about the places of an interface's queues, besides the layout itself ([`host::placement`]).
+//! Places of an interface's queues, besides the layout itself ([`host::placement`]).
 
 use std::collections::BTreeSet;
 

@@ -21,7 +21,7 @@ fn hint(name: &Option<&'static str>) -> String {
 
 model::classified!(SelectError: Usage);
 
-/// Which checks are meant: `rings`, or `rings:eth0` for one object. Empty means all.
+/// Selected checks: `rings`, or `rings:eth0` for one object. Empty: all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection(Vec<(String, Option<String>)>);
 

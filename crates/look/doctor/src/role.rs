@@ -1,4 +1,4 @@
-//! What the machine is for, guessed from what it does.
+//! Role of the machine, guessed from its settings and traffic.
 
 use host::{Host, Root, setting};
 use model::doctor::Role;
@@ -13,7 +13,7 @@ const IFF_PROMISC: u32 = 0x100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
     pub role: Role,
-    /// What it rests on.
+    /// Reasons for the guess.
     pub why: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ pub fn guess(root: &Root, host: &Host) -> Guess {
     ]
     .iter()
     .filter(|(rel, _)| is_on(rel))
-    .map(|&(_, said)| said)
+    .map(|&(_, reason)| reason)
     .collect();
     let ways: Vec<&str> = host
         .nics

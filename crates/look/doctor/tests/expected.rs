@@ -1,7 +1,7 @@
-//! What the checks of rings, queues, soft interrupts, stack, kernel and programs must find on each machine in `fixtures/`.
+//! Expected findings of the checks of rings, queues, soft interrupts, stack, kernel and programs on each machine in `fixtures/`.
 //!
-//! `tests/expected/NAME.toml` was written before the checks: every finding as `check` or `check:object`. A finding that it does
-//! not name fails as well as one that is missing.
+//! `tests/expected/NAME.toml` was written before the checks: every finding as `check` or `check:object`. A finding that it does not name fails as
+//! well as one that is missing.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -60,7 +60,7 @@ fn each_machine_has_the_findings_expected_of_it() {
         let expected: Expected = toml::from_str(&text).unwrap();
         let report = report(machine, expected.given);
         let role = expected.given.or(expected.role).unwrap_or(Role::Server);
-        assert_eq!(report.role, role, "{machine}: {:?}", report.role_why);
+        assert_eq!(report.role, role, "{machine}: {:?}", report.role_reasons);
         for (verdict, expected) in [(Verdict::Bad, &expected.bad), (Verdict::Improve, &expected.improve)] {
             let found = found(&report, verdict);
             if found != *expected {
@@ -91,14 +91,14 @@ fn every_finding_has_evidence_and_a_way_out() {
         for role in Role::ALL {
             for finding in report(machine, Some(role)).findings {
                 let who = format!("{machine} as {role}: {}", name(&finding));
-                assert!(finding.verdict != Verdict::Unknown || !finding.why.is_empty(), "{who}");
+                assert!(finding.verdict != Verdict::Unknown || !finding.reason.is_empty(), "{who}");
                 if !finding.verdict.is_finding() {
                     continue;
                 }
                 assert!(!finding.evidence.is_empty(), "{who} has no evidence");
                 let fix = finding.fix.as_ref().unwrap_or_else(|| panic!("{who} has no fix"));
                 assert!(!fix.shell.is_empty() && !fix.risk.is_empty(), "{who}");
-                assert!(finding.why.ends_with('.'), "{who}: {}", finding.why);
+                assert!(finding.reason.ends_with('.'), "{who}: {}", finding.reason);
             }
         }
     }

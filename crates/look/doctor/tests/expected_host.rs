@@ -1,4 +1,4 @@
-//! What the checks of host, links, rules and leftovers must say of each machine in `fixtures/`.
+//! Expected findings of the checks of host, links, rules and leftovers on each machine in `fixtures/`.
 //!
 //! The table was written before the checks. A finding that it does not name fails the test as well.
 
@@ -141,7 +141,7 @@ fn findings(fixture: &str) -> (Role, Vec<Finding>) {
 
 fn shown(findings: &[&Finding]) -> String {
     let line = |f: &&Finding| {
-        format!("  {} {} {}: {:?} {}\n", f.check, f.object.as_deref().unwrap_or("-"), f.verdict, f.evidence, f.why)
+        format!("  {} {} {}: {:?} {}\n", f.check, f.object.as_deref().unwrap_or("-"), f.verdict, f.evidence, f.reason)
     };
     findings.iter().map(line).collect()
 }

@@ -5,12 +5,12 @@ use model::{
     units::count,
 };
 
-/// So many targets are named; `--details` lists more.
-const NAMED: usize = 3;
+/// Targets that are named; `--details` lists more.
+const TARGETS_MAX: usize = 3;
 /// Without details one packet's port is known, and others may have lost as many.
 const ALL: &str = "all ports: `evenkeel ledger --details`";
 
-/// What is known of whose packets ended at a place.
+/// Facts about the owner of packets that ended at a place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Known<'a> {
     /// The causes, the largest first.
@@ -69,14 +69,14 @@ fn named(targets: &[Share], all: u64) -> String {
         }
         [only] => only.what.clone(),
         _ => {
-            let names = targets.iter().take(NAMED).map(one).collect::<Vec<_>>().join(", ");
-            let more = if targets.len() > NAMED { " and others" } else { "" };
+            let names = targets.iter().take(TARGETS_MAX).map(one).collect::<Vec<_>>().join(", ");
+            let more = if targets.len() > TARGETS_MAX { " and others" } else { "" };
             format!("several ports: {names}{more}")
         }
     }
 }
 
-/// What has general words that need no excuse.
+/// Advice without the details of a cause, for advice that reads well without them.
 fn general(advice: &str, cause: Option<&Cause>) -> String {
     let flow = cause.and_then(|c| c.example.as_ref());
     let of = |known: Option<String>, general: &str| known.unwrap_or_else(|| general.to_owned());

@@ -22,8 +22,8 @@ pub struct Balance {
     pub passed: Vec<(&'static str, u64, u64)>,
 }
 
-/// What is summed up of a list of losses. What ended without a loss behind InDelivers was delivered; what did before stands in the
-/// equations as if it was lost, and in the books as delivered. Copies are no packets of the books.
+/// Sums over a list of losses. Packets that ended without a loss behind InDelivers were delivered; those before it stand in the equations as lost,
+/// and in the books as delivered. Copies are no packets of the books.
 struct Lost<'a>(Vec<&'a Found>);
 
 impl Lost<'_> {
@@ -311,7 +311,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     b
 }
 
-/// What is offered and neither delivered nor lost, and does not wait.
+/// Packets offered that are neither delivered nor lost nor waiting.
 fn rest(side: &Side) -> i64 {
     let known = side.delivered_packets() + side.waiting_packets() + side.lost;
     side.offered_packets() as i64 - known as i64

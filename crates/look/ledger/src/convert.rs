@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use host::{
     Root,
     interface::Link,
-    neighbours::{self, Asked},
+    neighbours::{self, NeighbourKey},
     stack::{
         Chain, ChainKey, Counted, LossClass, NicLosses, Rule, RuleKey, Rules, Socket, SocketKey, SocketKind,
         StackCounters, Verdict, XdpCount,
@@ -16,7 +16,7 @@ use sys::ethtool::Ethtool;
 
 use crate::input::{Interface, NicLoss, QdiscDone, RuleLoss, SocketLoss, XdpDone};
 
-/// What is read beside the stack's own counters.
+/// Files read beside the stack's own counters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Machine {
     /// Packets lost at full backlogs by the flow limit, all CPUs.
@@ -36,9 +36,9 @@ const LEAST_WAITING_BYTES: u64 = 512;
 
 /// Neighbours that have not answered yet, times the packets that may wait for each.
 fn neighbour_room(root: &Root, links: &BTreeMap<u32, Link>) -> u64 {
-    let room = |(asked, n): (Asked, u64)| {
-        let name = &links.get(&asked.ifindex)?.name;
-        let family = if asked.v6 { "ipv6" } else { "ipv4" };
+    let room = |(key, n): (NeighbourKey, u64)| {
+        let name = &links.get(&key.ifindex)?.name;
+        let family = if key.v6 { "ipv6" } else { "ipv4" };
         let bytes = root.read_trimmed(&format!("proc/sys/net/{family}/neigh/{name}/unres_qlen_bytes")).ok()?;
         Some(n.saturating_mul(bytes.parse::<u64>().ok()? / LEAST_WAITING_BYTES))
     };
@@ -202,7 +202,7 @@ pub(crate) fn rules(stack: &StackCounters) -> (Vec<RuleLoss>, Vec<RuleLoss>) {
 /// Rules that share a counter.
 type Users<'a> = Vec<(&'a RuleKey, &'a Rule)>;
 
-/// What rules dropped that share a named counter: one loss for each counter, with the comment that all of its rules have.
+/// Drops of rules that share a named counter: one loss for each counter, with the comment that all of its rules have.
 fn shared_counters(rules: &Rules) -> Vec<RuleLoss> {
     let mut users: BTreeMap<(&str, &str, &str), Users<'_>> = BTreeMap::new();
     for (key, rule) in &rules.rules {
@@ -238,7 +238,7 @@ fn shared_counters(rules: &Rules) -> Vec<RuleLoss> {
     users.into_iter().map(one).collect()
 }
 
-/// What arrived of other protocols between two readings.
+/// Arrivals of other protocols between two readings.
 pub(crate) fn others(
     before: Option<&BTreeMap<u16, u64>>,
     now: Option<&BTreeMap<u16, u64>>,

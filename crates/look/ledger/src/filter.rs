@@ -37,8 +37,8 @@ impl Filter {
         })
     }
 
-    /// It takes a packet: its first bytes, how many of them are Ethernet's header, what follows, and its whole length.
-    pub(crate) fn takes(&self, bytes: &[u8], link_header: usize, ether_type: u16, length: u32) -> bool {
+    /// True if it takes the packet: its first bytes, the length of its Ethernet header, its EtherType, and its whole length.
+    pub(crate) fn matches(&self, bytes: &[u8], link_header: usize, ether_type: u16, length: u32) -> bool {
         let mut frame = Vec::new();
         if link_header == 0 {
             frame.resize(ETHERNET - 2, 0);
@@ -48,7 +48,7 @@ impl Filter {
         let added = frame.len() - bytes.len();
         let length = length.saturating_add(added as u32).max(frame.len() as u32);
         // An empty filter is an empty program, or one instruction that keeps all.
-        self.0.is_empty() || classic::keeps(&self.0, &frame, length)
+        self.0.is_empty() || classic::accepts(&self.0, &frame, length)
     }
 }
 
@@ -64,23 +64,27 @@ mod tests {
 
     #[test]
     fn a_packet_is_taken_or_not() {
-        let takes = |filter: &str| Filter::compile(filter).expect("a filter").takes(&PACKET, 0, 0x0800, 128);
+        let matches = |filter: &str| Filter::compile(filter).expect("a filter").matches(&PACKET, 0, 0x0800, 128);
         for filter in ["", "udp", "port 53", "src host 10.0.0.1 and dst port 53", "greater 140", "less 142"] {
-            assert!(takes(filter), "{filter}");
+            assert!(matches(filter), "{filter}");
         }
         for filter in ["tcp", "port 54", "dst host 10.0.0.1", "ip6", "greater 143", "less 141"] {
-            assert!(!takes(filter), "{filter}");
+            assert!(!matches(filter), "{filter}");
         }
         let framed: Vec<u8> = [&[2; 12][..], &[8, 0], &PACKET].concat();
         let filter = Filter::compile("ether src 02:02:02:02:02:02 and port 53").expect("a filter");
-        assert!(filter.takes(&framed, 14, 0x0800, 142) && !filter.takes(&PACKET, 0, 0x0800, 128));
+        assert!(filter.matches(&framed, 14, 0x0800, 142) && !filter.matches(&PACKET, 0, 0x0800, 128));
     }
 
     #[test]
     fn a_cut_packet_has_its_length_and_no_bytes_that_were_not_kept() {
-        let takes = |filter: &str, length| Filter::compile(filter).expect("a filter").takes(&PACKET, 0, 0x0800, length);
-        assert!(takes("greater 150000", 160_000) && !takes("less 150000", 160_000), "longer than IP's own length says");
-        assert!(takes("udp[4:2] = 108", 128) && !takes("udp[10] = 0", 128) && !takes("udp[10] != 0", 128));
+        let matches =
+            |filter: &str, length| Filter::compile(filter).expect("a filter").matches(&PACKET, 0, 0x0800, length);
+        assert!(
+            matches("greater 150000", 160_000) && !matches("less 150000", 160_000),
+            "longer than IP's own length says"
+        );
+        assert!(matches("udp[4:2] = 108", 128) && !matches("udp[10] = 0", 128) && !matches("udp[10] != 0", 128));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was counted in one interval: the input of the arithmetic, so that it can be tested without a kernel.
+//! Counts of an interval: the input of the arithmetic, so that it can be tested without a kernel.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ pub struct Interval {
     pub others: Option<BTreeMap<u16, u64>>,
     /// Packets that sockets lost (AF_PACKET, UDP, raw), by socket.
     pub sockets: Vec<SocketLoss>,
-    /// What `sockets` says of AF_PACKET holds for rings too (their counters were read in the kernel).
+    /// True if `sockets` holds for rings of AF_PACKET too (their counters were read in the kernel).
     pub rings_known: bool,
     /// The drops that the kernel's tracepoint told; none when it was not traced.
     pub drops: Option<Vec<Drop>>,
     /// Whose packets were dropped; empty unless asked for.
     pub details: Vec<Detail>,
-    /// What XDP lost according to its tracepoints.
+    /// Losses of XDP according to its tracepoints.
     pub xdp_losses: Vec<XdpFailure>,
     /// The error that sampling leaves in `drops`, as a share; 0 when every drop was looked at.
     pub precision: f64,
@@ -46,7 +46,7 @@ pub struct Interval {
     pub neighbour_room: u64,
     /// Packets that may wait for the programs behind tun devices at most, which count them only when they are read.
     pub tun_room: u64,
-    /// How far the times of the readings of different counters may have shifted against each other, in seconds.
+    /// Largest shift between the times of the readings of different counters, in seconds.
     pub skew_s: f64,
 }
 
@@ -56,26 +56,25 @@ pub struct Interface {
     pub name: String,
     /// The kind of a virtual one (`veth`, `bridge` …); `lo` for the loopback; empty for hardware.
     pub kind: String,
-    /// It was asked for; all are when none was named.
+    /// True if it was asked for; all are when none was named.
     pub chosen: bool,
-    /// It stands on other interfaces, which count its packets as well (bridge, VLAN, bond).
+    /// True on top of other interfaces, which count its packets as well (bridge, VLAN, bond).
     pub stacked: bool,
-    /// It belongs to a bridge.
     pub bridge_port: bool,
-    /// It receives by NAPI. A veth without it counts only what found room in a backlog, as the loopback does.
+    /// True if it receives by NAPI. A veth without it counts only packets that found room in a backlog, as the loopback does.
     pub napi: bool,
     /// An XDP program runs in its driver.
     pub native_xdp: bool,
     /// An XDP program runs behind its driver, on socket buffers.
     pub generic_xdp: bool,
     pub stats: LinkStats,
-    /// What its driver lost on receiving, by kind and queue.
+    /// Losses of its driver on receiving, by kind and queue.
     pub nic: Vec<NicLoss>,
-    /// What became of the frames that its XDP program did not pass on; none when the driver does not count.
+    /// Verdicts of its XDP program other than pass; none when the driver does not count.
     pub xdp: Option<XdpDone>,
     /// The name of its XDP program; empty when it has none or may not be read.
     pub xdp_name: String,
-    /// What the fast path of `evenkeel route` did with frames that came in here; none: it does not run here.
+    /// Counters of the fast path of `evenkeel route` for frames that came in here; none: it does not run here.
     pub routed: Option<Routed>,
     /// Its root queueing discipline.
     pub qdisc: Option<QdiscDone>,
@@ -83,7 +82,7 @@ pub struct Interface {
     pub ingress_drops: u64,
 }
 
-/// What the fast path of `evenkeel route` did with the frames of a port.
+/// Counters of the fast path of `evenkeel route` for the frames of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Routed {
     pub forwarded: u64,
@@ -96,7 +95,7 @@ pub struct Routed {
 pub struct NicLoss {
     /// The queue, where the driver says.
     pub queue: Option<u32>,
-    /// What happened: `no free descriptor in the ring` …
+    /// Description of the loss: `no free descriptor in the ring` …
     pub words: String,
     pub counter: String,
     pub packets: u64,
@@ -106,7 +105,7 @@ pub struct NicLoss {
     pub tx: bool,
 }
 
-/// What an XDP program in a driver did with frames.
+/// Verdicts of an XDP program in a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XdpDone {
     /// Dropped, exceptions among them.
@@ -130,7 +129,7 @@ impl XdpDone {
     }
 }
 
-/// What a queueing discipline did.
+/// Counters of a queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QdiscDone {
     pub kind: String,
@@ -166,11 +165,11 @@ pub struct SocketLoss {
     pub packet: bool,
     /// An AF_XDP socket: what it loses is a redirect that failed.
     pub xdp: bool,
-    /// What it is, in words: `AF_PACKET on eth0`, `UDP 0.0.0.0:53`.
+    /// Description: `AF_PACKET on eth0`, `UDP 0.0.0.0:53`.
     pub what: String,
     /// The process that holds it, as `name[pid]`.
     pub process: Option<String>,
-    /// How many it lost, by its own counter.
+    /// Packets lost, by its own counter.
     pub packets: u64,
 }
 
@@ -196,9 +195,9 @@ pub struct Drop {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Detail {
-    /// What was dropped, as in [`Interval::drops`]; its flow is without a source port.
+    /// The drop, as in [`Interval::drops`]; its flow is without a source port.
     pub drop: Drop,
-    /// One packet: its first bytes.
+    /// First bytes of a packet.
     pub bytes: Vec<u8>,
     /// Number of them that are the link's header.
     pub link_header: usize,
@@ -218,7 +217,7 @@ pub struct XdpFailure {
     pub tracepoint: String,
     /// The driver has counted the frame as redirected, so that this loss comes after (transmit bulk, CPU map).
     pub after_redirect: bool,
-    /// It was lost before another CPU had it.
+    /// True if it was lost before another CPU had it.
     pub before_cpu: bool,
     /// The driver has counted the frame among its dropped ones (exceptions).
     pub among_dropped: bool,

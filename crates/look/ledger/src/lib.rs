@@ -2,8 +2,8 @@
 //!
 //! # The arithmetic
 //!
-//! For each direction `offered = delivered + waiting + lost + unexplained`, over one network namespace. What is unexplained is what five
-//! equations leave over, each between two sets of counters that the kernel keeps independently of each other. `Δ` is left out:
+//! For each direction `offered = delivered + waiting + lost + unexplained`, over one network namespace. The unexplained rest is the sum of
+//! the remainders of five equations, each between two sets of counters that the kernel keeps independently of each other. `Δ` is left out:
 //! everything is a difference over the interval.
 //!
 //! 1. **Wire and driver.** On each interface that stands on no other one: `offered = rx_packets + wire losses` (missed, errors, no
@@ -27,8 +27,8 @@
 //!    (queues, neighbours, tun rings)`. What reached the interfaces beyond that came past IP (ARP, packet sockets, AF_XDP, XDP redirects,
 //!    GSO's cuts): no counter tells it apart, so that this equation finds what is missing, never what is too much.
 //!
-//! What waits for a neighbour's answer, in a queue or for the program behind a tun device is neither delivered nor lost: it is part of the
-//! next interval's offer, where it is delivered or lost.
+//! A packet that waits for a neighbour's answer, in a queue or for the program behind a tun device is neither delivered nor lost: it is offered
+//! again in the next interval, where it is delivered or lost.
 //!
 //! Behind InDelivers the protocols may still lose a packet (no socket, full buffer): those losses are taken from the delivery.
 //! UDP counts InDatagrams when a program reads; what waits in a queue has been delivered to its socket.
@@ -46,7 +46,7 @@
 //! The kernel also drops what has done its work: a reset, the FIN of a closed connection, a repeated segment. The trace tells whether a TCP
 //! segment carried data ([`placing`](place_of)); without data, nothing is lost with it. Such drops are listed and stand in no sum, as
 //! InDelivers has counted their delivery. Copies for packet taps are listed the same way: the packet itself went on. Drops that a rule, a
-//! program or a route decided are losses, and told apart as meant.
+//! program or a route decided are losses, and listed apart as intended.
 //!
 //! # Edges
 //!

@@ -34,7 +34,7 @@ impl Others {
         Ok(Self { sockets, counts: BTreeMap::new(), inodes })
     }
 
-    /// What has arrived so far, by EtherType.
+    /// Arrivals so far, by EtherType.
     pub(crate) fn read(&mut self) -> BTreeMap<u16, u64> {
         for (ethertype, socket) in &self.sockets {
             // Reading resets them, so that they are added up here.

@@ -1,11 +1,11 @@
 //! The places where the kernel loses packets: which drop reasons name them, which counters count them, what to do about it.
 //!
-//! One table, in the order in which a packet meets the places. A traced drop belongs to the first place that wants it; a
-//! place whose counter exists takes its number from there.
+//! A single table, in the order in which a packet meets the places. A traced drop belongs to the first place that wants it; a place whose counter
+//! exists takes its number from there.
 
 use model::stations::{
     Direction::{self, Forward, Receive, Transmit},
-    LossKind::{self, Copy, Harmless, Lost, Meant},
+    LossKind::{self, Copy, Harmless, Intended, Lost},
 };
 
 /// Between which counters a place lies, and so which equation its losses belong to (see the crate's documentation).
@@ -42,7 +42,7 @@ pub struct Place {
     /// The way of the packets lost there.
     pub direction: Direction,
     pub stage: Stage,
-    /// What ends there is lost.
+    /// Meaning of an end there.
     pub kind: LossKind,
     pub words: &'static str,
     /// The counters, as `Group.Name` of the protocols; the place's number is their sum. Empty: only the trace tells, or
@@ -50,7 +50,7 @@ pub struct Place {
     pub counters: &'static [&'static str],
     /// The drop reasons, and the beginnings of the functions' names that a drop must come from (none: any).
     pub reasons: &'static [(&'static str, &'static [&'static str])],
-    /// What to do about it. What stands in braces is filled in from the last packet that was looked at: see [`crate::advice`].
+    /// Advice. Words in braces are filled in from the last packet that was looked at: see [`crate::advice`].
     pub advice: &'static str,
 }
 
@@ -71,7 +71,7 @@ const ROUTE: &[&str] = &["ip_error", "dst_discard", "ip6_pkt_prohibit"];
 const IPV6: &[&str] = &["ip6_rcv_core", "ipv6_rcv"];
 /// Multicast that no socket wants; neighbour discovery asks in groups of its own.
 const MULTICAST: &[&str] = &["ip6_mc_input"];
-/// Where IP keeps fragments: without room it drops them at once and gives no reason.
+/// Functions in which IP keeps fragments: without room it drops them at once and gives no reason.
 const DEFRAG: &[&str] =
     &["ip_defrag", "ip_frag_", "ip_expire", "inet_frag_", "ipv6_frag_rcv", "ip6_frag_", "nf_ct_frag6"];
 const FORWARD: &[&str] = &["ip_forward", "ip6_forward"];
@@ -101,13 +101,13 @@ places! {
         "The packets went on; only the copies were lost. Give the reader a larger ring, a core of its own or fanout (`evenkeel capture` does), or a narrower filter.";
     "veth-ring" "nic" Receive Wire Lost "receive ring of the veth full" [] ["NOT_SPECIFIED" VETH, "FULL_RING" VETH]
         "One core cannot keep up. Give the veth more queues, or spread its load: `evenkeel spread plan`.";
-    "xdp-native" "xdp" Receive Driver Meant "dropped by the XDP program" [] ["NOT_SPECIFIED" XDP, "XDP" XDP]
+    "xdp-native" "xdp" Receive Driver Intended "dropped by the XDP program" [] ["NOT_SPECIFIED" XDP, "XDP" XDP]
         "The XDP program decided so: `bpftool prog show` names it.";
-    "xdp-generic" "xdp" Receive Link Meant "dropped by the generic XDP program" [] ["XDP" ANY, "NOT_SPECIFIED" GENERIC_XDP]
+    "xdp-generic" "xdp" Receive Link Intended "dropped by the generic XDP program" [] ["XDP" ANY, "NOT_SPECIFIED" GENERIC_XDP]
         "The XDP program decided so: `bpftool net` shows which one is attached.";
-    "tc-ingress" "tc" Receive Link Meant "dropped by a tc filter on ingress" [] ["TC_INGRESS" ANY, "TC_COOKIE_ERROR" ANY, "TC_CHAIN_NOTFOUND" ANY, "TC_RECLASSIFY_LOOP" ANY]
+    "tc-ingress" "tc" Receive Link Intended "dropped by a tc filter on ingress" [] ["TC_INGRESS" ANY, "TC_COOKIE_ERROR" ANY, "TC_CHAIN_NOTFOUND" ANY, "TC_RECLASSIFY_LOOP" ANY]
         "A tc filter decided so: `tc -s filter show dev {iface} ingress`.";
-    "stp" "bridge" Receive Bridge Meant "arrived at a bridge port that may not forward (spanning tree)" [] ["BRIDGE_INGRESS_STP_STATE" ANY]
+    "stp" "bridge" Receive Bridge Intended "arrived at a bridge port that may not forward (spanning tree)" [] ["BRIDGE_INGRESS_STP_STATE" ANY]
         "`bridge link` shows the port states. A blocked port is right where the wiring has a loop.";
     "bridge" "bridge" Forward Bridge Lost "not forwarded by the bridge" [] ["NO_TX_TARGET" ANY, "LOCAL_MAC" ANY, "MAC_INVALID_SOURCE" ANY, "MAC_IEEE_MAC_CONTROL" ANY]
         "`bridge fdb show` tells the port of the destination's MAC. Either the frame came by that port already, or no port may take it (`bridge -d link`).";
@@ -139,7 +139,7 @@ places! {
         "Either {source} is spoofed, or two hosts share an address. `sysctl -w net.ipv4.conf.all.log_martians=1` logs them.";
     "no-route" "ip" Forward Ip Lost "no route to the destination" ["IpExt.InNoRoutes", "Ip6.InNoRoutes"] ["IP_INNOROUTES" ANY]
         "`ip route get {destination} from {source} iif {iface}` shows what is missing: a default route here, or the sender's route is wrong.";
-    "route-refuses" "ip" Forward Ip Meant "a route refuses it (blackhole, prohibit)" [] ["NOT_SPECIFIED" ROUTE]
+    "route-refuses" "ip" Forward Ip Intended "a route refuses it (blackhole, prohibit)" [] ["NOT_SPECIFIED" ROUTE]
         "`ip route get {destination}` shows the route. Delete it if these packets should pass: `ip route del`.";
     "in-address" "ip" Receive Ip Lost "IPv4: not an address of this host, and it does not forward" ["Ip.InAddrErrors"] ["IP_INADDRERRORS" ANY]
         "To route for others: `sysctl -w net.ipv4.ip_forward=1`. Otherwise correct the route of the sender: {destination} is not here.";
@@ -159,7 +159,7 @@ places! {
         "Look at free memory and at vm.min_free_kbytes.";
     "conntrack" "conntrack" Receive Ip Lost "connection table full, or the connection could not be entered" [] []
         "`sysctl -w net.netfilter.nf_conntrack_max=N` (and nf_conntrack_buckets=N) with N twice as many, or no tracking of such traffic: a rule with `notrack`.";
-    "netfilter" "netfilter" Receive Ip Meant "dropped by rules or policies without a counter" [] ["NETFILTER_DROP" ANY]
+    "netfilter" "netfilter" Receive Ip Intended "dropped by rules or policies without a counter" [] ["NETFILTER_DROP" ANY]
         "Rules without a counter dropped them. Put `counter` before their verdict to see which: `nft -a list ruleset`.";
     "no-port" "udp" Receive Local Lost "no socket on the UDP port" ["Udp.NoPorts", "Udp6.NoPorts"] ["NO_SOCKET" UDP]
         "No program listens on {targets}. Start the service, or drop the traffic earlier if nobody wants it.";
@@ -212,13 +212,13 @@ places! {
         "The program closes {target} while {source} still sends: it should read to the end, or shut down the connection in order.";
     "closed" "sockets" Receive Local Lost "unread when its socket was closed: the program did not read it" [] ["SOCKET_CLOSE" ANY, "QUEUE_PURGE" ANY]
         "The program closed its socket or ended before it read them. If that repeats while it runs, it stops reading too early.";
-    "socket-filter" "sockets" Receive Local Meant "refused by the socket's filter" [] ["SOCKET_FILTER" ANY]
+    "socket-filter" "sockets" Receive Local Intended "refused by the socket's filter" [] ["SOCKET_FILTER" ANY]
         "The program's own socket filter refused them: meant.";
     "raw-buffer" "sockets" Receive Local Lost "buffer of a raw socket full" [] ["SOCKET_RCVBUFF" ANY]
         "{process} reads its raw socket too slowly. Give it a larger SO_RCVBUF, or a filter.";
     "out-no-route" "ip" Transmit Out Lost "no route out" [] ["IP_OUTNOROUTES" ANY]
         "`ip route get {destination}` tells what is missing.";
-    "cgroup" "ip" Transmit Out Meant "refused by a cgroup's BPF program" [] ["BPF_CGROUP_EGRESS" ANY]
+    "cgroup" "ip" Transmit Out Intended "refused by a cgroup's BPF program" [] ["BPF_CGROUP_EGRESS" ANY]
         "A BPF program of a cgroup decided so: `bpftool cgroup tree` shows it.";
     "neighbour-failed" "neighbour" Transmit Out Lost "no answer to ARP or neighbour discovery" [] ["NEIGH_FAILED" ANY, "NEIGH_DEAD" ANY, "NEIGH_HH_FILLFAIL" ANY]
         "The next hop is down or not on this link: `ip neigh show nud failed` (for {destination}: `ip route get {destination}` names it).";
@@ -226,7 +226,7 @@ places! {
         "The next hop does not answer (fast enough): `ip neigh show nud incomplete`. If it does answer, only late: raise net.ipv4.neigh.{iface}.unres_qlen_bytes.";
     "neighbour-table" "neighbour" Transmit Out Lost "neighbour table full" [] ["NEIGH_CREATEFAIL" ANY]
         "Raise net.ipv4.neigh.default.gc_thresh3 (IPv6: net.ipv6.neigh.default.gc_thresh3).";
-    "tc-egress" "tc" Transmit Out Meant "dropped by a tc filter on egress" [] ["TC_EGRESS" ANY]
+    "tc-egress" "tc" Transmit Out Intended "dropped by a tc filter on egress" [] ["TC_EGRESS" ANY]
         "A tc filter decided so: `tc -s filter show dev {iface} egress`.";
     "qdisc" "qdisc" Transmit Device Lost "queue full" [] ["QDISC_DROP" ANY, "QDISC_OVERLIMIT" ANY, "QDISC_CONGESTED" ANY, "CAKE_FLOOD" ANY, "FQ_BAND_LIMIT" ANY,
             "FQ_HORIZON_LIMIT" ANY, "FQ_FLOW_LIMIT" ANY, "DUALPI2_STEP_DROP" ANY]

@@ -1,4 +1,4 @@
-//! Which place a traced drop belongs to.
+//! Place of a traced drop.
 
 use bpf::drops::DropKind;
 
@@ -34,8 +34,8 @@ pub(crate) const BY_FUNCTION: &[(&str, &str)] = &[
     ("raw", "raw-buffer"),
 ];
 
-/// What drivers call the functions that give back what was sent. Some free it as if it were dropped (dev_kfree_skb_any in net/core/dev.c), so that the
-/// trace sees each frame that leaves: `vmxnet3_tq_tx_complete`, and of others that do.
+/// Drivers' functions that free transmitted frames. Some free a frame as if it were dropped (dev_kfree_skb_any in net/core/dev.c), so that the trace
+/// sees each frame that leaves: `vmxnet3_tq_tx_complete`, and those of others that do.
 const SENT: &[&str] = &[
     "tx_complete",
     "clean_tx",
@@ -74,7 +74,7 @@ pub fn place_of(drop: &Drop) -> &'static Place {
         .unwrap_or(UNNAMED)
 }
 
-/// What reason and function alone would call a loss, or the wrong one. `tcp`: a function of TCP dropped it.
+/// The place of drops that reason and function alone would call a loss, or the wrong one. `tcp`: a function of TCP dropped it.
 fn by_kind(drop: &Drop, tcp: bool) -> Option<&'static str> {
     let reason = drop.reason.as_str();
     match (drop.kind, reason) {

@@ -31,10 +31,10 @@ use crate::{
 };
 
 /// Readings may shift against each other by so much at least (the time between two netlink dumps).
-const LEAST_SKEW: Duration = Duration::from_micros(200);
+const SKEW_MIN: Duration = Duration::from_micros(200);
 
 /// Details are kept of so many flows at once: 3 MB.
-const FLOWS: u32 = 8_192;
+const FLOWS_MAX: u32 = 8_192;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -50,7 +50,7 @@ pub enum LedgerError {
 
 model::classified!(LedgerError: Lacking; within: Trace);
 
-/// What to keep books of.
+/// Options of a ledger.
 #[derive(Debug, Default)]
 pub struct Options {
     /// The interfaces to show one by one; empty: all.
@@ -66,13 +66,13 @@ pub struct Options {
 /// Everything read at one moment.
 struct Reading {
     at: Instant,
-    took: Duration,
+    elapsed: Duration,
     stack: StackCounters,
     machine: Machine,
     drops: Option<DropRead>,
     others: Option<BTreeMap<u16, u64>>,
     rings: Option<Vec<RingSocket>>,
-    /// What the fast path has done, by interface's index.
+    /// Counters of the fast path, by interface's index.
     routed: BTreeMap<u32, FastPath>,
 }
 
@@ -98,7 +98,7 @@ pub struct Ledger {
     kernel: String,
     /// The interfaces that were asked for: their index, and their name then.
     wanted: BTreeMap<u32, String>,
-    /// What cannot be read, and why.
+    /// Unread sources, with the reasons.
     lacking: Vec<String>,
     last: Reading,
 }
@@ -173,7 +173,7 @@ impl Ledger {
         self.follow(&now, &mut notes)?;
         let interval = self.interval(&now, &mut notes);
         let head = Head {
-            when: time_text(),
+            timestamp: time_text(),
             hostname: self.hostname.clone(),
             kernel: self.kernel.clone(),
             netns: self.netns,
@@ -193,12 +193,12 @@ impl Ledger {
         if stack.protocols.all.is_empty() {
             return Err(LedgerError::Counters(stack.unread.join("; ")));
         }
-        let took = begun.elapsed();
+        let elapsed = begun.elapsed();
         let others = self.others.as_mut().map(Others::read);
         let machine = Machine::read(&self.root, &stack);
         // Where the walk fails, this interval does without it.
         let rings = self.rings.as_ref().and_then(|r| r.read().ok());
-        Ok(Reading { at: begun, took, stack, machine, drops, others, rings, routed })
+        Ok(Reading { at: begun, elapsed, stack, machine, drops, others, rings, routed })
     }
 
     /// Interfaces that were renamed or went away.
@@ -249,7 +249,7 @@ impl Ledger {
             _ => None,
         };
         let drops = drops.map(|d| d.into_iter().filter(|d| !ours(d.inode)).collect());
-        let changed = now.took.abs_diff(before.took).max(LEAST_SKEW);
+        let changed = now.elapsed.abs_diff(before.elapsed).max(SKEW_MIN);
         let (rules, uncounted) = convert::rules(&stack);
         let mut interval = Interval {
             seconds: now.at.duration_since(before.at).as_secs_f64(),
@@ -312,7 +312,7 @@ impl Reading {
     fn nothing() -> Self {
         Self {
             at: Instant::now(),
-            took: Duration::ZERO,
+            elapsed: Duration::ZERO,
             stack: StackCounters::default(),
             machine: Machine::default(),
             drops: None,
@@ -323,18 +323,18 @@ impl Reading {
     }
 }
 
-/// What the fast path of `evenkeel route` has done, where it runs.
+/// Counters of the fast path of `evenkeel route`, where it runs.
 fn routed(stack: &StackCounters) -> BTreeMap<u32, FastPath> {
     let of = |(&index, link): (&u32, &Link)| {
         let look = RouteLook::of(link.xdp.first()?.1)?;
-        let RouteTotals { forwarded, handed, .. } = look.totals().ok()?;
+        let RouteTotals { forwarded, enqueued: handed, .. } = look.totals().ok()?;
         Some((index, FastPath { id: look.id(), queues: look.queues(), done: Routed { forwarded, handed } }))
     };
     stack.links.iter().filter_map(of).collect()
 }
 
 fn open_trace(details: bool, lacking: &mut Vec<String>) -> Option<DropTrace> {
-    match DropTrace::open(&DropOptions { details: if details { FLOWS } else { 0 }, ..DropOptions::default() }) {
+    match DropTrace::open(&DropOptions { details: if details { FLOWS_MAX } else { 0 }, ..DropOptions::default() }) {
         Ok(trace) => {
             let missing = trace.unavailable();
             if !missing.is_empty() {
@@ -373,15 +373,15 @@ fn shown(before: Option<&DropRead>, now: Option<&DropRead>, interval: &Interval)
     let (before, now) = (&before?.cost, &now?.cost);
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
     let cost_ns = now.ns_total.saturating_sub(before.ns_total);
-    let (events, seen) = (now.events.saturating_sub(before.events), now.seen.saturating_sub(before.seen));
+    let (events, examined) = (now.events.saturating_sub(before.events), now.seen.saturating_sub(before.seen));
     Some(TraceShown {
         events,
-        here: interval.drops.iter().flatten().map(|d| d.packets).sum::<u64>().min(events),
-        seen,
+        in_namespace: interval.drops.iter().flatten().map(|d| d.packets).sum::<u64>().min(events),
+        examined,
         cost_ns,
         cost_share: if seconds > 0.0 { cost_ns as f64 / (seconds * 1e9 * cpus) } else { 0.0 },
         sampling: now.sampling.max(1),
-        backed_off: seen < events,
+        sampled: examined < events,
         precision: interval.precision,
     })
 }

@@ -1,4 +1,4 @@
-//! What was lost where: every loss once, from its counter where there is one, with the causes that were traced.
+//! Losses by station: every loss once, from its counter where there is one, with the causes that were traced.
 
 mod details;
 mod interface;
@@ -10,7 +10,7 @@ use model::stations::{Cause, Direction, StationLoss};
 use self::{
     interface::{backlog, by_generic_shield, by_interface, nic, veth_ring, xdp},
     netfilter::netfilter,
-    traced::{MOST_CAUSES, Traced, packets},
+    traced::{CAUSES_MAX, Traced, packets},
 };
 use crate::{
     advice::{Known, filled, of_reason},
@@ -24,7 +24,7 @@ pub struct Found {
     pub station: &'static str,
     /// The way it lies on.
     pub direction: Direction,
-    /// Which equation it is in; none: netfilter drops of an unknown hook.
+    /// Equation that it belongs to; none: netfilter drops of an unknown hook.
     pub stage: Option<Stage>,
     /// The interface it is bound to; 0 for none.
     pub ifindex: u32,
@@ -156,7 +156,7 @@ fn by_socket<'a>(loss: &mut StationLoss, p: &Place, ran: bool, sockets: impl Ite
         ..Cause::default()
     }));
     loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
-    loss.causes.truncate(MOST_CAUSES);
+    loss.causes.truncate(CAUSES_MAX);
     let (causes, packets) = (&loss.causes, loss.packets);
     let known = Known { causes, details: loss.details.as_ref(), traced: ran, packets };
     loss.advice = (!p.advice.is_empty()).then(|| filled(p.advice, known));

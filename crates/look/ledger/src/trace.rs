@@ -1,4 +1,4 @@
-//! What the kernel programs told, as input of the arithmetic.
+//! Records of the kernel programs, as input of the arithmetic.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,8 @@ const XDP_REDIRECT: u32 = 4;
 /// Exceptions beyond the failed redirects are sampling noise up to this share.
 const ECHO_SHARE: f64 = 0.05;
 
-/// What packet taps and AF_XDP sockets of this namespace lost between two readings. Where a counter went back, its owner asked
-/// for it, which nobody added up ([`bpf::RingSockets::forgets`]), and both began anew.
+/// Losses of packet taps and AF_XDP sockets of this namespace between two readings. Where a counter went back, its owner read it, which resets it
+/// ([`bpf::RingSockets::forgets`]), and both start anew.
 pub(crate) fn rings(
     before: &[RingSocket],
     now: &[RingSocket],
@@ -84,7 +84,7 @@ fn since(before: &[(u32, u64)], now: &[(u32, u64)]) -> BTreeMap<u32, u64> {
     now.iter().map(|&(reason, n)| (reason, n.saturating_sub(before.get(&reason).copied().unwrap_or(0)))).collect()
 }
 
-/// What the trace had no room for between two readings, in words.
+/// Records that the trace had no room for between two readings, in words.
 pub(crate) fn crowded(before: &DropRead, now: &DropRead) -> Option<String> {
     let grown = |get: fn(&TraceCost) -> u64| get(&now.cost).saturating_sub(get(&before.cost));
     let (nameless, lost) = (grown(|c| c.without_socket), grown(|c| c.untracked));
@@ -134,7 +134,8 @@ pub(crate) fn details(
     for detail in now.details.iter().filter(|d| d.netns == netns && (d.ifindex != 0 || d.protocol != 0)) {
         // Where it became less, another one had its room meanwhile.
         let before = earlier.get(&key(detail)).copied().filter(|&n| n <= detail.packets).unwrap_or(0);
-        let wanted = filter.is_none_or(|f| f.takes(&detail.bytes, detail.link_header, detail.protocol, detail.length));
+        let wanted =
+            filter.is_none_or(|f| f.matches(&detail.bytes, detail.link_header, detail.protocol, detail.length));
         if detail.packets == before || !wanted {
             continue;
         }
@@ -173,7 +174,7 @@ fn without_tracing(mut stack: Vec<String>) -> Vec<String> {
     stack
 }
 
-/// What XDP lost between two readings on the interfaces of this namespace.
+/// Losses of XDP between two readings on the interfaces of this namespace.
 /// `queues`: the interface whose frames go by a CPU map, by the map's number.
 pub(crate) fn xdp_losses(
     before: &DropRead,

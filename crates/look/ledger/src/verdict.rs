@@ -32,19 +32,19 @@ const ORDER: [&str; 19] = [
     "transmit",
 ];
 
-/// Who and when, for the report's head.
+/// Machine and time, for the report's head.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
     /// The end of the interval (RFC 3339, UTC).
-    pub when: String,
+    pub timestamp: String,
     pub hostname: String,
     pub kernel: String,
     /// The network namespace's inode number.
     pub netns: u32,
     pub interfaces: Vec<String>,
-    /// How the drops were traced.
+    /// Tracing of the drops.
     pub trace: Option<TraceShown>,
-    /// What could not be read, and why.
+    /// Unread sources, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub fn report(interval: &Interval, head: Head) -> LedgerReport {
     let mut notes = head.notes;
     notes.extend(remarks(interval, &found, &books, offered, !head.interfaces.is_empty()));
     LedgerReport {
-        when: head.when,
+        timestamp: head.timestamp,
         interval_s: interval.seconds,
         hostname: head.hostname,
         kernel: head.kernel,
@@ -67,7 +67,7 @@ pub fn report(interval: &Interval, head: Head) -> LedgerReport {
         delivered: fresh(&books.receive.delivered) + fresh(&books.transmit.delivered),
         waiting: books.receive.waiting_packets() + books.transmit.waiting_packets(),
         lost: books.receive.lost + books.transmit.lost,
-        meant: of_kind(&found, LossKind::Meant),
+        intended: of_kind(&found, LossKind::Intended),
         copies_lost: of_kind(&found, LossKind::Copy),
         unexplained: books.receive.unexplained + books.transmit.unexplained,
         stations: stations(interval, found, &books, offered),
@@ -116,7 +116,7 @@ fn empty(name: &str, direction: Direction) -> Station {
     Station { name: name.to_owned(), direction, packets_in: None, packets_out: None, lost: 0, losses: Vec::new() }
 }
 
-/// What the figures do not say by themselves.
+/// Remarks that the figures do not show by themselves.
 fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, scoped: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let cookies = interval.protocols.get("TcpExt.SyncookiesSent");

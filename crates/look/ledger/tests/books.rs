@@ -184,7 +184,7 @@ fn xdp_verdicts_and_failed_redirects() {
     assert!(report.receive.delivered.iter().any(|e| e.handed_over && e.packets == 360), "{report:#?}");
 }
 
-/// What this program's own shield dropped is not told as a stranger's.
+/// Drops of this program's own shield are not reported as a stranger's.
 #[test]
 fn the_shield_is_named() {
     let mut entry = interface(2, 1000, 0);
@@ -193,7 +193,7 @@ fn the_shield_is_named() {
     let interval = interval(vec![entry], &[("Ip.InReceives", 500), ("Ip.InDelivers", 500)], vec![]);
     let report = report(&interval, Head::default());
     let loss = loss(&report, "xdp");
-    assert_eq!((loss.packets, loss.kind), (500, LossKind::Meant));
+    assert_eq!((loss.packets, loss.kind), (500, LossKind::Intended));
     assert!(loss.advice.as_deref().is_some_and(|a| a.contains("`evenkeel shield status eth2`")), "{loss:?}");
 }
 
@@ -260,7 +260,7 @@ fn segments_that_did_their_work_are_no_losses_and_unread_data_is() {
         of("QUEUE_PURGE", "sk_stream_kill_queues", DropKind::TcpData, 3),
     ];
     let report = closed(&interval(vec![interface(2, 100, 0)], &counters, drops));
-    assert_eq!((report.lost, report.lost_unmeant(), report.delivered), (5, 5, 95));
+    assert_eq!((report.lost, report.lost_unintended(), report.delivered), (5, 5, 95));
     let harmless: u64 = (report.stations.iter().flat_map(|s| &s.losses))
         .filter(|l| l.kind == LossKind::Harmless)
         .map(|l| l.packets)
@@ -326,9 +326,9 @@ fn a_rule_is_not_given_what_another_dropped() {
     };
     interval.rules = vec![rule("udp dport 7 counter drop", 20), rule("udp dport 9 counter drop", 10)];
     let report = closed(&interval);
-    assert_eq!((report.lost, report.meant, report.lost_unmeant()), (30, 30, 0));
+    assert_eq!((report.lost, report.intended, report.lost_unintended()), (30, 30, 0));
     let losses = &report.stations.iter().find(|s| s.name == "netfilter").expect("losses").losses;
-    assert!(losses.iter().all(|l| l.traced.is_none() && l.agrees && l.kind == LossKind::Meant), "{losses:#?}");
+    assert!(losses.iter().all(|l| l.traced.is_none() && l.agrees && l.kind == LossKind::Intended), "{losses:#?}");
     // Without a counter the only rule that can have done it is named.
     interval.rules.clear();
     let of_ipv6 = RuleLoss { family: "ip6".into(), ..rule("udp dport 8 drop", 0) };
@@ -466,7 +466,7 @@ fn a_device_without_a_queue_drops_once() {
     assert_eq!((report.lost, report.offered, loss(&report, "transmit").packets), (100, 100, 100));
 }
 
-/// What `evenkeel route` forwards is named by its own counters; what the way out did not take is lost at a place of its own.
+/// Frames that `evenkeel route` forwards are named by its own counters; frames that the output did not take are lost at a place of their own.
 fn routed(forwarded: u64, handed: u64) -> Option<Routed> {
     Some(Routed { forwarded, handed })
 }

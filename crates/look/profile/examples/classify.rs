@@ -29,7 +29,7 @@ fn main() -> std::io::Result<()> {
         .map(|l| format!("{}/{} {} ({})", l.waiting, l.samples, l.caller, l.class))
         .collect();
     println!("locks: {}", callers.join(", "));
-    println!("named by no rule, charged to the caller: {} of {}", profile.by_caller, profile.samples);
-    println!("{}", names(&profile.unnamed));
+    println!("named by no rule, charged to the caller: {} of {}", profile.attributed_to_caller, profile.samples);
+    println!("{}", names(&profile.unclassified_functions));
     Ok(())
 }

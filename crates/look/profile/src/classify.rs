@@ -1,4 +1,4 @@
-//! One stack to one class: pure.
+//! Class of a stack: pure.
 
 use model::profile::Class;
 
@@ -14,7 +14,7 @@ pub struct Classification<'a> {
     /// For locks: whether the time went into waiting for somebody else, and the class of the function that takes the lock.
     pub lock: Option<LockUse>,
     /// True if functions that no rule names lie inside of the one that decided.
-    pub by_caller: bool,
+    pub attributed_to_caller: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,9 @@ pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Classification<'a> 
             Some(Rule::Class(class)) => {
                 return match lock {
                     Some(waiting) => of_lock(function, waiting, class),
-                    None => Classification { class, function: Some(function), lock: None, by_caller: unnamed },
+                    None => {
+                        Classification { class, function: Some(function), lock: None, attributed_to_caller: unnamed }
+                    }
                 };
             }
             Some(Rule::Caller) => {}
@@ -61,9 +63,9 @@ pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Classification<'a> 
             class: Class::Locks,
             function: None,
             lock: Some(LockUse { waiting, owner: Class::Unclassified }),
-            by_caller: false,
+            attributed_to_caller: false,
         },
-        None => Classification { class: Class::Unclassified, function: None, lock: None, by_caller: false },
+        None => Classification { class: Class::Unclassified, function: None, lock: None, attributed_to_caller: false },
     }
 }
 
@@ -72,7 +74,7 @@ fn of_lock(function: &str, waiting: bool, owner: Class) -> Classification<'_> {
         class: Class::Locks,
         function: Some(function),
         lock: Some(LockUse { waiting, owner }),
-        by_caller: false,
+        attributed_to_caller: false,
     }
 }
 
@@ -102,13 +104,16 @@ mod tests {
         assert_eq!(class(&["__rcu_read_lock", "veth_xmit", "dev_hard_start_xmit"]), Class::Transmit);
         assert_eq!(class(&["_raw_spin_unlock_irqrestore", "__skb_try_recv_datagram", "packet_recvmsg"]), Class::Taps);
         let verdict = classify(&["read_tsc", "ktime_get", "tick_nohz_idle_exit"]);
-        assert_eq!((verdict.class, verdict.by_caller), (Class::Timers, false));
+        assert_eq!((verdict.class, verdict.attributed_to_caller), (Class::Timers, false));
     }
 
     #[test]
     fn unknown_functions_are_charged_to_their_caller_and_counted() {
         let verdict = classify(&["frobnicate_skb", "__napi_poll", "net_rx_action"]);
-        assert_eq!((verdict.class, verdict.function, verdict.by_caller), (Class::Receive, Some("__napi_poll"), true));
+        assert_eq!(
+            (verdict.class, verdict.function, verdict.attributed_to_caller),
+            (Class::Receive, Some("__napi_poll"), true)
+        );
         assert_eq!(class(&["frobnicate"]), Class::Unclassified);
         assert_eq!(class(&[]), Class::Unclassified);
         assert_eq!(class(&["", "", "ip_rcv"]), Class::Ip);

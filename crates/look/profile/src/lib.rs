@@ -18,6 +18,6 @@ pub use classify::{Classification, LockUse, classify};
 pub use compare::compare;
 pub use flame::{FlameError, flame_graph};
 pub use packets::PerPacket;
-pub use recorder::{MAX_HZ, RecordError, Recorder, RecorderOptions, Recording};
+pub use recorder::{FREQUENCY_HZ_MAX, RecordError, Recorder, RecorderOptions, Recording};
 pub use rules::{Rule, RuleError, Rules};
 pub use tally::{Party, Seen, SetApart, StatTime, Tally};

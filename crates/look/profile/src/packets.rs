@@ -7,16 +7,16 @@ use model::profile::PacketBase;
 
 /// Below this many packets per second a cost per packet says nothing about packets.
 const TRAFFIC_PPS: f64 = 1000.0;
-/// So many times more packets in the stack of the machine than on the interfaces of this namespace: the traffic is in another one.
-const ELSEWHERE: u64 = 3;
+/// Ratio of packets in the machine's stack to those on the interfaces of this namespace from which the traffic is in another one.
+const FOREIGN_RATIO: u64 = 3;
 
 /// The packets that a cost is divided by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PerPacket {
-    /// Those of the lowest interfaces of this network namespace, or those that entered the stack if they are many more.
+    /// Packets of the lowest interfaces of this network namespace, or those that entered the stack if they are many more.
     #[default]
     Auto,
-    /// Those of these interfaces.
+    /// Packets of these interfaces.
     Interfaces(Vec<String>),
 }
 
@@ -44,7 +44,7 @@ pub fn base(per: &PerPacket, uppers: &BTreeSet<String>, begin: &Counters, end: &
             u64::from(s.processed.wrapping_sub(begin.softnet.get(cpu).map_or(s.processed, |b| b.processed)))
         })
         .sum();
-    let (what, packets) = if *per == PerPacket::Auto && entered > ELSEWHERE * received.max(sent) {
+    let (what, packets) = if *per == PerPacket::Auto && entered > FOREIGN_RATIO * received.max(sent) {
         ("that entered the stack of the machine, of all network namespaces".to_owned(), entered)
     } else if received >= sent {
         (format!("received by {}", listed(&names)), received)

@@ -19,9 +19,9 @@ use crate::{
 /// The kernel's list of CPUs that are online.
 const ONLINE: &str = "sys/devices/system/cpu/online";
 /// The most samples per second and CPU that are taken; beyond it the sampling itself is what is measured.
-pub const MAX_HZ: u32 = 10_000;
+pub const FREQUENCY_HZ_MAX: u32 = 10_000;
 /// More different stacks than this are named and added up before the end, so that a long profile does not grow.
-const MOST_SEEN: usize = 50_000;
+const STACKS_MAX: usize = 50_000;
 
 /// A profile could not be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum RecordError {
     },
     #[error("the list of CPUs is empty; name at least one")]
     NoCpu,
-    #[error("{0} samples per second are not possible; 1 to {MAX_HZ} are")]
+    #[error("{0} samples per second are not possible; 1 to {FREQUENCY_HZ_MAX} are")]
     Frequency(u32),
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
@@ -115,7 +115,7 @@ impl Recorder {
 
     /// Begins as the options say.
     pub fn with(options: RecorderOptions) -> Result<Self, RecordError> {
-        if !(1..=MAX_HZ).contains(&options.frequency_hz) {
+        if !(1..=FREQUENCY_HZ_MAX).contains(&options.frequency_hz) {
             return Err(RecordError::Frequency(options.frequency_hz));
         }
         let root = Root::live();
@@ -192,7 +192,7 @@ impl Recorder {
             let ours = pid == std::process::id();
             *self.seen.entry(Key { ours, cpu, comm, kernel, user }).or_default() += samples;
         }
-        if self.seen.len() > MOST_SEEN {
+        if self.seen.len() > STACKS_MAX {
             let now = KernelSymbols::load(&Root::live()).ok();
             add_up(&mut self.seen, &self.before, now.as_ref(), &mut self.tally);
         }

@@ -9,13 +9,13 @@ const TABLE: &str = include_str!("classes.txt");
 /// The entry of a function in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// It belongs to this class.
+    /// A function of this class.
     Class(Class),
-    /// It works for whoever called it.
+    /// A function that works for its caller.
     Caller,
-    /// It takes or leaves a lock.
+    /// A function that takes or leaves a lock.
     Lock,
-    /// It waits for a lock.
+    /// A function that waits for a lock.
     Waiting,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::profile::{Class, ClassShare, CoreProfile, LeftOut, LockCaller, Named, PacketBase, Profile};
+use model::profile::{Class, ClassShare, CoreProfile, Excluded, LockCaller, Named, PacketBase, Profile};
 
 use crate::{
     classify::{LockUse, classify},
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Functions kept per class and in every list.
-const LISTED: usize = 40;
+const FUNCTIONS_MAX: usize = 40;
 
 /// The function that takes the frames of an interface without NAPI.
 const BACKLOG: &str = "process_backlog";
@@ -97,7 +97,7 @@ pub struct Tally {
     locks: HashMap<(String, Class), (u64, u64)>,
     functions: HashMap<String, u64>,
     unnamed: HashMap<String, u64>,
-    by_caller: u64,
+    attributed_to_caller: u64,
     stacks: HashMap<String, u64>,
 }
 
@@ -134,7 +134,7 @@ impl Tally {
             return self.add_apart(cpu, party, n);
         }
         let (class, name) = if let Some(verdict) = verdict {
-            self.by_caller += if verdict.by_caller { n } else { 0 };
+            self.attributed_to_caller += if verdict.attributed_to_caller { n } else { 0 };
             if let Some(LockUse { waiting, owner }) = verdict.lock {
                 let caller = verdict.function.unwrap_or("?").to_owned();
                 let (all, waited) = self.locks.entry((caller, owner)).or_default();
@@ -238,13 +238,13 @@ impl Tally {
         Profile {
             seconds,
             samples: total,
-            by_caller: self.by_caller,
+            attributed_to_caller: self.attributed_to_caller,
             packets,
             classes,
             locks: self.lock_callers(),
             functions: listed(self.functions.clone()),
-            unnamed: listed(self.unnamed.clone()),
-            left_out: (left > 0).then(|| LeftOut { what: self.set_apart.words().into(), percent: left_percent }),
+            unclassified_functions: listed(self.unnamed.clone()),
+            excluded: (left > 0).then(|| Excluded { what: self.set_apart.words().into(), percent: left_percent }),
             cores,
             ..about
         }
@@ -311,7 +311,7 @@ impl Tally {
         };
         let mut callers: Vec<LockCaller> = self.locks.iter().map(caller).collect();
         callers.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.caller.cmp(&b.caller)));
-        callers.truncate(LISTED);
+        callers.truncate(FUNCTIONS_MAX);
         callers
     }
 }
@@ -325,7 +325,7 @@ fn error(percent: f64, samples: u64) -> f64 {
 fn listed(names: impl IntoIterator<Item = (String, u64)>) -> Vec<Named> {
     let mut names: Vec<Named> = names.into_iter().map(|(name, samples)| Named { name, samples }).collect();
     names.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.name.cmp(&b.name)));
-    names.truncate(LISTED);
+    names.truncate(FUNCTIONS_MAX);
     names
 }
 
@@ -432,8 +432,8 @@ mod tests {
         let profile = tally.profile(1.0, &BTreeMap::new(), None, empty());
         let want = LockCaller { caller: "packet_rcv".into(), class: Class::Taps, samples: 7, waiting: 5 };
         assert_eq!(profile.locks, [want]);
-        assert_eq!(profile.unnamed, [Named { name: "frobnicate".into(), samples: 1 }]);
-        assert_eq!(profile.by_caller, 1);
+        assert_eq!(profile.unclassified_functions, [Named { name: "frobnicate".into(), samples: 1 }]);
+        assert_eq!(profile.attributed_to_caller, 1);
         assert_eq!(profile.functions[0], Named { name: "native_queued_spin_lock_slowpath".into(), samples: 5 });
     }
 
@@ -452,7 +452,7 @@ mod tests {
         tally.add(&seen(0, &served, 1));
         let profile = tally.profile(1.0, &BTreeMap::new(), None, empty());
         assert_eq!((profile.samples, profile.percent(Class::Ip)), (4, 25.0));
-        assert_eq!(profile.left_out.unwrap().percent, 75.0);
+        assert_eq!(profile.excluded.unwrap().percent, 75.0);
         let stacks: Vec<_> = tally.stacks().collect();
         assert_eq!(stacks, [("napi/eth0-3;xdp_test_run_batch.constprop.0;handle_softirqs;net_rx_action;ip_rcv", 1)]);
     }

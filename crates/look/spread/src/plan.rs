@@ -49,12 +49,12 @@ pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
         }
         device_settings(nic, options, &mut out);
         warn_of_irqs(nic, &mut out);
-        let homes = layout.homes();
+        let cpu_by_queue = layout.cpu_by_queue();
         place_queues(host, layout, &mut placed_irqs, &mut out);
-        out.nics.extend(NicSummary::of(nic, &layout.seats, &cores));
-        steer::threads(nic, options, &homes, &mut out);
-        steer::rps(host, nic, options, &cores, &homes, &mut out);
-        steer::xps(host, nic, options, &homes, &mut out);
+        out.nics.extend(NicSummary::of(nic, &layout.queue_cpus, &cores));
+        steer::threads(nic, options, &cpu_by_queue, &mut out);
+        steer::rps(host, nic, options, &cores, &cpu_by_queue, &mut out);
+        steer::xps(host, nic, options, &cpu_by_queue, &mut out);
         steer::flow_tables(nic, options, &mut out);
     }
     Ok(out)
@@ -171,7 +171,7 @@ fn device_settings(nic: &Nic, options: &Options, out: &mut SpreadPlan) {
 /// The lines and changes of the interrupts of one NIC.
 fn place_queues(host: &Host, layout: &NicLayout<'_>, placed: &mut BTreeMap<u32, (u32, String)>, out: &mut SpreadPlan) {
     for wanted in layout.wanted(host) {
-        let why = layout.seats.get(&wanted.queue).map_or("", |seat| seat.why.as_str());
+        let why = layout.queue_cpus.get(&wanted.queue).map_or("", |queue_cpu| queue_cpu.why.as_str());
         place_irq(layout.nic, &wanted, why, placed, out);
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::summary::NicSummary;
 
-/// One line of the plan's table: a setting, what it is, what it is to be, and why. Lines that change nothing are there too.
+/// A line of the plan's table: a setting, its present and its new value, and the reason. Lines that change nothing are there too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     pub nic: String,

@@ -1,4 +1,4 @@
-//! Where each queue runs: wanted, written, effective, and who rewrote it.
+//! CPU of each queue: the plan's, the setting, the effective one, and who rewrote it.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::role_text;
 
-/// One queue interrupt.
+/// A queue interrupt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusRow {
     pub nic: String,
     /// The queue, such as `rxtx 3`.
     pub queue: String,
     pub irq: u32,
-    /// What evenkeel wrote last and has not undone; none when it wrote nothing.
+    /// The value that evenkeel wrote last and has not undone; none when it wrote nothing.
     pub wanted: Option<CpuSet>,
-    /// What is written now (smp_affinity).
+    /// The present value (smp_affinity).
     pub written: CpuSet,
     /// The same as a mask.
     pub mask: String,
-    /// Where the interrupt really goes (effective_affinity), where the kernel says.
+    /// Effective CPUs of the interrupt (effective_affinity), where the kernel says.
     pub effective: Option<CpuSet>,
     /// The CPUs that handled interrupts of this queue in the interval, and how many per second each.
     pub interrupts_per_second: BTreeMap<u32, f64>,

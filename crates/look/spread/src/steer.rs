@@ -4,7 +4,7 @@ use host::{
     Host,
     knob::{CoalesceField, Knob},
     picture::Nic,
-    placement::{self, Cores, Homes, Xps},
+    placement::{self, Cores, CpuByQueue, Xps},
 };
 use model::CpuSet;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Turns threaded NAPI on or off when asked, and pins the threads there are to the CPU of their queue.
-pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut SpreadPlan) {
+pub(crate) fn threads(nic: &Nic, options: &Options, cpu_by_queue: &CpuByQueue, out: &mut SpreadPlan) {
     let name = &nic.name;
     let one_zero = |on: bool| if on { "1" } else { "0" }.to_owned();
     if let Some(on) = options.threaded {
@@ -45,7 +45,7 @@ pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut Spr
             return;
         }
     }
-    let threads = placement::threads(nic, homes);
+    let threads = placement::threads(nic, cpu_by_queue);
     for thread in &threads {
         let knob = Knob::NapiThreadAffinity { nic: name.clone(), napi: thread.napi.id, pid: thread.pid };
         let old = thread.napi.cpus.clone().unwrap_or_default();
@@ -62,15 +62,22 @@ pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut Spr
 
 /// Receive packet steering: the one queue of a NIC over the other cores, or, when asked for, the cores without a queue
 /// shared out among the queues.
-pub(crate) fn rps(host: &Host, nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes, out: &mut SpreadPlan) {
+pub(crate) fn rps(
+    host: &Host,
+    nic: &Nic,
+    options: &Options,
+    cores: &Cores<'_>,
+    cpu_by_queue: &CpuByQueue,
+    out: &mut SpreadPlan,
+) {
     let queues = nic.rx_queues.len();
     if queues == 0 {
         return;
     }
-    if let Some(cpus) = host.dealt(&nic.name) {
+    if let Some(cpus) = host.fast_path_cpus(&nic.name) {
         return rps_beside_router(nic, options, cpus, out);
     }
-    let free = placement::rps_cpus(nic, cores, homes);
+    let free = placement::rps_cpus(nic, cores, cpu_by_queue);
     let helps = queues == 1 && !free.is_empty();
     let on = options.rps.is_wanted(helps);
     if !on && options.rps == Steer::Auto {
@@ -84,12 +91,12 @@ pub(crate) fn rps(host: &Host, nic: &Nic, options: &Options, cores: &Cores<'_>, 
         let (new, why) = match (on, share.is_empty()) {
             (false, _) => (CpuSet::new(), "RPS off, as asked".to_owned()),
             (true, true) => continue,
-            (true, false) if queues == 1 && homes.is_empty() => {
+            (true, false) if queues == 1 && cpu_by_queue.is_empty() => {
                 (share, "its one queue fans out over all cores: it has no interrupt of its own".to_owned())
             }
             (true, false) if queues == 1 => (share, "its one queue fans out over the other cores".to_owned()),
             (true, false) => {
-                let own = homes.get(&(queue as u32)).copied();
+                let own = cpu_by_queue.get(&(queue as u32)).copied();
                 (share.union(&own.into_iter().collect()), "its share of the cores without a queue".to_owned())
             }
         };
@@ -115,9 +122,9 @@ fn rps_beside_router(nic: &Nic, options: &Options, cpus: &CpuSet, out: &mut Spre
 
 /// Binds transmit queues to CPUs: each to the CPU of its interrupt, and every other online CPU to the nearest queue, so
 /// that no CPU is without one.
-pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out: &mut SpreadPlan) {
+pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, cpu_by_queue: &CpuByQueue, out: &mut SpreadPlan) {
     let now: Vec<&CpuSet> = nic.tx_queues.iter().filter_map(|q| q.xps_cpus.as_ref()).collect();
-    let masks = match placement::xps(host, nic, homes) {
+    let masks = match placement::xps(host, nic, cpu_by_queue) {
         Xps::NotHere if options.xps == Steer::On => {
             return out.warn(format!(
                 "{}: XPS takes several transmit queues and a driver that supports it; left out",
@@ -127,7 +134,7 @@ pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out:
         Xps::NotHere => return,
         _ if options.xps == Steer::Off => vec![CpuSet::new(); now.len()],
         // What is to be said of such a card is said already.
-        Xps::Unknown if homes.is_empty() && options.xps == Steer::Auto => return,
+        Xps::Unknown if cpu_by_queue.is_empty() && options.xps == Steer::Auto => return,
         Xps::Unknown => {
             return out.warn(format!(
                 "{}: which interrupt serves which of its transmit queues is not known (several may share one); XPS left out",

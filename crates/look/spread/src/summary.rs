@@ -1,15 +1,15 @@
-//! One NIC of a plan in a few numbers.
+//! Summary of a NIC's plan.
 
 use std::{collections::BTreeMap, fmt};
 
 use host::{
     picture::Nic,
-    placement::{Cores, Seat, Tier},
+    placement::{Cores, QueueCpu, Tier},
 };
 use model::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Where the queues of one NIC go.
+/// CPUs of a NIC's queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicSummary {
     pub nic: String,
@@ -28,17 +28,17 @@ pub struct NicSummary {
 
 impl NicSummary {
     /// None for a NIC without queues that can be placed.
-    pub(crate) fn of(nic: &Nic, seats: &BTreeMap<u32, Seat>, cores: &Cores<'_>) -> Option<Self> {
+    pub(crate) fn of(nic: &Nic, queue_cpus: &BTreeMap<u32, QueueCpu>, cores: &Cores<'_>) -> Option<Self> {
         let mut queues_of: BTreeMap<u32, (u32, Tier)> = BTreeMap::new();
-        for seat in seats.values() {
-            let tier = seat.tier.or_else(|| cores.tier_of(seat.cpu, nic.node))?;
-            queues_of.entry(seat.cpu).or_insert((0, tier)).0 += 1;
+        for queue_cpu in queue_cpus.values() {
+            let tier = queue_cpu.tier.or_else(|| cores.tier_of(queue_cpu.cpu, nic.node))?;
+            queues_of.entry(queue_cpu.cpu).or_insert((0, tier)).0 += 1;
         }
         let count = |tiers: &[Tier]| queues_of.values().filter(|(_, tier)| tiers.contains(tier)).count() as u32;
         Some(Self {
             nic: nic.name.clone(),
             node: nic.node.filter(|&node| cores.has_nodes() && cores.has_cpus_on(node)),
-            queues: seats.len() as u32,
+            queues: queue_cpus.len() as u32,
             cpus: queues_of.keys().copied().collect(),
             most_per_cpu: queues_of.values().map(|(queues, _)| *queues).max()?,
             near_cores: count(&[Tier::NearCore]),

@@ -1,4 +1,4 @@
-//! What the watch decides, sample by sample.
+//! Decisions of the watch, sample by sample.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use spread::{Options, PlanError, SpreadPlan, Steer, plan};
 
 /// The CPUs that the interrupts of `nic` get, in the order of its queues.
-fn homes(host: &Host, plan: &SpreadPlan, nic: &str) -> Vec<u32> {
+fn queue_cpus(host: &Host, plan: &SpreadPlan, nic: &str) -> Vec<u32> {
     let irqs = host.nic(nic).unwrap().irqs.iter().filter(|i| i.role != QueueRole::Control);
     irqs.map(|i| {
         let change = plan.plan.changes.iter().find(|c| c.knob == Knob::IrqAffinity { irq: i.irq }).unwrap();
@@ -41,7 +41,7 @@ fn eight_queues_on_eight_cores() {
     let mut h = host(cpus(1, 8, 1));
     add_nic(&mut h, "eth0", None, 8, false);
     let p = plan(&h, &Options::default()).unwrap();
-    assert_eq!(homes(&h, &p, "eth0"), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(queue_cpus(&h, &p, "eth0"), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert!(p.rows.iter().all(|r| !r.why.is_empty()));
     let control = h.nics[0].irqs[0].irq;
     assert!(!p.plan.changes.iter().any(|c| c.knob == Knob::IrqAffinity { irq: control }), "control stays");
@@ -52,12 +52,12 @@ fn cores_of_the_near_node_then_siblings_then_the_far_node_then_a_second_round() 
     let mut h = xeons();
     add_nic(&mut h, "eth0", Some(1), 30, false);
     let p = plan(&h, &Options::default()).unwrap();
-    let homes = homes(&h, &p, "eth0");
-    assert_eq!(homes[..6], [6, 7, 8, 9, 10, 11], "cores of node 1");
-    assert_eq!(homes[6..12], [18, 19, 20, 21, 22, 23], "their siblings");
-    assert_eq!(homes[12..18], [0, 1, 2, 3, 4, 5], "far cores");
-    assert_eq!(homes[18..24], [12, 13, 14, 15, 16, 17], "far siblings");
-    assert_eq!(homes[24..], [6, 7, 8, 9, 10, 11], "second round");
+    let queue_cpus = queue_cpus(&h, &p, "eth0");
+    assert_eq!(queue_cpus[..6], [6, 7, 8, 9, 10, 11], "cores of node 1");
+    assert_eq!(queue_cpus[6..12], [18, 19, 20, 21, 22, 23], "their siblings");
+    assert_eq!(queue_cpus[12..18], [0, 1, 2, 3, 4, 5], "far cores");
+    assert_eq!(queue_cpus[18..24], [12, 13, 14, 15, 16, 17], "far siblings");
+    assert_eq!(queue_cpus[24..], [6, 7, 8, 9, 10, 11], "second round");
     let why = &p.rows.iter().find(|r| r.what.starts_with("rxtx 29")).unwrap().why;
     assert!(why.contains("more queues than CPUs"), "{why}");
 }
@@ -68,14 +68,14 @@ fn several_nics_share_the_cores() {
     add_nic(&mut h, "eth0", None, 3, false);
     add_nic(&mut h, "eth1", None, 4, false);
     let p = plan(&h, &Options::default()).unwrap();
-    assert_eq!(homes(&h, &p, "eth0"), [0, 1, 2]);
-    assert_eq!(homes(&h, &p, "eth1"), [3, 4, 5, 6]);
+    assert_eq!(queue_cpus(&h, &p, "eth0"), [0, 1, 2]);
+    assert_eq!(queue_cpus(&h, &p, "eth1"), [3, 4, 5, 6]);
     // Planned one after the other, the pinned queues of the first are seen.
     for (irq, cpu) in h.nics[0].irqs.clone().iter().skip(1).zip(0..) {
         h.irqs.iter_mut().find(|i| i.number == irq.irq).unwrap().affinity = CpuSet::single(cpu);
     }
     let second = plan(&h, &Options { nics: vec!["eth1".into()], ..Options::default() }).unwrap();
-    assert_eq!(homes(&h, &second, "eth1"), [3, 4, 5, 6]);
+    assert_eq!(queue_cpus(&h, &second, "eth1"), [3, 4, 5, 6]);
 }
 
 #[test]
@@ -87,7 +87,11 @@ fn no_nic_loses_its_near_cores_to_the_overflow_of_another() {
         nics.iter().for_each(|(name, node, queues)| add_nic(&mut h, name, Some(*node), *queues, false));
         let p = plan(&h, &Options::default()).unwrap();
         for (name, node, _) in nics {
-            assert!(homes(&h, &p, name).into_iter().all(|c| on_node(&h, c, node)), "{name}: {:?}", homes(&h, &p, name));
+            assert!(
+                queue_cpus(&h, &p, name).into_iter().all(|c| on_node(&h, c, node)),
+                "{name}: {:?}",
+                queue_cpus(&h, &p, name)
+            );
         }
         assert!(p.nics.iter().all(|n| n.far == 0 && n.cpus.len() == 12), "{:?}", p.nics);
     }
@@ -109,7 +113,7 @@ fn offline_isolated_and_excepted_cpus_are_left_out() {
     h.cpus[3].isolated = true;
     add_nic(&mut h, "eth0", None, 8, false);
     let p = plan(&h, &Options { except: list("6-7"), ..Options::default() }).unwrap();
-    let used: CpuSet = homes(&h, &p, "eth0").into_iter().collect();
+    let used: CpuSet = queue_cpus(&h, &p, "eth0").into_iter().collect();
     assert_eq!(used, list("1-2,4-5"));
     assert!(p.plan.warnings.iter().any(|w| w.contains("isolated") && w.contains("CPU 3")), "{:?}", p.plan.warnings);
 }
@@ -121,12 +125,12 @@ fn what_a_router_deals_is_left_to_it_and_its_cpus_are_busy() {
     add_nic(&mut h, "eth1", None, 1, false);
     let rps = Knob::RpsCpus { nic: "eth0".into(), queue: 0 };
     let alone = plan(&h, &Options::default()).unwrap();
-    assert_eq!((homes(&h, &alone, "eth0"), mask_of(&alone, &rps)), (vec![0], Some(list("1-3"))));
+    assert_eq!((queue_cpus(&h, &alone, "eth0"), mask_of(&alone, &rps)), (vec![0], Some(list("1-3"))));
     let router = FastPath { pid: 7, interfaces: vec!["eth0".into()], cpus: list("0-1") };
     h.fast_path = FastPath::parse(&router.text());
     assert_eq!(h.fast_path, Some(router));
     let p = plan(&h, &Options::default()).unwrap();
-    assert_eq!((homes(&h, &p, "eth0"), homes(&h, &p, "eth1")), (vec![2], vec![3]));
+    assert_eq!((queue_cpus(&h, &p, "eth0"), queue_cpus(&h, &p, "eth1")), (vec![2], vec![3]));
     assert_eq!(mask_of(&p, &rps), None, "it has none, and gets none");
     assert_eq!(
         mask_of(&p, &Knob::RpsCpus { nic: "eth1".into(), queue: 0 }),
@@ -157,7 +161,7 @@ fn both_directions_of_a_queue_go_together() {
     let mut h = host(cpus(1, 4, 1));
     add_nic(&mut h, "eth0", None, 4, true);
     let p = plan(&h, &Options::default()).unwrap();
-    assert_eq!(homes(&h, &p, "eth0"), [0, 0, 1, 1, 2, 2, 3, 3]);
+    assert_eq!(queue_cpus(&h, &p, "eth0"), [0, 0, 1, 1, 2, 2, 3, 3]);
 }
 
 /// A device without interrupts has no core of its own: all cores are not "the others".
@@ -298,7 +302,7 @@ fn a_large_machine_is_planned_in_no_time_and_stays_planned() {
     let mut h = host(cpus(2, 32, 2));
     add_nic(&mut h, "eth0", Some(0), 64, false);
     let p = plan(&h, &Options::default()).unwrap();
-    assert_eq!(homes(&h, &p, "eth0").into_iter().collect::<CpuSet>(), list("0-31,64-95"));
+    assert_eq!(queue_cpus(&h, &p, "eth0").into_iter().collect::<CpuSet>(), list("0-31,64-95"));
     // What the plan wrote is what the next plan wants.
     carry_out(&mut h, &p);
     assert!(plan(&h, &Options::default()).unwrap().plan.changes.is_empty());

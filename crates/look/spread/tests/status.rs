@@ -1,4 +1,4 @@
-//! What `spread status` finds.
+//! Output of `spread status`.
 
 mod common;
 

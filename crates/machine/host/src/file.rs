@@ -110,13 +110,13 @@ impl From<FileError> for io::Error {
 
 /// A file to be written once, at the end. What stood there stays until then; nothing is left when it is dropped unwritten.
 #[derive(Debug)]
-pub struct Whole {
+pub struct AtomicFile {
     path: PathBuf,
-    way: Way,
+    target: Target,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Target {
     Beside(Beside),
     /// A terminal, a pipe, another device.
     Direct(File),
@@ -131,16 +131,16 @@ struct Beside {
     file: File,
 }
 
-impl Whole {
+impl AtomicFile {
     /// Learns now, not after a measurement, that the file cannot be written. A terminal, pipe or character device is written to as it
     /// is. A new file gets `mode` less the umask; one that was there keeps its mode as far as `mode` allows.
     pub fn open(path: &Path, mode: u32) -> Result<Self, FileError> {
         let spot = Spot::of(path)?;
-        let way = match spot.kind {
-            Kind::Missing | Kind::File => Way::Beside(Beside::make(spot, path, mode)?),
-            _ => Way::Direct(spot.open_as_it_is(path)?),
+        let target = match spot.kind {
+            Kind::Missing | Kind::File => Target::Beside(Beside::make(spot, path, mode)?),
+            _ => Target::Direct(spot.open_as_it_is(path)?),
         };
-        Ok(Self { path: path.to_owned(), way })
+        Ok(Self { path: path.to_owned(), target })
     }
 
     /// As [`Self::open`], and refuses all but plain files. Never waits for another process.
@@ -148,7 +148,7 @@ impl Whole {
         let spot = Spot::of(path)?;
         match spot.kind.special() {
             Some(what) => Err(FileError::NotPlain { path: path.to_owned(), what }),
-            None => Ok(Self { path: path.to_owned(), way: Way::Beside(Beside::make(spot, path, mode)?) }),
+            None => Ok(Self { path: path.to_owned(), target: Target::Beside(Beside::make(spot, path, mode)?) }),
         }
     }
 
@@ -158,7 +158,7 @@ impl Whole {
         let spot = Spot::below(folder, path)?;
         match spot.kind.special() {
             Some(what) => Err(FileError::NotPlain { path: whole, what }),
-            None => Ok(Self { way: Way::Beside(Beside::make(spot, &whole, mode)?), path: whole }),
+            None => Ok(Self { target: Target::Beside(Beside::make(spot, &whole, mode)?), path: whole }),
         }
     }
 
@@ -167,7 +167,7 @@ impl Whole {
     /// # Errors
     /// [`FileError::Io`]: the disk is full.
     pub fn reserve(&mut self, bytes: u32) -> Result<(), FileError> {
-        let Way::Beside(beside) = &mut self.way else { return Ok(()) };
+        let Target::Beside(beside) = &mut self.target else { return Ok(()) };
         match fallocate(&beside.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, bytes.into()) {
             Err(error @ (Errno::ENOSPC | Errno::EDQUOT)) => Err(FileError::io(&self.path, error)),
             _ => Ok(()),
@@ -179,9 +179,9 @@ impl Whole {
     /// # Errors
     /// [`FileError`]; what stood there is unchanged.
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        let file = match &mut self.way {
-            Way::Beside(beside) => &mut beside.file,
-            Way::Direct(file) => file,
+        let file = match &mut self.target {
+            Target::Beside(beside) => &mut beside.file,
+            Target::Direct(file) => file,
         };
         file.write_all(bytes).map_err(|source| FileError::io(&self.path, source))
     }
@@ -191,9 +191,9 @@ impl Whole {
     /// # Errors
     /// [`FileError`]; what stood there is unchanged then.
     pub fn write(self, bytes: &[u8]) -> Result<(), FileError> {
-        match self.way {
-            Way::Beside(beside) => beside.write(bytes),
-            Way::Direct(file) => write_direct(file, bytes),
+        match self.target {
+            Target::Beside(beside) => beside.write(bytes),
+            Target::Direct(file) => write_direct(file, bytes),
         }
         .map_err(|source| FileError::io(&self.path, source))
     }
@@ -204,7 +204,7 @@ impl Whole {
 /// # Errors
 /// [`FileError`]; what stood there is unchanged then.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
-    Whole::plain(path, mode)?.write(bytes)
+    AtomicFile::plain(path, mode)?.write(bytes)
 }
 
 /// Goes with all that is in it when it is dropped.

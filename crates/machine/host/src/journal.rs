@@ -36,8 +36,8 @@ pub use guardian::{DropRate, Guardian, Verdict, drops_rose, leave_control_group}
 pub use moves::{MoveError, Moves, MovesUndone};
 pub use record::{Header, Outcome, Record};
 pub use session::{Session, Step};
-pub use transaction::{PutBack, Transaction, TransactionError, needed, settings};
-pub use trial::{Armed, TrialError, stand_guard};
+pub use transaction::{RolledBack, Transaction, TransactionError, needed, settings};
+pub use trial::{Armed, TrialError, run_guardian};
 pub use undo::{StepReport, StepState, UndoOptions, UndoReport};
 
 /// The folder used when neither `--state` nor EVENKEEL_STATE names another one; the journal is its subfolder `journal`.
@@ -46,7 +46,7 @@ pub const DEFAULT_STATE: &str = "/var/lib/evenkeel";
 /// Time after which a lock that another process holds is not waited for any longer.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two tries to get the lock.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_PERIOD: Duration = Duration::from_millis(50);
 
 /// The journal could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -125,21 +125,21 @@ impl Journal {
 
     /// Every session, oldest first. A folder that does not exist holds none.
     pub fn sessions(&self) -> Result<Vec<Session>, JournalError> {
-        let (sessions, odd) = self.readable()?;
-        odd.into_iter().next().map_or(Ok(sessions), Err)
+        let (sessions, unreadable) = self.readable()?;
+        unreadable.into_iter().next().map_or(Ok(sessions), Err)
     }
 
     /// Every session that can be read, oldest first, and what is wrong with the other files.
     pub fn readable(&self) -> Result<(Vec<Session>, Vec<JournalError>), JournalError> {
-        let (mut sessions, mut odd) = (Vec::new(), Vec::new());
+        let (mut sessions, mut unreadable) = (Vec::new(), Vec::new());
         for path in self.files()? {
             match Session::load(&path) {
                 Ok(session) => sessions.extend(session),
-                Err(error) => odd.push(error),
+                Err(error) => unreadable.push(error),
             }
         }
         sessions.sort_by(|a, b| a.age().cmp(&b.age()));
-        Ok((sessions, odd))
+        Ok((sessions, unreadable))
     }
 
     /// The session called `name`, in full or by its short name. Damage in another one's file does not matter.
@@ -206,7 +206,7 @@ impl Journal {
         let end = Instant::now() + timeout;
         loop {
             match self.lock() {
-                Err(JournalError::Locked { .. }) if Instant::now() < end => thread::sleep(RETRY),
+                Err(JournalError::Locked { .. }) if Instant::now() < end => thread::sleep(RETRY_PERIOD),
                 other => return other,
             }
         }

@@ -1,4 +1,4 @@
-//! One thing that can be set on the machine: how to read it, write it, and print it as a shell command.
+//! A setting of the machine: how to read it, write it, and print it as a shell command.
 
 mod change;
 mod ethtool;
@@ -90,8 +90,8 @@ impl NicFile {
     }
 }
 
-/// One thing that can be set. Values are texts in the kernel's own notation (a mask for CPU sets of sysfs and procfs,
-/// a list for threads, a decimal number, `on`/`off`).
+/// A setting. Values are texts in the kernel's own notation (a mask for CPU sets of sysfs and procfs, a list for threads, a decimal number,
+/// `on`/`off`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Knob {

@@ -73,15 +73,15 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_what_to_do() {
         let root = tempfile::tempdir().unwrap();
-        let said = |wanted: &[Mount]| check_in(root.path(), wanted).unwrap_err().to_string();
+        let message = |wanted: &[Mount]| check_in(root.path(), wanted).unwrap_err().to_string();
         let both = [Mount::Proc, Mount::Sys];
         assert_eq!(
-            said(&both),
+            message(&both),
             "/proc and /sys are not mounted here, where evenkeel reads the machine; run `mount -t proc proc /proc && mount -t sysfs sysfs /sys` as root, or start the container with them"
         );
         std::fs::create_dir_all(root.path().join("proc/self")).unwrap();
         assert_eq!(
-            said(&both),
+            message(&both),
             "/sys is not mounted here, where evenkeel reads the machine; run `mount -t sysfs sysfs /sys` as root, or start the container with it"
         );
         assert_eq!(check_in(root.path(), &[Mount::Proc]), Ok(()));

@@ -15,9 +15,9 @@ use std::{
 use crate::{interface::Wiring, root::Root};
 
 /// An interface may come or go between two readings: so often is looked again.
-const TRIES: u32 = 4;
+const ATTEMPTS_MAX: u32 = 4;
 const OWN: &str = "/proc/thread-self/ns/net";
-const PAUSE: Duration = Duration::from_millis(25);
+const RETRY_PERIOD: Duration = Duration::from_millis(25);
 
 /// /sys is another network namespace's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,16 +45,16 @@ model::classified!(OtherNamespace: Lacking);
 /// # Errors
 /// When they differ, and go on differing. Where either cannot be read, nothing is said: the readers say it themselves.
 pub fn check() -> Result<(), OtherNamespace> {
-    for attempt in 0..TRIES {
+    for attempt in 0..ATTEMPTS_MAX {
         let (Some(files), Ok(wiring)) = (by_files(&Root::live()), Wiring::read()) else { return Ok(()) };
         // A name that is no text cannot be looked up in /sys: nobody asks for its interface.
-        let mut told = wiring.interfaces();
-        told.retain(|_, (name, _)| !name.contains(char::REPLACEMENT_CHARACTER));
-        if files == told {
+        let mut listed = wiring.interfaces();
+        listed.retain(|_, (name, _)| !name.contains(char::REPLACEMENT_CHARACTER));
+        if files == listed {
             return Ok(());
         }
-        if attempt + 1 < TRIES {
-            thread::sleep(PAUSE);
+        if attempt + 1 < ATTEMPTS_MAX {
+            thread::sleep(RETRY_PERIOD);
         }
     }
     Err(OtherNamespace { name: own_name() })

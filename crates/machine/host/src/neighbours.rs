@@ -8,18 +8,19 @@ use crate::netlink::{Netlink, route};
 
 /// The interface and the protocol of unanswered neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asked {
+pub struct NeighbourKey {
     pub ifindex: u32,
     /// By neighbour discovery (IPv6), not by ARP.
     pub v6: bool,
 }
 
 /// The neighbours of the caller's network namespace that are asked for and have not answered: their number by interface and protocol.
-pub fn unanswered() -> io::Result<BTreeMap<Asked, u64>> {
+pub fn unanswered() -> io::Result<BTreeMap<NeighbourKey, u64>> {
     let mut found = BTreeMap::new();
     for neighbour in route::neighbours(&mut Netlink::open(SockProtocol::NetlinkRoute)?)? {
         if neighbour.is_asked() {
-            *found.entry(Asked { ifindex: neighbour.ifindex, v6: neighbour.address.is_ipv6() }).or_default() += 1;
+            *found.entry(NeighbourKey { ifindex: neighbour.ifindex, v6: neighbour.address.is_ipv6() }).or_default() +=
+                1;
         }
     }
     Ok(found)

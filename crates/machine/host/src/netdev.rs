@@ -55,7 +55,7 @@ pub struct NapiEntry {
 pub struct XdpAbility {
     /// Programs run in the driver, before a socket buffer is made.
     pub native: bool,
-    /// It takes frames that programs redirect to it, now: a veth does only while its other end has NAPI.
+    /// True if it takes redirected frames now: a veth does only while its other end has NAPI.
     pub transmit: bool,
 }
 
@@ -105,10 +105,10 @@ impl Netdev {
     }
 
     fn dump(&mut self, command: u8, mut each: impl FnMut(&[u8])) -> Option<()> {
-        let asked = self.netlink.ask(self.family, DUMP, &[command, 1, 0, 0], |_, payload| {
+        let done = self.netlink.ask(self.family, DUMP, &[command, 1, 0, 0], |_, payload| {
             each(payload.get(GENL_HEADER_BYTES..).unwrap_or_default());
         });
-        asked.ok()
+        done.ok()
     }
 }
 

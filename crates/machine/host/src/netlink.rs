@@ -36,7 +36,7 @@ pub const DUMP: u16 = 0x1 | 0x100 | 0x200;
 /// The kernel fills at most 32 KiB per read of a dump.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Changes interrupt a dump, which then may lack what was there all the time: so often is asked again.
-const TRIES: u32 = 10;
+const ATTEMPTS_MAX: u32 = 10;
 
 /// A socket of one netlink family, in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -83,13 +83,13 @@ impl Netlink {
         let mut body = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
         push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
         let mut family = None;
-        let asked = self.ask(GENL_ID_CTRL, ONE, &body, |_, payload| {
+        let answered = self.ask(GENL_ID_CTRL, ONE, &body, |_, payload| {
             family = attributes(payload.get(GENL_HEADER_BYTES..).unwrap_or_default())
                 .find(|a| a.kind() == CTRL_ATTR_FAMILY_ID)
                 .and_then(|a| a.value().first_chunk().map(|id| u16::from_ne_bytes(*id)))
                 .or(family);
         });
-        match asked {
+        match answered {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
             Ok(()) => Ok(family),
@@ -107,7 +107,7 @@ impl Netlink {
         header: usize,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> io::Result<Vec<T>> {
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS_MAX {
             let mut found = Vec::new();
             self.ask(get, DUMP, &vec![0; header], |kind, payload| {
                 if kind == new {

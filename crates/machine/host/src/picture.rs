@@ -46,13 +46,13 @@ impl FastPath {
     /// The name of the file in which the router of a network namespace says so, beside its lock (`/run/evenkeel/route@NUMBER`).
     pub const FILE: &str = "cpus";
 
-    /// What the file holds.
+    /// Content of the file.
     pub fn text(&self) -> String {
         let Self { pid, interfaces, cpus } = self;
         format!("{pid} {cpus} {}\n", interfaces.join(" "))
     }
 
-    /// What a file says; none: it is no such file.
+    /// Content of a file; none: it is no such file.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let pid = words.next()?.parse().ok()?;
@@ -73,7 +73,7 @@ pub struct Cpu {
     pub siblings: CpuSet,
     pub node: u32,
     pub online: bool,
-    /// It is isolated from the scheduler (isolcpus=, nohz_full=).
+    /// True if isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
     /// Its speed beside that of the machine's fastest CPU, which has [`FULL_CAPACITY`].
     #[serde(default = "full_capacity")]
@@ -217,7 +217,7 @@ pub struct Irq {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feature {
     pub on: bool,
-    /// It cannot be changed.
+    /// True if it cannot be changed.
     pub fixed: bool,
 }
 
@@ -243,7 +243,7 @@ impl Host {
     }
 
     /// The CPUs to which a router's fast path deals what the interface called `name` receives; none: it does not.
-    pub fn dealt(&self, name: &str) -> Option<&CpuSet> {
+    pub fn fast_path_cpus(&self, name: &str) -> Option<&CpuSet> {
         let path = self.fast_path.as_ref()?;
         path.interfaces.iter().any(|port| port == name).then_some(&path.cpus)
     }

@@ -3,10 +3,10 @@
 //! [`Layout::of`] gives every queue a CPU. What is already as good as that stays: a plan that was carried out, or another one of
 //! the same worth, is left alone by all who ask.
 
+mod assign;
 mod cores;
-mod deal;
+mod queue_cpus;
 mod score;
-mod seats;
 mod steer;
 
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use model::CpuSet;
 use crate::picture::{Host, Irq, IrqSource, Nic, QueueRole};
 
 pub use cores::{Cores, Placement, Tier};
-pub use seats::Seat;
+pub use queue_cpus::QueueCpu;
 pub use steer::{Thread, Xps, rps_cpus, threads, xps};
 
 /// The CPU of each queue of an interface.
-pub type Homes = BTreeMap<u32, u32>;
+pub type CpuByQueue = BTreeMap<u32, u32>;
 
 /// The right CPUs for the queues of several interfaces, seen together.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Layout<'a> {
 #[derive(Debug)]
 pub struct NicLayout<'a> {
     pub nic: &'a Nic,
-    pub seats: BTreeMap<u32, Seat>,
+    pub queue_cpus: BTreeMap<u32, QueueCpu>,
 }
 
 /// An interrupt of a queue, and the CPU that it belongs to.
@@ -107,8 +107,8 @@ impl<'a> Layout<'a> {
         for cpu in host.fast_path.iter().flat_map(|path| path.cpus.iter()) {
             cores.occupy(cpu);
         }
-        let seats = seats::seats(host, nics, &mut cores);
-        let nics = nics.iter().zip(seats).map(|(&nic, seats)| NicLayout { nic, seats }).collect();
+        let queue_cpus = queue_cpus::queue_cpus(host, nics, &mut cores);
+        let nics = nics.iter().zip(queue_cpus).map(|(&nic, queue_cpus)| NicLayout { nic, queue_cpus }).collect();
         Self { nics, cores }
     }
 
@@ -121,18 +121,18 @@ impl<'a> Layout<'a> {
 
 impl<'a> NicLayout<'a> {
     /// The CPU of each queue.
-    pub fn homes(&self) -> Homes {
-        self.seats.iter().map(|(queue, seat)| (*queue, seat.cpu)).collect()
+    pub fn cpu_by_queue(&self) -> CpuByQueue {
+        self.queue_cpus.iter().map(|(queue, queue_cpu)| (*queue, queue_cpu.cpu)).collect()
     }
 
     /// The interrupts of its queues that have a place, by queue.
     pub fn wanted(&self, host: &'a Host) -> Vec<Wanted<'a>> {
         let of_queue = |(queue, irqs): (u32, Vec<(u32, QueueRole)>)| {
-            let cpu = self.seats.get(&queue).map(|seat| seat.cpu);
+            let cpu = self.queue_cpus.get(&queue).map(|queue_cpu| queue_cpu.cpu);
             let wanted = move |(number, role)| Some(Wanted { queue, role, number, irq: host.irq(number), cpu: cpu? });
             irqs.into_iter().filter_map(wanted).collect::<Vec<_>>()
         };
-        seats::queue_irqs(self.nic).into_iter().flat_map(of_queue).collect()
+        queue_cpus::queue_irqs(self.nic).into_iter().flat_map(of_queue).collect()
     }
 }
 

@@ -53,15 +53,15 @@ impl Host {
 /// The name of the process that runs a router.
 const ROUTER: &str = "evenkeel";
 
-/// What the router of this network namespace says, while its process is there; of a saved machine, what the one that was saved said.
+/// Status of the router of this network namespace, while its process is there; of a saved machine, the saved one.
 fn fast_path(root: &Root) -> Option<FastPath> {
     let folders = match root.is_live() {
         true => vec![format!("route@{}", crate::namespace::own().ok()?)],
         false => root.list("run/evenkeel").unwrap_or_default(),
     };
     let file = |folder: &String| soft(root, &format!("run/evenkeel/{folder}/{}", FastPath::FILE));
-    let told = folders.iter().filter(|folder| folder.starts_with("route@")).find_map(file)?;
-    let path = FastPath::parse(&told)?;
+    let content = folders.iter().filter(|folder| folder.starts_with("route@")).find_map(file)?;
+    let path = FastPath::parse(&content)?;
     (soft(root, &format!("proc/{}/comm", path.pid))?.trim_end() == ROUTER).then_some(path)
 }
 

@@ -78,7 +78,7 @@ pub fn number<T: std::str::FromStr>(root: &Root, rel: &str) -> Result<Option<T>,
 
 /// The answer of a system call or a program: asked on the live machine (and kept when it is being recorded), else looked up in
 /// the copy under `setting/`.
-fn asked<T: Serialize + DeserializeOwned>(
+fn live_or_saved<T: Serialize + DeserializeOwned>(
     root: &Root,
     name: &str,
     ask: impl FnOnce() -> Result<T, Missing>,
@@ -101,7 +101,7 @@ fn asked<T: Serialize + DeserializeOwned>(
 /// # Errors
 /// When the routes cannot be read, or a copy does not tell. (It keeps the answer and not the routes: they hold addresses.)
 pub fn has_default_route(root: &Root) -> Result<bool, Missing> {
-    asked(root, "default-route", || {
+    live_or_saved(root, "default-route", || {
         let text = Root::live().read("proc/net/route")?;
         let to = |line: &str| line.split_whitespace().nth(1) == Some("00000000");
         Ok(text.lines().skip(1).any(to))

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    file::{self, FileError, Whole},
+    file::{self, AtomicFile, FileError},
     picture::Host,
     read::{Answers, HostError},
     root::{Node, Root, Tree},
@@ -68,7 +68,7 @@ const BESIDES: [&str; 13] = [
     "proc/sys/net/core/busy_read",
 ];
 
-/// What the doctor's checks read besides; what is of every interface is in [`OF_NIC`].
+/// Files that the doctor's checks read besides; those of every interface are in [`OF_NIC`].
 const FOR_DOCTOR: [&str; 17] = [
     "proc/net/snmp",
     "proc/net/snmp6",
@@ -230,7 +230,7 @@ impl Snapshot {
     /// # Errors
     /// When the file or its folder cannot be written; nothing is left behind then.
     pub fn save(&self, path: &Path) -> Result<u64, SnapshotError> {
-        let out = Whole::open(path, file::PRIVATE)?;
+        let out = AtomicFile::open(path, file::PRIVATE)?;
         let mut tar = Vec::new();
         self.write(&mut tar).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
         out.write(&tar)?;

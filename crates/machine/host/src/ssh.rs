@@ -46,7 +46,7 @@ pub fn last_words(text: &str) -> String {
     let last = lines[lines.len().saturating_sub(2)..].join("; ");
     match last.as_str() {
         "" => "it said nothing".to_owned(),
-        said => said.chars().filter(|c| !c.is_control()).take(WORDS_MAX).collect(),
+        result => result.chars().filter(|c| !c.is_control()).take(WORDS_MAX).collect(),
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_word_stays_one_in_a_shell() {
         let script = script(&format!("printf %s {}", quoted("a 'b' $c")));
-        let said = Command::new("sh").args(["-c", &script]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&said.stdout), "a 'b' $c");
+        let result = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&result.stdout), "a 'b' $c");
     }
 }

@@ -101,7 +101,7 @@ impl StackCounters {
         }
     }
 
-    /// What now counts, but of which `earlier` did not tell how far it had counted.
+    /// Counters whose value in `earlier` is not known.
     fn uncertain(&self, earlier: &Self) -> Vec<String> {
         let late = earlier.missed.difference(&self.missed);
         let mut notes: Vec<String> = late
@@ -125,7 +125,7 @@ impl StackCounters {
     }
 }
 
-/// What is not there earlier counts from zero if `from_zero`, and is left out otherwise.
+/// Counters that `earlier` lacks start at zero if `from_zero`, and are left out otherwise.
 fn difference<T: Clone>(
     now: &Option<T>,
     earlier: &Option<T>,
@@ -138,7 +138,7 @@ fn difference<T: Clone>(
     }
 }
 
-/// What is not there earlier counts from zero if `from_zero`, and from now on otherwise.
+/// Counters that `earlier` lacks start at zero if `from_zero`, and at their present value otherwise.
 fn by_key<K: Ord + Clone, T: Clone>(
     now: &BTreeMap<K, T>,
     earlier: &BTreeMap<K, T>,

@@ -18,7 +18,7 @@ const KALLSYMS: &str = "proc/kallsyms";
 /// No function is larger than this, in bytes: what lies farther behind the last symbol has no name here.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 /// Least time between two readings of the table by lookups that found nothing.
-const RELOAD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const RELOAD_PERIOD: Duration = Duration::from_secs(1);
 
 /// A reason why kernel addresses have no names.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +118,7 @@ impl KernelSymbols {
     /// module or BPF program may have come.
     pub fn lookup_or_reload(&mut self, address: u64) -> Option<Symbol<'_>> {
         let missing = self.table.lookup(address).is_none();
-        if missing && self.read_at.elapsed() >= RELOAD_AT_MOST_EVERY {
+        if missing && self.read_at.elapsed() >= RELOAD_PERIOD {
             // The names it has stay good if the list cannot be read any more.
             let _ = self.reload();
         }
@@ -216,7 +216,7 @@ impl Table {
     }
 }
 
-/// What makes one of several names of an address the better one: the smallest.
+/// Order among several names of an address; the smallest is the best.
 type Rank = (bool, bool, bool, usize, Reverse<usize>);
 
 /// `ffffffffc0025bc0 t bpf_dispatcher_xdp\t[bpf]`.
@@ -347,7 +347,7 @@ ffffffffc0002000 t bpf_prog_6deef7357e7b4530_xdp_drop\t[bpf]
         let mut s = KernelSymbols::load(&Root::open(folder.path()).unwrap()).unwrap();
         write("ffffffff81000000 T ip_rcv\nffffffffc0002000 t bpf_prog_1_x\t[bpf]\n");
         assert_eq!(s.lookup_or_reload(0xffffffffc0002001), None, "just read");
-        s.read_at = s.read_at.checked_sub(RELOAD_AT_MOST_EVERY).unwrap();
+        s.read_at = s.read_at.checked_sub(RELOAD_PERIOD).unwrap();
         assert_eq!(s.lookup_or_reload(0xffffffffc0002001).unwrap().name, "bpf_prog_1_x");
         // A list that went keeps the names.
         write("");

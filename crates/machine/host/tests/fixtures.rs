@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// What every user of a picture does: look up what it refers to.
+/// Looks up every reference of a picture, as its users do.
 fn summary_safe(host: &Host) -> usize {
     host.nics.iter().flat_map(|nic| &nic.irqs).filter(|irq| host.irq(irq.irq).is_some()).count()
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 
 use host::{Host, Root, snapshot::Snapshot};
 
-/// What may change between two readings is taken out.
+/// Removes all that may change between two readings.
 fn still(mut host: Host) -> Host {
     for irq in &mut host.irqs {
         irq.counts = BTreeMap::new();

@@ -11,7 +11,7 @@ use std::{
 };
 
 use host::{
-    journal::{Journal, Moves, PutBack, StepState, Transaction, TransactionError, TrialError},
+    journal::{Journal, Moves, RolledBack, StepState, Transaction, TransactionError, TrialError},
     knob::{Change, Direction, Knob, KnobError, Store},
 };
 
@@ -48,7 +48,7 @@ fn what_resets_the_others_goes_first_and_is_no_value_to_go_back_to() {
     let made: Vec<&Knob> = transaction.session.steps.iter().map(|s| &s.change.knob).collect();
     assert_eq!(made, [&ring(), &irq(0), &irq(1)]);
     assert_eq!([&model.values[&irq(0)], &model.values[&irq(1)], &model.values[&ring()]], ["1", "ff", "512"]);
-    assert!(transaction.put_back(&mut model).complete);
+    assert!(transaction.roll_back(&mut model).complete);
     assert_eq!(model.values, before);
 }
 
@@ -67,7 +67,7 @@ fn threads_that_come_with_the_first_change_are_set_too_and_go_with_it() {
     assert_eq!(model.values[&thread], "2");
     // The thread ends with the setting; that is no fault of undo.
     model.values.remove(&thread);
-    assert!(transaction.put_back(&mut model).complete);
+    assert!(transaction.roll_back(&mut model).complete);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_plan_that_cannot_be_made_again_takes_the_first_half_back() {
     let (mut model, writer) = (resetting(), journal.lock_for_changes().unwrap());
     let mut transaction = Transaction::begin(&writer, "test").unwrap();
     let error = transaction.make(&mut model, &[change(ring(), "512")], &GO, || Err("no sysfs")).unwrap_err();
-    let TransactionError::Replan("no sysfs", PutBack { restored: 1, complete: true, .. }) = error else {
+    let TransactionError::Replan("no sysfs", RolledBack { restored: 1, complete: true, .. }) = error else {
         panic!("{error:?}")
     };
     assert_eq!(model.values[&ring()], "256");
@@ -176,11 +176,11 @@ fn a_refused_move_takes_nothing_else_back_and_is_not_tried_again() {
             assert!(moves.is_refused(&refused) && !moves.is_refused(&irq(0)));
         }
         assert_eq!(moves.make(change(irq(0), "2")).unwrap(), None);
-        let undone = moves.take_back().unwrap();
+        let undone = moves.roll_back().unwrap();
         assert!(undone.left.is_empty(), "{:?}", undone.left);
         let restored = undone.steps.iter().filter(|s| s.state == StepState::Restored);
         assert_eq!(restored.map(|s| s.change.new.as_str()).collect::<Vec<_>>(), ["2", "1"], "last first");
-        assert_eq!(moves.take_back().unwrap().steps, []);
+        assert_eq!(moves.roll_back().unwrap().steps, []);
     }
     assert_eq!(model.values, before);
 }
@@ -209,7 +209,7 @@ fn a_move_that_somebody_else_overwrote_is_named_and_the_others_go_back() {
     moves.make(change(irq(0), "1")).unwrap();
     moves.make(change(irq(1), "1")).unwrap();
     model.0.borrow_mut().values.insert(irq(1), "80".into());
-    let undone = moves.take_back().unwrap();
+    let undone = moves.roll_back().unwrap();
     assert_eq!(undone.left.len(), 1, "{:?}", undone.left);
     assert!(matches!(undone.steps[0].state, StepState::Foreign { .. }));
     let values: Vec<String> = model.0.borrow().values.values().cloned().collect();

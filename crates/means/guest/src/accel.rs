@@ -1,10 +1,10 @@
-//! Whether KVM carries a guest: by a trial boot, never by a device file.
+//! Decides whether KVM runs a guest: by a trial boot, never by a device file.
 
 use std::time::Duration;
 
 use crate::{Guest, GuestError, Kernel, Nic, Root, Settings};
 
-/// What runs a guest's instructions.
+/// The engine that runs a guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
     Kvm,
@@ -13,7 +13,7 @@ pub enum Accel {
 }
 
 /// A guest by KVM answers within this time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Boots the guest's kernel by KVM, without cards.
 pub fn trial(kernel: &Kernel, root: &Root) -> Result<Duration, GuestError> {
@@ -28,5 +28,5 @@ pub fn trial(kernel: &Kernel, root: &Root) -> Result<Duration, GuestError> {
         within: Vec::new(),
         disk: None,
     };
-    Guest::start(&settings, kernel, root, PATIENCE).map(|guest| guest.ready)
+    Guest::start(&settings, kernel, root, BOOT_TIMEOUT).map(|guest| guest.ready)
 }

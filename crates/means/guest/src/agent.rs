@@ -25,10 +25,10 @@ use crate::{
 
 /// The port of orders.
 const PORT: &str = "/dev/ttyS1";
-/// Where a program's outputs go, as they come.
+/// Files that a program's outputs go to.
 const STDOUT: &str = "/tmp/stdout";
 const STDERR: &str = "/tmp/stderr";
-/// What is mounted where; what a kernel lacks is left out.
+/// File systems and their mount points; those that a kernel lacks are skipped.
 const MOUNTS: [(&str, &str); 8] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
@@ -111,10 +111,10 @@ fn obey(order: Order, started: &mut Option<Child>) -> Answer {
             }
             Err(e) => failed(e),
         },
-        Order::Said => match started.as_mut().map(Child::try_wait) {
+        Order::Output => match started.as_mut().map(Child::try_wait) {
             Some(Ok(ended)) => {
-                let said = [STDOUT, STDERR].map(|path| text(path).unwrap_or_default()).concat();
-                Answer::Said(said, ended.is_some())
+                let output = [STDOUT, STDERR].map(|path| text(path).unwrap_or_default()).concat();
+                Answer::Output(output, ended.is_some())
             }
             Some(Err(e)) => failed(e),
             None => nobody(),

@@ -23,7 +23,7 @@ pub enum Nic {
 }
 
 impl Nic {
-    /// Those that need nothing of the host but QEMU.
+    /// Models that need nothing of the host but QEMU.
     pub const MODELS: [Self; 4] = [Self::Virtio, Self::E1000, Self::E1000e, Self::Vmxnet3];
 
     /// Its word on the command line.

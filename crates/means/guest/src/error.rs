@@ -1,4 +1,4 @@
-//! What goes wrong with a guest.
+//! Errors of a guest.
 
 use std::{io, path::PathBuf};
 
@@ -23,8 +23,8 @@ pub enum GuestError {
     NoModule { kernel: String, module: String, why: &'static str },
     #[error("cannot {what} {path}: {source}{}", hint(source))]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    #[error("cannot run {program}: {said}")]
-    Program { program: &'static str, said: String },
+    #[error("cannot run {program}: {message}")]
+    Program { program: &'static str, message: String },
     #[error(
         "the guest ended before it was told to{why}; run it again, or name another kernel with --guest-kernel; its console's last lines:\n{console}"
     )]

@@ -16,13 +16,13 @@ pub struct Kernel {
     pub release: String,
     /// The folder that has `lib/modules/RELEASE`.
     base: PathBuf,
-    /// What each module needs, by its name; both by their files.
+    /// Modules that each module needs; both by their files.
     depends: BTreeMap<String, Vec<String>>,
     builtin: Vec<String>,
 }
 
 impl Kernel {
-    /// The kernel at `image`, named `vmlinuz-RELEASE` in a folder `boot` beside `lib/modules`; without a wish that of this machine.
+    /// The kernel at `image`, named `vmlinuz-RELEASE` in a folder `boot` beside `lib/modules`; without `image` that of this machine.
     pub fn open(image: Option<&Path>) -> Result<Self, GuestError> {
         let here = || {
             let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -123,7 +123,7 @@ fn dependencies(folder: &Path, release: &str) -> Result<String, GuestError> {
         Ok(text) if done.status.success() && !text.is_empty() => Ok(text),
         _ => Err(GuestError::Program {
             program: "depmod",
-            said: String::from_utf8_lossy(&done.stderr).trim().to_owned(),
+            message: String::from_utf8_lossy(&done.stderr).trim().to_owned(),
         }),
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_module_that_is_not_there_is_named() {
         assert!(kernel().has("e1000") && kernel().has("virtio_pci") && !kernel().has("vmxnet3"));
-        let said = kernel().in_order(&["vmxnet3"]).unwrap_err().to_string();
-        assert!(said.contains("vmxnet3") && said.contains("6.1"), "{said}");
+        let message = kernel().in_order(&["vmxnet3"]).unwrap_err().to_string();
+        assert!(message.contains("vmxnet3") && message.contains("6.1"), "{message}");
     }
 }

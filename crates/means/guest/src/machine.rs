@@ -31,12 +31,11 @@ pub struct Card {
     pub mac: String,
 }
 
-/// What a guest is made of.
+/// Settings of a guest.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub nic: Nic,
     pub cards: Vec<Card>,
-    /// What runs its instructions.
     pub accel: Accel,
     pub cpus: u32,
     /// Its memory, in MiB.
@@ -193,10 +192,10 @@ impl Guest {
     pub fn has_said(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
         let began = Instant::now();
         loop {
-            match self.order(&Order::Said, QUICK)? {
-                Answer::Said(said, _) if said.contains(word) => return Ok(true),
-                Answer::Said(_, ended) if ended || began.elapsed() > patience => return Ok(false),
-                Answer::Said(..) => thread::sleep(LOOK),
+            match self.order(&Order::Output, QUICK)? {
+                Answer::Output(said, _) if said.contains(word) => return Ok(true),
+                Answer::Output(_, ended) if ended || began.elapsed() > patience => return Ok(false),
+                Answer::Output(..) => thread::sleep(POLL_PERIOD),
                 other => return Err(unexpected(&other)),
             }
         }
@@ -204,8 +203,8 @@ impl Guest {
 
     /// The program that was begun is still running.
     pub fn is_running(&mut self) -> Result<bool, GuestError> {
-        match self.order(&Order::Said, QUICK)? {
-            Answer::Said(_, ended) => Ok(!ended),
+        match self.order(&Order::Output, QUICK)? {
+            Answer::Output(_, ended) => Ok(!ended),
             other => Err(unexpected(&other)),
         }
     }
@@ -226,6 +225,7 @@ impl Guest {
         }
     }
 
+    /// Reads a file in it.
     pub fn read(&mut self, path: &str) -> Result<String, GuestError> {
         match self.order(&Order::Read { path: path.to_owned() }, QUICK)? {
             Answer::Text(text) => Ok(text),
@@ -233,6 +233,7 @@ impl Guest {
         }
     }
 
+    /// Writes a file in it.
     pub fn write(&mut self, path: &str, value: &str) -> Result<(), GuestError> {
         self.done(&Order::Write { path: path.to_owned(), value: value.to_owned() })
     }
@@ -242,7 +243,7 @@ impl Guest {
         self.child.id()
     }
 
-    /// Where QEMU writes the accesses to devices.
+    /// File to which QEMU writes the accesses to devices.
     pub fn trace(&self) -> PathBuf {
         self.folder.path().join("trace")
     }
@@ -271,7 +272,7 @@ pub(crate) fn qemu(within: &[String], namespace: Option<&Path>) -> Result<Comman
 /// A guest answers small things within this time.
 const QUICK: Duration = Duration::from_secs(30);
 /// Time between two looks at what a program has said.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 fn file_of(name: &str) -> PathBuf {
     PathBuf::from(name)

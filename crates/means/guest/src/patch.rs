@@ -31,12 +31,12 @@ impl Patch {
         if matches!(patch.0.try_wait(), Ok(None)) {
             return Ok(patch);
         }
-        let mut said = String::new();
+        let mut message = String::new();
         if let Some(mut errors) = patch.0.stderr.take() {
             // Without its words the error is the same.
-            let _ = std::io::Read::read_to_string(&mut errors, &mut said);
+            let _ = std::io::Read::read_to_string(&mut errors, &mut message);
         }
-        Err(GuestError::Program { program: "qemu-system-x86_64", said })
+        Err(GuestError::Program { program: "qemu-system-x86_64", message })
     }
 }
 

@@ -15,10 +15,10 @@ use crate::{GuestError, Kernel, Nic};
 
 /// Programs of this machine that a guest has besides evenkeel, and the Debian packages that bring them.
 const PROGRAMS: [(&str, &str); 3] = [("ip", "iproute2"), ("ethtool", "ethtool"), ("nft", "nftables")];
-/// Where the guest's first process finds the modules, and the order in which it loads them.
+/// Folder in which the guest's first process finds the modules, and the order in which it loads them.
 pub(crate) const MODULES: &str = "/modules";
 pub(crate) const ORDER: &str = "/modules/order";
-/// Where evenkeel lies in it.
+/// Path of evenkeel in it.
 pub(crate) const EVENKEEL: &str = "/bin/evenkeel";
 /// Modules that are loaded where the kernel has them: what evenkeel's verbs work on. The first is asked for by others while they are loaded.
 const USEFUL: [&str; 9] =
@@ -132,7 +132,7 @@ impl Archive {
         let listed = listed.map_err(|_| GuestError::Missing("ldd", "libc-bin"))?;
         // It fails for a program without libraries, too.
         if listed.status.code().is_none() {
-            return Err(GuestError::Program { program: "ldd", said: listed.status.to_string() });
+            return Err(GuestError::Program { program: "ldd", message: listed.status.to_string() });
         }
         for library in libraries(&String::from_utf8_lossy(&listed.stdout)) {
             if self.folders.insert(PathBuf::from(format!("file:{library}"))) {
@@ -166,7 +166,9 @@ fn unpacked(module: &Path) -> Result<Vec<u8>, GuestError> {
         .map_err(|_| GuestError::Missing(by.0, by.1))?;
     match done.status.success() {
         true => Ok(done.stdout),
-        false => Err(GuestError::Program { program: by.0, said: String::from_utf8_lossy(&done.stderr).into_owned() }),
+        false => {
+            Err(GuestError::Program { program: by.0, message: String::from_utf8_lossy(&done.stderr).into_owned() })
+        }
     }
 }
 

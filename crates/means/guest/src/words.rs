@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the guest is to do.
+/// Requests to the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     Start {
         words: Vec<String>,
     },
     /// Say what it has said so far, on both outputs.
-    Said,
+    Output,
     /// Interrupt it (SIGINT).
     Interrupt,
     /// Wait for the end of the program that was started last.
@@ -23,14 +23,14 @@ pub(crate) enum Order {
     },
 }
 
-/// What it says.
+/// Replies of the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// First: it is up, with the release of its kernel as `uname -r` says.
     Up(String),
     Ran(Ran),
-    /// What a program has said so far, and whether it has ended.
-    Said(String, bool),
+    /// Output of a program so far, and whether it has ended.
+    Output(String, bool),
     Text(String),
     Done,
     /// Not done, and why.

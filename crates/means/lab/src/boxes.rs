@@ -75,7 +75,7 @@ pub struct TestBox {
 }
 
 impl TestBox {
-    /// Builds what `spec` says.
+    /// Builds the box of `spec`.
     pub fn build(lab: &Lab, spec: &BoxSpec) -> Result<Self, LabError> {
         let number = MADE.fetch_add(1, Ordering::Relaxed) % 1000;
         let role = |name: &str| format!("{name}{number}");
@@ -175,10 +175,11 @@ impl TestBox {
         Ok(())
     }
 
-    /// Ends what forwards, and forgets its configuration where it is a process's: rules, a program. The wires stay.
+    /// Ends the forwarding, and forgets its configuration where that is a process's: rules, a program. The wires stay. A wire forwards nothing by
+    /// itself: nothing is done.
     ///
     /// # Errors
-    /// What the kernel or `nft` says. A wire forwards nothing by itself: nothing is done.
+    /// The error of the kernel or of `nft`.
     pub fn stop_forwarding(&self) -> Result<(), LabError> {
         let Some(inside) = &self.inside else { return Ok(()) };
         match &self.spec.kind {
@@ -212,7 +213,7 @@ impl TestBox {
         inside.namespace.run(|| router::set_forwarding(self.spec.family, on))?
     }
 
-    /// What the XDP program that forwards has counted; none for other boxes.
+    /// Counters of the XDP program that forwards; none for other boxes.
     pub fn fib_counts(&self) -> Result<Option<FibCounts>, LabError> {
         let fib = self.fib.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(fib.as_ref().map(XdpFib::counts).transpose()?)
@@ -304,7 +305,7 @@ impl TestBox {
         Target { mac, source_mac: self.sender.end.mac, sources: family.hosts_of_sender(), destinations }
     }
 
-    /// Where the receiver's frames are to go in the other direction; none for a box that ends frames.
+    /// Destination of the receiver's frames in the other direction; none for a box that ends frames.
     pub fn back(&self) -> Option<Target> {
         let receiver = self.receiver.as_ref()?;
         let family = self.spec.family;

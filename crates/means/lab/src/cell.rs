@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use crate::{LabError, NamespaceHandle, VethEnd, link};
 
-/// What a packet socket might ask of the interface that it is on (PACKET_VNET_HDR), to be done behind its door: a sum at any place of a frame.
+/// Checksum offload that a packet socket might ask for on its interface (PACKET_VNET_HDR): a sum at any place of a frame.
 const SUMS: &str = "tx-checksum-ip-generic";
 const INSIDE: &str = "inside";
 
@@ -15,15 +15,15 @@ pub struct Cell {
     here: NamespaceHandle,
     space: NamespaceHandle,
     door: String,
-    /// Of the door. Another cell's door may get its name, but never its index.
+    /// The door's. Another cell's door may get its name, but never its index.
     index: u32,
     inside: VethEnd,
 }
 
 impl Cell {
-    /// One whose door into this network namespace has that name. A door of that name that was left is removed. Frames have at most `mtu` bytes of
-    /// payload. What comes to the door has all its sums: none is made behind it. The kernel itself says nothing on either interface. Both are down until
-    /// [`Cell::open`].
+    /// A cell whose door into this network namespace has that name. A door of that name that was left is removed. Frames have at most `mtu` bytes of
+    /// payload, and all their sums when they come to the door: none is made behind it. The kernel itself sends nothing on either interface. Both are
+    /// down until [`Cell::open`].
     pub fn new(door: &str, mtu: u32) -> Result<Self, LabError> {
         let here = NamespaceHandle::own("of this program")?;
         let space = NamespaceHandle::nameless("for programs of other users")?;

@@ -1,6 +1,6 @@
 //! Control groups of a run, of version 1 and 2: a limit on CPU time, a set of CPUs, a limit on memory, and whether the first was reached.
 //!
-//! Which version a controller has is decided controller by controller: a machine may have some of each.
+//! The version is decided controller by controller: a machine may have some of each.
 
 use std::{
     fs, io,
@@ -22,11 +22,11 @@ const PERIOD_US: u64 = 100_000;
 /// The shortest quota of a period that the kernel takes, in microseconds.
 const QUOTA_MIN_US: u64 = 1_000;
 /// Processes that were killed are gone within this time.
-const GONE: Duration = Duration::from_secs(5);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks for them.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
 
-/// What a group can limit.
+/// Resource that a group can limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Controller {
     Cpu,
@@ -46,7 +46,7 @@ impl Controller {
     }
 }
 
-/// Where a controller is.
+/// Mount point and version of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hierarchy {
     mount: PathBuf,
@@ -162,7 +162,7 @@ impl Group {
         write(&folder.join(file), &bytes.to_string())
     }
 
-    /// How far its limit on CPU time was reached.
+    /// Use of its limit on CPU time.
     pub fn throttled(&self) -> Throttled {
         let Some((folder, is_v2)) = self.folder(Controller::Cpu) else { return Throttled::default() };
         throttled(&fs::read_to_string(folder.join("cpu.stat")).unwrap_or_default(), is_v2)
@@ -242,7 +242,9 @@ fn remove(folder: &Path) -> Result<(), LabError> {
         kill_all(folder);
         match fs::remove_dir(folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.raw_os_error() == Some(nix::libc::EBUSY) && began.elapsed() < GONE => sleep(LOOK),
+            Err(e) if e.raw_os_error() == Some(nix::libc::EBUSY) && began.elapsed() < REMOVAL_TIMEOUT => {
+                sleep(POLL_PERIOD)
+            }
             done => return done.map_err(failed("remove", folder)),
         }
     }

@@ -1,4 +1,4 @@
-//! What a test borrows of a real interface: an address, and the answer of a neighbour. Works in the calling thread's namespace.
+//! Parts of a real interface that a test borrows: an address, and the answer of a neighbour. Works in the calling thread's namespace.
 
 use std::{
     io,
@@ -28,10 +28,10 @@ use crate::{
 /// The kernel takes a borrowed address away by itself after this time, should nobody be left to do so.
 const LIFETIME_S: u32 = 120;
 /// Time after which that time is begun anew. Short, as IPv6 addresses go when a link goes down.
-const RENEWAL: Duration = Duration::from_secs(1);
+const RENEWAL_PERIOD: Duration = Duration::from_secs(1);
 /// Time between two requests for a neighbour, and two looks for its answer.
-const LOOK: Duration = Duration::from_millis(20);
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_PERIOD: Duration = Duration::from_millis(20);
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// An address that an interface has for a while. It goes when this is dropped, and within two minutes after the process was killed.
 #[derive(Debug)]
@@ -55,11 +55,11 @@ impl LentAddress {
         }
         // In the namespace of this thread, as a child of it.
         let renewer = Worker::start("ek-lend", move |stop| {
-            park_timeout(RENEWAL);
+            park_timeout(RENEWAL_PERIOD);
             while !stop.load(Ordering::Relaxed) {
                 // When the interface is gone there is nothing to renew.
                 let _ = rtnl::request(&RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_REPLACE);
-                park_timeout(RENEWAL);
+                park_timeout(RENEWAL_PERIOD);
             }
             let _ = rtnl::request(&RouteNetlinkMessage::DelAddress(message), 0);
         });
@@ -99,11 +99,11 @@ pub fn resolve(interface: &str, address: IpAddr, patience: Duration) -> Result<O
     let mut ask = Instant::now();
     loop {
         if Instant::now() >= ask {
-            let asked = rtnl::request(&RouteNetlinkMessage::NewNeighbour(question(index, address)), NLM_F_CREATE);
-            asked.map_err(failed("ask for the neighbour", format_args!("{address} on {interface}")))?;
-            ask += ASK_AGAIN;
+            let done = rtnl::request(&RouteNetlinkMessage::NewNeighbour(question(index, address)), NLM_F_CREATE);
+            done.map_err(failed("ask for the neighbour", format_args!("{address} on {interface}")))?;
+            ask += RETRY_PERIOD;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_PERIOD);
         if let Some(mac) = known(index, address).map_err(failed("read the neighbours of", interface))? {
             return Ok(Some(mac));
         }

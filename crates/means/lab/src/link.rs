@@ -44,7 +44,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// One end of a veth pair, as its namespace sees it.
+/// An end of a veth pair, as its namespace sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VethEnd {
     pub name: String,

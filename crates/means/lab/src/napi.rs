@@ -16,7 +16,7 @@ use nix::{
 use crate::LabError;
 
 /// The nice value of who comes first.
-const FIRST: i32 = -20;
+const NICE_MIN: i32 = -20;
 /// The kernel's time to start the threads.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -68,14 +68,14 @@ pub(crate) fn prefer(interface: &str) -> Result<(), LabError> {
         let pids = threads_of(interface);
         let mut lasting = true;
         for pid in &pids {
-            match sys::affinity::set_nice(pid.cast_unsigned(), FIRST) {
+            match sys::affinity::set_nice(pid.cast_unsigned(), NICE_MIN) {
                 // As above: of before a restart.
                 Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) && started.elapsed() < START_TIMEOUT => {
                     lasting = false;
                 }
                 set => set.map_err(|e| LabError::Napi {
                     interface: interface.to_owned(),
-                    why: format!("thread {pid} to nice {FIRST}: {e}"),
+                    why: format!("thread {pid} to nice {NICE_MIN}: {e}"),
                 })?,
             }
         }

@@ -55,7 +55,7 @@ fn counters(place: &Place) -> PortCounters {
     place.namespace.run(|| PortCounters::read(&place.end.name)).unwrap().unwrap()
 }
 
-/// What entered the box at `from` and came out at `to` since the counts before.
+/// Frames that entered the box at `from` and came out at `to` since the counts before.
 fn through(from: &Place, to: &Place, before: &[PortCounters; 2]) -> (u64, u64) {
     let (f, t) = (counters(from), counters(to));
     (f.tx_packets - before[0].tx_packets, t.rx_packets - before[1].rx_packets)
@@ -113,7 +113,7 @@ fn what_goes_in_at_either_end_comes_out_at_the_other() {
     }
 }
 
-/// What `tcpdump` sees of `count` frames at the other end, by the text of its verbose output.
+/// Output of a verbose `tcpdump` at the other end for `count` frames.
 fn seen(from: &Place, to: &Place, frame: &(Vec<u8>, usize), count: usize) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     let more = ["-c", &count.to_string(), "udp port 7"];

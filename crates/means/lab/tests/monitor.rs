@@ -1,4 +1,4 @@
-//! What `ip` and `nft` change in a namespace is heard, of each kind and IP version, and what cannot be heard is told. Needs root.
+//! The monitor reports each kind of change that `ip` and `nft` make in a namespace, of each IP version, and says which it cannot. Needs root.
 
 use std::{
     cell::RefCell,

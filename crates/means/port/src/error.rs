@@ -34,7 +34,7 @@ pub enum PortError {
         /// The wrong setting, and what is allowed.
         reason: String,
     },
-    /// What an interface is set to keeps something from working, or it cannot be asked.
+    /// A setting of an interface keeps something from working, or cannot be read.
     #[error("{0}")]
     Asking(String),
     #[error("{backend} on {interface}: cannot {operation}: {source}")]

@@ -23,7 +23,7 @@ pub struct Judged<'a> {
     pub text: &'a str,
 }
 
-/// One received frame, borrowed from the ring or the buffer of its backend.
+/// A received frame, borrowed from the ring or the buffer of its backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
     /// The time of its arrival, in nanoseconds since the epoch (CLOCK_REALTIME).
@@ -78,11 +78,11 @@ pub struct SourceStats {
     /// Frames that passed the kernel's filter and were lost because ring, buffer or queue was full.
     pub dropped: u64,
     /// Frames that a filter in this process left out; it sees what was not lost.
-    pub left_out: u64,
+    pub filtered_out: u64,
     /// Frames of queues that have no reader: they were made after the source was opened. They passed on to the stack.
     pub missed: u64,
     /// Times the ring was found full (TPACKET_V3 tp_freeze_q_cnt).
     pub freezes: u64,
     /// Times that others emptied the program's place in the interface's chain: frames passed by it until it was put back.
-    pub put_back: u64,
+    pub reattached: u64,
 }

@@ -1,9 +1,9 @@
-//! What the AF_PACKET backends share: one socket, or a fanout group that starts without loss.
+//! Shared by the AF_PACKET backends: one socket, or a fanout group that starts without loss.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use host::interface;
-use sys::packet::{FANOUT_MAX_MEMBERS, Fanout, Instruction, PacketError, PacketSocket};
+use sys::packet::{FANOUT_MEMBERS_MAX, Fanout, Instruction, PacketError, PacketSocket};
 
 use crate::{PortError, presence::Presence};
 
@@ -123,8 +123,8 @@ pub(crate) fn open_one<T>(
 
 /// Opens the members of a fanout group.
 ///
-/// While members join, packets that belong to a member on its way in are lost, and those of the early members pile up.
-/// So all join behind a filter that rejects everything, which the counters do not count; then each gets the real filter.
+/// While members join, packets that belong to a member on its way in are lost, and those of the early members pile up. Therefore all join behind a
+/// filter that rejects everything, which the counters do not count; then each gets the real filter.
 pub(crate) fn open_group<T>(
     options: &PacketOptions,
     group: &Group,
@@ -132,8 +132,8 @@ pub(crate) fn open_group<T>(
     prepare: impl Fn(PacketSocket) -> Result<T, PacketError>,
     socket_of: impl Fn(&T) -> &PacketSocket,
 ) -> Result<Vec<T>, PortError> {
-    if !(1..=FANOUT_MAX_MEMBERS).contains(&group.members) {
-        let reason = format!("a fanout group has 1 to {FANOUT_MAX_MEMBERS} members, not {}", group.members);
+    if !(1..=FANOUT_MEMBERS_MAX).contains(&group.members) {
+        let reason = format!("a fanout group has 1 to {FANOUT_MEMBERS_MAX} members, not {}", group.members);
         return Err(PortError::Setting { backend, reason });
     }
     let index = options.index()?;

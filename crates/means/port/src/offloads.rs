@@ -1,4 +1,5 @@
-//! What offloads of an interface, or of the other end of a veth, keep from a program at XDP: tags beside the frames, and packets that were merged.
+//! Offloads of an interface, or of the other end of a veth, that keep something from a program at XDP: tags beside the frames, and packets that were
+//! merged.
 
 use host::interface::{FrameStart, Peer, Wiring};
 use sys::ethtool::Ethtool;
@@ -106,10 +107,10 @@ pub fn vlans(interface: &str) -> Result<Vec<String>, PortError> {
     Ok(wiring()?.vlans(interface).into_iter().map(ToOwned::to_owned).collect())
 }
 
-/// True if what `interface` receives begins with the IP header, false if with an Ethernet header.
+/// True if packets that `interface` receives begin with the IP header, false if with an Ethernet header.
 ///
 /// # Errors
-/// It begins with neither; the interfaces cannot be listed.
+/// The packets begin with neither; the interfaces cannot be listed.
 pub fn begins_with_ip(interface: &str) -> Result<bool, PortError> {
     let wiring = wiring()?;
     let (start, kind) = wiring.frame_start(interface).unwrap_or((FrameStart::Ethernet, ""));

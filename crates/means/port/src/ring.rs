@@ -28,8 +28,8 @@ pub struct RingSource {
 }
 
 /// A reader's sleep between two looks while it is busy, and the number of naps without a block that end that.
-const NAP: Duration = Duration::from_micros(100);
-const NAPS: u32 = 50;
+const NAP_PERIOD: Duration = Duration::from_micros(100);
+const NAPS_MAX: u32 = 50;
 
 const ALONE: &str = "ring";
 const FANOUT: &str = "ring+fanout";
@@ -78,13 +78,13 @@ impl RingSource {
         let explain = |e| explain(self.backend, &self.interface, e);
         self.presence.check(self.ring.socket())?;
         let mut timeout = timeout;
-        while self.naps_left != 0 && timeout > NAP {
+        while self.naps_left != 0 && timeout > NAP_PERIOD {
             self.naps_left -= 1;
-            thread::sleep(NAP);
+            thread::sleep(NAP_PERIOD);
             if self.ring.ready() {
                 return Ok(true);
             }
-            timeout -= NAP;
+            timeout -= NAP_PERIOD;
         }
         match self.ring.socket().wait(timeout).map_err(explain)? {
             Readiness::Ready => Ok(true),
@@ -110,7 +110,7 @@ impl RingSource {
             return Ok(None);
         }
         let Some(block) = self.ring.next_block() else { return Ok(None) };
-        self.naps_left = NAPS;
+        self.naps_left = NAPS_MAX;
         if block.losing() {
             // Rare. The kernel sets the flag on blocks that it closes between a loss and the reading of the counters, and it
             // loses packets only while no block is open: so the loss came before the first frame of this one.

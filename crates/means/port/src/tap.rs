@@ -18,12 +18,12 @@ use sys::packet::{Instruction, LinkState, PacketSocket};
 use crate::{
     Counted, Frame, Judged, PortError, Source, SourceStats,
     presence::Presence,
-    xdp_common::{Pace, companion, deal, explain_xdp, filter, keeps_tags, up_interface},
+    xdp_common::{Pace, companion, distribute, explain_xdp, filter, keeps_tags, up_interface},
 };
 
 const BACKEND: &str = "tap";
 /// Frames that one ring hands over before the next ring's turn.
-const TURN: usize = 8192;
+const BATCH_MAX: usize = 8192;
 
 #[derive(Debug, Clone)]
 pub struct TapOptions {
@@ -124,7 +124,7 @@ pub struct TapSource {
     /// Losses that the next frame is to carry, whichever ring it comes from.
     unmarked: u64,
     delivered: u64,
-    put_back: u64,
+    reattached: u64,
     closed: bool,
 }
 
@@ -156,7 +156,7 @@ impl TapSource {
         let names = tap.seat().map(Seat::rule_names).transpose().map_err(explain)?.map(Arc::new);
         let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, companion });
         let tai_ahead_ns = tai_ahead_ns();
-        Ok(deal(rings, readers)
+        Ok(distribute(rings, readers)
             .into_iter()
             .map(|rings| Self {
                 attachment: Arc::clone(&attachment),
@@ -168,7 +168,7 @@ impl TapSource {
                 tai_ahead_ns,
                 unmarked: 0,
                 delivered: 0,
-                put_back: 0,
+                reattached: 0,
                 closed: false,
             })
             .collect())
@@ -241,7 +241,7 @@ impl Source for TapSource {
             let ahead = this.tai_ahead_ns;
             let (unmarked, words) = (&mut this.unmarked, &mut this.words);
             let frames = this.rings.iter_mut().map(|ring| {
-                let found = ring.read(TURN, |frame| {
+                let found = ring.read(BATCH_MAX, |frame| {
                     let lost = frame.lost_before + mem::take(unmarked);
                     each(Frame {
                         timestamp_ns: frame.tai_ns.saturating_sub(ahead),
@@ -286,8 +286,8 @@ impl Source for TapSource {
     fn stats(&mut self) -> Result<SourceStats, PortError> {
         let dropped = self.rings.iter().map(|ring| ring.counts().lost).sum();
         // After the end it is as it was.
-        self.put_back = self.put_back.max(self.attachment.with(|tap| tap.seat().map_or(0, Seat::times_put_back)));
-        Ok(SourceStats { delivered: self.delivered, dropped, put_back: self.put_back, ..SourceStats::default() })
+        self.reattached = self.reattached.max(self.attachment.with(|tap| tap.seat().map_or(0, Seat::times_put_back)));
+        Ok(SourceStats { delivered: self.delivered, dropped, reattached: self.reattached, ..SourceStats::default() })
     }
 }
 

@@ -21,7 +21,7 @@ use sys::{
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
     presence::Presence,
-    xdp_common::{CHECK_EVERY, Pace, companion, deal, explain_xdp, filter, keeps_tags, now_ns, up_interface},
+    xdp_common::{CHECK_EVERY, Pace, companion, distribute, explain_xdp, filter, keeps_tags, now_ns, up_interface},
 };
 
 const BACKEND: &str = "xdp";
@@ -29,9 +29,9 @@ const BACKEND: &str = "xdp";
 /// A reader's way to wait for frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpWait {
-    /// It looks at intervals, and sleeps this long when it found little. The kernel never has to wake it: the cheapest way at high rates.
+    /// Polls at intervals, and sleeps this long when little was found. The kernel never has to wake it: the cheapest way at high rates.
     Nap(Duration),
-    /// It sleeps in poll(2), and the kernel wakes it.
+    /// Sleeps in poll(2), and the kernel wakes it.
     Poll,
     /// Its system calls run the NIC's NAPI instance, so that kernel and reader cannot starve each other.
     Busy(BusyPoll),
@@ -146,7 +146,7 @@ impl XdpSource {
             Arc::new(Attachment { program: Mutex::new(Some(program)), mode, passed: AtomicU64::new(0), companion });
         let nap = if let XdpWait::Nap(nap) = options.wait { nap } else { Duration::ZERO };
         let numbered = (0..).zip(sockets).collect();
-        Ok(deal(numbered, readers)
+        Ok(distribute(numbered, readers)
             .into_iter()
             .map(|hand| {
                 let (queues, sockets) = hand.into_iter().unzip();
@@ -303,8 +303,7 @@ fn check(options: &XdpOptions) -> Result<u32, PortError> {
     })
 }
 
-/// One socket for each queue. The kernel refuses a queue that does not exist with EINVAL: that is how the last one is found, in any
-/// network namespace.
+/// A socket for each queue. The kernel refuses a queue that does not exist with EINVAL: that is how the last one is found, in any network namespace.
 fn open_queues(options: &XdpOptions, ifindex: u32, frame_bytes: u32) -> Result<Vec<XskReceiver>, PortError> {
     let busy_poll = if let XdpWait::Busy(busy) = options.wait { Some(busy) } else { None };
     let mut sockets = Vec::new();

@@ -25,13 +25,13 @@ pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
 /// [`PortError::Unsupported`], which says how to switch that off.
 pub fn keeps_tags(backend: &'static str, interface: &str) -> Result<(), PortError> {
     // Who cannot be asked has no such feature.
-    let asked = || {
+    let attempt = || {
         let mut ethtool = sys::ethtool::Ethtool::open().ok()?;
         let features = ethtool.features(interface).ok()??;
         let strips = features.iter().any(|f| f.name == "rx-vlan-hw-parse" && f.on);
         Some((strips, ethtool.driver(interface).ok().flatten().map(|d| d.driver).unwrap_or_default()))
     };
-    match asked() {
+    match attempt() {
         Some((true, driver)) if may_strip(&driver) => Err(PortError::Unsupported {
             backend,
             interface: interface.to_owned(),
@@ -106,7 +106,7 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
 
 /// The rhythm of a reader of shared memory. Each look takes a cache line away from the kernel program that writes it, and each nap
 /// costs a timer and two context switches on a CPU that may have to receive as well. So a reader that found little sleeps before it
-/// looks again, and the longer the better its looks pay: up to [`LONGEST_NAP`] while frames come, in which no ring of ours fills.
+/// looks again, and the longer the better its looks pay: up to [`NAP_MAX`] while frames come, in which no ring of ours fills.
 #[derive(Debug)]
 pub(crate) struct Pace {
     shortest: Duration,
@@ -123,7 +123,7 @@ const PLENTY: usize = 2048;
 const WELCOME: usize = 1024;
 /// Frames in one look below which the traffic is thin, and a prompt answer worth more.
 const FEW: usize = 32;
-const LONGEST_NAP: Duration = Duration::from_micros(800);
+const NAP_MAX: Duration = Duration::from_micros(800);
 /// Looks in vain after which an interface counts as silent: its reader takes the longest naps.
 const IDLE_LOOKS: u32 = 100;
 /// Time between two looks of an idle reader whether its interface is still there.
@@ -146,9 +146,9 @@ impl Pace {
         self.found = found;
         self.empty = if found == 0 { self.empty.saturating_add(1) } else { 0 };
         self.nap = match found {
-            0 if self.empty >= IDLE_LOOKS => LONGEST_NAP.max(self.shortest),
+            0 if self.empty >= IDLE_LOOKS => NAP_MAX.max(self.shortest),
             ..FEW => self.shortest,
-            FEW..WELCOME => (self.nap * 3 / 2).min(LONGEST_NAP.max(self.shortest)),
+            FEW..WELCOME => (self.nap * 3 / 2).min(NAP_MAX.max(self.shortest)),
             _ => (self.nap / 2).max(self.shortest),
         };
     }
@@ -169,13 +169,13 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 /// Deals `items` to `hands` hands in turn; no hand stays empty.
-pub(crate) fn deal<T>(items: Vec<T>, hands: usize) -> Vec<Vec<T>> {
+pub(crate) fn distribute<T>(items: Vec<T>, hands: usize) -> Vec<Vec<T>> {
     let hands = hands.clamp(1, items.len().max(1));
-    let mut dealt: Vec<Vec<T>> = (0..hands).map(|_| Vec::new()).collect();
+    let mut shares: Vec<Vec<T>> = (0..hands).map(|_| Vec::new()).collect();
     for (n, item) in items.into_iter().enumerate() {
-        dealt[n % hands].push(item);
+        shares[n % hands].push(item);
     }
-    dealt
+    shares
 }
 
 #[cfg(test)]
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn every_item_is_dealt_once_and_no_hand_is_empty() {
-        assert_eq!(deal(vec![1, 2, 3, 4, 5], 2), [vec![1, 3, 5], vec![2, 4]]);
-        assert_eq!(deal(vec![1, 2], 8), [vec![1], vec![2]]);
-        assert_eq!(deal(vec![1, 2], 0), [vec![1, 2]]);
+        assert_eq!(distribute(vec![1, 2, 3, 4, 5], 2), [vec![1, 3, 5], vec![2, 4]]);
+        assert_eq!(distribute(vec![1, 2], 8), [vec![1], vec![2]]);
+        assert_eq!(distribute(vec![1, 2], 0), [vec![1, 2]]);
     }
 
     #[test]
@@ -198,12 +198,12 @@ mod tests {
             pace.nap
         };
         assert_eq!(naps(FEW, 1), shortest * 3 / 2);
-        assert_eq!(naps(FEW, 20), LONGEST_NAP);
-        assert_eq!(naps(WELCOME, 1), LONGEST_NAP / 2);
+        assert_eq!(naps(FEW, 20), NAP_MAX);
+        assert_eq!(naps(WELCOME, 1), NAP_MAX / 2);
         assert_eq!(naps(WELCOME, 20), shortest);
         naps(WELCOME - 1, 20);
         assert_eq!(naps(0, 1), shortest, "thin traffic is answered promptly");
-        assert_eq!(naps(0, IDLE_LOOKS as usize - 1), LONGEST_NAP, "an idle reader costs next to nothing");
+        assert_eq!(naps(0, IDLE_LOOKS as usize - 1), NAP_MAX, "an idle reader costs next to nothing");
         assert_eq!(naps(1, 1), shortest);
     }
 

@@ -20,7 +20,7 @@ const XDP_FRAMES: u32 = 2048;
 /// Sizes of a frame of AF_XDP's memory.
 const XDP_FRAME_BYTES: [u32; 2] = [2048, 4096];
 /// Time for the last frames of an AF_XDP socket to leave.
-const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// The reason why a veth refuses redirected frames, and what to do.
 pub(crate) const NO_NAPI: &str = "it takes no redirected frames now: its driver has no ndo_xdp_xmit, or it is a veth whose peer runs no \
      NAPI. For a veth: `ethtool -K PEER gro off`, then `gro on`, or an XDP program on the peer; otherwise take --backend tx-ring";
@@ -160,7 +160,7 @@ impl Out for Xdp {
     }
 
     fn finish(&mut self) -> Result<(), TrafficError> {
-        self.0.flush(DRAIN)?;
+        self.0.flush(DRAIN_TIMEOUT)?;
         Ok(())
     }
 }

@@ -109,11 +109,11 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// The cycle of sender `sender` of `senders`: it has every `senders`-th flow, and repeats the flows until they meet every one of the
-    /// sizes, so that each flow has its share of each.
+    /// The cycle of sender `sender` of `senders`: it has every `senders`-th flow, and repeats the flows until they meet every one of the sizes, so
+    /// that each flow has its share of each.
     ///
     /// # Errors
-    /// What cannot be built, and cycles beyond [`CYCLE_MAX`].
+    /// A frame cannot be built; the cycle is beyond [`CYCLE_MAX`].
     pub fn build(
         template: &Template,
         flows: &[FlowKey],

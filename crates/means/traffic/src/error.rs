@@ -44,12 +44,12 @@ pub enum TrafficError {
     )]
     NoCarrier { interface: String },
     #[error(
-        "the interface {interface} went away or was taken down in mid-run, after {handed} frames were handed to it"
+        "the interface {interface} went away or was taken down in mid-run, after {submitted} frames were handed to it"
     )]
     Vanished {
         interface: String,
         /// Frames handed to the kernel until then.
-        handed: u64,
+        submitted: u64,
     },
     #[error("{backend} cannot send on {interface}: {reason}")]
     Unsupported { backend: &'static str, interface: String, reason: String },

@@ -17,7 +17,7 @@ pub struct Interface {
     pub mtu: u32,
     /// The default route of IPv4 or IPv6 leads through it.
     pub default_route: bool,
-    /// It lies in a namespace that a lab of this program made (`ek-PID-START-…`, or `ekb-PID-…` for its benchmarks).
+    /// True in a namespace that a lab of this program made (`ek-PID-START-…`, or `ekb-PID-…` for its benchmarks).
     pub in_lab: bool,
 }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn an_unknown_interface_is_named() {
         let error = Interface::look("ek-none").unwrap_err().to_string();
-        let told = "there is no interface `ek-none` in this network namespace; there are: ";
-        assert!(error.starts_with(told) && error.contains("lo"), "{error}");
+        let beginning = "there is no interface `ek-none` in this network namespace; there are: ";
+        assert!(error.starts_with(beginning) && error.contains("lo"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 /// A sender that is further behind its schedule gives the rest up instead of sending a longer burst, as gen.bpf.c of the crate bpf does.
 const LAG_MAX_NS: u64 = (1 << 27) - 1;
 /// Packets between two system calls when all are due.
-const BATCH: usize = 64;
+const BATCH_MAX: usize = 64;
 /// The rest of a wait when the sleep ends and spinning begins: more than a timer is late.
 const SPIN: Duration = Duration::from_micros(150);
 /// The longest sleep, so that a stop is seen soon.
@@ -37,7 +37,7 @@ pub(crate) trait Out: Send {
 pub(crate) struct Tally {
     pub(crate) sent: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    pub(crate) given_up_ns: AtomicU64,
+    pub(crate) skipped_ns: AtomicU64,
     pub(crate) elapsed_ns: AtomicU64,
     pub(crate) bursts: AtomicU64,
     pub(crate) largest_burst: AtomicU64,
@@ -126,12 +126,12 @@ pub(crate) fn send(
         let now_ns = now.as_nanos() as u64;
         tally.elapsed_ns.store(now_ns, Ordering::Relaxed);
         if now >= duration {
-            tally.given_up_ns.store(shift + feed.left_ns(n, count, shift, duration), Ordering::Relaxed);
+            tally.skipped_ns.store(shift + feed.left_ns(n, count, shift, duration), Ordering::Relaxed);
             break;
         }
         let mut pushed = 0;
         let mut wait = None;
-        while pushed < BATCH && n < count {
+        while pushed < BATCH_MAX && n < count {
             if let Some(due) = feed.due_ns(n) {
                 let due = due + shift;
                 if due > now_ns {
@@ -149,7 +149,7 @@ pub(crate) fn send(
             n += 1;
             bytes += frame.len() as u64;
         }
-        tally.given_up_ns.store(shift, Ordering::Relaxed);
+        tally.skipped_ns.store(shift, Ordering::Relaxed);
         waited = wait.is_some() && pushed == 0;
         match wait {
             Some(wait) if waited => {
@@ -288,7 +288,7 @@ mod tests {
         let feed = Feed::Cycle { frames: &frames, pps: Some(1e9) };
         send(&mut Slow, feed, bounds(None, 50), &tally, &AtomicBool::new(false)).unwrap();
         let (sent, given_up, elapsed) =
-            (tally.sent.into_inner(), tally.given_up_ns.into_inner(), tally.elapsed_ns.into_inner());
+            (tally.sent.into_inner(), tally.skipped_ns.into_inner(), tally.elapsed_ns.into_inner());
         assert!(elapsed >= 55_000_000, "the last frames took 5 ms more: {elapsed}");
         assert!((sent + given_up).abs_diff(50_000_000) <= 1, "one packet a nanosecond: {sent} + {given_up}");
     }
@@ -299,7 +299,7 @@ mod tests {
         let tally = Tally::default();
         let feed = Feed::Cycle { frames: &frames, pps: Some(0.001) };
         send(&mut Slow, feed, bounds(None, 20), &tally, &AtomicBool::new(false)).unwrap();
-        assert_eq!((tally.sent.into_inner(), tally.given_up_ns.into_inner()), (1, 0));
+        assert_eq!((tally.sent.into_inner(), tally.skipped_ns.into_inner()), (1, 0));
         assert_eq!(tally.elapsed_ns.into_inner(), 20_000_000);
     }
 

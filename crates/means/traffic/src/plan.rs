@@ -21,7 +21,7 @@ use crate::{
 
 /// The longest a run may be asked to last.
 pub const DURATION_MAX: Duration = Duration::from_secs(86_400);
-/// Where frames go by default: a locally administered address that nobody answers to.
+/// Default destination of frames: a locally administered address that nobody answers to.
 pub const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
 /// The way in which frames leave.
@@ -230,7 +230,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What sender `i` draws sources from; none where they are those of its cycle.
+    /// Random sources of sender `i`; none where they are those of its cycle.
     pub fn random_sources(&self, i: usize, cycle: &Cycle) -> Option<RandomSources> {
         let Origin::Stream(stream) = &self.config.origin else { return None };
         let sources = stream.space.sources;
@@ -399,10 +399,10 @@ mod tests {
                 on(c, 9000)
             };
             assert!(of(most).is_ok());
-            let said = of(most + 1).unwrap_err().to_string();
+            let message = of(most + 1).unwrap_err().to_string();
             assert!(
-                said.contains(&format!("too long for --backend {}, which sends up to {most}", backend.name())),
-                "{said}"
+                message.contains(&format!("too long for --backend {}, which sends up to {most}", backend.name())),
+                "{message}"
             );
         }
         let tagged = |protocol, size| {

@@ -57,7 +57,7 @@ impl Prefix {
         1 << bits.min(VARIED_BITS_MAX)
     }
 
-    /// Of an IPv6 prefix shorter than /64: how many bits of its /64 networks' numbers are varied where sources are drawn, 32 at most.
+    /// For an IPv6 prefix shorter than /64, the bits of its /64 networks' numbers that vary where sources are drawn, 32 at most.
     pub fn networks(&self) -> Option<u8> {
         (self.is_ipv6() && self.len < 64).then(|| (64 - self.len).min(VARIED_BITS_MAX as u8))
     }

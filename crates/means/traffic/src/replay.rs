@@ -132,7 +132,7 @@ impl Recording {
         Ok(Self { path: path.to_owned(), frames, span_ns: due + gap.max(1), timeless: due == 0, cut_short })
     }
 
-    /// Writes what was read, or why not, for [`Recording::receive`]: numbers in this machine's order of bytes, then the frames.
+    /// Writes the frames, or the error, for [`Recording::receive`]: numbers in this machine's order of bytes, then the frames.
     pub fn send(read: &Result<Self, TrafficError>, mut out: impl Write) -> io::Result<()> {
         let mut put = |numbers: &[u64], bytes: &[u8]| {
             numbers.iter().try_for_each(|number| out.write_all(&number.to_ne_bytes()))?;

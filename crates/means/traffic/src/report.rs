@@ -7,17 +7,17 @@ pub struct SenderReport {
     /// Its CPU; none where the scheduler chose.
     pub cpu: Option<u32>,
     /// Frames that it handed to the kernel.
-    pub handed: u64,
+    pub submitted: u64,
     /// Their bytes without FCS.
-    pub handed_bytes: u64,
+    pub submitted_bytes: u64,
     /// The time that it sent, in seconds.
     pub elapsed_s: f64,
     /// Frames per second, from its own count.
-    pub handed_pps: f64,
+    pub submitted_pps: f64,
     /// CPU time of its thread over the time it ran: 1 is a whole core.
     pub cpu_share: f64,
     /// Time behind schedule that it gave up instead of sending a longer burst or beyond its end, in seconds.
-    pub given_up_s: f64,
+    pub skipped_s: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -45,7 +45,7 @@ pub struct GenReport {
     /// Packets per second asked for; none for `max`.
     pub offered_pps: Option<f64>,
     /// Frames handed to the kernel, by the senders' own counts.
-    pub handed: u64,
+    pub submitted: u64,
     /// Frames that the interface counted as sent in this time, whoever sent them.
     pub device_sent: u64,
     /// Frames that the interface counted as dropped in this time.

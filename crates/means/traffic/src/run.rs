@@ -28,13 +28,13 @@ use crate::{
 };
 
 /// Time between two looks at the senders.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
 /// Time between two looks whether the interface is still there.
 const PULSE: Duration = Duration::from_millis(100);
 /// Time between two reports of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// The receiving side's time to count the last frames.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(300);
 /// After this time with nothing counted by the interface, live frames are not arriving.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -43,7 +43,7 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(300);
 pub struct Progress {
     pub elapsed: Duration,
     /// Frames handed to the kernel so far.
-    pub handed: u64,
+    pub submitted: u64,
     /// Frames per second handed since the last look.
     pub pps: f64,
 }
@@ -60,7 +60,7 @@ pub struct Ready<'p> {
     senders: Vec<Sender<'p>>,
 }
 
-/// Opens what `plan` needs in this thread's network namespace and sends nothing.
+/// Opens all that `plan` needs in this thread's network namespace and sends nothing.
 pub fn prepare(plan: &Plan) -> Result<Ready<'_>, TrafficError> {
     check_cpus(plan)?;
     let chosen = choose(plan)?;
@@ -87,15 +87,15 @@ impl Ready<'_> {
         let senders = &mut self.senders;
         let outcome =
             thread::scope(|scope| watch(scope, plan, senders, &tallies, (&halt, stop), before, &mut progress));
-        let handed: u64 = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
+        let submitted: u64 = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
         // Whatever failed: without an interface that is the cause.
         if !plan.interface.is_alive() {
-            return Err(TrafficError::Vanished { interface: plan.interface.name.clone(), handed });
+            return Err(TrafficError::Vanished { interface: plan.interface.name.clone(), submitted });
         }
         let stopped = outcome?;
-        let after = settle(plan, before, handed)?;
+        let after = settle(plan, before, submitted)?;
         if backend == Backend::XdpLive
-            && handed > 0
+            && submitted > 0
             && (after.packets, after.dropped) == (before.packets, before.dropped)
         {
             return Err(not_arriving(plan));
@@ -104,11 +104,11 @@ impl Ready<'_> {
     }
 }
 
-/// [`prepare`] and [`Ready::run`]: sends what `plan` says from threads of this thread's network namespace, until it is done or `stop` is set. `progress` is
-/// called about every second.
+/// [`prepare`] and [`Ready::run`]: sends the frames of `plan` from threads of this thread's network namespace, until it is done or `stop` is set.
+/// `progress` is called about every second.
 ///
 /// # Errors
-/// What a backend cannot do; among others [`TrafficError::Unsupported`] when live frames do not reach the other side.
+/// The backend cannot do it; among others [`TrafficError::Unsupported`] when live frames do not reach the other side.
 pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Progress)) -> Result<GenReport, TrafficError> {
     prepare(plan)?.run(stop, progress)
 }
@@ -182,9 +182,9 @@ fn watch<'scope, 'env>(
     drop(started);
     let mut interrupts: Vec<InterruptibleThread> = Vec::new();
     let start = Instant::now();
-    let (mut last_report, mut last_handed, mut looked, mut checked, mut failed) = (start, 0u64, start, false, None);
+    let (mut last_report, mut last_submitted, mut looked, mut checked, mut failed) = (start, 0u64, start, false, None);
     while threads.iter().any(|t| !t.is_finished()) {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_PERIOD);
         interrupts.extend(ready.try_iter());
         let ending = stop.load(Ordering::Relaxed) || halt.load(Ordering::Relaxed) || failed.is_some();
         if ending {
@@ -195,8 +195,8 @@ fn watch<'scope, 'env>(
         if ending || lives.iter().any(|(sender, ..)| sender.counts().done) {
             interrupts.iter().for_each(|t| t.interrupt());
         }
-        let handed = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
-        if !checked && !lives.is_empty() && handed > 0 && start.elapsed() > ARRIVAL_TIMEOUT {
+        let submitted = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
+        if !checked && !lives.is_empty() && submitted > 0 && start.elapsed() > ARRIVAL_TIMEOUT {
             checked = true;
             // No early return: the senders must be halted first.
             failed = match plan.interface.counters() {
@@ -208,16 +208,16 @@ fn watch<'scope, 'env>(
         if failed.is_none() && looked.elapsed() > PULSE {
             looked = Instant::now();
             failed = (!plan.interface.is_alive())
-                .then(|| TrafficError::Vanished { interface: plan.interface.name.clone(), handed });
+                .then(|| TrafficError::Vanished { interface: plan.interface.name.clone(), submitted });
         }
         let since = last_report.elapsed();
         if since >= PROGRESS_PERIOD {
             progress(Progress {
                 elapsed: start.elapsed(),
-                handed,
-                pps: (handed - last_handed) as f64 / since.as_secs_f64(),
+                submitted,
+                pps: (submitted - last_submitted) as f64 / since.as_secs_f64(),
             });
-            (last_report, last_handed) = (Instant::now(), handed);
+            (last_report, last_submitted) = (Instant::now(), submitted);
         }
     }
     lives.iter().for_each(tally_live);
@@ -230,7 +230,7 @@ fn watch<'scope, 'env>(
     failed.map_or(Ok(stop.load(Ordering::Relaxed)), Err)
 }
 
-/// One sender's error ends all of them.
+/// Ends all senders on the error of one.
 fn halting_on_error(halt: &AtomicBool, work: impl FnOnce() -> Result<(), TrafficError>) -> Result<(), TrafficError> {
     work().inspect_err(|_| halt.store(true, Ordering::Relaxed))
 }
@@ -247,7 +247,7 @@ fn tally_live(&(sender, cycle, tally): &(&LiveSender, &Cycle, &Tally)) {
     };
     tally.sent.store(counts.sent, Ordering::Relaxed);
     tally.bytes.store(bytes, Ordering::Relaxed);
-    tally.given_up_ns.store(counts.given_up_ns, Ordering::Relaxed);
+    tally.skipped_ns.store(counts.given_up_ns, Ordering::Relaxed);
     tally.elapsed_ns.store(counts.elapsed_ns, Ordering::Relaxed);
     tally.bursts.store(counts.bursts, Ordering::Relaxed);
     tally.largest_burst.store(counts.largest_burst, Ordering::Relaxed);
@@ -295,15 +295,15 @@ fn not_arriving(plan: &Plan) -> TrafficError {
 }
 
 /// The interface's counters once it has counted all that was handed over, or stopped counting.
-fn settle(plan: &Plan, before: TxCounters, handed: u64) -> Result<TxCounters, TrafficError> {
+fn settle(plan: &Plan, before: TxCounters, submitted: u64) -> Result<TxCounters, TrafficError> {
     let start = Instant::now();
     loop {
         let now = plan.interface.counters()?;
         let counted = (now.packets - before.packets) + (now.dropped - before.dropped);
-        if counted >= handed || start.elapsed() > SETTLE {
+        if counted >= submitted || start.elapsed() > SETTLE_TIMEOUT {
             return Ok(now);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_PERIOD);
     }
 }
 
@@ -320,30 +320,30 @@ fn report(
         .iter()
         .enumerate()
         .map(|(i, t)| {
-            let handed = t.sent.load(Ordering::Relaxed);
+            let submitted = t.sent.load(Ordering::Relaxed);
             let elapsed_s = t.elapsed_ns.load(Ordering::Relaxed) as f64 / 1e9;
-            let whole_s = if plan.count_of(i) == Some(handed) { elapsed_s + last_gap_s } else { elapsed_s };
+            let whole_s = if plan.count_of(i) == Some(submitted) { elapsed_s + last_gap_s } else { elapsed_s };
             SenderReport {
                 cpu: plan.cpus[i],
-                handed,
-                handed_bytes: t.bytes.load(Ordering::Relaxed),
+                submitted,
+                submitted_bytes: t.bytes.load(Ordering::Relaxed),
                 // The gap behind the last packet lies within the run; a sender that was late is not.
                 elapsed_s: whole_s.min(plan.config.duration.as_secs_f64().max(elapsed_s)),
-                handed_pps: per_second(handed, whole_s),
+                submitted_pps: per_second(submitted, whole_s),
                 cpu_share: per_second(t.cpu_ns.load(Ordering::Relaxed), t.ran_ns.load(Ordering::Relaxed) as f64),
-                given_up_s: t.given_up_ns.load(Ordering::Relaxed) as f64 / 1e9,
+                skipped_s: t.skipped_ns.load(Ordering::Relaxed) as f64 / 1e9,
             }
         })
         .collect();
-    let handed: u64 = senders.iter().map(|s| s.handed).sum();
-    let handed_bytes: u64 = senders.iter().map(|s| s.handed_bytes).sum();
+    let submitted: u64 = senders.iter().map(|s| s.submitted).sum();
+    let submitted_bytes: u64 = senders.iter().map(|s| s.submitted_bytes).sum();
     let device_sent = after.packets - before.packets;
     let elapsed_s = senders.iter().map(|s| s.elapsed_s).fold(0.0, f64::max);
-    let left = device_sent.min(handed);
-    let handed_pps: f64 = senders.iter().map(|s| s.handed_pps).sum();
-    let achieved_pps = if handed == 0 { 0.0 } else { handed_pps * (left as f64 / handed as f64) };
+    let left = device_sent.min(submitted);
+    let submitted_pps: f64 = senders.iter().map(|s| s.submitted_pps).sum();
+    let achieved_pps = if submitted == 0 { 0.0 } else { submitted_pps * (left as f64 / submitted as f64) };
     let mean = FrameSize::in_memory(0).bytes_with_fcs() as f64
-        + if handed == 0 { 0.0 } else { handed_bytes as f64 / handed as f64 };
+        + if submitted == 0 { 0.0 } else { submitted_bytes as f64 / submitted as f64 };
     let line = wire::size::LINE_OVERHEAD as f64;
     let bursts: u64 = tallies.iter().map(|t| t.bursts.load(Ordering::Relaxed)).sum();
     let largest = tallies.iter().map(|t| t.largest_burst.load(Ordering::Relaxed)).max().unwrap_or(0);
@@ -366,7 +366,7 @@ fn report(
         random_sources: stream.is_some_and(|s| s.random_sources),
         pacing: plan.pacing().map(|(pacing, _)| pacing.name().into()),
         pacing_reason: plan.pacing().map(|(_, reason)| reason.into()),
-        burst_mean: (bursts > 0).then(|| handed as f64 / bursts as f64),
+        burst_mean: (bursts > 0).then(|| submitted as f64 / bursts as f64),
         burst_max: (bursts > 0).then_some(largest),
         cycle_frames: match &plan.frames {
             Frames::Cycles(cycles) => cycles.iter().map(|c| c.frames.len() as u64).sum(),
@@ -374,14 +374,14 @@ fn report(
         },
         mean_frame_bytes: plan.mean_with_fcs,
         offered_pps: plan.pps,
-        handed,
+        submitted,
         device_sent,
         device_dropped: after.dropped - before.dropped,
         elapsed_s,
         achieved_pps,
         achieved_l2_bps: achieved_pps * mean * 8.0,
         achieved_l1_bps: achieved_pps * (mean + line) * 8.0,
-        pacing_error: plan.pps.filter(|_| handed > 0).map(|pps| achieved_pps / pps - 1.0),
+        pacing_error: plan.pps.filter(|_| submitted > 0).map(|pps| achieved_pps / pps - 1.0),
         stopped,
         senders,
     }

@@ -1,4 +1,4 @@
-//! What tcpdump and tshark see of the frames that each backend sends, in a lab.
+//! Frames of each backend as tcpdump and tshark see them, in a lab.
 
 use std::{
     collections::HashMap,
@@ -93,7 +93,7 @@ fn a_syn_flood_is_what_was_asked_for() {
             bed.config(stream(Kind::TcpSyn, false, 100, &[FrameSize::MIN], [None; 2]), backend, 300),
             300,
         );
-        assert_eq!((report.handed, report.device_sent, report.backend.as_str()), (300, 300, backend.name()));
+        assert_eq!((report.submitted, report.device_sent, report.backend.as_str()), (300, 300, backend.name()));
         let fields = [
             "frame.len",
             "ip.checksum.status",
@@ -180,7 +180,7 @@ fn a_file_is_replayed_byte_for_byte_over_and_over() {
     {
         let origin = Origin::Replay(ReplayConfig { path: source.clone(), timing });
         let (report, file) = bed.send_and_capture(bed.config(origin, backend, 120), 120);
-        assert_eq!((report.handed, report.cycle_frames), (120, 50));
+        assert_eq!((report.submitted, report.cycle_frames), (120, 50));
         let seen = Recording::read(&file).unwrap();
         assert_eq!(seen.frames.len(), 120);
         for (i, (_, bytes)) in seen.frames.iter().enumerate() {
@@ -330,7 +330,7 @@ fn a_peer_without_napi_is_named_and_auto_takes_the_ring() {
     let refused = bed.send(config(Some(Backend::XdpLive))).unwrap_err().to_string();
     assert!(refused.contains("`ethtool -K PEER gro off`, then `gro on`"), "{refused}");
     let report = bed.send(config(None)).unwrap();
-    assert_eq!((report.backend.as_str(), report.handed, report.device_sent), ("tx-ring", 10, 10));
+    assert_eq!((report.backend.as_str(), report.submitted, report.device_sent), ("tx-ring", 10, 10));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn several_senders_share_the_count_and_the_flows() {
         let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 100);
         config.cpus = Some(cpus.clone());
         let (report, file) = bed.send_and_capture(config, 100);
-        assert_eq!((report.handed, report.senders.len()), (100, cpus.len()));
+        assert_eq!((report.submitted, report.senders.len()), (100, cpus.len()));
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
         for row in tshark(&file, &["ip.src", "udp.srcport", "ip.dst", "udp.dstport"], 'a') {
             *flows.entry(row).or_default() += 1;
@@ -360,7 +360,7 @@ fn senders_that_sleep_send_all_and_say_what_it_cost() {
             let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 300);
             config.pacing = Some(pacing);
             let (report, file) = bed.send_and_capture(config, 300);
-            assert_eq!((report.handed, report.pacing.as_deref()), (300, Some(pacing.name())), "{backend:?}");
+            assert_eq!((report.submitted, report.pacing.as_deref()), (300, Some(pacing.name())), "{backend:?}");
             assert_eq!(tshark(&file, &["frame.len"], 'a').len(), 300);
             assert!(report.senders.iter().all(|s| s.cpu_share > 0.0 && s.cpu_share < 1.5), "{report:?}");
             match (pacing, report.burst_mean, report.burst_max) {
@@ -381,12 +381,12 @@ fn what_a_sender_cannot_send_in_its_time_is_given_up() {
         let mut config = bed.config(stream(Kind::Udp, false, 20, &IMIX, [None; 2]), backend, 1);
         (config.count, config.rate, config.duration) = (None, Rate::Packets(pps), Duration::from_secs_f64(seconds));
         let report = bed.send(config).unwrap();
-        let given_up: f64 = report.senders.iter().map(|s| s.given_up_s).sum();
-        let schedule_s = report.handed as f64 / pps + given_up;
+        let skipped: f64 = report.senders.iter().map(|s| s.skipped_s).sum();
+        let schedule_s = report.submitted as f64 / pps + skipped;
         assert!((schedule_s - seconds).abs() < 1e-6, "{backend:?}: {schedule_s} s of the schedule, {report:?}");
         assert!(report.elapsed_s >= seconds && report.pacing_error.unwrap() < 0.0, "{backend:?} {report:?}");
-        let rate = report.handed as f64 / report.elapsed_s;
-        assert!((report.senders[0].handed_pps / rate - 1.0).abs() < 1e-9, "{backend:?} {report:?}");
+        let rate = report.submitted as f64 / report.elapsed_s;
+        assert!((report.senders[0].submitted_pps / rate - 1.0).abs() < 1e-9, "{backend:?} {report:?}");
     }
 }
 

@@ -38,7 +38,7 @@ fn order(load: Load) -> Order {
 fn trial(tester: &mut RealTester<'_>, load: &Load) -> Result<Option<Trial>, BenchError> {
     for _ in 0..AGAIN {
         let trial = tester.trial(&order(load.clone()), &AtomicBool::new(false))?;
-        match &trial.void {
+        match &trial.invalid {
             None => return Ok(Some(trial)),
             Some(reason) => eprintln!("void: {reason}"),
         }
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         plan.swap(i, (state >> 33) as usize % (i + 1));
     }
 
-    println!("wanted_pps,offered_pps,sent,forwarded");
+    println!("intended_pps,offered_pps,sent,forwarded");
     for load in plan {
         let wanted = if let Load::Pps(pps) = load { format!("{pps}") } else { "max".to_owned() };
         let Some(trial) = trial(&mut tester, &load)? else {

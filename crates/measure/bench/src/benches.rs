@@ -147,7 +147,7 @@ pub fn setup(asked: &Request, settings: &Settings) -> Result<Setup, BenchError> 
     Ok(Setup {
         preset: settings.name.clone(),
         goals: settings.preset.goals.clone(),
-        both_ways: !asked.one_way,
+        bidirectional: !asked.one_way,
         ip_version: if asked.ipv6 { 6 } else { 4 },
         flows: asked.flows,
         rules: asked.rules,

@@ -16,6 +16,6 @@ pub(crate) mod inside;
 mod plan;
 mod trace;
 
-pub use carry::{carry_out, no_kvm};
+pub use carry::{carry_out, emulation_reason};
 pub(crate) use dut::build as dut;
 pub use plan::{Asked, Plan};

@@ -49,9 +49,9 @@ enum Cause {
 
 impl Cause {
     fn of(trial: &Trial) -> Self {
-        if trial.after.never_empty || trial.after.leftover > 0 {
+        if trial.after.undrained || trial.after.leftover > 0 {
             Self::Buffers
-        } else if trial.wanted_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.spare < STRAINED {
+        } else if trial.intended_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.idle_share < STRAINED {
             Self::Sender
         } else {
             Self::Others
@@ -97,9 +97,9 @@ impl Patience {
 
     pub(crate) fn note(&self, trial: &Trial) {
         let mut state = self.0.borrow_mut();
-        let reason = match &trial.void {
+        let reason = match &trial.invalid {
             Some(reason) => reason.clone(),
-            None if trial.after.never_empty => format!(
+            None if trial.after.undrained => format!(
                 "the box still sent what it held {} after the last frame was sent",
                 units::nanoseconds(trial.after.drained_ns as f64)
             ),
@@ -108,7 +108,7 @@ impl Patience {
                 return;
             }
         };
-        state.void_in_a_row = if trial.void.is_some() { state.void_in_a_row + 1 } else { 0 };
+        state.void_in_a_row = if trial.invalid.is_some() { state.void_in_a_row + 1 } else { 0 };
         state.last = Some(Trouble { reason, cause: Cause::of(trial) });
     }
 

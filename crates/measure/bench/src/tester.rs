@@ -266,7 +266,7 @@ impl<D: Deref<Target = Dut>> Tester for RealTester<'_, D> {
         // Whatever happened, what was begun is ended.
         let observed = ended.map_or(Ok(Observation::default()), |observer| observer.end());
         let (sent, drained) = arrived?;
-        self.full = drained.after.never_empty;
+        self.full = drained.after.undrained;
         let arrived = &drained.counts;
         let mut observed = observed?.of_sending(sent.elapsed_ns as f64 / 1e9);
         if let Some((port, _)) =
@@ -303,8 +303,8 @@ impl<D: Deref<Target = Dut>> Tester for RealTester<'_, D> {
             sharing: self.sharing,
             others: &look.map_or_else(String::new, |look| look.since(&[self.cpu], OTHERS_MIN)),
         };
-        trial.void = judge::judge(&order.load, &trial.pacing, &kept);
-        self.disturbed = trial.void.is_some();
+        trial.invalid = judge::judge(&order.load, &trial.pacing, &kept);
+        self.disturbed = trial.invalid.is_some();
         Ok(trial)
     }
 }
@@ -370,7 +370,7 @@ fn to_trial(
         number: 0,
         purpose: order.purpose.clone(),
         frame: order.frame.clone(),
-        wanted_pps: pace::wanted(&order.load),
+        intended_pps: pace::wanted(&order.load),
         offered_pps: per_second(total.sent, active_s),
         received_pps: order.drain.rate(&total, active_s),
         seconds,
@@ -380,18 +380,18 @@ fn to_trial(
         round_trip: histogram::of_values(&round_trips_ns),
         probes: (sent.probes, arrived[1].probes_returned),
         round_trips_ns,
-        longest_silence_ns: arrived.each_ref().map(|a| a.longest_silence_ns),
+        max_gap_ns: arrived.each_ref().map(|a| a.longest_silence_ns),
         last_loss_after_ns: arrived.each_ref().map(|a| a.last_gap_ns?.checked_sub(changed?)),
         pacing: Pacing {
             error: pace::expected(&order.load, seconds)
                 .map(|units| sent.units.iter().sum::<u64>() as f64 / (units * active_s / seconds) - 1.0),
-            held_up: if seconds > 0.0 { 1.0 - active_s / seconds } else { 0.0 },
-            latest_ns: sent.latest_ns,
-            given_up_ns: sent.given_up_ns,
-            spare: if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 },
+            stalled: if seconds > 0.0 { 1.0 - active_s / seconds } else { 0.0 },
+            max_lag_ns: sent.latest_ns,
+            skipped_ns: sent.given_up_ns,
+            idle_share: if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 },
         },
         after: drained.after,
         observed: Observation::default(),
-        void: None,
+        invalid: None,
     })
 }

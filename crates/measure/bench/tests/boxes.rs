@@ -32,8 +32,8 @@ fn until(
         if fine(&trial) {
             return trial;
         }
-        let told = (trial.one_way, trial.longest_silence_ns, trial.last_loss_after_ns, trial.seconds);
-        seen.push(format!("{:?} {:?} {told:?}", trial.void, trial.counts));
+        let told = (trial.one_way, trial.max_gap_ns, trial.last_loss_after_ns, trial.seconds);
+        seen.push(format!("{:?} {:?} {told:?}", trial.invalid, trial.counts));
     }
     panic!("{seen:#?}");
 }
@@ -99,7 +99,7 @@ fn a_relay_dies_and_chokes() {
     };
     until(dying, &mortal.dut, false, |t| {
         let lost_s = t.counts[0].lost() as f64 / 2_000.0;
-        let silent_s = t.longest_silence_ns[0].unwrap_or(0) as f64 / 1e9;
+        let silent_s = t.max_gap_ns[0].unwrap_or(0) as f64 / 1e9;
         (0.25..0.4).contains(&lost_s) && (0.29..0.4).contains(&silent_s)
     });
     let hold = Duration::from_millis(400);

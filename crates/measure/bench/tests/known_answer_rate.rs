@@ -32,7 +32,7 @@ fn limited_to(rate: u32) {
         let mut seen = Vec::new();
         for _ in 0..3 {
             let found = search(&dut, &[goal(0.001, WIDTH)], pps * 1.7);
-            let (lower, upper) = (found.found[0].lower_pps.unwrap_or(0.0), found.found[0].upper_pps.unwrap_or(0.0));
+            let (lower, upper) = (found.results[0].lower_pps.unwrap_or(0.0), found.results[0].upper_pps.unwrap_or(0.0));
             assert!(lower <= pps * (1.002 + 3.5 * BURST), "{lower} came through, past {rate}: {:#?}", found.steps);
             if lower >= pps * (1.0 - WIDTH) {
                 assert!(upper >= pps && found.verdict == Verdict::Measured, "{found:#?}");
@@ -73,7 +73,7 @@ fn losing_one_in(n: u32, loss_ratio: f64, ceiling_pps: f64, longest_s: f64) -> T
 fn one_in_a_thousand_is_0_1_percent_and_not_nothing() {
     on_a_quiet_machine(|| {
         let fine = losing_one_in(1000, 0.001, 20_000.0, 4.0);
-        assert_eq!(fine.found[0].lower_pps, Some(20_000.0), "{fine:#?}");
+        assert_eq!(fine.results[0].lower_pps, Some(20_000.0), "{fine:#?}");
         has_none(&losing_one_in(1000, 0.0, 20_000.0, 1.0));
     });
 }
@@ -87,9 +87,9 @@ fn one_in_700_is_more_than_0_1_percent_at_every_load() {
 
 /// Short trials that end before the lost packet do not make a throughput, and few trials show that no load has one.
 fn has_none(found: &Throughput) {
-    assert_eq!(found.found[0].lower_pps, None, "{found:#?}");
-    assert!(found.found[0].trials <= 8, "{found:#?}");
-    assert!(matches!(found.verdict, Verdict::SameLoss { least_pps, .. } if least_pps < 6000.0), "{found:#?}");
+    assert_eq!(found.results[0].lower_pps, None, "{found:#?}");
+    assert!(found.results[0].trials <= 8, "{found:#?}");
+    assert!(matches!(found.verdict, Verdict::SameLoss { min_pps, .. } if min_pps < 6000.0), "{found:#?}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_delay_of_two_milliseconds_is_measured_within_five_percent() {
             best: 2,
             agreement: 0.5,
             loss_ratio: 0.001,
-            thrown_away: 5,
+            discarded: 5,
         };
         until(
             || Answer::Measured(with(&slow.dut, |b| methods::latency(b, &settings, Some(4000.0)))),
@@ -145,15 +145,15 @@ fn what_is_left_of_a_trial_is_waited_for_and_spoils_the_next_one_otherwise() {
             |order: &bench::Order| bench::Order { drain: Drain { longest: ms(40), ..order.drain }, ..order.clone() };
         // Nearly a second of frames is in it when it is given up, and comes out in the trials that follow at once.
         let first = tester.trial(&hasty(&overload), &stop).unwrap();
-        assert!(first.after.never_empty && first.total().lost() > 0, "{first:?}");
+        assert!(first.after.undrained && first.total().lost() > 0, "{first:?}");
         let second = tester.trial(&hasty(&quiet), &stop).unwrap();
-        assert!(second.after.leftover > 0 && second.void.is_some(), "{second:?}");
+        assert!(second.after.leftover > 0 && second.invalid.is_some(), "{second:?}");
         // Who waits finds it empty.
         let third = believed(&mut tester, &quiet);
-        assert!(!third.after.never_empty && third.total().lost() == 0, "{third:?}");
+        assert!(!third.after.undrained && third.total().lost() == 0, "{third:?}");
         let whole = believed(&mut tester, &overload);
         let total = whole.total();
-        assert!(total.lost() == 0 && total.late * 2 > total.sent && !whole.after.never_empty, "{whole:?}");
+        assert!(total.lost() == 0 && total.late * 2 > total.sent && !whole.after.undrained, "{whole:?}");
         assert!(whole.received_pps < 6000.0 && whole.after.drained_ns > whole.after.late_after_ns, "{whole:?}");
         let next = believed(&mut tester, &quiet);
         assert_eq!((next.total().late, next.after.leftover), (0, 0), "{next:?}");

@@ -46,7 +46,7 @@ fn trial(dut: &Dut) -> Result<Trial, BenchError> {
     let order = common::order(FrameSpec::Size { bytes: 128 }, Load::Pps(2000.0), Duration::from_millis(200));
     let mut last = tester.trial(&order, &AtomicBool::new(false))?;
     for _ in 0..20 {
-        if last.void.is_none() && last.total().lost() == 0 {
+        if last.invalid.is_none() && last.total().lost() == 0 {
             break;
         }
         last = tester.trial(&order, &AtomicBool::new(false))?;
@@ -60,7 +60,7 @@ fn units_come_through_both_ways() {
     bed.tell(&Addressing::routed(Family::V4).set_up());
     let made = bed.tester.run(|| connect(bed.names(), Family::V4).and_then(|dut| trial(&dut)));
     let made = made.expect("a trial");
-    assert_eq!((made.void.as_deref(), made.total().lost()), (None, 0), "{made:?}");
+    assert_eq!((made.invalid.as_deref(), made.total().lost()), (None, 0), "{made:?}");
     assert!(made.counts.iter().all(|c| c.received >= 150 && c.looped == 0), "{made:?}");
     assert_eq!(bed.addresses(), "");
 }

@@ -43,7 +43,7 @@ fn without_loss(tester: &mut dyn Tester, order: &Order) -> Trial {
 fn assert_sent(trial: &Trial, ordered: u64) {
     let sent = trial.total().sent;
     let near = sent.abs_diff(ordered) * 100 <= ordered;
-    assert!(near || (trial.void.is_some() && (1..ordered).contains(&sent)), "{trial:#?}");
+    assert!(near || (trial.invalid.is_some() && (1..ordered).contains(&sent)), "{trial:#?}");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn all_that_is_sent_both_ways_arrives() {
                 }
                 let [forward, backward] = [trial.one_way[0].unwrap(), trial.one_way[1].unwrap()];
                 assert_eq!(forward.samples + backward.samples, trial.total().sent, "{trial:#?}");
-                assert!(trial.longest_silence_ns[0].is_some() && trial.probes == (0, 0));
+                assert!(trial.max_gap_ns[0].is_some() && trial.probes == (0, 0));
             }
         }
     }
@@ -172,7 +172,7 @@ fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
     // A rate that no core reaches.
     let beyond = Order { load: Load::Pps(5e7), ..plain };
     let trial = tester.trial(&beyond, &never).unwrap();
-    assert!(trial.void.as_ref().is_some_and(|v| v.contains("the sender was saturated")), "{trial:?}");
+    assert!(trial.invalid.as_ref().is_some_and(|v| v.contains("the sender was saturated")), "{trial:?}");
 }
 
 #[test]

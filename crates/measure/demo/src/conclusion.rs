@@ -102,7 +102,7 @@ mod tests {
             backend: String::new(),
             arrangement: Arrangement {
                 sharing: Sharing::Apart,
-                roles: vec![CoreRole { cpus: CpuSet::single(0), does: "generator".into() }],
+                roles: vec![CoreRole { cpus: CpuSet::single(0), role: "generator".into() }],
             },
             attached_mode: None,
             repeats: Repeats { count: 3, lowest_pps, highest_pps },

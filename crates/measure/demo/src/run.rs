@@ -122,7 +122,7 @@ impl Experiment for Demo<'_> {
         let is_whole = end.is_whole()? && self.stages.len() == self.plans.len();
         let (true, Some(generator)) = (is_whole, self.generator) else { return Ok(None) };
         Ok(Some(DemoRun {
-            when: facts.when,
+            timestamp: facts.timestamp,
             machine: facts.machine,
             disturbed: facts.disturbed,
             frame_bytes: FRAME_BYTES as u32,
@@ -217,17 +217,17 @@ impl Demo<'_> {
 }
 
 /// Notes on the flood itself.
-fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &DemoCores) -> Vec<String> {
+fn notes(sent: &FloodResult, intended_pps: f64, offered_pps: f64, cores: &DemoCores) -> Vec<String> {
     let mut notes = Vec::new();
     if cores.sharing == Sharing::Inline {
         let share = sent.cpu_ns as f64 / (sent.seconds.max(1e-9) * 1e9 * cores.senders.len() as f64);
         notes.push(format!("the generator itself took {} of these cores", units::percent(share)));
     }
-    if offered_pps < 0.97 * wanted_pps {
+    if offered_pps < 0.97 * intended_pps {
         notes.push(format!(
             "the generator got only {} of the {} it was to offer, because it shares its cores",
             units::pps(offered_pps),
-            units::pps(wanted_pps)
+            units::pps(intended_pps)
         ));
     }
     if sent.behind_seconds > 0.01 * sent.seconds {

@@ -30,7 +30,7 @@ fn choose(cpus: &[Cpu], wanted: Option<&CpuSet>, allowed: &CpuSet) -> Result<Cpu
 
 /// The role of some CPUs in an arrangement.
 pub fn role(cpus: &[u32], does: &str) -> CoreRole {
-    CoreRole { cpus: cpus.iter().copied().collect(), does: does.to_owned() }
+    CoreRole { cpus: cpus.iter().copied().collect(), role: does.to_owned() }
 }
 
 #[cfg(test)]

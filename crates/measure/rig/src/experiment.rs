@@ -77,7 +77,7 @@ impl Control<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// Start of the run (RFC 3339, UTC).
-    pub when: String,
+    pub timestamp: String,
     pub machine: Machine,
     /// The load average before the first step.
     pub load_average: f64,
@@ -113,7 +113,7 @@ pub fn carry_out<E: Experiment>(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<E::Found, E::Error> {
-    let (when, load_average) = (machine::now(), machine::load_average());
+    let (timestamp, load_average) = (machine::now(), machine::load_average());
     let others = Watch::start(watched.iter());
     let mut control = Control { stop, progress };
     let end = match steps(&mut experiment, &mut control) {
@@ -122,7 +122,7 @@ pub fn carry_out<E: Experiment>(
         Err(_) if control.is_stopped() => End::Stopped,
         Err(error) => End::Failed(error),
     };
-    experiment.conclude(Facts { when, machine, load_average, disturbed: others.warning() }, end)
+    experiment.conclude(Facts { timestamp, machine, load_average, disturbed: others.warning() }, end)
 }
 
 /// Does all steps; false if it was stopped.
@@ -197,7 +197,7 @@ mod tests {
         }
 
         fn conclude(self, facts: Facts, end: End<&'static str>) -> Result<Self::Found, &'static str> {
-            assert!(facts.machine == machine() && facts.disturbed.is_none() && facts.when.ends_with('Z'));
+            assert!(facts.machine == machine() && facts.disturbed.is_none() && facts.timestamp.ends_with('Z'));
             Ok((self.built, self.measured, end))
         }
     }

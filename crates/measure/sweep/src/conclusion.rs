@@ -24,7 +24,7 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) 
     };
     let between = format!("{} to {} in {searches}", percent(gain.lowest), percent(gain.highest));
     let [a, b] = [standard, optimised].map(|s| format!("{} {}", units::pps(s.ceiling_pps), s.name));
-    let text = if gain.told {
+    let text = if gain.significant {
         format!(
             "The {what} lets {a} and {b} through with at most {} lost: {} ({between}).",
             format_args!("{:.0} %", 100.0 * LOSS_GOAL),
@@ -92,14 +92,14 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
         );
     }
     let short: Vec<&Step> =
-        setups.iter().flat_map(|s| &s.steps).filter(|s| s.offered_pps < 0.97 * s.wanted_pps).collect();
-    if let Some(worst) = short.iter().max_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps)) {
+        setups.iter().flat_map(|s| &s.steps).filter(|s| s.offered_pps < 0.97 * s.intended_pps).collect();
+    if let Some(worst) = short.iter().max_by(|a, b| a.intended_pps.total_cmp(&b.intended_pps)) {
         notes.push(format!(
             "In {} of {} measurements the generator offered less than it was to: {} instead of {} in the highest of them.",
             short.len(),
             setups.iter().map(|s| s.steps.len()).sum::<usize>(),
             units::pps(worst.offered_pps),
-            units::pps(worst.wanted_pps)
+            units::pps(worst.intended_pps)
         ));
     }
     let steps = || setups.iter().flat_map(|s| s.steps.iter().chain(&s.at_ceiling));
@@ -128,7 +128,7 @@ pub(super) mod tests {
 
     fn step(pps: f64, memory: f64) -> Step {
         Step {
-            wanted_pps: 2.0 * pps,
+            intended_pps: 2.0 * pps,
             offered_pps: pps,
             forwarded_pps: pps,
             loss_ratio: 0.0,

@@ -184,13 +184,13 @@ impl Experiment for Sweeping<'_> {
             bed.finish()?;
             // The figure of the headline is in the table.
             setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
-            setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
+            setup.steps.sort_by(|a, b| a.intended_pps.total_cmp(&b.intended_pps));
             setups.push(setup);
         }
         let gain = verdict::gain(&setups);
         let arrangement = measure.cores.arrangement(config.what);
         Ok(Some(Sweep {
-            when: facts.when,
+            timestamp: facts.timestamp,
             machine: facts.machine,
             disturbed: facts.disturbed,
             box_key: config.what.key().into(),
@@ -299,7 +299,7 @@ impl Measure<'_> {
         let core = recording.profile.cores.iter().find(|c| c.cpu == cpu);
         let apart = |party| recording.tally.percent_apart(cpu, party, &recording.times);
         let step = Step {
-            wanted_pps: pps,
+            intended_pps: pps,
             offered_pps: seen.offered_pps,
             forwarded_pps: seen.forwarded_pps,
             loss_ratio: seen.loss_ratio(),

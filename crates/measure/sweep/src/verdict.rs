@@ -26,17 +26,17 @@ mod tests {
     fn a_verdict_takes_repeats_that_agree_and_ceilings_that_hold() {
         let both = |a: &[f64], b: &[f64]| gain(&[setup("a", a, 0.0), setup("b", b, 0.0)]).unwrap();
         let clear = both(&[7e5, 7.2e5, 6.9e5], &[9.1e5, 9e5, 9.3e5]);
-        assert!(clear.told && clear.lowest > 1.2 && clear.highest < 1.4, "{clear:?}");
+        assert!(clear.significant && clear.lowest > 1.2 && clear.highest < 1.4, "{clear:?}");
         // One run says more, the next one less.
         let unclear = both(&[7.2e5, 6.8e5, 7e5], &[9.6e5, 6.4e5, 7e5]);
-        assert!(!unclear.told && unclear.lowest < 1.0 && unclear.highest > 1.0, "{unclear:?}");
+        assert!(!unclear.significant && unclear.lowest < 1.0 && unclear.highest > 1.0, "{unclear:?}");
         // Within what the search can tell.
-        assert!(!both(&[7e5; 5], &[7.1e5; 5]).told);
-        assert!(!both(&[7e5; 2], &[9e5; 2]).told, "two are no interval");
-        assert!(both(&[9e5; 3], &[7e5; 3]).told, "less is a verdict, too");
+        assert!(!both(&[7e5; 5], &[7.1e5; 5]).significant);
+        assert!(!both(&[7e5; 2], &[9e5; 2]).significant, "two are no interval");
+        assert!(both(&[9e5; 3], &[7e5; 3]).significant, "less is a verdict, too");
         let mut lost = setup("b", &[9e5; 3], 0.0);
         lost.at_ceiling.iter_mut().for_each(|s| s.forwarded_pps *= 0.8);
-        assert!(!gain(&[setup("a", &[7e5; 3], 0.0), lost]).unwrap().told, "the table does not bear it");
+        assert!(!gain(&[setup("a", &[7e5; 3], 0.0), lost]).unwrap().significant, "the table does not bear it");
         assert_eq!(gain(&[]), None);
     }
 }

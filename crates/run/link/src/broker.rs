@@ -308,17 +308,17 @@ impl Broker {
             interface: self.wire.interface.clone(),
             address: self.wire.node().to_string(),
             payload_max: self.wire.payload_max,
-            seconds: self.began.elapsed().as_secs_f64(),
-            carried: self.carried.clone(),
+            uptime_s: self.began.elapsed().as_secs_f64(),
+            carrier: self.carried.clone(),
             nodes: nodes(&self.engine, Some(HEARD)),
             programs: self.ports.programs(),
             forged: self.ports.forged(),
             memory_unbounded: self.ports.unbounded(),
             connections,
-            over_tcp,
+            tcp_fallbacks: over_tcp,
             allowed,
             allowed_by_default,
-            same_name: self.same_name(),
+            duplicate_names: self.same_name(),
             other_versions: self
                 .engine
                 .other_versions()
@@ -378,7 +378,7 @@ fn attach(settings: &BrokerSettings) -> Result<(Option<LinkPort>, String), LinkE
 fn delivery(counts: LinkCounts) -> LinkDelivery {
     let bad = counts.too_short + counts.too_long + counts.checksum + counts.kind;
     let LinkCounts { delivered, answered, no_endpoint, full, .. } = counts;
-    LinkDelivery { delivered, answered, to_broker: no_endpoint, full, bad }
+    LinkDelivery { delivered, answered, to_broker: no_endpoint, ring_full: full, bad }
 }
 
 fn refused(counts: NodeCounts) -> LinkRefused {

@@ -54,7 +54,7 @@ pub fn check(
             )),
             Some(_) => {}
         }
-        nodes.push(LinkChecked { name: other.name.clone(), address: other.address.clone(), passes });
+        nodes.push(LinkChecked { name: other.name.clone(), address: other.address.clone(), path_mtu: passes });
     }
     problems.extend(status.other_versions.iter().map(|other| {
         problem(
@@ -129,14 +129,14 @@ fn silent(node: &str, what: &str, is_udp: bool) -> LinkProblem {
 }
 
 fn problem(node: &str, what: String, fix: String) -> LinkProblem {
-    LinkProblem { node: node.to_owned(), what, fix }
+    LinkProblem { node: node.to_owned(), problem: what, fix }
 }
 
 /// Names that several nodes have, with the addresses of all.
 fn namesakes(status: &LinkStatus) -> Vec<LinkProblem> {
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     names.entry(&status.node).or_default().push(&status.address);
-    let alike = status.same_name.iter().map(|address| (status.node.as_str(), address.as_str()));
+    let alike = status.duplicate_names.iter().map(|address| (status.node.as_str(), address.as_str()));
     for (name, address) in status.nodes.iter().map(|n| (n.name.as_str(), n.address.as_str())).chain(alike) {
         let all = names.entry(name).or_default();
         if !all.contains(&address) {
@@ -202,12 +202,12 @@ mod tests {
     fn behind_udp_the_mtu_has_its_headers_and_the_advice_its_port() {
         assert_eq!(["10.0.0.1:885", "[fd00::1]:885", "02:00:00:00:00:01"].map(behind), [28, 48, 0]);
         let silent = silent("a", "no other node answers", true);
-        assert!(silent.what.contains("UDP port 885") && silent.fix.contains("udp port 885"), "{silent:?}");
+        assert!(silent.problem.contains("UDP port 885") && silent.fix.contains("udp port 885"), "{silent:?}");
     }
 
     #[test]
     fn machines_that_link_does_not_see_are_named() {
-        let nodes = ["b", "c"].map(|n| LinkChecked { name: n.into(), address: String::new(), passes: None });
+        let nodes = ["b", "c"].map(|n| LinkChecked { name: n.into(), address: String::new(), path_mtu: None });
         let check = LinkCheck {
             node: "a".into(),
             interface: "eth0".into(),
@@ -221,6 +221,6 @@ mod tests {
         let found = missed(&check, &machines(&["a", "b", "c", "d"]));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].node, "root@d");
-        assert!(found[0].what.contains("switch or cloud drops EtherType 0x88B5"), "{}", found[0].what);
+        assert!(found[0].problem.contains("switch or cloud drops EtherType 0x88B5"), "{}", found[0].problem);
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::file::{PRIVATE, Whole};
+use host::file::{AtomicFile, PRIVATE};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -209,7 +209,7 @@ enum File {
     /// Its line is not whole yet; since when it is waited for.
     Named(Vec<u8>, Instant),
     Comes {
-        to: Whole,
+        to: AtomicFile,
         hash: Box<Sha256>,
         left: u64,
         came: u64,
@@ -444,7 +444,7 @@ fn too_slow(came: u64, life: Duration, silence: Duration) -> Option<String> {
 }
 
 /// The file that a line names, below the folder and nowhere else, if there is room for it.
-fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(Whole, u64), String> {
+fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(AtomicFile, u64), String> {
     let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is damaged".to_owned())?;
     let path = Path::new(&head.path);
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -455,7 +455,7 @@ fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(Whole, u
         return Err(format!("{:?} has a control or format character: give it another name", head.path));
     }
     room.let_in(from, head.bytes)?;
-    let whole = Whole::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
+    let whole = AtomicFile::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
 }
 

@@ -102,11 +102,11 @@ impl Taken {
     fn listens_too_much(&self, at: u16) -> Option<String> {
         let program = self.programs.get(&at)?;
         let sum = |is_meant: &dyn Fn(&LinkProgram) -> bool| {
-            self.programs.values().filter(|p| is_meant(p)).map(|p| p.listens.len()).sum::<usize>()
+            self.programs.values().filter(|p| is_meant(p)).map(|p| p.listening_ports.len()).sum::<usize>()
         };
         let uid = program.uid;
         match () {
-            () if program.listens.len() >= LISTENS_OF_PROGRAM_MAX => {
+            () if program.listening_ports.len() >= LISTENS_OF_PROGRAM_MAX => {
                 Some(format!("a program listens on at most {LISTENS_OF_PROGRAM_MAX} ports"))
             }
             () if sum(&|p| p.uid == uid) >= LISTENS_OF_USER_MAX => Some(format!(
@@ -364,8 +364,13 @@ impl Ports {
         }
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let guarded = uid != 0 && self.udp.is_none();
-        let program =
-            LinkProgram { name: name.trim().to_owned(), pid: pid.cast_unsigned(), uid, listens: Vec::new(), guarded };
+        let program = LinkProgram {
+            name: name.trim().to_owned(),
+            pid: pid.cast_unsigned(),
+            uid,
+            listening_ports: Vec::new(),
+            guarded,
+        };
         taken.programs.insert(at, program);
         taken.owners = (taken.owners + 1) % GUARDED;
         // Behind UDP it is a place of a map.
@@ -397,7 +402,7 @@ impl Ports {
                 }
                 taken.listening.insert(port, block.at);
                 if let Some(program) = taken.programs.get_mut(&block.at) {
-                    program.listens.push(port);
+                    program.listening_ports.push(port);
                 }
                 PortReply::Done
             }
@@ -409,7 +414,7 @@ impl Ports {
         if taken.listening.get(&port) == Some(&at) {
             taken.listening.remove(&port);
             if let Some(program) = taken.programs.get_mut(&at) {
-                program.listens.retain(|&other| other != port);
+                program.listening_ports.retain(|&other| other != port);
             }
             if let Some(mut xdp) = self.xdp() {
                 xdp.remove([port]);
@@ -483,7 +488,7 @@ impl Drop for Block {
             .taken()
             .programs
             .get(&self.at)
-            .map_or((false, Vec::new()), |program| (program.uid == 0, program.listens.clone()));
+            .map_or((false, Vec::new()), |program| (program.uid == 0, program.listening_ports.clone()));
         self.ring.iter().for_each(LinkRing::close);
         // The kernel waits in it, and others do not: the ports are this program's until it is done.
         if let Some(mut xdp) = self.ports.xdp() {

@@ -32,7 +32,8 @@ pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
 /// The ports out of which frames can be sent again, or no longer. Nothing is known `before` the first time.
 pub(crate) fn changed_exits(ports: &[String], before: &[bool], now: &[bool]) -> Vec<RouteEvent> {
     let each = ports.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
-    each.map(|(interface, (_, &sends))| RouteEvent::Sends { interface: interface.clone(), sends }).collect()
+    each.map(|(interface, (_, &sends))| RouteEvent::Transmit { interface: interface.clone(), can_transmit: sends })
+        .collect()
 }
 
 /// A port whose driver runs no program in native mode.
@@ -65,7 +66,7 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
             ),
             _ => continue,
         };
-        add("unfinished", format!("{what}: the kernel forwards those"), remedy);
+        add("partial-checksum", format!("{what}: the kernel forwards those"), remedy);
     }
     for port in ports.iter().filter(|_| xdp == XdpMode::Native) {
         if matches!(takes_redirected_frames(port), Ok(None)) {

@@ -38,9 +38,9 @@ pub struct RouteRules {
     /// Others that are being made, if there are.
     coming: Option<Coming>,
     reloads: u64,
-    refused: Option<String>,
+    reload_error: Option<String>,
     /// They stay when the process ends.
-    stays: bool,
+    pinned: bool,
     /// Result of the last reload, not yet collected.
     reloaded: Option<Result<Reloaded, RouteError>>,
     /// Changes followed beside the file, not yet collected.
@@ -95,8 +95,8 @@ impl RouteRules {
             holding,
             coming: None,
             reloads: 0,
-            refused: None,
-            stays: false,
+            reload_error: None,
+            pinned: false,
             reloaded: None,
             followed: Vec::new(),
         })
@@ -105,12 +105,12 @@ impl RouteRules {
     /// As they are, to stay on the ports when the process ends, whatever ends it, until [`crate::stay::take_off`].
     #[must_use]
     pub fn staying(self) -> Self {
-        Self { stays: true, ..self }
+        Self { pinned: true, ..self }
     }
 
     /// Whether they stay on the ports when the process ends.
-    pub fn stays(&self) -> bool {
-        self.stays
+    pub fn pinned(&self) -> bool {
+        self.pinned
     }
 
     /// Puts them before the programs of the ports, which are in their places only behind them.
@@ -121,7 +121,7 @@ impl RouteRules {
         let told = tags(&self.file, ports.iter().map(|port| port.seat().interface()))?;
         let next = self.maker(ports)?.load(&self.file, &self.sessions)?;
         self.put(next, ports)?;
-        Stay::here().keep_all(self.stays, ports)?;
+        Stay::here().keep_all(self.pinned, ports)?;
         Ok(told)
     }
 
@@ -188,7 +188,7 @@ impl RouteRules {
             Ok(warnings)
         });
         let Some(what) = followed else {
-            self.refused = done.as_ref().err().map(ToString::to_string);
+            self.reload_error = done.as_ref().err().map(ToString::to_string);
             self.reloaded = Some(done.map(|warnings| {
                 self.reloads += 1;
                 let status::Holding { rules, built_in, expired, attack: _ } = self.holding();
@@ -276,11 +276,11 @@ impl RouteRules {
             file: self.path.display().to_string(),
             loaded: self.holding.read_at.map_or_else(String::new, |at| at.wall.to_string()),
             reloads: self.reloads,
-            refused: self.refused.clone(),
+            reload_error: self.reload_error.clone(),
             default: self.holding.default.to_owned(),
-            stays: self.stays,
+            pinned: self.pinned,
             malformed: status::verdict(self.file.rules.malformed).to_owned(),
-            ended,
+            detached_ports: ended,
             rules: self.holding.shown.iter().map(counted).collect(),
             totals: counts.totals,
         }

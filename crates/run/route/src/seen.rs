@@ -60,14 +60,14 @@ impl Seen {
                 tx_bytes: stats.tx_bytes,
             };
         }
-        status.when = now();
+        status.timestamp = now();
         status.events = self.events.iter().cloned().collect();
         Ok(status)
     }
 
     /// Tells the outputs of an event. Gives it with its time, and what failed.
     pub fn note(&mut self, what: RouteEvent) -> Vec<Message> {
-        let moment = RouteMoment { at: now(), what };
+        let moment = RouteMoment { timestamp: now(), what };
         if self.events.len() == EVENTS {
             self.events.pop_front();
         }
@@ -109,24 +109,29 @@ pub fn line(moment: &RouteMoment) -> String {
 
 /// An event for the log and the hook.
 fn event(moment: &RouteMoment) -> Event {
-    let mut environment = vec![("EVENKEEL_AT", moment.at.clone())];
+    let mut environment = vec![("EVENKEEL_TIMESTAMP", moment.timestamp.clone())];
     match &moment.what {
-        RouteEvent::Mode { mode, why } => {
-            environment.extend([("EVENKEEL_MODE", mode.name().to_owned()), ("EVENKEEL_WHY", why.clone())]);
+        RouteEvent::Mode { mode, reason } => {
+            environment.extend([("EVENKEEL_MODE", mode.name().to_owned()), ("EVENKEEL_REASON", reason.clone())]);
         }
         RouteEvent::Obstacle(it) | RouteEvent::Cleared(it) => {
-            environment.extend([("EVENKEEL_OBSTACLE", it.code.clone()), ("EVENKEEL_WHY", it.what.clone())]);
+            environment.extend([("EVENKEEL_OBSTACLE", it.code.clone()), ("EVENKEEL_REASON", it.what.clone())]);
         }
         RouteEvent::Renamed { from, to } => {
             environment.extend([("EVENKEEL_FROM", from.clone()), ("EVENKEEL_TO", to.clone())]);
         }
-        RouteEvent::Sends { interface, sends } => {
-            environment.extend([("EVENKEEL_INTERFACE", interface.clone()), ("EVENKEEL_SENDS", sends.to_string())]);
+        RouteEvent::Transmit { interface, can_transmit } => {
+            environment.extend([
+                ("EVENKEEL_INTERFACE", interface.clone()),
+                ("EVENKEEL_CAN_TRANSMIT", can_transmit.to_string()),
+            ]);
         }
-        RouteEvent::Rules { what } | RouteEvent::PutBack { what } => environment.push(("EVENKEEL_WHAT", what.clone())),
+        RouteEvent::Rules { what } | RouteEvent::Reattached { what } => {
+            environment.push(("EVENKEEL_MESSAGE", what.clone()));
+        }
         RouteEvent::Cpus { cpus } => environment.push(("EVENKEEL_CPUS", cpus.to_string())),
-        RouteEvent::PortEnded { why } => environment.push(("EVENKEEL_WHY", why.clone())),
-        RouteEvent::Compared(result) => environment.push(("EVENKEEL_WRONG", result.wrong().to_string())),
+        RouteEvent::PortEnded { reason } => environment.push(("EVENKEEL_REASON", reason.clone())),
+        RouteEvent::Compared(result) => environment.push(("EVENKEEL_MISMATCHES", result.wrong().to_string())),
     }
     Event { name: moment.what.word(), line: line(moment), environment }
 }
@@ -140,25 +145,25 @@ pub fn metrics(status: &RouteStatus) -> Metrics {
     for each in RouteMode::ALL {
         mode.add(&[("mode", each.name())], u8::from(each == status.mode));
     }
-    let mut sends = gauge("evenkeel_route_port_sends", "1 if the fast path can send by the port.");
-    let mut put_back = Family::new(
+    let mut can_transmit = gauge("evenkeel_route_port_can_transmit", "1 if the fast path can send by the port.");
+    let mut reattached = Family::new(
         Kind::Counter,
-        "evenkeel_route_put_back",
+        "evenkeel_route_reattached",
         "Times that the program of a port was put back into its place in the chain, which others had emptied.",
     );
     for port in &status.ports {
-        put_back.add(&[("interface", &port.interface)], port.put_back);
-        sends.add(&[("interface", &port.interface)], u8::from(port.sends));
+        reattached.add(&[("interface", &port.interface)], port.reattached);
+        can_transmit.add(&[("interface", &port.interface)], u8::from(port.can_transmit));
     }
-    let held_back = gauge("evenkeel_route_held_back", "1 if the mode is not the one that was asked for.");
+    let fallback = gauge("evenkeel_route_fallback", "1 if the mode is not the one that was asked for.");
     let obstacles = gauge("evenkeel_route_obstacles", "Things that stand against the fast path.");
     metrics.extend([
         build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1),
         mode,
-        held_back.with(&[], u8::from(status.held_back.is_some())),
+        fallback.with(&[], u8::from(status.fallback.is_some())),
         obstacles.with(&[], status.obstacles.len()),
-        sends,
-        put_back,
+        can_transmit,
+        reattached,
     ]);
     for port in &status.ports {
         metrics.add_counters(&[("interface", &port.interface)], &port.totals, RouteTotals::COUNTERS);
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn an_event_is_a_line_of_json_and_what_a_hook_gets() {
         let obstacle = Obstacle { code: "netfilter".into(), what: "a chain".into(), remedy: "none".into() };
-        let before = RouteMoment { at: "2026-01-02T03:04:05Z".into(), what: RouteEvent::Obstacle(obstacle) };
+        let before = RouteMoment { timestamp: "2026-01-02T03:04:05Z".into(), what: RouteEvent::Obstacle(obstacle) };
         let event = event(&before);
         assert!(event.line.ends_with('\n') && event.line.lines().count() == 1);
         let json: serde_json::Value = serde_json::from_str(&event.line).unwrap();
@@ -200,14 +205,14 @@ mod tests {
             "evenkeel_route_mode{mode=\"standard\"} 1",
             "evenkeel_route_mode{mode=\"routed\"} 0",
             "evenkeel_route_forwarded_frames_total{interface=\"eth1\"} 7",
-            "evenkeel_route_up_frames_total{interface=\"eth0\",reason=\"no_neighbour\"} 2",
+            "evenkeel_route_slow_path_frames_total{interface=\"eth0\",reason=\"no_neighbour\"} 2",
             "evenkeel_route_lost_frames_total{interface=\"eth0\",reason=\"queue_full\"} 3",
             "evenkeel_route_lost_frames_total{interface=\"eth1\",reason=\"no_memory\"} 0",
             "evenkeel_route_lost_frames_total{interface=\"eth1\",reason=\"not_sent\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
-        for family in ["up", "lost"] {
+        for family in ["slow_path", "lost"] {
             assert_eq!(text.matches(&format!("# TYPE evenkeel_route_{family}_frames ")).count(), 1, "{text}");
         }
         // Nobody counts what is lost where no frame is handed on.

@@ -68,7 +68,7 @@ impl RouteService {
             )?;
         }
         router.set_mode(mode)?;
-        if !router.unwatched().is_empty() {
+        if !router.untraced().is_empty() {
             say("note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
                  (`route status --json` lists them)"
                 .to_owned());
@@ -78,7 +78,7 @@ impl RouteService {
         }
         say(format!("{ports}: mode {} ({} XDP)", router.mode().name(), router.xdp_mode()));
         if let Some(rules) = router.rules() {
-            let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
+            let end = if rules.pinned() { "stay until `evenkeel route stop`" } else { "go with this process" };
             say(format!("{} active in each mode; they {end}", rules.holding()));
         }
         let (told, reloads, emit) = (CpuSet::new(), Reloads::default(), Box::new(emit));
@@ -91,7 +91,7 @@ impl RouteService {
 
     fn set_mode(&mut self, mode: RouteMode) -> Result<(), RouteError> {
         self.router.set_mode(mode)?;
-        self.note(RouteEvent::Mode { mode: self.router.mode(), why: "asked for".to_owned() });
+        self.note(RouteEvent::Mode { mode: self.router.mode(), reason: "asked for".to_owned() });
         Ok(())
     }
 }
@@ -113,7 +113,7 @@ impl Service for RouteService {
 
     fn on_listen(&mut self) {
         self.held.started();
-        self.note(RouteEvent::Mode { mode: self.router.mode(), why: "the start".to_owned() });
+        self.note(RouteEvent::Mode { mode: self.router.mode(), reason: "the start".to_owned() });
     }
 
     fn poll(&mut self) -> Result<(), RouteError> {

@@ -149,7 +149,9 @@ fn lost(router: &Router) -> RouteLost {
 /// Frames that each CPU took, of all ports.
 fn taken(router: &Router) -> BTreeMap<u32, u64> {
     let mut by_cpu = BTreeMap::new();
-    for RouteCpu { cpu, taken, .. } in router.status().unwrap().ports.iter().flat_map(|port| port.cpus.clone()) {
+    for RouteCpu { cpu, dequeued: taken, .. } in
+        router.status().unwrap().ports.iter().flat_map(|port| port.cpus.clone())
+    {
         *by_cpu.entry(cpu).or_default() += taken;
     }
     by_cpu
@@ -179,7 +181,10 @@ fn a_flow_is_on_one_cpu_in_both_directions_and_in_order_in_every_mode() {
             let before = totals(&router);
             let came = under_traffic(&hosts, false, || thread::sleep(Duration::from_millis(400)));
             let now = totals(&router);
-            assert!(came > 0 && now.handed - before.handed >= came && now.handed == now.taken, "{mode:?}: {now:?}");
+            assert!(
+                came > 0 && now.enqueued - before.enqueued >= came && now.enqueued == now.dequeued,
+                "{mode:?}: {now:?}"
+            );
             match mode {
                 RouteMode::Routed => assert!(now.forwarded - before.forwarded > came / 2, "{now:?}"),
                 _ => assert_eq!(now.forwarded, before.forwarded, "{mode:?}: {now:?}"),
@@ -225,7 +230,7 @@ fn no_frame_is_lost_while_cpus_and_modes_change() {
             }
         });
         let totals = totals(&router);
-        assert!(came > 1000 && totals.handed > 1000 && totals.handed == totals.taken, "{came} {totals:?}");
+        assert!(came > 1000 && totals.enqueued > 1000 && totals.enqueued == totals.dequeued, "{came} {totals:?}");
         assert_eq!(lost(&router), RouteLost::default());
         assert_eq!(router.status().unwrap().cpus, None);
     });
@@ -249,9 +254,9 @@ fn what_a_full_queue_loses_is_counted() {
         });
         let balance = wait_for("all that was handed on is taken or lost", || {
             let (totals, lost) = (totals(&router), lost(&router));
-            (totals.handed == totals.taken + lost.queue_full).then_some((totals, lost))
+            (totals.enqueued == totals.dequeued + lost.queue_full).then_some((totals, lost))
         });
-        assert!(balance.0.taken > 0 && balance.1.no_memory == 0, "{balance:?}");
+        assert!(balance.0.dequeued > 0 && balance.1.no_memory == 0, "{balance:?}");
         let ports = router.status().unwrap().ports;
         assert!(ports[0].lost.unwrap().queue_full > 0, "it is counted at the port that received them");
         assert_eq!(ports[1].lost, Some(RouteLost::default()));
@@ -286,9 +291,9 @@ fn who_sits_behind_sees_what_stays_and_not_what_was_handed_on() {
         };
         crosses();
         let behind = XdpDrop::attach(world.ra.interface(), XdpMode::Native).unwrap();
-        let before = totals(&router).taken;
+        let before = totals(&router).dequeued;
         crosses();
-        wait("it was handed on", || totals(&router).taken > before);
+        wait("it was handed on", || totals(&router).dequeued > before);
         assert_eq!(behind.counts().unwrap().frames, 0, "what crosses is the kernel's, on another CPU");
         a[0].send_to(&[7], (Ipv4Addr::new(198, 18, 1, 1), 9)).unwrap();
         wait("what is for this machine meets it", || behind.counts().unwrap().frames > 0);

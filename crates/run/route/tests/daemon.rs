@@ -117,8 +117,8 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
         let own = Bird::start(&around.bed, "r", &learns(ROUTER, PEER));
         own.wait("the session stands", Bird::is_established);
         own.wait("the routes are there", |_| has(&around, count, 0));
-        let unwatched = asks.ask(|router| router.unwatched().to_vec());
-        println!("{count} routes; not followed by their functions: {unwatched:?}");
+        let untraced = asks.ask(|router| router.untraced().to_vec());
+        println!("{count} routes; not followed by their functions: {untraced:?}");
 
         let traffic = Traffic::new(count, FLAPS + 1);
         let (s, [n0, n1, n2]) = (around.bed.space("s"), &around.neighbours);

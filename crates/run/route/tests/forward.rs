@@ -197,7 +197,7 @@ fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
             Router::start(route::RouteSettings { trial, ..settings(&[ra.interface(), rb.interface()]) }).unwrap();
         let mut tried = |ping: bool| {
             router.set_mode(RouteMode::Routed).unwrap();
-            assert!(!router.status().unwrap().untried, "the trial has begun");
+            assert!(!router.status().unwrap().unverified, "the trial has begun");
             if ping {
                 a.space().output("ping -c 3 -i 0.01 -W 1 198.18.2.2");
             }
@@ -205,7 +205,7 @@ fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
                 router.poll_within(Duration::from_millis(20)).unwrap();
                 router.mode() == RouteMode::Routed
             });
-            router.status().unwrap().untried
+            router.status().unwrap().unverified
         };
         assert!(tried(false), "no frame came");
         a.space().output("ping -c 1 -W 1 198.18.2.2");

@@ -123,8 +123,7 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let all = counts.forwarded + counts.up();
     assert!(counts.forwarded * 100 > all * 50, "{} of {all} were forwarded by the fast path", counts.forwarded);
     assert!(counts.translated * 100 > all * 30, "{} of {all} were translated by the fast path", counts.translated);
-    let reasons =
-        "handshake no_connection unmarked not_settled icmp_error options hop_limit too_big fragment untracked special";
+    let reasons = "handshake no_connection unmarked not_established icmp_error options hop_limit too_big fragment untracked ct_extension";
     let reasons: Vec<&str> = reasons.split(' ').collect();
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(&counts) > 0, "nothing was {}", counter.name);
@@ -305,7 +304,7 @@ fn with_the_last_chain_of_nat_the_fast_path_translates_no_more() {
         let mut one = One::new(&world, ask, false, 7002);
         assert_eq!(one.sends(0, 0).0.translated, 1);
         world.bed.space("r").output("nft delete table inet nat");
-        testbed::wait("it is heard of", || one.sends(0, 0).0.special == 1);
+        testbed::wait("it is heard of", || one.sends(0, 0).0.ct_extension == 1);
         assert_eq!(plain.sends(0, 0).0.forwarded, 1);
     });
 }
@@ -328,7 +327,7 @@ fn a_masqueraded_connection_whose_way_out_is_another_one_is_the_kernels() {
         assert_eq!((up.forwarded, up.up(), arrived), (1, 0, false));
         // The kernel ends the connection: its address is one of the old way.
         let (up, arrived) = one.sends(0, 0);
-        assert_eq!((up.forwarded, up.moved, arrived), (0, 1, false));
+        assert_eq!((up.forwarded, up.oif_changed, arrived), (0, 1, false));
         assert!(!one.conntrack("-L -p udp").contains("dport=7002"));
         assert_eq!(one.sends(0, 0).0.no_connection, 1);
     });
@@ -396,7 +395,7 @@ fn connections_in_use_are_kept_and_those_that_end_are_the_kernels() {
         let (up, arrived) = tcp.sends(0, FIN | ACK);
         assert_eq!((up.handshake, arrived), (1, true));
         assert!(state(&tcp).contains("FIN_WAIT"), "{}", state(&tcp));
-        assert_eq!(tcp.sends(1, ACK).0.not_settled, 1);
+        assert_eq!(tcp.sends(1, ACK).0.not_established, 1);
         let (up, arrived) = tcp.sends(1, RST);
         assert_eq!((up.handshake, arrived), (1, true));
     });

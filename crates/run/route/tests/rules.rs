@@ -306,7 +306,7 @@ fn end_packets(tag: &str, cpus: &str) {
         assert!(totals.forwarded >= 12, "{totals:?}");
         // What is dropped is not handed on; what is in VLAN 8 is, for which there is no rule and no device.
         let handed = if cpus.is_empty() { 0 } else { 3 * (expected.len() as u64 + 2) };
-        assert_eq!((totals.handed, totals.taken), (handed, handed), "{totals:?}");
+        assert_eq!((totals.enqueued, totals.dequeued), (handed, handed), "{totals:?}");
         // Something in the way puts the mode back; the rules stay.
         router.set_mode(RouteMode::Routed).unwrap();
         does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
@@ -337,7 +337,7 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
         assert_eq!((done.rules, done.warnings), (1, Vec::new()));
         assert_eq!(world.crossed(&frames), [53]);
         let status = router.status().unwrap().rules.unwrap();
-        assert_eq!((counted(&status, "port"), status.reloads, status.refused), (2, 1, None), "counters go on");
+        assert_eq!((counted(&status, "port"), status.reloads, status.reload_error), (2, 1, None), "counters go on");
 
         let challenge = "[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n";
         for (text, line) in [
@@ -351,13 +351,13 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
             let place = format!("{path}:{line}:");
             assert!(matches!(refused, RouteError::Rules(_)) && refused.to_string().starts_with(&place), "{refused}");
             let status = router.status().unwrap().rules.unwrap();
-            assert!(status.refused.is_some_and(|why| why.starts_with(&place)));
+            assert!(status.reload_error.is_some_and(|why| why.starts_with(&place)));
             assert_eq!(world.crossed(&frames), [53], "the old rules stay");
         }
         world.bed.file("rules.toml", "");
         router.reload(&Requester::default()).unwrap();
         assert_eq!(world.crossed(&frames), [53, 54]);
-        assert_eq!(router.status().unwrap().rules.unwrap().refused, None);
+        assert_eq!(router.status().unwrap().rules.unwrap().reload_error, None);
     });
 }
 
@@ -424,7 +424,7 @@ fn rules_are_read_again_while_cpus_change_and_counters_go_on() {
             counted_so_far += 1;
             let status = router.status().unwrap();
             assert_eq!(counted(&status.rules.unwrap(), "port"), counted_so_far, "{cpus}");
-            let handed = status.ports[0].totals.handed - before.handed;
+            let handed = status.ports[0].totals.enqueued - before.enqueued;
             assert_eq!(handed, u64::from(!cpus.is_empty()), "{cpus}");
         }
     });

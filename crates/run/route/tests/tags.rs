@@ -277,7 +277,7 @@ fn what_comes_or_leaves_with_a_tag_is_what_a_link_in_its_place_would_carry() {
             // No way out is left out, but for the one that they came by.
             let unused: Vec<_> = (1..WAYS.len()).filter(|way| *way != into && got[*way].is_empty()).collect();
             assert_eq!(unused, Vec::<usize>::new(), "{what}");
-            assert!(now.same_way > before.same_way, "{what}");
+            assert!(now.hairpin > before.hairpin, "{what}");
             assert!(got.iter().map(|seen| seen.values().sum::<i64>()).sum::<i64>() as u64 >= forwarded, "{what}");
         }
     }
@@ -292,7 +292,7 @@ fn what_comes_or_leaves_with_a_tag_is_what_a_link_in_its_place_would_carry() {
     let strange: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(frame, 9, 0)).collect();
     assert_eq!(without(&received(&world, 0, &strange), &Seen::default()), Vec::<String>::new());
     let now = fast.totals();
-    assert_eq!((now.forwarded - before.forwarded, now.unknown_tag > before.unknown_tag), (0, true));
+    assert_eq!((now.forwarded - before.forwarded, now.unknown_vlan > before.unknown_vlan), (0, true));
     let r = world.bed.space("r");
     for version in ["ipv4", "ipv6"] {
         r.set(&format!("net.{version}.conf.{}.forwarding", world.near[3].interface()), "0");

@@ -73,7 +73,7 @@ fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode()
                 let before = totals(&router);
                 arrive(&world, to);
                 let now = totals(&router);
-                assert!(now.unfinished - before.unfinished >= DATAGRAMS, "{xdp}: {now:?}");
+                assert!(now.partial_checksum - before.partial_checksum >= DATAGRAMS, "{xdp}: {now:?}");
                 assert!(now.forwarded > before.forwarded, "what comes back is finished: {now:?}");
                 // Finished: the same is forwarded here, but for one of 65,536 and what comes merged.
                 world.a.feature("tx-checksum-ip-generic", false);
@@ -116,7 +116,7 @@ fn no_finished_packet_is_taken_for_an_unfinished_one() {
                 }
             }
             testbed::wait("most have come", || totals(&router).forwarded - before.forwarded > 60_000);
-            assert_eq!(totals(&router).unfinished - before.unfinished, 0, "{to}");
+            assert_eq!(totals(&router).partial_checksum - before.partial_checksum, 0, "{to}");
         }
     });
 }
@@ -134,7 +134,7 @@ fn generic_mode_hands_nothing_to_other_cpus() {
         assert!(matches!(router.set_cpus(&cpus), Err(RouteError::CpusInGeneric)));
         router.set_cpus(&CpuSet::new()).unwrap();
         // Redirected by the kernel itself, whoever takes frames: no port is mute.
-        assert!(router.status().unwrap().ports.iter().all(|port| port.sends));
+        assert!(router.status().unwrap().ports.iter().all(|port| port.can_transmit));
     });
 }
 
@@ -163,7 +163,7 @@ fn whoever_may_leave_checksums_is_named() {
         let check = route::audit::check(ports, RouteMode::Routed, model::route::CtMark::default(), XdpMode::Native);
         check.unwrap().notes.into_iter().map(|note| (note.code, note.remedy)).collect::<Vec<_>>()
     };
-    let unfinished = |who: &str| ("unfinished".to_owned(), format!("ethtool -K {who} tx off"));
+    let unfinished = |who: &str| ("partial-checksum".to_owned(), format!("ethtool -K {who} tx off"));
     world.ra.space().run(|| {
         // The other ends are in other namespaces: nobody here can ask them.
         let ports = [world.ra.interface().to_owned(), world.rb.interface().to_owned()];

@@ -19,7 +19,7 @@ pub(crate) fn event(event: &ShieldEvent) -> Event {
             ("EVENKEEL_ATTACK", event.attack.to_string()),
             ("EVENKEEL_PREFIX", event.prefix.clone()),
             ("EVENKEEL_CLASS", event.class.word().to_owned()),
-            ("EVENKEEL_AT", event.at.clone()),
+            ("EVENKEEL_TIMESTAMP", event.timestamp.clone()),
         ],
     }
 }
@@ -33,12 +33,12 @@ mod tests {
     #[test]
     fn an_event_is_a_line_of_json_and_what_a_hook_gets() {
         let before = ShieldEvent {
-            at: "2026-01-02T03:04:05Z".into(),
+            timestamp: "2026-01-02T03:04:05Z".into(),
             attack: 7,
             prefix: "198.18.0.0/24".into(),
             class: AttackClass::SynFlood,
             since_s: 0.2,
-            what: Happened::Exhausted { through_pps: 1.0 },
+            what: Happened::Exhausted { unmitigated_pps: 1.0 },
         };
         let event = event(&before);
         let json: serde_json::Value = serde_json::from_str(&event.line).unwrap();

@@ -189,7 +189,7 @@ fn only_a_right_cookie_passes() {
         }
         assert_eq!(pass(&Frame { flags: ACK | FIN, ..good.clone() }), PASS);
         let behind = Frame { seq: good.seq.wrapping_add(10), ..good.clone() };
-        // Remembered for 32 ms, by the CPU that saw the ACK: on a busy machine this thread may be late, or elsewhere by then.
+        // KnownSources for 32 ms, by the CPU that saw the ACK: on a busy machine this thread may be late, or elsewhere by then.
         let in_time = || pass(&good) == PASS && pass(&behind) == PASS;
         late += (0..100).position(|_| in_time()).expect("what comes behind the ACK, before TCP has heard of it");
         assert_eq!(pass(&Frame { seq: good.seq.wrapping_add(1 << 18), ..good.clone() }), DROP, "too far behind");

@@ -176,7 +176,7 @@ fn what_is_only_more_than_the_machine_takes_costs_its_users_nothing() {
     let busy = || [CALM, Stream { pps: 60_000, make: few_uploads }];
     let events = world.run(30, &busy());
     let Happened::Began(picture) = &events[0].what else { panic!("{events:#?}") };
-    assert!(picture.above.len() == 1 && picture.above[0].headroom, "{picture:?}");
+    assert!(picture.exceeded.len() == 1 && picture.exceeded[0].headroom, "{picture:?}");
     let actions: Vec<_> = world.detector.rules().into_iter().map(|rule| rule.action).collect();
     assert!(actions.iter().all(|action| matches!(action, Action::Drop | Action::Challenge)), "no limits: {actions:?}");
     let known = Known { connection: Some(true), listener: Some(true), ..Known::default() };
@@ -197,8 +197,8 @@ fn an_attack_against_a_learned_limit_is_seen() {
     let events = world.run(5, &[CALM, Stream { pps: 60_000, make: syn_flood }]);
     assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
     let Happened::Began(picture) = &events[0].what else { panic!("{events:#?}") };
-    assert_eq!(picture.above[0].measure, Measure::Syn);
-    assert!(picture.above[0].learned);
+    assert_eq!(picture.exceeded[0].measure, Measure::Syn);
+    assert!(picture.exceeded[0].learned);
     assert_eq!(events[0].class, AttackClass::SynFlood);
 }
 
@@ -223,11 +223,11 @@ fn an_attack_that_pauses_goes_on_being_one() {
     }
     assert_eq!(words(&world.events), ["began", "mitigating"], "pauses of 2 s, quiet after 3 s");
     let events = world.run(20, &[CALM]);
-    let Some(Happened::Ended { peak_pps, lasted_s, packets, rules, .. }) = events.last().map(|e| &e.what) else {
+    let Some(Happened::Ended { peak_pps, duration_s, packets, rules, .. }) = events.last().map(|e| &e.what) else {
         panic!("{events:#?}")
     };
     assert!((450_000.0..550_000.0).contains(peak_pps), "{peak_pps}");
-    assert!((12.9..13.1).contains(lasted_s), "four times 3 s and the fifth second: {lasted_s}");
+    assert!((12.9..13.1).contains(duration_s), "four times 3 s and the fifth second: {duration_s}");
     assert!(*packets > 2_000_000 && rules.len() == 2);
 }
 
@@ -244,14 +244,14 @@ fn shadow_first_tells_the_legitimate_share_and_then_acts() {
     assert!(world.detector.rules().iter().all(|r| r.shadow), "only counts");
     let events = world.run(15, &[CALM, flood()]);
     assert_eq!(words(&events), ["shadowed", "mitigating"]);
-    let Happened::Shadowed { would_apply_pps, legitimate_part, acts, .. } = &events[0].what else {
+    let Happened::Shadowed { would_apply_pps, legitimate_share, enforced, .. } = &events[0].what else {
         panic!("{events:#?}")
     };
     assert!((90_000.0..110_000.0).contains(would_apply_pps), "{would_apply_pps}");
     // Three in a hundred packets of the known clients are SYNs, which it would drop.
-    let part = legitimate_part.expect("known sources came");
+    let part = legitimate_share.expect("known sources came");
     assert!((0.015..0.05).contains(&part), "{part}");
-    assert!(acts);
+    assert!(enforced);
     assert!(world.detector.rules().iter().all(|r| !r.shadow), "acts");
 }
 
@@ -269,7 +269,7 @@ fn what_would_hit_too_much_gives_way_to_the_next_step() {
         ["began", "mitigating", "shadowed", "mitigating", "shadowed", "mitigating"],
         "{events:#?}"
     );
-    assert!(matches!(&events[2].what, Happened::Shadowed { acts: false, .. }));
+    assert!(matches!(&events[2].what, Happened::Shadowed { enforced: false, .. }));
     assert_eq!(first_action(&events).expect("acts").0, "challenge TCP SYN");
 }
 
@@ -304,7 +304,7 @@ fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
     let both = |syn, udp| [CALM, Stream { pps: syn, make: syn_flood }, Stream { pps: udp, make: reflection }];
     world.run(30, &both(500_000, 0));
     let events = world.run(10, &both(500_000, 500_000));
-    assert_eq!(words(&events), ["turned", "mitigating"], "{events:#?}");
+    assert_eq!(words(&events), ["reclassified", "mitigating"], "{events:#?}");
     assert_eq!(events[1].class, AttackClass::Reflection);
     let rules = world.detector.rules();
     assert!(rules.iter().any(|r| r.action == Action::Challenge) && rules.iter().any(|r| r.action == Action::Drop));
@@ -323,7 +323,7 @@ fn what_no_step_has_met_is_not_waited_for() {
         let flood = Stream { pps: 300_000, make: syn_flood };
         let reflected = Stream { pps: if beside { 200_000 } else { 0 }, make: reflection };
         let events = world.run(4, &[CALM, reflected, flood]);
-        assert_eq!(words(&events), ["turned", "mitigating"], "{events:#?}");
+        assert_eq!(words(&events), ["reclassified", "mitigating"], "{events:#?}");
         assert_eq!(events[0].class, AttackClass::SynFlood);
         assert!(events[1].since_s < 0.6, "some looks later: {events:#?}");
     }
@@ -344,7 +344,7 @@ fn an_attack_that_nothing_is_done_about_is_not_told_of_again_and_again() {
         let make = if turn % 2 == 0 { gre } else { syn_flood };
         events.extend(world.run(4, &[CALM, met(), Stream { pps: 300_000, make }]));
     }
-    let turns = words(&events).into_iter().filter(|word| *word == "turned").count();
+    let turns = words(&events).into_iter().filter(|word| *word == "reclassified").count();
     assert!(turns <= 2, "{turns} in 1.6 s: {:?}", words(&events));
 }
 
@@ -357,7 +357,7 @@ fn few_samples_of_one_prefix_among_many_are_waited_for() {
     assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
     assert_eq!(events[0].class, AttackClass::Reflection);
     let events = world.run(30, &[Stream { pps: 500_000, make: reflection }, Stream { pps: 500_000, make: syn_flood }]);
-    assert_eq!(words(&events), ["turned", "mitigating"], "{events:#?}");
+    assert_eq!(words(&events), ["reclassified", "mitigating"], "{events:#?}");
 }
 
 #[test]

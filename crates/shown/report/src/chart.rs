@@ -23,7 +23,7 @@ const NARROW_BELOW: f64 = 450.0;
 /// The place that a chart has on its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// One of two beside each other.
+    /// Half of the width, for two beside each other.
     Half,
     Whole,
 }

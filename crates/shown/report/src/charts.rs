@@ -19,7 +19,7 @@ const UNEXPLAINED: &str = "#8a5cc0";
 const LOSSES: [&str; 6] = ["#d73027", "#f46d43", "#fdae61", "#c2185b", "#8d6e63", "#ef9a9a"];
 const PUBLISHED: [&str; 4] = ["#4575b4", "#d08a00", "#00838f", "#7b5ea7"];
 
-/// How the figures of others look on every page; always hatched, so that nobody takes them for ours.
+/// Colour of the figures of others on every page; always hatched, so that nobody takes them for ours.
 pub(crate) fn published_colour(i: usize) -> &'static str {
     PUBLISHED[i % PUBLISHED.len()]
 }
@@ -84,7 +84,7 @@ fn first_words(citation: &str) -> String {
         .join(",")
 }
 
-/// Where the packets of every stage went, in percent of those offered.
+/// Fate of the packets of every stage, in percent of those offered.
 pub(crate) fn fates(run: &DemoRun) -> String {
     let mut places: Vec<String> = Vec::new();
     for (place, _) in run.stages.iter().flat_map(parts) {

@@ -17,7 +17,7 @@ pub(crate) fn machine(m: &Machine) -> (&'static str, String) {
 }
 
 pub(crate) fn cores(arrangement: &Arrangement) -> (&'static str, String) {
-    let roles: Vec<String> = arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let roles: Vec<String> = arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
     ("Cores", format!("{}: {}", arrangement.sharing.word(), roles.join("; ")))
 }
 

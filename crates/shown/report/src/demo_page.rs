@@ -17,7 +17,7 @@ const SOURCES: [&str; 4] = ["Beside stage", ">Mpps", "What", "<Who, on what"];
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
     let heading = format!("A flood of {}-byte frames, received {} ways", run.frame_bytes, run.stages.len());
-    let mut page = Page::new("demo", heading, (&run.machine, &run.when), "");
+    let mut page = Page::new("demo", heading, (&run.machine, &run.timestamp), "");
     let main = &mut page.main;
     main.busy(run.disturbed.as_deref());
     main.conclude(&run.conclusion, run.disturbed.is_some());
@@ -92,7 +92,7 @@ fn stages(main: &mut Html, run: &DemoRun) {
     main.table(&columns, run.stages.iter().map(row));
 }
 
-/// Where the packets of a stage went, and how it was arranged.
+/// Fate of the packets of a stage, and its arrangement.
 fn ledger(stage: &Stage) -> Html {
     let ledger = &stage.ledger;
     let mut html = Html::default();
@@ -108,7 +108,7 @@ fn ledger(stage: &Stage) -> Html {
     }
     html.push(table(&LEDGER, &rows));
     let attached = stage.attached_mode.as_ref().map_or_else(String::new, |mode| format!(", attached {mode}"));
-    let roles: Vec<String> = stage.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let roles: Vec<String> = stage.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
     let cores = format!("{}: {}", stage.arrangement.sharing.word(), roles.join("; "));
     let notes = stage.notes.iter().map(|note| ("Note", note.clone()));
     let about = [("Backend", format!("{}{attached}", stage.backend)), ("Cores", cores)];

@@ -71,7 +71,7 @@ pub(crate) fn share(stage: &Stage) -> f64 {
     if stage.ledger.offered == 0 { 0.0 } else { stage.ledger.delivered as f64 / stage.ledger.offered as f64 }
 }
 
-/// What the shares of work are shares of.
+/// Base of the shares of work.
 pub(crate) const WORK_NOTE: &str = "percent of the busy time, that of the generator left out";
 
 /// The two largest classes of work of every stage, and its locks.
@@ -104,7 +104,7 @@ pub(crate) fn locks(stage: &Stage) -> [String; 3] {
 
 const NOT_SAMPLED: &str = "-";
 
-/// Where the packets of one stage went; the parts add up to what was offered.
+/// Fate of the packets of a stage; the parts add up to the packets offered.
 pub fn ledger(stage: &Stage, look: Look) -> String {
     let offered = stage.ledger.offered.max(1) as f64;
     let mut rows = vec![vec![
@@ -163,7 +163,7 @@ pub(crate) fn range_mpps(low: f64, high: f64) -> String {
     if low == high { format!("{low}") } else { format!("{low}-{high}") }
 }
 
-/// What the numbers depend on, as pairs of name and text.
+/// Conditions of the numbers, as pairs of name and text.
 pub(crate) fn conditions(run: &DemoRun) -> Conditions {
     let g = &run.generator;
     let limited: Vec<&str> = run.stages.iter().filter(|s| g.limits(s.offered_pps)).map(|s| s.name.as_str()).collect();
@@ -180,7 +180,7 @@ pub(crate) fn conditions(run: &DemoRun) -> Conditions {
     };
     vec![
         conditions::machine(&run.machine),
-        ("When", run.when.clone()),
+        ("When", run.timestamp.clone()),
         (
             "Wire",
             "veth; a full receive queue can make its reader slower, so that an overloaded stage may capture less here than behind a \

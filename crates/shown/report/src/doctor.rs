@@ -1,4 +1,4 @@
-//! What the doctor found as text.
+//! Findings of the doctor as text.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::{
 /// The widest page: longer lines are hard to read.
 const WIDEST: u16 = 110;
 /// Longer scripts are cut: `--dry-run` prints them whole.
-const COMMANDS: usize = 6;
+const COMMANDS_MAX: usize = 6;
 /// Behind the labels of a finding.
 const INDENT: usize = 9;
 
@@ -39,11 +39,12 @@ pub fn doctor_text(report: &Report, look: Look, paint: Paint, all: bool) -> Stri
     } else {
         out.push_str(&unknown(rest(Verdict::Unknown), look));
     }
-    if !report.could_not.is_empty() {
+    if !report.unreadable.is_empty() {
         let _ = write!(out, "\nCould not be read:\n");
-        for c in &report.could_not {
+        for c in &report.unreadable {
             // Most reasons name the file themselves.
-            let line = if c.why.contains(&c.what) { c.why.clone() } else { format!("{}: {}", c.what, c.why) };
+            let line =
+                if c.reason.contains(&c.source) { c.reason.clone() } else { format!("{}: {}", c.source, c.reason) };
             out.push_str(&hanging("  - ", 4, &line, look));
         }
     }
@@ -52,19 +53,19 @@ pub fn doctor_text(report: &Report, look: Look, paint: Paint, all: bool) -> Stri
 }
 
 /// From so many answers on that an old copy lacks, a line counts them.
-const FOLDED: usize = 6;
+const FOLDED_MIN: usize = 6;
 
-/// What is unknown, with the reason; checks that lack the same thing stand together.
+/// Unknown verdicts with the reason; checks that lack the same thing stand together.
 fn unknown<'a>(findings: impl Iterator<Item = &'a Finding>, look: Look) -> String {
     // An old copy lacks many things at once, and one new copy has them all.
-    let (lacking, rest): (Vec<&Finding>, Vec<&Finding>) = findings.partition(|f| f.why.contains("save it again"));
+    let (lacking, rest): (Vec<&Finding>, Vec<&Finding>) = findings.partition(|f| f.reason.contains("save it again"));
     let (folded, single) =
-        if lacking.len() > FOLDED { (lacking, rest) } else { (Vec::new(), [lacking, rest].concat()) };
+        if lacking.len() > FOLDED_MIN { (lacking, rest) } else { (Vec::new(), [lacking, rest].concat()) };
     let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
     for finding in single {
-        match by_reason.iter_mut().find(|(why, _)| *why == finding.why) {
+        match by_reason.iter_mut().find(|(why, _)| *why == finding.reason) {
             Some((_, names)) => names.push(name(finding)),
-            None => by_reason.push((&finding.why, vec![name(finding)])),
+            None => by_reason.push((&finding.reason, vec![name(finding)])),
         }
     }
     if by_reason.is_empty() && folded.is_empty() {
@@ -89,7 +90,7 @@ fn unknown<'a>(findings: impl Iterator<Item = &'a Finding>, look: Look) -> Strin
 }
 
 fn head(report: &Report, look: Look) -> String {
-    let how = match (report.role_guessed, report.role_why.as_slice()) {
+    let how = match (report.role_guessed, report.role_reasons.as_slice()) {
         (false, _) => String::new(),
         (true, []) => " (guessed; --role says otherwise)".to_owned(),
         (true, why) => format!(" (guessed: {}; --role says otherwise)", why.join(", ")),
@@ -123,19 +124,19 @@ fn now(setting: &Setting) -> String {
     }
 }
 
-/// One finding: verdict and name, what was seen, why it matters, what to do.
+/// A finding: verdict and name, evidence, importance, fix.
 fn entry(finding: &Finding, look: Look) -> String {
     let verdict = finding.verdict.as_str().to_uppercase();
     let gap = INDENT.max(verdict.len() + 1) - verdict.len();
     let label = format!("{}{:gap$}", painted(finding.verdict, &verdict), "");
-    let mut out = hanging(&label, INDENT, &format!("{}: {}", name(finding), finding.asks), look);
+    let mut out = hanging(&label, INDENT, &format!("{}: {}", name(finding), finding.question), look);
     let front = |label: &str| format!("{:INDENT$}", format!("  {label}"));
     for (n, seen) in finding.evidence.iter().enumerate() {
         out.push_str(&hanging(&front(if n == 0 { "saw" } else { "" }), INDENT, seen, look));
     }
-    out.push_str(&hanging(&front("why"), INDENT, &finding.why, look));
+    out.push_str(&hanging(&front("why"), INDENT, &finding.reason, look));
     let Some(fix) = &finding.fix else { return out };
-    let shown = if fix.shell.len() > COMMANDS { COMMANDS - 2 } else { fix.shell.len() };
+    let shown = if fix.shell.len() > COMMANDS_MAX { COMMANDS_MAX - 2 } else { fix.shell.len() };
     for (n, command) in fix.shell.iter().take(shown).enumerate() {
         let front = front(if n == 0 { "fix" } else { "" });
         if command.starts_with('#') {
@@ -199,7 +200,7 @@ fn tail(report: &Report, all: bool) -> String {
 
 /// The table of checks as text.
 pub fn doctor_list(rows: &[CheckRow], look: Look) -> String {
-    let rows = rows.iter().map(|r| vec![r.check.clone(), r.group.clone(), r.asks.clone()]);
+    let rows = rows.iter().map(|r| vec![r.check.clone(), r.group.clone(), r.question.clone()]);
     look.table(&["CHECK", "GROUP", "ASKS"], rows)
 }
 
@@ -209,7 +210,7 @@ pub fn doctor_table(rows: &[CheckRow]) -> String {
     for r in rows {
         let roles: Vec<&str> = r.roles.iter().map(|role| role.as_str()).collect();
         let roles = if roles.is_empty() { "all".to_owned() } else { roles.join(", ") };
-        let cells = [&format!("`{}`", r.check), &r.asks, &r.evidence, &r.fix, &r.risk, &roles];
+        let cells = [&format!("`{}`", r.check), &r.question, &r.evidence, &r.fix, &r.risk, &roles];
         let cells: Vec<String> = cells.iter().map(|c| c.replace('|', "\\|")).collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }

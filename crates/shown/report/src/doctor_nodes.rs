@@ -1,4 +1,4 @@
-//! What the doctor found on many machines as text: who answered, where they differ, who stands alone.
+//! Findings on many machines as text: the machines that answered, their differences, the outliers.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use model::{
 use crate::table::Look;
 
 /// Up to so many machines have a column each; beyond, a row names those that differ.
-const COLUMNS: usize = 6;
+const COLUMNS_MAX: usize = 6;
 /// Machines named in one cell.
-const NAMED: usize = 4;
+const NAMED_MAX: usize = 4;
 
 /// Each machine in a line: what was found there, or why nothing was.
 pub fn nodes_text(nodes: &[Node], look: Look) -> String {
@@ -51,7 +51,7 @@ pub fn compare_text(comparison: &Comparison, look: Look, all: bool) -> String {
     if machines < 2 {
         return "One machine alone differs from none.\n".to_owned();
     }
-    let mut out = match (shown.is_empty(), machines <= COLUMNS) {
+    let mut out = match (shown.is_empty(), machines <= COLUMNS_MAX) {
         (true, _) => String::new(),
         (false, true) => by_column(comparison, &shown, look),
         (false, false) => by_value(comparison, &shown, look),
@@ -76,7 +76,7 @@ pub fn compare_text(comparison: &Comparison, look: Look, all: bool) -> String {
         let _ = write!(
             out,
             "\n{}",
-            look.paragraph("No machine stands alone: where they differ, no value is the usual one.")
+            look.paragraph("No machine stands alone: where they differ, no value is the majority one.")
         );
     }
     out
@@ -91,8 +91,8 @@ fn sentence(o: &Outlier) -> String {
         .filter(|object| !object.contains(what))
         .map_or_else(String::new, |object| format!(" of {object}"));
     let others = match (o.agree, o.others) {
-        (agree, others) if agree == others => format!("the others {}", o.usual),
-        (agree, others) => format!("{agree} of the {others} others {}", o.usual),
+        (agree, others) if agree == others => format!("the others {}", o.majority),
+        (agree, others) => format!("{agree} of the {others} others {}", o.majority),
     };
     format!("{}: {what}{of} is {}, {others} ({}: {})", o.node, o.value, o.check, o.verdict)
 }
@@ -121,24 +121,24 @@ fn by_column(comparison: &Comparison, rows: &[&Row], look: Look) -> String {
 
 fn by_value(comparison: &Comparison, rows: &[&Row], look: Look) -> String {
     let line = |row: &&Row| {
-        let usual = row.usual.clone();
+        let majority = row.majority.clone();
         let mut others: Vec<(&str, Vec<&str>)> = Vec::new();
         for (node, cell) in comparison.nodes.iter().zip(&row.cells) {
-            let Some(cell) = cell.as_deref().filter(|cell| Some(*cell) != usual.as_deref()) else { continue };
+            let Some(cell) = cell.as_deref().filter(|cell| Some(*cell) != majority.as_deref()) else { continue };
             match others.iter_mut().find(|(value, _)| *value == cell) {
                 Some((_, nodes)) => nodes.push(node),
                 None => others.push((cell, vec![node])),
             }
         }
         let others: Vec<String> = others.iter().map(|(value, nodes)| format!("{value}: {}", some(nodes))).collect();
-        vec![name(row), what(row), usual.unwrap_or_else(|| "(none)".to_owned()), others.join("; ")]
+        vec![name(row), what(row), majority.unwrap_or_else(|| "(none)".to_owned()), others.join("; ")]
     };
     look.table(&["check", "what", "usual", "differs"], rows.iter().map(line))
 }
 
 fn some(nodes: &[&str]) -> String {
     match nodes.len() {
-        n if n > NAMED => format!("{} and {} more", nodes[..NAMED].join(", "), n - NAMED),
+        n if n > NAMED_MAX => format!("{} and {} more", nodes[..NAMED_MAX].join(", "), n - NAMED_MAX),
         _ => nodes.join(", "),
     }
 }
@@ -148,15 +148,15 @@ mod tests {
     use super::*;
 
     fn comparison(machines: usize) -> Comparison {
-        let cells = |odd: &str, usual: &str| {
-            (0..machines).map(|n| Some(if n == 1 { odd } else { usual }.to_owned())).collect::<Vec<_>>()
+        let cells = |odd: &str, majority: &str| {
+            (0..machines).map(|n| Some(if n == 1 { odd } else { majority }.to_owned())).collect::<Vec<_>>()
         };
-        let row = |subject: &str, odd: &str, usual: &str| Row {
+        let row = |subject: &str, odd: &str, majority: &str| Row {
             check: "rings".into(),
             object: Some("eth0".into()),
             subject: Some(subject.into()),
-            cells: cells(odd, usual),
-            usual: Some(usual.into()),
+            cells: cells(odd, majority),
+            majority: Some(majority.into()),
         };
         let outlier = Outlier {
             node: "n2".into(),
@@ -164,7 +164,7 @@ mod tests {
             object: Some("eth0".into()),
             subject: Some("receive ring".into()),
             value: "512".into(),
-            usual: "4096".into(),
+            majority: "4096".into(),
             agree: machines - 1,
             others: machines - 1,
             verdict: Verdict::Improve,

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Losses named in a row of the table.
-const LOSSES: usize = 3;
+const LOSSES_MAX: usize = 3;
 
 /// The whole run: conclusion, a table for each protection, conditions.
 pub fn flood_text(run: &FloodRun, look: Look) -> String {
@@ -68,7 +68,7 @@ pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
         format!("{:.0}/s", clients.goodput_per_s()),
         delay(|d| d.p50_ns),
         delay(|d| d.p99_ns),
-        clients.segments_again.to_string(),
+        clients.segment_retransmits.to_string(),
         point.host_percent(&run.setup.host_cpus).map_or_else(|| "-".to_owned(), |p| format!("{p:.0} %")),
         clients.cpu_percent.map_or_else(|| "-".to_owned(), |p| format!("{p:.0} %")),
     ]
@@ -94,10 +94,10 @@ fn lower_bound(share: f64) -> String {
     format!("{:.2} %", (10_000.0 * share + 1e-6).floor() / 100.0)
 }
 
-/// What of the clients' failures the queue before the protection explains; none without failures.
+/// The part of the clients' failures that losses in the queue before the protection explain; none without failures.
 pub(crate) fn failures(point: &FloodPoint) -> Option<String> {
     let clients = &point.clients;
-    let failed = clients.tried.saturating_sub(clients.finished);
+    let failed = clients.attempted.saturating_sub(clients.completed);
     if failed == 0 {
         return None;
     }
@@ -117,18 +117,18 @@ pub(crate) fn failures(point: &FloodPoint) -> Option<String> {
 /// The rate that was offered; that of the maximum is marked.
 pub(crate) fn offered(point: &FloodPoint) -> String {
     let rate = units::pps(point.offered_pps());
-    if point.wanted_pps.is_none() { format!("max {rate}") } else { rate }
+    if point.intended_pps.is_none() { format!("max {rate}") } else { rate }
 }
 
-/// Where the frames of a point ended that got no answer; none if all got one.
+/// Fate of the frames of a point that got no answer; none if all got one.
 pub(crate) fn ends(point: &FloodPoint) -> Option<String> {
     let share = |n: i64| units::percent(n as f64 / point.offered.max(1) as f64);
     let mut losses: Vec<_> = point.losses.iter().collect();
     losses.sort_by_key(|l| std::cmp::Reverse(l.packets));
     let mut parts: Vec<String> =
-        losses.iter().take(LOSSES).map(|l| format!("{} {}", share(l.packets.cast_signed()), l.place)).collect();
-    if losses.len() > LOSSES {
-        let rest: u64 = losses.iter().skip(LOSSES).map(|l| l.packets).sum();
+        losses.iter().take(LOSSES_MAX).map(|l| format!("{} {}", share(l.packets.cast_signed()), l.place)).collect();
+    if losses.len() > LOSSES_MAX {
+        let rest: u64 = losses.iter().skip(LOSSES_MAX).map(|l| l.packets).sum();
         parts.push(format!("{} elsewhere", share(rest.cast_signed())));
     }
     // Frames that were under way when the counters were read are no finding.
@@ -150,7 +150,7 @@ pub(crate) fn late(point: &FloodPoint) -> Option<String> {
     })
 }
 
-/// Who else had the cores; none if nobody did.
+/// Other programs that had the cores; none without any.
 pub(crate) fn others(point: &FloodPoint) -> Option<String> {
     (!point.others.is_empty())
         .then(|| format!("{}: other programs ran on these cores and may be why: {}", offered(point), point.others))
@@ -163,7 +163,7 @@ pub(crate) fn conclusion(run: &FloodRun) -> Vec<String> {
     // Verdicts first, then what is void; each by the share that was served at its maximum.
     modes.sort_by(|a, b| is_void(a).cmp(&is_void(b)).then(at_most(b).total_cmp(&at_most(a))));
     let mut all: Vec<String> = modes.into_iter().map(|mode| sentence(run, mode)).collect();
-    if run.modes.len() > 1 && run.modes.iter().any(|m| m.points.last().is_some_and(|p| p.wanted_pps.is_none())) {
+    if run.modes.len() > 1 && run.modes.iter().any(|m| m.points.last().is_some_and(|p| p.intended_pps.is_none())) {
         all.push("Each maximum is another rate: that which the flood reached against this protection.".to_owned());
     }
     all
@@ -180,11 +180,11 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
         let p99 = last.clients.connect.as_ref().map(|c| units::nanoseconds(c.p99_ns as f64));
         let p99 = p99.map_or_else(String::new, |p99| format!(", p99 connect {p99}"));
         let rate = units::pps(last.offered_pps());
-        let at = if last.wanted_pps.is_none() { format!("At the maximum, {rate}") } else { format!("At {rate}") };
+        let at = if last.intended_pps.is_none() { format!("At the maximum, {rate}") } else { format!("At {rate}") };
         format!(" {at}: {} served{p99}.", success(last))
     });
     // What so many clients can show at best.
-    let best = Clients { tried: run.setup.connects, finished: run.setup.connects, ..Clients::default() };
+    let best = Clients { attempted: run.setup.connects, completed: run.setup.connects, ..Clients::default() };
     let least = best.success_interval().0;
     let sure = match least < UNTOUCHED_SUCCESS {
         true => format!(
@@ -204,7 +204,7 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
 /// The conditions without a flood that a protection did not hold.
 fn void_because(mode: &FloodMode) -> String {
     let Some(lowest) = mode.points.first() else { return "nothing was measured".to_owned() };
-    if lowest.wanted_pps != Some(0.0) {
+    if lowest.intended_pps != Some(0.0) {
         return format!(
             "clients notice {}, the lowest rate, and nothing was measured without a flood (add 0 to --rates)",
             units::pps(lowest.offered_pps())
@@ -240,7 +240,7 @@ pub(crate) fn conditions(run: &FloodRun) -> Conditions {
             "Flood",
             format!(
                 "TCP SYNs of {} bytes to the server's port, each from an address of {} and a port drawn anew, {} ms before the first client",
-                setup.frame_bytes, setup.flood_sources, setup.head_start_ms
+                setup.frame_bytes, setup.flood_sources, setup.lead_ms
             ),
         ),
         (
@@ -249,7 +249,7 @@ pub(crate) fn conditions(run: &FloodRun) -> Conditions {
                 "over the same link and queue: {} connections at each rate, {:.0} begun each second, each from an address of {} that the \
                  host has never met; connect, 64 bytes to the server, 256 back, within {} ms. What is not done then has failed; the \
                  kernel repeats a SYN after 1 s",
-                setup.connects, setup.connects_per_s, setup.client_sources, setup.patience_ms
+                setup.connects, setup.connects_per_s, setup.client_sources, setup.timeout_ms
             ),
         ),
         (
@@ -262,7 +262,7 @@ pub(crate) fn conditions(run: &FloodRun) -> Conditions {
              most 5 ms"
                 .to_owned(),
         ),
-        ("Begun", run.when.clone()),
+        ("Begun", run.timestamp.clone()),
     ];
     if run.partial {
         all.push(("Partial", "the run was broken off".to_owned()));

@@ -10,7 +10,7 @@ use crate::{flood::percent, table::Look};
 /// The comparison: a table for each protection, then what differs beside.
 pub fn flood_compare_text(c: &FloodComparison, look: Look) -> String {
     let mut out = String::new();
-    for ((letter, name), when) in ('A'..).zip(&c.runs).zip(&c.when) {
+    for ((letter, name), when) in ('A'..).zip(&c.runs).zip(&c.timestamps) {
         out.push_str(&look.paragraph(&format!("{letter}: {name}, {when}")));
     }
     for rows in c.rows.chunk_by(|a, b| a.mode == b.mode) {
@@ -44,7 +44,7 @@ fn heads(runs: usize) -> Vec<String> {
 
 fn cells(row: &Row) -> Vec<String> {
     let dash = || "-".to_owned();
-    let mut cells = vec![row.wanted_pps.map_or_else(|| "max".to_owned(), units::pps)];
+    let mut cells = vec![row.intended_pps.map_or_else(|| "max".to_owned(), units::pps)];
     for (i, cell) in row.cells.iter().enumerate() {
         let p99 = |c: &Cell| c.p99_ns.map(|ns| units::nanoseconds(ns as f64));
         cells.push(cell.as_ref().map_or_else(dash, |c| percent(c.success)));

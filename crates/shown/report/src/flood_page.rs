@@ -60,7 +60,7 @@ pub fn flood_page(run: &FloodRun) -> Result<String, PageError> {
             chart(run, "host", &of_host, "%", Kind::Percent(100.0 * setup.host_cpus.len().max(1) as f64)),
         ),
     ];
-    let mut page = Page::new("bench flood", "What clients notice of a SYN flood", (&run.machine, &run.when), "");
+    let mut page = Page::new("bench flood", "What clients notice of a SYN flood", (&run.machine, &run.timestamp), "");
     let main = &mut page.main;
     if run.partial {
         main.warn("Partial:", "the run was broken off.");
@@ -160,7 +160,7 @@ fn delay(ms: f64) -> String {
 
 /// The rate that was asked for, as the axis has it: rates lie too far apart for a scale.
 fn rate(point: &FloodPoint) -> String {
-    match point.wanted_pps {
+    match point.intended_pps {
         None => "max".to_owned(),
         Some(0.0) => "none".to_owned(),
         Some(pps) if pps < 1e6 => format!("{} k/s", pps / 1e3),
@@ -171,7 +171,7 @@ fn rate(point: &FloodPoint) -> String {
 /// A line for each protection over the rates.
 fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, unit: &str, kind: Kind) -> String {
     let mut rates: Vec<(f64, String)> =
-        run.modes.iter().flat_map(|m| &m.points).map(|p| (p.wanted_pps.unwrap_or(f64::INFINITY), rate(p))).collect();
+        run.modes.iter().flat_map(|m| &m.points).map(|p| (p.intended_pps.unwrap_or(f64::INFINITY), rate(p))).collect();
     rates.sort_by(|a, b| a.0.total_cmp(&b.0));
     rates.dedup();
     let dot = |p: &FloodPoint| {

@@ -1,9 +1,9 @@
-//! What card models ask of a guest, as text.
+//! Events that card models cost a guest, as text.
 
 use model::{
     bench::{
         PublishedRate,
-        guest::{Burst, Card, Fares, GuestRun, of_bare},
+        guest::{Burst, Card, GuestRun, VerbOutcome, of_bare},
     },
     units,
 };
@@ -20,7 +20,7 @@ pub(crate) const RATES: [&str; 6] = ["CARD", ">FRAME", ">RATE", "OF", ">OF BARE 
 /// The columns of the verbs.
 pub(crate) const VERBS: [&str; 4] = ["CARD", "EVENKEEL", "RESULT", "SAID"];
 const NONE: &str = "\u{2013}";
-/// What a reader must know before any figure.
+/// Warning before the figures.
 pub(crate) const NO_RATES: &str =
     "The guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
 
@@ -43,7 +43,7 @@ pub fn guest_text(run: &GuestRun, look: Look) -> String {
     text += &look.table(&CARDS, run.cards.iter().map(|card| card_cells(card).to_vec()));
     text += &look.paragraph("\nevenkeel in the guest:");
     text += &look.table(&VERBS, verb_rows(run).into_iter().map(|cells| cells.to_vec()));
-    for left in &run.left_out {
+    for left in &run.skipped {
         text += &look.paragraph(&format!("\nLeft out, {left}."));
     }
     if !run.sources.is_empty() {
@@ -72,19 +72,19 @@ pub(crate) fn is_void(run: &GuestRun) -> bool {
 
 /// True if a command failed on a card.
 pub(crate) fn has_failed(run: &GuestRun) -> bool {
-    run.cards.iter().flat_map(|card| &card.verbs).any(|verb| verb.fares == Fares::Fails)
+    run.cards.iter().flat_map(|card| &card.verbs).any(|verb| verb.outcome == VerbOutcome::Fails)
 }
 
 fn fares(run: &GuestRun) -> Option<String> {
-    let of = |wanted: Fares| -> Vec<String> {
+    let of = |wanted: VerbOutcome| -> Vec<String> {
         let verbs = run.cards.iter().flat_map(|card| card.verbs.iter().map(move |verb| (card, verb)));
         verbs
-            .filter(|(_, v)| v.fares == wanted)
+            .filter(|(_, v)| v.outcome == wanted)
             .map(|(card, verb)| format!("{} on {}", verb.command, card.nic))
             .collect()
     };
     let all: usize = run.cards.iter().map(|card| card.verbs.len()).sum();
-    let (failed, refused) = (of(Fares::Fails), of(Fares::Refused).len());
+    let (failed, refused) = (of(VerbOutcome::Fails), of(VerbOutcome::Refused).len());
     let refused = match refused {
         0 => String::new(),
         some => format!("; {some} refused, since the driver or the kernel lacks something"),
@@ -99,8 +99,8 @@ fn fares(run: &GuestRun) -> Option<String> {
 /// The least and the most accesses for a frame, with the cards that ask for them.
 fn range(run: &GuestRun, frames: u32) -> Option<String> {
     let of = |card: &Card| Some(card.bursts.iter().find(|b| b.frames == frames)?.median.accesses());
-    let asked = || run.cards.iter().filter_map(|card| Some((of(card)?, &card.nic)));
-    let (least, most) = (asked().min_by(|a, b| a.0.total_cmp(&b.0))?, asked().max_by(|a, b| a.0.total_cmp(&b.0))?);
+    let known = || run.cards.iter().filter_map(|card| Some((of(card)?, &card.nic)));
+    let (least, most) = (known().min_by(|a, b| a.0.total_cmp(&b.0))?, known().max_by(|a, b| a.0.total_cmp(&b.0))?);
     let of = |(accesses, nic): (f64, &String)| format!("{accesses:.2} ({nic})");
     let figures = if least.1 == most.1 { of(least) } else { format!("{} to {}", of(least), of(most)) };
     Some(format!("At a burst of {frames} each forwarded frame takes {figures} accesses to a device."))
@@ -152,7 +152,7 @@ pub(crate) fn verb_rows(run: &GuestRun) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     for card in &run.cards {
         for verb in &card.verbs {
-            rows.push([card.nic.clone(), verb.command.clone(), verb.fares.word().to_owned(), verb.said.clone()]);
+            rows.push([card.nic.clone(), verb.command.clone(), verb.outcome.word().to_owned(), verb.message.clone()]);
         }
     }
     rows
@@ -165,7 +165,7 @@ pub(crate) fn rate_rows(run: &GuestRun) -> Vec<[String; 6]> {
         let frame = format!("{} bytes", rate.frame_bytes);
         let share =
             of_bare(rate, &run.sources).map_or_else(|| NONE.to_owned(), |share| format!("{:.0} %", 100.0 * share));
-        [rate.on.clone(), frame, units::pps(rate.pps), way.to_owned(), share, rate.citation.clone()]
+        [rate.platform.clone(), frame, units::pps(rate.pps), way.to_owned(), share, rate.citation.clone()]
     };
     run.sources.iter().map(row).collect()
 }
@@ -177,9 +177,9 @@ fn pasteable(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// What a reader needs to judge the figures.
+/// Conditions of the figures.
 pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
-    let exit = match &run.exit_here_ns {
+    let exit = match &run.measured_exit_ns {
         Ok(ns) => format!(
             "{} here and back: three instructions in a guest of KVM, the median of ten batches of 1,000",
             units::nanoseconds(*ns)
@@ -189,7 +189,7 @@ pub(crate) fn conditions_of(run: &GuestRun) -> conditions::Conditions {
     let mut all = vec![
         conditions::machine(&run.machine),
         ("Of QEMU's lines", "ROOT is the guest's first file system, FOLDER one for its console and its orders; the tap devices have gone with the run: put yours in their places".to_owned()),
-        ("Why not by KVM", run.no_kvm.clone()),
+        ("Why not by KVM", run.emulation_reason.clone()),
         ("An exit to user space", exit),
         ("Guest", format!("Linux {}, {}", run.kernel, run.qemu)),
         ("Runs", run.runs.to_string()),

@@ -1,4 +1,4 @@
-//! What card models ask of a guest, as one self-contained page.
+//! Events that card models cost a guest, as one self-contained page.
 
 use model::{
     bench::guest::{Burst, GuestRun, PerFrame},
@@ -26,12 +26,12 @@ const RATES: [&str; 6] = ["Card", ">Frame", ">Rate", "Of", ">Of bare metal", "<W
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
     let more = format!("; Linux {} in the guest", run.kernel);
-    let about = (&run.machine, run.when.as_str());
+    let about = (&run.machine, run.timestamp.as_str());
     let mut page = Page::new("bench --dut guest", "What card models ask of a guest", about, &more);
     let main = &mut page.main;
     main.conclude_all(&figures::conclusion(run), figures::is_void(run) || figures::has_failed(run));
     main.warn("", figures::NO_RATES);
-    for left in &run.left_out {
+    for left in &run.skipped {
         main.warn("Left out:", format_args!("{left}."));
     }
     main.pair(
@@ -91,7 +91,7 @@ fn per_frame(id: &str, run: &GuestRun, figure: fn(&PerFrame) -> f64) -> String {
 /// The rates of others as bars, both directions together.
 fn published(run: &GuestRun) -> String {
     let names: Vec<String> =
-        run.sources.iter().map(|rate| format!("{}, {} bytes", rate.on, rate.frame_bytes)).collect();
+        run.sources.iter().map(|rate| format!("{}, {} bytes", rate.platform, rate.frame_bytes)).collect();
     let bar = |rate: &model::bench::PublishedRate| {
         let kpps = rate.pps / 1e3 * if rate.per_direction { 2.0 } else { 1.0 };
         let twice = if rate.per_direction { " (twice that of one direction)" } else { "" };

@@ -15,13 +15,14 @@ use crate::{
 };
 
 /// Causes shown for a loss; JSON has them all.
-const CAUSES: usize = 3;
+const CAUSES_MAX: usize = 3;
 
 /// The ledger of an interval; `detailed`: with the details that were asked for.
 pub fn ledger_text(report: &LedgerReport, look: Look, paint: Paint, detailed: bool) -> String {
     let mut out = String::new();
     let which = if report.interfaces.is_empty() { "all interfaces".to_owned() } else { report.interfaces.join(", ") };
-    let parts = [report.when.clone(), report.hostname.clone(), which, format!("interval {:.2} s", report.interval_s)];
+    let parts =
+        [report.timestamp.clone(), report.hostname.clone(), which, format!("interval {:.2} s", report.interval_s)];
     out.push_str(&look.line_of(&parts));
     if report.is_quiet() {
         out.push_str("\nQuiet: no packet arrived, left or was lost.\n");
@@ -49,18 +50,21 @@ pub fn ledger_text(report: &LedgerReport, look: Look, paint: Paint, detailed: bo
     paint.finish(&out)
 }
 
-/// What tracing the causes cost, and how closely it looked.
+/// Cost and sampling of the trace.
 fn trace_words(trace: &TraceShown) -> String {
-    let drops =
-        format!("Causes: {} drops here, {} on the machine", units::grouped(trace.here), units::grouped(trace.events));
+    let drops = format!(
+        "Causes: {} drops here, {} on the machine",
+        units::grouped(trace.in_namespace),
+        units::grouped(trace.events)
+    );
     let cost = format!("Cost {} of the machine's CPU time.", units::percent(trace.cost_share));
-    if !trace.backed_off {
-        return format!("{drops}; {} traced. {cost}", units::grouped(trace.seen));
+    if !trace.sampled {
+        return format!("{drops}; {} traced. {cost}", units::grouped(trace.examined));
     }
     let now = if trace.sampling > 1 { format!(", now 1 in {}", trace.sampling) } else { String::new() };
     format!(
         "{drops}; {} traced{now}. Totals exact, shares ±{}. {cost}",
-        units::grouped(trace.seen),
+        units::grouped(trace.examined),
         units::percent(trace.precision)
     )
 }
@@ -142,7 +146,7 @@ fn painted(kind: LossKind, text: &str) -> String {
         LossKind::Lost => mark(Colour::Red, text),
         LossKind::Copy => mark(Colour::Yellow, text),
         LossKind::Harmless => mark(Colour::Green, text),
-        LossKind::Meant => text.to_owned(),
+        LossKind::Intended => text.to_owned(),
     }
 }
 
@@ -151,23 +155,23 @@ fn causes(causes: &[Cause], of: u64) -> String {
     let several = causes.len() > 1;
     let words: Vec<String> = causes
         .iter()
-        .take(CAUSES)
+        .take(CAUSES_MAX)
         .map(|c| if several { format!("{} {}", units::percent(ratio(c.packets, of)), c.words()) } else { c.words() })
         .collect();
     words.join("; ")
 }
 
-/// What to do about it, each advice once: real losses first, the largest first.
+/// Advice, each once: real losses first, the largest first.
 fn advice(report: &LedgerReport, look: Look) -> String {
     let mut losses: Vec<(&Station, &StationLoss)> =
         report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
     losses.sort_by_key(|(_, l)| (l.kind, std::cmp::Reverse(l.packets)));
-    let mut said: Vec<&str> = Vec::new();
+    let mut printed: Vec<&str> = Vec::new();
     let mut out = String::new();
     for (station, loss) in losses {
         let Some(advice) = loss.advice.as_deref() else { continue };
-        if !said.contains(&advice) {
-            said.push(advice);
+        if !printed.contains(&advice) {
+            printed.push(advice);
             out.push_str(&look.paragraph(&format!("{}, {}: {advice}", station.name, loss.place)));
         }
     }

@@ -10,7 +10,7 @@ use model::{
 use crate::table::Look;
 
 /// Functions shown of the way to a drop; JSON has them all.
-const FUNCTIONS: usize = 12;
+const FUNCTIONS_MAX: usize = 12;
 /// Bytes on a line of a dump.
 const LINE: usize = 16;
 
@@ -34,7 +34,7 @@ pub(crate) fn details(report: &LedgerReport, look: Look) -> String {
             out.push_str(&dump(sample));
         }
         if !details.stack.is_empty() {
-            let stack = details.stack.iter().take(FUNCTIONS).map(String::as_str).collect::<Vec<_>>();
+            let stack = details.stack.iter().take(FUNCTIONS_MAX).map(String::as_str).collect::<Vec<_>>();
             out.push_str(&look.item(&format!("dropped in: {}", stack.join(" < "))));
         }
     }

@@ -1,7 +1,7 @@
 //! Messages between nodes as text.
 
 use model::{
-    link::{LinkConnection, LinkNode, LinkNodes, LinkOverTcp, LinkPing, LinkProgram, LinkStatus},
+    link::{LinkConnection, LinkNode, LinkNodes, LinkPing, LinkProgram, LinkStatus, LinkTcpFallback},
     units,
     visible::visible_word,
 };
@@ -47,10 +47,10 @@ fn connections(status: &LinkStatus, look: Look) -> String {
                 c.local.clone(),
                 c.peer.clone(),
                 node_name(&c.node),
-                c.carried.clone(),
+                c.carrier.clone(),
                 bytes(c.sent_bytes),
                 bytes(c.received_bytes),
-                c.resent.to_string(),
+                c.retransmitted.to_string(),
                 time,
             ]
         };
@@ -59,11 +59,12 @@ fn connections(status: &LinkStatus, look: Look) -> String {
         text += "\n";
         text += &look.table(&head, status.connections.iter().map(row));
     }
-    if !status.over_tcp.is_empty() {
-        let row =
-            |tcp: &LinkOverTcp| vec![tcp.peer.clone(), tcp.count.to_string(), visible_word(&tcp.why).into_owned()];
+    if !status.tcp_fallbacks.is_empty() {
+        let row = |tcp: &LinkTcpFallback| {
+            vec![tcp.peer.clone(), tcp.count.to_string(), visible_word(&tcp.reason).into_owned()]
+        };
         text += "\n";
-        text += &look.table(&["WENT OVER TCP TO", ">TIMES", "REASON"], status.over_tcp.iter().map(row));
+        text += &look.table(&["WENT OVER TCP TO", ">TIMES", "REASON"], status.tcp_fallbacks.iter().map(row));
     }
     text
 }
@@ -75,11 +76,11 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
         status.node,
         status.interface,
         status.address,
-        units::nanoseconds(1e9 * status.seconds),
+        units::nanoseconds(1e9 * status.uptime_s),
         status.payload_max,
-        status.carried
+        status.carrier
     ));
-    for other in &status.same_name {
+    for other in &status.duplicate_names {
         text += &look.paragraph(&format!(
             "{other} has the name {} too. Give one of the two another: `evenkeel link serve --name`.",
             status.node
@@ -102,7 +103,7 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
         programs => look.table(
             &["PROGRAM", ">PID", ">USER", "SENDS", "LISTENS ON"],
             programs.iter().map(|p| {
-                let ports = p.listens.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+                let ports = p.listening_ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
                 vec![visible_word(&p.name).into_owned(), p.pid.to_string(), p.uid.to_string(), way(p).to_owned(), ports]
             }),
         ),
@@ -120,7 +121,7 @@ pub fn link_text(status: &LinkStatus, look: Look) -> String {
             ("delivered", d.delivered),
             ("probes answered", d.answered),
             ("to the broker", d.to_broker),
-            ("dropped: ring full", d.full),
+            ("dropped: ring full", d.ring_full),
             ("dropped: damaged or unknown", d.bad),
         ];
         text += "\n";
@@ -157,7 +158,7 @@ fn way(program: &LinkProgram) -> &'static str {
     if program.guarded { "guarded" } else { "directly" }
 }
 
-/// What came of probes, as ping(8) says it.
+/// Result of probes, in the form of ping(8).
 pub fn link_ping_text(ping: &LinkPing) -> String {
     let mut sorted = ping.round_trips_ns.clone();
     sorted.sort_unstable();

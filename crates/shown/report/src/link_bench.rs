@@ -7,7 +7,7 @@ use model::{
 
 use crate::{PUBLISHED, conditions, table::Look};
 
-/// What is a table of its own: how an end waits beside what, and the sizes in it.
+/// Keys of a table: the way of waiting, the traffic beside it, and the sizes in it.
 pub(crate) const PINGS: [&str; 6] = ["BYTES", "OVER", "WAITING", "MEDIAN", "99 %", "OF TCP"];
 
 pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
@@ -36,8 +36,8 @@ pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
             ["OVER", ">CONNECTIONS", ">NODES", ">MEMORY OF AN END", ">ONCE USED", ">CPU IDLE", ">CPU OF A MESSAGE"];
         text += &look.table(&heads, run.crowds.iter().map(|c| crowd_cells(c).to_vec()));
     }
-    for left in &run.left_out {
-        text += &look.paragraph(&format!("\nLeft out, {}: {}.", left.what, left.why));
+    for left in &run.skipped {
+        text += &look.paragraph(&format!("\nLeft out, {}: {}.", left.what, left.reason));
     }
     if !run.sources.is_empty() {
         text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
@@ -52,8 +52,8 @@ pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
 /// The result in a sentence: link beside TCP for a short message, while polling and asleep, and in bulk on the plain link.
 pub(crate) fn headline(run: &LinkBench) -> String {
     let over = |sleeps: bool| {
-        let mut rows = run.pings.iter().filter(|p| p.by == "link" && p.bytes == 64 && !p.beside_transfer);
-        rows.find(|p| (p.receive == Receive::Sleeping) == sleeps)?.over_tcp
+        let mut rows = run.pings.iter().filter(|p| p.transport == "link" && p.bytes == 64 && !p.beside_transfer);
+        rows.find(|p| (p.receive == Receive::Sleeping) == sleeps)?.ratio_to_tcp
     };
     let mut parts = Vec::new();
     for (ratio, when) in [(over(false), "while polling"), (over(true), "asleep")] {
@@ -63,7 +63,7 @@ pub(crate) fn headline(run: &LinkBench) -> String {
         true => None,
         false => Some(format!("A round trip of 64 bytes over link takes {}", parts.join(", "))),
     };
-    let bulk = plain(&run.transfers).and_then(|t| Some((t.over_tcp?, link(&t.conditions))));
+    let bulk = plain(&run.transfers).and_then(|t| Some((t.ratio_to_tcp?, link(&t.conditions))));
     let bulk = bulk.map(|(rate, link)| format!("a transfer has {} of TCP's rate ({link})", units::percent(rate)));
     let all: Vec<String> = [times, bulk].into_iter().flatten().collect();
     match all.is_empty() {
@@ -75,7 +75,7 @@ pub(crate) fn headline(run: &LinkBench) -> String {
 /// The transfer over link that the headline tells: frames of the usual size, each sent as it is, none of them lost on purpose. Where offloads
 /// were never off, as between two machines, that on the link as it is set.
 fn plain(transfers: &[Transfer]) -> Option<&Transfer> {
-    let of_link = transfers.iter().filter(|t| t.by == "link");
+    let of_link = transfers.iter().filter(|t| t.transport == "link");
     let whole = of_link.filter(|t| t.conditions.lost_per_million.is_none() && t.conditions.tcp_rmem.is_none());
     whole.min_by_key(|t| (t.conditions.offloads, t.conditions.mtu))
 }
@@ -89,44 +89,44 @@ fn rows(run: &LinkBench, beside: bool) -> Vec<Vec<String>> {
 pub(crate) fn ping_cells(pings: &Pings) -> [String; 6] {
     [
         units::grouped(u64::from(pings.bytes)),
-        name(&pings.by).to_owned(),
+        name(&pings.transport).to_owned(),
         pings.receive.word().to_owned(),
         units::nanoseconds(pings.p50_ns),
         units::nanoseconds(pings.p99_ns),
-        ratio(pings.over_tcp),
+        ratio(pings.ratio_to_tcp),
     ]
 }
 
 pub(crate) fn transfer_cells(transfer: &Transfer) -> [String; 6] {
     [
-        name(&transfer.by).to_owned(),
+        name(&transfer.transport).to_owned(),
         link(&transfer.conditions),
         units::bytes(transfer.bytes),
         format!("{:.3}", transfer.seconds),
         units::bits_per_second(8.0 * transfer.bytes as f64 / transfer.seconds),
-        ratio(transfer.over_tcp),
+        ratio(transfer.ratio_to_tcp),
     ]
 }
 
 /// The cells of several nodes that send to one.
 pub(crate) fn incast_cells(incast: &Incast) -> [String; 5] {
     [
-        name(&incast.by).to_owned(),
+        name(&incast.transport).to_owned(),
         incast.senders.to_string(),
         units::bits_per_second(incast.bits_per_second),
-        format!("{:.2}", incast.of_one),
-        format!("{:.2}", incast.least_share),
+        format!("{:.2}", incast.ratio_to_one_sender),
+        format!("{:.2}", incast.min_share),
     ]
 }
 
 /// The cells of many connections.
 pub(crate) fn crowd_cells(crowd: &Crowd) -> [String; 7] {
     [
-        name(&crowd.by).to_owned(),
+        name(&crowd.transport).to_owned(),
         units::grouped(u64::from(crowd.connections)),
         crowd.nodes.to_string(),
-        units::bytes(crowd.end_bytes as u64),
-        units::bytes(crowd.used_end_bytes as u64),
+        units::bytes(crowd.endpoint_bytes as u64),
+        units::bytes(crowd.used_endpoint_bytes as u64),
         format!("{:.2} %", 100.0 * crowd.idle_cpu),
         units::nanoseconds(crowd.message_cpu_ns),
     ]
@@ -136,7 +136,7 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "\u{2013}".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-/// What carries, as people call it.
+/// Name of a transport for people.
 pub(crate) fn name(by: &str) -> &str {
     match by {
         "packet" => "AF_PACKET",
@@ -162,9 +162,9 @@ pub(crate) fn waits(by: &str, receive: Receive) -> String {
     format!("{}, {}", name(by), receive.word())
 }
 
-/// What a reader needs to judge the figures.
+/// Conditions of the figures.
 pub(crate) fn of(run: &LinkBench) -> conditions::Conditions {
-    let cores: Vec<String> = run.cores.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let cores: Vec<String> = run.cores.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
     let mut all = vec![
         conditions::machine(&run.machine),
         ("Cores", cores.join("; ")),
@@ -174,7 +174,7 @@ pub(crate) fn of(run: &LinkBench) -> conditions::Conditions {
         ),
         ("Load average at the beginning", format!("{:.2}", run.load_average)),
     ];
-    all.extend(run.other.iter().map(|other| ("Other machine", conditions::machine(other).1)));
+    all.extend(run.peer_machine.iter().map(|other| ("Other machine", conditions::machine(other).1)));
     all.extend(run.notes.iter().map(|note| ("Note", note.clone())));
     all
 }

@@ -36,16 +36,16 @@ const CROWDS: [&str; 7] = [
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
     let heading = "Messages over link beside TCP, UDP and bare frames";
-    let mut page = Page::new("link bench", heading, (&run.machine, &run.when), "");
+    let mut page = Page::new("link bench", heading, (&run.machine, &run.timestamp), "");
     let main = &mut page.main;
     main.busy(run.disturbed.as_deref());
     main.conclude(figures::headline(run), run.disturbed.is_some());
     main.pair(true, charts(run));
-    for left in &run.left_out {
+    for left in &run.skipped {
         main.push(format_args!(
             "<p class=\"quiet\"><strong>Left out, {}:</strong> {}.</p>\n",
             marked(&left.what),
-            marked(&left.why)
+            marked(&left.reason)
         ));
     }
     main.heading(2, "Transfers");
@@ -62,7 +62,7 @@ pub fn link_bench_page(run: &LinkBench) -> Result<String, PageError> {
     page.end(figures::of(run))
 }
 
-/// Of a short and of a long message: what does not sleep, then what does, on scales of their own.
+/// Charts of a short and of a long message: first without sleeping, then with, on scales of their own.
 fn charts(run: &LinkBench) -> Vec<Section> {
     let mut all = Vec::new();
     for bytes in [64, 5000] {
@@ -72,11 +72,11 @@ fn charts(run: &LinkBench) -> Vec<Section> {
                 .iter()
                 .filter(|p| p.bytes == bytes && !p.beside_transfer && (p.receive == Receive::Sleeping) == sleeps);
             // Ends that spin leave brokers no CPU where there are two: a bar of milliseconds beside others of microseconds. The table has it.
-            let (brokers, chosen): (Vec<_>, Vec<_>) = chosen.partition(|p| !sleeps && p.by == "broker");
+            let (brokers, chosen): (Vec<_>, Vec<_>) = chosen.partition(|p| !sleeps && p.transport == "broker");
             if chosen.is_empty() {
                 continue;
             }
-            let names: Vec<String> = chosen.iter().map(|p| figures::waits(&p.by, p.receive)).collect();
+            let names: Vec<String> = chosen.iter().map(|p| figures::waits(&p.transport, p.receive)).collect();
             let series = [("median", BLUE, 0), ("percentile 99", RED, 1)].map(|(name, colour, which)| Bars {
                 name: name.to_owned(),
                 colour,
@@ -103,8 +103,11 @@ fn charts(run: &LinkBench) -> Vec<Section> {
 }
 
 fn transfer(run: &LinkBench) -> String {
-    let names: Vec<String> =
-        run.transfers.iter().map(|t| format!("{}, {}", figures::name(&t.by), figures::link(&t.conditions))).collect();
+    let names: Vec<String> = run
+        .transfers
+        .iter()
+        .map(|t| format!("{}, {}", figures::name(&t.transport), figures::link(&t.conditions)))
+        .collect();
     let rate = |t: &model::link_bench::Transfer| 8.0 * t.bytes as f64 / t.seconds;
     let bars = run.transfers.iter().map(|t| (Some(rate(t) / 1e9), units::bits_per_second(rate(t)))).collect();
     let series = [Bars { name: "rate".to_owned(), colour: GREEN, hatched: false, bars }];

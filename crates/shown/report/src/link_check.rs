@@ -1,4 +1,4 @@
-//! What is wrong with a cluster, as text.
+//! Problems of a cluster, as text.
 
 use model::link_check::LinkCheck;
 
@@ -7,8 +7,8 @@ use crate::table::Look;
 /// The nodes with the longest frame to each, then what is wrong, each with what to do.
 pub fn link_check_text(check: &LinkCheck, look: Look) -> String {
     let rows = check.nodes.iter().map(|node| {
-        let passes = node.passes.map_or("no answer".to_owned(), |bytes| format!("{bytes} bytes"));
-        vec![node.name.clone(), node.address.clone(), passes]
+        let path_mtu = node.path_mtu.map_or("no answer".to_owned(), |bytes| format!("{bytes} bytes"));
+        vec![node.name.clone(), node.address.clone(), path_mtu]
     });
     let mut text = String::new();
     if !check.nodes.is_empty() {
@@ -25,7 +25,7 @@ pub fn link_check_text(check: &LinkCheck, look: Look) -> String {
         ));
     }
     for problem in &check.problems {
-        text += &look.paragraph(&format!("{}: {}.", problem.node, problem.what));
+        text += &look.paragraph(&format!("{}: {}.", problem.node, problem.problem));
         text += &look.paragraph(&format!("  fix  {}", problem.fix));
     }
     text

@@ -22,7 +22,7 @@ use crate::{
 const SMALL: f64 = 1.0;
 pub(crate) const SMALL_ONES: (&str, &str) = ("other classes", "#7f8c8d");
 
-/// One area of the stack.
+/// An area of the stack.
 pub(crate) struct Area {
     name: &'static str,
     colour: &'static str,
@@ -68,7 +68,7 @@ pub(crate) fn legend(areas: &[Area]) -> String {
 /// The columns of figures of others beside a load.
 pub(crate) const SOURCES: [&str; 4] = ["<What", ">Standard", ">Optimised", "<Who, on what"];
 
-/// What a packet costs by class, of each of `setups`; the last row is the sum.
+/// Cost of a packet by class, of each of `setups`; the last row is the sum.
 pub(crate) fn costs(html: &mut Html, setups: &[&Setup], costs: Vec<(String, Vec<Range>)>) {
     let names = setups.iter().map(|setup| format!(">{}", setup.name));
     let heads: Vec<String> = ["Class".to_owned()].into_iter().chain(names).collect();

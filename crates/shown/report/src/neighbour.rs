@@ -1,4 +1,4 @@
-//! What noisy neighbours cost a box, as text.
+//! Costs of noisy neighbours, as text.
 
 use model::{
     bench::{
@@ -55,7 +55,7 @@ pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
     }
     if !run.conclusions.is_empty() {
         text += &look.paragraph("So:");
-        run.conclusions.iter().for_each(|said| text += &look.item(said));
+        run.conclusions.iter().for_each(|line| text += &look.item(line));
         text.push('\n');
     }
     let missing = missing(run);
@@ -67,7 +67,7 @@ pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
     if let Some(why) = &run.partial {
         text += &look.paragraph(&format!("The run is partial: {why}."));
     }
-    for left in &run.left_out {
+    for left in &run.skipped {
         text += &look.paragraph(&format!("Left out, {left}."));
     }
     text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
@@ -197,7 +197,7 @@ fn cost_cells(name: &str, beside: &str, cost: &Cost) -> [String; 8] {
 /// Runs beside the first one, as text: what differs beyond chance.
 pub fn neighbour_compare_text(comparison: &NeighbourComparison, look: Look) -> String {
     let mut text = String::new();
-    for ((letter, name), when) in ('A'..).zip(&comparison.runs).zip(&comparison.when) {
+    for ((letter, name), when) in ('A'..).zip(&comparison.runs).zip(&comparison.timestamps) {
         text += &look.paragraph(&format!("{letter}: {name}, {when}"));
     }
     let letter = |run: usize| ('A'..).nth(run).unwrap_or('?');
@@ -230,7 +230,7 @@ pub fn neighbour_compare_text(comparison: &NeighbourComparison, look: Look) -> S
     text
 }
 
-/// What could not be measured: the condition, what of it, in how many rounds, and why in the first of them, whose figures stand for all.
+/// Missing measures: the condition, the measure, the number of rounds, and the reason in the first of them, whose figures stand for all.
 pub(crate) fn missing(run: &NeighbourRun) -> Vec<[String; 4]> {
     let mut found: Vec<([String; 3], u32)> = Vec::new();
     let boxes = run.boxes.len();
@@ -239,7 +239,7 @@ pub(crate) fn missing(run: &NeighbourRun) -> Vec<[String; 4]> {
         let rows = boxed.rows.iter().flat_map(|row| row.readings.iter().map(move |reading| (name(row), reading)));
         for (name, reading) in quiet.chain(rows) {
             let name = if boxes > 1 { format!("{}, {name}", boxed.name) } else { name };
-            for (what, why) in reading.missing.iter().map(|said| said.split_once(": ").unwrap_or((said, ""))) {
+            for (what, why) in reading.missing.iter().map(|line| line.split_once(": ").unwrap_or((line, ""))) {
                 match found.iter_mut().find(|([of, part, _], _)| (of, part.as_str()) == (&name, what)) {
                     Some((_, count)) => *count += 1,
                     None => found.push(([name.clone(), what.to_owned(), why.to_owned()], 1)),
@@ -252,9 +252,9 @@ pub(crate) fn missing(run: &NeighbourRun) -> Vec<[String; 4]> {
     found.into_iter().map(cells).collect()
 }
 
-/// What a reader needs to judge the figures.
+/// Conditions of the figures.
 pub(crate) fn conditions_of(run: &NeighbourRun) -> conditions::Conditions {
-    let cores: Vec<String> = run.cores.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let cores: Vec<String> = run.cores.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
     let frames = match &run.frame {
         FrameSpec::Size { bytes } => format!("{bytes} bytes"),
         other => other.to_string(),

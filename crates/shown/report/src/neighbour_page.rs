@@ -1,4 +1,4 @@
-//! What noisy neighbours cost a box, as one self-contained page.
+//! Costs of noisy neighbours, as one self-contained page.
 
 use model::bench::neighbour::{Boxed, Measure, NeighbourRun, Reading};
 
@@ -36,19 +36,19 @@ const SOURCES: [&str; 4] = ["<What", "Beside", "<Then", "<Who, on what"];
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 pub fn neighbour_page(run: &NeighbourRun) -> Result<String, PageError> {
     let heading = "What noisy neighbours cost, and what protects";
-    let mut page = Page::new("bench --neighbour", heading, (&run.machine, &run.when), "");
+    let mut page = Page::new("bench --neighbour", heading, (&run.machine, &run.timestamp), "");
     let main = &mut page.main;
-    let said: Vec<String> = match run.conclusions.as_slice() {
+    let lines: Vec<String> = match run.conclusions.as_slice() {
         [] => vec!["No verdict: no neighbour was measured.".to_owned()],
-        said => said.iter().map(|said| format!("{said}.")).collect(),
+        lines => lines.iter().map(|lines| format!("{lines}.")).collect(),
     };
     // Whether the run bears no verdict, or not its whole one.
-    let judged = run.conclusions.iter().any(|said| !said.ends_with("nothing could be judged"));
-    main.conclude_all(&said, run.partial.is_some() || !judged);
+    let judged = run.conclusions.iter().any(|lines| !lines.ends_with("nothing could be judged"));
+    main.conclude_all(&lines, run.partial.is_some() || !judged);
     if let Some(why) = &run.partial {
         main.warn("The run is partial:", format_args!("{why}."));
     }
-    for left in &run.left_out {
+    for left in &run.skipped {
         main.warn("Left out:", format_args!("{left}."));
     }
     let missing = figures::missing(run);

@@ -10,7 +10,7 @@ use crate::{chart::svg::escaped, conditions::Conditions};
 /// The heading under which the figures of others are shown, in text and on the page.
 pub const PUBLISHED: &str = "Published by others, on other hardware";
 
-/// What can go wrong when a page is built.
+/// Errors of building a page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     #[error("cannot build the page: {0}; this is a fault of evenkeel")]
@@ -101,13 +101,13 @@ impl Html {
     }
 
     /// The main result; `void`: it bears no verdict.
-    pub(crate) fn conclude(&mut self, said: impl Display, void: bool) {
-        self.line("p", conclusion(void), marked(said));
+    pub(crate) fn conclude(&mut self, conclusion_text: impl Display, void: bool) {
+        self.line("p", conclusion(void), marked(conclusion_text));
     }
 
     /// The same in several sentences.
-    pub(crate) fn conclude_all(&mut self, said: &[String], void: bool) {
-        let inner: String = said.iter().map(|line| format!("<p>{}</p>\n", marked(line))).collect();
+    pub(crate) fn conclude_all(&mut self, conclusion_text: &[String], void: bool) {
+        let inner: String = conclusion_text.iter().map(|line| format!("<p>{}</p>\n", marked(line))).collect();
         self.line("div", conclusion(void), inner);
     }
 

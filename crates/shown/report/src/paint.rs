@@ -26,7 +26,7 @@ pub(crate) enum Colour {
 pub struct Paint(bool);
 
 impl Paint {
-    /// What suits the standard output.
+    /// Colours if the standard output is a terminal.
     pub fn of_stdout() -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb");

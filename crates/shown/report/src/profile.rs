@@ -9,20 +9,20 @@ use model::{
 
 use crate::table::Look;
 
-/// What to show of a profile.
+/// Parts of a profile that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProfileView {
     /// A column for every core, however wide the table becomes.
     pub per_core: bool,
     /// The most expensive functions of each class, and those that no rule names.
     pub verbose: bool,
-    /// So many functions, whatever their class; 0 for none.
+    /// Number of functions, whatever their class; 0 for none.
     pub functions: usize,
 }
 
 /// Functions shown per class.
-const PER_CLASS: usize = 3;
-/// Who takes locks is told from this share of all time on, in percent.
+const FUNCTIONS_PER_CLASS_MAX: usize = 3;
+/// Share of all time from which the takers of locks are shown, in percent.
 const LOCKS_FROM_PERCENT: f64 = 1.0;
 /// Unclassified time is explained from this share on, in percent.
 const UNCLASSIFIED_FROM_PERCENT: f64 = 1.0;
@@ -30,7 +30,7 @@ const UNCLASSIFIED_FROM_PERCENT: f64 = 1.0;
 const FIXED_COLUMNS: u16 = 46;
 const CORE_COLUMN: u16 = 7;
 /// Core columns on a page without an end.
-const MOST_CORES: usize = 16;
+const CORES_MAX: usize = 16;
 
 /// The profile: its circumstances, the table of classes, locks, programs and what a reader should know.
 pub fn profile_text(profile: &Profile, view: ProfileView, look: Look) -> String {
@@ -71,7 +71,7 @@ fn head(profile: &Profile) -> String {
     };
     format!(
         "{}{place}, {:.1} s, {} samples on {} ({} per second each), {lost}",
-        profile.when,
+        profile.timestamp,
         profile.seconds,
         units::grouped(profile.samples),
         cpus(profile.cores.len()),
@@ -90,7 +90,7 @@ fn base(packets: &PacketBase) -> String {
 /// The cores that get a column: all, or the busiest in the order of their numbers. And how many are left out.
 fn shown_cores(profile: &Profile, view: ProfileView, look: Look) -> (Vec<&CoreProfile>, usize) {
     let mut cores: Vec<&CoreProfile> = profile.cores.iter().collect();
-    let room = usize::from(look.width.saturating_sub(FIXED_COLUMNS) / CORE_COLUMN).clamp(1, MOST_CORES);
+    let room = usize::from(look.width.saturating_sub(FIXED_COLUMNS) / CORE_COLUMN).clamp(1, CORES_MAX);
     if view.per_core || cores.len() <= room {
         return (cores, 0);
     }
@@ -184,7 +184,7 @@ fn programs(profile: &Profile) -> Option<String> {
 }
 
 fn left_out(profile: &Profile) -> Option<String> {
-    let left = profile.left_out.as_ref()?;
+    let left = profile.excluded.as_ref()?;
     Some(format!("Left out: {}, {:.1} % of all time.", left.what, left.percent))
 }
 
@@ -198,14 +198,17 @@ fn unclassified(profile: &Profile) -> Option<String> {
 fn dearest(profile: &Profile, look: Look) -> String {
     let rows = profile.classes.iter().filter(|c| !c.top.is_empty()).map(|c| {
         let name = |f: &Named| format!("{} {}", f.name, of_samples(profile, f.samples));
-        vec![c.class.name().to_owned(), c.top.iter().take(PER_CLASS).map(name).collect::<Vec<_>>().join(", ")]
+        vec![
+            c.class.name().to_owned(),
+            c.top.iter().take(FUNCTIONS_PER_CLASS_MAX).map(name).collect::<Vec<_>>().join(", "),
+        ]
     });
     look.table(&["CLASS", "TOP FUNCTIONS, OF ALL TIME"], rows)
 }
 
 fn unnamed(profile: &Profile) -> String {
-    let charged = of_samples(profile, profile.by_caller);
-    let listed: Vec<String> = profile.unnamed.iter().take(5).map(|f| f.name.clone()).collect();
+    let charged = of_samples(profile, profile.attributed_to_caller);
+    let listed: Vec<String> = profile.unclassified_functions.iter().take(5).map(|f| f.name.clone()).collect();
     let some = if listed.is_empty() { String::new() } else { format!(": {}", listed.join(", ")) };
     format!("{charged} of all time was in functions that no rule names, and is charged to what called them{some}.")
 }

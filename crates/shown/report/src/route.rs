@@ -18,7 +18,7 @@ fn obstacles(of: &[Obstacle], look: Look) -> String {
     items("OBSTACLE", of, look)
 }
 
-/// What is given up by mode stateful.
+/// Risks of mode stateful.
 fn notes(of: &[Obstacle], look: Look) -> String {
     if of.is_empty() { String::new() } else { items("NOTE", of, look) }
 }
@@ -29,7 +29,7 @@ fn items(head: &str, of: &[Obstacle], look: Look) -> String {
     look.table(&[head, "WHAT", "WHAT TO DO"], of.iter().map(|o| vec![o.code.clone(), o.what.clone(), o.remedy.clone()]))
 }
 
-/// What next hops depend on.
+/// Fields that next hops depend on.
 fn key(of: &[String]) -> String {
     match of {
         [] => "Next hops depend on the destination only.".to_owned(),
@@ -38,14 +38,14 @@ fn key(of: &[String]) -> String {
 }
 
 /// Why the kernel sends what leaves by a port, and what to do.
-fn cannot_send(port: &str, look: Look) -> String {
+fn cannot_transmit(port: &str, look: Look) -> String {
     look.paragraph(&format!(
         "Packets leaving by {port} go through the kernel: it takes no redirected frames (it is down or gone, its driver cannot, or it is a veth whose other end \
          runs no NAPI). On a veth, at the other end: `ip link set PEER up`, `ethtool -K PEER gro off`, then `gro on`."
     ))
 }
 
-/// What stands against the fast path.
+/// Obstacles for the fast path.
 pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     let mut text = match check.obstacles.as_slice() {
         [] if !check.can_forward() => look.paragraph("Nothing can be forwarded yet: no port takes redirected frames."),
@@ -53,10 +53,10 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
         all => obstacles(all, look),
     };
     text += &notes(&check.notes, look);
-    for port in &check.cannot_send {
-        text += &cannot_send(port, look);
+    for port in &check.cannot_transmit {
+        text += &cannot_transmit(port, look);
     }
-    text + &look.paragraph(&key(&check.key))
+    text + &look.paragraph(&key(&check.fib_key))
 }
 
 pub fn route_text(status: &RouteStatus, look: Look) -> String {
@@ -64,11 +64,11 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         "Mode {}, run by process {} for {:.0} s. {}",
         status.mode.name(),
         status.pid,
-        status.up_s,
-        key(&status.key)
+        status.uptime_s,
+        key(&status.fib_key)
     ));
-    if let Some(why) = &status.held_back {
-        let wanted = status.wanted.name();
+    if let Some(why) = &status.fallback {
+        let wanted = status.requested.name();
         // What is in the way has its remedy below.
         let again = match status.obstacles.is_empty() {
             true => format!(" `evenkeel route mode {wanted}` tries again."),
@@ -76,13 +76,13 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         };
         text += &look.paragraph(&format!("Held back from {wanted}: {why}.{again}"));
     }
-    if status.held_back.is_none() && status.mode != status.wanted {
-        let then = status.wanted.name();
+    if status.fallback.is_none() && status.mode != status.requested {
+        let then = status.requested.name();
         text += &look.paragraph(&format!(
             "A trial runs: mode {then} follows if the kernel sends each frame as the fast path would."
         ));
     }
-    if status.untried {
+    if status.unverified {
         text += &look.paragraph(
             "Not compared with the kernel: no frame arrived during the trial. `evenkeel route mode shadow` compares while the kernel forwards.",
         );
@@ -90,10 +90,10 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
     }
-    for port in status.ports.iter().filter(|port| !port.sends) {
-        text += &cannot_send(&port.interface, look);
+    for port in status.ports.iter().filter(|port| !port.can_transmit) {
+        text += &cannot_transmit(&port.interface, look);
     }
-    if !status.unwatched.is_empty() {
+    if !status.untraced.is_empty() {
         text += &look.paragraph("Changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced (`route status --json` lists them).");
     }
     text += &notes(&status.notes, look);
@@ -124,7 +124,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         text += &rules_text(rules, look);
     }
     if !status.events.is_empty() {
-        let rows = status.events.iter().map(|moment| vec![moment.at.clone(), moment.what.to_string()]);
+        let rows = status.events.iter().map(|moment| vec![moment.timestamp.clone(), moment.what.to_string()]);
         text += "\n";
         text += &look.table(&["WHEN", "WHAT HAPPENED"], rows);
     }
@@ -136,7 +136,7 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
     let mut of: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     for cpu in status.ports.iter().flat_map(|port| &port.cpus) {
         let sums = of.entry(cpu.cpu).or_default();
-        [cpu.handed, cpu.taken, cpu.forwarded].iter().zip(sums).for_each(|(count, sum)| *sum += count);
+        [cpu.enqueued, cpu.dequeued, cpu.forwarded].iter().zip(sums).for_each(|(count, sum)| *sum += count);
     }
     let mut text = String::new();
     if let Some(cpus) = &status.cpus {
@@ -174,12 +174,12 @@ fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
         "Rules of {} since {}, active in each mode on frames that the ports receive. They {}.",
         rules.file,
         to_the_second(&rules.loaded),
-        if rules.stays { "stay when the process ends" } else { "go with the process" }
+        if rules.pinned { "stay when the process ends" } else { "go with the process" }
     ));
-    if let Some(refused) = &rules.refused {
+    if let Some(refused) = &rules.reload_error {
         text += &format!("the last reload was refused: {refused}\n");
     }
-    for port in &rules.ended {
+    for port in &rules.detached_ports {
         text += &look.paragraph(&format!("warning: no rules are active on {port}: the program is gone"));
     }
     text += "\n";
@@ -198,14 +198,14 @@ fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
     text + &rule_table(&rules.rules, false, look)
 }
 
-/// One line: what was forwarded and what went up in the interval of `status`.
+/// A line: frames forwarded and frames of the slow path in the interval of `status`.
 pub fn route_line(status: &RouteStatus) -> String {
     let all = status.rates.as_ref().map(RouteRates::sum).unwrap_or_default();
     format!(
         "{}  forwarded {}  up to the kernel {}  asked {}",
         status.mode.name(),
         units::pps(all.forwarded_pps),
-        units::pps(all.up_pps),
-        units::pps(all.looked_up_pps)
+        units::pps(all.slow_path_pps),
+        units::pps(all.fib_lookup_pps)
     )
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use model::{
     profile::Class,
-    route_compare::{RouteCompare, Way},
+    route_compare::{Configuration, RouteCompare},
     sweep::{Gain, Setup, Step},
     units,
 };
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Classes with a column of their own, besides idle.
-const COLUMNS: usize = 4;
+const COLUMNS_MAX: usize = 4;
 /// The heading of the table of costs.
 pub(crate) const COSTS_OF_WHAT: &str =
     "CPU time of the box's cores per packet that came out, in nanoseconds, at the throughput of each way";
@@ -28,14 +28,14 @@ pub fn route_compare_text(run: &RouteCompare, look: Look) -> String {
     let mut out = look.paragraph(&run.conclusion);
     let heads: Vec<String> = figures().map(|(head, _)| format!(">{}", head.to_uppercase())).collect();
     let heads: Vec<&str> = ["WAY"].into_iter().chain(heads.iter().map(String::as_str)).collect();
-    let rows = run.ways.iter().map(|way| {
-        let cells = figures().map(|(_, cell)| cell(way).unwrap_or_else(|| "-".into()));
-        [way.setup.name.clone()].into_iter().chain(cells).collect()
+    let rows = run.configurations.iter().map(|configuration| {
+        let cells = figures().map(|(_, cell)| cell(configuration).unwrap_or_else(|| "-".into()));
+        [configuration.setup.name.clone()].into_iter().chain(cells).collect()
     });
     let _ = write!(out, "\n{}", look.table_within(&heads, rows.collect(), &FIRST_TO_GO));
     out += &look.paragraph(&legend(run));
-    for left in &run.left_out {
-        out += &look.paragraph(&format!("Left out, {}: {}.", left.what, left.why));
+    for left in &run.skipped {
+        out += &look.paragraph(&format!("Left out, {}: {}.", left.what, left.reason));
     }
     let costs = costs(run);
     if !costs.is_empty() {
@@ -47,29 +47,29 @@ pub fn route_compare_text(run: &RouteCompare, look: Look) -> String {
         };
         out += &look.table(&heads, costs.into_iter().map(row));
     }
-    let setups: Vec<&Setup> = run.ways.iter().map(|w| &w.setup).collect();
-    out += &sweep::step_tables(&setups, COLUMNS, look);
+    let setups: Vec<&Setup> = run.configurations.iter().map(|w| &w.setup).collect();
+    out += &sweep::step_tables(&setups, COLUMNS_MAX, look);
     out += &sweep::published(&run.sources, look);
     out + "\n" + &conditions::paragraphs(&conditions(run), look)
 }
 
 /// A figure of a way, as it is shown; none where there is none.
-type Cell = fn(&Way) -> Option<String>;
+type Cell = fn(&Configuration) -> Option<String>;
 
 /// The columns of the table of ways.
 pub(crate) fn figures() -> impl Iterator<Item = (&'static str, Cell)> {
     let columns: [(&'static str, Cell); 11] = [
         ("throughput", throughput),
-        ("beside none", |way| way.gain.as_ref().map(beside)),
-        ("round trip", |way| way.round_trip_ns.map(units::nanoseconds)),
-        ("delay p50", |way| way.delay_p50_ns.map(units::nanoseconds)),
-        ("delay p99", |way| way.delay_p99_ns.map(units::nanoseconds)),
-        ("same p50", |way| way.beside_p50_ns.map(units::nanoseconds)),
-        ("same p99", |way| way.beside_p99_ns.map(units::nanoseconds)),
-        ("memory", |way| memory_percent(way).map(|percent| format!("{percent:.1} %"))),
-        ("pages", |way| way.allocations.map(|a| each(a.pages))),
-        ("pool pages", |way| way.allocations.map(|a| each(a.pool_pages))),
-        ("skbs", |way| way.allocations.map(|a| each(a.socket_buffers))),
+        ("beside none", |configuration| configuration.gain.as_ref().map(beside)),
+        ("round trip", |configuration| configuration.round_trip_ns.map(units::nanoseconds)),
+        ("delay p50", |configuration| configuration.delay_p50_ns.map(units::nanoseconds)),
+        ("delay p99", |configuration| configuration.delay_p99_ns.map(units::nanoseconds)),
+        ("same p50", |configuration| configuration.reference_p50_ns.map(units::nanoseconds)),
+        ("same p99", |configuration| configuration.reference_p99_ns.map(units::nanoseconds)),
+        ("memory", |configuration| memory_percent(configuration).map(|percent| format!("{percent:.1} %"))),
+        ("pages", |configuration| configuration.allocations.map(|a| each(a.pages))),
+        ("pool pages", |configuration| configuration.allocations.map(|a| each(a.pool_pages))),
+        ("skbs", |configuration| configuration.allocations.map(|a| each(a.socket_buffers))),
     ];
     columns.into_iter()
 }
@@ -92,35 +92,36 @@ pub(crate) fn legend(run: &RouteCompare) -> String {
 /// In brackets where the rounds bear no verdict.
 fn beside(gain: &Gain) -> String {
     let percent = format!("{:+.0} %", 100.0 * (gain.ratio - 1.0));
-    if gain.told { percent } else { format!("({percent})") }
+    if gain.significant { percent } else { format!("({percent})") }
 }
 
 /// The throughput of a way; none without one.
-pub(crate) fn throughput(way: &Way) -> Option<String> {
-    let least = if is_least(way) { ">= " } else { "" };
-    (!way.setup.ceilings_pps.is_empty()).then(|| format!("{least}{}", units::pps(way.setup.ceiling_pps)))
+pub(crate) fn throughput(configuration: &Configuration) -> Option<String> {
+    let least = if is_least(configuration) { ">= " } else { "" };
+    (!configuration.setup.ceilings_pps.is_empty())
+        .then(|| format!("{least}{}", units::pps(configuration.setup.ceiling_pps)))
 }
 
 /// True if the tester was the limit in a round: then the rate is a lower bound.
-pub(crate) fn is_least(way: &Way) -> bool {
-    way.rounds.iter().any(|r| matches!(r.verdict, model::bench::Verdict::TesterLimited { .. }))
+pub(crate) fn is_least(configuration: &Configuration) -> bool {
+    configuration.rounds.iter().any(|r| matches!(r.verdict, model::bench::Verdict::TesterLimited { .. }))
 }
 
 /// Memory management as a share of the box's own work at the throughput, in percent.
-pub(crate) fn memory_percent(way: &Way) -> Option<f64> {
-    let of = |part: fn(&Step) -> f64| Some(way.setup.ns_per_packet(way.cores, part)?[1]);
+pub(crate) fn memory_percent(configuration: &Configuration) -> Option<f64> {
+    let of = |part: fn(&Step) -> f64| Some(configuration.setup.ns_per_packet(configuration.cores, part)?[1]);
     let (memory, all) = (of(|s| s.percent(Class::Memory))?, of(Step::busy_percent)?);
     (all > 0.0).then(|| 100.0 * memory / all)
 }
 
-/// So many for each packet.
+/// A number for each packet.
 pub(crate) fn each(number: f64) -> String {
     format!("{number:.3}")
 }
 
 /// The ways of which the CPU time at the throughput is known.
-pub(crate) fn costed(run: &RouteCompare) -> Vec<&Way> {
-    run.ways.iter().filter(|w| w.setup.ns_per_packet(w.cores, Step::busy_percent).is_some()).collect()
+pub(crate) fn costed(run: &RouteCompare) -> Vec<&Configuration> {
+    run.configurations.iter().filter(|w| w.setup.ns_per_packet(w.cores, Step::busy_percent).is_some()).collect()
 }
 
 /// Nanoseconds per packet by class, of each of [`costed`].
@@ -129,9 +130,9 @@ pub(crate) fn costs(run: &RouteCompare) -> Vec<(String, Vec<sweep::Range>)> {
     if setups.is_empty() { Vec::new() } else { sweep::costs(&setups) }
 }
 
-fn rounds(way: &Way) -> String {
-    let found = way.rounds.iter().map(|r| r.throughput_pps.map_or_else(|| "none".to_owned(), units::pps));
-    format!("{}: {}", way.setup.name, found.collect::<Vec<_>>().join(", "))
+fn rounds(configuration: &Configuration) -> String {
+    let found = configuration.rounds.iter().map(|r| r.throughput_pps.map_or_else(|| "none".to_owned(), units::pps));
+    format!("{}: {}", configuration.setup.name, found.collect::<Vec<_>>().join(", "))
 }
 
 pub(crate) fn conditions(run: &RouteCompare) -> Conditions {
@@ -152,7 +153,7 @@ pub(crate) fn conditions(run: &RouteCompare) -> Conditions {
             ),
         ),
         ("Samples", format!("{} a second of each of the box's cores", run.frequency_hz)),
-        ("Rounds", run.ways.iter().map(rounds).collect::<Vec<_>>().join("; ")),
+        ("Rounds", run.configurations.iter().map(rounds).collect::<Vec<_>>().join("; ")),
         ("Pages and socket buffers", run.allocations_method.clone()),
     ]);
     all.extend(run.notes.iter().map(|note| ("Note", note.clone())));

@@ -1,7 +1,7 @@
 //! The ways in which a router can forward, as one self-contained page.
 
 use model::{
-    route_compare::{RouteCompare, Way},
+    route_compare::{Configuration, RouteCompare},
     sweep::Setup,
     units,
 };
@@ -25,32 +25,32 @@ const GREY: &str = "#8a8f98";
 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 pub fn route_compare_page(run: &RouteCompare) -> Result<String, PageError> {
-    let setups: Vec<&Setup> = run.ways.iter().map(|w| &w.setup).collect();
+    let setups: Vec<&Setup> = run.configurations.iter().map(|w| &w.setup).collect();
     let areas = load_areas::areas(&setups);
     let heading = "What each way to forward lets through, and what it costs";
-    let mut page = Page::new("route compare", heading, (&run.machine, &run.when), "");
+    let mut page = Page::new("route compare", heading, (&run.machine, &run.timestamp), "");
     let main = &mut page.main;
     // What each way lets through on the first bed, and the rest.
     let (first, rest) = match run.conclusion.split_once(". ") {
         Some((first, rest)) => (format!("{first}."), rest),
         None => (run.conclusion.clone(), ""),
     };
-    main.conclude(first, run.ways.iter().all(|way| way.setup.ceilings_pps.is_empty()));
+    main.conclude(first, run.configurations.iter().all(|configuration| configuration.setup.ceilings_pps.is_empty()));
     if !rest.is_empty() {
         main.say(rest);
     }
-    for left in &run.left_out {
-        main.warn(&format!("Left out, {}:", left.what), format_args!("{}.", left.why));
+    for left in &run.skipped {
+        main.warn(&format!("Left out, {}:", left.what), format_args!("{}.", left.reason));
     }
     // A narrow page has room for the others alone.
     let narrow = |head: &str| !figures::FIRST_TO_GO.contains(&head.to_uppercase().as_str());
     let heads = figures::figures().map(|(head, _)| format!("{}{head}", if narrow(head) { ">" } else { ">>" }));
     let heads: Vec<String> = ["Way".to_owned()].into_iter().chain(heads).collect();
-    let row = |way: &Way| {
-        let cells = figures::figures().map(|(_, cell)| cell(way).unwrap_or_else(|| "\u{2013}".into()));
-        [way.setup.name.clone()].into_iter().chain(cells).collect::<Vec<_>>()
+    let row = |configuration: &Configuration| {
+        let cells = figures::figures().map(|(_, cell)| cell(configuration).unwrap_or_else(|| "\u{2013}".into()));
+        [configuration.setup.name.clone()].into_iter().chain(cells).collect::<Vec<_>>()
     };
-    main.table(&heads, run.ways.iter().map(row));
+    main.table(&heads, run.configurations.iter().map(row));
     main.quiet(figures::legend(run));
     let about =
         "Never measured by evenkeel: packets beside the throughput above, memory beside its column of that name.";
@@ -67,17 +67,17 @@ pub fn route_compare_page(run: &RouteCompare) -> Result<String, PageError> {
     if !costs.is_empty() {
         main.heading(2, "What a packet costs");
         main.quiet(format_args!("{}: mean (lowest-highest).", figures::COSTS_OF_WHAT));
-        let costed: Vec<&Setup> = figures::costed(run).into_iter().map(|way| &way.setup).collect();
+        let costed: Vec<&Setup> = figures::costed(run).into_iter().map(|configuration| &configuration.setup).collect();
         load_areas::costs(main, &costed, costs);
     }
     main.heading(2, "Loads");
-    for way in &run.ways {
+    for configuration in &run.configurations {
         let mut loads = Html::default();
-        loads.settings(&way.setup.settings);
-        load_areas::steps(&mut loads, &way.setup.steps, false);
-        let throughput = figures::throughput(way);
+        loads.settings(&configuration.setup.settings);
+        load_areas::steps(&mut loads, &configuration.setup.steps, false);
+        let throughput = figures::throughput(configuration);
         let more = throughput.map_or_else(|| "no throughput".to_owned(), |pps| format!("throughput {pps}"));
-        main.details(false, &way.setup.name, Some(more), &loads);
+        main.details(false, &configuration.setup.name, Some(more), &loads);
     }
     page.end(figures::conditions(run))
 }
@@ -96,29 +96,29 @@ fn charts(run: &RouteCompare) -> Vec<Section> {
 }
 
 /// The name of a way without its cores.
-fn mode(way: &Way) -> String {
-    way.setup.name.split(',').next().unwrap_or_default().to_owned()
+fn mode(configuration: &Configuration) -> String {
+    configuration.setup.name.split(',').next().unwrap_or_default().to_owned()
 }
 
 /// The throughput of each way, a colour for each number of cores, with the range of the rounds.
 fn throughput(run: &RouteCompare) -> String {
     let mut names: Vec<String> = Vec::new();
-    for way in &run.ways {
-        if !names.contains(&mode(way)) {
-            names.push(mode(way));
+    for configuration in &run.configurations {
+        if !names.contains(&mode(configuration)) {
+            names.push(mode(configuration));
         }
     }
     let kpps = |pps: f64| pps / 1e3;
-    let column = |way: &Way| Column {
-        over: mode(way),
-        value: kpps(way.setup.ceiling_pps),
-        interval: range(&way.setup.ceilings_pps).map(|(low, high)| (kpps(low), kpps(high))),
-        hatched: figures::is_least(way),
+    let column = |configuration: &Configuration| Column {
+        over: mode(configuration),
+        value: kpps(configuration.setup.ceiling_pps),
+        interval: range(&configuration.setup.ceilings_pps).map(|(low, high)| (kpps(low), kpps(high))),
+        hatched: figures::is_least(configuration),
     };
     let series = run.beds.iter().map(|bed| Columns {
         name: if bed.cores == 1 { "one core".into() } else { format!("{} cores", bed.cores) },
         colour: BY_CORES[(bed.cores as usize).saturating_sub(1) % BY_CORES.len()],
-        columns: run.ways.iter().filter(|w| w.cores == bed.cores).map(column).collect(),
+        columns: run.configurations.iter().filter(|w| w.cores == bed.cores).map(column).collect(),
     });
     let label =
         "Columns: throughput of each way to forward, in thousand packets per second; the figures are in the table";
@@ -131,13 +131,20 @@ fn range(values: &[f64]) -> Option<(f64, f64)> {
     Some((low, high))
 }
 
-fn bars(run: &RouteCompare, name: &str, colour: &'static str, of: impl Fn(&Way) -> Option<(f64, String)>) -> Bars {
-    let bar = |way: &Way| of(way).map_or((None, "\u{2013}".into()), |(value, text)| (Some(value), text));
-    Bars { name: name.to_owned(), colour, hatched: false, bars: run.ways.iter().map(bar).collect() }
+fn bars(
+    run: &RouteCompare,
+    name: &str,
+    colour: &'static str,
+    of: impl Fn(&Configuration) -> Option<(f64, String)>,
+) -> Bars {
+    let bar = |configuration: &Configuration| {
+        of(configuration).map_or((None, "\u{2013}".into()), |(value, text)| (Some(value), text))
+    };
+    Bars { name: name.to_owned(), colour, hatched: false, bars: run.configurations.iter().map(bar).collect() }
 }
 
 fn names(run: &RouteCompare) -> Vec<String> {
-    run.ways.iter().map(|w| w.setup.name.clone()).collect()
+    run.configurations.iter().map(|w| w.setup.name.clone()).collect()
 }
 
 /// Round trips and delays of each way; none without any.
@@ -147,7 +154,7 @@ fn latency(run: &RouteCompare) -> Option<String> {
         bars(run, "round trip", BLUE, |w| delay(w.round_trip_ns)),
         bars(run, "delay, median", GREEN, |w| delay(w.delay_p50_ns)),
         bars(run, "delay, percentile 99", RED, |w| delay(w.delay_p99_ns)),
-        bars(run, "delay at one load for all, percentile 99", GREY, |w| delay(w.beside_p99_ns)),
+        bars(run, "delay at one load for all, percentile 99", GREY, |w| delay(w.reference_p99_ns)),
     ];
     let label = "Bars: round trip and one-way delay of each way to forward; the figures are in the table";
     let some = series.iter().any(|s| s.bars.iter().any(|(value, _)| value.is_some()));
@@ -164,6 +171,6 @@ fn memory(run: &RouteCompare) -> Option<String> {
         bars(run, "pages new to a pool", GREEN, |w| w.allocations.map(|a| (a.pool_pages, figures::each(a.pool_pages)))),
     ];
     let label = "Bars: socket buffers and pages for each forwarded packet, of each way to forward; the figures are in the table";
-    let some = run.ways.iter().any(|w| w.allocations.is_some());
+    let some = run.configurations.iter().any(|w| w.allocations.is_some());
     some.then(|| rows::chart("memory", label, Room::Half, &names(run), &series, Axis::Numbers("")))
 }

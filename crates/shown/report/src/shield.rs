@@ -8,14 +8,14 @@ use model::{
 
 use crate::table::Look;
 
-/// What tends the shield, and what follows from that.
+/// The shield's process, and the consequences without it.
 fn tended(status: &ShieldStatus) -> String {
-    let silent = format!("no process has run it for {:.1} s", status.silent_s);
+    let silent = format!("no process has run it for {:.1} s", status.heartbeat_age_s);
     match (status.pid, status.fail) {
         (Some(pid), _) => format!("run by process {pid}"),
         (None, None) => format!("{silent}; whether and when it fails open or closed is not known"),
         (None, Some(fail)) if status.has_failed() => format!("failed {}: {silent}", fail.word()),
-        (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.patience_s),
+        (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.heartbeat_timeout_s),
     }
 }
 
@@ -57,10 +57,10 @@ pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
     look.table(&heads, shields.iter().map(row))
 }
 
-/// One line: the rates of an interval.
+/// A line: the rates of an interval.
 pub fn shield_line(status: &ShieldStatus) -> String {
     let rates = status.rates.unwrap_or_default();
-    let time = status.when.split('T').nth(1).and_then(|time| time.get(..8)).unwrap_or_default();
+    let time = status.timestamp.split('T').nth(1).and_then(|time| time.get(..8)).unwrap_or_default();
     format!(
         "{time} UTC  {}  passed {}  dropped {}  challenged {}  limited {}",
         status.interface,
@@ -85,14 +85,14 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         }
     };
     let mut text = look.paragraph(&format!("{}: shield {kind}, {}. {rules}.", status.interface, tended(status)));
-    if let Some(refused) = &status.refused {
+    if let Some(refused) = &status.reload_error {
         text += &format!("the last reload was refused: {refused}\n");
     }
     if let Some(challenge) = &status.challenge {
         text += &look.paragraph(&format!("{}.", challenge.text()));
     }
-    if let Some(remembered) = &status.remembered {
-        text += &look.paragraph(&format!("{}.", remembered.text()));
+    if let Some(known) = &status.known_sources {
+        text += &look.paragraph(&format!("{}.", known.text()));
     }
     for warning in &status.warnings {
         text += &look.paragraph(&format!("warning: {warning}"));

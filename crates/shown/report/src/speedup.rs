@@ -1,4 +1,4 @@
-//! What communication costs as nodes are added, as text.
+//! Cost of communication as nodes are added, as text.
 
 use model::{
     speedup::{Exchange, Interval, LinkSpeedup, Point, Series},
@@ -7,7 +7,7 @@ use model::{
 
 use crate::{conditions, table::Look};
 
-/// How the figures came to be: over all of them.
+/// Origin of the figures: over all of them.
 pub(crate) fn emulated(run: &LinkSpeedup) -> &'static str {
     match run.nodes.as_slice() {
         [] => "Nodes are namespaces of this machine: computing is emulated by waiting, and exchanges share its CPUs.",
@@ -35,7 +35,8 @@ pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
         text += &look.table(&POINTS, rows);
         text.push('\n');
         text += &look.paragraph(&format!("Its model, {FORMULA}, with 95 % intervals ({SYMBOLS}):"));
-        let heads: Vec<String> = of.iter().map(|series| format!(">{}", carrier(&series.by).to_uppercase())).collect();
+        let heads: Vec<String> =
+            of.iter().map(|series| format!(">{}", carrier(&series.transport).to_uppercase())).collect();
         let heads: Vec<&str> = [""].into_iter().chain(heads.iter().map(String::as_str)).collect();
         text += &look.table(&heads, model_rows(&of));
         for remark in of.iter().flat_map(|series| remarks(series)) {
@@ -50,7 +51,7 @@ pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
 /// The result in a sentence: the number of nodes at which a step is shortest, by exchange and carrier.
 pub(crate) fn headline(run: &LinkSpeedup) -> String {
     let one = |series: &Series| {
-        let by = carrier(&series.by);
+        let by = carrier(&series.transport);
         let between = series.fitting.estimate.best_nodes;
         let (low, high) = (between.low, between.high);
         match (series.fitting.best_nodes, low, high) {
@@ -76,7 +77,7 @@ fn exchange_words(exchange: Exchange) -> &'static str {
     }
 }
 
-/// What the symbols of the law mean.
+/// Meaning of the law's symbols.
 pub(crate) const SYMBOLS: &str = "S: speed-up with N nodes; a: serial share of the work; n: cost of communication";
 
 pub(crate) fn of(run: &LinkSpeedup, exchange: Exchange) -> Vec<&Series> {
@@ -110,11 +111,11 @@ pub(crate) fn carrier(by: &str) -> &str {
 /// The cells of a number of nodes.
 pub(crate) fn cells(series: &Series, point: &Point) -> [String; 8] {
     [
-        carrier(&series.by).to_owned(),
+        carrier(&series.transport).to_owned(),
         point.nodes.to_string(),
         units::nanoseconds(1e9 * point.seconds),
         if point.nodes == 1 { NONE.to_owned() } else { units::nanoseconds(1e9 * point.exchange_s) },
-        point.exchange_over_tcp.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")),
+        point.exchange_ratio_to_tcp.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")),
         format!("{:.2}", point.speedup),
         format!("{:.2}", point.speedup * point.seconds / point.fitted_s),
         signed(point.residual),
@@ -158,9 +159,9 @@ fn small(n: f64) -> String {
     if n == 0.0 { "0".to_owned() } else { format!("{n:.1e}") }
 }
 
-/// What a reader must know of a model: that there is none, that n may be 0, that it says more than was measured.
+/// Caveats of a fit: no model, n not distinguishable from 0, extrapolated.
 pub(crate) fn remarks(series: &Series) -> Vec<String> {
-    let who = format!("{} over {}", series.exchange.words(), carrier(&series.by));
+    let who = format!("{} over {}", series.exchange.words(), carrier(&series.transport));
     let (fitting, n) = (&series.fitting, series.fitting.estimate.n);
     if let Some(misfit) = &fitting.misfit {
         let residuals = series.points.iter().map(|p| format!("N = {}: {}", p.nodes, signed(p.residual)));
@@ -190,7 +191,7 @@ fn signed(share: f64) -> String {
     if tenths == 0.0 { "0.0 %".to_owned() } else { format!("{:+.1} %", tenths / 10.0) }
 }
 
-/// What a reader needs to judge the figures.
+/// Conditions of the figures.
 pub(crate) fn conditions_of(run: &LinkSpeedup) -> conditions::Conditions {
     let serial = units::percent(run.serial_share);
     let mut all = vec![

@@ -1,4 +1,4 @@
-//! What communication costs as nodes are added, as one self-contained page.
+//! Cost of communication as nodes are added, as one self-contained page.
 
 use model::{
     speedup::{Exchange, Law, LinkSpeedup, Series},
@@ -31,7 +31,7 @@ const POINTS: [&str; 8] = ["Over", ">Nodes", ">Step", ">Exchange", ">Of TCP's", 
 /// The page: one HTML text that loads nothing from anywhere, charts included.
 pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
     let heading = "What communication costs as nodes are added";
-    let mut page = Page::new("link speedup", heading, (&run.machine, &run.when), "");
+    let mut page = Page::new("link speedup", heading, (&run.machine, &run.timestamp), "");
     let main = &mut page.main;
     main.conclude(figures::headline(run), run.disturbed.is_some());
     main.busy(run.disturbed.as_deref());
@@ -41,7 +41,7 @@ pub fn speedup_page(run: &LinkSpeedup) -> Result<String, PageError> {
         let of = figures::of(run, exchange);
         main.heading(2, figures::title(exchange, run.bytes));
         of.iter().flat_map(|series| figures::remarks(series)).for_each(|remark| main.warn("", remark));
-        let carriers = of.iter().map(|series| format!(">{}", figures::carrier(&series.by)));
+        let carriers = of.iter().map(|series| format!(">{}", figures::carrier(&series.transport)));
         let heads: Vec<String> = ["Model, 95 % intervals".to_owned()].into_iter().chain(carriers).collect();
         main.table(&heads, figures::model_rows(&of));
         main.pair(false, charts(run, exchange, &of));
@@ -57,15 +57,15 @@ fn charts(run: &LinkSpeedup, exchange: Exchange, of: &[&Series]) -> Vec<Section>
         Section::new(3, "Time of a step", "", times(&format!("times-{key}"), of)),
     ];
     for series in of {
-        if let Some(chart) = over_n(&format!("network-{key}-{}", series.by), series) {
-            all.push(Section::new(3, format!("Speed-up over n, {}", figures::carrier(&series.by)), "", chart));
+        if let Some(chart) = over_n(&format!("network-{key}-{}", series.transport), series) {
+            all.push(Section::new(3, format!("Speed-up over n, {}", figures::carrier(&series.transport)), "", chart));
         }
     }
     all
 }
 
 fn colour(series: &Series) -> &'static str {
-    if series.by == "tcp" { RED } else { BLUE }
+    if series.transport == "tcp" { RED } else { BLUE }
 }
 
 fn curve(colour: &'static str) -> Look {
@@ -73,7 +73,7 @@ fn curve(colour: &'static str) -> Look {
 }
 
 fn marks(colour: &'static str, series: &Series) -> Look {
-    Look { colour, dash: Dash::None, mark: if series.by == "tcp" { Mark::Diamond } else { Mark::Circle } }
+    Look { colour, dash: Dash::None, mark: if series.transport == "tcp" { Mark::Diamond } else { Mark::Circle } }
 }
 
 /// Points of a curve between two values at equal distances.
@@ -88,7 +88,7 @@ fn most(of: &[&Series]) -> f64 {
 
 /// The name of a series on the chart, and of what of it.
 fn name(series: &Series, what: &str) -> String {
-    format!("{}, {what}", figures::carrier(&series.by))
+    format!("{}, {what}", figures::carrier(&series.transport))
 }
 
 /// The axis of numbers of nodes.

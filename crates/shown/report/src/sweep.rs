@@ -14,19 +14,19 @@ use crate::{
 };
 
 /// Classes with a column of their own, besides idle.
-const COLUMNS: usize = 4;
+const COLUMNS_MAX: usize = 4;
 /// The heading of the table of costs.
 pub(crate) const COSTS_OF_WHAT: &str =
     "CPU time of the box's core per packet that came out, in nanoseconds, at the ceiling: mean (lowest-highest)";
 /// Rows of the table of costs.
-const COSTS: usize = 8;
+const COSTS_MAX: usize = 8;
 
 /// The whole sweep: conclusion, a table for each configuration, costs side by side, published figures, conditions.
 pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
     let mut out = conditions::disturbed(sweep.disturbed.as_deref(), look);
     out += &look.paragraph(&sweep.conclusion);
     let setups: Vec<&Setup> = sweep.setups.iter().collect();
-    out += &step_tables(&setups, COLUMNS, look);
+    out += &step_tables(&setups, COLUMNS_MAX, look);
     if let [standard, optimised] = &sweep.setups[..] {
         let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
         let rows = costs_of(sweep)
@@ -40,7 +40,7 @@ pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
     out + "\n" + &conditions::paragraphs(&conditions(sweep), look)
 }
 
-/// What others have published, as a table; nothing without any.
+/// Published figures of others, as a table; nothing without any.
 pub(crate) fn published(sources: &[Published], look: Look) -> String {
     if sources.is_empty() {
         return String::new();
@@ -135,8 +135,8 @@ pub(crate) fn costs(setups: &[(&Setup, u32)]) -> Vec<(String, Vec<Range>)> {
     let mut rows: Vec<_> =
         busy.filter_map(|c| row(c.name(), &|step| step.percent(c))).filter(|row| most(row) >= 0.5).collect();
     rows.sort_by(|x, y| most(y).total_cmp(&most(x)));
-    if rows.len() > COSTS {
-        let shown: Vec<String> = rows.drain(..COSTS).map(|(name, _)| name).collect();
+    if rows.len() > COSTS_MAX {
+        let shown: Vec<String> = rows.drain(..COSTS_MAX).map(|(name, _)| name).collect();
         let is_rest = |class: &Class| class.is_busy() && !shown.iter().any(|name| name == class.name());
         let rest = |step: &Step| Class::ALL.into_iter().filter(is_rest).map(|c| step.percent(c)).sum::<f64>();
         rows = shown
@@ -152,7 +152,7 @@ pub(crate) fn costs(setups: &[(&Setup, u32)]) -> Vec<(String, Vec<Range>)> {
     rows
 }
 
-/// What the searches for a ceiling found.
+/// Results of the searches for a ceiling.
 fn ceilings(setup: &Setup) -> String {
     let found: Vec<String> = setup.ceilings_pps.iter().map(|&pps| units::pps(pps)).collect();
     format!("{} {} ({})", setup.name, units::pps(setup.ceiling_pps), found.join(", "))
@@ -196,7 +196,7 @@ mod tests {
         let shares =
             [(Class::Ethernet, 12.0), (Class::Ip, 9.0), (Class::Memory, 8.0), (Class::Idle, 10.0), (Class::Steal, 6.0)];
         let step = Step {
-            wanted_pps: 1e5,
+            intended_pps: 1e5,
             offered_pps: 1e5,
             forwarded_pps: 9e4,
             loss_ratio: 0.1,

@@ -16,13 +16,13 @@ pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
     let setups: Vec<&Setup> = sweep.setups.iter().collect();
     let areas = load_areas::areas(&setups);
     let heading = format!("What the CPU time of a {} goes to", sweep.box_name);
-    let mut page = Page::new("profile sweep", heading, (&sweep.machine, &sweep.when), "");
+    let mut page = Page::new("profile sweep", heading, (&sweep.machine, &sweep.timestamp), "");
     page.title = format!("evenkeel profile sweep: {} on {}", sweep.box_name, sweep.machine.hostname);
     let main = &mut page.main;
     main.busy(sweep.disturbed.as_deref());
     // There is no verdict, or other programs had a part in it.
-    let untold = sweep.disturbed.is_some() || !sweep.gain.as_ref().is_some_and(|gain| gain.told);
-    main.conclude(&sweep.conclusion, untold);
+    let inconclusive = sweep.disturbed.is_some() || !sweep.gain.as_ref().is_some_and(|gain| gain.significant);
+    main.conclude(&sweep.conclusion, inconclusive);
     main.quiet(
         "Share of the time of the box's core by class of work (areas), and what came out of the box (line), over the offered load.",
     );

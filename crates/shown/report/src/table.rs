@@ -7,8 +7,8 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 /// The width given to text that goes to a pipe or a file: wide enough that no cell is ever broken.
 const PIPE_WIDTH: u16 = 400;
 
-/// How narrow a last column of words may become.
-const WORDS: usize = 16;
+/// Least width of a last column of words.
+const WORDS_WIDTH_MIN: usize = 16;
 /// A place where a line may break, of no width; never shown.
 const BREAK: char = '\u{200b}';
 
@@ -21,7 +21,7 @@ fn cell(text: &str) -> Cell {
     }
 }
 
-/// How text is to look.
+/// Form of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// The width of the page in columns.
@@ -36,7 +36,7 @@ impl Look {
         Self { width, lines: false }
     }
 
-    /// What suits the standard output: the terminal's width and lines, or neither for a pipe.
+    /// Form for the standard output: the terminal's width and lines, or neither for a pipe.
     pub fn of_stdout() -> Self {
         if std::io::stdout().is_terminal() {
             Self { width: columns(&Table::new()), lines: true }
@@ -110,7 +110,7 @@ impl Look {
             let name = head.trim_start_matches('>').chars().count();
             let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
             let words = at + 1 == heads.len() && !head.starts_with('>');
-            name.max(if words { cells.min(WORDS) } else { cells }) + between
+            name.max(if words { cells.min(WORDS_WIDTH_MIN) } else { cells }) + between
         });
         columns.sum::<usize>().saturating_sub(last)
     }
@@ -161,7 +161,7 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
-/// Of the terminal; a serial console says that it has none.
+/// Columns of the terminal; a serial console says that it has none.
 fn columns(table: &Table) -> u16 {
     table.width().filter(|&width| width > 0).unwrap_or(80)
 }

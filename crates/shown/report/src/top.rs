@@ -1,4 +1,4 @@
-//! One sample of `evenkeel top` as text.
+//! A sample of `evenkeel top` as text.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ const NOT_COUNTED: &str = "-";
 /// The tables of one interval: interfaces, where packets were lost, queues with interrupt and CPU, cores.
 pub fn top_text(sample: &TopSample, look: Look) -> String {
     let mut out = String::new();
-    let parts = [sample.when.clone(), sample.hostname.clone(), format!("interval {:.2} s", sample.interval_s)];
+    let parts = [sample.timestamp.clone(), sample.hostname.clone(), format!("interval {:.2} s", sample.interval_s)];
     out.push_str(&look.line_of(&parts));
     let _ = write!(out, "\n{}", interfaces(&sample.interfaces, look));
     for section in [
@@ -57,12 +57,12 @@ fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
     )
 }
 
-/// What `evenkeel route` forwards of what comes in.
+/// Share of arriving frames that `evenkeel route` forwards.
 fn fast_path(interfaces: &[InterfaceRates], look: Look) -> String {
     let row = |i: &InterfaceRates| {
         let route = i.route.as_ref()?;
         let share = route.share().map_or_else(|| NOT_COUNTED.to_owned(), units::percent);
-        let rates = [units::pps(route.forwarded_pps), units::pps(route.up_pps), share];
+        let rates = [units::pps(route.forwarded_pps), units::pps(route.slow_path_pps), share];
         Some([i.name.clone(), route.mode.name().to_owned()].into_iter().chain(rates).collect())
     };
     let rows: Vec<Vec<String>> = interfaces.iter().filter_map(row).collect();

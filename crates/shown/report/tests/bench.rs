@@ -87,7 +87,7 @@ fn what_is_missing_is_no_fault() {
         Status::Partial { reason: "interrupted; 30 of 36 points are missing".into(), begun: Some(begun.clone()) };
     partial.modes[0].points = frames().into_iter().map(Point::new).collect();
     partial.modes[1].points[0].throughput.as_mut().unwrap().verdict = Verdict::Nothing;
-    partial.modes[1].points[0].throughput.as_mut().unwrap().found[0].lower_pps = None;
+    partial.modes[1].points[0].throughput.as_mut().unwrap().results[0].lower_pps = None;
     partial.modes[2].points.clear();
     partial.setup.goals.clear();
     partial.sources.clear();
@@ -155,7 +155,7 @@ fn two_runs() -> compare::BenchComparison {
     let mut faster = small(2, 2);
     faster.machine.kernel = "6.18.0".into();
     for point in faster.modes.iter_mut().flat_map(|m| &mut m.points) {
-        let found = &mut point.throughput.as_mut().unwrap().found[0];
+        let found = &mut point.throughput.as_mut().unwrap().results[0];
         found.lower_pps = found.lower_pps.map(|pps| 1.2 * pps);
         found.upper_pps = found.upper_pps.map(|pps| 1.2 * pps);
         point.latency[4].series_ns.iter_mut().for_each(|ns| *ns *= 0.8);

@@ -1,6 +1,6 @@
 //! A doctor's report as text at two widths.
 
-use model::doctor::{CheckRow, CouldNot, Finding, Fix, Report, Role, Setting, Verdict};
+use model::doctor::{CheckRow, Finding, Fix, Report, Role, Setting, Unreadable, Verdict};
 use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
 fn finding(check: &str, object: Option<&str>, verdict: Verdict) -> Finding {
@@ -8,10 +8,10 @@ fn finding(check: &str, object: Option<&str>, verdict: Verdict) -> Finding {
         check: check.into(),
         object: object.map(str::to_owned),
         group: "rings".into(),
-        asks: "Do the NIC's rings hold a burst?".into(),
+        question: "Do the NIC's rings hold a burst?".into(),
         evidence: vec!["receive ring 512 of 4096, transmit ring 4096 of 4096".into()],
         verdict,
-        why: "A burst that comes while the CPU is busy overflows a small ring, and the NIC drops what does not fit."
+        reason: "A burst that comes while the CPU is busy overflows a small ring, and the NIC drops what does not fit."
             .into(),
         values: Vec::new(),
         fix: None,
@@ -42,7 +42,7 @@ fn report() -> Report {
         kernel: "6.1.0".into(),
         role: Role::Router,
         role_guessed: true,
-        role_why: vec!["net.ipv4.ip_forward = 1".into(), "2 interfaces to forward between: eth0, eth1".into()],
+        role_reasons: vec!["net.ipv4.ip_forward = 1".into(), "2 interfaces to forward between: eth0, eth1".into()],
         watched_s: Some(0.25),
         findings: vec![
             Finding { fix: Some(fix), ..finding("rings", Some("eth0"), Verdict::Bad) },
@@ -52,9 +52,9 @@ fn report() -> Report {
             finding("ring-loss", Some("eth0"), Verdict::Good),
             finding("busy-poll", None, Verdict::NotApplicable),
         ],
-        could_not: vec![CouldNot {
-            what: "/sys/x".into(),
-            why: "cannot read /sys/x: Permission denied (run as root to read it)".into(),
+        unreadable: vec![Unreadable {
+            source: "/sys/x".into(),
+            reason: "cannot read /sys/x: Permission denied (run as root to read it)".into(),
         }],
     }
 }
@@ -108,7 +108,7 @@ fn the_list_of_checks() {
     let row = CheckRow {
         check: "rings".into(),
         group: "rings".into(),
-        asks: "Do the rings hold a burst?".into(),
+        question: "Do the rings hold a burst?".into(),
         evidence: "ethtool -g | now and at most".into(),
         fix: "ethtool -G".into(),
         risk: "the link pauses".into(),

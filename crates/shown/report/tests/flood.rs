@@ -11,7 +11,7 @@ use model::{
 use report::{Look, flood_page, flood_text};
 
 /// Nobody measured this: a rate, clients of 3000 that finished, and the time to connect.
-fn point(wanted_pps: Option<f64>, finished: u32, p99_us: u64) -> FloodPoint {
+fn point(intended_pps: Option<f64>, finished: u32, p99_us: u64) -> FloodPoint {
     let p99_ns = 1000 * p99_us;
     let connect = Delays {
         samples: finished.into(),
@@ -24,17 +24,17 @@ fn point(wanted_pps: Option<f64>, finished: u32, p99_us: u64) -> FloodPoint {
         max_ns: p99_ns,
         jitter_ns: None,
     };
-    let offered = 2 * wanted_pps.unwrap_or(1.5e6) as u64;
+    let offered = 2 * intended_pps.unwrap_or(1.5e6) as u64;
     let clients = Clients {
-        tried: 3000,
+        attempted: 3000,
         connected: finished,
-        finished,
+        completed: finished,
         seconds: 6.0,
         connect: (finished > 0).then_some(connect),
         ..Clients::default()
     };
     FloodPoint {
-        wanted_pps,
+        intended_pps,
         seconds: 2.0,
         offered,
         arrived: offered,
@@ -58,13 +58,13 @@ fn run(points: Vec<FloodPoint>) -> FloodRun {
         points,
     };
     FloodRun {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
         setup: FloodSetup {
             connects: 3000,
             connects_per_s: 500.0,
-            patience_ms: 900,
-            head_start_ms: 300,
+            timeout_ms: 900,
+            lead_ms: 300,
             frame_bytes: 60,
             flood_sources: "10.0.0.0/8".into(),
             client_sources: "198.19.0.0/16".into(),

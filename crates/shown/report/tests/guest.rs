@@ -3,7 +3,7 @@
 mod page;
 
 use model::{
-    bench::guest::{Burst, Card, Fares, GuestRun, PerFrame, Verb},
+    bench::guest::{Burst, Card, GuestRun, PerFrame, Verb, VerbOutcome},
     run::Machine,
     sources,
 };
@@ -17,12 +17,13 @@ fn card(nic: &str, writes: f64) -> Card {
             PerFrame { reads: 0.5 * writes * of, writes: writes * of, notifications: of, interrupts: 2.0 * of };
         Burst { frames, runs: vec![median; 3], median, spread: 0.016, lost: 0 }
     };
-    let verb = |command: &str, fares, said: &str| Verb { command: command.into(), fares, said: said.into() };
+    let verb =
+        |command: &str, fares, said: &str| Verb { command: command.into(), outcome: fares, message: said.into() };
     let native = match nic {
-        "virtio" => verb("shield run eth0 --xdp-mode native", Fares::Works, "shield: filtering on eth0"),
+        "virtio" => verb("shield run eth0 --xdp-mode native", VerbOutcome::Works, "shield: filtering on eth0"),
         _ => verb(
             "shield run eth0 --xdp-mode native",
-            Fares::Refused,
+            VerbOutcome::Refused,
             "evenkeel: the driver of eth0 cannot run the XDP program in native mode",
         ),
     };
@@ -35,7 +36,7 @@ fn card(nic: &str, writes: f64) -> Card {
         native_xdp: if nic == "virtio" { Ok(()) } else { Err("no".into()) },
         ready_s: 7.6,
         bursts: vec![burst(1), burst(8)],
-        verbs: vec![verb("ledger", Fares::Works, "0.00 % unexplained"), native],
+        verbs: vec![verb("ledger", VerbOutcome::Works, "0.00 % unexplained"), native],
         qemu: ["-nic", "none", "-append", "console=ttyS0 init=/evenkeel"].map(str::to_owned).to_vec(),
         libvirt: format!("<interface type='ethernet'><model type='{nic}'/></interface>"),
     }
@@ -43,16 +44,16 @@ fn card(nic: &str, writes: f64) -> Card {
 
 fn run() -> GuestRun {
     GuestRun {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
-        no_kvm: "it was asked for (--emulated)".into(),
+        emulation_reason: "it was asked for (--emulated)".into(),
         kernel: "6.1.0-50-amd64".into(),
         qemu: "QEMU emulator version 7.2.0".into(),
         runs: 3,
         cards: vec![card("virtio", 0.0), card("e1000", 5.79), card("e1000e", 3.18), card("vmxnet3", 1.88)],
-        left_out: vec!["virtio-vhost: the host's kernel has no vhost-net (no /dev/vhost-net)".into()],
+        skipped: vec!["virtio-vhost: the host's kernel has no vhost-net (no /dev/vhost-net)".into()],
         exit_ns: Some(1200.0),
-        exit_here_ns: Err("/dev/kvm: no such file".into()),
+        measured_exit_ns: Err("/dev/kvm: no such file".into()),
         sources: sources::firewall_rates(),
         notes: vec!["A note".into()],
     }
@@ -66,8 +67,8 @@ fn unwrapped(text: &str) -> String {
 #[test]
 fn the_verdict_stands_first_and_is_amber_where_there_is_none() {
     let page = guest_page(&run()).unwrap();
-    let (verdict, left_out) = (page.find("class=\"conclusion\""), page.find("Left out"));
-    assert!(verdict.is_some() && verdict < left_out && verdict < page.find("class=\"warning\""), "{page}");
+    let (verdict, skipped) = (page.find("class=\"conclusion\""), page.find("Left out"));
+    assert!(verdict.is_some() && verdict < skipped && verdict < page.find("class=\"warning\""), "{page}");
     let said = "None of 8 commands of evenkeel fails on these cards; 3 refused, since the driver or the kernel lacks something.";
     let asked = "At a burst of 1 each forwarded frame takes 1.00 (virtio) to 9.69 (e1000) accesses to a device.";
     for shown in [page, unwrapped(&guest_text(&run(), Look::plain(400)))] {
@@ -82,7 +83,7 @@ fn the_verdict_stands_first_and_is_amber_where_there_is_none() {
 #[test]
 fn a_command_that_fails_is_in_the_verdict() {
     let mut run = run();
-    run.cards[1].verbs[0].fares = Fares::Fails;
+    run.cards[1].verbs[0].outcome = VerbOutcome::Fails;
     let text = unwrapped(&guest_text(&run, Look::plain(400)));
     assert!(text.starts_with("1 of 8 commands of evenkeel FAIL: ledger on e1000; 3 refused"), "{text}");
     assert!(guest_page(&run).unwrap().contains("class=\"conclusion void\""), "marked");

@@ -56,7 +56,7 @@ fn made_up() -> LedgerReport {
         }),
         packets: 120_000,
     };
-    let meant = |loss: StationLoss| StationLoss { kind: LossKind::Meant, ..loss };
+    let intended = |loss: StationLoss| StationLoss { kind: LossKind::Intended, ..loss };
     let dropped = Cause { reason: "NETFILTER_DROP".into(), packets: 1_000, ..Cause::default() };
     let stations = vec![
         station(
@@ -74,7 +74,7 @@ fn made_up() -> LedgerReport {
         station(
             "netfilter",
             Direction::Forward,
-            vec![meant(loss(
+            vec![intended(loss(
                 "dropped by rules or policies without a counter",
                 1_000,
                 "traced",
@@ -97,7 +97,7 @@ fn made_up() -> LedgerReport {
         ),
     ];
     LedgerReport {
-        when: "2026-01-02T03:04:05.678Z".into(),
+        timestamp: "2026-01-02T03:04:05.678Z".into(),
         interval_s: 1.0,
         hostname: "box".into(),
         kernel: "6.18.0".into(),
@@ -125,17 +125,17 @@ fn made_up() -> LedgerReport {
             ..Side::default()
         },
         waiting: 0,
-        meant: 1_000,
+        intended: 1_000,
         copies_lost: 0,
         stations,
         trace: Some(TraceShown {
             events: 121_000,
-            here: 120_500,
-            seen: 9_000,
+            in_namespace: 120_500,
+            examined: 9_000,
             cost_ns: 6_000_000,
             cost_share: 0.003,
             sampling: 16,
-            backed_off: true,
+            sampled: true,
             precision: 0.0207,
         }),
         notes: vec![
@@ -216,7 +216,7 @@ fn the_schema_is_stable() {
 fn what_was_meant_and_what_was_lost_are_two_rows() {
     let mut report = made_up();
     let loss = &mut report.stations.iter_mut().find(|s| !s.losses.is_empty()).expect("a loss").losses[0];
-    loss.kind = LossKind::Meant;
+    loss.kind = LossKind::Intended;
     let [dropped, lost] = report.dropped_and_lost(Direction::Receive);
     assert!(dropped > 0 && dropped + lost == report.receive.lost, "{dropped} and {lost}");
     let text = self::text(&report, Look::plain(120));

@@ -4,7 +4,7 @@ mod page;
 
 use model::{
     link_bench::{Conditions, LinkBench, PingRound, Pings, Receive, Transfer},
-    route_compare::LeftOut,
+    route_compare::Skipped,
     run::Machine,
     sources,
 };
@@ -14,7 +14,7 @@ use report::{Look, link_bench_page, link_bench_text};
 fn pings(by: &str, receive: Receive, bytes: u32, p50_us: u64, over_tcp: Option<f64>) -> Pings {
     let round = PingRound { samples: 1000, min_ns: 500 * p50_us, p50_ns: 1000 * p50_us, p99_ns: 200_000 * p50_us };
     Pings {
-        by: by.into(),
+        transport: by.into(),
         receive,
         bytes,
         beside_transfer: false,
@@ -22,7 +22,7 @@ fn pings(by: &str, receive: Receive, bytes: u32, p50_us: u64, over_tcp: Option<f
         rounds: vec![round],
         p50_ns: round.p50_ns as f64,
         p99_ns: round.p99_ns as f64,
-        over_tcp,
+        ratio_to_tcp: over_tcp,
     }
 }
 
@@ -31,7 +31,14 @@ fn conditions(mtu: u32, offloads: bool, lost_per_million: Option<u32>) -> Condit
 }
 
 fn transfer(by: &str, conditions: Conditions, over_tcp: Option<f64>) -> Transfer {
-    Transfer { by: by.into(), bytes: 90_000_000, conditions, rounds_s: vec![1.5], seconds: 1.5, over_tcp }
+    Transfer {
+        transport: by.into(),
+        bytes: 90_000_000,
+        conditions,
+        rounds_s: vec![1.5],
+        seconds: 1.5,
+        ratio_to_tcp: over_tcp,
+    }
 }
 
 fn run(transfers: Vec<Transfer>) -> LinkBench {
@@ -47,10 +54,10 @@ fn run(transfers: Vec<Transfer>) -> LinkBench {
         ]
     };
     LinkBench {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
         disturbed: None,
-        other: None,
+        peer_machine: None,
         load_average: 0.25,
         cores: Vec::new(),
         rounds: 1,
@@ -58,7 +65,7 @@ fn run(transfers: Vec<Transfer>) -> LinkBench {
         transfers,
         incasts: Vec::new(),
         crowds: Vec::new(),
-        left_out: vec![LeftOut { what: "UDP polling in the call".into(), why: "there is nothing to poll".into() }],
+        skipped: vec![Skipped { what: "UDP polling in the call".into(), reason: "there is nothing to poll".into() }],
         notes: vec!["A note".into()],
         sources: sources::cluster_figures(),
     }

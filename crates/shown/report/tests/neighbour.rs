@@ -14,7 +14,7 @@ use report::neighbour_page;
 
 fn run(conclusions: &[&str]) -> NeighbourRun {
     NeighbourRun {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         version: "0".into(),
         machine: Machine::default(),
         load_average: 0.25,
@@ -27,7 +27,7 @@ fn run(conclusions: &[&str]) -> NeighbourRun {
         stolen: 0,
         boxes: Vec::new(),
         partial: None,
-        left_out: vec!["cache on sibling: there is none".into()],
+        skipped: vec!["cache on sibling: there is none".into()],
         conclusions: conclusions.iter().map(|&said| said.to_owned()).collect(),
         notes: Vec::new(),
         sources: Vec::new(),
@@ -39,8 +39,8 @@ fn the_verdict_stands_first_and_is_amber_where_there_is_none() {
     let judged =
         run(&["router, cpu on box: one-way delay +1 ms (+80 %)", "router, io on box: nothing could be judged"]);
     let page = neighbour_page(&judged).unwrap();
-    let (verdict, left_out) = (page.find("class=\"conclusion\""), page.find("Left out"));
-    assert!(verdict.is_some() && verdict < left_out, "{verdict:?} {left_out:?}");
+    let (verdict, skipped) = (page.find("class=\"conclusion\""), page.find("Left out"));
+    assert!(verdict.is_some() && verdict < skipped, "{verdict:?} {skipped:?}");
     assert!(page.contains("cpu on box: one-way delay +1 ms (+80 %).</p>"));
     let partial = NeighbourRun { partial: Some("interrupted".into()), ..judged };
     let unjudged = run(&["router, io on box: nothing could be judged"]);

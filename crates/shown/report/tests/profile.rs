@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     profile::{
-        Class, ClassDifference, ClassShare, Comparison, CoreProfile, LeftOut, LockCaller, Named, PacketBase, Profile,
+        Class, ClassDifference, ClassShare, Comparison, CoreProfile, Excluded, LockCaller, Named, PacketBase, Profile,
     },
     run::Machine,
     schema::Document,
@@ -46,7 +46,7 @@ fn profile(cpus: u32) -> Profile {
         seconds: 5.02,
         samples: 2000,
         lost: 3,
-        by_caller: 24,
+        attributed_to_caller: 24,
         packets: Some(PacketBase { what: "received by eth0 and eth1".into(), packets: 1_255_000, pps: 250_000.0 }),
         classes: parts.map(class).into(),
         locks: vec![
@@ -54,8 +54,8 @@ fn profile(cpus: u32) -> Profile {
             LockCaller { caller: "__dev_queue_xmit".into(), class: Class::Transmit, samples: 40, waiting: 0 },
         ],
         functions: vec![named("native_queued_spin_lock_slowpath", 540), named("kmem_cache_free", 60)],
-        unnamed: vec![named("frobnicate", 24)],
-        left_out: Some(LeftOut { what: "the traffic generator".into(), percent: 12.0 }),
+        unclassified_functions: vec![named("frobnicate", 24)],
+        excluded: Some(Excluded { what: "the traffic generator".into(), percent: 12.0 }),
         cores: (0..cpus).map(core).collect(),
         notes: vec!["eth2 went meanwhile".into()],
         ..Profile::new("2026-01-01T00:00:00Z".into(), machine, 199)

@@ -1,4 +1,4 @@
-//! What the user reads: text at two widths, and a page that needs no network.
+//! Output for the user: text at two widths, and a page that needs no network.
 
 mod made_up;
 mod page;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use model::{
     bench::{Goal, Verdict},
     profile::Class,
-    route_compare::{Allocations, Bed, LeftOut, Round, RouteCompare, Way},
+    route_compare::{Allocations, Bed, Configuration, Round, RouteCompare, Skipped},
     run::{Arrangement, CoreRole, Machine, Sharing},
     sources,
     sweep::{Gain, Setup, Step},
@@ -16,7 +16,7 @@ use report::{Look, route_compare_page, route_compare_text};
 
 fn step(pps: f64, memory: f64) -> Step {
     Step {
-        wanted_pps: pps,
+        intended_pps: pps,
         offered_pps: pps,
         forwarded_pps: 0.99 * pps,
         loss_ratio: 0.01,
@@ -31,7 +31,7 @@ fn step(pps: f64, memory: f64) -> Step {
 }
 
 /// Nobody measured this.
-fn way(mode: &str, cores: u32, pps: f64, memory: f64) -> Way {
+fn way(mode: &str, cores: u32, pps: f64, memory: f64) -> Configuration {
     let name = format!("{mode}, {} core", if cores == 1 { "one" } else { "two" });
     let verdict = if mode == "routed" { Verdict::TesterLimited { ceiling_pps: pps } } else { Verdict::Measured };
     let round = Round {
@@ -39,10 +39,10 @@ fn way(mode: &str, cores: u32, pps: f64, memory: f64) -> Way {
         fails_at_pps: Some(1.03 * pps),
         verdict,
         latency: None,
-        latency_beside: None,
+        latency_at_reference: None,
         allocations: None,
     };
-    Way {
+    Configuration {
         mode: mode.into(),
         cores,
         setup: Setup {
@@ -55,19 +55,19 @@ fn way(mode: &str, cores: u32, pps: f64, memory: f64) -> Way {
             at_ceiling: vec![step(pps, memory); 2],
             steps: vec![step(0.5 * pps, memory), step(pps, memory)],
         },
-        gain: (mode != "none").then_some(Gain { ratio: 2.5, lowest: 2.4, highest: 2.6, told: mode == "routed" }),
+        gain: (mode != "none").then_some(Gain { ratio: 2.5, lowest: 2.4, highest: 2.6, significant: mode == "routed" }),
         round_trip_ns: Some(21_000.0),
         delay_p50_ns: Some(6_500.0),
         delay_p99_ns: Some(61_000.0),
-        beside_p50_ns: Some(5_500.0),
-        beside_p99_ns: Some(51_000.0),
+        reference_p50_ns: Some(5_500.0),
+        reference_p99_ns: Some(51_000.0),
         allocations: Some(Allocations { packets: 100_000, pages: 0.25, pool_pages: 0.0, socket_buffers: 1.0 }),
         rounds: vec![round; 2],
     }
 }
 
 fn bed(cores: u32) -> Bed {
-    let role = CoreRole { cpus: [1].into_iter().collect(), does: "box under test".into() };
+    let role = CoreRole { cpus: [1].into_iter().collect(), role: "box under test".into() };
     let arrangement = Arrangement { sharing: Sharing::Apart, roles: vec![role] };
     Bed { cores, arrangement, ceiling_pps: Some(4e6) }
 }
@@ -75,7 +75,7 @@ fn bed(cores: u32) -> Bed {
 fn run(cores: u32) -> RouteCompare {
     let of = |n| [way("none", n, 8e5, 20.0), way("standard", n, 7.9e5, 21.0), way("routed", n, 2e6, 0.5)];
     RouteCompare {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         version: "0".into(),
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
         frame_bytes: 64,
@@ -95,8 +95,8 @@ fn run(cores: u32) -> RouteCompare {
         seconds_per_step: 1.0,
         frequency_hz: 997,
         beds: (1..=cores).map(bed).collect(),
-        ways: (1..=cores).flat_map(of).collect(),
-        left_out: vec![LeftOut { what: "with the second core".into(), why: "there is none".into() }],
+        configurations: (1..=cores).flat_map(of).collect(),
+        skipped: vec![Skipped { what: "with the second core".into(), reason: "there is none".into() }],
         allocations_method: "Made up.".into(),
         sources: sources::router_figures(),
         conclusion: "Nobody measured this.".into(),
@@ -127,7 +127,7 @@ fn the_text_has_each_way_with_its_figures_and_what_was_left_out() {
     assert!(line("standard, one core").contains("(+150 %)"), "{text}");
     assert!(line("routed, one core").contains(">= 2.00 Mpps") && !line("routed, one core").contains("(+"), "{text}");
     assert!(text.contains("Left out, with the second core: there is none.") && text.contains("450 kpps"), "{text}");
-    let without = RouteCompare { ways: Vec::new(), sources: Vec::new(), ..run(1) };
+    let without = RouteCompare { configurations: Vec::new(), sources: Vec::new(), ..run(1) };
     assert!(!route_compare_text(&without, Look::plain(200)).contains("450 kpps"));
 }
 
@@ -136,7 +136,7 @@ fn the_page_stands_alone_and_has_a_panel_for_each_way() {
     for cores in [1, 2] {
         let run = run(cores);
         let page = route_compare_page(&run).unwrap();
-        let panels: Vec<String> = run.ways.iter().map(|w| format!("sweep-{}", w.setup.key)).collect();
+        let panels: Vec<String> = run.configurations.iter().map(|w| format!("sweep-{}", w.setup.key)).collect();
         let mut charts: Vec<&str> = panels.iter().map(String::as_str).collect();
         charts.extend(["throughput", "latency", "memory"]);
         page::stands_alone(&page, &charts);
@@ -151,7 +151,7 @@ fn the_page_stands_alone_and_has_a_panel_for_each_way() {
 #[test]
 fn a_way_without_figures_is_no_fault_and_no_markup() {
     let mut run = run(1);
-    let way = &mut run.ways[1];
+    let way = &mut run.configurations[1];
     way.setup = Setup {
         ceiling_pps: 0.0,
         ceilings_pps: Vec::new(),
@@ -162,12 +162,12 @@ fn a_way_without_figures_is_no_fault_and_no_markup() {
     };
     (way.gain, way.round_trip_ns, way.allocations) = (None, None, None);
     (way.delay_p50_ns, way.delay_p99_ns) = (None, None);
-    (way.beside_p50_ns, way.beside_p99_ns) = (None, None);
+    (way.reference_p50_ns, way.reference_p99_ns) = (None, None);
     let page = route_compare_page(&run).unwrap();
     page::stands_alone(&page, &["throughput", "latency", "memory", "sweep-none-1"]);
     assert!(page.contains("no throughput") && page.contains("class=\"conclusion\""));
     let mut nothing = run.clone();
-    nothing.ways.iter_mut().for_each(|way| way.setup.ceilings_pps.clear());
+    nothing.configurations.iter_mut().for_each(|way| way.setup.ceilings_pps.clear());
     assert!(route_compare_page(&nothing).unwrap().contains("class=\"conclusion void\""));
     let text = route_compare_text(&run, Look::plain(200));
     assert!(text.lines().any(|l| l.starts_with("standard, one core") && l.matches(" -").count() >= 6), "{text}");

@@ -21,7 +21,7 @@ fn series(by: &str, exchange: Exchange, square_s: f64) -> Series {
             seconds: fitted_s * off,
             exchange_rounds_s: vec![square_s * f64::from(nodes * nodes); 3],
             exchange_s: square_s * f64::from(nodes * nodes),
-            exchange_over_tcp: (by == "link" && nodes > 1).then_some(0.75),
+            exchange_ratio_to_tcp: (by == "link" && nodes > 1).then_some(0.75),
             speedup: times.alone_s() / (fitted_s * off),
             fitted_s,
             residual: off - 1.0,
@@ -39,7 +39,7 @@ fn series(by: &str, exchange: Exchange, square_s: f64) -> Series {
         fit: 1000,
     };
     Series {
-        by: by.into(),
+        transport: by.into(),
         exchange,
         points: NODES.map(point).to_vec(),
         fitting: Fitting {
@@ -59,7 +59,7 @@ fn run() -> LinkSpeedup {
     LinkSpeedup {
         nodes: Vec::new(),
         disturbed: None,
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
         load_average: 0.25,
         rounds: 3,
@@ -143,7 +143,7 @@ fn three_points_say_nothing_of_the_model() {
 fn what_a_run_says_cannot_become_markup() {
     let mut run = run();
     run.machine.hostname = "<script>alert(1)</script>".into();
-    run.series[0].by = "</script><b>".into();
+    run.series[0].transport = "</script><b>".into();
     let page = speedup_page(&run).unwrap();
     assert!(!page.contains("<script>alert(1)") && !page.contains("</script><b>"));
 }

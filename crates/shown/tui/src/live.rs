@@ -46,7 +46,7 @@ pub trait Screen {
     }
 }
 
-/// What can end the live view.
+/// Errors that end the live view.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError<E: Classified + 'static> {
     #[error("cannot use the terminal: {0}; `--once` prints plain text")]

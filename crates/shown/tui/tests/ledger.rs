@@ -42,7 +42,7 @@ fn report(lost: u64) -> LedgerReport {
         losses: vec![loss],
     };
     LedgerReport {
-        when: "2026-01-02T03:04:05.678Z".into(),
+        timestamp: "2026-01-02T03:04:05.678Z".into(),
         hostname: "box".into(),
         offered: 1_000_000,
         delivered: 1_000_000 - lost,
@@ -190,7 +190,7 @@ fn keys_hold_and_leave() {
 fn what_was_meant_is_not_called_lost_and_losses_come_first() {
     let mut report = report(90);
     let rule =
-        StationLoss { packets: 4_000, kind: LossKind::Meant, place: "an nft rule".into(), ..StationLoss::default() };
+        StationLoss { packets: 4_000, kind: LossKind::Intended, place: "an nft rule".into(), ..StationLoss::default() };
     // A packet meets the rule before the socket.
     report.stations.insert(
         0,
@@ -202,7 +202,7 @@ fn what_was_meant_is_not_called_lost_and_losses_come_first() {
             ..report.stations[0].clone()
         },
     );
-    (report.lost, report.meant, report.receive.lost) = (4_090, 4_000, 4_090);
+    (report.lost, report.intended, report.receive.lost) = (4_090, 4_000, 4_090);
     let mut view = view();
     view.push(report);
     let screen = drawn(&view, 60, 16);

@@ -19,7 +19,7 @@ use tui::{
 fn port(interface: &str, n: u64) -> RoutePort {
     let totals = RouteTotals {
         forwarded: 1_204_000 * n,
-        looked_up: 1_200 * n,
+        fib_lookups: 1_200 * n,
         other_mac: 7,
         no_neighbour: 1_310 * n,
         hop_limit: 40 * n,
@@ -35,8 +35,8 @@ fn port(interface: &str, n: u64) -> RoutePort {
     RoutePort {
         interface: interface.into(),
         xdp: "native".into(),
-        sends: true,
-        put_back: 0,
+        can_transmit: true,
+        reattached: 0,
         totals,
         counters,
         lost: None,
@@ -45,13 +45,13 @@ fn port(interface: &str, n: u64) -> RoutePort {
 }
 
 fn status(n: u64) -> RouteStatus {
-    let at = |second: u32, what| RouteMoment { at: format!("2026-01-02T03:04:{second:02}.678Z"), what };
-    let mode = |mode, why: &str| RouteEvent::Mode { mode, why: why.into() };
+    let at = |second: u32, what| RouteMoment { timestamp: format!("2026-01-02T03:04:{second:02}.678Z"), what };
+    let mode = |mode, why: &str| RouteEvent::Mode { mode, reason: why.into() };
     RouteStatus {
         pid: 1234,
         mode: RouteMode::Routed,
-        wanted: RouteMode::Routed,
-        when: "2026-01-02T03:04:45.678Z".into(),
+        requested: RouteMode::Routed,
+        timestamp: "2026-01-02T03:04:45.678Z".into(),
         ports: vec![port("eth0", n), port("wan-uplink-north", 2 * n), port("eth2", n / 2)],
         events: vec![
             at(1, mode(RouteMode::Shadow, "the start")),
@@ -66,7 +66,7 @@ fn running() -> RouteStatus {
     RouteStatus { rates: Some(RouteRates::between(&before, &now, 1.0)), ..now }
 }
 
-fn held_back() -> RouteStatus {
+fn fell_back() -> RouteStatus {
     let obstacle = Obstacle {
         code: "netfilter".into(),
         what: "nftables filters forward (table ip t, chain f)".into(),
@@ -75,10 +75,10 @@ fn held_back() -> RouteStatus {
     };
     let mut status = running();
     status.mode = RouteMode::Standard;
-    status.held_back = Some(obstacle.what.clone());
-    status.ports[2].sends = false;
+    status.fallback = Some(obstacle.what.clone());
+    status.ports[2].can_transmit = false;
     let what = RouteEvent::Obstacle(obstacle.clone());
-    status.events.push(RouteMoment { at: "2026-01-02T03:04:44.000Z".into(), what });
+    status.events.push(RouteMoment { timestamp: "2026-01-02T03:04:44.000Z".into(), what });
     status.obstacles = vec![obstacle];
     status
 }
@@ -115,7 +115,7 @@ fn frames_that_are_lost_on_the_way_to_a_cpu_are_seen() {
 fn a_router_at_the_sizes_people_have() {
     for (width, height) in [(80, 24), (200, 50), (60, 20)] {
         insta::assert_snapshot!(format!("route_{width}x{height}"), drawn(width, height, &running()));
-        insta::assert_snapshot!(format!("route_held_back_{width}x{height}"), drawn(width, height, &held_back()));
+        insta::assert_snapshot!(format!("route_fallback_{width}x{height}"), drawn(width, height, &fell_back()));
     }
 }
 
@@ -127,7 +127,7 @@ fn no_size_breaks_it_and_no_rate_is_cut() {
     for width in [1, 2, 10, 30, 40, 54, 60, 72, 75, 80, 103, 120] {
         for height in [1, 2, 3, 5, 6, 10, 15, 20, 24, 40] {
             drawn(width, height, &many);
-            drawn(width, height, &held_back());
+            drawn(width, height, &fell_back());
             let text = drawn(width, height, &running());
             if width >= 40 && height >= 10 {
                 assert!(text.contains("8.43 Mpps") && text.contains("FORWARDED"), "{width}x{height}\n{text}");
@@ -145,7 +145,7 @@ fn a_trial_and_a_router_without_an_interval_say_so() {
     assert!(drawn(80, 24, &trial).contains("A trial: routed follows"));
     let text = drawn(80, 24, &RouteStatus { rates: None, ..running() });
     assert!(text.contains("eth0") && text.contains("0 pps"), "{text}");
-    let stays = RouteStatus { mode: RouteMode::Standard, wanted: RouteMode::Standard, ..running() };
+    let stays = RouteStatus { mode: RouteMode::Standard, requested: RouteMode::Standard, ..running() };
     assert!(drawn(80, 24, &stays).contains("as asked for"));
 }
 

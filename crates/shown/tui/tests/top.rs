@@ -64,7 +64,7 @@ fn sample(cpus: u32, load: f64) -> TopSample {
         ..CoreRates::default()
     };
     TopSample {
-        when: "2026-01-02T03:04:05.678Z".into(),
+        timestamp: "2026-01-02T03:04:05.678Z".into(),
         interval_s: 1.0,
         hostname: "made-up".into(),
         interfaces: vec![eth0, veth, lo],
@@ -145,7 +145,7 @@ fn no_size_makes_it_panic() {
 fn the_fast_path_has_its_columns_where_it_runs() {
     let mut sample = sample(2, 1.0);
     assert!(!drawn_of(sample.clone(), 80).contains("FAST PATH"));
-    let route = FastPathRates { mode: RouteMode::Routed, forwarded_pps: 4_399_000.0, up_pps: 1_000.0 };
+    let route = FastPathRates { mode: RouteMode::Routed, forwarded_pps: 4_399_000.0, slow_path_pps: 1_000.0 };
     sample.interfaces[0].route = Some(route);
     for width in [80, 120, 200] {
         let text = drawn_of(sample.clone(), width);

@@ -26,7 +26,7 @@ pub const TESTER_LIMITED: f64 = 0.95;
 
 /// The finding of a goal's search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct GoalResult {
     pub goal: Goal,
     /// The highest load that met it and every load below which none failed, in units per second offered; none when not even the least did.
     pub lower_pps: Option<f64>,
@@ -54,22 +54,25 @@ pub enum Verdict {
     /// Units come through, but no load that was tried met the goal.
     NotMet {
         /// The least load that was tried, in units per second.
-        least_pps: f64,
+        #[serde(alias = "least_pps")]
+        min_pps: f64,
         /// Units of the longest trial there.
         units: u64,
-        /// They are enough to judge the goal: otherwise the box may meet it at a lower load, and nobody can tell.
+        /// Enough units to judge the goal. Otherwise the box may meet it at a lower load, and no trial can tell.
         judged: bool,
     },
     /// The same share of the units is lost at every load that was tried, and it is more than the goal allows.
     SameLoss {
         loss_ratio: f64,
         /// The least load of these trials, in units per second.
-        least_pps: f64,
-        most_pps: f64,
+        #[serde(alias = "least_pps")]
+        min_pps: f64,
+        #[serde(alias = "most_pps")]
+        max_pps: f64,
     },
     /// The time that the run may take was over before the bounds were close.
     Unfinished {
-        /// What was known by then, and what helps.
+        /// State of the search by then, and the setting that helps.
         reason: String,
     },
     /// No trial could be believed.
@@ -81,9 +84,10 @@ pub enum Verdict {
 /// The throughput of a box for one kind of frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// One for each goal.
-    pub found: Vec<Found>,
-    /// It is the box's.
+    /// In the order of the goals.
+    #[serde(alias = "found")]
+    pub results: Vec<GoalResult>,
+    /// Origin of the throughput: the box, or the tester.
     pub verdict: Verdict,
     /// The steps of the search, in words.
     pub steps: Vec<String>,
@@ -92,7 +96,7 @@ pub struct Throughput {
 impl Throughput {
     /// Units per second that count as the throughput of goal `i`: the lower bound; none without one.
     pub fn pps(&self, goal: usize) -> Option<f64> {
-        self.found.get(goal)?.lower_pps
+        self.results.get(goal)?.lower_pps
     }
 }
 
@@ -130,15 +134,18 @@ pub struct BackToBack {
 
 /// Series of probes that were thrown away, by cause. All 0 in runs saved before this was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ThrownAway {
+pub struct Discarded {
     /// The tester could not measure them.
-    pub void: u32,
+    #[serde(alias = "void")]
+    pub invalid: u32,
     /// More of the load was lost than a throughput may lose.
     pub overloaded: u32,
     /// Half of the probes or more did not come back.
-    pub silent: u32,
+    #[serde(alias = "silent")]
+    pub unanswered: u32,
     /// The round trips did not agree with each other.
-    pub unsteady: u32,
+    #[serde(alias = "unsteady")]
+    pub inconsistent: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -155,12 +162,14 @@ pub struct Latency {
     /// Mean round trip of each series of probes that agrees with itself, in nanoseconds.
     pub series_ns: Vec<f64>,
     /// Series that were thrown away, for whatever cause.
-    pub thrown_away: u32,
+    #[serde(alias = "thrown_away")]
+    pub discarded: u32,
     #[serde(default)]
-    pub causes: ThrownAway,
+    pub causes: Discarded,
     /// Series that were wanted; 0 in runs saved before this was kept.
     #[serde(default)]
-    pub series_wanted: u32,
+    #[serde(alias = "series_wanted")]
+    pub series_planned: u32,
     /// The mean of the best of them, in nanoseconds (as the study takes it: six of nine); none without series, or when they contradict each
     /// other.
     pub round_trip_ns: Option<f64>,
@@ -257,7 +266,7 @@ pub struct Mode {
     pub what: String,
     /// Its settings, as commands or `name = value`.
     pub settings: Vec<String>,
-    /// One for each kind of frame.
+    /// In the order of the kinds of frame.
     pub points: Vec<Point>,
 }
 
@@ -279,7 +288,8 @@ pub struct Setup {
     /// The goals, the main one first.
     pub goals: Vec<Goal>,
     /// Units go both ways at once.
-    pub both_ways: bool,
+    #[serde(alias = "both_ways")]
+    pub bidirectional: bool,
     /// 4 or 6.
     pub ip_version: u8,
     /// Different flows of each direction.
@@ -343,9 +353,10 @@ pub struct PublishedRate {
     /// Bytes of the frame with FCS.
     pub frame_bytes: u32,
     /// The machine of their measurement, such as `bare metal` or `VirtIO`.
-    pub on: String,
+    #[serde(alias = "on")]
+    pub platform: String,
     pub pps: f64,
-    /// That is one direction only.
+    /// True for one direction only.
     pub per_direction: bool,
     pub citation: String,
 }
@@ -353,7 +364,8 @@ pub struct PublishedRate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchRun {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     pub ended: Option<String>,
     pub version: String,
     /// The machine on which it ran.

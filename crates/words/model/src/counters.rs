@@ -15,13 +15,13 @@ pub enum Unit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Row {
     Hidden,
-    /// It is always there.
+    /// In text always.
     Always(&'static str),
-    /// It is there once something was counted.
+    /// In text if it is above 0.
     IfAny(&'static str),
 }
 
-/// One counter of the struct `T`.
+/// A counter of the struct `T`.
 #[derive(Debug, Clone, Copy)]
 pub struct Counter<T> {
     /// Its field in Rust, C and JSON.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// The highest CPU number accepted (the kernel's own limit is NR_CPUS = 8192 on x86-64).
-pub const MAX_CPU: u32 = 8191;
+pub const CPU_MAX: u32 = 8191;
 
 /// A text that is not a set of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum CpuSetError {
     NotANumber(String),
     #[error("the range `{0}` runs backwards")]
     Backwards(String),
-    #[error("CPU {0} is beyond the highest possible, {MAX_CPU}")]
+    #[error("CPU {0} is beyond the highest possible, {CPU_MAX}")]
     TooHigh(u64),
     #[error("`{0}` is not a CPU mask in hexadecimal words")]
     NotAMask(String),
@@ -39,7 +39,7 @@ impl CpuSet {
         let mut set = BTreeSet::new();
         let number = |t: &str| -> Result<u32, CpuSetError> {
             let n: u64 = t.trim().parse().map_err(|_| CpuSetError::NotANumber(t.trim().to_owned()))?;
-            if n > u64::from(MAX_CPU) { Err(CpuSetError::TooHigh(n)) } else { Ok(n as u32) }
+            if n > u64::from(CPU_MAX) { Err(CpuSetError::TooHigh(n)) } else { Ok(n as u32) }
         };
         let text = text.trim();
         if text.is_empty() {
@@ -70,7 +70,7 @@ impl CpuSet {
             let word = u32::from_str_radix(word.trim(), 16).map_err(|_| bad())?;
             for bit in (0..32).filter(|b| word & (1 << b) != 0) {
                 let cpu = word_index as u64 * 32 + bit;
-                if cpu > u64::from(MAX_CPU) {
+                if cpu > u64::from(CPU_MAX) {
                     return Err(CpuSetError::TooHigh(cpu));
                 }
                 set.insert(cpu as u32);

@@ -50,9 +50,9 @@ impl fmt::Display for Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It costs packets or correctness: change it.
+    /// Costs packets or correctness: change it.
     Bad,
-    /// It costs speed: worth changing.
+    /// Costs speed: worth changing.
     Improve,
     /// Worth changing, but somebody has seen it and set it aside.
     Acknowledged,
@@ -102,14 +102,14 @@ pub struct Report {
     pub role_guessed: bool,
     /// The grounds of the guess; empty when the role was given.
     #[serde(default)]
-    pub role_why: Vec<String>,
+    pub role_reasons: Vec<String>,
     /// The interval over which live counters were watched, in seconds; none for a saved copy.
     pub watched_s: Option<f64>,
     /// The findings: the gravest first, then in the order of the table of checks.
     pub findings: Vec<Finding>,
     /// Unread sources, and the reasons; the checks that needed them say `unknown`.
     #[serde(default)]
-    pub could_not: Vec<CouldNot>,
+    pub unreadable: Vec<Unreadable>,
 }
 
 impl Report {
@@ -126,13 +126,13 @@ impl Report {
 
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct CouldNot {
-    pub what: String,
+pub struct Unreadable {
+    pub source: String,
     /// The reason, and what to do about it.
-    pub why: String,
+    pub reason: String,
 }
 
-/// What one check says of one object.
+/// Result of a check for an object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The check's name, such as `rings`.
@@ -141,19 +141,19 @@ pub struct Finding {
     pub object: Option<String>,
     /// The group of checks it belongs to.
     pub group: String,
-    pub asks: String,
+    pub question: String,
     pub evidence: Vec<String>,
     pub verdict: Verdict,
     /// Its importance, in one sentence.
-    pub why: String,
-    /// What it read as values by subject, so that machines can be compared: `receive ring`, `512`.
+    pub reason: String,
+    /// Values that the check read, by subject, so that machines can be compared: `receive ring`, `512`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Comparable>,
     /// The change that puts it right.
     pub fix: Option<Fix>,
 }
 
-/// One value that a check read: machines of one kind should agree on it.
+/// A value that a check read: machines of one kind should agree on it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Comparable {
     /// Its name, such as `receive ring`.
@@ -170,7 +170,7 @@ pub struct Fix {
     /// The fix as shell commands, or as advice behind `#`.
     pub shell: Vec<String>,
     pub risk: String,
-    /// What it brought, where this program has measured it.
+    /// Measured effect, where this program has measured it.
     pub gain: Option<String>,
 }
 
@@ -190,7 +190,7 @@ pub struct Setting {
 pub struct CheckRow {
     pub check: String,
     pub group: String,
-    pub asks: String,
+    pub question: String,
     pub evidence: String,
     pub fix: String,
     pub risk: String,

@@ -13,7 +13,7 @@ pub struct Nodes {
     pub comparison: Comparison,
 }
 
-/// One machine's answer, or why there is none.
+/// Report of a machine, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name, as it was given (a file's name in a comparison of files).
@@ -36,7 +36,7 @@ pub struct Comparison {
     pub outliers: Vec<Outlier>,
 }
 
-/// One value, or one verdict, over all machines.
+/// A value, or a verdict, over all machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     pub check: String,
@@ -48,9 +48,9 @@ pub struct Row {
     pub subject: Option<String>,
     /// The value of each machine; none where it has no such thing.
     pub cells: Vec<Option<String>>,
-    /// What more than half of those that have it agree on, if they do.
+    /// Value of more than half of the machines that have one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usual: Option<String>,
+    pub majority: Option<String>,
 }
 
 impl Row {
@@ -74,7 +74,7 @@ pub struct Outlier {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub value: String,
-    pub usual: String,
+    pub majority: String,
     /// The number of others that have that.
     pub agree: usize,
     pub others: usize,

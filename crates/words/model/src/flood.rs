@@ -28,9 +28,11 @@ pub struct FloodSetup {
     /// The number that they begin in a second, whatever became of those before.
     pub connects_per_s: f64,
     /// From the beginning of a connection to its answer; what takes longer has failed. In milliseconds.
-    pub patience_ms: u64,
+    #[serde(alias = "patience_ms")]
+    pub timeout_ms: u64,
     /// The time of the flood before the first connection, in milliseconds.
-    pub head_start_ms: u64,
+    #[serde(alias = "head_start_ms")]
+    pub lead_ms: u64,
     /// The length of a frame of the flood in bytes, without FCS.
     pub frame_bytes: u32,
     /// The claimed source of the flood: drawn anew for each frame.
@@ -49,12 +51,14 @@ pub struct FloodSetup {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Clients {
     /// Connections that were begun.
-    pub tried: u32,
-    /// Those that were connected in time.
+    #[serde(alias = "tried")]
+    pub attempted: u32,
+    /// Connected in time.
     pub connected: u32,
-    /// Those that had their answer in time.
-    pub finished: u32,
-    /// Those that were refused or reset.
+    /// Answered in time.
+    #[serde(alias = "finished")]
+    pub completed: u32,
+    /// Refused or reset.
     pub refused: u32,
     /// From the first one's beginning until all were to have begun, or to the last answer if that was later; in seconds.
     pub seconds: f64,
@@ -63,53 +67,56 @@ pub struct Clients {
     /// Times from the call to the answer; none of none.
     pub answer: Option<Delays>,
     /// SYNs that the clients' kernel sent again (TcpExt TCPSynRetrans).
-    pub syns_again: u64,
+    #[serde(alias = "syns_again")]
+    pub syn_retransmits: u64,
     /// All segments that it sent again (Tcp RetransSegs).
-    pub segments_again: u64,
+    #[serde(alias = "segments_again")]
+    pub segment_retransmits: u64,
     /// Packets of theirs that found no place in the queue before the protection; none: nobody told them from the flood's.
     pub lost_in_queue: Option<u64>,
-    /// What they took of their core while they ran, in percent; none: it was not kept.
+    /// CPU time of the clients on their core while they ran, in percent; none: the core was not kept.
     pub cpu_percent: Option<f64>,
 }
 
 impl Clients {
     /// The share of the connections that had their answer in time, 0 to 1.
     pub fn success_ratio(&self) -> f64 {
-        f64::from(self.finished) / f64::from(self.tried.max(1))
+        f64::from(self.completed) / f64::from(self.attempted.max(1))
     }
 
     /// The least and the greatest share that chance leaves possible beside what was seen, 0 to 1: the interval of Clopper and Pearson that
     /// is wrong in 1 of 20 cases.
     pub fn success_interval(&self) -> (f64, f64) {
-        share::interval(self.finished.into(), self.tried.into(), WRONG)
+        share::interval(self.completed.into(), self.attempted.into(), WRONG)
     }
 
     /// Connections that failed though no packet of the clients is known to have been lost in the queue; none: it is not known.
     pub fn failed_beyond_the_queue(&self) -> Option<u32> {
-        let failed = u64::from(self.tried.saturating_sub(self.finished));
+        let failed = u64::from(self.attempted.saturating_sub(self.completed));
         Some(failed.saturating_sub(self.lost_in_queue?) as u32)
     }
 
     /// Answers per second.
     pub fn goodput_per_s(&self) -> f64 {
-        if self.seconds > 0.0 { f64::from(self.finished) / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { f64::from(self.completed) / self.seconds } else { 0.0 }
     }
 }
 
-/// One rate of the flood.
+/// A rate of the flood.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodPoint {
     /// Frames per second that were asked for; none: as many as the generator can.
-    pub wanted_pps: Option<f64>,
+    #[serde(alias = "wanted_pps")]
+    pub intended_pps: Option<f64>,
     /// The length of the flood, in seconds.
     pub seconds: f64,
     /// Frames that the generator handed to the link.
     pub offered: u64,
-    /// Those that found a place in the queue of the host's interface.
+    /// Frames that found a place in the queue of the host's interface.
     pub arrived: u64,
     /// Spoofed SYNs that got an answer, as counted at the far end of the link.
     pub answered: u64,
-    /// Those of them that were counted only after the flood had ended: they had waited.
+    /// Answers that were counted only after the flood had ended: they had waited.
     #[serde(default)]
     pub answered_late: u64,
     /// The ends of those that got none, in the order in which a frame comes by.
@@ -159,7 +166,7 @@ impl FloodPoint {
     }
 }
 
-/// One protection under rising attack.
+/// A protection under rising attack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodMode {
     /// Its key on the command line.
@@ -183,12 +190,13 @@ impl FloodMode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodRun {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     pub machine: Machine,
     /// Settings that all points share.
     pub setup: FloodSetup,
     pub modes: Vec<FloodMode>,
-    /// It was broken off.
+    /// True if the run was interrupted.
     pub partial: bool,
 }
 
@@ -210,16 +218,19 @@ pub(crate) mod tests {
             name: (*key).to_owned(),
             what: String::new(),
             settings: vec![],
-            points: points.iter().map(|&(wanted_pps, done)| FloodPoint { wanted_pps, ..point(2, done, 1) }).collect(),
+            points: points
+                .iter()
+                .map(|&(intended_pps, done)| FloodPoint { intended_pps, ..point(2, done, 1) })
+                .collect(),
         };
         FloodRun {
-            when: "2026-01-01T00:00:00Z".into(),
+            timestamp: "2026-01-01T00:00:00Z".into(),
             machine: Machine::default(),
             setup: FloodSetup {
                 connects: 1000,
                 connects_per_s: 500.0,
-                patience_ms: 900,
-                head_start_ms: 300,
+                timeout_ms: 900,
+                lead_ms: 300,
                 frame_bytes: 60,
                 flood_sources: "10.0.0.0/8".into(),
                 client_sources: "198.19.0.0/16".into(),
@@ -245,7 +256,7 @@ pub(crate) mod tests {
             jitter_ns: None,
         };
         FloodPoint {
-            wanted_pps: None,
+            intended_pps: None,
             seconds: 2.0,
             offered,
             arrived: offered / 2,
@@ -255,9 +266,9 @@ pub(crate) mod tests {
             unexplained: 0,
             counters: vec![],
             clients: Clients {
-                tried: 1000,
+                attempted: 1000,
                 connected: finished,
-                finished,
+                completed: finished,
                 seconds: 2.0,
                 connect: Some(connect),
                 ..Clients::default()
@@ -275,7 +286,7 @@ pub(crate) mod tests {
         assert_eq!(mode.untouched_pps(), Some(100.0));
         mode.points[1].clients.connect.as_mut().unwrap().p99_ns += 1;
         assert_eq!(mode.untouched_pps(), Some(0.0));
-        mode.points[0].clients.finished = 0;
+        mode.points[0].clients.completed = 0;
         assert_eq!(mode.untouched_pps(), None);
         assert_eq!(mode.points[0].clients.goodput_per_s(), 0.0);
         assert_eq!(mode.points[3].arrived_pps(), 200.0);
@@ -283,7 +294,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_share_of_few_trials_has_a_wide_interval() {
-        let of = |tried, finished| Clients { tried, finished, ..Clients::default() }.success_interval();
+        let of = |tried, finished| {
+            Clients { attempted: tried, completed: finished, ..Clients::default() }.success_interval()
+        };
         // R: binom.test(n, 1000)$conf.int; all of n: 0.05^(1/n).
         for (tried, finished, low, high) in [
             (1000, 1000, 0.997_009, 1.0),
@@ -300,7 +313,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_lost_in_the_queue_is_told_from_what_failed_beyond() {
-        let clients = Clients { tried: 1000, finished: 990, lost_in_queue: Some(7), ..Clients::default() };
+        let clients = Clients { attempted: 1000, completed: 990, lost_in_queue: Some(7), ..Clients::default() };
         assert_eq!(clients.failed_beyond_the_queue(), Some(3));
         assert_eq!(Clients { lost_in_queue: None, ..clients }.failed_beyond_the_queue(), None);
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkNode {
     pub name: String,
-    /// Where frames for it go: a MAC address, or an address and a port of UDP.
+    /// Destination of its frames: a MAC address, or an address and a port of UDP.
     pub address: String,
     /// Drawn by it when it started.
     pub epoch: u32,
@@ -25,7 +25,7 @@ pub struct LinkProgram {
     pub name: String,
     pub pid: u32,
     pub uid: u32,
-    pub listens: Vec<u16>,
+    pub listening_ports: Vec<u16>,
     /// Each of its frames is looked at, and sent only if it is in the name of its own ports. Root's programs send past that.
     #[serde(default)]
     pub guarded: bool,
@@ -40,21 +40,21 @@ pub struct LinkConnection {
     /// The address at the other end.
     pub peer: String,
     pub node: String,
-    /// What moves its bytes on this node.
-    pub carried: String,
+    /// Carrier of its bytes on this node: the broker, or the program.
+    pub carrier: String,
     pub sent_bytes: u64,
     /// Bytes that came for it.
     pub received_bytes: u64,
-    pub resent: u64,
+    pub retransmitted: u64,
     /// The smoothed round trip in nanoseconds; none: nothing has been acknowledged yet.
     pub round_trip_ns: Option<u64>,
 }
 
 /// Connections to an address of the cluster that went by TCP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkOverTcp {
+pub struct LinkTcpFallback {
     pub peer: String,
-    pub why: String,
+    pub reason: String,
     pub count: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct LinkDelivery {
     /// To the broker: for ports that no program has.
     pub to_broker: u64,
     /// Dropped: the ring of the program was full.
-    pub full: u64,
+    pub ring_full: u64,
     /// Dropped: damaged, of another version or unknown.
     pub bad: u64,
 }
@@ -96,9 +96,7 @@ pub struct LinkDelivery {
 pub struct LinkRefused {
     /// Shorter than they say.
     pub short: u64,
-    /// Of another version of the protocol.
     pub version: u64,
-    /// Of an unknown kind.
     pub kind: u64,
     /// Changed on their way.
     pub checksum: u64,
@@ -123,10 +121,10 @@ pub struct LinkStatus {
     pub address: String,
     /// Bytes of the longest payload of a frame.
     pub payload_max: u16,
-    /// How frames come to its programs.
-    pub carried: String,
+    /// Carrier of frames to its programs.
+    pub carrier: String,
     /// Seconds since it began to serve.
-    pub seconds: f64,
+    pub uptime_s: f64,
     /// The nodes that answered in the last 15 s.
     pub nodes: Vec<LinkNode>,
     pub programs: Vec<LinkProgram>,
@@ -137,19 +135,19 @@ pub struct LinkStatus {
     /// The connections of programs that use TCP.
     #[serde(default)]
     pub connections: Vec<LinkConnection>,
-    /// What went by TCP to the cluster all the same.
+    /// Connections to the cluster that went by TCP.
     #[serde(default)]
-    pub over_tcp: Vec<LinkOverTcp>,
+    pub tcp_fallbacks: Vec<LinkTcpFallback>,
     /// Sources and ports that connections over link may come from and to, past every firewall; none: no cluster is served.
     #[serde(default)]
     pub allowed: Vec<String>,
     #[serde(default)]
     pub allowed_by_default: bool,
     /// Addresses of nodes of the same name.
-    pub same_name: Vec<String>,
+    pub duplicate_names: Vec<String>,
     /// Nodes that speak another version of the protocol.
     pub other_versions: Vec<LinkOtherVersion>,
-    /// What the program in the XDP hook did with frames; none: there is none.
+    /// Counters of the program in the XDP hook; none: there is no program.
     pub delivery: Option<LinkDelivery>,
     /// Frames that belonged to no connection.
     pub refused: LinkRefused,

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{machine::Machine, route_compare::LeftOut, run::CoreRole, sweep::Published};
+use crate::{machine::Machine, route_compare::Skipped, run::CoreRole, sweep::Published};
 
 /// The version of the schema `evenkeel.link.bench/<version>`.
 pub const SCHEMA: u32 = 1;
 
-/// How an end waits for a message.
+/// Way in which an end waits for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Receive {
     /// A call that never waits, again and again.
     Spinning,
-    /// One call that polls until a message is there.
+    /// A single call that polls until a message is there.
     Polling,
     /// A call that sleeps until a message is there.
     Sleeping,
@@ -44,9 +44,10 @@ pub struct Conditions {
 /// Messages there and back, one after the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pings {
-    /// What carried them: `link`, `link-sockets`, `packet`, `xdp`, `udp`, `tcp`, `broker`.
-    pub by: String,
-    /// How both ends waited.
+    /// `link`, `link-sockets`, `packet`, `xdp`, `udp`, `tcp` or `broker`.
+    #[serde(alias = "by")]
+    pub transport: String,
+    /// Way in which both ends waited.
     pub receive: Receive,
     pub bytes: u32,
     /// Bytes went over TCP on the same link meanwhile, as many as could.
@@ -58,7 +59,8 @@ pub struct Pings {
     /// The median of the rounds' 99th percentiles.
     pub p99_ns: f64,
     /// The median over that of TCP that waits in the same way, round by round; none without TCP.
-    pub over_tcp: Option<f64>,
+    #[serde(alias = "over_tcp")]
+    pub ratio_to_tcp: Option<f64>,
 }
 
 /// Messages there and back in one round.
@@ -76,31 +78,36 @@ pub struct PingRound {
 /// Many bytes one way, until the other end has said that it has all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// What carried them: `link` or `tcp`.
-    pub by: String,
+    /// `link` or `tcp`.
+    #[serde(alias = "by")]
+    pub transport: String,
     pub bytes: u64,
     pub conditions: Conditions,
     pub rounds_s: Vec<f64>,
     /// The median of the rounds.
     pub seconds: f64,
     /// TCP's seconds over these, round by round; none without TCP on such a link.
-    pub over_tcp: Option<f64>,
+    #[serde(alias = "over_tcp")]
+    pub ratio_to_tcp: Option<f64>,
 }
 
 /// Bytes of several nodes to one, as many as can.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incast {
-    /// What carried them: `link` or `tcp`.
-    pub by: String,
+    /// `link` or `tcp`.
+    #[serde(alias = "by")]
+    pub transport: String,
     /// Nodes that sent at once, each by a connection of its own.
     pub senders: u32,
     pub rounds: Vec<IncastRound>,
     /// The median of the rounds, in bits per second that arrived.
     pub bits_per_second: f64,
-    /// That over what one sender alone reached, round by round.
-    pub of_one: f64,
+    /// Rate over that of a sender alone, round by round.
+    #[serde(alias = "of_one")]
+    pub ratio_to_one_sender: f64,
     /// The smallest part that a connection had, over an equal one; of all rounds the least. 0: one was dead.
-    pub least_share: f64,
+    #[serde(alias = "least_share")]
+    pub min_share: f64,
 }
 
 /// Bytes of several nodes to one, in one round.
@@ -111,39 +118,45 @@ pub struct IncastRound {
     /// Bits per second of all together.
     pub bits_per_second: f64,
     /// The smallest part that a connection had, over an equal one.
-    pub least_share: f64,
+    #[serde(alias = "least_share")]
+    pub min_share: f64,
 }
 
 /// Many connections of one node to others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Crowd {
-    /// What carried them: `link`.
-    pub by: String,
+    /// `link`.
+    #[serde(alias = "by")]
+    pub transport: String,
     pub connections: u32,
     /// Nodes that they go to.
     pub nodes: u32,
     /// Memory of an end of a connection in bytes: what the process had more once all were open.
-    pub end_bytes: f64,
+    #[serde(alias = "end_bytes")]
+    pub endpoint_bytes: f64,
     /// The same once a message had gone there and back on each.
-    pub used_end_bytes: f64,
+    #[serde(alias = "used_end_bytes")]
+    pub used_endpoint_bytes: f64,
     /// Processor time of all ends of all connections while nobody sends, in seconds per second.
     pub idle_cpu: f64,
     /// Processor time of both ends for a message of 64 bytes there and back, in nanoseconds.
     pub message_cpu_ns: f64,
 }
 
-/// One run of `evenkeel link bench`.
+/// A run of `evenkeel link bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkBench {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
     /// The machine of the other end, where both ends are on machines of their own.
-    pub other: Option<Machine>,
+    #[serde(alias = "other")]
+    pub peer_machine: Option<Machine>,
     /// Threads that ran or wanted to run when it began, as a mean of a minute; others' work lengthens times.
     pub load_average: f64,
     /// The work of each CPU.
@@ -158,8 +171,9 @@ pub struct LinkBench {
     pub incasts: Vec<Incast>,
     #[serde(default)]
     pub crowds: Vec<Crowd>,
-    /// What this machine does not let be measured.
-    pub left_out: Vec<LeftOut>,
+    /// Rows that this machine does not let be measured.
+    #[serde(alias = "left_out")]
+    pub skipped: Vec<Skipped>,
     /// On the origin of the figures.
     pub notes: Vec<String>,
     /// Published figures of others.

@@ -1,10 +1,10 @@
-//! What is wrong with a cluster whose nodes exchange messages.
+//! Problems of a cluster whose nodes exchange messages.
 
 use serde::{Deserialize, Serialize};
 
 use crate::doctor_nodes::Nodes;
 
-/// What one node sees of the cluster (schema `evenkeel.link.check/1`).
+/// The cluster as a node sees it (schema `evenkeel.link.check/1`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkCheck {
     /// The node that looked.
@@ -14,7 +14,6 @@ pub struct LinkCheck {
     /// Bytes of the longest frame there, without the Ethernet header: its MTU.
     pub mtu: u32,
     pub nodes: Vec<LinkChecked>,
-    /// What is wrong, and what to do.
     pub problems: Vec<LinkProblem>,
     /// The answers of the machines that were asked over ssh.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +25,7 @@ pub struct LinkChecked {
     pub name: String,
     pub address: String,
     /// Bytes of the longest frame that went there and back, without the Ethernet header; none: no probe came back.
-    pub passes: Option<u32>,
+    pub path_mtu: Option<u32>,
 }
 
 /// Something that is wrong.
@@ -34,6 +33,6 @@ pub struct LinkChecked {
 pub struct LinkProblem {
     /// The node, or the machine, that it is about.
     pub node: String,
-    pub what: String,
+    pub problem: String,
     pub fix: String,
 }

@@ -19,7 +19,7 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// Of the pairs' differences; none without any.
+    /// Statistics of the pairs' differences; none without any.
     pub fn of(differences: &[f64]) -> Option<Self> {
         let count = differences.len() as f64;
         if differences.is_empty() {
@@ -74,7 +74,7 @@ impl Paired {
     }
 }
 
-/// Which of several differences are more than chance, after Holm: together they are wrong in fewer than 5 % of the cases. None has no probability.
+/// The differences that are more than chance, after Holm: together they are wrong in fewer than 5 % of the cases. None has no probability.
 pub fn beyond_chance(probabilities: &[Option<f64>]) -> Vec<bool> {
     let mut order: Vec<(usize, f64)> =
         probabilities.iter().enumerate().filter_map(|(at, p)| Some((at, (*p)?))).collect();

@@ -9,7 +9,7 @@ use crate::machine::Machine;
 /// The version of the schema `evenkeel.profile/<version>`.
 pub const SCHEMA: u32 = 1;
 
-/// What the CPU was doing. The order is that in which a packet meets the work, then what is not about packets.
+/// Class of the CPU's work, in the order in which a packet meets it; classes without packets follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -46,7 +46,7 @@ pub enum Class {
     Syscalls,
     /// Programs in user mode.
     User,
-    /// What no rule knows.
+    /// Functions that no rule names.
     Unclassified,
     /// Nothing to do.
     Idle,
@@ -166,7 +166,7 @@ pub struct Named {
     pub samples: u64,
 }
 
-/// One class, over all cores.
+/// A class, over all cores.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassShare {
     pub class: Class,
@@ -190,13 +190,13 @@ pub struct LockCaller {
     /// The class that the caller itself belongs to.
     pub class: Class,
     pub samples: u64,
-    /// Of them, those that waited for somebody else to let go.
+    /// Samples among them that waited for another core to release the lock.
     pub waiting: u64,
 }
 
 /// Work that the classes leave out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct Excluded {
     pub what: String,
     /// Its share of all time, in percent.
     pub percent: f64,
@@ -217,7 +217,8 @@ pub struct CoreProfile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     pub machine: Machine,
     /// Its length, in seconds.
     pub seconds: f64,
@@ -228,7 +229,8 @@ pub struct Profile {
     /// Samples that were taken and could not be kept.
     pub lost: u64,
     /// Samples whose own function no rule names, so that the function that called it decided.
-    pub by_caller: u64,
+    #[serde(alias = "by_caller")]
+    pub attributed_to_caller: u64,
     /// The divisor of a cost per packet; none without traffic to speak of.
     pub packets: Option<PacketBase>,
     /// The classes, dearest first; then unclassified, idle and steal.
@@ -239,15 +241,17 @@ pub struct Profile {
     /// idle is not among them.
     pub functions: Vec<Named>,
     /// Functions that no rule names, whoever was charged for them.
-    pub unnamed: Vec<Named>,
+    #[serde(alias = "unnamed")]
+    pub unclassified_functions: Vec<Named>,
     /// Work that was to be left out of the classes and its share of all time in percent, such as that of a traffic generator.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub left_out: Option<LeftOut>,
+    #[serde(alias = "left_out")]
+    pub excluded: Option<Excluded>,
     pub cores: Vec<CoreProfile>,
     pub notes: Vec<String>,
 }
 
-/// One class of two profiles.
+/// A class of two profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassDifference {
     pub class: Class,
@@ -282,27 +286,27 @@ pub struct Comparison {
     pub b_packets: Option<PacketBase>,
     /// The classes that either has, the largest difference first.
     pub classes: Vec<ClassDifference>,
-    /// What makes the two less comparable.
+    /// Reasons why the two are less comparable.
     pub notes: Vec<String>,
 }
 
 impl Profile {
-    /// A profile without samples, of a machine, begun at `when` (RFC 3339, UTC).
-    pub fn new(when: String, machine: Machine, frequency_hz: u32) -> Self {
+    /// A profile without samples, of a machine, begun at `timestamp` (RFC 3339, UTC).
+    pub fn new(timestamp: String, machine: Machine, frequency_hz: u32) -> Self {
         Self {
-            when,
+            timestamp,
             machine,
             seconds: 0.0,
             frequency_hz,
             samples: 0,
             lost: 0,
-            by_caller: 0,
+            attributed_to_caller: 0,
             packets: None,
             classes: Vec::new(),
             locks: Vec::new(),
             functions: Vec::new(),
-            unnamed: Vec::new(),
-            left_out: None,
+            unclassified_functions: Vec::new(),
+            excluded: None,
             cores: Vec::new(),
             notes: Vec::new(),
         }

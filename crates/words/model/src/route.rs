@@ -15,7 +15,7 @@ pub use crate::{
     route_totals::{RouteLost, RouteTotals},
 };
 
-/// Who forwards.
+/// Mode of forwarding: who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteMode {
@@ -43,7 +43,7 @@ impl RouteMode {
     }
 }
 
-/// Which connections mode stateful forwards: those whose mark has these bits.
+/// Conntrack mark of the connections that mode stateful forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CtMark {
     /// The value of the bits of `mask`.
@@ -53,7 +53,7 @@ pub struct CtMark {
 }
 
 impl Default for CtMark {
-    /// One bit that common tools leave alone.
+    /// A bit that common tools leave alone.
     fn default() -> Self {
         Self { value: 0x1000_0000, mask: 0x1000_0000 }
     }
@@ -93,12 +93,12 @@ impl std::str::FromStr for CtMark {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
     /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`, `tc`, `lro`, `tags`, `jumbo`,
-    /// `xdp`; in mode stateful `consent`, `zones`, `fwmark`, `conntrack`, `kernel`; of notes `tcp-window`, `acct`, `passed-by`, `rps`, `unfinished`,
+    /// `xdp`; in mode stateful `consent`, `zones`, `fwmark`, `conntrack`, `kernel`; of notes `tcp-window`, `acct`, `passed-by`, `rps`, `partial-checksum`,
     /// `merged`, `exit-unknown`, `trial`.
     pub code: String,
     /// The thing itself, in words.
     pub what: String,
-    /// How to take it out of the way.
+    /// Command or setting that removes it.
     pub remedy: String,
 }
 
@@ -108,39 +108,39 @@ pub struct RoutePort {
     /// The mode of XDP in which the program runs.
     pub xdp: String,
     /// Frames can be sent out by it; if not, what is to leave by it goes up to the kernel.
-    pub sends: bool,
+    pub can_transmit: bool,
     pub totals: RouteTotals,
     /// Times that the program was put back into its place in the chain, which others had emptied.
     #[serde(default)]
-    pub put_back: u64,
-    /// What the interface itself has counted.
+    pub reattached: u64,
+    /// Counters of the interface itself.
     #[serde(default)]
     pub counters: PortCounters,
-    /// What was lost on the way to the CPUs that forward; none: no frames are handed on, or this kernel does not tell.
+    /// Losses on the way to the CPUs that forward; none: no frames change their CPU, or this kernel does not count them.
     pub lost: Option<RouteLost>,
-    /// What each CPU did, while others than the receiving one forward.
+    /// Counters by CPU, while others than the receiving one forward.
     #[serde(default)]
     pub cpus: Vec<RouteCpu>,
 }
 
-/// What one CPU did with a port's frames.
+/// Counters of a CPU for a port's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCpu {
     pub cpu: u32,
-    /// Frames that it received and handed on.
-    pub handed: u64,
+    /// Frames that it received and put into the queue of another CPU.
+    pub enqueued: u64,
     /// Frames that it took out of its queue.
-    pub taken: u64,
+    pub dequeued: u64,
     /// Frames that it forwarded by the fast path.
     pub forwarded: u64,
 }
 
-/// What the shadow found: frames that would have left as the kernel sent them, and others.
+/// Result of the shadow: frames that would have left as the kernel sent them, and others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShadowResult {
     pub same: u64,
     /// By another port, or in another VLAN.
-    pub way: u64,
+    pub output: u64,
     /// With other MAC addresses.
     pub macs: u64,
     /// With other hops left.
@@ -154,7 +154,7 @@ pub struct ShadowResult {
 impl ShadowResult {
     /// Frames that were sent in another way than the kernel's.
     pub fn wrong(&self) -> u64 {
-        self.way + self.macs + self.hop_limit
+        self.output + self.macs + self.hop_limit
     }
 
     /// Why a trial with this result failed; none: it passed, or there was nothing to compare. A frame that the kernel does not send may have been lost in a
@@ -188,15 +188,15 @@ pub struct RouteRulesStatus {
     pub loaded: String,
     pub reloads: u64,
     /// Why the last reload was refused, if it was: the rules before it hold.
-    pub refused: Option<String>,
+    pub reload_error: Option<String>,
     /// The verdict on packets that no rule decides about: pass or drop.
     pub default: String,
     /// The verdict on IP packets that are cut short or contradict themselves.
     pub malformed: String,
-    /// They stay on the ports when the process ends.
-    pub stays: bool,
+    /// True if the rules stay on the ports when the process ends.
+    pub pinned: bool,
     /// Ports on which they do not hold any more: removed, or the program was taken off by another tool.
-    pub ended: Vec<String>,
+    pub detached_ports: Vec<String>,
     /// The rules in their order, those of the management allow-list first, with what all ports counted.
     pub rules: Vec<RuleStatus>,
     /// All frames that came in by the ports.
@@ -210,7 +210,7 @@ impl fmt::Display for ShadowResult {
             return f.write_str("shadow: no frame to compare yet");
         }
         let others = [
-            (self.way, "by another port or VLAN"),
+            (self.output, "by another port or VLAN"),
             (self.macs, "with other MAC addresses"),
             (self.hop_limit, "with another hop limit"),
             (self.not_sent, "not sent by the kernel"),
@@ -231,38 +231,36 @@ impl fmt::Display for ShadowResult {
 pub struct RouteStatus {
     pub pid: u32,
     /// Seconds since the start.
-    pub up_s: f64,
+    pub uptime_s: f64,
     pub mode: RouteMode,
-    /// Who is to.
-    pub wanted: RouteMode,
+    pub requested: RouteMode,
     /// Why it is another one; none: it is not.
-    pub held_back: Option<String>,
-    /// What stands against the fast path.
+    pub fallback: Option<String>,
     pub obstacles: Vec<Obstacle>,
-    /// What next hops depend on beside the destination and the way in: `source`, `ports`, `tos`, `label`.
-    pub key: Vec<String>,
-    /// What is to be known: what the operator gives up in mode stateful, and what works against the CPUs that forward.
+    /// Fields that next hops depend on beside destination and input port: `source`, `ports`, `tos`, `label`.
+    pub fib_key: Vec<String>,
+    /// Remarks: risks of mode stateful, and what works against the CPUs that forward.
     #[serde(default)]
     pub notes: Vec<Obstacle>,
     /// Functions of the kernel that cannot be followed: what they change is forgotten when netlink tells of it.
-    pub unwatched: Vec<String>,
+    pub untraced: Vec<String>,
     pub ports: Vec<RoutePort>,
     /// The CPUs that forward; none: the cores that receive.
     pub cpus: Option<CpuSet>,
-    /// What the shadow found, if it ran.
+    /// Result of the shadow, if it ran.
     pub shadow: Option<ShadowResult>,
     /// The fast path forwards after a trial in which no frame came: nothing was compared.
     #[serde(default)]
-    pub untried: bool,
+    pub unverified: bool,
     /// The rules before the fast path; none: it has none.
     pub rules: Option<RouteRulesStatus>,
     /// When this was (RFC 3339, UTC).
     #[serde(default)]
-    pub when: String,
-    /// What happened last, the newest at the end.
+    pub timestamp: String,
+    /// The last events, the newest at the end.
     #[serde(default)]
     pub events: Vec<RouteMoment>,
-    /// What was done per second; none where no interval was measured.
+    /// Rates; none where no interval was measured.
     pub rates: Option<RouteRates>,
 }
 
@@ -274,28 +272,27 @@ impl RouteStatus {
     }
 }
 
-/// What stands against the fast path on these ports.
+/// Obstacles for the fast path on some ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCheck {
     pub ports: Vec<String>,
     /// The mode that was asked about.
     #[serde(default = "routed")]
     pub mode: RouteMode,
-    /// What keeps it off.
     pub obstacles: Vec<Obstacle>,
-    /// What does not, and is to be known: what the operator gives up by it.
+    /// Remarks that do not keep the fast path off: risks for the operator.
     #[serde(default)]
     pub notes: Vec<Obstacle>,
     /// Ports out of which nothing can be sent by the fast path.
-    pub cannot_send: Vec<String>,
-    /// What next hops depend on beside the destination and the way in.
-    pub key: Vec<String>,
+    pub cannot_transmit: Vec<String>,
+    /// Fields that next hops depend on beside destination and input port.
+    pub fib_key: Vec<String>,
 }
 
 impl RouteCheck {
-    /// Whether there is a port out of which the fast path can send.
+    /// True if there is a port out of which the fast path can send.
     pub fn can_forward(&self) -> bool {
-        self.ports.iter().any(|port| !self.cannot_send.contains(port))
+        self.ports.iter().any(|port| !self.cannot_transmit.contains(port))
     }
 }
 
@@ -309,7 +306,8 @@ mod tests {
 
     #[test]
     fn a_trial_passes_where_frames_left_alike() {
-        let of = |same, way, not_sent| ShadowResult { same, way, not_sent, ..ShadowResult::default() }.objection();
+        let of =
+            |same, output, not_sent| ShadowResult { same, output, not_sent, ..ShadowResult::default() }.objection();
         assert_eq!([of(0, 0, 0), of(5, 0, 0), of(5, 0, 5)], [None, None, None]);
         assert!(of(5, 1, 0).unwrap().starts_with("the kernel sent 1 of 6 frames another way"));
         assert!(of(0, 0, 183).unwrap().starts_with("the kernel did not send 183 of 183 frames"));

@@ -24,7 +24,7 @@ pub struct Allocations {
     pub socket_buffers: f64,
 }
 
-/// What one round found of one way.
+/// Result of a round for a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// The highest load that met the goal, in packets per second; none when none did.
@@ -36,14 +36,15 @@ pub struct Round {
     /// Latency at [`RouteCompare::latency_load`].
     pub latency: Option<Latency>,
     /// Latency at [`RouteCompare::latency_load`] of the throughput of no program on as many cores in the same round: one load for all ways.
-    pub latency_beside: Option<Latency>,
+    #[serde(alias = "latency_beside")]
+    pub latency_at_reference: Option<Latency>,
     /// Memory at the load of `latency`, counted in a trial of its own.
     pub allocations: Option<Allocations>,
 }
 
 /// A way to forward, on one core or on two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Way {
+pub struct Configuration {
     /// `none`, `standard`, `routed` or `stateful`.
     pub mode: String,
     pub cores: u32,
@@ -59,10 +60,12 @@ pub struct Way {
     pub delay_p50_ns: Option<f64>,
     /// The same, percentile 99.
     pub delay_p99_ns: Option<f64>,
-    /// One-way delay at the load of [`Round::latency_beside`], percentile 50, in nanoseconds: the median of all rounds.
-    pub beside_p50_ns: Option<f64>,
+    /// One-way delay at the load of [`Round::latency_at_reference`], percentile 50, in nanoseconds: the median of all rounds.
+    #[serde(alias = "beside_p50_ns")]
+    pub reference_p50_ns: Option<f64>,
     /// The same, percentile 99.
-    pub beside_p99_ns: Option<f64>,
+    #[serde(alias = "beside_p99_ns")]
+    pub reference_p99_ns: Option<f64>,
     /// Memory for each packet: medians of all rounds, and the packets of all.
     pub allocations: Option<Allocations>,
     pub rounds: Vec<Round>,
@@ -70,10 +73,11 @@ pub struct Way {
 
 /// Something that this machine does not let be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct Skipped {
     pub what: String,
     /// The reason, and what it takes.
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
 }
 
 /// The tester on so many cores of the box.
@@ -82,15 +86,16 @@ pub struct Bed {
     pub cores: u32,
     /// The work of each core.
     pub arrangement: Arrangement,
-    /// What the tester sends and receives without a box, in packets per second; none when it could not be measured.
+    /// Throughput of the tester without a box, in packets per second; none when it could not be measured.
     pub ceiling_pps: Option<f64>,
 }
 
-/// One run of `evenkeel route compare`.
+/// A run of `evenkeel route compare`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteCompare {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     pub version: String,
     /// The machine on which it ran.
     pub machine: Machine,
@@ -98,7 +103,7 @@ pub struct RouteCompare {
     pub frame_bytes: u32,
     /// Flows that follow each other in turn, one way.
     pub flows: u32,
-    /// What a throughput has to meet.
+    /// Goal of a throughput.
     pub goal: Goal,
     pub rounds: u32,
     /// The load at which latency and memory are measured, as a share of each way's own throughput in the same round.
@@ -109,10 +114,12 @@ pub struct RouteCompare {
     pub frequency_hz: u32,
     /// The tester, for one core of the box and for two.
     pub beds: Vec<Bed>,
-    pub ways: Vec<Way>,
-    /// What could not be had here.
-    pub left_out: Vec<LeftOut>,
-    /// How memory was counted, and what the count does not see.
+    #[serde(alias = "ways")]
+    pub configurations: Vec<Configuration>,
+    /// Configurations that this machine does not let be measured.
+    #[serde(alias = "left_out")]
+    pub skipped: Vec<Skipped>,
+    /// Method of counting memory, and its limits.
     pub allocations_method: String,
     /// Published figures of others.
     pub sources: Vec<Published>,
@@ -121,7 +128,7 @@ pub struct RouteCompare {
     pub notes: Vec<String>,
 }
 
-impl Way {
+impl Configuration {
     /// True if each of its rounds has a throughput that is the box's own.
     pub fn answered(&self) -> bool {
         !self.rounds.is_empty() && self.rounds.iter().all(|r| r.verdict == Verdict::Measured)

@@ -1,4 +1,4 @@
-//! What happens to a router's fast path: one event, one line of JSON (`evenkeel.route.event/1`).
+//! Events of a router's fast path, each a line of JSON (`evenkeel.route.event/1`).
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ use crate::{
 pub enum RouteEvent {
     /// Another mode, and why.
     Mode {
-        /// Who forwards from now on.
+        /// The mode from now on.
         mode: RouteMode,
-        why: String,
+        reason: String,
     },
     /// Something that the fast path cannot honour appeared.
     Obstacle(Obstacle),
@@ -25,10 +25,10 @@ pub enum RouteEvent {
     /// A port ended: removed, or its program taken off by another tool.
     PortEnded {
         /// In words, with the port's name.
-        why: String,
+        reason: String,
     },
     /// A port's program was put back into its place in the chain, which others had emptied.
-    PutBack {
+    Reattached {
         /// In words, with the port's name.
         what: String,
     },
@@ -38,10 +38,10 @@ pub enum RouteEvent {
         to: String,
     },
     /// The fast path can send out of a port again, or no longer.
-    Sends {
+    Transmit {
         interface: String,
-        /// It can. What leaves by a port that cannot goes up to the kernel.
-        sends: bool,
+        /// If false, frames that leave by the port go through the kernel.
+        can_transmit: bool,
     },
     /// Something happened to the rules.
     Rules {
@@ -49,7 +49,7 @@ pub enum RouteEvent {
     },
     /// CPUs went offline or came back.
     Cpus {
-        /// Those that forward now; none: the cores that receive.
+        /// CPUs that forward from now on; none: the cores that receive.
         cpus: CpuSet,
     },
     /// The trial in shadow ended.
@@ -64,9 +64,9 @@ impl RouteEvent {
             Self::Obstacle(_) => "obstacle",
             Self::Cleared(_) => "cleared",
             Self::PortEnded { .. } => "port-ended",
-            Self::PutBack { .. } => "put-back",
+            Self::Reattached { .. } => "reattached",
             Self::Renamed { .. } => "renamed",
-            Self::Sends { .. } => "sends",
+            Self::Transmit { .. } => "transmit",
             Self::Rules { .. } => "rules",
             Self::Cpus { .. } => "cpus",
             Self::Compared(_) => "compared",
@@ -78,23 +78,23 @@ impl RouteEvent {
 impl fmt::Display for RouteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mode { mode, why } => write!(f, "mode {}: {why}", mode.name()),
+            Self::Mode { mode, reason } => write!(f, "mode {}: {reason}", mode.name()),
             Self::Obstacle(it) if f.alternate() => write!(f, "obstacle: {} ({}): {}", it.what, it.code, it.remedy),
             Self::Obstacle(it) => write!(f, "obstacle: {} ({})", it.what, it.code),
             Self::Cleared(it) if it.code == "consent" => {
                 write!(f, "cleared ({}): a rule of nftables marks connections", it.code)
             }
             Self::Cleared(it) => write!(f, "cleared ({}), which was: {}", it.code, it.what),
-            Self::PortEnded { why } => write!(f, "a port ended: {why}"),
+            Self::PortEnded { reason } => write!(f, "a port ended: {reason}"),
             Self::Renamed { from, to } => write!(f, "{from} was renamed to {to}"),
-            Self::Sends { interface, sends: true } => write!(f, "the fast path sends by {interface} again"),
-            Self::Sends { interface, sends: false } => {
+            Self::Transmit { interface, can_transmit: true } => write!(f, "the fast path sends by {interface} again"),
+            Self::Transmit { interface, can_transmit: false } => {
                 write!(
                     f,
                     "packets leaving by {interface} go through the kernel: it takes no redirected frames any more"
                 )
             }
-            Self::Rules { what } | Self::PutBack { what } => f.write_str(what),
+            Self::Rules { what } | Self::Reattached { what } => f.write_str(what),
             Self::Cpus { cpus } if cpus.is_empty() => {
                 f.write_str("CPUs went offline or came back: each CPU forwards what it receives")
             }
@@ -108,7 +108,7 @@ impl fmt::Display for RouteEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteMoment {
     /// RFC 3339, UTC.
-    pub at: String,
+    pub timestamp: String,
     #[serde(flatten)]
     pub what: RouteEvent,
 }

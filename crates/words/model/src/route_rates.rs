@@ -1,4 +1,4 @@
-//! What a router's fast path did in an interval, per second.
+//! Rates of a router's fast path in an interval.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::{
     route::{RoutePort, RouteStatus, RouteTotals},
 };
 
-/// What an interface has counted: all of its frames, whoever forwarded them.
+/// Counters of an interface: all of its frames, whoever forwarded them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PortCounters {
     pub rx_packets: u64,
@@ -28,20 +28,20 @@ pub struct PortRates {
     /// Frames that came in here and were forwarded by the fast path.
     pub forwarded_pps: f64,
     /// Frames that came in here and went up to the kernel.
-    pub up_pps: f64,
+    pub slow_path_pps: f64,
     /// Forwarded ones for which the kernel was asked.
-    pub looked_up_pps: f64,
+    pub fib_lookup_pps: f64,
 }
 
 impl PortRates {
     /// The share that the fast path forwarded of what it saw; none: it saw nothing.
     pub fn forwarded_share(&self) -> Option<f64> {
-        share(self.forwarded_pps, self.forwarded_pps + self.up_pps)
+        share(self.forwarded_pps, self.forwarded_pps + self.slow_path_pps)
     }
 
     /// The share of the forwarded frames for which the kernel was asked; none: none was forwarded.
     pub fn looked_up_share(&self) -> Option<f64> {
-        share(self.looked_up_pps, self.forwarded_pps)
+        share(self.fib_lookup_pps, self.forwarded_pps)
     }
 }
 
@@ -67,7 +67,7 @@ pub struct RouteRates {
 }
 
 impl RouteRates {
-    /// What happened in `seconds` between two moments of one router.
+    /// Rates of the `seconds` between two moments of a router.
     pub fn between(before: &RouteStatus, now: &RouteStatus, seconds: f64) -> Self {
         let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds.max(1e-3);
         let port = |port: &RoutePort| {
@@ -81,8 +81,8 @@ impl RouteRates {
                 tx_pps: of(|p| p.counters.tx_packets),
                 tx_bps: of(|p| p.counters.tx_bytes) * 8.0,
                 forwarded_pps: of(|p| p.totals.forwarded),
-                up_pps: of(|p| p.totals.up()),
-                looked_up_pps: of(|p| p.totals.looked_up),
+                slow_path_pps: of(|p| p.totals.up()),
+                fib_lookup_pps: of(|p| p.totals.fib_lookups),
             }
         };
         let (all, earlier) = (now.totals(), before.totals());
@@ -107,8 +107,8 @@ impl RouteRates {
             tx_pps: sum.tx_pps + port.tx_pps,
             tx_bps: sum.tx_bps + port.tx_bps,
             forwarded_pps: sum.forwarded_pps + port.forwarded_pps,
-            up_pps: sum.up_pps + port.up_pps,
-            looked_up_pps: sum.looked_up_pps + port.looked_up_pps,
+            slow_path_pps: sum.slow_path_pps + port.slow_path_pps,
+            fib_lookup_pps: sum.fib_lookup_pps + port.fib_lookup_pps,
         };
         self.ports.iter().fold(PortRates::default(), add)
     }
@@ -128,8 +128,8 @@ mod tests {
         let port = RoutePort {
             interface: "eth0".into(),
             xdp: "native".into(),
-            sends: true,
-            put_back: 0,
+            can_transmit: true,
+            reattached: 0,
             totals,
             counters,
             lost: None,
@@ -142,7 +142,7 @@ mod tests {
     fn rates_and_shares_of_an_interval_with_the_largest_reason_first() {
         let rates = RouteRates::between(&status(100, 7, 0), &status(250, 9, 48), 2.0);
         let port = &rates.ports[0];
-        assert_eq!((port.forwarded_pps, port.up_pps, port.rx_pps), (75.0, 25.0, 100.0));
+        assert_eq!((port.forwarded_pps, port.slow_path_pps, port.rx_pps), (75.0, 25.0, 100.0));
         assert_eq!((port.forwarded_share(), port.looked_up_share()), (Some(0.75), Some(0.0)));
         let reasons: Vec<_> = rates.reasons.iter().map(|r| (r.reason.as_str(), r.pps, r.packets)).collect();
         assert_eq!(reasons, [("no_neighbour", 24.0, 48), ("not_ip", 1.0, 9)]);

@@ -1,4 +1,4 @@
-//! What became of the frames that came in by a router's port.
+//! Counters of a router's port.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,80 +10,80 @@ use crate::counters::Row::{Always, IfAny};
 macro_rules! route_totals {
     ($then:ident) => {
         $then! {
-            /// What became of the frames of a port. But for the forwarded ones, each went up to the kernel.
+            /// Frames that came in by a port. Except the forwarded ones, each went through the kernel.
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
             #[serde(default)]
             pub struct RouteTotals {
                 forwarded: Frames "evenkeel_route_forwarded_frames" "Frames forwarded by the fast path; losses at the way out are in its own counters."
                     { row: Always("forwarded") };
                 forwarded_bytes: Bytes "evenkeel_route_forwarded_bytes" "Bytes of the forwarded frames, without FCS.";
-                looked_up: Frames "evenkeel_route_looked_up_frames" "Frames for which the kernel was asked: their next hop was not remembered."
+                fib_lookups: Frames "evenkeel_route_fib_lookup_frames" "Frames for which the kernel was asked: their next hop was not remembered."
                     { row: Always("  after asking the kernel") };
-                other_mac: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                other_mac: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "other_mac")), row: IfAny("for another MAC, group or broadcast") };
-                not_ip: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                not_ip: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "not_ip")), row: IfAny("neither IPv4 nor IPv6") };
-                unknown_tag: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "unknown_tag")), row: IfAny("in a VLAN that has no device here") };
-                bad_header: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                unknown_vlan: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "unknown_vlan")), row: IfAny("in a VLAN that has no device here") };
+                bad_header: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "bad_header")), row: IfAny("with a damaged header") };
-                bad_checksum: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                bad_checksum: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "bad_checksum")), row: IfAny("with a wrong checksum") };
-                options: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                options: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "options")), row: IfAny("with options") };
-                hop_limit: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                hop_limit: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "hop_limit")), row: IfAny("TTL or hop limit used up") };
-                fragment: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                fragment: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "fragment")), row: IfAny("fragments, where ports decide") };
-                icmp_error: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                icmp_error: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "icmp_error")), row: IfAny("ICMP errors, where sources decide") };
-                martian: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                martian: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "martian")), row: IfAny("with an address that no host may use") };
-                reverse_path: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                reverse_path: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "reverse_path")), row: IfAny("fails the reverse path check (rp_filter)") };
-                local: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                local: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "local")), row: IfAny("for this machine, or without a route") };
-                refused: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                refused: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "refused")), row: IfAny("by a blackhole, unreachable or prohibit route") };
-                no_forwarding: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                no_forwarding: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_forwarding")), row: IfAny("where forwarding is off") };
-                wrapped: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "wrapped")), row: IfAny("by a route with encapsulation") };
-                no_neighbour: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                encapsulated: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "encapsulated")), row: IfAny("by a route with encapsulation") };
+                no_neighbour: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_neighbour")), row: IfAny("to a neighbour without a known MAC address") };
-                too_big: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                too_big: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "too_big")), row: IfAny("larger than the MTU of the port or the route") };
-                not_a_port: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                not_a_port: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "not_a_port")), row: IfAny("leaves by an interface that is no port or cannot transmit") };
-                same_way: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "same_way")), row: IfAny("back out of the port they came in by") };
-                untracked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                hairpin: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "hairpin")), row: IfAny("back out of the port they came in by") };
+                untracked: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "untracked")), row: IfAny("neither TCP nor UDP, in mode stateful") };
-                handshake: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                handshake: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "handshake")), row: IfAny("SYN, FIN or RST") };
-                no_connection: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                no_connection: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_connection")), row: IfAny("of no connection that conntrack knows") };
-                unmarked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                unmarked: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "unmarked")), row: IfAny("of connections without the mark") };
-                not_settled: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "not_settled")), row: IfAny("of connections not established yet, or closing") };
-                special: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "special")), row: IfAny("of connections with a helper, rewritten sequence numbers or a timeout policy") };
-                window: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                not_established: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "not_established")), row: IfAny("of connections not established yet, or closing") };
+                ct_extension: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "ct_extension")), row: IfAny("of connections with a helper, rewritten sequence numbers or a timeout policy") };
+                window: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "window")), row: IfAny("TCP, while conntrack checks windows (tcp_be_liberal is 0)") };
-                moved: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections that now leave by another interface") };
-                unfinished: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "unfinished")), row: IfAny("with an unfinished checksum (left to a device)") };
+                oif_changed: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "oif_changed")), row: IfAny("of masqueraded connections that now leave by another interface") };
+                partial_checksum: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "partial_checksum")), row: IfAny("with an unfinished checksum (left to a device)") };
                 translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
                     { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
                     { row: IfAny("in shadow, by the kernel") };
                 sampled: Frames "evenkeel_route_sampled_frames" "Frames whose next hop the shadow wrote down, to be compared with the kernel's."
                     { row: IfAny("  written down to be compared") };
-                handed: Frames "evenkeel_route_handed_frames" "Frames that the core that received them handed to one of the CPUs that forward."
+                enqueued: Frames "evenkeel_route_enqueued_frames" "Frames that the core that received them handed to one of the CPUs that forward."
                     { row: IfAny("handed to another CPU") };
-                taken: Frames "evenkeel_route_taken_frames" "Frames that the CPUs that forward took out of their queues."
+                dequeued: Frames "evenkeel_route_dequeued_frames" "Frames that the CPUs that forward took out of their queues."
                     { row: IfAny("  taken by it") };
             }
         }

@@ -53,7 +53,8 @@ impl Sharing {
 pub struct CoreRole {
     pub cpus: CpuSet,
     /// Their work, such as `generator` or `receive queues 0-3, reader`.
-    pub does: String,
+    #[serde(alias = "does")]
+    pub role: String,
 }
 
 /// The work of each core in a stage.
@@ -101,11 +102,11 @@ pub struct LockShare {
     pub class: Class,
     /// Percent of the busy time, that of the generator left out.
     pub percent: f64,
-    /// Of it, percent of the busy time spent in waiting for another core.
+    /// Percent of the busy time spent in waiting for another core's lock.
     pub waiting_percent: f64,
 }
 
-/// What the CPU time of a stage went to, by samples.
+/// CPU time of a stage by class of work, from samples.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Work {
     /// Samples of busy cores, those of the generator left out.
@@ -145,7 +146,7 @@ impl From<&Profile> for Work {
     }
 }
 
-/// One way to receive the flood, and what came of it.
+/// A way to receive the flood, and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// The stable key that [`SourceFigure::stage`] refers to: one of [`keys`].
@@ -173,7 +174,7 @@ pub struct Stage {
     pub ns_per_packet: Cost,
     /// CPU time taken by other guests of the hypervisor, in percent of all cores.
     pub steal_percent: f64,
-    /// What the CPU time went to; none where it could not be sampled.
+    /// CPU time by class; none where it could not be sampled.
     pub work: Option<Work>,
     /// Other notes for the reader.
     pub notes: Vec<String>,
@@ -181,7 +182,7 @@ pub struct Stage {
 
 /// The keys of the stages of the demo, in their order.
 pub mod keys {
-    /// One queue on one core, one plain socket.
+    /// A queue on a core, a plain socket.
     pub const PLAIN: &str = "plain";
     /// Queues spread over the cores.
     pub const SPREAD: &str = "spread";
@@ -216,7 +217,8 @@ pub struct SourceFigure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoRun {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.

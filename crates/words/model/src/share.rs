@@ -1,4 +1,4 @@
-//! What some of many say about a share: exact binomial statistics.
+//! Confidence intervals and tests of a share: exact binomial statistics.
 
 use statrs::{
     distribution::{Beta, ContinuousCDF},

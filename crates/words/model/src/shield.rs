@@ -25,7 +25,7 @@ impl Fail {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldStatus {
     /// The time of this status, RFC 3339 in UTC.
-    pub when: String,
+    pub timestamp: String,
     pub interface: String,
     /// The mode in which the program is attached: native, generic, offload, or packet rings.
     pub mode: String,
@@ -33,12 +33,12 @@ pub struct ShieldStatus {
     /// The control process; none: it is gone.
     pub pid: Option<u32>,
     /// Seconds since the heart last beat.
-    pub silent_s: f64,
+    pub heartbeat_age_s: f64,
     /// Times that the program was put back into its place in the interface's chain, which others had emptied: frames passed unjudged for a moment.
     #[serde(default)]
-    pub put_back: u64,
+    pub reattached: u64,
     /// Seconds of silence after which the shield fails.
-    pub patience_s: f64,
+    pub heartbeat_timeout_s: f64,
     /// The way in which it then fails; none: nobody runs it, and its settings are lost.
     pub fail: Option<Fail>,
     pub file: Option<String>,
@@ -47,7 +47,7 @@ pub struct ShieldStatus {
     /// Reloads since the control process began.
     pub reloads: u64,
     /// The reason why the last reload was refused, if it was.
-    pub refused: Option<String>,
+    pub reload_error: Option<String>,
     /// The rules in their order, those of the management allow-list first.
     pub rules: Vec<RuleStatus>,
     /// The verdict on packets that no rule decides about: pass or drop.
@@ -66,7 +66,7 @@ pub struct ShieldStatus {
     /// The way in which challenged SYNs are or would be answered; none: none are, or the shield stands between two interfaces.
     pub challenge: Option<ChallengeStatus>,
     /// Sources that were seen while there was no attack; none: they are not remembered.
-    pub remembered: Option<Remembered>,
+    pub known_sources: Option<KnownSources>,
     /// Warnings: what is not as it should be.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -74,13 +74,13 @@ pub struct ShieldStatus {
 
 /// Sources that were seen while there was no attack, within the last 12 to 24 hours.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct KnownSources {
     pub sources: u64,
     /// The share of strangers that are taken for one of them.
     pub false_positives: f64,
 }
 
-impl Remembered {
+impl KnownSources {
     /// A line of `shield status`.
     pub fn text(&self) -> String {
         let share = crate::units::percent(self.false_positives);
@@ -91,15 +91,15 @@ impl Remembered {
 /// The way in which challenged SYNs are answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeStatus {
-    pub way: ChallengeWay,
+    pub method: ChallengeMethod,
     /// The reason for it, in words.
-    pub why: String,
+    pub reason: String,
 }
 
 /// The ways in which a SYN is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChallengeWay {
+pub enum ChallengeMethod {
     /// By a SYN cookie: the connection is made of the ACK.
     Cookies,
     /// By a SYN cookie while a listener's queue is full: the kernel makes the connection of the ACK by itself.
@@ -111,21 +111,21 @@ pub enum ChallengeWay {
 impl ChallengeStatus {
     /// A line of `shield status`.
     pub fn text(&self) -> String {
-        let way = match self.way {
-            ChallengeWay::Cookies => "SYNs are answered with cookies",
-            ChallengeWay::KernelCookies => {
+        let answer = match self.method {
+            ChallengeMethod::Cookies => "SYNs are answered with cookies",
+            ChallengeMethod::KernelCookies => {
                 "SYNs are answered with plain cookies (without window scaling and SACK) once a listener's queue is full, or if net.ipv4.tcp_syncookies is 2"
             }
-            ChallengeWay::Sources => "sources are authenticated",
+            ChallengeMethod::Sources => "sources are authenticated",
         };
-        format!("challenge: {way}, because {}", self.why)
+        format!("challenge: {answer}, because {}", self.reason)
     }
 }
 
 impl ShieldStatus {
     /// Returns whether the shield has failed: nobody has run it for longer than its patience.
     pub fn has_failed(&self) -> bool {
-        self.silent_s > self.patience_s
+        self.heartbeat_age_s > self.heartbeat_timeout_s
     }
 }
 
@@ -137,20 +137,20 @@ pub struct RuleStatus {
     /// Its action, in words: `drop`, `limit 1000/s`.
     pub action: String,
     pub shadow: bool,
-    /// Of the management allow-list.
+    /// True for the management allow-list.
     pub management: bool,
     /// Made against an attack.
     #[serde(default)]
     pub attack: bool,
     /// The time after which it no longer applies, RFC 3339.
     pub expires: Option<String>,
-    /// That time has passed.
+    /// True after that time.
     #[serde(default)]
     pub expired: bool,
     /// Packets that it applied to.
     pub packets: u64,
     pub bytes: u64,
-    /// Those of the packets that exceeded its limit.
+    /// Packets that exceeded its limit.
     pub limited: u64,
     /// Packets per second of the last interval, if one was measured.
     pub pps: Option<f64>,
@@ -233,7 +233,7 @@ pub struct ProtectedStatus {
     pub measures: Vec<MeasureStatus>,
 }
 
-/// One measure of a protected prefix.
+/// A measure of a protected prefix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasureStatus {
     /// Its name in files: `packets`, `bits`, `syn`.

@@ -87,7 +87,7 @@ impl fmt::Display for AttackClass {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldEvent {
     /// The time of the event, RFC 3339 in UTC.
-    pub at: String,
+    pub timestamp: String,
     /// Number of the attack since the shield started, from 1.
     pub attack: u64,
     pub prefix: String,
@@ -105,8 +105,8 @@ pub struct ShieldEvent {
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happened {
     Began(Picture),
-    /// It turned into one of another class; its ladder begins anew.
-    Turned {
+    /// The attack became one of another class; its ladder begins anew.
+    Reclassified {
         from: AttackClass,
         /// The attack as it looks now.
         now: Picture,
@@ -127,23 +127,22 @@ pub enum Happened {
         step: usize,
         /// Packets per second that they would have applied to.
         would_apply_pps: f64,
-        /// Of the traffic of sources that were known before the attack, the part that they would have applied to, 0 to 1; none: no
-        /// such source was seen meanwhile.
-        legitimate_part: Option<f64>,
+        /// Share of the traffic of sources known before the attack that they would have applied to, 0 to 1; none: no such source was seen meanwhile.
+        legitimate_share: Option<f64>,
         /// Packets of such sources among those that were looked at.
         legitimate_seen: u64,
-        /// They will act, rather than give way to the next step.
-        acts: bool,
+        /// True if the rules act from now on; otherwise the next step follows.
+        enforced: bool,
     },
     /// All steps are taken, and more than the limit still comes through.
     Exhausted {
         /// Packets per second that no mitigation touched.
-        through_pps: f64,
+        unmitigated_pps: f64,
     },
-    /// It is over; its rules are withdrawn.
+    /// The attack is over; its rules are withdrawn.
     Ended {
         /// From its first to its last look above a limit, in seconds.
-        lasted_s: f64,
+        duration_s: f64,
         /// The highest rate of packets, per second.
         peak_pps: f64,
         /// The highest rate of bits, per second.
@@ -160,7 +159,7 @@ impl Happened {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Began(_) => "began",
-            Self::Turned { .. } => "turned",
+            Self::Reclassified { .. } => "reclassified",
             Self::Mitigating { .. } => "mitigating",
             Self::Shadowed { .. } => "shadowed",
             Self::Exhausted { .. } => "exhausted",
@@ -172,7 +171,7 @@ impl Happened {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Picture {
     /// Rates that are above their limits.
-    pub above: Vec<Above>,
+    pub exceeded: Vec<Exceeded>,
     pub pps: f64,
     /// Bits per second.
     pub bps: f64,
@@ -186,7 +185,7 @@ pub struct Picture {
 
 /// A rate above its limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Above {
+pub struct Exceeded {
     pub measure: Measure,
     /// The rate, per second.
     pub rate: f64,
@@ -205,5 +204,5 @@ pub struct Share {
     /// The address or the port.
     pub name: String,
     /// 0 to 1.
-    pub part: f64,
+    pub share: f64,
 }

@@ -26,7 +26,7 @@ macro_rules! shield_totals {
                     { row: Always("by default ({default})") };
                 malformed: Frames "evenkeel_shield_malformed_frames" "Frames that are cut short or contradict themselves."
                     { row: Always("malformed") };
-                not_ip: Frames "evenkeel_shield_other_frames" "Frames that are not IP."
+                not_ip: Frames "evenkeel_shield_not_ip_frames" "Frames that are not IP."
                     { row: Always("not IP") };
                 limited: Frames "evenkeel_shield_limited_frames" "Frames that a limit dropped."
                     { row: Always("  by limits") };
@@ -40,7 +40,7 @@ macro_rules! shield_totals {
                     { row: IfAny("passed while failed open") };
                 failed_closed: Frames "evenkeel_shield_failed_closed_frames" "Frames that were dropped while nobody ran the shield."
                     { row: IfAny("dropped while failed closed") };
-                crowded: Sources "evenkeel_shield_forgotten_sources"
+                evicted_sources: Sources "evenkeel_shield_evicted_sources"
                     "Sources whose limit began anew because there was no room for another one."
                     { row: IfAny("limits forgotten for room") };
             }

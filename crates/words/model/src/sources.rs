@@ -6,11 +6,11 @@ use crate::{
     sweep::Published,
 };
 
-/// Who published the LOAD figures, and on what they were measured.
+/// Author and hardware of the LOAD figures.
 pub const LOAD: &str =
     "Palchevsky, Khalikov 2016, DOI 10.15514/ISPRAS-2016-28(1)-6; 2 x Xeon 5660 (24 logical cores), Linux 4.5.2";
 
-/// Who published the CAPTURE figures, and on what they were measured.
+/// Author and hardware of the CAPTURE figures.
 pub const CAPTURE: &str = "Odintsov 2015; i7-3820 (8 logical cores), 14.6 Mpps offered";
 
 /// Stage, what they measured, lowest and highest value in million packets per second, citation.
@@ -38,7 +38,7 @@ pub fn figures() -> Vec<SourceFigure> {
         .collect()
 }
 
-/// Who published the ROUTER figures, and on what they were measured.
+/// Author and hardware of the ROUTER figures.
 pub const ROUTER: &str = "Orlova, Kovshun; Linux 2.6.21, e1000";
 
 /// The published figures to lay beside a sweep of a router.
@@ -55,7 +55,7 @@ pub fn router_figures() -> Vec<Published> {
     ]
 }
 
-/// Who published the CLUSTER figures, and on what they were measured.
+/// Author and hardware of the CLUSTER figures.
 pub const CLUSTER: &str = "Ahmed 2018, on his machines";
 
 /// The published figures to lay beside a transfer.
@@ -68,7 +68,7 @@ pub fn cluster_figures() -> Vec<Published> {
     }]
 }
 
-/// Who published the FIREWALL figures, and on what they were measured.
+/// Author and hardware of the FIREWALL figures.
 pub const FIREWALL: &str = "pfSense on KVM, 2017, RFC 2544 at 0.1 % loss";
 
 /// Mode, bytes of the frame with FCS, what it ran on, thousand frames per second, whether of one direction only.
@@ -88,7 +88,7 @@ pub fn firewall_rates() -> Vec<PublishedRate> {
     let rate = |&(mode, frame_bytes, on, kpps, per_direction): &(&str, u32, &str, f64, bool)| PublishedRate {
         mode: mode.into(),
         frame_bytes,
-        on: on.into(),
+        platform: on.into(),
         pps: 1e3 * kpps,
         per_direction,
         citation: FIREWALL.into(),
@@ -96,7 +96,7 @@ pub fn firewall_rates() -> Vec<PublishedRate> {
     FIREWALL_RATES.iter().map(rate).collect()
 }
 
-/// What a noisy neighbour cost in the FIREWALL study.
+/// Cost of a noisy neighbour in the FIREWALL study.
 pub fn neighbour_figures() -> Vec<Published> {
     vec![Published {
         what: "latency beside a neighbour: one CPU, one I/O and one 1 GB memory stressor in a guest of 2 vCPUs and 1280 MB".into(),

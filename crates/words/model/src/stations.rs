@@ -17,7 +17,7 @@ use crate::{Ledger, Loss, units};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LedgerReport {
     /// The end of the interval (RFC 3339, UTC).
-    pub when: String,
+    pub timestamp: String,
     /// The length of the interval in seconds.
     pub interval_s: f64,
     pub hostname: String,
@@ -35,9 +35,9 @@ pub struct LedgerReport {
     pub waiting: u64,
     /// Packets lost at all stations together.
     pub lost: u64,
-    /// Those of `lost` that a rule, a program or a route dropped on purpose.
+    /// Packets among `lost` that a rule, a program or a route dropped on purpose.
     #[serde(default)]
-    pub meant: u64,
+    pub intended: u64,
     /// Copies for packet taps that were lost; the packets themselves went on. Not in `offered` and not in `lost`.
     #[serde(default)]
     pub copies_lost: u64,
@@ -51,18 +51,18 @@ pub struct LedgerReport {
     pub stations: Vec<Station>,
     /// The tracing of the causes; none when they were not traced.
     pub trace: Option<TraceShown>,
-    /// What a reader should know: what could not be read and why, what was counted for more than the chosen interfaces.
+    /// Remarks: unread sources with the reason, counters that hold for more than the chosen interfaces.
     pub notes: Vec<String>,
 }
 
-/// One direction: what came in at its beginning and what went out at its end.
+/// A direction: packets offered at its beginning and delivered at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Side {
     /// The packets offered, by their source.
     pub offered: Vec<Entry>,
     /// The packets delivered, by their way.
     pub delivered: Vec<Entry>,
-    /// What still waits, by what it waits for.
+    /// Packets that wait, by what they wait for.
     #[serde(default)]
     pub waiting: Vec<Entry>,
     /// Packets lost at the stations of this direction.
@@ -140,14 +140,14 @@ pub struct Station {
     pub losses: Vec<StationLoss>,
 }
 
-/// What it means that packets ended at a place.
+/// Meaning of the end of packets at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
     #[default]
     Lost,
     /// A rule, a program or a route dropped them on purpose.
-    Meant,
+    Intended,
     /// Nothing was lost: they had done their work, were answered, or repeated what had arrived already.
     Harmless,
     /// Copies for packet taps were lost; the packets themselves went on.
@@ -157,13 +157,13 @@ pub enum LossKind {
 impl LossKind {
     /// True if the books count it as lost.
     pub fn is_loss(self) -> bool {
-        matches!(self, Self::Lost | Self::Meant)
+        matches!(self, Self::Lost | Self::Intended)
     }
 
     pub fn word(self) -> &'static str {
         match self {
             Self::Lost => "lost",
-            Self::Meant => "by rule",
+            Self::Intended => "by rule",
             Self::Harmless => "no loss",
             Self::Copy => "copies",
         }
@@ -173,7 +173,7 @@ impl LossKind {
 /// Packets that ended at one place of a station, for one reason.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StationLoss {
-    /// Where and why, such as `socket buffer full`.
+    /// Place and reason, such as `socket buffer full`.
     pub place: String,
     #[serde(default)]
     pub kind: LossKind,
@@ -283,7 +283,7 @@ pub struct Sample {
     pub length: u32,
     /// Its first bytes, in hexadecimal.
     pub hex: String,
-    /// Where its network header begins in them; before it stands the link's.
+    /// Offset of its network header in them; before it stands the link's.
     pub network_header: usize,
 }
 
@@ -309,19 +309,19 @@ impl Cause {
 pub struct TraceShown {
     /// Dropped packets that the tracepoint reported, machine-wide.
     pub events: u64,
-    /// Those of them that were of this network namespace, as far as they were looked at (scaled).
+    /// Drops of this network namespace among them (scaled).
     #[serde(default)]
-    pub here: u64,
-    /// Those of them that were looked at; the others are estimated from these.
-    pub seen: u64,
+    pub in_namespace: u64,
+    /// Drops that were examined; the others are estimated from these.
+    pub examined: u64,
     /// CPU time that the trace took, in nanoseconds.
     pub cost_ns: u64,
     /// The same as a share of the machine's CPU time (0 to 1).
     pub cost_share: f64,
-    /// One of so many drops was looked at in the end; 1: every one.
+    /// Sampling rate at the end: one drop in this many was examined; 1: every one.
     pub sampling: u32,
     /// Drops came so fast that the trace took samples.
-    pub backed_off: bool,
+    pub sampled: bool,
     /// The precision that remains, as a share of the traced packets (95 % of cases); 0 when every drop was looked at.
     pub precision: f64,
 }
@@ -344,8 +344,8 @@ impl LedgerReport {
     }
 
     /// Packets that were lost and that nobody meant to drop.
-    pub fn lost_unmeant(&self) -> u64 {
-        self.lost.saturating_sub(self.meant)
+    pub fn lost_unintended(&self) -> u64 {
+        self.lost.saturating_sub(self.intended)
     }
 
     /// The losses of a side in two parts: packets that were dropped on purpose, and those that were lost. What ends between two interfaces
@@ -354,9 +354,9 @@ impl LedgerReport {
         let sends = direction == Direction::Transmit;
         let lost = if sends { self.transmit.lost } else { self.receive.lost };
         let stations = self.stations.iter().filter(|s| (s.direction == Direction::Transmit) == sends);
-        let meant = stations.flat_map(|s| &s.losses).filter(|l| l.kind == LossKind::Meant).map(|l| l.packets);
-        let meant = meant.sum::<u64>().min(lost);
-        [meant, lost - meant]
+        let intended = stations.flat_map(|s| &s.losses).filter(|l| l.kind == LossKind::Intended).map(|l| l.packets);
+        let intended = intended.sum::<u64>().min(lost);
+        [intended, lost - intended]
     }
 
     /// The answer in a sentence or two.
@@ -367,10 +367,10 @@ impl LedgerReport {
         if self.waiting > 0 {
             parts.push(format!("{} still wait", counted(self.waiting)));
         }
-        if self.meant > 0 {
-            parts.push(format!("{} were dropped on purpose", counted(self.meant)));
+        if self.intended > 0 {
+            parts.push(format!("{} were dropped on purpose", counted(self.intended)));
         }
-        parts.push(format!("{} were lost", counted(self.lost_unmeant())));
+        parts.push(format!("{} were lost", counted(self.lost_unintended())));
         let last = parts.pop().unwrap_or_default();
         let mut text = format!("Of {} packets, {} and {last}", units::grouped(self.offered), parts.join(", "));
         match self.unexplained {
@@ -383,7 +383,7 @@ impl LedgerReport {
         }
         let all = || self.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l)));
         let most = |kind| all().filter(|(_, l)| l.kind == kind).max_by_key(|(_, l)| l.packets);
-        if let Some((station, loss)) = most(LossKind::Lost).or_else(|| most(LossKind::Meant)) {
+        if let Some((station, loss)) = most(LossKind::Lost).or_else(|| most(LossKind::Intended)) {
             let verb = if loss.kind == LossKind::Lost { "lost" } else { "dropped" };
             let _ = write!(text, " Most were {verb} at {}: {} ({}).", station.name, loss.place, share(loss.packets));
         }

@@ -12,11 +12,12 @@ use crate::{
 /// The version of the schema `evenkeel.sweep/<version>`.
 pub const SCHEMA: u32 = 1;
 
-/// One offered load.
+/// An offered load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Packets per second that were asked for.
-    pub wanted_pps: f64,
+    #[serde(alias = "wanted_pps")]
+    pub intended_pps: f64,
     /// Packets per second that the generator offered.
     pub offered_pps: f64,
     /// Packets per second that came out of the box (capture: that reached the reader).
@@ -107,7 +108,8 @@ pub struct Gain {
     /// The highest of them, more what the search cannot tell.
     pub highest: f64,
     /// The measurements bear a verdict: both ends lie on one side of 1, and both ceilings held when they were offered again.
-    pub told: bool,
+    #[serde(alias = "told")]
+    pub significant: bool,
 }
 
 /// A published figure of somebody else, on their machine: to be laid beside ours, never to be taken for ours.
@@ -119,11 +121,12 @@ pub struct Published {
     pub citation: String,
 }
 
-/// One run of `evenkeel profile sweep`.
+/// A run of `evenkeel profile sweep`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.
@@ -166,7 +169,7 @@ mod tests {
 
     fn step(forwarded_pps: f64, busy: f64) -> Step {
         Step {
-            wanted_pps: 1e6,
+            intended_pps: 1e6,
             offered_pps: 1e6,
             forwarded_pps,
             loss_ratio: 0.0,

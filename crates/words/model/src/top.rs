@@ -8,7 +8,7 @@ use crate::{CoreLoad, CpuSet, route::RouteMode, units};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TopSample {
     /// The end of the interval (RFC 3339, UTC).
-    pub when: String,
+    pub timestamp: String,
     /// The length of the interval in seconds.
     pub interval_s: f64,
     pub hostname: String,
@@ -16,7 +16,7 @@ pub struct TopSample {
     pub interfaces: Vec<InterfaceRates>,
     /// The cores that were online during the whole interval, ascending.
     pub cores: Vec<CoreRates>,
-    /// What a reader should know: interfaces that came or went, counters that could not be read.
+    /// Remarks: interfaces that came or went, counters that could not be read.
     pub notes: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub struct InterfaceRates {
     pub name: String,
     /// Its driver, when known.
     pub driver: Option<String>,
-    /// It has no hardware of its own (lo, veth, bridges, tunnels …).
+    /// True without hardware of its own (lo, veth, bridges, tunnels …).
     pub is_virtual: bool,
     /// The operational state of the link, such as `up`, when known.
     pub state: Option<String>,
@@ -48,20 +48,20 @@ pub struct InterfaceRates {
     pub route: Option<FastPathRates>,
 }
 
-/// What the fast path of `evenkeel route` does with the frames that come in by an interface.
+/// Rates of the fast path of `evenkeel route` for frames that come in by an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct FastPathRates {
     pub mode: RouteMode,
     /// Frames forwarded by the fast path, per second.
     pub forwarded_pps: f64,
     /// Frames that went up to the kernel, per second.
-    pub up_pps: f64,
+    pub slow_path_pps: f64,
 }
 
 impl FastPathRates {
     /// The share that it forwarded of what it saw; none: it saw nothing.
     pub fn share(&self) -> Option<f64> {
-        let all = self.forwarded_pps + self.up_pps;
+        let all = self.forwarded_pps + self.slow_path_pps;
         (all > 0.0).then(|| self.forwarded_pps / all)
     }
 

@@ -22,14 +22,13 @@ pub enum XdpAction {
 pub enum Why {
     /// A rule says so.
     Rule,
-    /// It was beyond the limit of a rule.
+    /// Beyond the limit of a rule.
     Limit,
     /// A rule challenges its sender.
     Challenge,
     Default,
-    /// It is cut short or contradicts itself.
+    /// Cut short, or in contradiction with itself.
     Malformed,
-    /// It carries no IP.
     NotIp,
     /// The filter's control process is gone.
     NoHeartbeat,
@@ -47,7 +46,7 @@ impl Verdict {
         self.0.get()
     }
 
-    /// Of a word that a kernel program has written; none: nobody judged the frame.
+    /// The verdict in a word that a kernel program has written; none: nobody judged the frame.
     pub fn of(word: u32) -> Option<Self> {
         NonZeroU32::new(word).filter(|word| word.get() >> 31 == 1).map(Self)
     }

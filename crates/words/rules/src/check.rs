@@ -1,5 +1,5 @@
-//! What is probably not meant: rules that never decide, rules that contradict each other, sets that nobody uses, a rule that
-//! would cut off the session that the rules are typed in.
+//! Probable mistakes: rules that never decide, rules that contradict each other, sets that nobody uses, a rule that would cut off the session that
+//! the rules are typed in.
 
 mod protection;
 mod region;
@@ -53,7 +53,7 @@ pub enum Kind {
     NeverApplies,
     /// Two rules decide differently about common packets.
     Overlap,
-    /// So many more overlaps.
+    /// More overlaps than are listed.
     MoreOverlaps,
     /// No rule names the set.
     UnusedSet,
@@ -238,7 +238,7 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
             let expired = first.expires.is_some_and(|at| at <= now.wall);
             // To challenge what is left of others is no contradiction.
             let challenge = [action, mine].contains(&RuleAction::Challenge);
-            if action == mine || challenge || expired || !region.meets(&regions[n]) || regions[n].holds(region) {
+            if action == mine || challenge || expired || !region.overlaps(&regions[n]) || regions[n].holds(region) {
                 continue;
             }
             conflicts += 1;

@@ -22,8 +22,8 @@ pub struct DetectConfig {
     pub threshold: BTreeMap<Measure, f64>,
     /// Limits that are learned per protected prefix.
     pub baseline: BaselineConfig,
-    /// What is done, by class of attack: steps, each taken when those before were not enough. What is not named has the steps of
-    /// [`default_ladder`]; an empty list does nothing.
+    /// Steps by class of attack, each taken when those before were not enough. A class without an entry has the steps of [`default_ladder`]; an empty
+    /// list does nothing.
     pub ladder: BTreeMap<AttackClass, Vec<StepConfig>>,
     /// The next step is taken when this long after the last one more than the limit still comes through, in seconds. Default 2.
     pub patience_s: f64,
@@ -43,7 +43,7 @@ pub struct BaselineConfig {
     pub learn: bool,
     /// The limit is this many times what is usual. Default 5.
     pub factor: f64,
-    /// What is usual is forgotten with this time constant, in seconds. Default 600.
+    /// Time constant of the baseline, in seconds. Default 600.
     pub memory_s: f64,
     /// Nothing learned is used before this long, in seconds. Default 60.
     pub after_s: f64,
@@ -59,10 +59,10 @@ pub struct BaselineConfig {
 pub struct ShadowConfig {
     /// This long, in seconds; then they act. 0 (default): they act at once.
     pub first_s: f64,
-    /// They never act. Default false.
+    /// True: rules never act. Default false.
     pub only: bool,
-    /// They do not act, and the next step is tried, when more than this part of the traffic of sources that were known before the
-    /// attack would be dropped. Default 0.05. Only looked at after `first_s`.
+    /// Share of the traffic of sources known before the attack above which the rules do not act and the next step is tried. Default 0.05. Used only
+    /// after `first_s`.
     pub legitimate_max: f64,
 }
 
@@ -94,10 +94,10 @@ pub enum StepConfig {
     /// UDP from the ports that most of it comes from.
     DropPorts {},
     DropFragments {},
-    /// Of the attack's kind what nobody here waits for: TCP of no connection, SYNs and UDP to ports that nobody listens on. Taken with the step behind it,
-    /// unless that is [`StepConfig::DropStrangers`].
+    /// Drops packets of the attack's kind that nobody here waits for: TCP of no connection, SYNs and UDP to ports that nobody listens on. Taken with
+    /// the step behind it, unless that is [`StepConfig::DropStrangers`].
     DropUnknown {},
-    /// Of the attack's kind what comes from sources that were never seen while there was no attack.
+    /// Drops packets of the attack's kind from sources that were never seen while there was no attack.
     DropStrangers {},
     /// All of the attack's kind.
     Drop {},
@@ -108,7 +108,7 @@ pub enum StepConfig {
 pub struct HookConfig {
     /// The program and its arguments.
     pub run: Vec<String>,
-    /// It is ended after this long, in seconds. Default 10.
+    /// Time after which the hook is ended, in seconds. Default 10.
     pub timeout_s: f64,
 }
 

@@ -212,12 +212,13 @@ impl Reader<'_> {
     }
 
     fn hook(&mut self, value: &Value<'_>) -> Option<HookConfig> {
-        let (mut hook, mut told, before) = (HookConfig { run: Vec::new(), timeout_s: 10.0 }, false, self.faults.len());
+        let (mut hook, mut reported, before) =
+            (HookConfig { run: Vec::new(), timeout_s: 10.0 }, false, self.faults.len());
         let instead = "write hook = { run = [\"/path/to/program\", \"argument\"] }";
         self.each(value, "hook", &["run", "timeout-s"], instead, &mut |reader, key, value| match key {
             "timeout-s" => hook.timeout_s = reader.number(value, key).unwrap_or(hook.timeout_s),
             _ => {
-                told = true;
+                reported = true;
                 let words = value.get_ref().as_array().map(|words| words.iter().map(|word| word.get_ref().as_str()));
                 match words.and_then(|words| words.map(|word| word.map(ToOwned::to_owned)).collect()) {
                     Some(run) => hook.run = run,
@@ -229,14 +230,14 @@ impl Reader<'_> {
                 }
             }
         });
-        if !told && self.faults.len() == before {
+        if !reported && self.faults.len() == before {
             self.wrong(value, "a hook without a program", instead);
         }
         (self.faults.len() == before).then_some(hook)
     }
 }
 
-/// Where the value of a dotted key is written, or of the part of it that is there.
+/// Position of a dotted key's value, or of the part of the key that is there.
 fn place_of(value: &Value<'_>, key: &str) -> usize {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
     let within = value.get_ref().as_table().and_then(|table| table.get(first));

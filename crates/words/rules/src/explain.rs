@@ -39,8 +39,8 @@ pub struct Explained {
     /// Bytes on the wire, without FCS.
     pub len: u32,
     pub frame: Frame,
-    /// It has no length, as a card that cuts TCP leaves it in captures on the sender: it is judged by the length that the file says. Received it would be
-    /// malformed.
+    /// True without a length, as a card that cuts TCP leaves it in captures on the sender: the packet is judged by the length that the file says.
+    /// Received it would be malformed.
     pub uncut: bool,
     pub decision: Decision,
 }
@@ -77,14 +77,14 @@ pub struct Summary {
     pub all: Count,
     pub passed: Count,
     pub dropped: Count,
-    /// Those that meet a rule that challenges.
+    /// Packets that meet a rule that challenges.
     pub challenged: Count,
     pub by_default: Count,
     pub not_ip: Count,
     pub malformed: Count,
     /// Too little of them was captured; in none of the other counts but that of all.
     pub cut: Count,
-    /// Of those that are judged: without a length, before the sender's card cut them ([`Explained::uncut`]).
+    /// Judged packets without a length, before the sender's card cut them ([`Explained::uncut`]).
     pub uncut: Count,
     /// In the order of the rules: what each decided.
     pub decided: Vec<Count>,
@@ -246,7 +246,7 @@ impl Summary {
 }
 
 impl fmt::Display for Frame {
-    /// One line: addresses, ports, what is special.
+    /// In a line: addresses, ports, flags.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotIp => f.write_str("not IP"),

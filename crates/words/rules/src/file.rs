@@ -28,7 +28,7 @@ use crate::{
 const FILE_RULES_MAX: usize = RULES_MAX - MANAGEMENT_MAX;
 
 const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];
-/// So many unknown names get a proposal.
+/// Unknown names that get a proposal.
 const NEAREST_MAX: usize = 20;
 const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
 const BEFORE_ROUTER: &str =
@@ -69,11 +69,11 @@ pub fn read_for_router(path: &Path) -> Result<RuleFile, RulesError> {
     read_as(path, Keeper::Router)
 }
 
-/// Who is to keep the rules.
+/// Program that applies the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeper {
     Shield,
-    /// It judges packet by packet: it watches nothing, and answers nobody.
+    /// Judges packet by packet: watches nothing, and answers nobody.
     Router,
 }
 
@@ -251,7 +251,7 @@ impl Reader<'_> {
         rules
     }
 
-    /// Of a router's rules none answers SYNs.
+    /// Refuses rules of a router that answer SYNs.
     fn suits(&mut self, rule: &Rule, entries: &[Entry], at: usize) {
         if self.keeper == Keeper::Router && rule.action == Action::Challenge {
             let word = entries.iter().find(|entry| entry.key.text == "action").and_then(|entry| entry.words.first());

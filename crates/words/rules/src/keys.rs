@@ -1,4 +1,4 @@
-//! One rule out of its keys, from wherever they were written.
+//! A rule made of its keys, from a file or the command line.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub const KEYS: &[&str] = &[
     "source-seen",
 ];
 pub const ACTIONS: &[&str] = &["pass", "drop", "limit", "challenge", "shadow"];
-/// What other programs call it.
+/// Names of other programs for our keys.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("accept", "pass"),
     ("allow", "pass"),

@@ -1,9 +1,9 @@
-//! What the machine knows about a packet, beside its bytes.
+//! Facts that the machine knows about a packet, beside its bytes.
 
-/// What is known. None: it cannot be said of such a packet (ports of a fragment, connections of ICMP), or nobody has looked (a capture).
+/// Facts about a packet. None: a fact does not apply to it (ports of a fragment, connections of ICMP), or was not looked up (a capture).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Known {
-    /// It belongs to a connection that the kernel has: a TCP socket that does not merely listen, a SYN cookie that is right, an entry of conntrack.
+    /// True if the kernel has its connection: a TCP socket that does not merely listen, a SYN cookie that is right, an entry of conntrack.
     pub connection: Option<bool>,
     /// A socket of this machine listens at its destination.
     pub listener: Option<bool>,
@@ -28,11 +28,11 @@ impl Known {
     }
 
     /// True if it answers all that is asked as it is asked. What cannot be said is no answer.
-    pub fn answers(self, asked: &Self) -> bool {
-        let one = |asked: Option<bool>, answer: Option<bool>| asked.is_none() || asked == answer;
-        one(asked.connection, self.connection)
-            && one(asked.listener, self.listener)
-            && one(asked.source_seen, self.source_seen)
+    pub fn answers(self, wanted: &Self) -> bool {
+        let one = |wanted: Option<bool>, answer: Option<bool>| wanted.is_none() || wanted == answer;
+        one(wanted.connection, self.connection)
+            && one(wanted.listener, self.listener)
+            && one(wanted.source_seen, self.source_seen)
     }
 
     /// True if it asks, or answers, nothing.
@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_answers_nothing() {
-        let asked = Known { connection: Some(false), ..Known::default() };
-        assert!(!Known::default().answers(&asked) && asked.answers(&asked) && asked.answers(&Known::default()));
-        assert!(!Known { connection: Some(true), ..asked }.answers(&asked));
+        let wanted = Known { connection: Some(false), ..Known::default() };
+        assert!(!Known::default().answers(&wanted) && wanted.answers(&wanted) && wanted.answers(&Known::default()));
+        assert!(!Known { connection: Some(true), ..wanted }.answers(&wanted));
     }
 }

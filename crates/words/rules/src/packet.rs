@@ -18,14 +18,14 @@ const TAG_LEN: usize = 4;
 const IPV6_LEN: usize = 40;
 const TCP: u8 = 6;
 
-/// What parsing found.
+/// Result of parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// A packet that rules are about.
     Ip(Packet),
     /// A frame of another protocol (ARP, LLDP, ..): it passes.
     NotIp,
-    /// It claims to be IP and is cut short or contradicts itself: why.
+    /// IP that is cut short or contradicts itself, with the reason.
     Malformed(&'static str),
 }
 
@@ -41,7 +41,7 @@ pub enum Part {
     Later,
 }
 
-/// What rules can ask about a packet.
+/// Fields of a packet that rules can test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     /// Source address; its family is the packet's.
@@ -59,11 +59,10 @@ pub struct Packet {
     pub tcp_flags: Option<u8>,
     /// Type of ICMP (protocol 1 over IPv4) and of ICMPv6 (58 over IPv6); none in later fragments.
     pub icmp_type: Option<u8>,
-    /// It is a fragment.
     pub part: Part,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// What the machine knows about it; nothing, as long as nobody has looked.
+    /// Facts from the machine; empty without a lookup.
     pub known: Known,
     /// The offset of the IP header from the start of the frame, in bytes.
     pub ip_at: usize,

@@ -1,4 +1,4 @@
-//! What rules mean, said as plainly as possible: each rule in turn, each condition in turn. Everything faster is tested against it.
+//! Meaning of the rules, as plainly as possible: each rule in turn, each condition in turn. Everything faster is tested against it.
 
 use crate::{
     compile::Now,
@@ -55,7 +55,7 @@ pub fn decide(rules: &Rules, packet: &Packet, now: Now) -> Decision {
     decide_with(rules, packet, now, |_, _| false)
 }
 
-/// What happens to a packet; `exceeds` says of a limit, by its rule's number, whether the packet is beyond its rate.
+/// Verdict on a packet; `exceeds` tells of a limit, by its rule's number, whether the packet is beyond its rate.
 pub fn decide_with(
     rules: &Rules,
     packet: &Packet,
@@ -64,7 +64,7 @@ pub fn decide_with(
 ) -> Decision {
     let mut counted = Vec::new();
     // The first challenge that yields to what comes behind it.
-    let mut asked = None;
+    let mut challenger = None;
     for (number, rule) in rules.rules.iter().enumerate() {
         if rule.expires.is_some_and(|at| at <= now.wall) || !applies(rules, &rule.when, packet) {
             continue;
@@ -74,7 +74,7 @@ pub fn decide_with(
             continue;
         }
         if rule.yields {
-            asked = asked.or(Some(number));
+            challenger = challenger.or(Some(number));
             continue;
         }
         let outcome = match rule.action {
@@ -84,16 +84,16 @@ pub fn decide_with(
             Action::Limit(_) => continue,
             Action::Challenge => Outcome::Challenge,
         };
-        return match asked {
-            Some(asked) if outcome == Outcome::Pass => {
-                Decision { rule: Some(asked), outcome: Outcome::Challenge, counted }
+        return match challenger {
+            Some(challenger) if outcome == Outcome::Pass => {
+                Decision { rule: Some(challenger), outcome: Outcome::Challenge, counted }
             }
             _ => Decision { rule: Some(number), outcome, counted },
         };
     }
-    match asked {
-        Some(asked) if rules.default == Verdict::Pass => {
-            Decision { rule: Some(asked), outcome: Outcome::Challenge, counted }
+    match challenger {
+        Some(challenger) if rules.default == Verdict::Pass => {
+            Decision { rule: Some(challenger), outcome: Outcome::Challenge, counted }
         }
         _ => Decision { rule: None, outcome: rules.default.into(), counted },
     }
@@ -119,8 +119,10 @@ pub fn applies(rules: &Rules, when: &Match, packet: &Packet) -> bool {
     let in_ranges = |ranges: &[std::ops::RangeInclusive<u16>], value: Option<u16>| {
         ranges.is_empty() || value.is_some_and(|value| ranges.iter().any(|range| range.contains(&value)))
     };
-    let flags = |asked: crate::rule::TcpFlags| packet.tcp_flags.is_some_and(|flags| flags & asked.mask == asked.value);
-    let fragment = |asked| match asked {
+    let flags = |challenger: crate::rule::TcpFlags| {
+        packet.tcp_flags.is_some_and(|flags| flags & challenger.mask == challenger.value)
+    };
+    let fragment = |challenger| match challenger {
         Fragment::No => packet.part == Part::Whole,
         Fragment::Any => packet.part != Part::Whole,
         Fragment::First => packet.part == Part::First,

@@ -1,4 +1,4 @@
-//! Who asks for rules to hold, and what that one is told about them first.
+//! Requester of rules, and the warnings that he gets before they hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +28,9 @@ impl Requester {
         if let Some(harm) = findings.iter().find(|finding| finding.weight == Weight::Harm && !self.force) {
             return Err(harm.clone());
         }
-        let told = findings.into_iter().filter(|finding| finding.weight > Weight::Note);
-        let told = told.map(|finding| format!("{}; {}", finding.what, finding.instead));
-        Ok(told.chain(check::without_rules(file).map(str::to_owned)).collect())
+        let lines = findings.into_iter().filter(|finding| finding.weight > Weight::Note);
+        let lines = lines.map(|finding| format!("{}; {}", finding.what, finding.instead));
+        Ok(lines.chain(check::without_rules(file).map(str::to_owned)).collect())
     }
 
     /// Puts the sessions among those that the management allow-list lets in, the [`SESSIONS_MAX`] that asked last. The port that one comes
@@ -59,17 +59,18 @@ mod tests {
 
     #[test]
     fn who_asks_is_not_cut_off_unless_told() {
-        let judge = |text: &str, asked: &Requester| asked.judge(&file::parse_in(text, "f", Path::new("")).unwrap());
-        let asked = Requester { sessions: vec![session(50_000)], force: false };
+        let judge =
+            |text: &str, requester: &Requester| requester.judge(&file::parse_in(text, "f", Path::new("")).unwrap());
+        let requester = Requester { sessions: vec![session(50_000)], force: false };
         let shut = "default = \"drop\"\n[management]\nsession = false\n";
-        let refused = judge(shut, &asked).unwrap_err();
+        let refused = judge(shut, &requester).unwrap_err();
         assert_eq!(refused.kind, Kind::CutsOff);
-        assert_eq!(judge(shut, &Requester { force: true, ..asked.clone() }).unwrap().len(), 1, "it is still told");
+        assert_eq!(judge(shut, &Requester { force: true, ..requester.clone() }).unwrap().len(), 1, "it is still told");
         assert!(judge(shut, &Requester::default()).unwrap().is_empty(), "a signal comes from nowhere");
-        assert!(judge("default = \"drop\"\n", &asked).unwrap().is_empty(), "the allow-list has it");
+        assert!(judge("default = \"drop\"\n", &requester).unwrap().is_empty(), "the allow-list has it");
         let unused = "default = \"drop\"\n[sets.a]\nprefixes = \"192.0.2.1\"\n";
-        assert_eq!(judge(unused, &asked).unwrap().len(), 1);
-        assert_eq!(judge("", &asked).unwrap().len(), 1, "an emptied file opens all");
+        assert_eq!(judge(unused, &requester).unwrap().len(), 1);
+        assert_eq!(judge("", &requester).unwrap().len(), 1, "an emptied file opens all");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::known::Known;
 
 /// Rules that the kernel's tables have room for, those of the management allow-list included.
 pub const RULES_MAX: usize = 4096;
-/// Of these, room for those of the management allow-list.
+/// Room for rules of the management allow-list, within [`RULES_MAX`].
 pub const MANAGEMENT_MAX: usize = 64;
 
 /// All that is to hold at one moment.
@@ -62,9 +62,9 @@ pub struct Rule {
     pub shadow: bool,
     /// The time from which it no longer applies.
     pub expires: Option<jiff::Timestamp>,
-    /// Of the management allow-list: it also holds while the gateway is failed closed.
+    /// True for the management allow-list, which also holds while the gateway is failed closed.
     pub management: bool,
-    /// Of a challenge: it is only for what the rules behind it let pass; what they drop is dropped, cookie or not.
+    /// True for a challenge that applies only to packets that the rules behind it let pass; packets that they drop are dropped, cookie or not.
     pub yields: bool,
     /// Line of the file, 1 for the first; none for rules that come from flags or from the program itself.
     pub line: Option<usize>,
@@ -76,7 +76,7 @@ pub enum Action {
     #[default]
     Pass,
     Drop,
-    /// What exceeds the rate is dropped; about the rest later rules decide.
+    /// Drops packets beyond the rate; later rules decide about the rest.
     Limit(Limit),
     /// A TCP SYN is answered by a SYN cookie; other packets pass when their source or connection is known or their cookie right.
     Challenge,
@@ -117,7 +117,7 @@ pub struct Match {
     pub dscp: Vec<u8>,
     /// VLAN id of the outermost tag; 0 to 4095.
     pub vlan: Vec<u16>,
-    /// What the machine knows about it.
+    /// Facts from the machine.
     pub known: Known,
 }
 
@@ -133,7 +133,7 @@ pub enum Place {
 pub struct TcpFlags {
     /// Bits that are looked at: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub mask: u8,
-    /// Of those, the ones that are set.
+    /// Flags of `mask` that are set.
     pub value: u8,
 }
 

@@ -53,9 +53,9 @@ pub fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
 /// Numbers of rules that hold and of those that have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Holding {
-    /// Those of the file and the command line that hold.
+    /// Active rules of the file and the command line.
     pub rules: usize,
-    /// Those of the management allow-list, which this program adds.
+    /// Rules of the management allow-list, which this program adds.
     pub built_in: usize,
     pub attack: usize,
     pub expired: usize,

@@ -33,12 +33,12 @@ pub enum Field {
     Vlan,
     /// Length of the IP packet; 65,536 values.
     Length,
-    /// What the machine knows about it ([`Known::number`](crate::known::Known::number)); 27 values. The program looks for it only where a rule that asks
-    /// would apply otherwise.
+    /// Facts from the machine ([`Known::number`](crate::known::Known::number)); 27 values. The program looks them up only where a rule that tests
+    /// them would apply otherwise.
     Known,
 }
 
-/// One field whose values index a table.
+/// A field whose values index a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldTable {
     pub class_of: Vec<u16>,
@@ -67,7 +67,7 @@ pub struct RuleEntry {
     pub shadow: bool,
     /// Also holds while failed closed.
     pub management: bool,
-    /// Of a challenge: it is only for what the rules behind it let pass.
+    /// True for a challenge that applies only to packets that the rules behind it let pass.
     pub yields: bool,
     /// The number of its counter: stays the same for a rule's name across reloads.
     pub counter: u16,
@@ -101,18 +101,18 @@ pub struct RuleTables {
     /// The other fields in the order of [`Field`], from [`Field::SourcePort`] on; none: no rule has a condition on it.
     pub fields: [Option<FieldTable>; 8],
     pub rules: Vec<RuleEntry>,
-    /// What no rule decides about is dropped.
+    /// True: packets that no rule decides about are dropped.
     pub default_drop: bool,
     /// Malformed packets are dropped.
     pub malformed_drop: bool,
     /// Protected prefixes: destination to number + 1 of what is watched; none: nothing is.
     pub protected: Option<AddressTable>,
-    /// All protected prefixes of IPv4 again, the longest first, if they are [`FEW`] at most: comparing is faster than looking up.
+    /// All protected prefixes of IPv4 again, the longest first, if they are [`FEW_MAX`] at most: comparing is faster than looking up.
     pub protected_few: Vec<FewPrefix>,
 }
 
 /// Prefixes that are compared one by one.
-pub const FEW: usize = 4;
+pub const FEW_MAX: usize = 4;
 
 /// A prefix of IPv4 among [`RuleTables::protected_few`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub struct RuleCount {
     pub packets: u64,
     /// Bytes of their frames, without FCS.
     pub bytes: u64,
-    /// Those of the packets that exceeded the rule's limit; of a shadow rule, that would have been dropped by it.
+    /// Packets that exceeded the rule's limit; of a shadow rule, that would have been dropped by it.
     pub limited: u64,
 }
 

@@ -38,8 +38,8 @@ fn other_byte_order(message: &str) -> bool {
     if message.contains("different byte order") {
         return true;
     }
-    let said = message.strip_prefix("pcapng block size ").and_then(|rest| rest.split_once(" > maximum "));
-    let length = said.and_then(|(length, _)| length.parse::<u32>().ok()).map(u32::swap_bytes);
+    let lengths = message.strip_prefix("pcapng block size ").and_then(|rest| rest.split_once(" > maximum "));
+    let length = lengths.and_then(|(length, _)| length.parse::<u32>().ok()).map(u32::swap_bytes);
     length.is_some_and(|length| length % 4 == 0 && (28..=BLOCK_MAX).contains(&length))
 }
 

@@ -24,7 +24,7 @@ pub const HEADER_LEN: usize = 14;
 /// Length of one tag in bytes.
 pub const TAG_LEN: usize = 4;
 /// The most tags that [`Ethernet::parse`] reads.
-pub const MAX_TAGS: usize = 2;
+pub const TAGS_MAX: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(transparent)]
@@ -62,7 +62,7 @@ pub struct EthernetHeader {
     pub ether_type: U16,
 }
 
-/// One tag: its protocol and its priority, DEI and VLAN id.
+/// A tag: its protocol and its priority, DEI and VLAN id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Tag protocol, 0x8100 or 0x88a8.
@@ -81,13 +81,13 @@ impl Tag {
 #[derive(Debug, Clone, Copy)]
 pub struct Ethernet<'a> {
     header: &'a EthernetHeader,
-    tags: [Option<Tag>; MAX_TAGS],
+    tags: [Option<Tag>; TAGS_MAX],
     ether_type: u16,
     payload: &'a [u8],
 }
 
 impl<'a> Ethernet<'a> {
-    /// Reads the header and up to [`MAX_TAGS`] tags.
+    /// Reads the header and up to [`TAGS_MAX`] tags.
     ///
     /// # Errors
     /// [`WireError::Truncated`] when the bytes end before header and tags do.
@@ -98,7 +98,7 @@ impl<'a> Ethernet<'a> {
             have: bytes.len(),
         })?;
         let mut ether_type = header.ether_type.get();
-        let mut tags = [None; MAX_TAGS];
+        let mut tags = [None; TAGS_MAX];
         for tag in &mut tags {
             if ether_type != ether_type::VLAN && ether_type != ether_type::SERVICE_VLAN {
                 break;

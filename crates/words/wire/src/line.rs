@@ -8,8 +8,8 @@ use crate::{
     transport::{TcpHeader, tcp_flags},
 };
 
-/// What a packet is, in one line as tcpdump's users know it. `link_header`: how many of `bytes` are Ethernet's header (0: none);
-/// `ether_type`: what follows. The packet may be cut.
+/// A packet in one line as tcpdump's users know it. `link_header`: bytes of the Ethernet header (0: none); `ether_type`: protocol of the rest. The
+/// packet may be cut.
 pub fn describe(bytes: &[u8], link_header: usize, ether_type: u16) -> String {
     let (link, packet) = bytes.split_at(link_header.min(bytes.len()));
     let addresses = match link {

@@ -1,4 +1,4 @@
-//! What stands before a packet in a capture file: the link-layer header, by the file's link type.
+//! The link-layer header before a packet in a capture file, by the file's link type.
 //!
 //! Link types are those of <https://www.tcpdump.org/linktypes.html>.
 
@@ -93,7 +93,7 @@ pub struct Stripped<'a> {
     /// The number of its kind as the header has it; 0 where none stands there.
     pub number: u32,
     pub header_len: usize,
-    /// What follows the header. VLAN tags are still in it.
+    /// Bytes behind the header. VLAN tags are still in it.
     pub payload: &'a [u8],
     /// The direction, where a cooked capture tells it.
     pub direction: Option<Direction>,

@@ -63,7 +63,7 @@ pub struct Template {
     pub destination: Mac,
     pub source: Mac,
     /// VLAN tags, the outer one first.
-    pub tags: [Option<Tag>; ethernet::MAX_TAGS],
+    pub tags: [Option<Tag>; ethernet::TAGS_MAX],
     /// The bytes behind the IP header.
     pub kind: Kind,
 }

@@ -1,4 +1,4 @@
-//! What this crate builds and parses, against etherparse.
+//! Packets that this crate builds and parses, against etherparse.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

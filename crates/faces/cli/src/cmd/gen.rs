@@ -213,7 +213,7 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         note(format_args!("warning: gen goes on with root's user id, without capabilities: {why}"));
     }
     let report = ready.run(&stop, |p| {
-        let (seconds, frames) = (p.elapsed.as_secs_f64(), units::grouped(p.handed));
+        let (seconds, frames) = (p.elapsed.as_secs_f64(), units::grouped(p.submitted));
         note(format_args!("{seconds:4.0} s  {frames} frames  {}", units::pps(p.pps)));
     })?;
     match args.json {
@@ -433,13 +433,13 @@ fn text(r: &GenReport) -> String {
     let share: f64 = r.senders.iter().map(|s| s.cpu_share).sum();
     line("CPU time", format!("{:.1} % of a core", share * 100.0));
     let early = if r.stopped { ", stopped early" } else { "" };
-    line("handed over", format!("{} frames in {:.3} s{early}", units::grouped(r.handed), r.elapsed_s));
+    line("handed over", format!("{} frames in {:.3} s{early}", units::grouped(r.submitted), r.elapsed_s));
     let counted = r.device_sent + r.device_dropped;
-    let note = match counted.cmp(&r.handed) {
+    let note = match counted.cmp(&r.submitted) {
         Ordering::Greater => " (it counts what others send too)".to_owned(),
         Ordering::Less => {
             let why = if r.backend == Backend::XdpLive.name() { " (of a veth: its peer ran no NAPI then)" } else { "" };
-            format!(", {} neither: refused by the driver{why}", units::grouped(r.handed - counted))
+            format!(", {} neither: refused by the driver{why}", units::grouped(r.submitted - counted))
         }
         Ordering::Equal => String::new(),
     };
@@ -450,21 +450,24 @@ fn text(r: &GenReport) -> String {
     if r.senders.len() > 1 {
         for s in &r.senders {
             let cpu = s.cpu.map_or("-".to_owned(), |c| c.to_string());
-            line(&format!("  CPU {cpu}"), format!("{} frames, {}", units::grouped(s.handed), units::pps(s.handed_pps)));
+            line(
+                &format!("  CPU {cpu}"),
+                format!("{} frames, {}", units::grouped(s.submitted), units::pps(s.submitted_pps)),
+            );
         }
     }
-    let given_up: f64 = r.senders.iter().map(|s| s.given_up_s).sum();
+    let skipped: f64 = r.senders.iter().map(|s| s.skipped_s).sum();
     // Less than this is what a sender that sleeps leaves between its last look and the end.
-    if given_up >= 0.001 {
+    if skipped >= 0.001 {
         let senders = r.senders.len();
         let of = if senders > 1 { format!(" of {senders} senders together") } else { String::new() };
         let frames = r.offered_pps.map_or(String::new(), |pps| {
-            format!(", some {} frames", units::grouped((given_up * pps / senders as f64) as u64))
+            format!(", some {} frames", units::grouped((skipped * pps / senders as f64) as u64))
         });
         line(
             "given up",
             format!(
-                "{given_up:.3} s of the schedule{of}{frames}: the senders were too slow for this rate, or kept from running"
+                "{skipped:.3} s of the schedule{of}{frames}: the senders were too slow for this rate, or kept from running"
             ),
         );
     }

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
     let mut found = false;
     let mut next = || {
         let report = ledger.close();
-        found |= report.as_ref().is_ok_and(|r| r.lost_unmeant() > 0 || r.unexplained_ratio() > UNEXPLAINED);
+        found |= report.as_ref().is_ok_and(|r| r.lost_unintended() > 0 || r.unexplained_ratio() > UNEXPLAINED);
         report
     };
     if intervals.are_live() {

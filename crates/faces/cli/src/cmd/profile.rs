@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
-    file::{PUBLIC, Whole},
+    file::{AtomicFile, PUBLIC},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{
@@ -109,7 +109,7 @@ fn profile(args: &ProfileArgs) -> Result<Outcome, Failure> {
         return print_comparison(a, b, args.json);
     }
     privilege::require("profile", &CAPABILITIES)?;
-    let save = args.save.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
+    let save = args.save.as_deref().map(|path| AtomicFile::open(path, PUBLIC)).transpose()?;
     let drawing = OutFile::open(args.flamegraph.as_deref(), "flame graph")?;
     let host = Host::read(&Root::live())?;
     let per_packet = if args.per.is_empty() { PerPacket::Auto } else { PerPacket::Interfaces(args.per.clone()) };
@@ -136,7 +136,7 @@ fn profile(args: &ProfileArgs) -> Result<Outcome, Failure> {
         file.write(json_text(&document)?.as_bytes())?;
     }
     if let Some(file) = drawing {
-        let title = format!("CPU time of {}, {}", profile.machine.hostname, profile.when);
+        let title = format!("CPU time of {}, {}", profile.machine.hostname, profile.timestamp);
         file.write(flame_graph(&tally, &title)?)?;
     }
     printed.map(|()| Outcome::Fine)

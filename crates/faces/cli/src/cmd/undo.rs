@@ -9,7 +9,7 @@ use std::{
 use anyhow::anyhow;
 use clap::Args;
 use host::{
-    journal::{Journal, Session, StepState, UndoOptions, UndoReport, Verdict, settings, short_name, stand_guard},
+    journal::{Journal, Session, StepState, UndoOptions, UndoReport, Verdict, run_guardian, settings, short_name},
     knob::Live,
 };
 use serde::Serialize;
@@ -374,7 +374,7 @@ pub(crate) fn guard(args: GuardianArgs) -> Result<Outcome, Failure> {
     // What it says goes to its log: each line says when.
     let now = || jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z");
     let note = |line: std::fmt::Arguments<'_>| note(format_args!("{} {line}", now()));
-    match stand_guard(&journal, session, args.after, args.nic, &mut Live, &mut io::stdout())? {
+    match run_guardian(&journal, session, args.after, args.nic, &mut Live, &mut io::stdout())? {
         Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
         Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),
         Verdict::Reverted { reason, report } => {

@@ -66,7 +66,7 @@ fn client(cluster: &Cluster<'_>, then: &str, name: &str) -> Running {
 }
 
 fn carrier(cluster: &Cluster<'_>, at: usize) -> String {
-    cluster.status(at)["connections"][0]["carried"].as_str().unwrap_or_default().to_owned()
+    cluster.status(at)["connections"][0]["carrier"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn echo(cluster: &Cluster<'_>, peer: &str, seeds: u32) {
         assert!(used.status.success(), "after {:?}: {}{}", cluster.after, said(&used), log(cluster, &name));
     }
     server.stop(Signal::SIGKILL);
-    let by_tcp = cluster.status(0)["over_tcp"].clone();
+    let by_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     assert_eq!(by_tcp, serde_json::json!([]), "all went over link");
 }
 

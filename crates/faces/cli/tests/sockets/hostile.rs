@@ -97,7 +97,7 @@ fn a_file_system_that_answers_nothing_holds_up_its_user_alone() {
     // In the second question the file was to be looked at, too.
     let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
     assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
     let pid = cluster.brokers[0].as_ref().unwrap().pid();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
@@ -128,7 +128,7 @@ fn one_user_takes_no_more_than_its_part_of_the_connections() {
     let _server = server(&cluster);
     let told = hostile(&cluster, 0, &["crowd", &format!("{PEER}:7000"), "1100"]);
     assert_eq!(told.trim(), "has 1024 Tcp");
-    let over_tcp = cluster.status(0)["over_tcp"].to_string();
+    let over_tcp = cluster.status(0)["tcp_fallbacks"].to_string();
     assert!(over_tcp.contains("user 65534 has 1024 connections"), "{over_tcp}");
     let_in(&cluster);
     let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
@@ -150,12 +150,12 @@ fn ports_to_a_node_are_left_for_root() {
         wait("a user has all it gets", || log(&cluster, user).contains("Tcp"));
         assert_eq!(log(&cluster, user).trim(), has, "user {user}");
     }
-    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     assert!(over_tcp.to_string().contains("the most that users other than root may share"), "{over_tcp}");
     let_in(&cluster);
     let root = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "root");
     wait("root is connected", || log(&cluster, "root").contains("connected"));
-    assert_eq!(cluster.status(0)["over_tcp"], over_tcp, "root's goes by link");
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], over_tcp, "root's goes by link");
     root.stop(Signal::SIGKILL);
     for user in users {
         user.stop(Signal::SIGKILL);
@@ -200,7 +200,7 @@ fn what_waits_for_one_user_takes_a_part_of_the_memory() {
     }
     let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
     assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
     full.stop(Signal::SIGKILL);
 }
 
@@ -244,10 +244,10 @@ fn one_user_has_the_broker_look_for_and_tell_little() {
     // The answers take far less than a second.
     assert!((1..=2).contains(&done) && told.matches("'Tcp'").count() == 20 - done, "{told}");
     assert_eq!(hostile(&cluster, 0, &["absent", "100"]).trim(), "100");
-    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let count = |why: &str| {
         let rows = over_tcp.as_array().unwrap().iter();
-        rows.filter(|row| row["why"].as_str().unwrap().contains(why)).map(|row| row["count"].as_u64().unwrap()).sum()
+        rows.filter(|row| row["reason"].as_str().unwrap().contains(why)).map(|row| row["count"].as_u64().unwrap()).sum()
     };
     let counts: [u64; 2] = [count("does not answer on this Ethernet"), count("too many addresses are looked for")];
     assert!(counts[0] >= 16 && counts[1] > 0, "{over_tcp}");
@@ -266,7 +266,7 @@ fn who_listens_beside_a_server_takes_nothing_from_it() {
     wait("another one listens", || log(&cluster, "beside").contains("listens 500"));
     let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
     assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
     beside.stop(Signal::SIGKILL);
 }
 
@@ -282,7 +282,7 @@ fn nobody_has_the_addresses_of_anothers_connection() {
     let told = hostile(&cluster, 0, &["twin", &format!("{PEER}:7000"), &port]);
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines, ["IPv6 alone Tcp", "first End", "again Tcp", "elsewhere Tcp"], "{told}");
-    let over_tcp = cluster.status(0)["over_tcp"].to_string();
+    let over_tcp = cluster.status(0)["tcp_fallbacks"].to_string();
     assert!(over_tcp.contains("has a connection to it already"), "{over_tcp}");
 }
 
@@ -325,7 +325,7 @@ fn a_client_is_no_user_of_this_machine() {
         wait("the server listens", || log(&cluster, by).contains("ready"));
         let over_link = cluster.result(0, &["python3", "-c", ask, PEER]);
         ended(&over_link, 0);
-        assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]), "{}", said(&over_link));
+        assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]), "{}", said(&over_link));
         ended(&cluster.plain(0, Command::new("python3").args(["-c", ask, PEER])), 0);
         wait("both are answered", || log(&cluster, by).matches("AF_INET").count() == 2);
         let told = log(&cluster, by);
@@ -426,7 +426,7 @@ for port in sys.argv[2:]:
     assert socket.create_connection((sys.argv[1], int(port)), timeout=20).recv(4) == b'open'
 ";
     ended(&cluster.result(0, &[&["python3", "-c", ask, PEER], ports].concat()), 0);
-    let over_tcp = cluster.status(0)["over_tcp"].clone();
+    let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let by_tcp = |port: &str| over_tcp.as_array().unwrap().iter().any(|row| row["peer"] == format!("{PEER}:{port}"));
     (ports.iter().filter(|port| !by_tcp(port)).map(ToString::to_string).collect(), over_tcp.to_string())
 }
@@ -527,6 +527,6 @@ fn brokers_believe_brokers_alone() {
         assert_eq!(head(&cluster, &line), None, "{tag}: a head from a program's port");
         let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
         assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-        assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]));
+        assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
     }
 }

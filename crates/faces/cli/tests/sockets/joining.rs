@@ -73,7 +73,7 @@ fn joins(tag: &str, way: &str, then: impl FnOnce(&Cluster<'_>)) {
     fs::write(&go, "").unwrap();
     wait_telling("all came", || log(&cluster, "server").contains("end 400400"), told);
     wait_telling("the answer came", || log(&cluster, "client").contains("answered b'400400'"), told);
-    assert_eq!(cluster.status(0)["over_tcp"], serde_json::json!([]), "it went over link");
+    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]), "it went over link");
 }
 
 #[test]

@@ -51,7 +51,8 @@ impl Serves {
 
     /// Waits until a program listens on a port, and no other does.
     pub(crate) fn has_listener(&self, port: u16) {
-        let listens = |status: LinkStatus| status.programs.iter().any(|program| program.listens.contains(&port));
+        let listens =
+            |status: LinkStatus| status.programs.iter().any(|program| program.listening_ports.contains(&port));
         wait("a program listens", || self.status().is_some_and(listens));
     }
 

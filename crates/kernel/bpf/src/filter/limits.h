@@ -24,5 +24,5 @@ static __always_inline bool shield_within(const struct shield_rule *rule, const 
 				  now);
 	key = limit_key(p->source, p->family, p->family == 4 ? rule->v4_len : rule->v6_len, rule->counter, shield_seed);
 	return limit_take_source(&resized(shield_sources)[(key >> 32) & shield_sources_mask], key, rule->interval, rule->tolerance, now,
-				 &total->crowded);
+				 &total->evicted_sources);
 }

@@ -10,7 +10,7 @@ use std::{
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rules::tables::{
-    FEW, RuleTables,
+    FEW_MAX, RuleTables,
     prefixes::{PrefixLayout, TrieLayout},
 };
 use sys::map_mmap::SharedMemory;
@@ -214,7 +214,7 @@ impl Shield {
             knobs.seen_asked = layout.seen;
             knobs.shield_yields = layout.yields;
             knobs.shield_dscp_matters = layout.dscp_matters;
-            for (i, few) in tables.protected_few.iter().take(FEW).enumerate() {
+            for (i, few) in tables.protected_few.iter().take(FEW_MAX).enumerate() {
                 let mask = u32::MAX.checked_shl(32 - u32::from(few.len)).unwrap_or(0);
                 knobs.shield_few_mask[i] = mask.to_be();
                 knobs.shield_few_address[i] = (few.address & mask).to_be();

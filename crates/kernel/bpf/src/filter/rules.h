@@ -62,7 +62,7 @@ struct shield_total {
 	__u64 failed_open;
 	__u64 failed_closed;
 	/* Sources that took the place of another one whose limit was in use. */
-	__u64 crowded;
+	__u64 evicted_sources;
 	/* When shield_failed() last saw the heart beat, as a number that changes with the time and the beat. */
 	__u64 beat_looked;
 	/* Counted by packet rings alone. */

@@ -18,9 +18,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the states of /20 are
 /* Of an entry of a /24: a block, not a class. */
 #define PREFIX_BLOCK 0x80000000u
 /* Of an entry of a /24: class 0 and the usual one take turns, at three addresses. */
-#define PREFIX_TURNS 0x40000000u
+#define PREFIX_ALTERNATE 0x40000000u
 /* Of the first word of a block. */
-#define PREFIX_LONG 0x40000000u
+#define PREFIX_MANY_RUNS 0x40000000u
 #define PREFIX_LIST_END 255
 #define PREFIX_PROBES 32
 /* Lengths of 33 to 128 bits. */
@@ -82,7 +82,7 @@ static __always_inline __u32 trie_block(const void *data, const volatile struct 
 		return 0;
 	block = data + t->blocks + number * 16;
 	run = block[0];
-	if (!(run & PREFIX_LONG)) {
+	if (!(run & PREFIX_MANY_RUNS)) {
 		if (block[1] >> 16 <= low)
 			run = block[1];
 		if (block[2] >> 16 <= low)
@@ -156,7 +156,7 @@ static __always_inline __u32 trie_further(const void *data, const volatile struc
 	entry = *(const __u32 *)(data + t->entries + rank * 4);
 	if (entry & PREFIX_BLOCK)
 		return trie_block(data, t, entry & ~PREFIX_BLOCK, address & 0xff);
-	if (!(entry & PREFIX_TURNS))
+	if (!(entry & PREFIX_ALTERNATE))
 		return entry;
 	/* One for each turn that does not begin behind the address: what is behind makes a difference that is not negative. */
 	turns = entry >> 24;

@@ -61,7 +61,7 @@ static __always_inline enum route_end route_refusal(long found)
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return ROUTE_NO_FORWARDING;
 	case BPF_FIB_LKUP_RET_UNSUPP_LWT:
-		return ROUTE_WRAPPED;
+		return ROUTE_ENCAPSULATED;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		return ROUTE_NO_NEIGHBOUR;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
@@ -143,7 +143,7 @@ __noinline int route_ask(struct xdp_md *ctx, struct route_key *k, struct route_e
 	if (version == 6 && in & ROUTE_WAY_NO_V6)
 		return ROUTE_NO_FORWARDING;
 	if (fib.ifindex == k->way && (version == 6 || in & ROUTE_WAY_REDIRECTS))
-		return ROUTE_SAME_WAY;
+		return ROUTE_HAIRPIN;
 	exit->ifindex = fib.ifindex;
 	exit->family = fib.family;
 	/* The kernel has put the neighbour's address in the destination's place. */

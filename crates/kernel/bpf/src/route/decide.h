@@ -119,7 +119,7 @@ static __always_inline bool route_read_frame(struct xdp_md *ctx, struct cursor *
 		in = route_port << 12 | d->in_tag;
 		way = bpf_map_lookup_elem(&route_tags, &in);
 		if (!way) {
-			d->end = ROUTE_UNKNOWN_TAG;
+			d->end = ROUTE_UNKNOWN_VLAN;
 			return false;
 		}
 		k->way = *way;

@@ -112,7 +112,7 @@ static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tu
 
 	nat = bpf_map_lookup_elem(&route_nats, &zero);
 	if (!nat)
-		return ROUTE_NOT_SETTLED;
+		return ROUTE_NOT_ESTABLISHED;
 	for (i = 0; i < words; i++) {
 		/* What the other direction comes from is where this one goes to. */
 		nat->from[i] = other->dst.u3.all[i];
@@ -139,15 +139,15 @@ static __always_inline enum route_end route_is_open(const struct nf_conn *conn, 
 	if ((conn->mark & track->mask) != track->mark)
 		return ROUTE_UNMARKED;
 	if ((status & ROUTE_SETTLED) != ROUTE_SETTLED || status & ROUTE_UNSETTLED)
-		return ROUTE_NOT_SETTLED;
+		return ROUTE_NOT_ESTABLISHED;
 	if (status & ROUTE_SPECIAL_BITS)
-		return ROUTE_SPECIAL;
+		return ROUTE_CT_EXTENSION;
 	/* With its last chain of NAT the kernel translates nothing any more. */
 	if (status & ROUTE_NAT && !(track->nat >> v6 & 1))
-		return ROUTE_SPECIAL;
+		return ROUTE_CT_EXTENSION;
 	if (s->tcp) {
 		if (conn->proto.tcp.state != ROUTE_ESTABLISHED)
-			return ROUTE_NOT_SETTLED;
+			return ROUTE_NOT_ESTABLISHED;
 		if (!track->tcp)
 			return ROUTE_WINDOW;
 	}
@@ -171,7 +171,7 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 	if (ext) {
 		/* A place for sequence numbers is there also where none are rewritten: the bit above says which. */
 		if (route_ext_at(ext, NF_CT_EXT_HELPER) | route_ext_at(ext, NF_CT_EXT_TIMEOUT))
-			return ROUTE_SPECIAL;
+			return ROUTE_CT_EXTENSION;
 	}
 	if (!(status & ROUTE_NAT))
 		return ROUTE_FORWARDED;
@@ -182,7 +182,7 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 			moves = (void *)ext + at;
 			if (!bpf_core_field_exists(moves->masq_index) ||
 			    bpf_core_read(&t->leaves, sizeof(t->leaves), &moves->masq_index))
-				return ROUTE_SPECIAL;
+				return ROUTE_CT_EXTENSION;
 		}
 	}
 	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, t, k, s, v6);

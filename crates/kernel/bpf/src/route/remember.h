@@ -287,7 +287,7 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 	end = route_ask(ctx, k, exit, d->ip_len, version);
 	if (end != ROUTE_FORWARDED)
 		return end;
-	count->looked_up++;
+	count->fib_lookups++;
 	route_take(d, exit);
 	found = exit->number;
 	if (number)

@@ -115,7 +115,7 @@ int ek_route(struct xdp_md *ctx)
 	if (route_from_queue) {
 		count = bpf_map_lookup_elem(&route_counts, &zero);
 		if (count)
-			count->taken++;
+			count->dequeued++;
 	}
 	if (mode == ROUTE_STANDARD)
 		goto up;
@@ -128,7 +128,7 @@ int ek_route(struct xdp_md *ctx)
 		goto up;
 	route_decide(ctx, count, &d);
 	if (route_unfinished && d.is_suspect && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
-		d.end = ROUTE_UNFINISHED;
+		d.end = ROUTE_PARTIAL_CHECKSUM;
 	if (d.end == ROUTE_FORWARDED) {
 		if (mode == ROUTE_SHADOW) {
 			count->shadowed++;

@@ -29,14 +29,14 @@ enum route_mode {
 #define ROUTE_BY_LABEL 8
 
 /*
- * What became of a frame, and its counter. All but the first went up to the kernel; those from UNTRACKED to MOVED are of mode
+ * What became of a frame, and its counter. All but the first went up to the kernel; those from UNTRACKED to OIF_CHANGED are of mode
  * stateful.
  */
 #define ROUTE_EACH_END(X) \
 	X(FORWARDED, forwarded) \
 	X(OTHER_MAC, other_mac) \
 	X(NOT_IP, not_ip) \
-	X(UNKNOWN_TAG, unknown_tag) \
+	X(UNKNOWN_VLAN, unknown_vlan) \
 	X(BAD_HEADER, bad_header) \
 	X(BAD_CHECKSUM, bad_checksum) \
 	X(OPTIONS, options) \
@@ -48,20 +48,20 @@ enum route_mode {
 	X(LOCAL, local) \
 	X(REFUSED, refused) \
 	X(NO_FORWARDING, no_forwarding) \
-	X(WRAPPED, wrapped) \
+	X(ENCAPSULATED, encapsulated) \
 	X(NO_NEIGHBOUR, no_neighbour) \
 	X(TOO_BIG, too_big) \
 	X(NOT_A_PORT, not_a_port) \
-	X(SAME_WAY, same_way) \
+	X(HAIRPIN, hairpin) \
 	X(UNTRACKED, untracked) \
 	X(HANDSHAKE, handshake) \
 	X(NO_CONNECTION, no_connection) \
 	X(UNMARKED, unmarked) \
-	X(NOT_SETTLED, not_settled) \
-	X(SPECIAL, special) \
+	X(NOT_ESTABLISHED, not_established) \
+	X(CT_EXTENSION, ct_extension) \
 	X(WINDOW, window) \
-	X(MOVED, moved) \
-	X(UNFINISHED, unfinished)
+	X(OIF_CHANGED, oif_changed) \
+	X(PARTIAL_CHECKSUM, partial_checksum)
 
 enum route_end {
 #define X(NAME, name) ROUTE_##NAME,
@@ -78,16 +78,16 @@ struct route_count {
 #undef X
 	__u64 forwarded_bytes;
 	/* Forwarded ones whose next hop was not remembered. */
-	__u64 looked_up;
+	__u64 fib_lookups;
 	/* Decisions of the shadow that were written down. */
 	__u64 sampled;
 	/* Frames that the shadow would have forwarded. */
 	__u64 shadowed;
 	__u64 translated;
 	/* Put into the queue of one of the CPUs that forward. */
-	__u64 handed;
+	__u64 enqueued;
 	/* Taken out of it by this CPU. */
-	__u64 taken;
+	__u64 dequeued;
 	/* Grows with frames whose next hop was not remembered, shrinks with those whose was; not a counter. */
 	__u64 doubt;
 };

@@ -39,7 +39,7 @@ int ek_route_spread(struct xdp_md *ctx)
 	if (count && lot < ROUTE_LOTS) {
 		/* A CPU that was just taken out of the map has no queue: its frames are forwarded here. */
 		if (bpf_redirect_map(&route_cpus, route_config.deal.cpu[lot], XDP_PASS) == XDP_REDIRECT) {
-			count->handed++;
+			count->enqueued++;
 			return XDP_REDIRECT;
 		}
 	}

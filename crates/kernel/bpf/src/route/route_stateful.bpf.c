@@ -93,9 +93,9 @@ int ek_route_state(struct xdp_md *ctx)
 		goto up;
 	if (t.d.end == ROUTE_FORWARDED && t.leaves && t.leaves != t.d.ifindex)
 		/* A masqueraded connection whose way out is another one now: the kernel ends it. */
-		t.d.end = ROUTE_MOVED;
+		t.d.end = ROUTE_OIF_CHANGED;
 	if (route_unfinished && t.d.is_suspect && t.d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
-		t.d.end = ROUTE_UNFINISHED;
+		t.d.end = ROUTE_PARTIAL_CHECKSUM;
 	if (t.d.end == ROUTE_FORWARDED) {
 		if (t.shadow) {
 			count->shadowed++;

@@ -38,7 +38,7 @@ fn compute(operation: u32, a: u32, operand: u32) -> Option<u32> {
 
 /// True if a program asks for nothing but bytes and lengths: what the kernel alone knows of a packet (its direction, its interface, a tag that was
 /// taken out) lies at offsets below zero.
-pub fn asks_bytes_only(program: &[Instruction]) -> bool {
+pub fn reads_packet_only(program: &[Instruction]) -> bool {
     let asks_kernel = |i: &Instruction| {
         let code = u32::from(i.code);
         let loads =
@@ -50,7 +50,7 @@ pub fn asks_bytes_only(program: &[Instruction]) -> bool {
 
 /// True if the program keeps a packet of `wire_len` bytes of which `data` is there. A load beyond the data, a division by zero and what is no
 /// instruction reject it, as in libpcap.
-pub fn keeps(program: &[Instruction], data: &[u8], wire_len: u32) -> bool {
+pub fn accepts(program: &[Instruction], data: &[u8], wire_len: u32) -> bool {
     run(program, data, wire_len).is_some_and(|bytes| bytes != 0)
 }
 
@@ -148,7 +148,7 @@ mod tests {
     fn what_the_kernel_alone_knows_is_told_from_bytes() {
         let asks = |filter: &str| {
             let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-            asks_bytes_only(&instructions(&program))
+            reads_packet_only(&instructions(&program))
         };
         assert_eq!((asks("vlan 5 and udp"), asks("outbound and udp"), asks("ip6 protochain 6")), (true, false, true));
     }
@@ -157,7 +157,7 @@ mod tests {
     fn a_program_without_an_end_ends() {
         // ja -1, as libpcap writes its loops.
         let endless = [Instruction { code: 5, jt: 0, jf: 0, k: u32::MAX }];
-        assert!(!keeps(&endless, &[0; 60], 60));
+        assert!(!accepts(&endless, &[0; 60], 60));
     }
 
     const FILTERS: [&str; 12] = [
@@ -188,7 +188,7 @@ mod tests {
             for filter in FILTERS {
                 let theirs = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
                 let ours = instructions(&theirs);
-                prop_assert_eq!(keeps(&ours, &data, data.len() as u32), theirs.filter(&data), "{}", filter);
+                prop_assert_eq!(accepts(&ours, &data, data.len() as u32), theirs.filter(&data), "{}", filter);
             }
         }
     }
@@ -197,7 +197,7 @@ mod tests {
     fn a_cut_packet_has_its_length_on_the_wire() {
         for (filter, keeps_it) in [("greater 1000", true), ("less 200", false), ("len > 1000", true), ("udp", false)] {
             let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-            assert_eq!(keeps(&instructions(&program), &[0; 12], 1400), keeps_it, "{filter}");
+            assert_eq!(accepts(&instructions(&program), &[0; 12], 1400), keeps_it, "{filter}");
         }
     }
 }

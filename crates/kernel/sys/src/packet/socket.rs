@@ -8,7 +8,7 @@ use std::{
 
 use super::PacketError;
 
-/// One instruction of classic BPF (struct sock_filter).
+/// An instruction of classic BPF (struct sock_filter).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
@@ -66,7 +66,7 @@ pub struct Fanout {
 }
 
 /// Most members of one fanout group (PACKET_FANOUT_MAX in net/packet/internal.h, without struct fanout_args).
-pub const FANOUT_MAX_MEMBERS: usize = 256;
+pub const FANOUT_MEMBERS_MAX: usize = 256;
 
 /// Counters of a packet socket since they were read last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +79,7 @@ pub struct Statistics {
     pub freezes: u32,
 }
 
-/// What poll(2) said of a packet socket.
+/// Result of poll(2) for a packet socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     /// There is something to read.
@@ -92,7 +92,7 @@ pub enum Readiness {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
-    /// It exists, and is administratively up (IFF_UP).
+    /// Present, and administratively up (IFF_UP).
     Up,
     Down,
     /// The network namespace has no interface with that index.
@@ -343,7 +343,7 @@ impl PacketSocket {
         Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
     }
 
-    /// It is bound to an interface that is there, up or down. The kernel unbinds the sockets of one that goes.
+    /// True if it is bound to a present interface, up or down. The kernel unbinds the sockets of an interface that goes.
     pub fn is_bound(&self) -> bool {
         // SAFETY: all zeros is a value of this struct of integers.
         let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };

@@ -78,7 +78,7 @@ impl From<Call> for Rule {
     }
 }
 
-/// What a filter cannot be made of.
+/// Limits of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error("the rules for {0:?} are too long for a filter")]
@@ -122,7 +122,7 @@ impl Filter {
     }
 }
 
-/// What follows when the number is that of a rule. Each way through ends in an answer.
+/// Instructions for the options of a rule's number. Each path through them ends in an answer.
 fn options(options: &[SocketOption]) -> Vec<sock_filter> {
     if options.is_empty() {
         return vec![ask()];

@@ -23,7 +23,7 @@ const SYNC_WAKE_UP: libc::c_ulong = 1;
 
 /// A system call that waits for its answer.
 ///
-/// It waits in a sleep that only a fatal signal ends: while [`Listener::is_valid`] says true, the thread stands still.
+/// The thread sleeps, and only a fatal signal ends that sleep: while [`Listener::is_valid`] is true, the thread stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
     /// The kernel's number of it.
@@ -60,10 +60,10 @@ impl Listener {
         Self { fd, filter }
     }
 
-    /// Waits for the next call; none: the last process behind the filter is gone. One thread at a time may be in here.
+    /// Waits for the next call; none: the last process behind the filter is gone. A single thread at a time may be in here.
     ///
     /// # Errors
-    /// What poll(2) and SECCOMP_IOCTL_NOTIF_RECV answer.
+    /// The error of poll(2) or SECCOMP_IOCTL_NOTIF_RECV.
     pub fn receive(&self) -> io::Result<Option<Notification>> {
         loop {
             // Before Linux 6.11 a receive that waits would not hear that the last process is gone.
@@ -92,16 +92,16 @@ impl Listener {
         }
     }
 
-    /// Whether the call still waits: what was read of its process before was that process's.
+    /// True if the call still waits: data read of its process before belong to that process.
     pub fn is_valid(&self, id: u64) -> bool {
         let mut id = id;
         self.ioctl(SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
     }
 
-    /// Answers a call. One whose thread has died needs no answer.
+    /// Answers a call. A call whose thread has died needs no answer.
     ///
     /// # Errors
-    /// What SECCOMP_IOCTL_NOTIF_SEND answers, but for ENOENT.
+    /// The error of SECCOMP_IOCTL_NOTIF_SEND, except ENOENT.
     pub fn answer(&self, id: u64, answer: Answer) -> io::Result<()> {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),
@@ -117,7 +117,7 @@ impl Listener {
     /// Puts a descriptor in the place of the caller's descriptor `at`, which is closed. The call goes on to wait.
     ///
     /// # Errors
-    /// What SECCOMP_IOCTL_NOTIF_ADDFD answers: ENOENT or ESRCH when the thread has died.
+    /// The error of SECCOMP_IOCTL_NOTIF_ADDFD: ENOENT or ESRCH when the thread has died.
     pub fn replace(&self, id: u64, at: RawFd, by: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
         self.add(id, Some(at), by, close_on_exec, SECCOMP_ADDFD_FLAG_SETFD).map(drop)
     }

@@ -38,8 +38,8 @@ pub enum StartError {
     Program(io::Error),
 }
 
-/// Starts a program whose calls ask the listener, and whose children's do. It and they get no privilege by exec any more (PR_SET_NO_NEW_PRIVS).
-/// It blocks the signals of `mask`, whatever the caller blocks.
+/// Starts a program whose calls, and those of its children, go to the listener. No exec gives them a privilege any more (PR_SET_NO_NEW_PRIVS). The
+/// program blocks the signals of `mask`, whatever the caller blocks.
 ///
 /// # Errors
 /// The kernel lacks what this takes, the caller is behind such a filter itself, or the program cannot be started.
@@ -50,7 +50,7 @@ pub fn start(mut command: Command, filter: Filter, mask: SigSet) -> Result<(Chil
     let program = filter.program().to_vec();
     let install = move || -> io::Result<()> {
         let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
-        let told = sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+        let fprog = sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
         // It is no sandbox, and so needs no protection against speculation, which costs on older kernels.
         let flags =
             SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
@@ -60,7 +60,7 @@ pub fn start(mut command: Command, filter: Filter, mask: SigSet) -> Result<(Chil
             if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw const told)
+            libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw const fprog)
         };
         if listener < 0 {
             return Err(io::Error::last_os_error());
@@ -144,18 +144,18 @@ mod tests {
     fn the_listener_hears_the_calls_and_the_end() {
         let filter = Filter::new(&[Call::Getsockname.into(), Call::Listen.into()]).unwrap();
         let mut python = Command::new("python3");
-        let said = "import socket as s; u = s.socket(s.AF_UNIX); u.bind(''); u.listen(5); print(u.getsockname() != b''); u.close()";
-        python.args(["-c", said]).stdout(std::process::Stdio::piped());
+        let script = "import socket as s; u = s.socket(s.AF_UNIX); u.bind(''); u.listen(5); print(u.getsockname() != b''); u.close()";
+        python.args(["-c", script]).stdout(std::process::Stdio::piped());
         let (child, listener) = start(python, filter, SigSet::empty()).unwrap();
-        let mut heard = Vec::new();
+        let mut calls = Vec::new();
         while let Some(notification) = listener.receive().unwrap() {
             assert!(listener.is_valid(notification.id));
-            heard.push((notification.call, notification.args[1] as i32));
+            calls.push((notification.call, notification.args[1] as i32));
             listener.answer(notification.id, Answer::Continue).unwrap();
             assert!(!listener.is_valid(notification.id));
         }
         let output = child.wait_with_output().unwrap();
-        assert_eq!((heard[0], heard[1].0, heard.len()), ((Call::Listen, 5), Call::Getsockname, 2));
+        assert_eq!((calls[0], calls[1].0, calls.len()), ((Call::Listen, 5), Call::Getsockname, 2));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "True\n");
     }
 

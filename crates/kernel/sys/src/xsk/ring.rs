@@ -1,4 +1,4 @@
-//! One ring of an AF_XDP socket: single producer, single consumer, one of them the kernel.
+//! Ring of an AF_XDP socket: single producer, single consumer, one of them the kernel.
 
 use std::{
     os::fd::BorrowedFd,

@@ -7,7 +7,7 @@ use std::{
 
 use super::Rotation;
 
-/// How the files of a rotation are called.
+/// Naming of a rotation's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Naming {
     /// `name-00001.pcapng`, `name-00002.pcapng`.

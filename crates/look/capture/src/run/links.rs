@@ -12,9 +12,9 @@ use super::Shared;
 /// A change of an interface that does not end the capture by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// It went down; its readers wait until it is up.
+    /// The interface went down; its readers wait until it is up.
     Down(String),
-    /// It is up again.
+    /// The interface is up again.
     Up(String),
     /// Its readers ended; those of other interfaces go on. The reason, as a message.
     Ended(String),

@@ -1,4 +1,4 @@
-//! What the readers have done: while they run, and at the end.
+//! Counts of the readers: while they run, and at the end.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,11 +17,11 @@ pub struct ReaderStats {
     /// Packets lost because its buffer was full.
     pub dropped: u64,
     /// Packets that a filter in this process left out.
-    pub left_out: u64,
+    pub filtered_out: u64,
     /// Packets of queues that were made after the capture began and have no reader, as far as this reader is the one to tell.
     pub missed: u64,
     /// Times that others emptied the capture's place in the interface's chain; the same for all its readers.
-    pub put_back: u64,
+    pub reattached: u64,
     /// Times its ring was full.
     pub freezes: u64,
     /// CPU time of its thread in nanoseconds; known at the end.
@@ -34,7 +34,7 @@ pub struct ReaderStats {
     pub span: Duration,
 }
 
-/// How a capture ended.
+/// End of a capture.
 #[derive(Debug)]
 pub struct Report {
     pub readers: Vec<ReaderStats>,
@@ -43,7 +43,7 @@ pub struct Report {
     pub files: u32,
     /// The capture ended because the reader of standard output went away, or the last file of a rotation was full.
     pub closed: bool,
-    /// What went wrong, if anything did: the rest of the report still holds.
+    /// Error that ended it, if any: the rest of the report still holds.
     pub failure: Option<RunError>,
 }
 
@@ -57,8 +57,8 @@ impl Report {
     }
 
     /// Packets that a filter in this process left out.
-    pub fn left_out(&self) -> u64 {
-        self.readers.iter().map(|r| r.left_out).sum()
+    pub fn filtered_out(&self) -> u64 {
+        self.readers.iter().map(|r| r.filtered_out).sum()
     }
 
     /// Packets that passed the filter: those that reached a reader, and those lost before. What was lost before a filter in this process counts too,
@@ -73,8 +73,8 @@ impl Report {
     }
 
     /// Times that others emptied the capture's place in the interface's chain: frames passed it unseen until it was put back.
-    pub fn put_back(&self) -> u64 {
-        self.readers.iter().map(|r| r.put_back).max().unwrap_or(0)
+    pub fn reattached(&self) -> u64 {
+        self.readers.iter().map(|r| r.reattached).max().unwrap_or(0)
     }
 
     /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed, nor the time in which
@@ -93,9 +93,9 @@ pub(super) struct Slot {
     pub(super) bytes: AtomicU64,
     pub(super) bytes_unknown: AtomicBool,
     pub(super) dropped: AtomicU64,
-    pub(super) left_out: AtomicU64,
+    pub(super) filtered_out: AtomicU64,
     pub(super) missed: AtomicU64,
-    pub(super) put_back: AtomicU64,
+    pub(super) reattached: AtomicU64,
     pub(super) freezes: AtomicU64,
     pub(super) cpu_ns: AtomicU64,
     pub(super) in_time: AtomicU64,
@@ -111,9 +111,9 @@ impl Slot {
             received: self.received.load(Ordering::Relaxed),
             bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
             dropped: self.dropped.load(Ordering::Relaxed),
-            left_out: self.left_out.load(Ordering::Relaxed),
+            filtered_out: self.filtered_out.load(Ordering::Relaxed),
             missed: self.missed.load(Ordering::Relaxed),
-            put_back: self.put_back.load(Ordering::Relaxed),
+            reattached: self.reattached.load(Ordering::Relaxed),
             freezes: self.freezes.load(Ordering::Relaxed),
             cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
             in_time: self.in_time.load(Ordering::Relaxed),

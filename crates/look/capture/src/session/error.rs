@@ -1,4 +1,4 @@
-//! What keeps a capture from beginning.
+//! Errors before a capture begins.
 
 use std::io;
 

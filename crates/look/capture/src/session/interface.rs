@@ -31,7 +31,7 @@ impl Interface {
         let compile = |place| filter::compile(name, &settings.filter, settings.snaplen, place);
         let (socket, xdp) = (compile(Place::Socket)?, compile(Place::Xdp)?);
         let filters_here = !filter::runs_in_kernel(&socket.program, Place::Socket);
-        if filters_here && !classic::asks_bytes_only(&xdp.program) {
+        if filters_here && !classic::reads_packet_only(&xdp.program) {
             return Err(FilterError::Nowhere { filter: settings.filter.clone() });
         }
         Ok(Self { name: name.to_owned(), socket, xdp, filters_here })
@@ -46,7 +46,7 @@ impl Interface {
 pub(super) fn named(
     settings: &Settings,
     wiring: &Wiring,
-    tell: &mut dyn FnMut(&Note<'_>),
+    notify: &mut dyn FnMut(&Note<'_>),
 ) -> Result<Vec<Interface>, SessionError> {
     if settings.interface != ANY {
         interface::index(&settings.interface)?;
@@ -61,7 +61,7 @@ pub(super) fn named(
             Ok(interface) => found.push(interface),
             // One that cannot be captured is told of; the others go on.
             Err(error @ (FilterError::Cooked { .. } | FilterError::Open { .. })) => {
-                tell(&Note::Without { interface: name, error: &error });
+                notify(&Note::Without { interface: name, error: &error });
             }
             Err(error) => return Err(error.into()),
         }

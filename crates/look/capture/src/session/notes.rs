@@ -1,4 +1,4 @@
-//! What the user is told before a capture begins.
+//! Notes for the user before a capture begins.
 
 use super::error::SessionError;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     plan::Backend,
 };
 
-/// What the user is told before the capture begins.
+/// A note for the user before the capture begins.
 #[derive(Debug)]
 pub enum Note<'a> {
     /// An interface of [`ANY`] that cannot be captured from.
@@ -16,7 +16,7 @@ pub enum Note<'a> {
     FiltersHere { filter: &'a str },
     /// A backend that was opened with less than it should have.
     Opened { backend: Backend, text: &'a str },
-    /// What `auto` tried and chose.
+    /// Trials of `auto`, and its choice.
     Tried {
         trials: &'a [Trial],
         /// The backends that could not be tried.

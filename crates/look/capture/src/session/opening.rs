@@ -26,13 +26,13 @@ use crate::{
 /// Time for which each backend is tried.
 const TRIAL_PERIOD: Duration = Duration::from_millis(500);
 /// Number of times that those near the best are tried again.
-const FINAL_ROUNDS: u32 = 3;
+const FINAL_ROUNDS_MAX: u32 = 3;
 
 pub(super) struct Opening<'a> {
     pub(super) settings: &'a Settings,
     pub(super) host: &'a Host,
     pub(super) limits: Limits,
-    pub(super) tell: &'a mut dyn FnMut(&Note<'_>),
+    pub(super) notify: &'a mut dyn FnMut(&Note<'_>),
 }
 
 impl Opening<'_> {
@@ -81,7 +81,7 @@ impl Opening<'_> {
         };
         let sources = open::open(&plan, &options, tuning)?;
         for text in open::notes(&sources, &interface.name, tuning)? {
-            (self.tell)(&Note::Opened { backend, text: &text });
+            (self.notify)(&Note::Opened { backend, text: &text });
         }
         let filtered = |source: AnySource| {
             // The kernel has given tags back by then: the program is that for the bytes of a frame.
@@ -107,7 +107,7 @@ impl Opening<'_> {
             }
         }
         let finalists = auto::finalists(&trials);
-        for _ in 0..FINAL_ROUNDS {
+        for _ in 0..FINAL_ROUNDS_MAX {
             for backend in &finalists {
                 trials.push(self.attempt(interface, *backend, stop)?);
             }
@@ -122,13 +122,13 @@ impl Opening<'_> {
         if !settings.try_xdp {
             choice.reason += "; tap was not tried, since it attaches an XDP program (allow it with --try-xdp)";
         }
-        (self.tell)(&Note::Tried { trials: &trials, refusals: &refusals, choice: &choice });
+        (self.notify)(&Note::Tried { trials: &trials, refusals: &refusals, choice: &choice });
         Ok(choice)
     }
 }
 
 impl Settings {
-    /// What `auto` may try: an XDP program is attached only with the user's consent, and frames are only taken from the stack when the user
+    /// Backends that `auto` may try: an XDP program is attached only with the user's consent, and frames are only taken from the stack when the user
     /// gives them up.
     fn candidates(&self) -> impl Iterator<Item = Backend> + use<> {
         let (try_xdp, consume) = (self.try_xdp, self.tuning.consume);

@@ -1,4 +1,4 @@
-//! What a capture is asked for, and what follows from that.
+//! Settings of a capture, and their consequences.
 
 use std::{
     io::{self, IsTerminal},
@@ -24,10 +24,10 @@ pub const ANY: &str = "any";
 const ANY_BLOCKS: u32 = 64;
 /// Blocks that a ring has at least.
 const BLOCKS_MIN: u32 = 2;
-/// What a reader of a ring waits at the end beyond the retire time-out.
-const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
+/// Wait of a ring's reader at the end beyond the retire time-out.
+const DRAIN_MARGIN: Duration = Duration::from_millis(60);
 
-/// What is captured, and how.
+/// Settings of a capture.
 #[derive(Debug)]
 pub struct Settings {
     /// The interface; [`ANY`]: all that are up. Empty where a file is read.
@@ -92,7 +92,7 @@ impl Settings {
             packets: self.count,
             duration: self.duration,
             snaplen: self.snaplen,
-            held_back: Duration::from_millis(u64::from(self.tuning.retire_ms)) * 2 + HELD_BACK_MARGIN,
+            held_back: Duration::from_millis(u64::from(self.tuning.retire_ms)) * 2 + DRAIN_MARGIN,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What IP and ARP packets carry.
+//! Payload of IP and ARP packets.
 
 use std::{
     io::{self, Write},
@@ -23,7 +23,7 @@ pub(super) fn arp(out: &mut Vec<u8>, arp: &ArpPacketSlice<'_>, rest: u32) -> io:
         (1, Some(asking), _, Some(wanted)) => {
             write!(out, "ARP, Request who-has {wanted} tell {asking}, length {rest}")
         }
-        (2, Some(told), Some(mac), _) => write!(out, "ARP, Reply {told} is-at {}, length {rest}", Mac(*mac)),
+        (2, Some(written), Some(mac), _) => write!(out, "ARP, Reply {written} is-at {}, length {rest}", Mac(*mac)),
         _ => write!(out, "ARP, operation {operation}, length {rest}"),
     }
 }
@@ -32,21 +32,21 @@ fn protocol(number: IpNumber) -> String {
     number.keyword_str().map_or_else(|| format!("proto-{}", number.0), |name| name.replace("IPv6-ICMP", "ICMPv6"))
 }
 
-/// Who sends to whom, as it stands before what a packet carries.
+/// Sender and receiver, as they stand before the payload.
 struct Ends {
     from: String,
     to: String,
     /// The addresses stand before an IPv6 fragment header already.
-    told: bool,
+    written: bool,
 }
 
 impl Ends {
     fn hosts(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        if self.told { Ok(()) } else { write!(out, "{} > {}: ", self.from, self.to) }
+        if self.written { Ok(()) } else { write!(out, "{} > {}: ", self.from, self.to) }
     }
 
     fn ports(&self, out: &mut Vec<u8>, from: u16, to: u16) -> io::Result<()> {
-        if self.told {
+        if self.written {
             write!(out, "{from} > {to}: ")
         } else {
             write!(out, "{}.{from} > {}.{to}: ", self.from, self.to)
@@ -54,7 +54,7 @@ impl Ends {
     }
 }
 
-/// What IP carries.
+/// Payload of IP.
 struct Carried<'a> {
     number: IpNumber,
     transport: Option<TransportSlice<'a>>,
@@ -118,7 +118,8 @@ pub(super) fn v4(
         bytes,
         length: total.saturating_sub((header.slice().len() + extensions) as u32),
     };
-    let ends = Ends { from: header.source_addr().to_string(), to: header.destination_addr().to_string(), told: false };
+    let ends =
+        Ends { from: header.source_addr().to_string(), to: header.destination_addr().to_string(), written: false };
     if offset > 0 {
         ends.hosts(out)?;
         return later(out, offset, &carried);
@@ -164,10 +165,10 @@ pub(super) fn v6(
         length: length.saturating_sub(ip.extensions().slice().len() as u32),
     };
     let mut ends =
-        Ends { from: header.source_addr().to_string(), to: header.destination_addr().to_string(), told: false };
+        Ends { from: header.source_addr().to_string(), to: header.destination_addr().to_string(), written: false };
     if let Some(fragment) = fragment {
         ends.hosts(out)?;
-        ends.told = true;
+        ends.written = true;
         let offset = u32::from(fragment.fragment_offset().byte_offset());
         if offset > 0 {
             return later(out, offset, &carried);
@@ -283,7 +284,7 @@ fn sctp(out: &mut Vec<u8>, bytes: &[u8], length: u32) -> io::Result<()> {
     write!(out, ", length {length}")
 }
 
-/// What cannot be reached by the code of an ICMP message.
+/// The unreachable thing, by the code of an ICMP message.
 fn unreachable(code: u8) -> &'static str {
     match code {
         0 => "net",

@@ -11,7 +11,7 @@ use wire::{
 
 use super::{Writer, llc};
 
-/// What tcpdump calls an EtherType.
+/// tcpdump's name of an EtherType.
 pub(super) fn ether_type(number: u16) -> &'static str {
     match number {
         0x0800 => "IPv4",

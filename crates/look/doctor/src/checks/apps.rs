@@ -11,11 +11,11 @@ use model::{CpuSet, doctor::Role};
 use super::or_unknown;
 use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
-/// So many processes are looked at: those with the most CPU time.
-const MOST: usize = 8;
+/// Processes that are looked at: those with the most CPU time.
+const PROCESSES_MAX: usize = 8;
 /// Scheduling policies of include/uapi/linux/sched.h.
-const BATCH: u32 = 3;
-const IDLE: u32 = 5;
+const SCHED_BATCH: u32 = 3;
+const SCHED_IDLE: u32 = 5;
 /// A share of memory on far nodes that is worth a word.
 const FAR_SHARE: f64 = 0.25;
 
@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "cpu-limits",
         group: "apps",
-        asks: "Does a control group hold back programs that receive packets?",
+        question: "Does a control group hold back programs that receive packets?",
         reads: "cpu.max and cpu.stat of every control group; who owns receiving sockets",
         fix: "a higher limit in the unit or the container's settings, by hand",
         risk: "others on the machine get less",
@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "app-priority",
         group: "apps",
-        asks: "Has the program that reads the packets the priority for it?",
+        question: "Has the program that reads the packets the priority for it?",
         reads: "nice value and policy of the owners of receiving sockets with the most CPU time",
         fix: "renice, or Nice= in its unit, by hand",
         risk: "others on the machine get less",
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "app-node",
         group: "apps",
-        asks: "Does the program that reads the packets run near the NIC, with its memory there?",
+        question: "Does the program that reads the packets run near the NIC, with its memory there?",
         reads: "CPUs and memory nodes (numa_maps) of the owners of receiving sockets; the NICs' nodes",
         fix: "numactl --cpunodebind --membind, or CPUAffinity= and NUMAMask= in its unit, by hand",
         risk: "the other node's cores and memory stay unused by it",
@@ -89,7 +89,7 @@ fn cpu_limits(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 }
 
 fn priority(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
-    let owners = owners::read(&ev.root, MOST)?;
+    let owners = owners::read(&ev.root, PROCESSES_MAX)?;
     Ok(owners.iter().map(|owner| rank(ev, owner).on(owner.name.clone())).collect())
 }
 
@@ -97,8 +97,8 @@ fn rank(ev: &Evidence, owner: &Owner) -> Outcome {
     let policy = match owner.policy {
         0 => "normal",
         1 | 2 => "real-time",
-        BATCH => "batch",
-        IDLE => "idle",
+        SCHED_BATCH => "batch",
+        SCHED_IDLE => "idle",
         6 => "deadline",
         _ => "other",
     };
@@ -106,10 +106,10 @@ fn rank(ev: &Evidence, owner: &Owner) -> Outcome {
     let first = owner.nice < 0 || matches!(owner.policy, 1 | 2 | 6);
     // TCP waits for a slow reader; what comes by datagrams and taps is lost.
     let loses = owner.kinds.iter().any(|kind| *kind != "tcp");
-    if loses && (owner.nice > 0 || owner.policy == IDLE || owner.policy == BATCH) {
+    if loses && (owner.nice > 0 || owner.policy == SCHED_IDLE || owner.policy == SCHED_BATCH) {
         let why = "A reader of low priority gets the core after all others, and its socket overflows until then.";
         let command = match owner.policy {
-            IDLE | BATCH => format!("chrt --other --pid 0 {}", owner.pid),
+            SCHED_IDLE | SCHED_BATCH => format!("chrt --other --pid 0 {}", owner.pid),
             _ => format!("renice -n 0 -p {}", owner.pid),
         };
         return Outcome::improve(why).saw(saw).advise(command);
@@ -134,7 +134,7 @@ fn node(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         return Ok(Vec::new());
     };
     let near: CpuSet = ev.host.cpus.iter().filter(|c| c.node == node).map(|c| c.id).collect();
-    let owners = owners::read(&ev.root, MOST)?;
+    let owners = owners::read(&ev.root, PROCESSES_MAX)?;
     let of = |owner: &Owner| {
         let total: u64 = owner.pages.values().sum();
         let far_pages = total - owner.pages.get(&node).copied().unwrap_or(0);

@@ -5,12 +5,12 @@ use model::doctor::Role;
 
 use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
-/// What a socket may ask for on a machine like any other, and on a fast or busy one, in bytes.
+/// Largest buffer that a socket may ask for on a machine like any other, and on a fast or busy one, in bytes.
 const BUFFER: u64 = 4 << 20;
 const LARGE_BUFFER: u64 = 16 << 20;
 /// The kernel's default of a socket that asks for nothing.
 const DEFAULT_BUFFER: u64 = 212_992;
-/// What a socket gets that asks for nothing where such have lost packets.
+/// Default buffer where sockets that ask for none have lost packets.
 const LARGE_DEFAULT: u64 = 1 << 20;
 /// From here on a link is fast, in Mbit/s.
 const FAST_MBPS: u32 = 10_000;
@@ -19,7 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "socket-buffers",
         group: "stack",
-        asks: "May sockets have buffers large enough for a burst?",
+        question: "May sockets have buffers large enough for a burst?",
         reads: "net.core.rmem_max, wmem_max, rmem_default, wmem_default; RcvbufErrors of UDP",
         fix: "the maxima to 4 MiB, to 16 MiB on a cluster, a capture or 10 Gbit/s; rmem_default to 1 MiB where packets were lost",
         risk: "a program may take more memory; a default applies to every socket opened later",
@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "tcp-buffers",
         group: "stack",
-        asks: "May TCP's windows grow to what the links need?",
+        question: "May TCP's windows grow to what the links need?",
         reads: "net.ipv4.tcp_rmem, tcp_wmem",
         fix: "the third numbers: at least 6 and 4 MiB (the kernel's), 16 MiB on a cluster or 10 Gbit/s",
         risk: "connections may take more memory, within tcp_mem",

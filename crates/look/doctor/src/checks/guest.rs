@@ -1,4 +1,4 @@
-//! What a guest pays: an emulated card, too few queues, CPU time that the hypervisor gives to others.
+//! Costs of a guest: an emulated card, too few queues, CPU time that the hypervisor gives to others.
 
 use host::{
     knob::Knob,
@@ -16,7 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "emulated-nic",
         group: "guest",
-        asks: "Does the guest's network go through an emulated card where VirtIO would do?",
+        question: "Does the guest's network go through an emulated card where VirtIO would do?",
         reads: "the driver, the card's PCI ids, whether this is a guest (/proc/cpuinfo, /sys/class/dmi/id)",
         fix: "the card's model in the hypervisor's configuration (model=virtio)",
         risk: "the interface gets another name and perhaps another MAC address: change the configuration that names it first",
@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "virtio-queues",
         group: "guest",
-        asks: "Has the VirtIO card a queue for each CPU?",
+        question: "Has the VirtIO card a queue for each CPU?",
         reads: "ethtool -l, the CPUs that are online",
         fix: "ethtool -L combined to the number of CPUs; the most that is possible is the hypervisor's (queues=N)",
         risk: "the link pauses for a moment, and settings of single queues are lost",
@@ -36,7 +36,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "steal",
         group: "guest",
-        asks: "Does the hypervisor take CPU time away?",
+        question: "Does the hypervisor take CPU time away?",
         reads: "steal in /proc/stat: over the watch on a live machine, and since boot",
         fix: "nothing in the guest: its place on the host",
         risk: "none in the guest",

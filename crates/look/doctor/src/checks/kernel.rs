@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "preemption",
         group: "kernel",
-        asks: "Does the preemption model favour throughput?",
+        question: "Does the preemption model favour throughput?",
         reads: "/sys/kernel/debug/sched/preempt, /proc/version, the command line, the kernel's configuration",
         fix: "preempt=none (or voluntary, lazy) on the kernel's command line; at once through debugfs where it is dynamic",
         risk: "programs with deadlines of microseconds wait longer",
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "tick",
         group: "kernel",
-        asks: "Does the timer tick leave the packet cores alone?",
+        question: "Does the timer tick leave the packet cores alone?",
         reads: "CONFIG_HZ, CONFIG_NO_HZ_*, nohz_full and isolated CPUs",
         fix: "nohz_full= for the isolated CPUs on the kernel's command line; a kernel with HZ of 250 or less",
         risk: "a reboot; nohz_full makes entering the kernel dearer",
@@ -53,7 +53,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "napi-driver",
         group: "kernel",
-        asks: "Is the NIC's driver one that polls under load (NAPI)?",
+        question: "Is the NIC's driver one that polls under load (NAPI)?",
         reads: "driver, NAPI instances, threaded",
         fix: "another card",
         risk: "none: advice only",
@@ -63,7 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "accounting",
         group: "kernel",
-        asks: "Does the kernel keep statistics that nothing reads?",
+        question: "Does the kernel keep statistics that nothing reads?",
         reads: "net.netfilter.nf_conntrack_acct, nf_conntrack_timestamp, kernel.sched_schedstats, kernel.task_delayacct",
         fix: "each to 0",
         risk: "whatever reads these numbers reads none any more",

@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "removed-sysctls",
         group: "leftovers",
-        asks: "Do configuration files set sysctls that the kernel no longer has, or that do nothing?",
+        question: "Do configuration files set sysctls that the kernel no longer has, or that do nothing?",
         reads: "/etc/sysctl.conf and sysctl.d",
         fix: "none by itself: make the line a comment",
         risk: "none: the kernel passes the setting over",
@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "tcp-options",
         group: "leftovers",
-        asks: "Are TCP's timestamps, SACK and window scaling on?",
+        question: "Are TCP's timestamps, SACK and window scaling on?",
         reads: "net.ipv4.tcp_timestamps, tcp_sack, tcp_window_scaling",
         fix: "1 for each",
         risk: "connections that are open keep what they agreed on",
@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "socket-defaults",
         group: "leftovers",
-        asks: "Is the default buffer of sockets larger than programs need?",
+        question: "Is the default buffer of sockets larger than programs need?",
         reads: "net.core.rmem_default, net.core.wmem_default",
         fix: "212992, the kernel's own default; programs that want more ask for it",
         risk: "a program that counted on the large default without asking loses packets: give it the buffer itself",
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "tcp-memory",
         group: "leftovers",
-        asks: "Are the limits of TCP's and UDP's memory the kernel's own?",
+        question: "Are the limits of TCP's and UDP's memory the kernel's own?",
         reads: "net.ipv4.tcp_mem, net.ipv4.udp_mem (in pages; the kernel makes them of the memory at boot, 3 : 4 : 6)",
         fix: "none by itself: delete the setting and restart, or set a share of the memory",
         risk: "a machine with very many connections may need more than the kernel's own",
@@ -53,7 +53,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "backlog-length",
         group: "leftovers",
-        asks: "Is the backlog between interrupt and stack of a sensible length?",
+        question: "Is the backlog between interrupt and stack of a sensible length?",
         reads: "net.core.netdev_max_backlog",
         fix: "net.core.netdev_max_backlog = 10000",
         risk: "bursts beyond that are dropped instead of delayed",
@@ -63,7 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "polling-router",
         group: "leftovers",
-        asks: "Is busy polling on where no socket waits?",
+        question: "Is busy polling on where no socket waits?",
         reads: "net.core.busy_poll, net.core.busy_read",
         fix: "0 for both",
         risk: "programs on this machine that count on it wait for interrupts again",
@@ -73,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rps-many-queues",
         group: "leftovers",
-        asks: "Does software steer packets that the card already spreads?",
+        question: "Does software steer packets that the card already spreads?",
         reads: "rps_cpus of each receive queue, the number of queues",
         fix: "rps_cpus = 0",
         risk: "tunnels whose packets all fall into one queue need RPS: then leave it",
@@ -83,7 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rfs-half",
         group: "leftovers",
-        asks: "Is receive flow steering set up by both its halves?",
+        question: "Is receive flow steering set up by both its halves?",
         reads: "net.core.rps_sock_flow_entries, rps_flow_cnt and rps_cpus of each receive queue",
         fix: "net.core.rps_sock_flow_entries = 0",
         risk: "none: without the other half it does nothing but cost",

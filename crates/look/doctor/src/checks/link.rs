@@ -16,7 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "pcie-link",
         group: "link",
-        asks: "Does the card have the PCI Express lanes and speed that it supports?",
+        question: "Does the card have the PCI Express lanes and speed that it supports?",
         reads: "current_link_width and _speed against max_link_width and _speed, the speed of the network link",
         fix: "another slot, or the firmware's setting for it",
         risk: "the machine has to be switched off",
@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "pause-frames",
         group: "link",
-        asks: "Do pause frames stop the link?",
+        question: "Do pause frames stop the link?",
         reads: "ethtool -a, the pause counters of ethtool -S",
         fix: "ethtool -A rx off tx off on machines that packets pass through",
         risk: "bursts that the switch held back are then dropped in the ring; the link may go down for a moment; leave it on for \
@@ -37,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "duplex",
         group: "link",
-        asks: "Is the link at full duplex and at 1 Gbit/s or more?",
+        question: "Is the link at full duplex and at 1 Gbit/s or more?",
         reads: "/sys/class/net/*/duplex and speed",
         fix: "the cable, the port, or autonegotiation at both ends",
         risk: "the link goes down for a moment",
@@ -47,7 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "bridge-mtu",
         group: "link",
-        asks: "Have all ports of a bridge the same MTU?",
+        question: "Have all ports of a bridge the same MTU?",
         reads: "/sys/class/net/BRIDGE/brif, the MTU of the bridge and of its ports",
         fix: "none by itself: which MTU is right is the network's choice",
         risk: "frames larger than the smaller MTU are lost until every station agrees",
@@ -57,7 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "tx-queue-length",
         group: "link",
-        asks: "Is the transmit queue of a sensible length?",
+        question: "Is the transmit queue of a sensible length?",
         reads: "/sys/class/net/*/tx_queue_len",
         fix: "ip link set dev NIC txqueuelen 1000",
         risk: "none that is known; a queueing discipline that is already there keeps its own limit",

@@ -1,4 +1,4 @@
-//! What decides who may come in: SYN cookies, queues of listening sockets, reverse path filter.
+//! Admission of connections: SYN cookies, queues of listening sockets, reverse path filter.
 
 use host::{
     Root,
@@ -20,7 +20,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "syn-cookies",
         group: "listen",
-        asks: "Can the machine be reached during a flood of SYNs?",
+        question: "Can the machine be reached during a flood of SYNs?",
         reads: "net.ipv4.tcp_syncookies",
         fix: "net.ipv4.tcp_syncookies = 1",
         risk: "during a flood connections come without window scaling and SACK, unless both sides have timestamps",
@@ -30,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "accept-queues",
         group: "listen",
-        asks: "Are established connections dropped because programs accept them too late?",
+        question: "Are established connections dropped because programs accept them too late?",
         reads: "the queue of each listening socket (sock_diag), ListenOverflows and ListenDrops of /proc/net/netstat while \
             watched and since boot, net.core.somaxconn",
         fix: "net.core.somaxconn = 4096; by hand: a longer queue in the program's own listen()",
@@ -41,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rp-filter",
         group: "listen",
-        asks: "Does the reverse path filter drop traffic that comes back another way?",
+        question: "Does the reverse path filter drop traffic that comes back another way?",
         reads: "net.ipv4.conf.all.rp_filter and each interface's (the larger counts); IPReversePathFilter of /proc/net/netstat",
         fix: "rp_filter = 2 (loose), where the filter has dropped packets",
         risk: "packets with forged sender addresses of other networks pass: filter these at the edge",

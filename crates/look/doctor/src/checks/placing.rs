@@ -1,4 +1,4 @@
-//! Whether the interrupts of the queues are where [`host::placement`] puts them: its judgement is `evenkeel spread`'s as well.
+//! Interrupts of the queues beside the layout of [`host::placement`], which is `evenkeel spread`'s as well.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct Queues<'a> {
     nic: &'a Nic,
     wanted: Vec<Wanted<'a>>,
     threads: Vec<Thread<'a>>,
-    /// Where the receive queues go now, and where they should; only those of which both are known.
+    /// Present and right CPU of the receive queues for which both are known.
     now_and_then: Vec<(u32, u32)>,
     near: usize,
     receive: usize,
@@ -25,18 +25,19 @@ struct Queues<'a> {
 impl<'a> Queues<'a> {
     fn of(ev: &'a Evidence, layout: &'a NicLayout<'a>) -> Self {
         let nic = layout.nic;
-        let homes = layout.homes();
+        let cpu_by_queue = layout.cpu_by_queue();
         // Several interrupts of one queue count once.
         let now: BTreeMap<u32, (u32, bool)> = place::receive_irqs(nic)
             .filter_map(|(queue, irq)| Some((queue, (place::goes_to(&ev.host, irq)?, is_kept(ev, irq)))))
             .collect();
         // What the kernel keeps stays, though the transmit interrupt of that queue may go elsewhere.
-        let then =
-            |queue: &u32, (now, is_kept): (u32, bool)| if is_kept { Some(now) } else { homes.get(queue).copied() };
+        let then = |queue: &u32, (now, is_kept): (u32, bool)| {
+            if is_kept { Some(now) } else { cpu_by_queue.get(queue).copied() }
+        };
         Self {
             nic,
             wanted: layout.wanted(&ev.host),
-            threads: placement::threads(nic, &homes),
+            threads: placement::threads(nic, &cpu_by_queue),
             now_and_then: now.iter().filter_map(|(queue, &seen)| Some((seen.0, then(queue, seen)?))).collect(),
             near: place::near(&ev.host, nic).len(),
             receive: place::receive_queues(nic),

@@ -18,14 +18,14 @@ use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 /// Leaving a state takes longer than the gap between packets of a busy link: from here on a state counts as deep, in
 /// microseconds.
 const DEEP_US: u64 = 20;
-/// What haltpoll polls at most by the kernel's own default, in nanoseconds.
+/// Longest poll of haltpoll by the kernel's own default, in nanoseconds.
 const HALT_POLL_NS: u64 = 200_000;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "governor",
         group: "power",
-        asks: "Do the CPUs run at full speed when packets come?",
+        question: "Do the CPUs run at full speed when packets come?",
         reads: "cpufreq/scaling_governor and scaling_driver of each CPU",
         fix: "the governor `performance`",
         risk: "more power and heat; on a shared machine less turbo for the others",
@@ -35,7 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "idle-states",
         group: "power",
-        asks: "Do the CPUs wake up fast enough for the next packet?",
+        question: "Do the CPUs wake up fast enough for the next packet?",
         reads: "cpuidle's states with their exit latency, its governor, haltpoll's guest_halt_poll_ns",
         fix: "deep states off (cpupower idle-set -D), or a polling halt in a guest",
         risk: "more power and heat; a polling guest keeps its host's CPU busy",
@@ -45,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "clock-source",
         group: "power",
-        asks: "Is the clock cheap to read?",
+        question: "Is the clock cheap to read?",
         reads: "clocksource0/current_clocksource and available_clocksource",
         fix: "the clock source `tsc`, or the hypervisor's own",
         risk: "a TSC that the kernel found unstable lets the time jump: see the kernel's log first",
@@ -143,8 +143,8 @@ fn idle_guest(idle: &power::Idle, role: Role) -> Outcome {
             .advise(format!("echo {HALT_POLL_NS} > {FILE}")),
     };
     let ns = idle.guest_halt_poll_ns.map_or_else(|| "absent".to_owned(), |ns| ns.to_string());
-    let said = format!("a guest; idle driver {driver}, governor {governor}, guest_halt_poll_ns {ns}");
-    outcome.saw(said).holds("idle governor", governor).holds("guest_halt_poll_ns", ns)
+    let line = format!("a guest; idle driver {driver}, governor {governor}, guest_halt_poll_ns {ns}");
+    outcome.saw(line).holds("idle governor", governor).holds("guest_halt_poll_ns", ns)
 }
 
 fn clock_source(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {

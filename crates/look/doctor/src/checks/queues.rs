@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "queues",
         group: "queues",
-        asks: "Has the NIC as many receive queues as its node has cores for them?",
+        question: "Has the NIC as many receive queues as its node has cores for them?",
         reads: "queues, ethtool -l, CPUs and nodes",
         fix: "ethtool -L combined, up to one queue per physical core of the NIC's node",
         risk: "the link pauses while the driver makes its queues anew; interrupts get new affinities",
@@ -31,7 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "queue-irqs",
         group: "queues",
-        asks: "Has each queue's interrupt one CPU, and the queues different ones?",
+        question: "Has each queue's interrupt one CPU, and the queues different ones?",
         reads: "/proc/irq/N/effective_affinity_list and smp_affinity_list, CPUs and nodes of all ports",
         fix: "the affinity of each queue's interrupt and NAPI thread, as evenkeel spread plans it",
         risk: "caches are cold for a moment; a running irqbalance undoes it",
@@ -41,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "far-node",
         group: "queues",
-        asks: "Do the NIC's interrupts go to its own node?",
+        question: "Do the NIC's interrupts go to its own node?",
         reads: "the device's numa_node, nodes of the CPUs, effective affinities",
         fix: "the affinity of those interrupts: the nearest CPUs that are free, as evenkeel spread plans it",
         risk: "the near node gets more to do; a running irqbalance undoes it",
@@ -51,7 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "uneven",
         group: "queues",
-        asks: "Do the queues and cores get about the same number of packets?",
+        question: "Do the queues and cores get about the same number of packets?",
         reads: "packets per queue and per core while watched; in a copy the queues' interrupts since boot",
         fix: "none by itself: hash more fields (ethtool -N rx-flow-hash), RPS, or evenkeel spread",
         risk: "none: advice only",
@@ -174,7 +174,7 @@ fn busiest(ev: &Evidence) -> Option<f64> {
     cores.iter().map(|core| core.load.busy_percent()).reduce(f64::max)
 }
 
-/// One of so many has too much, where the busiest has so many times the mean.
+/// True if the busiest of `among` has too many times the mean.
 fn is_uneven(ratio: f64, among: usize) -> bool {
     ratio > if among == 2 { UNEVEN_OF_TWO } else { UNEVEN }
 }

@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rings",
         group: "rings",
-        asks: "Do the NIC's rings hold a burst?",
+        question: "Do the NIC's rings hold a burst?",
         reads: "ethtool -g (now and at most), rx_missed_errors, rx_fifo_errors",
         fix: "ethtool -G rx and tx to the maximum, 4096 at most; 1024 on a router or firewall that has lost nothing",
         risk: "the link pauses while the driver makes its rings anew; larger rings add latency under overload",
@@ -36,7 +36,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "ring-loss",
         group: "rings",
-        asks: "Does the NIC lose frames because the ring is full?",
+        question: "Does the NIC lose frames because the ring is full?",
         reads: "rx_missed_errors, rx_fifo_errors, rx_over_errors: since the interface came up, and while watched",
         fix: "none by itself: larger rings (rings), more queues (queues), or their interrupts on more cores (queue-irqs)",
         risk: "none: advice only",
@@ -46,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "coalescing",
         group: "rings",
-        asks: "Does the NIC coalesce frames before it interrupts, with a bounded delay?",
+        question: "Does the NIC coalesce frames before it interrupts, with a bounded delay?",
         reads: "ethtool -c",
         fix: "rx-usecs 50 for a router, firewall or capture, 20 for a server; a cluster keeps its latency",
         risk: "every packet may wait that long; some drivers reset their queues",
@@ -56,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "header-split",
         group: "rings",
-        asks: "Are headers and data of TCP kept apart where the NIC can?",
+        question: "Are headers and data of TCP kept apart where the NIC can?",
         reads: "ethtool -g (TCP data split)",
         fix: "ethtool -G tcp-data-split on, by hand",
         risk: "some drivers refuse XDP with it; small packets cost a little more",

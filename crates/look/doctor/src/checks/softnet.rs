@@ -24,7 +24,7 @@ const BUDGET: u64 = 300;
 const WEIGHT: u64 = 64;
 /// Two ticks are the default; less than this cuts work short whatever the tick is.
 const SHORT_USECS: u64 = 2000;
-/// One squeeze in so many packets since boot is worth a word.
+/// A finding from this rate on: one squeeze in so many packets since boot.
 const PACKETS_PER_SQUEEZE: u64 = 10_000;
 /// Microseconds of busy polling that the kernel's documentation recommends (admin-guide/sysctl/net.rst).
 const BUSY_POLL_USECS: u64 = 50;
@@ -38,15 +38,15 @@ const WAITED_MIN: f64 = 0.1;
 const RAN_MIN: f64 = 0.01;
 /// A program takes a core when it has this share of it; so many are named.
 const PROGRAM_MIN: f64 = 0.2;
-const PROGRAMS: usize = 3;
+const PROGRAMS_MAX: usize = 3;
 /// The nice value of who comes first.
-const FIRST: i32 = -20;
+const NICE_MIN: i32 = -20;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "backlog",
         group: "softnet",
-        asks: "Does a core's backlog overflow?",
+        question: "Does a core's backlog overflow?",
         reads: "/proc/net/softnet_stat (dropped, flow limit), since boot and while watched; net.core.netdev_max_backlog",
         fix: "net.core.netdev_max_backlog 10000",
         risk: "a longer backlog is a longer queue: latency under overload",
@@ -56,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "napi-budget",
         group: "softnet",
-        asks: "Is the budget of the packet work large enough?",
+        question: "Is the budget of the packet work large enough?",
         reads: "netdev_budget, netdev_budget_usecs, dev_weight; squeezes of /proc/net/softnet_stat",
         fix: "net.core.netdev_budget 600 and netdev_budget_usecs twice as long, or the defaults where they were lowered",
         risk: "programs on that core wait longer for it",
@@ -66,7 +66,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "core-neighbour",
         group: "softnet",
-        asks: "Does a program delay the packet work on its core?",
+        question: "Does a program delay the packet work on its core?",
         reads: "run and waiting time (schedstat) of the kernel threads that receive (ksoftirqd, NAPI) and of all programs, while watched",
         fix: "those threads to nice -20, as measured by `evenkeel bench --neighbour`",
         risk: "programs on that core wait longer for it",
@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "busy-poll",
         group: "softnet",
-        asks: "Do readers on a cluster poll for packets before they sleep?",
+        question: "Do readers on a cluster poll for packets before they sleep?",
         reads: "net.core.busy_poll, net.core.busy_read",
         fix: "both to 50 us",
         risk: "a core is busy while it waits: more power, less for others",
@@ -86,7 +86,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "irq-suspension",
         group: "softnet",
-        asks: "Is deferring of interrupts fully configured?",
+        question: "Is deferring of interrupts fully configured?",
         reads: "napi_defer_hard_irqs and gro_flush_timeout of each interface; defer-hard-irqs, gro-flush-timeout and \
             irq-suspend-timeout of each NAPI instance (netdev netlink)",
         fix: "gro_flush_timeout 20000 ns where interrupts are deferred without it or for too long; of single instances by hand",
@@ -210,7 +210,7 @@ fn core_neighbour(ev: &Evidence) -> Vec<Outcome> {
         let outcome = Outcome::improve(why).on(name.clone()).saw(saw);
         let knob = Knob::ThreadNice { name, pid };
         match Live.read(&knob).ok().and_then(|nice| nice.parse::<i32>().ok()) {
-            Some(nice) if nice > FIRST => outcome.set(knob, nice.to_string(), FIRST.to_string()),
+            Some(nice) if nice > NICE_MIN => outcome.set(knob, nice.to_string(), NICE_MIN.to_string()),
             _ => outcome.advise(
                 "# it comes first already: give the program other cores (CPUAffinity= in its unit, or a cpuset)",
             ),
@@ -247,7 +247,7 @@ fn held(tasks: &WatchedTasks) -> Vec<Held> {
             .into_iter()
             .map(|program| (program.name, program.ran_ns as f64 / window))
             .filter(|(_, share)| *share >= PROGRAM_MIN)
-            .take(PROGRAMS)
+            .take(PROGRAMS_MAX)
             .collect();
         if !programs.is_empty() {
             all.push(Held { name: now.process.clone(), pid: tid, cpu: now.cpu, waited, programs });

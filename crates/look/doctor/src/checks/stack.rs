@@ -19,7 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "mtu",
         group: "stack",
-        asks: "Is the MTU as large as the network allows?",
+        question: "Is the MTU as large as the network allows?",
         reads: "mtu of each interface",
         fix: "9000 on a cluster, by hand; 1500 where it is below 1280",
         risk: "every node and switch of that network must have it, or large frames vanish",
@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "lro",
         group: "stack",
-        asks: "Is LRO off where packets must stay as they came?",
+        question: "Is LRO off where packets must stay as they came?",
         reads: "ethtool -k (rx-lro), forwarding, bridge ports",
         fix: "ethtool -K rx-lro off",
         risk: "none on a router; a server loses a little speed against GRO",
@@ -39,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "offloads",
         group: "stack",
-        asks: "Do GRO, GSO, TSO and checksum offload fit the role?",
+        question: "Do GRO, GSO, TSO and checksum offload fit the role?",
         reads: "ethtool -k",
         fix: "on; for a capture rx-gro off, for it would see merged packets",
         risk: "a broken driver or card may corrupt packets with an offload that somebody switched off for that",
@@ -49,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "netfilter",
         group: "stack",
-        asks: "Do netfilter and conntrack cost packets time without being needed?",
+        question: "Do netfilter and conntrack cost packets time without being needed?",
         reads: "nft list ruleset, the connection table, net.bridge.bridge-nf-call-iptables",
         fix: "bridge-nf-call-iptables 0; on a closed cluster by hand: nft flush ruleset; on a router: notrack",
         risk: "without rules the machine is open: only on a network whose members trust each other; containers need the bridge's hook",
@@ -59,7 +59,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "qdisc",
         group: "stack",
-        asks: "Does the queueing discipline neither delay nor lock all transmit queues into one?",
+        question: "Does the queueing discipline neither delay nor lock all transmit queues into one?",
         reads: "the kernel's list of queueing disciplines (rtnetlink)",
         fix: "tc qdisc replace dev NIC root mq, by hand",
         risk: "limits and priorities that the old one enforced are gone",

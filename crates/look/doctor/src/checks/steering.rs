@@ -1,4 +1,4 @@
-//! Who gets which packet: RPS, XPS, the table and the key of RSS, and irqbalance that moves the interrupts.
+//! Steering of packets: RPS, XPS, the table and the key of RSS, and irqbalance that moves the interrupts.
 
 use host::{
     knob::Knob,
@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rps",
         group: "queues",
-        asks: "Does a NIC with one receive queue share the work by RPS?",
+        question: "Does a NIC with one receive queue share the work by RPS?",
         reads: "queues, rps_cpus",
         fix: "rps_cpus: the other cores of the NIC's node, as evenkeel spread plans it",
         risk: "each packet costs an interrupt to another core: worth it only where one core is too slow",
@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "xps",
         group: "queues",
-        asks: "Has each core a transmit queue of its own?",
+        question: "Has each core a transmit queue of its own?",
         reads: "xps_cpus of each transmit queue",
         fix: "xps_cpus: each queue the CPU of its interrupt and those nearest to it, as evenkeel spread plans it",
         risk: "packets of a flow in flight may be overtaken at the moment of the change",
@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rss-table",
         group: "queues",
-        asks: "Does RSS deal to every receive queue alike?",
+        question: "Does RSS deal to every receive queue alike?",
         reads: "ethtool -x (indirection table)",
         fix: "the table: every queue in turn",
         risk: "flows move to other queues at the moment of the change; a table made on purpose is lost",
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "rss-key",
         group: "queues",
-        asks: "Is the RSS key one that spreads?",
+        question: "Is the RSS key one that spreads?",
         reads: "ethtool -x (hash key)",
         fix: "ethtool -X hkey with a random key, by hand",
         risk: "flows move to other queues at the moment of the change",
@@ -53,7 +53,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "irqbalance",
         group: "queues",
-        asks: "Does irqbalance move the interrupts of the NIC's queues?",
+        question: "Does irqbalance move the interrupts of the NIC's queues?",
         reads: "running processes, NICs with several queues",
         fix: "systemctl disable --now irqbalance, then evenkeel spread apply",
         risk: "interrupts of other devices stay where they are now",
@@ -71,7 +71,7 @@ fn steering(ev: &Evidence, all: &Layout<'_>, layout: &NicLayout<'_>) -> Option<O
     let nic = layout.nic;
     let queue = nic.rx_queues.first()?;
     let near = place::near(&ev.host, nic);
-    if let Some(cpus) = ev.host.dealt(&nic.name) {
+    if let Some(cpus) = ev.host.fast_path_cpus(&nic.name) {
         let saw = format!("evenkeel route deals its flows to CPU {cpus}, RPS on {}", shown(&queue.rps_cpus));
         if queue.rps_cpus.is_empty() {
             return Some(Outcome::good("The cores share the work of the queue.").on(&nic.name).saw(saw));
@@ -81,7 +81,7 @@ fn steering(ev: &Evidence, all: &Layout<'_>, layout: &NicLayout<'_>) -> Option<O
         let why = "A router's fast path has dealt these flows already: RPS moves them to another core once more.";
         return Some(Outcome::improve(why).on(&nic.name).saw(saw).set(knob, old, new));
     }
-    let wanted = placement::rps_cpus(nic, &all.cores, &layout.homes());
+    let wanted = placement::rps_cpus(nic, &all.cores, &layout.cpu_by_queue());
     if wanted.is_empty() {
         return None;
     }
@@ -114,10 +114,10 @@ fn xps(ev: &Evidence) -> Vec<Outcome> {
 
 fn transmit(ev: &Evidence, layout: &NicLayout<'_>) -> Option<Outcome> {
     let nic = layout.nic;
-    let homes = layout.homes();
-    let masks = match placement::xps(&ev.host, nic, &homes) {
+    let cpu_by_queue = layout.cpu_by_queue();
+    let masks = match placement::xps(&ev.host, nic, &cpu_by_queue) {
         Xps::NotHere => return None,
-        Xps::Unknown if homes.is_empty() => return None,
+        Xps::Unknown if cpu_by_queue.is_empty() => return None,
         Xps::Unknown => {
             let why = "Which interrupt serves which transmit queue is not known (several may share one).";
             return Some(Outcome::not_applicable(why).on(&nic.name));

@@ -9,7 +9,7 @@ use super::or_unknown;
 use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// Rules in a row from which on one lookup is worth its while.
-const RUN: usize = 8;
+const RUN_MIN: usize = 8;
 
 /// The kernel's own limit of a neighbour table.
 const SMALL_TABLE: u64 = 1024;
@@ -18,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "conntrack-table",
         group: "tables",
-        asks: "Has the connection table room, and are its chains short?",
+        question: "Has the connection table room, and are its chains short?",
         reads: "nf_conntrack_count, _max, _buckets; insert_failed, drop, early_drop of /proc/net/stat/nf_conntrack",
         fix: "net.netfilter.nf_conntrack_max twice the connections of the busiest hour, and as many buckets",
         risk: "each connection takes about 320 bytes of kernel memory",
@@ -28,7 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "linear-rules",
         group: "tables",
-        asks: "Are there long runs of rules that one lookup would replace?",
+        question: "Are there long runs of rules that one lookup would replace?",
         reads: "nft -j list ruleset: rules in a row that look at the same fields",
         fix: "a set or a verdict map in their place",
         risk: "the order of the rules matters where one packet matches several of them",
@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "neighbour-table",
         group: "tables",
-        asks: "Has the neighbour table room?",
+        question: "Has the neighbour table room?",
         reads: "gc_thresh2 and gc_thresh3, entries and table_fulls of /proc/net/stat/arp_cache and ndisc_cache, while watched",
         fix: "net.ipv4.neigh.default.gc_thresh1 to 3 for the stations of the largest network attached",
         risk: "some kilobytes of memory; a scan of the network fills a larger table too",
@@ -100,9 +100,9 @@ fn linear_rules(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let runs = nft::linear_runs(&rules, RUN);
+    let runs = nft::linear_runs(&rules, RUN_MIN);
     if runs.is_empty() {
-        let saw = format!("rules: {count}, none of them in a run of {RUN} or more that compare the same fields");
+        let saw = format!("rules: {count}, none of them in a run of {RUN_MIN} or more that compare the same fields");
         return Ok(vec![Outcome::good("No run of rules costs a packet more than a lookup would.").saw(saw)]);
     }
     let judge = |run: &nft::LinearRun| {

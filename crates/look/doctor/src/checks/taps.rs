@@ -1,4 +1,4 @@
-//! Who else looks at packets: XDP programs and packet sockets.
+//! Other readers of packets: XDP programs and packet sockets.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ const FILTERED: [&str; 8] =
     ["dhclient", "dhcpcd", "udhcpc", "systemd-network", "NetworkManager", "lldpd", "hostapd", "wpa_supplicant"];
 
 /// ETH_P_ALL: every packet.
-const EVERY: u16 = 3;
+const ETH_P_ALL: u16 = 3;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "xdp-programs",
         group: "taps",
-        asks: "Is an XDP program attached to an interface, and does it run in the driver?",
+        question: "Is an XDP program attached to an interface, and does it run in the driver?",
         reads: "the kernel's list of links (rtnetlink, IFLA_XDP)",
         fix: "none by itself: whose program it is, its owner knows",
         risk: "whatever the program does ends with it",
@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "packet-readers",
         group: "taps",
-        asks: "Which processes read every packet by system calls instead of a ring?",
+        question: "Which processes read every packet by system calls instead of a ring?",
         reads: "/proc/net/packet, the processes' descriptors and mappings",
         fix: "none by itself: the program's option for a ring (TPACKET_V3) or AF_XDP",
         risk: "none; a ring takes some megabytes",
@@ -74,7 +74,7 @@ fn readers(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 }
 
 fn judge_reader(ev: &Evidence, name: &str, sockets: &[PacketSocket]) -> Outcome {
-    let every: Vec<&PacketSocket> = sockets.iter().filter(|s| s.protocol == EVERY).collect();
+    let every: Vec<&PacketSocket> = sockets.iter().filter(|s| s.protocol == ETH_P_ALL).collect();
     let outcome = if every.is_empty() {
         Outcome::good("It reads a protocol of few packets.")
     } else if FILTERED.contains(&name) {
@@ -96,7 +96,7 @@ fn judge_reader(ev: &Evidence, name: &str, sockets: &[PacketSocket]) -> Outcome 
         None => format!("interface {index}"),
     };
     sockets.iter().fold(outcome.on(name).saw(format!("process {}", pids.join(", "))), |outcome, socket| {
-        let takes = if socket.protocol == EVERY {
+        let takes = if socket.protocol == ETH_P_ALL {
             "every packet".to_owned()
         } else {
             format!("ethertype {:#06x}", socket.protocol)

@@ -1,4 +1,4 @@
-//! What is run on the other machine.
+//! Command for the other machine.
 
 use std::{
     fs,
@@ -128,10 +128,10 @@ mod tests {
         let program = folder.path().join("p");
         fs::write(&program, "#!/bin/sh\n[ \"$1\" = --version ] || { echo \"$0 $*\"; exit 1; }\n").unwrap();
         let copy = Copy::read(&program).unwrap();
-        let (code, said) = sh(&copy.command(&options()), copy.bytes());
-        assert_eq!(code, 1, "{said}");
-        assert!(said.contains("doctor --json --only=rings:eth0;reboot"), "{said}");
-        let place = said.split(' ').next().unwrap();
+        let (code, reply) = sh(&copy.command(&options()), copy.bytes());
+        assert_eq!(code, 1, "{reply}");
+        assert!(reply.contains("doctor --json --only=rings:eth0;reboot"), "{reply}");
+        let place = reply.split(' ').next().unwrap();
         assert!(place.starts_with("/tmp/evenkeel.") && !Path::new(place).parent().unwrap().exists(), "{place} is left");
         assert_eq!(sh(&copy.command(&options()), b"cut off").0, CHECKSUM);
         assert!(Copy::read(Path::new("/ek-missing")).unwrap_err().to_string().contains("/ek-missing"));

@@ -13,13 +13,13 @@ use host::ssh::last_words;
 use super::{NodesError, NodesOptions};
 
 /// More than this is no report, in bytes.
-const MOST: u64 = 32 << 20;
-/// How long to wait for the end of the output after ssh has ended: a shared connection's master may keep it open.
-const AFTER: Duration = Duration::from_millis(500);
+const OUTPUT_BYTES_MAX: u64 = 32 << 20;
+/// Wait for the end of the output after ssh has ended: a shared connection's master may keep it open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time between two looks for the end.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// What came back.
+/// Answer of ssh.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: i32,
@@ -49,7 +49,7 @@ pub(super) fn ssh(
     let code = wait_for(&mut child, options.timeout);
     let text = |from: &Receiver<Vec<u8>>| {
         let mut all = Vec::new();
-        let end = Instant::now() + AFTER;
+        let end = Instant::now() + OUTPUT_TIMEOUT;
         while let Ok(bytes) = from.recv_timeout(end.saturating_duration_since(Instant::now())) {
             all.extend(bytes);
         }
@@ -59,11 +59,11 @@ pub(super) fn ssh(
     match code {
         Some(code) => Ok(Answer { code, stdout, stderr }),
         None => {
-            let said = match stderr.trim() {
+            let message = match stderr.trim() {
                 "" => String::new(),
                 _ => format!(" (ssh said: {})", last_words(&stderr)),
             };
-            Err(NodesError::TimedOut { timeout: options.timeout, said })
+            Err(NodesError::TimedOut { timeout: options.timeout, message })
         }
     }
 }
@@ -74,7 +74,7 @@ fn wait_for(child: &mut Child, timeout: Duration) -> Option<i32> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status.code().unwrap_or(255)),
-            Ok(None) if Instant::now() < end => thread::sleep(LOOK),
+            Ok(None) if Instant::now() < end => thread::sleep(POLL_PERIOD),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -89,7 +89,7 @@ fn collect(from: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (to, chunks) = mpsc::channel();
     if let Some(from) = from {
         thread::spawn(move || {
-            let mut from = from.take(MOST);
+            let mut from = from.take(OUTPUT_BYTES_MAX);
             let mut buffer = vec![0; 1 << 16];
             while let Ok(read) = from.read(&mut buffer) {
                 if read == 0 || to.send(buffer[..read].to_vec()).is_err() {

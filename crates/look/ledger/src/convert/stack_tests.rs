@@ -4,7 +4,7 @@ use host::{interface::Link, stack::Socket};
 
 use super::*;
 
-/// What `/proc/net/raw` lists is known by its inode, which is no cookie.
+/// Sockets of `/proc/net/raw` are known by their inode, which is no cookie.
 #[test]
 fn an_inode_is_no_cookie() {
     let line =

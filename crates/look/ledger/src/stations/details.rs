@@ -10,8 +10,8 @@ use crate::{
     names,
 };
 
-/// So many targets and sources are worth a line.
-const MOST: usize = 5;
+/// Targets and sources that have a line.
+const SHARES_MAX: usize = 5;
 
 /// The details of these drops; none if they were not asked for, or none of these was seen.
 pub(super) fn details(interval: &Interval, drops: &[&Drop]) -> Option<Details> {
@@ -30,7 +30,7 @@ pub(super) fn details(interval: &Interval, drops: &[&Drop]) -> Option<Details> {
         }
         let mut shares: Vec<Share> = shares.into_iter().map(|(what, packets)| Share { what, packets }).collect();
         shares.sort_by_key(|s| std::cmp::Reverse(s.packets));
-        shares.truncate(MOST);
+        shares.truncate(SHARES_MAX);
         shares
     };
     Some(Details {

@@ -1,10 +1,10 @@
-//! What was lost at an interface: NIC, driver, XDP program, rings, backlog, qdisc.
+//! Losses at an interface: NIC, driver, XDP program, rings, backlog, qdisc.
 
 use host::counters::LinkStats;
 use model::stations::{
     Cause,
     Direction::Receive,
-    LossKind::{self, Lost, Meant},
+    LossKind::{self, Intended, Lost},
     StationLoss,
 };
 
@@ -88,7 +88,7 @@ fn traced_xdp(interface: &Interface, traced: &Traced<'_>) -> u64 {
     failures(interface, traced).filter(|f| !f.after_redirect && !f.among_dropped).map(|f| f.packets).sum()
 }
 
-/// What of `rx_dropped` the driver lost itself: not the stack behind it, nor XDP.
+/// Drops of `rx_dropped` by the driver itself: not by the stack behind it, nor by XDP.
 fn driver_drops(interface: &Interface, traced: &Traced<'_>) -> u64 {
     let stack = traced.sum("backlog", interface.index) + traced.unhandled(interface.index);
     let xdp = match interface.xdp {
@@ -116,7 +116,7 @@ fn failures<'a>(interface: &'a Interface, traced: &Traced<'a>) -> impl Iterator<
 /// The name of the shield's program in the kernel.
 const SHIELD: &str = "ek_shield";
 
-/// What to do about packets that this program's own shield dropped.
+/// Advice about packets that this program's own shield dropped.
 fn by_shield(interface: &Interface) -> String {
     format!("The rules of evenkeel's shield drop them: `evenkeel shield status {}` shows which.", interface.name)
 }
@@ -175,7 +175,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
                 _ => format!("The program decided so: `bpftool prog show{of}` names it."),
             },
             // An error within the program is nothing that anybody meant.
-            if aborted { Lost } else { Meant },
+            if aborted { Lost } else { Intended },
         );
         row(
             "sent back by XDP, not taken by the driver".into(),
@@ -186,13 +186,13 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             Lost,
         );
     }
-    let told: u64 = failures(interface, traced).filter(|f| !f.among_dropped).map(|f| f.packets).sum();
+    let traced_packets: u64 = failures(interface, traced).filter(|f| !f.among_dropped).map(|f| f.packets).sum();
     let counted = interface.xdp.map_or(0, |x| x.redirect_errors);
-    if counted > told && (counted - told) as f64 > traced.tolerance(counted) {
+    if counted > traced_packets && (counted - traced_packets) as f64 > traced.tolerance(counted) {
         row(
             "XDP redirect failed".into(),
             "the driver's redirect errors".into(),
-            counted - told,
+            counted - traced_packets,
             Vec::new(),
             "Run without `--no-trace` to see why.",
             Lost,
@@ -258,7 +258,7 @@ fn row_of<'a>(
     }
 }
 
-/// What a veth lost in its own transmit it has counted itself; the rest is what its other end sent and found no room here.
+/// Losses of a veth's ring. Those in its own transmit the veth has counted itself; the rest are frames of its other end that found no room here.
 pub(super) fn veth_ring(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     for interface in &traced.interval.interfaces {
         let drops = traced.at(p.id, interface.index);

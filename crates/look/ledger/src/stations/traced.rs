@@ -21,7 +21,7 @@ const EDGE_PACKETS: f64 = 16.0;
 /// less often than by chance: so many times the distance that chance alone would make.
 const CLUMPS: f64 = 4.0;
 /// More causes than this are not worth a line.
-pub(super) const MOST_CAUSES: usize = 6;
+pub(super) const CAUSES_MAX: usize = 6;
 
 /// The drops that the trace told, by place.
 pub(super) struct Traced<'a> {
@@ -55,7 +55,7 @@ impl<'a> Traced<'a> {
         self.sum("unhandled", ifindex) + self.sum("link-local", ifindex)
     }
 
-    /// How far counter and trace may be apart.
+    /// Largest plausible difference of counter and trace.
     pub(super) fn tolerance(&self, of: u64) -> f64 {
         let of = of as f64;
         // The fewer of all drops a place has, the fewer of its own were looked at.
@@ -73,8 +73,8 @@ impl<'a> Traced<'a> {
         place: &Place,
     ) -> StationLoss {
         // A trace that samples may say more than this program's own sockets have counted of a protocol.
-        let heard = if place.stage == Stage::Other { self.heard(drops) } else { None };
-        let traced = packets(drops).min(heard.unwrap_or(u64::MAX));
+        let received = if place.stage == Stage::Other { self.received(drops) } else { None };
+        let traced = packets(drops).min(received.unwrap_or(u64::MAX));
         let counted = counter.as_ref().map_or(0, |(_, n)| *n);
         let tolerance = self.tolerance(counted.max(traced));
         let over = counter.is_none() || (traced as f64) > counted as f64 + tolerance;
@@ -104,7 +104,7 @@ impl<'a> Traced<'a> {
     }
 
     /// Packets that came of the protocols of these drops, where a socket counts them.
-    fn heard(&self, drops: &[&Drop]) -> Option<u64> {
+    fn received(&self, drops: &[&Drop]) -> Option<u64> {
         let others = self.interval.others.as_ref()?;
         let protocols: BTreeSet<u16> = drops.iter().map(|drop| drop.protocol).collect();
         protocols.iter().map(|protocol| others.get(protocol)).sum()
@@ -129,7 +129,7 @@ impl<'a> Traced<'a> {
             }
         }
         causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
-        causes.truncate(MOST_CAUSES);
+        causes.truncate(CAUSES_MAX);
         causes
     }
 

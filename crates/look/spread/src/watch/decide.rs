@@ -13,7 +13,7 @@ pub struct Settings {
     pub threshold_percent: f64,
     /// For so many samples in a row before anything moves.
     pub hot_samples: u32,
-    /// What moved rests for so many samples.
+    /// Samples for which a moved instance rests.
     pub cooldown: u32,
     /// After so many samples work that still runs where it was is reported.
     pub follow: u32,
@@ -56,7 +56,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Where it ran most.
+    /// CPU on which it ran most.
     pub fn runs_on(&self) -> Option<u32> {
         let most = self.percent.iter().max_by(|a, b| a.1.total_cmp(b.1));
         most.filter(|(_, percent)| **percent > 0.0).map(|(cpu, _)| *cpu)
@@ -80,7 +80,7 @@ pub struct Move {
     pub name: String,
     pub from: u32,
     pub to: u32,
-    /// What it takes of a core, in percent.
+    /// Load on its core, in percent.
     pub percent: f64,
     /// Why, in one sentence.
     pub reason: String,
@@ -90,11 +90,11 @@ pub struct Move {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
-    /// One queue alone makes the core hot: moving it only moves the problem.
+    /// A single queue makes the core hot: moving it only moves the problem.
     Elephant { cpu: u32, name: String },
     /// The core is hot by something else than network work.
     OtherWork { cpu: u32 },
-    /// What makes the core hot cannot be moved.
+    /// The load of a hot core cannot be moved.
     Unmovable { cpu: u32, name: String },
     /// No allowed core has room.
     NoRoom { cpu: u32 },
@@ -116,14 +116,14 @@ struct Moved {
 pub struct State {
     hot: BTreeMap<u32, u32>,
     moved: BTreeMap<Knob, Moved>,
-    told: BTreeSet<Note>,
+    reported: BTreeSet<Note>,
 }
 
 /// The outcome of one sample.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Decision {
     pub moves: Vec<Move>,
-    /// What is new to say.
+    /// New notes.
     pub notes: Vec<Note>,
 }
 
@@ -171,8 +171,8 @@ pub fn decide(state: &mut State, settings: &Settings, sample: &Sample) -> Decisi
             None => notes.extend([why_not(core, &here, settings)]),
         }
     }
-    let new = notes.difference(&state.told).cloned().collect();
-    state.told = notes;
+    let new = notes.difference(&state.reported).cloned().collect();
+    state.reported = notes;
     Decision { moves, notes: new }
 }
 

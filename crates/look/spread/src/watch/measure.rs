@@ -80,7 +80,7 @@ impl Meter {
         &self.host
     }
 
-    /// What happened since the last call.
+    /// Measures the time since the last call.
     pub fn sample(&mut self) -> Result<Sample, MeterError> {
         self.age += 1;
         if self.age.is_multiple_of(SAMPLES_PER_PICTURE) {
@@ -129,7 +129,7 @@ impl Meter {
         by_name.into_values().collect()
     }
 
-    /// What an instance is called, and what moves it: its thread's affinity, or that of its interrupt.
+    /// The name of an instance, and the knob that moves it: its thread's affinity, or that of its interrupt.
     fn identify(&self, cost: &NapiCost) -> (String, Option<Knob>, Option<&Nic>) {
         let ours = |n: &&Nic| n.index == cost.ifindex && u64::from(cost.netns) == self.netns;
         let Some(nic) = self.host.nics.iter().find(ours) else {

@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     nics: Vec<Nic>,
     #[serde(default)]
     irqs: Vec<Line>,
-    /// How many nftables rules each drop one address, one after the other.
+    /// Number of nftables rules that each drop one address, one after the other.
     #[serde(default)]
     linear_rules: u32,
     /// Any other files by path; they go over what is composed.
@@ -42,7 +42,7 @@ struct Cpus {
     isolated: CpuSet,
 }
 
-/// How the firmware numbers CPUs; the second threads of all cores come after the first ones of all.
+/// Order in which the firmware numbers CPUs; the second threads of all cores come after the first ones of all.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Numbering {

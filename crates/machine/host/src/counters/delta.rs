@@ -32,7 +32,7 @@ pub fn delta(host: &Host, earlier: &Counters, later: &Counters) -> TopSample {
     }
     interfaces.sort_by(|a, b| b.traffic_pps().total_cmp(&a.traffic_pps()).then_with(|| a.name.cmp(&b.name)));
     TopSample {
-        when: later.when.clone(),
+        timestamp: later.when.clone(),
         interval_s,
         hostname: host.hostname.clone(),
         interfaces,
@@ -69,7 +69,7 @@ fn grown(earlier: u64, later: u64) -> u64 {
     }
 }
 
-/// What one interrupt did: how often, and on which CPU most.
+/// Rate of an interrupt, and the CPU that handled most of it.
 #[derive(Debug, Clone, Copy)]
 struct IrqRate {
     per_s: f64,

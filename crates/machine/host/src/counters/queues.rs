@@ -19,13 +19,13 @@ impl QueueCounters {
         *self == Self::default()
     }
 
-    fn slot(&mut self, what: What) -> &mut Option<u64> {
+    fn slot(&mut self, what: Statistic) -> &mut Option<u64> {
         match what {
-            What::Packets(Direction::Rx) | What::XdpPackets(Direction::Rx) => &mut self.rx_packets,
-            What::Packets(Direction::Tx) | What::XdpPackets(Direction::Tx) => &mut self.tx_packets,
-            What::Bytes(Direction::Rx) | What::XdpBytes(Direction::Rx) => &mut self.rx_bytes,
-            What::Bytes(Direction::Tx) | What::XdpBytes(Direction::Tx) => &mut self.tx_bytes,
-            What::Drops => &mut self.drops,
+            Statistic::Packets(Direction::Rx) | Statistic::XdpPackets(Direction::Rx) => &mut self.rx_packets,
+            Statistic::Packets(Direction::Tx) | Statistic::XdpPackets(Direction::Tx) => &mut self.tx_packets,
+            Statistic::Bytes(Direction::Rx) | Statistic::XdpBytes(Direction::Rx) => &mut self.rx_bytes,
+            Statistic::Bytes(Direction::Tx) | Statistic::XdpBytes(Direction::Tx) => &mut self.tx_bytes,
+            Statistic::Drops => &mut self.drops,
         }
     }
 }
@@ -37,7 +37,7 @@ enum Direction {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Statistic {
     Packets(Direction),
     Bytes(Direction),
     /// Counted by the XDP path alone (veth); where a driver counts all packets too, these are among them.
@@ -46,7 +46,7 @@ enum What {
     Drops,
 }
 
-impl What {
+impl Statistic {
     fn parse(direction: Direction, words: &str) -> Option<Self> {
         Some(match words {
             "packets" | "pkts" | "cnt" | "ucast_packets" | "mcast_packets" | "bcast_packets" => {
@@ -80,7 +80,7 @@ impl What {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueNames {
     /// (place in the list, queue, what)
-    columns: Vec<(usize, u32, What)>,
+    columns: Vec<(usize, u32, Statistic)>,
     names: usize,
 }
 
@@ -105,7 +105,7 @@ impl QueueNames {
                 }
                 _ => {
                     let found = match section {
-                        Some((direction, n)) => What::parse_vmxnet3(direction, name).map(|what| (n, what)),
+                        Some((direction, n)) => Statistic::parse_vmxnet3(direction, name).map(|what| (n, what)),
                         None => classify(name),
                     };
                     columns.extend(found.map(|(n, what)| (i, n, what)));
@@ -113,10 +113,10 @@ impl QueueNames {
             }
         }
         // Where all packets are counted, those of XDP must not count twice.
-        let all: Vec<(u32, What)> = columns.iter().map(|&(_, n, what)| (n, what)).collect();
+        let all: Vec<(u32, Statistic)> = columns.iter().map(|&(_, n, what)| (n, what)).collect();
         columns.retain(|&(_, n, what)| match what {
-            What::XdpPackets(d) => !all.contains(&(n, What::Packets(d))),
-            What::XdpBytes(d) => !all.contains(&(n, What::Bytes(d))),
+            Statistic::XdpPackets(d) => !all.contains(&(n, Statistic::Packets(d))),
+            Statistic::XdpBytes(d) => !all.contains(&(n, Statistic::Bytes(d))),
             _ => true,
         });
         Self { columns, names: names.len() }
@@ -146,26 +146,26 @@ impl QueueNames {
 }
 
 /// `rx_queue_3_packets`, `rx3_packets`, `rx-3.packets`, `queue_3_rx_cnt`, `[3]: rx_ucast_packets`, `rx_packets[3]`.
-fn classify(name: &str) -> Option<(u32, What)> {
+fn classify(name: &str) -> Option<(u32, Statistic)> {
     if let Some(rest) = name.strip_prefix("queue_") {
         let (n, rest) = number(rest)?;
         let (direction, what) = direction(rest.strip_prefix('_')?)?;
-        return Some((n, What::parse(direction, what.strip_prefix('_')?)?));
+        return Some((n, Statistic::parse(direction, what.strip_prefix('_')?)?));
     }
     if let Some(rest) = name.strip_prefix('[') {
         let (n, rest) = number(rest)?;
         let (direction, what) = direction(rest.strip_prefix("]: ")?)?;
-        return Some((n, What::parse(direction, what.strip_prefix('_')?)?));
+        return Some((n, Statistic::parse(direction, what.strip_prefix('_')?)?));
     }
     let (direction, rest) = direction(name)?;
     if let Some((what, n)) = rest.strip_suffix(']').and_then(|r| r.split_once('[')) {
-        return Some((number(n)?.0, What::parse(direction, what.strip_prefix('_')?)?));
+        return Some((number(n)?.0, Statistic::parse(direction, what.strip_prefix('_')?)?));
     }
     let rest = rest.strip_prefix("_queue_").or_else(|| rest.strip_prefix(['-', '_'])).unwrap_or(rest);
     let (n, rest) = number(rest)?;
     let what = rest.strip_prefix(['_', '.', ':'])?.trim_start();
     let what = what.strip_prefix("rx_").or_else(|| what.strip_prefix("tx_")).unwrap_or(what);
-    Some((n, What::parse(direction, what)?))
+    Some((n, Statistic::parse(direction, what)?))
 }
 
 fn direction(text: &str) -> Option<(Direction, &str)> {

@@ -20,7 +20,7 @@ use super::{
 
 /// The calendar text and the names of interfaces are asked for anew after so many readings even if nothing seems to have
 /// changed: an interface may have been renamed.
-const NAMES_EVERY: u32 = 10;
+const NAMES_PERIOD_SAMPLES: u32 = 10;
 
 /// Reads the counters of the machine that this program runs on, for the network namespace in which it was opened.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Sampler {
 
     /// Learns the names of the interfaces when there are new ones.
     fn name(&mut self, stats: &BTreeMap<u32, LinkStats>) -> Result<(), CountersError> {
-        let due = self.readings.is_multiple_of(NAMES_EVERY);
+        let due = self.readings.is_multiple_of(NAMES_PERIOD_SAMPLES);
         self.readings = self.readings.wrapping_add(1);
         if !due && stats.keys().eq(self.names.keys()) {
             return Ok(());

@@ -17,7 +17,7 @@ pub struct CpuTime {
     pub steal: u64,
 }
 
-/// One CPU's line of `/proc/net/softnet_stat`.
+/// A CPU's line of `/proc/net/softnet_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Softnet {
     /// Packets that entered the stack.
@@ -66,7 +66,7 @@ impl Interrupts {
 }
 
 fn cpu_number(word: &str, prefix: &str) -> Option<u32> {
-    word.strip_prefix(prefix)?.parse().ok().filter(|&cpu| cpu <= model::cpuset::MAX_CPU)
+    word.strip_prefix(prefix)?.parse().ok().filter(|&cpu| cpu <= model::cpuset::CPU_MAX)
 }
 
 /// Reads the `cpuN` lines of `/proc/stat`.
@@ -96,7 +96,7 @@ pub fn softnet(text: &str, online: impl Iterator<Item = u32>) -> BTreeMap<u32, S
         for (slot, word) in column.iter_mut().zip(line.split_ascii_whitespace()) {
             *slot = u32::from_str_radix(word, 16).ok();
         }
-        let Some(cpu) = column[12].or(by_order).filter(|&cpu| cpu <= model::cpuset::MAX_CPU) else { continue };
+        let Some(cpu) = column[12].or(by_order).filter(|&cpu| cpu <= model::cpuset::CPU_MAX) else { continue };
         let Some(processed) = column[0] else { continue };
         let entry = Softnet {
             processed,

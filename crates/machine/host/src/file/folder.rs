@@ -28,7 +28,7 @@ use super::{FileError, type_of};
 
 /// As many links as the kernel follows.
 const LINKS_MAX: u32 = 40;
-const TRIES: u32 = 16;
+const ATTEMPTS_MAX: u32 = 16;
 
 /// A folder that stays the same one whatever becomes of its path.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Spot {
         Err(failed(kind.into()))
     }
 
-    /// What `path` names below `folder`, which the kernel neither leaves nor follows a link in (openat2(2)).
+    /// Opens `path` below `folder`; the kernel neither leaves the folder nor follows a link in it (openat2(2)).
     pub(super) fn below(folder: &Path, path: &Path) -> Result<Self, FileError> {
         let shown = folder.join(path);
         let failed = |error: Errno| FileError::io(&shown, io::Error::from(error));
@@ -325,7 +325,7 @@ impl Folder {
 
     /// A new file under a name that nobody can guess.
     pub(super) fn make_random(&self, mode: u32) -> io::Result<(OsString, File)> {
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS_MAX {
             let mut random = [0_u8; 12];
             getrandom::fill(&mut random).map_err(io::Error::other)?;
             let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();

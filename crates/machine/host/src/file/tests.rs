@@ -25,10 +25,10 @@ fn what_stood_there_stays_until_all_is_written_and_nothing_is_left_beside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("page.html");
     let names = || fs::read_dir(folder.path()).unwrap().count();
-    drop(Whole::open(&path, PUBLIC).unwrap());
+    drop(AtomicFile::open(&path, PUBLIC).unwrap());
     assert_eq!(names(), 0);
     fs::write(&path, "old").unwrap();
-    let out = Whole::open(&path, PUBLIC).unwrap();
+    let out = AtomicFile::open(&path, PUBLIC).unwrap();
     assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names()), ("old", 2));
     out.write(b"new").unwrap();
     assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names()), ("new", 1));
@@ -56,7 +56,7 @@ fn a_link_is_followed_in_a_folder_of_ours_only() {
         let theirs = folder_with_mode(mode);
         let link = theirs.path().join("page.html");
         symlink(&target, &link).unwrap();
-        assert!(matches!(Whole::open(&link, PUBLIC), Err(FileError::ForeignLink { .. })));
+        assert!(matches!(AtomicFile::open(&link, PUBLIC), Err(FileError::ForeignLink { .. })));
         assert!(matches!(create(&link, PRIVATE), Err(FileError::ForeignLink { .. })));
         // Nor through a folder that is a link there.
         symlink(ours.path(), theirs.path().join("folder")).unwrap();
@@ -102,7 +102,7 @@ fn a_list_of_users_who_may_write_is_seen_without_proc() {
 }
 
 /// Opens a file on a thread of its own that sees no /proc.
-fn without_proc(path: &Path) -> Result<Whole, FileError> {
+fn without_proc(path: &Path) -> Result<AtomicFile, FileError> {
     use nix::{
         mount::{MntFlags, MsFlags, mount, umount2},
         sched::{CloneFlags, unshare},
@@ -111,7 +111,7 @@ fn without_proc(path: &Path) -> Result<Whole, FileError> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
     umount2("/proc", MntFlags::MNT_DETACH).unwrap();
     assert!(!Path::new("/proc/self/fd").exists());
-    Whole::open(path, PUBLIC)
+    AtomicFile::open(path, PUBLIC)
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_folder_of_somebody_else_is_written_to_but_its_links_and_pipes_are_not_used(
     pipe(&theirs.path().join("pipe"));
     chown(theirs.path().join("pipe"), Some(65534), None).unwrap();
     assert!(matches!(replace(&theirs.path().join("link"), b"x", PUBLIC), Err(FileError::ForeignLink { .. })));
-    assert!(matches!(Whole::open(&theirs.path().join("pipe"), PUBLIC), Err(FileError::Foreign { .. })));
+    assert!(matches!(AtomicFile::open(&theirs.path().join("pipe"), PUBLIC), Err(FileError::Foreign { .. })));
     assert!(matches!(create(&theirs.path().join("pipe"), PUBLIC), Err(FileError::Foreign { .. })));
     replace(&theirs.path().join("new"), b"x", PUBLIC).unwrap();
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
@@ -140,14 +140,14 @@ fn a_pipe_without_a_reader_is_refused_and_one_with_a_reader_gets_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     pipe(&path);
-    assert!(matches!(Whole::open(&path, PUBLIC), Err(FileError::NoReader { .. })));
-    assert!(matches!(Whole::plain(&path, PUBLIC), Err(FileError::NotPlain { what: "pipe", .. })));
+    assert!(matches!(AtomicFile::open(&path, PUBLIC), Err(FileError::NoReader { .. })));
+    assert!(matches!(AtomicFile::plain(&path, PUBLIC), Err(FileError::NotPlain { what: "pipe", .. })));
     let reader = {
         let path = path.clone();
         std::thread::spawn(move || fs::read(path).unwrap())
     };
     let out = loop {
-        match Whole::open(&path, PUBLIC) {
+        match AtomicFile::open(&path, PUBLIC) {
             Ok(out) => break out,
             Err(FileError::NoReader { .. }) => std::thread::yield_now(),
             Err(other) => panic!("{other}"),
@@ -161,16 +161,16 @@ fn a_pipe_without_a_reader_is_refused_and_one_with_a_reader_gets_all() {
 #[test]
 fn devices_are_written_to_and_folders_are_not() {
     let folder = tempfile::tempdir().unwrap();
-    Whole::open(Path::new("/dev/null"), PUBLIC).unwrap().write(b"x").unwrap();
-    let full = Whole::open(Path::new("/dev/full"), PUBLIC).unwrap().write(b"x").unwrap_err();
+    AtomicFile::open(Path::new("/dev/null"), PUBLIC).unwrap().write(b"x").unwrap();
+    let full = AtomicFile::open(Path::new("/dev/full"), PUBLIC).unwrap().write(b"x").unwrap_err();
     assert_eq!(io::Error::from(full).kind(), io::ErrorKind::StorageFull);
     for path in [folder.path(), &folder.path().join("none/x"), Path::new(""), &folder.path().join("x/")] {
-        assert!(matches!(Whole::open(path, PUBLIC), Err(FileError::Io { .. })), "{}", path.display());
+        assert!(matches!(AtomicFile::open(path, PUBLIC), Err(FileError::Io { .. })), "{}", path.display());
     }
     fs::write(folder.path().join("x"), "").unwrap();
-    assert!(Whole::open(&folder.path().join("x/"), PUBLIC).is_err(), "a file is no folder");
+    assert!(AtomicFile::open(&folder.path().join("x/"), PUBLIC).is_err(), "a file is no folder");
     symlink("x2", folder.path().join("x2")).unwrap();
-    let round = io::Error::from(Whole::open(&folder.path().join("x2"), PUBLIC).unwrap_err());
+    let round = io::Error::from(AtomicFile::open(&folder.path().join("x2"), PUBLIC).unwrap_err());
     assert_eq!(round.raw_os_error(), Some(nix::errno::Errno::ELOOP as i32));
 }
 
@@ -191,7 +191,7 @@ fn a_relative_path_and_one_with_parents_are_found() {
 fn the_standard_output_is_written_to_under_its_name_in_dev() {
     // In a process of its own: this one's output belongs to the test.
     if let Ok(path) = std::env::var("EK_FILE_TEST_OUT") {
-        Whole::open(Path::new(&path), PUBLIC).unwrap().write(b"said so").unwrap();
+        AtomicFile::open(Path::new(&path), PUBLIC).unwrap().write(b"said so").unwrap();
         return;
     }
     let run = |out: std::process::Stdio| {
@@ -204,8 +204,8 @@ fn the_standard_output_is_written_to_under_its_name_in_dev() {
         command.env("EK_FILE_TEST_OUT", "/dev/stdout").stdout(out);
         command.spawn().unwrap().wait_with_output().unwrap()
     };
-    let said = run(std::process::Stdio::piped());
-    assert!(String::from_utf8_lossy(&said.stdout).contains("said so"));
+    let output = run(std::process::Stdio::piped());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("said so"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
     run(File::create(&path).unwrap().into());
@@ -251,11 +251,11 @@ fn a_file_below_a_folder_is_written_through_no_link() {
     std::os::unix::fs::symlink("in", folder.path().join("within")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("x"), folder.path().join("link")).unwrap();
     for path in ["latest/x", "within/x", "../x", "link", "in/../../x", "/etc/x"] {
-        assert!(Whole::below(folder.path(), Path::new(path), 0o600).is_err(), "{path}");
+        assert!(AtomicFile::below(folder.path(), Path::new(path), 0o600).is_err(), "{path}");
     }
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     for path in ["in/x", "y"] {
-        Whole::below(folder.path(), Path::new(path), 0o600).unwrap().write(b"text").unwrap();
+        AtomicFile::below(folder.path(), Path::new(path), 0o600).unwrap().write(b"text").unwrap();
         assert_eq!(std::fs::read(folder.path().join(path)).unwrap(), b"text");
     }
 }

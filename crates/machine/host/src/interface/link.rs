@@ -89,17 +89,16 @@ pub struct Link {
     pub mtu: u32,
     /// The index of the other end, or of what it sits on.
     pub lower: Option<u32>,
-    /// That one is in another network namespace, where the index is its.
+    /// True if that one is in another network namespace, where the index is its.
     pub elsewhere: bool,
     /// The id of a VLAN device's frames on the interface that it sits on.
     pub vlan: Option<u16>,
     /// A VLAN device writes priorities into the tags of what leaves (egress-qos-map).
     pub vlan_priorities: bool,
-    /// It is set up.
     pub up: bool,
-    /// It can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
+    /// True if it can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
     pub running: bool,
-    /// It takes frames for any address.
+    /// True if it takes frames for any address.
     pub promiscuous: bool,
     /// The index of the bridge or bond it belongs to.
     pub master: Option<u32>,

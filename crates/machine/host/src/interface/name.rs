@@ -5,7 +5,7 @@ use nix::net::if_::{if_nameindex, if_nametoindex};
 use super::Wiring;
 
 /// A name that is this far from the one given may have been meant.
-const NEAR: usize = 2;
+const DISTANCE_MAX: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no interface `{name}` in this network namespace{hint}")]
@@ -29,7 +29,7 @@ impl NoInterface {
             return Self { name: name.to_owned(), hint };
         }
         let near: Vec<&str> =
-            all.iter().copied().filter(|other| strsim::damerau_levenshtein(other, name) <= NEAR).collect();
+            all.iter().copied().filter(|other| strsim::damerau_levenshtein(other, name) <= DISTANCE_MAX).collect();
         let hint = match (near.is_empty(), all.is_empty()) {
             (false, _) => format!("; did you mean {}?", near.join(" or ")),
             (true, false) => format!("; there are: {}", all.join(", ")),
@@ -81,12 +81,12 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_has_is_answered_with_those_like_it_or_with_all() {
-        let told = |name: &str, there: &[&str]| NoInterface::among(name, there.iter().copied()).to_string();
-        assert!(told("eht0", &["lo", "eth0", "eth10"]).ends_with("namespace; did you mean eth0 or eth10?"));
-        assert!(told("wlan0", &["lo", "eth0"]).ends_with("`wlan0` in this network namespace; there are: lo, eth0"));
-        assert!(told("x", &[]).ends_with("namespace"));
-        assert!(told("eth0:1", &["lo", "eth0"]).ends_with("name the interface, eth0"));
-        assert!(!told("br:1", &["lo", "eth0"]).contains("label"));
+        let message = |name: &str, there: &[&str]| NoInterface::among(name, there.iter().copied()).to_string();
+        assert!(message("eht0", &["lo", "eth0", "eth10"]).ends_with("namespace; did you mean eth0 or eth10?"));
+        assert!(message("wlan0", &["lo", "eth0"]).ends_with("`wlan0` in this network namespace; there are: lo, eth0"));
+        assert!(message("x", &[]).ends_with("namespace"));
+        assert!(message("eth0:1", &["lo", "eth0"]).ends_with("name the interface, eth0"));
+        assert!(!message("br:1", &["lo", "eth0"]).contains("label"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum Peer {
 pub struct Wiring(BTreeMap<u32, Link>);
 
 impl Wiring {
-    /// Of the caller's network namespace.
+    /// Reads the wiring of the caller's network namespace.
     pub fn read() -> io::Result<Self> {
         Ok(Self(links(&mut Netlink::open(SockProtocol::NetlinkRoute)?)?))
     }
@@ -55,7 +55,7 @@ impl Wiring {
         self.0.values().filter(on_it).map(|link| link.name.as_str()).collect()
     }
 
-    /// Those that are up, by index.
+    /// Interfaces that are up, by index.
     pub fn up(&self) -> impl Iterator<Item = &str> {
         self.0.values().filter(|link| link.up).map(|link| link.name.as_str())
     }

@@ -31,11 +31,11 @@ impl Applied {
 /// A list of changes that could not be made to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    #[error("{source}. {}", put_back(*.restored))]
+    #[error("{source}. {}", rolled_back(*.restored))]
     Journal { source: JournalError, restored: usize },
     #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
     JournalStuck { source: JournalError, session: String, problem: Box<KnobError> },
-    #[error("{source}. {}", put_back(*.restored))]
+    #[error("{source}. {}", rolled_back(*.restored))]
     Undone { source: Box<KnobError>, restored: usize },
     #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
     Stuck { source: Box<KnobError>, session: String, problem: String },
@@ -51,7 +51,7 @@ impl Classified for ApplyError {
     }
 }
 
-fn put_back(restored: usize) -> String {
+fn rolled_back(restored: usize) -> String {
     match restored {
         0 => "Nothing was changed".to_owned(),
         n => format!("Nothing stays changed: {n} earlier changes of this session were put back"),

@@ -41,7 +41,7 @@ const SECONDS_IN_A_ROW: u32 = 3;
 /// Time that another process has to give the lock back before the guardian acts without it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time between two looks of the guardian.
-const TICK: Duration = Duration::from_secs(1);
+const POLL_PERIOD: Duration = Duration::from_secs(1);
 
 /// True if drops rose: more than twice the rate before, and by more than 100 per second.
 pub fn drops_rose(before: DropRate, now: DropRate) -> bool {
@@ -61,8 +61,9 @@ impl Guardian {
     /// Measures the drops of `nics` for a second, before anything is changed, and starts the clock of `seconds`.
     pub fn arm(root: Root, nics: Vec<String>, seconds: u64) -> Self {
         let first = dropped(&root, &nics);
-        thread::sleep(TICK);
-        let before = DropRate { per_second: dropped(&root, &nics).saturating_sub(first) as f64 / TICK.as_secs_f64() };
+        thread::sleep(POLL_PERIOD);
+        let before =
+            DropRate { per_second: dropped(&root, &nics).saturating_sub(first) as f64 / POLL_PERIOD.as_secs_f64() };
         Self { root, nics, before, deadline_ms: boottime_ms() + seconds * 1000 }
     }
 
@@ -77,7 +78,7 @@ impl Guardian {
         let (mut last, mut since, mut bad) = (dropped(&self.root, &self.nics), Instant::now(), 0);
         loop {
             let left = self.deadline_ms.saturating_sub(boottime_ms());
-            thread::sleep(TICK.min(Duration::from_millis(left)));
+            thread::sleep(POLL_PERIOD.min(Duration::from_millis(left)));
             current = journal.session(&current.header.session).unwrap_or(current);
             if current.confirmed {
                 return Verdict::Confirmed;
@@ -90,7 +91,7 @@ impl Guardian {
                 return revert(journal, current, store, "no confirmation came in time".to_owned());
             }
             let (total, elapsed) = (dropped(&self.root, &self.nics), since.elapsed());
-            if elapsed < TICK / 2 {
+            if elapsed < POLL_PERIOD / 2 {
                 continue;
             }
             let now = DropRate { per_second: total.saturating_sub(last) as f64 / elapsed.as_secs_f64() };

@@ -26,12 +26,12 @@ pub enum MoveError {
 
 model::classified!(MoveError; within: Journal Apply);
 
-/// What taking the moves back did.
+/// Result of taking the moves back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MovesUndone {
     /// Each step, the last move first.
     pub steps: Vec<StepReport>,
-    /// What still stands, or was not noted as taken back, in words.
+    /// Moves that still stand, or were not noted as taken back, in words.
     pub left: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl<S: Store> Moves<S> {
     ///
     /// # Errors
     /// The right to write to the journal cannot be had.
-    pub fn take_back(&mut self) -> Result<MovesUndone, JournalError> {
+    pub fn roll_back(&mut self) -> Result<MovesUndone, JournalError> {
         let sessions = std::mem::take(&mut self.sessions);
         let mut undone = MovesUndone::default();
         if sessions.is_empty() {
@@ -108,6 +108,6 @@ impl<S: Store> Moves<S> {
 impl<S: Store> Drop for Moves<S> {
     fn drop(&mut self) {
         // Nobody hears it here; `undo --list` shows what still stands.
-        let _ = self.take_back();
+        let _ = self.roll_back();
     }
 }

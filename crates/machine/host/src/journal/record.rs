@@ -25,7 +25,7 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was written, and this was read back.
+    /// Written; this value was read back.
     Done {
         read_back: String,
     },

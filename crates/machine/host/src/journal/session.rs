@@ -1,4 +1,4 @@
-//! One session of the journal: reading it, and appending to it durably.
+//! A session of the journal: reading it, and appending to it durably.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use sys::owner;
 use super::{Header, JournalError, Outcome, Record, Writer, file_error};
 use crate::{knob::Change, namespace};
 
-/// One change of a session.
+/// A change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The change; `old` is what was read just before the write.
@@ -200,7 +200,7 @@ impl Session {
         self.steps.iter().any(|s| s.undone.is_none())
     }
 
-    /// What orders sessions in time.
+    /// Order of sessions in time.
     pub(super) fn age(&self) -> (u64, &str) {
         (self.header.started_unix_ns, &self.header.session)
     }

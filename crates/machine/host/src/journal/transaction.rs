@@ -39,21 +39,21 @@ pub enum TransactionError<E> {
     /// A change could not be made.
     Apply(ApplyError),
     /// The stop flag was raised.
-    Stopped(PutBack),
+    Stopped(RolledBack),
     /// The machine could not be planned for again behind a setting that resets others.
-    Replan(E, PutBack),
+    Replan(E, RolledBack),
 }
 
 /// The end of a transaction that was broken off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PutBack {
+pub struct RolledBack {
     /// The number of settings that were put back.
     pub restored: usize,
     pub complete: bool,
     pub session: String,
 }
 
-impl fmt::Display for PutBack {
+impl fmt::Display for RolledBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.complete {
             return write!(f, "Not all could be put back; run evenkeel undo {}", short_name(&self.session));
@@ -89,7 +89,7 @@ impl<'a> Transaction<'a> {
         if applied.written > 0 {
             match replan() {
                 Ok(left) => others = with_first_values(left, &others),
-                Err(error) => return Err(TransactionError::Replan(error, self.put_back(store))),
+                Err(error) => return Err(TransactionError::Replan(error, self.roll_back(store))),
             }
             how = Session::apply_after_reset;
         }
@@ -108,7 +108,7 @@ impl<'a> Transaction<'a> {
         let mut applied = Applied::default();
         for change in changes {
             if stop.load(Ordering::Relaxed) {
-                return Err(TransactionError::Stopped(self.put_back(store)));
+                return Err(TransactionError::Stopped(self.roll_back(store)));
             }
             let made = how(&mut self.session, self.writer, store, slice::from_ref(change));
             applied.add(made.map_err(TransactionError::Apply)?);
@@ -116,10 +116,10 @@ impl<'a> Transaction<'a> {
         Ok(applied)
     }
 
-    pub fn put_back(&mut self, store: &mut dyn Store) -> PutBack {
+    pub fn roll_back(&mut self, store: &mut dyn Store) -> RolledBack {
         let report = self.session.undo(self.writer, store, UndoOptions::default());
         let session = self.session.header.session.clone();
-        PutBack { restored: report.restored(), complete: report.is_complete(), session }
+        RolledBack { restored: report.restored(), complete: report.is_complete(), session }
     }
 }
 
@@ -183,9 +183,10 @@ mod tests {
 
     #[test]
     fn the_way_back_is_told() {
-        let put_back = |restored, complete| PutBack { restored, complete, session: "123456789-1".into() }.to_string();
-        assert_eq!(put_back(1, true), "Nothing stays changed: 1 setting was put back");
-        assert_eq!(put_back(0, true), "Nothing stays changed: 0 settings were put back");
-        assert!(put_back(1, false).ends_with("evenkeel undo 456789"));
+        let roll_back =
+            |restored, complete| RolledBack { restored, complete, session: "123456789-1".into() }.to_string();
+        assert_eq!(roll_back(1, true), "Nothing stays changed: 1 setting was put back");
+        assert_eq!(roll_back(0, true), "Nothing stays changed: 0 settings were put back");
+        assert!(roll_back(1, false).ends_with("evenkeel undo 456789"));
     }
 }

@@ -43,7 +43,7 @@ pub struct Armed {
 }
 
 impl Session {
-    /// Puts this session on trial: starts its guardian by `guardian`, a command that comes to [`stand_guard`] and has the session's full name
+    /// Puts this session on trial: starts its guardian by `guardian`, a command that comes to [`run_guardian`] and has the session's full name
     /// among its arguments, and waits until it watches.
     pub fn on_trial(&mut self, journal: &Journal, mut guardian: Command) -> Result<Armed, TrialError> {
         let path = journal.state().join("guardian.log");
@@ -62,12 +62,12 @@ impl Session {
     }
 }
 
-/// Is the guardian of `session` for so many seconds: leaves the terminal and its control group, says on `out` that it watches, and takes the
+/// Runs as the guardian of `session` for so many seconds: leaves the terminal and its control group, says on `out` that it watches, and takes the
 /// session back unless a confirmation comes, earlier when the drops of `nics` rise.
 ///
 /// # Errors
-/// It cannot watch, so nobody may rely on it.
-pub fn stand_guard(
+/// The guardian cannot watch, so nobody may rely on it.
+pub fn run_guardian(
     journal: &Journal,
     session: &str,
     seconds: u64,

@@ -46,7 +46,7 @@ pub enum StepState {
     Failed { error: String },
 }
 
-/// One step of an undo.
+/// A step of an undo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepReport {
     /// The change that was taken back.
@@ -139,7 +139,7 @@ impl Session {
                 Some(by) if !options.in_order && !options.force => {
                     StepState::Superseded { by: by.header.session.clone() }
                 }
-                _ => self.take_back(step, store, options).unwrap_or_else(|e| failed(&e)),
+                _ => self.roll_back(step, store, options).unwrap_or_else(|e| failed(&e)),
             };
             let report_step = StepReport { change, state };
             let left = report_step.state.is_left();
@@ -160,7 +160,7 @@ impl Session {
         report
     }
 
-    fn take_back(&self, step: usize, store: &mut dyn Store, options: UndoOptions) -> Result<StepState, KnobError> {
+    fn roll_back(&self, step: usize, store: &mut dyn Store, options: UndoOptions) -> Result<StepState, KnobError> {
         let step = &self.steps[step];
         let Change { knob, old, new, .. } = &step.change;
         let found = match store.read(knob) {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Knob;
 
-/// One knob set to another value.
+/// A knob set to another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     pub knob: Knob,

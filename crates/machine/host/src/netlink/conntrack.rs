@@ -27,7 +27,7 @@ const TUPLE_PROTOCOL: u16 = 2;
 const NAT_PORTS: u16 = 3;
 const UDP: u8 = 17;
 /// IPS_SEEN_REPLY, IPS_ASSURED, IPS_CONFIRMED
-const SETTLED: u32 = 1 << 1 | 1 << 2 | 1 << 3;
+const ESTABLISHED_BITS: u32 = 1 << 1 | 1 << 2 | 1 << 3;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
@@ -55,7 +55,7 @@ impl Connections {
         let mut body = header(from);
         push_attribute(&mut body, TUPLE_ORIGINAL | NESTED, &tuple(from, to));
         push_attribute(&mut body, TUPLE_REPLY | NESTED, &tuple(to, from));
-        push_attribute(&mut body, STATUS, &SETTLED.to_be_bytes());
+        push_attribute(&mut body, STATUS, &ESTABLISHED_BITS.to_be_bytes());
         push_attribute(&mut body, TIMEOUT, &seconds.to_be_bytes());
         push_attribute(&mut body, MARK, &mark.to_be_bytes());
         if let Some(source) = source {

@@ -41,30 +41,30 @@ const NLM_F_REPLACE: u16 = 0x100;
 /// A message of one interface is about 1.5 KiB, and takes twice that of the buffer.
 const RECEIVE_BYTES: usize = 4 << 20;
 /// Messages read at once, so that a storm does not keep the caller from the rest of its work.
-const AT_ONCE: usize = 4096;
+const MESSAGES_MAX: usize = 4096;
 
 /// The change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It is new, or is otherwise than before.
+    /// Added or changed.
     Set,
-    /// It is there instead of another one: for a route, of the one with the same table, prefix and metric.
+    /// Put in place of another one: for a route, of the one with the same table, prefix and metric.
     Replaced,
     Gone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Of an interface, by its index.
+    /// An interface, by its index.
     Link(Change, u32, Box<Link>),
     Address(Change, Address),
-    /// Of a route. Of an IPv6 route of several hops, a hop may come and go alone: the prefix is best read anew.
+    /// A route. Of an IPv6 route of several hops, a hop may come and go alone: the prefix is best read anew.
     Route(Change, Route),
     Rule(Change, Rule),
     Neighbour(Change, Neighbour),
-    /// Of a nexthop object, by its number: routes by it go elsewhere.
+    /// A nexthop object, by its number: routes by it go elsewhere.
     Nexthop(Change, u32),
-    /// Of the rules of nftables, which have this generation now.
+    /// The rules of nftables, with their generation now.
     Nftables(u32),
     /// Changes came faster than they were read, and some are lost. Whatever was told before is not to be relied on: all is to be read anew.
     Lost,
@@ -149,7 +149,7 @@ impl Listener {
     }
 
     fn read(&mut self, buffer: &mut [u8], each: &mut impl FnMut(Event)) -> io::Result<()> {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MESSAGES_MAX {
             match recvfrom::<NetlinkAddr>(self.socket.as_raw_fd(), buffer) {
                 // From the kernel, not from another process.
                 Ok((read, Some(from))) if from.pid() == 0 && !self.behind => {

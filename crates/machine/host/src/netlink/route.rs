@@ -80,20 +80,20 @@ pub struct Address {
 /// The treatment of a packet that a route is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
-    /// It goes to a next hop.
+    /// Through a next hop.
     Unicast,
-    /// It is this machine's own.
+    /// To this machine.
     Local,
-    /// It is for all on the link, and this machine's own.
+    /// To all on the link, and to this machine.
     Broadcast,
-    /// It is this machine's own, as one of several.
+    /// To this machine as one of several.
     Anycast,
     Multicast,
-    /// It is lost without a word.
+    /// Dropped silently.
     Blackhole,
-    /// It is lost, its sender told that there is no way.
+    /// Dropped, with ICMP unreachable to the sender.
     Unreachable,
-    /// It is lost, its sender told that it is forbidden.
+    /// Dropped, with ICMP prohibited to the sender.
     Prohibit,
     /// The next rule decides.
     Throw,
@@ -101,7 +101,7 @@ pub enum RouteKind {
     Other(u8),
 }
 
-/// One way to go on.
+/// A next hop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
     /// The interface's index; none where the route only says what becomes of a packet.
@@ -120,7 +120,7 @@ pub struct Hop {
 pub struct Route {
     pub table: u32,
     pub to: Prefix,
-    /// It is only for some: by TOS, or by the source's address.
+    /// True if it is for some packets only: by TOS, or by the source's address.
     pub is_partial: bool,
     /// Lower is preferred among those for the same prefix.
     pub metric: u32,

@@ -10,7 +10,7 @@ const GET_FILTER: u16 = 46;
 /// `struct tcmsg`: family, three of padding, interface, handle, parent, priority and protocol.
 const TCMSG_BYTES: usize = 20;
 const TCA_KIND: u16 = 1;
-/// Where filters stand before and behind the stack: at clsact's two hooks (the first one is that of the qdisc `ingress` too).
+/// Hooks of filters before and behind the stack: clsact's two (the first one is that of the qdisc `ingress` too).
 const HOOKS: [(u32, &str); 2] = [(0xffff_fff2, "ingress"), (0xffff_fff3, "egress")];
 
 /// The filters at tc ingress and egress of an interface: the hook and the kind (`bpf`, `flower`, `u32` …), each kind of a hook once.

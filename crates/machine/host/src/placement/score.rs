@@ -4,7 +4,7 @@ use model::CpuSet;
 
 use super::cores::Cores;
 
-/// What one NIC has of a layout.
+/// Figures of a NIC in a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     cpus: u32,
@@ -23,7 +23,7 @@ pub(super) struct Score {
 }
 
 impl Score {
-    /// Of the CPUs of each NIC's queues. `cores` knows what the CPUs have besides.
+    /// The score of the CPUs of each NIC's queues. `cores` knows the other load of the CPUs.
     pub(super) fn of(cores: &Cores<'_>, nics: &[(Option<u32>, Vec<u32>)]) -> Self {
         let mut load = cores.load.clone();
         for cpu in nics.iter().flat_map(|(_, cpus)| cpus) {

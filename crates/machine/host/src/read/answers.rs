@@ -1,4 +1,4 @@
-//! What only system calls tell about an interface: asked on the live machine, kept as `ethtool/<name>.json` in a copy.
+//! Answers about an interface that only system calls give: asked on the live machine, kept as `ethtool/<name>.json` in a copy.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl Asker {
         };
         let mut answers = match ethtool {
             // An interface that went away in between has no answers.
-            Ok(ethtool) => asked(ethtool, nic).unwrap_or_default(),
+            Ok(ethtool) => ask_live(ethtool, nic).unwrap_or_default(),
             Err(e) => Answers { failed: vec![e.clone()], ..Answers::default() },
         };
         match napis {
@@ -112,7 +112,7 @@ fn saved(root: &Root, nic: &str) -> Result<Answers, HostError> {
     })
 }
 
-fn asked(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
+fn ask_live(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
     let mut failed = Vec::new();
     let driver = soft(ethtool.driver(nic), &mut failed)?;
     let rings = soft(ethtool.rings(nic), &mut failed)?;

@@ -13,7 +13,7 @@ pub(super) struct Device {
     /// The folder of the device itself: for virtio not the PCI function's.
     pub(super) folder: String,
     pub(super) pci: Option<String>,
-    /// It hangs on a USB controller, whose interrupt brings its packets.
+    /// True behind a USB controller, whose interrupt brings its packets.
     pub(super) is_usb: bool,
     pub(super) node: Option<u32>,
     /// The message-signalled interrupts that the device was given.

@@ -107,7 +107,7 @@ fn roles(vectors: &[Vector], rx: u32, tx: u32, halves: bool) -> (Vec<NicIrq>, bo
     (queues, repeated || !silent.is_empty() && !alone)
 }
 
-/// What stands before the numbers of most of the interrupts that have no more than a number.
+/// The commonest text before the number among interrupts whose names differ in the number alone.
 fn commonest_front(vectors: &[Vector]) -> Option<&str> {
     let mut fronts: BTreeMap<&str, usize> = BTreeMap::new();
     for v in vectors {

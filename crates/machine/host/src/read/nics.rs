@@ -21,7 +21,7 @@ pub(super) fn read(root: &Root, irqs: &[Irq], processes: &[(u32, String)]) -> Re
     Ok(nics)
 }
 
-/// One interface; none for files beside them (`bonding_masters`) and for one that vanished in between.
+/// An interface; none for files beside them (`bonding_masters`) and for one that vanished in between.
 fn read_one(
     root: &Root,
     name: &str,

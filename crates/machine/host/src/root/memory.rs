@@ -9,7 +9,7 @@ use std::{
 use super::{MAX_COPY_BYTES, MAX_FILE_BYTES, RootError};
 
 /// Links that may follow each other, as in the kernel.
-const MAX_LINKS: u32 = 40;
+const LINKS_MAX: u32 = 40;
 /// More than the names in any /proc or /sys.
 const MAX_NAME_BYTES: u64 = 1 << 16;
 
@@ -113,7 +113,7 @@ impl Tree {
                     path.push_str(name);
                     if let Some(Node::Link(target)) = self.0.get(&path) {
                         links += 1;
-                        if links > MAX_LINKS {
+                        if links > LINKS_MAX {
                             return None;
                         }
                         path.truncate(if target.starts_with('/') { 0 } else { parent });
@@ -175,7 +175,7 @@ pub(super) fn read_tar(reader: impl Read, path: &Path) -> Result<Tree, RootError
     Ok(tree)
 }
 
-/// What entries before an entry say of it: names that do not fit its header (GNU's `L` and `K`, pax's `x`).
+/// Long names from the entries before an entry, which do not fit its header (GNU's `L` and `K`, pax's `x`).
 #[derive(Default)]
 struct LongNames {
     path: Option<String>,
@@ -200,11 +200,11 @@ impl LongNames {
         } else if kind.is_gnu_longlink() {
             self.link = text(&bytes);
         } else if kind.is_pax_local_extensions() {
-            for said in tar::PaxExtensions::new(&bytes) {
-                let said = said?;
-                match said.key_bytes() {
-                    b"path" => self.path = text(said.value_bytes()),
-                    b"linkpath" => self.link = text(said.value_bytes()),
+            for extension in tar::PaxExtensions::new(&bytes) {
+                let extension = extension?;
+                match extension.key_bytes() {
+                    b"path" => self.path = text(extension.value_bytes()),
+                    b"linkpath" => self.link = text(extension.value_bytes()),
                     _ => {}
                 }
             }
@@ -233,7 +233,7 @@ mod tests {
         .collect()
     }
 
-    /// One entry of a tar, which claims `claims` bytes.
+    /// An entry of a tar, which claims `claims` bytes.
     fn entry(kind: tar::EntryType, name: &str, body: &[u8], claims: u64) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_path(name).unwrap();

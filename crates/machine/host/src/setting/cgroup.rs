@@ -4,13 +4,13 @@ use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::root::Root;
 
 /// Groups deeper than this are not looked at.
-const DEPTH: u32 = 6;
+const DEPTH_MAX: u32 = 6;
 /// Nor more than this: a machine with tens of thousands of them is not searched in a second.
-const GROUPS: usize = 20_000;
+const GROUPS_MAX: usize = 20_000;
 
 /// A group with a limit on CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Limited {
 
 /// The groups with a limit on CPU time (cgroup v2, and v1's cpu controller).
 pub fn limits(root: &Root) -> Result<Vec<Limited>, Missing> {
-    asked(root, "cpu-limits", || {
+    live_or_saved(root, "cpu-limits", || {
         let mut found = Vec::new();
         let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
         let mut any = false;
@@ -72,7 +72,7 @@ fn walk(mount: &Path, folder: &Path, depth: u32, seen: &mut usize, found: &mut V
         });
     }
     *seen += 1;
-    if depth == DEPTH || *seen > GROUPS {
+    if depth == DEPTH_MAX || *seen > GROUPS_MAX {
         return;
     }
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -3,7 +3,7 @@
 use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::{
     interface,
     netlink::{GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute},
@@ -29,7 +29,7 @@ pub enum HeaderSplit {
 
 /// Asks about the interface `nic`.
 pub fn read(root: &Root, nic: &str) -> Result<HeaderSplit, Missing> {
-    asked(root, &format!("header-split/{nic}"), || {
+    live_or_saved(root, &format!("header-split/{nic}"), || {
         let failed = |e: std::io::Error| Missing(format!("cannot ask {nic} for header split: {e}"));
         let index = interface::index(nic).map_err(|e| Missing(e.to_string()))?;
         let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(failed)?;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, io::Read};
 use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::root::Root;
 
 /// Options of the kernel's configuration that checks ask for.
@@ -28,7 +28,7 @@ const OPTIONS: [&str; 14] = [
 
 /// The options that are set, by name, with their value (`y`, `250`); from /proc/config.gz, or /boot/config-RELEASE.
 pub fn config(root: &Root) -> Result<BTreeMap<String, String>, Missing> {
-    asked(root, "kernel-config", || {
+    live_or_saved(root, "kernel-config", || {
         let text = unpacked().or_else(|| {
             let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
             fs::read_to_string(format!("/boot/config-{}", release.trim())).ok()
@@ -97,7 +97,7 @@ pub struct Preempt {
 /// # Errors
 /// When a copy does not tell. (It keeps the answer, for the command line may hold what is nobody's business.)
 pub fn preemption(root: &Root) -> Result<Option<Preempt>, Missing> {
-    asked(root, "preemption", || Ok(judge(&Root::live(), &config(&Root::live()).unwrap_or_default())))
+    live_or_saved(root, "preemption", || Ok(judge(&Root::live(), &config(&Root::live()).unwrap_or_default())))
 }
 
 fn judge(root: &Root, config: &BTreeMap<String, String>) -> Option<Preempt> {
@@ -114,11 +114,11 @@ fn judge(root: &Root, config: &BTreeMap<String, String>) -> Option<Preempt> {
         return known(Preemption::RealTime, "/proc/version");
     }
     let dynamic = version.contains("PREEMPT_DYNAMIC") || config.contains_key("CONFIG_PREEMPT_DYNAMIC");
-    let asked = text("proc/cmdline").and_then(|line| {
+    let live_or_saved = text("proc/cmdline").and_then(|line| {
         let value = line.split_whitespace().rev().find_map(|word| word.strip_prefix("preempt="))?;
         Preemption::named(value)
     });
-    if let Some(model) = asked.filter(|_| dynamic) {
+    if let Some(model) = live_or_saved.filter(|_| dynamic) {
         return known(model, "/proc/cmdline");
     }
     let built = [

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sys::ethtool::Ethtool;
 
-use super::{Missing, asked, number, text};
+use super::{Missing, live_or_saved, number, text};
 use crate::{read::Answers, root::Root};
 
 /// Flow control by pause frames (`ethtool -a`).
@@ -40,7 +40,7 @@ pub fn bridge_ports(root: &Root, nic: &str) -> Result<Option<Vec<String>>, Missi
 
 /// Flow control of the link; none when the driver has none.
 pub fn pause(root: &Root, nic: &str) -> Result<Option<Pause>, Missing> {
-    asked(root, &format!("pause-{nic}"), || {
+    live_or_saved(root, &format!("pause-{nic}"), || {
         let failed = |e: sys::ethtool::EthtoolError| Missing(e.to_string());
         let answer = Ethtool::open().map_err(failed)?.pause(nic).map_err(failed)?;
         Ok(answer.map(|p| Pause { autoneg: p.autoneg, rx: p.rx, tx: p.tx }))

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked, text};
+use super::{Missing, live_or_saved, text};
 use crate::{
     root::Root,
     stack::{self, Socket},
@@ -52,7 +52,7 @@ pub struct AcceptQueue {
 
 /// The accept queues of this network namespace, the fullest first.
 pub fn accept_queues(root: &Root) -> Result<Vec<AcceptQueue>, Missing> {
-    asked(root, "accept-queues", || {
+    live_or_saved(root, "accept-queues", || {
         let listeners = stack::listeners()
             .map_err(|e| Missing(format!("listening sockets cannot be listed (sock_diag; CONFIG_INET_DIAG): {e}")))?;
         let queue = |s: Socket| AcceptQueue {
@@ -66,7 +66,7 @@ pub fn accept_queues(root: &Root) -> Result<Vec<AcceptQueue>, Missing> {
     })
 }
 
-/// One field of a pair of lines as /proc/net/netstat and /proc/net/snmp have them: names, then values.
+/// A field of a pair of lines as /proc/net/netstat and /proc/net/snmp have them: names, then values.
 fn field(text: &str, prefix: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(prefix));
     let at = lines.next()?.split_whitespace().position(|word| word == name)?;

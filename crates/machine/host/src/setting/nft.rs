@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sys::program::command;
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::root::Root;
 
 /// Consecutive rules of a chain that match the same fields and differ in the values only.
@@ -24,15 +24,15 @@ pub struct LinearRun {
 
 /// The rules as nft's JSON gives them.
 pub fn ruleset(root: &Root) -> Result<Value, Missing> {
-    let rules: Value = asked(root, "nft", || {
+    let rules: Value = live_or_saved(root, "nft", || {
         let output =
             command("nft").args(["-j", "-t", "list", "ruleset"]).stdin(Stdio::null()).output().map_err(|e| {
                 Missing(format!("cannot run nft to list the rules: {e} (the Debian package is nftables)"))
             })?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.lines().next().unwrap_or("no message");
-            return Err(Missing(format!("nft does not list the rules: {said} (run as root)")));
+            let message = String::from_utf8_lossy(&output.stderr);
+            let message = message.lines().next().unwrap_or("no message");
+            return Err(Missing(format!("nft does not list the rules: {message} (run as root)")));
         }
         serde_json::from_slice(&output.stdout)
             .map_err(|e| Missing(format!("nft answers something else than JSON: {e}")))
@@ -90,7 +90,7 @@ fn rules(ruleset: &Value) -> impl Iterator<Item = &Value> {
     ruleset.get("nftables").and_then(Value::as_array).into_iter().flatten().filter_map(|object| object.get("rule"))
 }
 
-/// What of a rule decides whether it belongs to a run.
+/// Parts of a rule that decide whether it belongs to a run.
 #[derive(Debug, PartialEq)]
 struct Shape<'a> {
     place: (&'a str, &'a str, &'a str),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::root::Root;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,13 +16,13 @@ pub struct PacketSocket {
     pub ifindex: u32,
     /// The process that holds it, with its name; none when it could not be found (another privilege).
     pub owner: Option<(u32, String)>,
-    /// That process has mapped a ring of it; none when this could not be seen.
+    /// True if that process has mapped a ring of it; none when this could not be seen.
     pub ring: Option<bool>,
 }
 
 /// The packet sockets of this network namespace.
 pub fn read(root: &Root) -> Result<Vec<PacketSocket>, Missing> {
-    asked(root, "packet-sockets", || {
+    live_or_saved(root, "packet-sockets", || {
         let mut sockets = parse(&Root::live().read("proc/net/packet")?);
         if !sockets.is_empty() {
             find_owners(&mut sockets);

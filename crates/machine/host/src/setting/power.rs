@@ -15,7 +15,7 @@ pub struct IdleState {
     pub name: String,
     /// Microseconds to leave it.
     pub exit_latency_us: u64,
-    /// It is switched off on the CPU that was read.
+    /// True if it is switched off on the CPU that was read.
     pub disabled: bool,
 }
 

@@ -3,7 +3,7 @@
 use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::{
     netlink::{Netlink, attributes},
     root::Root,
@@ -23,15 +23,15 @@ pub struct Qdisc {
     pub ifindex: u32,
     /// Its kind, such as `fq_codel`.
     pub kind: String,
-    /// It is the root of what is sent.
+    /// True for the root of an interface's transmit side.
     pub is_root: bool,
-    /// It is at the receiving side.
+    /// True for the receive side.
     pub is_ingress: bool,
 }
 
 /// The queueing disciplines of this network namespace. Those without an object of their own (`noqueue`) may be missing.
 pub fn read(root: &Root) -> Result<Vec<Qdisc>, Missing> {
-    asked(root, "qdiscs", || {
+    live_or_saved(root, "qdiscs", || {
         let failed = |e: std::io::Error| Missing(format!("cannot list the queueing disciplines: {e}"));
         let mut netlink = Netlink::open(SockProtocol::NetlinkRoute).map_err(failed)?;
         netlink.dump(QDISC, TCMSG_BYTES, parse).map_err(failed)

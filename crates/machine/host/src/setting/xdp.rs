@@ -4,7 +4,7 @@ use model::xdp::XdpMode;
 use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, asked};
+use super::{Missing, live_or_saved};
 use crate::{interface::links, netlink::Netlink, root::Root};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct XdpProgram {
 
 /// The XDP programs on the interfaces of this network namespace.
 pub fn read(root: &Root) -> Result<Vec<XdpProgram>, Missing> {
-    asked(root, "xdp", || {
+    live_or_saved(root, "xdp", || {
         let failed = |e| Missing(format!("the kernel does not list the interfaces' XDP programs: {e}"));
         let links = links(&mut Netlink::open(SockProtocol::NetlinkRoute).map_err(failed)?).map_err(failed)?;
         let all = links.into_values().flat_map(|link| link.xdp.into_iter().map(move |at| (link.name.clone(), at)));

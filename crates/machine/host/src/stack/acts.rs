@@ -1,4 +1,4 @@
-//! What a rule of nftables does beside its decision, as far as it matters to who no longer sees each packet.
+//! Effects of a rule of nftables beside its decision, as far as they matter to a program that no longer sees each packet.
 
 use std::collections::BTreeSet;
 
@@ -26,21 +26,21 @@ pub struct MarkSet {
     pub bits: u32,
 }
 
-const UNTOLD: MarkSet = MarkSet { value: u32::MAX, bits: u32::MAX };
+const UNKNOWN_MARK: MarkSet = MarkSet { value: u32::MAX, bits: u32::MAX };
 
-/// What a rule does beside its decision.
+/// Effects of a rule beside its decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acts {
     /// The mark that it gives to connections.
     pub mark: Option<MarkSet>,
-    /// It puts packets into a zone of conntrack's.
+    /// True if it puts packets into a zone of conntrack's.
     pub zone: bool,
     /// Statements that mean each packet: `counter`, `limit`, `log`, …
     pub sees: BTreeSet<String>,
 }
 
 impl Acts {
-    /// Of a rule's expressions.
+    /// The effects of a rule's expressions.
     pub(super) fn of(expressions: &[u8]) -> Self {
         let mut acts = Self::default();
         // What the registers hold, as far as it is told.
@@ -57,7 +57,7 @@ impl Acts {
                     last = both.map(|(mask, xor)| MarkSet { value: xor & !mask, bits: !mask });
                 }
                 "ct" if nested(&data, CT_FROM).is_some() => match number(CT_KEY) {
-                    Some(CT_MARK) => acts.mark = Some(last.unwrap_or(UNTOLD)),
+                    Some(CT_MARK) => acts.mark = Some(last.unwrap_or(UNKNOWN_MARK)),
                     Some(CT_ZONE) => acts.zone = true,
                     _ => {}
                 },
@@ -73,7 +73,7 @@ impl Acts {
                     _ => continue,
                 }),
                 "target" => match nested(&data, TARGET_NAME).map(|v| text(&v)).unwrap_or_default().as_str() {
-                    "CONNMARK" => acts.mark = Some(UNTOLD),
+                    "CONNMARK" => acts.mark = Some(UNKNOWN_MARK),
                     "REJECT" => {}
                     "CT" => acts.zone = true,
                     target => acts.see(&format!("iptables' {target}")),
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(set(&[ct(1, CT_MARK), or]), Some(MarkSet { value: 0x10, bits: 0x10 }));
         let immediate = expression("immediate", &[(IMMEDIATE_DATA, &value(7))]);
         assert_eq!(set(std::slice::from_ref(&immediate)), Some(MarkSet { value: 7, bits: u32::MAX }));
-        assert_eq!(set(&[immediate, expression("meta", &[])]), Some(UNTOLD));
+        assert_eq!(set(&[immediate, expression("meta", &[])]), Some(UNKNOWN_MARK));
         assert_eq!(acts(&[ct(1, CT_MARK)]).mark, None, "one that is read");
         assert!(acts(&[ct(CT_FROM, CT_ZONE)]).zone && !acts(&[ct(1, CT_ZONE)]).zone);
     }
@@ -146,6 +146,6 @@ mod tests {
         assert_eq!(sees(expression("payload", &[(1, &[0; 4])])), None);
         assert_eq!(sees(expression("objref", &[(OBJREF_TYPE, &2u32.to_be_bytes())])).as_deref(), Some("quota"));
         assert_eq!(sees(target("TEE")).as_deref(), Some("iptables' TEE"));
-        assert_eq!(acts(&[target("CONNMARK")]).mark, Some(UNTOLD));
+        assert_eq!(acts(&[target("CONNMARK")]).mark, Some(UNKNOWN_MARK));
     }
 }

@@ -1,4 +1,4 @@
-//! What of netfilter forwarded packets meet.
+//! Rules of netfilter for forwarded packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::{
     nft::{Chain, ChainKey, Rules},
 };
 
-/// What forwarded packets meet, between some ports.
+/// Rules that forwarded packets meet between some ports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forwarding {
     /// Chains of nftables with rules or a dropping policy, in words.
@@ -26,7 +26,7 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Of the rules of nftables.
+    /// The part of the rules of nftables that these ports meet.
     pub(super) fn of(rules: &Rules, ports: &[&str]) -> Self {
         let mut met = Self {
             translates: [["ip", "inet"], ["ip6", "inet"]].map(|families| {
@@ -76,7 +76,7 @@ fn is_passed(hook: &str) -> bool {
     ["prerouting", "forward", "postrouting", "ingress", "egress"].contains(&hook)
 }
 
-/// What a chain does to forwarded packets; none: nothing.
+/// Effect of a chain on forwarded packets; none without an effect.
 fn on_the_way(rules: &Rules, key: &ChainKey, chain: &Chain, ports: &[&str]) -> Option<String> {
     let hook = chain.hook.as_deref()?;
     let elsewhere = chain.device.as_deref().is_some_and(|device| !ports.contains(&device));

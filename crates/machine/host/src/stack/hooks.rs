@@ -1,4 +1,4 @@
-//! What of netfilter stands between the interfaces and the sockets of a network namespace: rules, old and new ones, and IPVS.
+//! Rules of netfilter between the interfaces and the sockets of a network namespace, old and new ones, and IPVS.
 
 use std::{fs, io};
 
@@ -23,7 +23,7 @@ pub struct Hooks {
     netfilter: io::Result<Netlink>,
     /// The effect of the rules of that generation.
     found: Option<(u32, Option<String>)>,
-    /// What of them translates.
+    /// Translating rules among them.
     diverts: Option<(u32, Option<String>)>,
 }
 
@@ -33,8 +33,8 @@ impl Hooks {
         Self { netfilter: Netlink::open(SockProtocol::NetlinkNetFilter), found: None, diverts: None }
     }
 
-    /// What handles packets that `interface` receives for this machine, or the answers to them, in words: `nftables filters input (table inet
-    /// filter)`. None: nothing does. Chains without a rule that let everything pass are nothing, and so is forwarding.
+    /// Rules for packets that `interface` receives for this machine, or for the answers to them, in words: `nftables filters input (table inet
+    /// filter)`. None without such rules. Chains without a rule that let everything pass do not count, and neither does forwarding.
     ///
     /// # Errors
     /// The rules cannot be read (it takes CAP_NET_ADMIN).
@@ -48,8 +48,8 @@ impl Hooks {
         ipvs()
     }
 
-    /// What sends packets for this machine's own addresses elsewhere, in words: translation (of what leaves, too: its answers come here), a transparent proxy, IPVS. None: its own sockets
-    /// are all that there is behind its ports.
+    /// Rules that send packets for this machine's own addresses elsewhere, in words: translation (of packets that leave, too: their answers come
+    /// here), a transparent proxy, IPVS. None: only its own sockets are behind its ports.
     ///
     /// # Errors
     /// The rules cannot be read (it takes CAP_NET_ADMIN).
@@ -76,7 +76,7 @@ impl Hooks {
         ipvs()
     }
 
-    /// What packets meet that are forwarded between `ports`: all of it.
+    /// All rules that packets meet which are forwarded between `ports`.
     ///
     /// # Errors
     /// The rules cannot be read (it takes CAP_NET_ADMIN).
@@ -114,7 +114,7 @@ fn ipvs() -> io::Result<Option<String>> {
     Ok((services.lines().count() > IPVS_HEADINGS).then(|| "IPVS has services".to_owned()))
 }
 
-/// What sends packets elsewhere before it is known whose they are.
+/// Rules that send packets elsewhere before their socket is known.
 fn diverts(rules: &Rules) -> Option<String> {
     let name = |key: &ChainKey| format!("table {} {}", key.family, key.table);
     let has_rules = |key: &ChainKey| rules.rules.keys().any(|rule| rule.chain == *key);
@@ -146,7 +146,7 @@ fn old_tables() -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// What the first chain does that does anything.
+/// Effect of the first chain that has one.
 fn does(rules: &Rules, interface: &str) -> Option<String> {
     let stands = |key: &ChainKey, chain: &Chain| {
         let hook = chain.hook.as_deref()?;
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn translation_counts_on_the_way_out_too_and_filters_do_not() {
         let found = |hook, kind, with_rule| diverts(&rules("ip", chain(hook, kind), with_rule));
-        let said = found("postrouting", "nat", true).unwrap();
-        assert_eq!(said, "nftables translates addresses at postrouting (table ip t)");
+        let found_text = found("postrouting", "nat", true).unwrap();
+        assert_eq!(found_text, "nftables translates addresses at postrouting (table ip t)");
         assert!(found("prerouting", "nat", true).is_some() && found("output", "nat", true).is_some());
         assert_eq!((found("postrouting", "nat", false), found("input", "filter", true)), (None, None));
     }
@@ -196,15 +196,15 @@ mod tests {
     #[test]
     fn chains_count_that_packets_for_this_machine_or_their_answers_meet() {
         let found = |family, chain, with_rule| does(&rules(family, chain, with_rule), "eth0");
-        let said = |family, hook, kind| found(family, chain(hook, kind), true);
-        assert_eq!(said("inet", "input", "filter").unwrap(), "nftables filters input (table inet t)");
+        let found_text = |family, hook, kind| found(family, chain(hook, kind), true);
+        assert_eq!(found_text("inet", "input", "filter").unwrap(), "nftables filters input (table inet t)");
         assert_eq!(
-            said("ip", "prerouting", "nat").unwrap(),
+            found_text("ip", "prerouting", "nat").unwrap(),
             "nftables translates addresses at prerouting (table ip t)"
         );
-        assert!(said("ip6", "output", "filter").is_some() && said("netdev", "ingress", "filter").is_some());
-        assert_eq!(said("inet", "forward", "filter"), None);
-        assert_eq!(said("arp", "input", "filter"), None);
+        assert!(found_text("ip6", "output", "filter").is_some() && found_text("netdev", "ingress", "filter").is_some());
+        assert_eq!(found_text("inet", "forward", "filter"), None);
+        assert_eq!(found_text("arp", "input", "filter"), None);
         assert_eq!(found("inet", chain("input", "filter"), false), None, "an empty chain that accepts");
         let drops = Chain { policy_drop: true, ..chain("input", "filter") };
         assert!(found("inet", drops, false).is_some());

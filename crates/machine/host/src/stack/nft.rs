@@ -60,8 +60,7 @@ pub struct RuleKey {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chain {
-    /// Where packets enter it (`prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`); none for a
-    /// chain that others call.
+    /// Hook of the chain (`prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`); none for a chain that others call.
     pub hook: Option<String>,
     /// Its place among the chains of the hook: lower is earlier.
     pub priority: i32,
@@ -85,7 +84,7 @@ pub struct Rule {
     pub exact: bool,
     /// The name of its counter, if that stands apart in the table. The figures are the counter's: rules that share it have the same.
     pub named: Option<String>,
-    /// What it does beside its decision.
+    /// Effects beside its decision.
     pub acts: Acts,
     /// The rule as text; empty when the program that prints rules is not there.
     pub text: String,
@@ -188,12 +187,12 @@ pub(crate) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
 /// The number of the rules of now, another one after each change; none when this kernel has no nftables.
 pub(super) fn generation(netfilter: &mut Netlink) -> io::Result<Option<u32>> {
     let mut generation = 0;
-    let asked = netfilter.ask(GETGEN, PLAIN | 4, &[0; NFGENMSG_BYTES], |kind, payload| {
+    let done = netfilter.ask(GETGEN, PLAIN | 4, &[0; NFGENMSG_BYTES], |kind, payload| {
         if kind == NEWGEN {
             generation = attribute(payload, GEN_ID).and_then(|v| be32(&v)).unwrap_or(0);
         }
     });
-    match asked {
+    match done {
         // No such subsystem: EINVAL by nfnetlink, EOPNOTSUPP by some kernels.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(None),
         other => other.map(|()| Some(generation)),

@@ -6,7 +6,7 @@ use sys::ethtool::{Ethtool, EthtoolError};
 
 use super::nic_names::{Counted, LossClass, Meaning, XdpCount, columns};
 
-/// One statistic of a driver that counts losses.
+/// A statistic of a driver that counts losses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicLoss {
     /// The driver's name for it.

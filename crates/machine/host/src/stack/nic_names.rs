@@ -1,7 +1,7 @@
-//! The statistics of drivers (`ethtool -S`) that count losses, and those that count what XDP programs did.
+//! The statistics of drivers (`ethtool -S`) that count losses, and those that count verdicts of XDP programs.
 //!
-//! One table, by driver. In a pattern `#` stands for the queue's number. Names with a heading instead of a number
-//! (vmxnet3) belong to the queue of the last heading.
+//! A single table, by driver. In a pattern `#` stands for the queue's number. Names with a heading instead of a number (vmxnet3) belong to the queue
+//! of the last heading.
 
 use self::{
     Counted::{Beyond, InLink, Pressure},
@@ -24,7 +24,7 @@ pub enum LossClass {
 /// The relation of a statistic to the counters of the interface (`ip -s link`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
-    /// It is a part of them: adding both would count twice.
+    /// Part of another one: adding both would count twice.
     InLink,
     /// Only the driver knows of these losses.
     Beyond,
@@ -36,7 +36,7 @@ pub enum Counted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XdpCount {
     Packets,
-    /// It said XDP_DROP (some drivers add XDP_ABORTED).
+    /// XDP_DROP (some drivers add XDP_ABORTED).
     Drops,
     Pass,
     Redirects,
@@ -44,11 +44,11 @@ pub enum XdpCount {
     Tx,
     /// A packet sent back by XDP_TX was lost.
     TxErrors,
-    /// It said XDP_ABORTED, or something that is no verdict.
+    /// XDP_ABORTED, or an unknown verdict.
     Aborted,
     /// Packets that other interfaces' programs sent out here.
     Xmit,
-    /// Such packets that were lost.
+    /// Lost among those packets.
     XmitErrors,
 }
 

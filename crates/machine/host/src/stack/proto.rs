@@ -1,6 +1,6 @@
 //! The counters of the protocols: `/proc/net/snmp`, `/proc/net/snmp6` and `/proc/net/netstat`.
 //!
-//! They belong to a network namespace. The names are the kernel's (Documentation/networking/snmp_counter.rst).
+//! All belong to a network namespace. The names are the kernel's (Documentation/networking/snmp_counter.rst).
 
 use std::collections::BTreeMap;
 
@@ -187,7 +187,7 @@ impl Protocols {
         }
     }
 
-    /// One counter by its name, such as `TcpExt.TCPTimeouts`; 0 when the kernel has none of that name.
+    /// A counter by its name, such as `TcpExt.TCPTimeouts`; 0 when the kernel has none of that name.
     pub fn get(&self, name: &str) -> u64 {
         self.all.get(name).copied().unwrap_or(0)
     }

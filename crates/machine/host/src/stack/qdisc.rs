@@ -21,14 +21,14 @@ const TC_H_INGRESS: u32 = 0xffff_fff1;
 /// Disciplines whose classes have counters of their own (those of `mq` are the disciplines below it).
 const CLASSFUL: [&str; 6] = ["htb", "hfsc", "drr", "qfq", "cbq", "ets"];
 
-/// One queueing discipline or class.
+/// A queueing discipline or class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QdiscKey {
     pub ifindex: u32,
     pub class: bool,
     /// Its handle, major number in the upper 16 bits; 0 for one that nobody configured.
     pub handle: u32,
-    /// What it hangs on; see [`QdiscKey::is_root`].
+    /// Handle of the parent; see [`QdiscKey::is_root`].
     pub parent: u32,
 }
 

@@ -35,7 +35,7 @@ const TCP_LISTEN: u8 = 10;
 /// All states but TIME_WAIT and NEW_SYN_RECV, which are no sockets with queues.
 const TCP_STATES: u32 = 0xfff & !(1 << 6);
 /// With more TCP sockets than this only those that listen are read: a dump of a million takes a second.
-const MANY_TCP: u64 = 20_000;
+const TCP_SOCKETS_MAX: u64 = 20_000;
 
 /// The process that holds a socket: the one with the lowest id, if several do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,7 +121,7 @@ impl Socket {
     }
 }
 
-/// What tells a socket from others.
+/// Identity of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SocketKey {
     /// Its cookie: the number that BPF programs see too.
@@ -137,14 +137,14 @@ pub type Sockets = BTreeMap<SocketKey, Socket>;
 pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Unread) -> Sockets {
     let mut all = Sockets::new();
     for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
-        let (name, states) = match tcp_sockets(root, family) > MANY_TCP {
+        let (name, states) = match tcp_sockets(root, family) > TCP_SOCKETS_MAX {
             true => ("listening TCP", 1 << TCP_LISTEN),
             false => ("TCP", TCP_STATES),
         };
         if states != TCP_STATES {
             unread.miss(
                 Source::Sockets(SocketKind::Tcp),
-                format!("more than {MANY_TCP} TCP sockets: only those that listen were read"),
+                format!("more than {TCP_SOCKETS_MAX} TCP sockets: only those that listen were read"),
             );
         }
         for (protocol, states, name) in [(libc::IPPROTO_TCP, states, name), (libc::IPPROTO_UDP, u32::MAX, "UDP")] {
@@ -210,7 +210,7 @@ pub fn listener_for(diag: &mut Netlink, local: SocketAddr, remote: SocketAddr) -
     tcp_socket(diag, local, remote, inode)
 }
 
-/// What `read` makes of the state and the inet_diag_msg of the TCP socket that a segment from `remote` to `local` reaches.
+/// The result of `read` for the state and the inet_diag_msg of the TCP socket that a segment from `remote` to `local` reaches.
 fn tcp_socket(
     diag: &mut Netlink,
     local: SocketAddr,
@@ -232,14 +232,14 @@ fn tcp_socket(
     body.extend(0_u32.to_ne_bytes());
     body.extend([0xff; 8]);
     let mut found = None;
-    let asked = diag.ask(SOCK_DIAG_BY_FAMILY, ONE, &body, |kind, payload| {
+    let done = diag.ask(SOCK_DIAG_BY_FAMILY, ONE, &body, |kind, payload| {
         if kind == SOCK_DIAG_BY_FAMILY {
             found = payload.get(1).and_then(|&state| read(state, payload));
         }
     });
-    match asked {
+    match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        asked => asked.map(|()| found),
+        done => done.map(|()| found),
     }
 }
 

@@ -44,7 +44,7 @@ fn counting(n: u64) -> StackCounters {
     }
 }
 
-/// What is said of each source, in the order of the fields; none where nothing is said.
+/// A figure of each source, in the order of the fields; none where a source has none.
 fn figures(c: &StackCounters) -> [Option<u64>; 8] {
     let rule = |family: &str| c.rules.as_ref()?.rules.iter().find(|(k, _)| k.chain.family == family)?.1.packets;
     [

@@ -1,4 +1,4 @@
-//! What a reading lacks: a later one must not take all that was ever counted there for what happened in between.
+//! Gaps of a reading: a later one must not take all that was ever counted there for the count of the interval.
 
 use std::{collections::BTreeSet, fmt};
 

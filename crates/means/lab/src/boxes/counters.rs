@@ -6,10 +6,10 @@ use crate::{LabError, Namespace};
 
 use super::TestBox;
 
-/// What one interface has counted (/proc/net/dev), and when it was read.
+/// Counters of an interface (/proc/net/dev), and the time of the reading.
 ///
-/// On a veth, frames that were refused because the peer's receive queue was full count as `tx_dropped` if they came by
-/// XDP (drivers/net/veth.c, `veth_get_stats64`).
+/// On a veth, frames that were refused because the peer's receive queue was full count as `tx_dropped` if they came by XDP (drivers/net/veth.c,
+/// `veth_get_stats64`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortCounters {
     /// The time of the reading.
@@ -37,13 +37,11 @@ impl PortCounters {
 /// The counters along the way through a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoxCounters {
-    /// Of the sender's interface.
     pub sender: PortCounters,
-    /// Of the interface at its other end.
+    /// The interface at its other end.
     pub entry: PortCounters,
-    /// Of the box's interface towards the receiver.
+    /// The box's interface towards the receiver.
     pub exit: Option<PortCounters>,
-    /// Of the receiver's interface.
     pub receiver: Option<PortCounters>,
 }
 

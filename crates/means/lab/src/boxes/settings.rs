@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn the_rules_add_up() {
-        let said = |rules, form| rules_in_words(&Ruleset { rules, stateful: false, form }, "198.18.0.0/15").join("; ");
-        assert!(said(25, RuleForm::PerSide).contains("12 rules `iifname ENTRY"));
-        assert!(said(25, RuleForm::PerSide).contains("12 rules `iifname EXIT"));
-        assert!(said(25, RuleForm::Linear).contains("24 rules `saddr"));
-        assert!(!said(1, RuleForm::PerSide).contains("ENTRY"));
+        let words = |rules, form| rules_in_words(&Ruleset { rules, stateful: false, form }, "198.18.0.0/15").join("; ");
+        assert!(words(25, RuleForm::PerSide).contains("12 rules `iifname ENTRY"));
+        assert!(words(25, RuleForm::PerSide).contains("12 rules `iifname EXIT"));
+        assert!(words(25, RuleForm::Linear).contains("24 rules `saddr"));
+        assert!(!words(1, RuleForm::PerSide).contains("ENTRY"));
     }
 }

@@ -55,7 +55,7 @@ pub enum RuleForm {
     /// A rule for each, one half for what enters by one interface, the other for what enters by the other: each packet is held against
     /// all interfaces and half of the addresses.
     PerSide,
-    /// One rule with a set: one lookup.
+    /// A rule with a set: one lookup.
     Set,
 }
 
@@ -82,10 +82,10 @@ pub enum Napi {
 /// The treatment of frames at the receiver (and, in the other direction, at the sender).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sink {
-    /// They bear [`NOBODY`](super::NOBODY)'s MAC address: counted by the interface, seen by taps, dropped by the stack.
+    /// To [`NOBODY`](super::NOBODY)'s MAC address: counted by the interface, seen by taps, dropped by the stack.
     #[default]
     Discard,
-    /// They reach the receiver's stack, at one address.
+    /// To the receiver's stack, at one address.
     Host,
 }
 

@@ -141,7 +141,7 @@ mod tests {
         // The receiving ends are at the same place with and without the second core.
         assert_eq!(parts("0-7", false), Some((0, vec![1], vec![3], None)));
         assert_eq!(parts("0-7", true), Some((0, vec![1, 2], vec![3], Some(2))));
-        assert!(of("0-3", true).unwrap().arrangement(false).roles[1].does.contains("CPU 2 forwards"));
+        assert!(of("0-3", true).unwrap().arrangement(false).roles[1].role.contains("CPU 2 forwards"));
         assert_eq!(of("", false), None);
     }
 
@@ -149,9 +149,9 @@ mod tests {
     fn what_is_shared_is_said() {
         let roles = |list: &str| split(list).arrangement(false);
         assert_eq!((roles("0").sharing, roles("0").roles.len()), (Sharing::Inline, 1));
-        assert!(roles("0-1").roles[1].does.contains("receivers"));
+        assert!(roles("0-1").roles[1].role.contains("receivers"));
         assert_eq!((roles("0-2").sharing, roles("0-2").roles.len()), (Sharing::Apart, 3));
         assert!(!split("0-3").receivers_share());
-        assert!(split("0-1").arrangement(true).roles[1].does.contains("interrupts"));
+        assert!(split("0-1").arrangement(true).roles[1].role.contains("interrupts"));
     }
 }

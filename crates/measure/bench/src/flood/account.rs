@@ -74,8 +74,8 @@ pub(super) fn account(
             ("queue of the interface, before XDP", of_net(FULL))
         }
     };
-    point.clients.syns_again = of_net("TcpExt:TCPSynRetrans");
-    point.clients.segments_again = of_net("Tcp:RetransSegs");
+    point.clients.syn_retransmits = of_net("TcpExt:TCPSynRetrans");
+    point.clients.segment_retransmits = of_net("Tcp:RetransSegs");
     // The kernel sends SYN-ACKs again to whom it has not forgotten.
     let again = of_host("Tcp:RetransSegs");
     point.arrived = point.offered.saturating_sub(lost_before.1);

@@ -39,7 +39,7 @@ struct Sending {
 
 /// A SYN to the server from the first of the spoofed sources, and what it was made of.
 fn frame(addresses: &Addresses, (source, destination): (Mac, Mac)) -> Result<(Template, Vec<u8>), BenchError> {
-    let template = Template { destination, source, tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::TcpSyn };
+    let template = Template { destination, source, tags: [None; wire::ethernet::TAGS_MAX], kind: Kind::TcpSyn };
     let flow = FlowKey {
         source: addresses.first_spoofed(),
         destination: addresses.server.ip(),

@@ -99,19 +99,19 @@ impl Connections {
         let start = Instant::now();
         let due = |n: u32| start + Duration::from_secs_f64(f64::from(n) / visit.per_s);
         let mut events = vec![EpollEvent::empty(); EVENTS];
-        while self.result.tried < visit.connects || !self.connections.is_empty() {
+        while self.result.attempted < visit.connects || !self.connections.is_empty() {
             if stop.load(Ordering::Relaxed) {
                 return Err(ErrorKind::Interrupted.into());
             }
             let mut now = Instant::now();
-            while self.result.tried < visit.connects && due(self.result.tried) <= now {
+            while self.result.attempted < visit.connects && due(self.result.attempted) <= now {
                 self.begin(visit)?;
                 now = Instant::now();
             }
             self.give_up(now, visit.patience);
             let mut wake = now + POLL_TIMEOUT;
-            if self.result.tried < visit.connects {
-                wake = wake.min(due(self.result.tried));
+            if self.result.attempted < visit.connects {
+                wake = wake.min(due(self.result.attempted));
             }
             if let Some((_, begun)) = self.order.front() {
                 wake = wake.min(*begun + visit.patience);
@@ -135,8 +135,8 @@ impl Connections {
     }
 
     fn begin(&mut self, visit: &Visit) -> io::Result<()> {
-        let number = self.result.tried;
-        self.result.tried += 1;
+        let number = self.result.attempted;
+        self.result.attempted += 1;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let server = visit.addresses.server;
         let family = if server.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
@@ -169,7 +169,7 @@ impl Connections {
         } else if connection.connected {
             read_answer(connection).inspect(|&done| {
                 if done {
-                    self.result.finished += 1;
+                    self.result.completed += 1;
                     self.answers_ns.push(passed.as_nanos() as u64);
                     self.last_answer = Some(connection.begun + passed);
                 }

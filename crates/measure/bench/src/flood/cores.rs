@@ -98,9 +98,9 @@ mod tests {
         {
             let cores = FloodCores::split(&list.parse().unwrap()).unwrap();
             assert_eq!((cores.generator, cores.clients, cores.of_host()), (generator, clients, host), "{list}");
-            assert!(!cores.arrangement().roles[0].does.contains("clients"));
+            assert!(!cores.arrangement().roles[0].role.contains("clients"));
             let beside = cores.with_clients_beside_the_flood();
-            assert!(beside.clients == generator && beside.arrangement().roles[0].does.contains("clients"));
+            assert!(beside.clients == generator && beside.arrangement().roles[0].role.contains("clients"));
         }
         assert!(FloodCores::split(&"1".parse().unwrap()).is_err());
     }

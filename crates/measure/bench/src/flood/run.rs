@@ -149,7 +149,7 @@ impl Experiment for Floods<'_> {
         let point = bed.point(self.config, rate, control.stop)?;
         control
             .progress
-            .update(&format!("{} of {} clients have their answer", point.clients.finished, point.clients.tried));
+            .update(&format!("{} of {} clients have their answer", point.clients.completed, point.clients.attempted));
         self.found[mode].points.push(point);
         Ok(())
     }
@@ -157,8 +157,8 @@ impl Experiment for Floods<'_> {
     fn conclude(mut self, facts: Facts, end: End<BenchError>) -> Result<FloodRun, BenchError> {
         let partial = !end.is_whole()?;
         self.found.retain(|mode| !mode.points.is_empty());
-        let Facts { when, machine, .. } = facts;
-        Ok(FloodRun { when, machine, setup: self.setup, modes: self.found, partial })
+        let Facts { timestamp, machine, .. } = facts;
+        Ok(FloodRun { timestamp, machine, setup: self.setup, modes: self.found, partial })
     }
 }
 
@@ -168,8 +168,8 @@ fn setup(config: &FloodConfig) -> Result<FloodSetup, BenchError> {
     Ok(FloodSetup {
         connects: config.connects,
         connects_per_s: config.connects_per_s,
-        patience_ms: config.patience.as_millis() as u64,
-        head_start_ms: config.head_start.as_millis() as u64,
+        timeout_ms: config.patience.as_millis() as u64,
+        lead_ms: config.head_start.as_millis() as u64,
         frame_bytes: frame_bytes(&addresses)?,
         flood_sources: prefix(addresses.spoofed),
         client_sources: prefix(addresses.clients),
@@ -236,7 +236,7 @@ impl Protected {
         protection.stop()?;
         server.stop()?;
         let point = FloodPoint {
-            wanted_pps: match rate {
+            intended_pps: match rate {
                 Rate::Pps(pps) => Some(pps),
                 Rate::Max => None,
             },

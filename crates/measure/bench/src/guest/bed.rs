@@ -98,7 +98,7 @@ impl Bed {
         let address = |text: &str| text.parse().map_err(|_| unusable(&"no address"));
         let destination: Mac = MACS[from].parse().map_err(|_| unusable(&"no address"))?;
         let template =
-            Template { destination, source: self.macs[from], tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::Udp };
+            Template { destination, source: self.macs[from], tags: [None; wire::ethernet::TAGS_MAX], kind: Kind::Udp };
         let (source, destination) = (address(TESTER[from])?, address(to)?);
         let flow = FlowKey { source, destination, source_port: PORTS.0, destination_port: PORTS.1 };
         template.build(&flow, size, 0).map_err(|e| unusable(&e))

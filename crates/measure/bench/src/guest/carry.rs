@@ -12,7 +12,7 @@ use model::{
     CpuSet,
     bench::{
         PublishedRate,
-        guest::{self as told, Burst, Fares, GuestRun, PerFrame},
+        guest::{self as told, Burst, GuestRun, PerFrame, VerbOutcome},
     },
     sources,
 };
@@ -38,20 +38,20 @@ const MEMORY_MIB: u32 = 1024;
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Why KVM carries no guest with such a card here, in a line; none: it does. A guest is booted to see.
-pub fn no_kvm(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Option<String>, BenchError> {
+pub fn emulation_reason(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Option<String>, BenchError> {
     let root = Root::make(kernel, nic, evenkeel)?;
     Ok(guest::trial(kernel, &root).err().map(|why| host::ssh::last_words(&why.to_string())))
 }
 
-/// Counts what was planned in guests that are emulated, since `no_kvm`; nothing if it was stopped.
+/// Counts what was planned in guests that are emulated, since `emulation_reason`; nothing if it was stopped.
 pub fn carry_out(
     plan: &Plan,
     (host, kernel, evenkeel): (&Host, &Kernel, &Path),
-    no_kvm: &str,
+    emulation_reason: &str,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<GuestRun>, BenchError> {
-    let cards = Cards { plan, kernel, evenkeel, no_kvm, qemu: version()?, root: None, found: Vec::new() };
+    let cards = Cards { plan, kernel, evenkeel, emulation_reason, qemu: version()?, root: None, found: Vec::new() };
     experiment::carry_out(cards, machine::describe(host), &CpuSet::new(), stop, progress)
 }
 
@@ -59,7 +59,7 @@ struct Cards<'a> {
     plan: &'a Plan,
     kernel: &'a Kernel,
     evenkeel: &'a Path,
-    no_kvm: &'a str,
+    emulation_reason: &'a str,
     qemu: String,
     /// What the guest of the next card boots.
     root: Option<Root>,
@@ -93,16 +93,16 @@ impl Experiment for Cards<'_> {
     fn conclude(self, facts: Facts, end: End<BenchError>) -> Result<Option<GuestRun>, BenchError> {
         let asked = &self.plan.asked;
         Ok(end.is_whole()?.then(|| GuestRun {
-            when: facts.when,
+            timestamp: facts.timestamp,
             machine: facts.machine,
-            no_kvm: self.no_kvm.to_owned(),
+            emulation_reason: self.emulation_reason.to_owned(),
             kernel: self.kernel.release.clone(),
             qemu: self.qemu,
             runs: asked.runs,
             cards: self.found,
-            left_out: self.plan.left_out.clone(),
+            skipped: self.plan.skipped.clone(),
             exit_ns: asked.exit_ns,
-            exit_here_ns: sys::kvm::exit_ns().map_err(|e| format!("/dev/kvm: {e}")),
+            measured_exit_ns: sys::kvm::exit_ns().map_err(|e| format!("/dev/kvm: {e}")),
             sources: sources(),
             notes: notes(),
         }))
@@ -170,8 +170,8 @@ fn card(
     let verbs = inside::verbs(&mut guest, &names, &mut ends, control.stop)?;
     let native = verbs.iter().find(|verb| verb.command.contains("native"));
     let native_xdp = match native {
-        Some(verb) if verb.fares == Fares::Works => Ok(()),
-        other => Err(other.map_or_else(String::new, |verb| verb.said.clone())),
+        Some(verb) if verb.outcome == VerbOutcome::Works => Ok(()),
+        other => Err(other.map_or_else(String::new, |verb| verb.message.clone())),
     };
     Ok(told::Card {
         nic: nic.key(),

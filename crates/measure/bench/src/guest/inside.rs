@@ -7,7 +7,7 @@ use std::{
 
 use guest::{Guest, Ran};
 use lab::boxes::Family;
-use model::bench::guest::{Fares, Verb};
+use model::bench::guest::{Verb, VerbOutcome};
 
 use super::bed::{Bed, Ends, MACS};
 use crate::{BenchError, outside::Addressing};
@@ -163,24 +163,24 @@ fn verb(guest: &mut Guest, words: &[&str], up: Option<&str>) -> Result<Verb, Ben
     }
     let ran = guest.end(PATIENCE)?;
     let fares = match (up, holds, ran.code) {
-        (Some(_), true, _) => Fares::Works,
+        (Some(_), true, _) => VerbOutcome::Works,
         // A finding, or a verdict, is no failure.
-        (None, _, 0 | 1) => Fares::Works,
-        (_, _, 3) => Fares::Refused,
-        _ => Fares::Fails,
+        (None, _, 0 | 1) => VerbOutcome::Works,
+        (_, _, 3) => VerbOutcome::Refused,
+        _ => VerbOutcome::Fails,
     };
     let said = match (fares, up) {
-        (Fares::Works, Some(up)) => {
+        (VerbOutcome::Works, Some(up)) => {
             first_line(ran.stderr.lines().chain(ran.stdout.lines()).find(|line| line.contains(up)).unwrap_or(up))
         }
-        (Fares::Works, None) => first_line(&ran.stdout),
+        (VerbOutcome::Works, None) => first_line(&ran.stdout),
         _ => last(&ran),
     };
-    Ok(Verb { command: words.join(" "), fares, said })
+    Ok(Verb { command: words.join(" "), outcome: fares, message: said })
 }
 
-fn fares(works: bool) -> Fares {
-    if works { Fares::Works } else { Fares::Fails }
+fn fares(works: bool) -> VerbOutcome {
+    if works { VerbOutcome::Works } else { VerbOutcome::Fails }
 }
 
 fn first_line(text: &str) -> String {
@@ -202,13 +202,13 @@ fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchE
     let ran = guest.end(PATIENCE)?;
     let command = words[1..].join(" ");
     let Ok(report) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
-        return Ok(Verb { command, fares: Fares::Fails, said: last(&ran) });
+        return Ok(Verb { command, outcome: VerbOutcome::Fails, message: last(&ran) });
     };
     let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
     let [offered, lost, unexplained] = ["offered", "lost", "unexplained"].map(number);
     let said = format!("{offered:.0} frames, {lost:.0} lost ({STRANDED} had no route), {unexplained:.0} unexplained");
     let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED);
-    Ok(Verb { command, fares: fares(ran.code == 0 && closes), said })
+    Ok(Verb { command, outcome: fares(ran.code == 0 && closes), message: said })
 }
 
 /// A capture gets the frames that come meanwhile.
@@ -225,7 +225,7 @@ fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, Bench
     let ran = guest.end(PATIENCE)?;
     let said = first_line(if ran.stdout.trim().is_empty() { &ran.stderr } else { &ran.stdout });
     let captured = said.split_whitespace().next().and_then(|word| word.replace(',', "").parse::<u64>().ok());
-    Ok(Verb { command: words[1..].join(" "), fares: fares(ran.code == 0 && captured > Some(0)), said })
+    Ok(Verb { command: words[1..].join(" "), outcome: fares(ran.code == 0 && captured > Some(0)), message: said })
 }
 
 /// Gathers the interrupts of both cards on one CPU, has them spread, and takes that back: each interrupt is where it was.
@@ -240,7 +240,7 @@ fn spread(guest: &mut Guest, names: &[String; 2]) -> Result<Verb, BenchError> {
     let undone = guest.run(&["evenkeel", "undo"], PATIENCE)?;
     let command = "spread apply, undo".to_owned();
     if !matches!(applied.code, 0 | 1) {
-        return Ok(Verb { command, fares: Fares::Fails, said: last(&applied) });
+        return Ok(Verb { command, outcome: VerbOutcome::Fails, message: last(&applied) });
     }
     let same = affinities(guest)? == before;
     let count = before.iter().zip(&moved).filter(|(before, after)| before != after).count();
@@ -249,7 +249,7 @@ fn spread(guest: &mut Guest, names: &[String; 2]) -> Result<Verb, BenchError> {
         (true, _) => format!("moved {count} of {} interrupts, and exactly as before again", before.len()),
         (false, _) => format!("other than before: {}", last(&undone)),
     };
-    Ok(Verb { command, fares: fares(same), said })
+    Ok(Verb { command, outcome: fares(same), message: said })
 }
 
 /// The number of an interrupt, out of its line.

@@ -21,19 +21,19 @@ pub struct Asked {
 pub struct Plan {
     /// What was asked for; the card models without those that are left out.
     pub asked: Asked,
-    pub left_out: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 impl Plan {
     /// Plans a run with this kernel of the guest.
     pub fn new(mut asked: Asked, kernel: &Kernel) -> Self {
-        let mut left_out = Vec::new();
+        let mut skipped = Vec::new();
         asked.nics.retain(|nic| {
             let why = lacking(nic, kernel);
-            left_out.extend(why.map(|why| format!("{nic}: {why}")));
+            skipped.extend(why.map(|why| format!("{nic}: {why}")));
             lacking(nic, kernel).is_none()
         });
-        Self { asked, left_out }
+        Self { asked, skipped }
     }
 }
 

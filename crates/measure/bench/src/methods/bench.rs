@@ -120,8 +120,8 @@ impl Bench<'_> {
                 return Err(BenchError::GivenUp(self.patience.void_message()));
             }
             // A load that is too much for the sender stays so.
-            let beyond_sender = trial.wanted_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.spare < STRAINED;
-            match &trial.void {
+            let beyond_sender = trial.intended_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.idle_share < STRAINED;
+            match &trial.invalid {
                 None => return Ok(Tried::Good(Box::new(trial))),
                 Some(reason) if repeats >= self.void_repeats || (beyond_sender && repeats > 0) => {
                     let reason = reason.clone();

@@ -1,7 +1,7 @@
 //! Latency: round trips as the study takes them (FW-3), and one-way delays, idle and under load.
 
 use model::{
-    bench::{Delays, Judged, Latency, ThrownAway, Trial, judge},
+    bench::{Delays, Discarded, Judged, Latency, Trial, judge},
     units,
 };
 use rig::repeat::sorted;
@@ -49,33 +49,33 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
     let wanted = settings.series.max(1) as usize;
     let mut good: Vec<Series> = Vec::new();
     let mut flags = Vec::new();
-    let (mut thrown_away, mut causes, mut probes_lost) = (0, ThrownAway::default(), 0);
+    let (mut discarded, mut causes, mut probes_lost) = (0, Discarded::default(), 0);
     loop {
         let enough = good.len() >= wanted;
         // Of series that contradict each other, a few more tell which are the exception.
         let further = good.len().saturating_sub(wanted) as u32;
         let settled = || contradiction(&best(&good, settings)).is_none();
-        if (enough && (thrown_away + further >= settings.thrown_away || settled()))
-            || (!enough && thrown_away > settings.thrown_away)
+        if (enough && (discarded + further >= settings.discarded || settled()))
+            || (!enough && discarded > settings.discarded)
         {
             break;
         }
-        let number = good.len() as u32 + thrown_away + 1;
+        let number = good.len() as u32 + discarded + 1;
         match bench.attempt(&order(bench, settings, (load, offered), number))? {
             Tried::Void { reason, .. } => {
                 let flag = format!("a series could not be measured: {reason}");
                 if !flags.contains(&flag) {
                     flags.push(flag);
                 }
-                causes.void += 1;
-                thrown_away += 1;
+                causes.invalid += 1;
+                discarded += 1;
             }
             Tried::Good(trial) => {
                 bench.require_life(&trial)?;
                 probes_lost += trial.probes.0.saturating_sub(trial.probes.1);
                 match Series::new(trial, settings, &mut causes) {
                     Some(series) => good.push(series),
-                    None => thrown_away += 1,
+                    None => discarded += 1,
                 }
             }
         }
@@ -107,9 +107,9 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
         round_trip_ns,
         contradiction_ns,
         series_ns,
-        thrown_away,
+        discarded,
         causes,
-        series_wanted: wanted as u32,
+        series_planned: wanted as u32,
         probes_lost,
         flags,
     })
@@ -133,7 +133,7 @@ struct Series {
 impl Series {
     /// None when less than half of the probes came back, when more of the load was lost than a throughput may lose (the box was overloaded,
     /// and its full queue is the steadiest of all), or when the round trips have so much spread that the mean says nothing. The cause is counted.
-    fn new(trial: Box<Trial>, settings: &LatencyOrder, causes: &mut ThrownAway) -> Option<Self> {
+    fn new(trial: Box<Trial>, settings: &LatencyOrder, causes: &mut Discarded) -> Option<Self> {
         // The load goes on after the last probe of the series; what was sent then does not belong to it.
         let trips = &trial.round_trips_ns[..trial.round_trips_ns.len().min(settings.probes.max(1) as usize)];
         // An overloaded box loses probes too: the load is the cause.
@@ -141,9 +141,9 @@ impl Series {
         let cause = if judge(settings.loss_ratio, total.sent, total.failed()) == Judged::Beyond {
             &mut causes.overloaded
         } else if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 {
-            &mut causes.silent
+            &mut causes.unanswered
         } else if spread(trips) > settings.agreement {
-            &mut causes.unsteady
+            &mut causes.inconsistent
         } else {
             let mean_ns = trips.iter().sum::<u64>() as f64 / trips.len() as f64;
             return Some(Self { trial, mean_ns });
@@ -224,13 +224,13 @@ mod tests {
         let mut tester = SimBox { wild_every: 2, ..SimBox::default() };
         let settings = LatencyOrder { loads: vec![0.0], ..Preset::study().latency };
         let found = measure(&mut tester, &settings, None);
-        assert_eq!((found[0].series_ns.len(), found[0].thrown_away, found[0].flags.len()), (9, 8, 0));
+        assert_eq!((found[0].series_ns.len(), found[0].discarded, found[0].flags.len()), (9, 8, 0));
 
         let mut always = SimBox { wild_every: 1, ..SimBox::default() };
         let found = measure(&mut always, &settings, None);
-        assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].thrown_away), (0, None, 10));
-        assert_eq!(found[0].causes, ThrownAway { unsteady: 10, ..ThrownAway::default() });
-        assert_eq!((found[0].series_wanted, found[0].flags.len()), (9, 0), "{found:?}");
+        assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].discarded), (0, None, 10));
+        assert_eq!(found[0].causes, Discarded { inconsistent: 10, ..Discarded::default() });
+        assert_eq!((found[0].series_planned, found[0].flags.len()), (9, 0), "{found:?}");
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let mut tester = SimBox { stall_every: 1, ..SimBox::default() };
         let settings = LatencyOrder { loads: vec![0.0], ..Preset::study().latency };
         let found = measure(&mut tester, &settings, None);
-        assert_eq!((found[0].series_ns.len(), found[0].thrown_away), (9, 0));
+        assert_eq!((found[0].series_ns.len(), found[0].discarded), (9, 0));
     }
 
     #[test]
@@ -253,12 +253,12 @@ mod tests {
         let mut tester = SimBox { capacity_pps: 380_000.0, ..SimBox::default() };
         let found = measure(&mut tester, &settings, Some(404_000.0));
         assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].one_way), (0, None, [None; 2]));
-        assert_eq!(found[0].thrown_away, settings.thrown_away + 1);
-        assert_eq!(found[0].causes, ThrownAway { overloaded: settings.thrown_away + 1, ..ThrownAway::default() });
+        assert_eq!(found[0].discarded, settings.discarded + 1);
+        assert_eq!(found[0].causes, Discarded { overloaded: settings.discarded + 1, ..Discarded::default() });
         // A loss that the settings allow is no overload.
         let lenient = LatencyOrder { loss_ratio: 0.02, ..settings.clone() };
         let found = measure(&mut tester, &lenient, Some(404_000.0));
-        assert_eq!((found[0].series_ns.len(), found[0].thrown_away), (settings.series as usize, 0));
+        assert_eq!((found[0].series_ns.len(), found[0].discarded), (settings.series as usize, 0));
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
         let [least, most] = found.contradiction_ns.unwrap();
         assert!(most / least > 12.0, "{found:?}");
         assert_eq!((found.round_trip_ns, found.one_way, found.flags.len()), (None, [None; 2], 1));
-        assert_eq!(found.series_ns.len() as u32, settings.series + settings.thrown_away);
+        assert_eq!(found.series_ns.len() as u32, settings.series + settings.discarded);
         // Of many, one that differs makes no contradiction.
         let many: Vec<f64> = (0..20).map(|i| if i == 19 { 1000.0 } else { 10.0 }).collect();
         assert_eq!((contradiction(&many), contradiction(&[])), (None, None));

@@ -23,12 +23,12 @@ pub fn load(
 }
 
 /// A trial as a step of a rising load. The tester's own ends stand for the receiving end; other programs are in the classes.
-fn step(of_box: &[u32], wanted_pps: f64, trial: &Trial) -> Step {
+fn step(of_box: &[u32], intended_pps: f64, trial: &Trial) -> Step {
     let observed = &trial.observed;
     let cores = observed.cores.iter().filter(|c| of_box.contains(&c.cpu));
     let idle: f64 = cores.map(|c| c.idle_percent).sum();
     Step {
-        wanted_pps,
+        intended_pps,
         offered_pps: trial.offered_pps,
         forwarded_pps: trial.received_pps,
         loss_ratio: trial.failed_ratio(),
@@ -55,7 +55,7 @@ mod tests {
             found.measured().unwrap()
         };
         let (below, beyond) = (at(4e5), at(1e6));
-        assert_eq!((below.loss_ratio, below.wanted_pps), (0.0, 4e5));
+        assert_eq!((below.loss_ratio, below.intended_pps), (0.0, 4e5));
         assert!((beyond.loss_ratio - 0.5).abs() < 0.01 && (beyond.forwarded_pps - 5e5).abs() < 1e4, "{beyond:?}");
     }
 

@@ -31,7 +31,7 @@ pub fn reset(
                 let rate = |sent: u64| sent as f64 / trial.seconds.max(f64::MIN_POSITIVE);
                 let lost = trial.counts.iter().filter(|c| c.sent > 0).map(|c| c.lost() as f64 / rate(c.sent));
                 by_loss_s.push(lost.fold(0.0, f64::max));
-                let silence = trial.longest_silence_ns.iter().flatten().max();
+                let silence = trial.max_gap_ns.iter().flatten().max();
                 by_time_s.extend(silence.map(|&ns| ns as f64 / 1e9));
             }
             Tried::Void { reason, .. } => why = reason,

@@ -151,7 +151,7 @@ impl SimBox {
     fn simulate(&mut self, order: &Order) -> Trial {
         self.trials += 1;
         let seconds = order.duration.as_secs_f64();
-        let (wanted_pps, (sent, mut lost, late), seconds, last_loss) = match &order.load {
+        let (intended_pps, (sent, mut lost, late), seconds, last_loss) = match &order.load {
             Load::Idle => (Some(0.0), (0, 0, 0), seconds, None),
             Load::Pps(pps) => (Some(*pps), self.flow(pps.min(self.ceiling_pps), seconds), seconds, None),
             Load::Max => (None, self.flow(self.ceiling_pps, seconds), seconds, None),
@@ -171,8 +171,8 @@ impl SimBox {
         let looped = if self.loops { sent } else { 0 };
         lost = lost.max(looped).min(sent);
         let trips = self.round_trips(order, idle);
-        let saturated = wanted_pps.is_some_and(|pps| pps > self.ceiling_pps * 1.01);
-        let strained = wanted_pps.is_some_and(|pps| pps >= self.strained_from_pps);
+        let saturated = intended_pps.is_some_and(|pps| pps > self.ceiling_pps * 1.01);
+        let strained = intended_pps.is_some_and(|pps| pps >= self.strained_from_pps);
         // What it holds comes out while the tester waits, and the rest in the next trial.
         let leftover = std::mem::take(&mut self.left_units);
         let wait_s = late as f64 / self.capacity_pps.max(1.0);
@@ -196,7 +196,7 @@ impl SimBox {
             number: self.trials,
             purpose: order.purpose.clone(),
             frame: order.frame.clone(),
-            wanted_pps,
+            intended_pps,
             offered_pps: if seconds > 0.0 { sent as f64 / seconds } else { 0.0 },
             received_pps: order.drain.rate(&counts, seconds),
             seconds,
@@ -206,17 +206,17 @@ impl SimBox {
             round_trip: (!trips.is_empty()).then(|| delays(trips[0] as f64, 0.0)),
             probes: (trips.len() as u64, trips.len() as u64),
             round_trips_ns: trips,
-            longest_silence_ns: [None, None],
+            max_gap_ns: [None, None],
             last_loss_after_ns: [last_loss, None],
-            pacing: Pacing { spare, ..Pacing::default() },
+            pacing: Pacing { idle_share: spare, ..Pacing::default() },
             after: Aftermath {
                 late_after_ns: order.drain.slack_of(seconds).as_nanos() as u64,
                 leftover,
-                never_empty: self.left_units > 0,
+                undrained: self.left_units > 0,
                 ..Aftermath::default()
             },
             observed: Observation::default(),
-            void,
+            invalid: void,
         }
     }
 }
@@ -232,7 +232,7 @@ impl Tester for SimBox {
         let mut trial = self.simulate(order);
         let died = (self.dies_for_s * trial.offered_pps) as u64;
         trial.counts[0].received = trial.counts[0].sent.saturating_sub(died);
-        trial.longest_silence_ns[0] = Some((self.dies_for_s * 1e9) as u64);
+        trial.max_gap_ns[0] = Some((self.dies_for_s * 1e9) as u64);
         Ok(trial)
     }
 }

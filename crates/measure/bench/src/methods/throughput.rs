@@ -69,8 +69,8 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
                 course.steps.push(format!("{}: {why}: no trial could be believed: {reason}", units::pps(pps)));
                 spoiled += 1;
                 // A sender that had time to spare was disturbed by others: the same load once more. One that had little cannot do it.
-                let below = if trial.pacing.spare < SATURATED { BELOW_VOID } else { BELOW_STRAIN };
-                if trial.pacing.spare < STRAINED {
+                let below = if trial.pacing.idle_share < SATURATED { BELOW_VOID } else { BELOW_STRAIN };
+                if trial.pacing.idle_share < STRAINED {
                     let offered = if trial.offered_pps > 0.0 { trial.offered_pps } else { pps };
                     course.max_pps = (pps.min(offered) * below).floor();
                     course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));
@@ -91,15 +91,11 @@ fn verdict(search: &Search, ceiling_pps: f64, max_pps: f64) -> Verdict {
     let all = search.found();
     let found = all.first();
     let Some(lower) = found.and_then(|f| f.lower_pps) else {
-        if let Some(SameLoss { loss_ratio, least_pps, most_pps }) = search.same_loss() {
-            return Verdict::SameLoss { loss_ratio, least_pps, most_pps };
+        if let Some(SameLoss { loss_ratio, min_pps, max_pps }) = search.same_loss() {
+            return Verdict::SameLoss { loss_ratio, min_pps, max_pps };
         }
         let least = search.least();
-        return least.map_or(Verdict::Nothing, |(least_pps, units, judged)| Verdict::NotMet {
-            least_pps,
-            units,
-            judged,
-        });
+        return least.map_or(Verdict::Nothing, |(min_pps, units, judged)| Verdict::NotMet { min_pps, units, judged });
     };
     let failed_above = found.is_some_and(|f| f.upper_pps.is_some());
     if lower >= ceiling_pps * TESTER_LIMITED {
@@ -193,7 +189,7 @@ impl Course<'_> {
     }
 
     fn end(self, search: &Search, verdict: Verdict) -> Throughput {
-        Throughput { found: search.found(), verdict, steps: self.steps }
+        Throughput { results: search.found(), verdict, steps: self.steps }
     }
 }
 
@@ -247,9 +243,9 @@ mod tests {
             let goals = vec![model::bench::Goal { loss_ratio: 0.001, ..preset.goals[0].clone() }];
             let mut tester = lossy(700);
             let found = measure(&mut tester, &goals);
-            let Verdict::SameLoss { loss_ratio, least_pps, most_pps } = found.verdict else { panic!("{found:#?}") };
+            let Verdict::SameLoss { loss_ratio, min_pps, max_pps } = found.verdict else { panic!("{found:#?}") };
             assert_eq!((found.pps(0), tester.trials), (None, 5), "{}: {:#?}", preset.name, found.steps);
-            assert!((loss_ratio * 700.0 - 1.0).abs() < 0.05 && most_pps / least_pps > 50.0, "{found:#?}");
+            assert!((loss_ratio * 700.0 - 1.0).abs() < 0.05 && max_pps / min_pps > 50.0, "{found:#?}");
         }
     }
 
@@ -367,7 +363,7 @@ mod tests {
     fn a_trial_that_cannot_be_believed_is_made_again() {
         let goals = Preset::quick().goals;
         let once = measure(&mut SimBox { void_trials: 2, ..SimBox::default() }, &goals);
-        assert_eq!(once.found, measure(&mut SimBox::default(), &goals).found);
+        assert_eq!(once.results, measure(&mut SimBox::default(), &goals).results);
         let never = measure(&mut SimBox { void_trials: 1000, ..SimBox::default() }, &goals);
         assert_eq!(never.verdict, Verdict::Void { reason: "the sender was late".into() });
     }

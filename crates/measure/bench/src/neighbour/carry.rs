@@ -354,7 +354,7 @@ pub fn begun(
 ) -> Result<NeighbourRun, BenchError> {
     let cores = Cores::split(&asked.cpus)?;
     Ok(NeighbourRun {
-        when: machine::now(),
+        timestamp: machine::now(),
         version: env!("CARGO_PKG_VERSION").into(),
         machine: machine::describe(host),
         load_average: machine::load_average(),
@@ -367,7 +367,7 @@ pub fn begun(
         stolen: 0,
         boxes: Vec::new(),
         partial: None,
-        left_out: plan.left_out.clone(),
+        skipped: plan.skipped.clone(),
         conclusions: Vec::new(),
         notes: conclude::notes(plan, &cores, guests),
         sources: sources::neighbour_figures(),

@@ -41,7 +41,7 @@ pub struct Guests {
     root: Root,
     accel: Accel,
     /// Why KVM carries none.
-    no_kvm: Option<String>,
+    emulation_reason: Option<String>,
 }
 
 /// The program that runs it, and its package.
@@ -58,16 +58,16 @@ impl Guests {
         find(QEMU)?;
         let programs: Vec<PathBuf> = PROGRAMS.into_iter().map(find).collect::<Result<_, _>>()?;
         let root = Root::with(&kernel, &Nic::Virtio, evenkeel, (&programs, &MODULES))?;
-        let (accel, no_kvm) = match guest::trial(&kernel, &root) {
+        let (accel, emulation_reason) = match guest::trial(&kernel, &root) {
             Ok(_) => (Accel::Kvm, None),
             Err(why) => (Accel::Emulation, Some(host::ssh::last_words(&why.to_string()))),
         };
-        Ok(Self { kernel, root, accel, no_kvm })
+        Ok(Self { kernel, root, accel, emulation_reason })
     }
 
     /// What they are, in a sentence.
     pub(super) fn note(&self) -> String {
-        let by = match &self.no_kvm {
+        let by = match &self.emulation_reason {
             None => "run by KVM".to_owned(),
             Some(why) => format!(
                 "emulated (QEMU's TCG), since KVM carries none here ({why}): they take the same CPU time and do less with it, so a guest's `traffic` may be less than its dose"

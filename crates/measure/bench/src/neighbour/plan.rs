@@ -63,7 +63,7 @@ pub struct Plan {
     pub(super) conditions: Vec<Made>,
     /// Where threads of the box go that are moved away from its cores.
     pub(super) aside: CpuSet,
-    pub left_out: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 impl Plan {
@@ -78,10 +78,10 @@ impl Plan {
         asked.remedies.insert(0, Remedy::None);
         let of_box: CpuSet = cores.of_box.iter().copied().collect();
         let others = usable.difference(&of_box);
-        let mut left_out = Vec::new();
+        let mut skipped = Vec::new();
         asked.remedies.retain(|&remedy| {
             let why = why_not(remedy, &others);
-            left_out.extend(why.map(|why| format!("remedy {}: {why}", remedy.key())));
+            skipped.extend(why.map(|why| format!("remedy {}: {why}", remedy.key())));
             why.is_none()
         });
         let mut conditions = vec![Made { neighbour: None, remedy: Remedy::None }; 2];
@@ -89,7 +89,7 @@ impl Plan {
             let cpus = match place(spot, cores, &of_box, &others, siblings) {
                 Ok(cpus) => cpus,
                 Err(why) => {
-                    left_out.push(format!("a neighbour on {}: {why}", spot.key()));
+                    skipped.push(format!("a neighbour on {}: {why}", spot.key()));
                     continue;
                 }
             };
@@ -98,17 +98,17 @@ impl Plan {
                 let placed = Placed { neighbour, form, spot, cpus: cpus.clone() };
                 for &remedy in &asked.remedies {
                     match senseless(&placed, remedy) {
-                        Some(why) => left_out.push(format!("{placed} on {} with {}: {why}", spot.key(), remedy.key())),
+                        Some(why) => skipped.push(format!("{placed} on {} with {}: {why}", spot.key(), remedy.key())),
                         None => conditions.push(Made { neighbour: Some(placed.clone()), remedy }),
                     }
                 }
             }
         }
         if conditions.len() == 2 {
-            return Err(BenchError::Setting(format!("nothing is left to measure; {}", left_out.join("; "))));
+            return Err(BenchError::Setting(format!("nothing is left to measure; {}", skipped.join("; "))));
         }
         let aside = place(Spot::Other, cores, &of_box, &others, siblings).unwrap_or_default();
-        Ok(Self { asked, conditions, aside, left_out })
+        Ok(Self { asked, conditions, aside, skipped })
     }
 
     /// The box's receive work is to be in threads of NAPI: these can be moved.
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_left_out_and_named() {
         let all = plan("0-1", asked(&["cpu", "traffic"], &[Spot::Box, Spot::Sibling], &Remedy::ALL)).unwrap();
-        let left = all.left_out.join("\n");
+        let left = all.skipped.join("\n");
         assert!(left.contains("sibling") && left.contains("traffic:100 on box with cpuset"), "{left}");
         assert!(all.threaded() && all.aside.to_string() == "0");
         let none = plan("3", asked(&["cpu"], &[Spot::Other], &[])).unwrap_err().to_string();
@@ -277,7 +277,7 @@ mod tests {
             plan.words()[2..],
             ["traffic:100 on box (CPU 1), remedy none".to_owned(), format!("{guest} none"), format!("{guest} quota"),]
         );
-        assert_eq!((plan.guests(), plan.left_out.len()), (2, 1));
+        assert_eq!((plan.guests(), plan.skipped.len()), (2, 1));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Traffic {
 fn frame(target: Target) -> Result<Vec<u8>, BenchError> {
     let kind = Kind::Udp;
     let template =
-        Template { destination: target.mac, source: target.source_mac, tags: [None; wire::ethernet::MAX_TAGS], kind };
+        Template { destination: target.mac, source: target.source_mac, tags: [None; wire::ethernet::TAGS_MAX], kind };
     let flow = FlowKey {
         source: target.sources.address,
         destination: target.destinations.address,

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use model::{
     Classified, CpuSet, ErrorClass,
     bench::{FrameSpec, Goal, Throughput},
-    route_compare::{Allocations, Bed, LeftOut, Round, RouteCompare, Way},
+    route_compare::{Allocations, Bed, Configuration, Round, RouteCompare, Skipped},
     run::Machine,
     sources,
     sweep::Step,
@@ -49,7 +49,7 @@ pub fn carry_out(
 /// A way and the figures of it so far.
 struct Course {
     id: WayId,
-    way: Way,
+    way: Configuration,
     /// It cannot be built here.
     gone: bool,
 }
@@ -64,7 +64,7 @@ struct Carry<'a> {
     standing: Option<StandingBox>,
     /// The tester's ceilings, by the cores of the box.
     ceilings: Vec<(u32, f64)>,
-    left_out: Vec<LeftOut>,
+    skipped: Vec<Skipped>,
     remarks: Vec<String>,
     /// Nothing counts memory here.
     uncounted: bool,
@@ -99,7 +99,7 @@ impl Experiment for Carry<'_> {
                 self.courses[way].gone = true;
                 let what = self.courses[way].id.to_string();
                 control.progress.line(&format!("  left out: {what}: {error}"));
-                self.left_out.push(LeftOut { what, why: error.to_string() });
+                self.skipped.push(Skipped { what, reason: error.to_string() });
             }
             (built, way) => {
                 let ready = built?;
@@ -148,7 +148,7 @@ impl<'a> Carry<'a> {
             courses: plan.ways.iter().map(|&id| Course { id, way: empty(id), gone: false }).collect(),
             standing: None,
             ceilings: Vec::new(),
-            left_out: plan.left_out.clone(),
+            skipped: plan.skipped.clone(),
             remarks: Vec::new(),
             uncounted: false,
         }
@@ -176,7 +176,7 @@ impl<'a> Carry<'a> {
             Err(error) => {
                 self.uncounted = true;
                 let what = "pages and socket buffers".into();
-                self.left_out.push(LeftOut { what, why: error.to_string() });
+                self.skipped.push(Skipped { what, reason: error.to_string() });
                 return Ok(None);
             }
         };
@@ -237,10 +237,16 @@ impl<'a> Carry<'a> {
         let searched =
             methods::throughput(&mut self.bench(&mut *ready.tester, false), &preset.goals, ceiling_pps.unwrap_or(0.0))?;
         let throughput_pps = searched.pps(0);
-        let fails_at_pps = searched.found.first().and_then(|f| f.upper_pps);
+        let fails_at_pps = searched.results.first().and_then(|f| f.upper_pps);
         let Throughput { verdict, steps, .. } = searched;
-        let mut round =
-            Round { throughput_pps, fails_at_pps, verdict, latency: None, latency_beside: None, allocations: None };
+        let mut round = Round {
+            throughput_pps,
+            fails_at_pps,
+            verdict,
+            latency: None,
+            latency_at_reference: None,
+            allocations: None,
+        };
         let shown = throughput_pps.map_or_else(|| "no throughput".to_owned(), model::units::pps);
         progress.update(&shown);
         let Some(pps) = throughput_pps else {
@@ -251,7 +257,7 @@ impl<'a> Carry<'a> {
         let mut latency =
             |pps| methods::latency(&mut self.bench(&mut *ready.tester, false), &preset.latency, Some(pps));
         round.latency = latency(pps)?.into_iter().next();
-        round.latency_beside = match self.beside(way) {
+        round.latency_at_reference = match self.beside(way) {
             _ if id.forwarding == Forwarding::None => round.latency.clone(),
             Some(pps) => latency(pps)?.into_iter().next(),
             None => None,
@@ -267,7 +273,7 @@ impl<'a> Carry<'a> {
 
     /// The throughput of no program in the round of `way`, on as many cores; it has its turn first.
     fn beside(&self, way: usize) -> Option<f64> {
-        let Course { id, way: Way { rounds, .. }, .. } = &self.courses[way];
+        let Course { id, way: Configuration { rounds, .. }, .. } = &self.courses[way];
         let none = self.courses.iter().find(|c| c.id.cores == id.cores && c.id.forwarding == Forwarding::None)?;
         none.way.rounds.get(rounds.len())?.throughput_pps
     }
@@ -331,7 +337,7 @@ impl<'a> Carry<'a> {
         let bed = |(cores, arrangement)| Bed { cores, arrangement, ceiling_pps: self.ceiling_of(cores) };
         let (beds, goal) = (plan.arrangements().map(bed).collect(), self.goal().clone());
         let mut found = RouteCompare {
-            when: facts.when,
+            timestamp: facts.timestamp,
             version: env!("CARGO_PKG_VERSION").into(),
             machine: facts.machine,
             frame_bytes: FRAME_BYTES,
@@ -342,20 +348,20 @@ impl<'a> Carry<'a> {
             seconds_per_step: plan.asked.duration.as_secs_f64(),
             frequency_hz: FREQUENCY_HZ,
             beds,
-            ways: Vec::new(),
-            left_out: self.left_out,
+            configurations: Vec::new(),
+            skipped: self.skipped,
             allocations_method: METHOD.into(),
             sources: sources::router_figures(),
             conclusion: String::new(),
             notes: Vec::new(),
         };
-        found.ways = self.courses.into_iter().filter(|c| !c.gone).map(|c| summed_up(c.way)).collect();
-        if found.ways.is_empty() {
-            let why = found.left_out.last().map_or_else(String::new, |l| l.why.clone());
+        found.configurations = self.courses.into_iter().filter(|c| !c.gone).map(|c| summed_up(c.way)).collect();
+        if found.configurations.is_empty() {
+            let why = found.skipped.last().map_or_else(String::new, |l| l.reason.clone());
             return Err(BenchError::Machine(why));
         }
-        let nothing = found.ways.iter().all(|w| w.setup.ceilings_pps.is_empty());
-        let verdicts = || found.ways.iter().flat_map(|w| &w.rounds).map(|r| &r.verdict);
+        let nothing = found.configurations.iter().all(|w| w.setup.ceilings_pps.is_empty());
+        let verdicts = || found.configurations.iter().flat_map(|w| &w.rounds).map(|r| &r.verdict);
         if let Some(why) = verdicts().find_map(conclusion::void).filter(|_| nothing) {
             return Err(BenchError::Machine(format!(
                 "no trial could be believed: {why}; end what else runs on the CPUs, or name others with --cpus"

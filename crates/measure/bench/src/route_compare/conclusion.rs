@@ -3,7 +3,7 @@
 use model::{
     bench::Verdict,
     profile::Class,
-    route_compare::{RouteCompare, Way},
+    route_compare::{Configuration, RouteCompare},
     sweep::{Gain, Step},
     units,
 };
@@ -17,8 +17,9 @@ const REMARKS: usize = 4;
 /// Lays each way beside no program on as many cores.
 pub(super) fn gains(run: &mut RouteCompare) {
     let resolution = 1.0 + run.goal.width;
-    let plain: Vec<Way> = run.ways.iter().filter(|w| w.mode == Forwarding::None.key()).cloned().collect();
-    for way in run.ways.iter_mut().filter(|w| w.mode != Forwarding::None.key()) {
+    let plain: Vec<Configuration> =
+        run.configurations.iter().filter(|w| w.mode == Forwarding::None.key()).cloned().collect();
+    for way in run.configurations.iter_mut().filter(|w| w.mode != Forwarding::None.key()) {
         let Some(plain) = plain.iter().find(|p| p.cores == way.cores) else { continue };
         let pairs =
             plain.rounds.iter().zip(&way.rounds).filter_map(|(a, b)| Some((a.throughput_pps?, b.throughput_pps?)));
@@ -31,7 +32,7 @@ pub(super) fn gains(run: &mut RouteCompare) {
 pub(super) fn conclusion(run: &RouteCompare) -> String {
     let mut sentences = Vec::new();
     for bed in &run.beds {
-        let ways: Vec<&Way> = run.ways.iter().filter(|w| w.cores == bed.cores).collect();
+        let ways: Vec<&Configuration> = run.configurations.iter().filter(|w| w.cores == bed.cores).collect();
         if !ways.is_empty() {
             let all: Vec<String> = ways.iter().map(|w| throughput(w)).collect();
             sentences.push(format!("On {}: {}", cores_in_words(bed.cores), all.join("; ")));
@@ -48,11 +49,11 @@ pub(super) fn conclusion(run: &RouteCompare) -> String {
     format!("{}.", sentences.join(". "))
 }
 
-fn name(way: &Way) -> &str {
+fn name(way: &Configuration) -> &str {
     if way.mode == Forwarding::None.key() { Forwarding::None.name() } else { &way.mode }
 }
 
-fn throughput(way: &Way) -> String {
+fn throughput(way: &Configuration) -> String {
     let pps = match way.setup.ceilings_pps.is_empty() {
         true => return format!("{} {}", name(way), without(way)),
         false => units::pps(way.setup.ceiling_pps),
@@ -64,7 +65,7 @@ fn throughput(way: &Way) -> String {
 }
 
 /// Why a way has no throughput.
-fn without(way: &Way) -> &'static str {
+fn without(way: &Configuration) -> &'static str {
     match way.rounds.last().map(|r| &r.verdict) {
         Some(Verdict::Nothing) => "lets nothing through",
         Some(Verdict::SameLoss { .. }) => "loses too much at every load",
@@ -79,20 +80,20 @@ fn beside(gain: &Gain, rounds: usize) -> String {
     let percent = |ratio: f64| format!("{:+.0} %", 100.0 * (ratio - 1.0));
     let range = format!("{}, {} to {}", percent(gain.ratio), percent(gain.lowest), percent(gain.highest));
     match gain {
-        _ if gain.told => range,
+        _ if gain.significant => range,
         _ if gain.lowest <= 1.0 && gain.highest >= 1.0 => format!("{range}: no difference that can be told"),
         _ if rounds < repeat::FEWEST => format!("{range}: no verdict from fewer than {} rounds", repeat::FEWEST),
         _ => format!("{range}: no verdict, as the rounds do not bear each other out"),
     }
 }
 
-fn memory(way: &Way, cores: u32) -> Option<String> {
+fn memory(way: &Configuration, cores: u32) -> Option<String> {
     let of = |part: fn(&Step) -> f64| Some(way.setup.ns_per_packet(cores, part)?[1]);
     let (memory, all) = (of(|s| s.percent(Class::Memory))?, of(Step::busy_percent)?);
     (all > 0.0).then(|| format!("{} {:.1} %", name(way), 100.0 * memory / all))
 }
 
-fn buffers(way: &Way) -> Option<String> {
+fn buffers(way: &Configuration) -> Option<String> {
     let each = way.allocations?.socket_buffers;
     Some(format!("{} {each:.2}", name(way)))
 }
@@ -131,8 +132,8 @@ pub(super) fn notes(run: &RouteCompare) -> Vec<String> {
          other programs do there is in the classes"
             .to_owned(),
     ];
-    let void = |w: &&Way| !w.answered();
-    for way in run.ways.iter().filter(void) {
+    let void = |w: &&Configuration| !w.answered();
+    for way in run.configurations.iter().filter(void) {
         let limited = way.rounds.iter().any(|r| matches!(r.verdict, Verdict::TesterLimited { .. }));
         let why = match limited {
             true => "in a round the tester was the limit: the rate is a lower bound",
@@ -140,7 +141,7 @@ pub(super) fn notes(run: &RouteCompare) -> Vec<String> {
         };
         notes.push(format!("{}: {why}", way.setup.name));
     }
-    let steps = || run.ways.iter().flat_map(|w| w.setup.steps.iter().chain(&w.setup.at_ceiling));
+    let steps = || run.configurations.iter().flat_map(|w| w.setup.steps.iter().chain(&w.setup.at_ceiling));
     let steal = steps().map(|s| s.percent(Class::Steal)).fold(0.0, f64::max);
     if steal > STEAL_LIMIT_PERCENT {
         notes.push(format!("The hypervisor took up to {steal:.0} % of the box's cores for other guests"));

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use model::{CpuSet, bench::FrameSpec, route_compare::LeftOut};
+use model::{CpuSet, bench::FrameSpec, route_compare::Skipped};
 
 use crate::{
     BenchError, Cores,
@@ -128,7 +128,7 @@ pub struct Plan {
     pub asked: Asked,
     pub steps: Vec<PlannedStep>,
     /// What this machine does not let be measured.
-    pub left_out: Vec<LeftOut>,
+    pub skipped: Vec<Skipped>,
     pub(super) ways: Vec<WayId>,
     pub(super) beds: Vec<(u32, Cores)>,
     pub(super) request: Request,
@@ -149,7 +149,7 @@ impl Plan {
         if beds.is_empty() {
             return Err(BenchError::Setting("a comparison needs at least one CPU".into()));
         }
-        let left_out = (beds.len() < CORES_MAX as usize).then(|| second_core(&asked.cpus));
+        let skipped = (beds.len() < CORES_MAX as usize).then(|| second_core(&asked.cpus));
         let request = request(&asked);
         let mut settings = Settings::of(&request)?;
         settings.preset.latency.loads = vec![LATENCY_LOAD];
@@ -159,7 +159,7 @@ impl Plan {
         };
         let ways: Vec<WayId> = beds.iter().flat_map(of_bed).collect();
         let steps = steps(&asked, &ways, &beds, &settings);
-        Ok(Self { asked, steps, left_out: left_out.into_iter().collect(), ways, beds, request, settings })
+        Ok(Self { asked, steps, skipped: skipped.into_iter().collect(), ways, beds, request, settings })
     }
 
     /// Seconds that all steps take.
@@ -178,10 +178,10 @@ impl Plan {
     }
 }
 
-fn second_core(usable: &CpuSet) -> LeftOut {
-    LeftOut {
+fn second_core(usable: &CpuSet) -> Skipped {
+    Skipped {
         what: "with the second core".into(),
-        why: format!(
+        reason: format!(
             "it takes three CPUs, one that sends and two of the box; usable here: {usable}. With fewer CPUs sender and box share a core, and \
              the figure mixes both"
         ),
@@ -274,10 +274,10 @@ mod tests {
     fn a_second_core_is_left_out_with_the_reason_where_the_sender_would_share_it() {
         let two = plan("0-1", 1, 1);
         assert!(two.ways.iter().all(|w| w.cores == 1));
-        assert!(two.left_out[0].why.contains("three CPUs") && two.left_out[0].why.contains("0-1"));
+        assert!(two.skipped[0].reason.contains("three CPUs") && two.skipped[0].reason.contains("0-1"));
         let three = plan("0-2", 1, 1);
         assert_eq!(three.ways.iter().map(|w| w.cores).collect::<Vec<_>>(), [1, 1, 2, 2]);
-        assert!(three.left_out.is_empty());
+        assert!(three.skipped.is_empty());
     }
 
     #[test]

@@ -139,26 +139,26 @@ fn compare(
 fn each_way_is_found_and_laid_beside_no_program_on_as_many_cores() {
     let mut stage = SimStage::default();
     let run = compare(&mut stage, "0-2", 0).unwrap().unwrap();
-    let keys: Vec<(&str, u32)> = run.ways.iter().map(|w| (w.mode.as_str(), w.cores)).collect();
+    let keys: Vec<(&str, u32)> = run.configurations.iter().map(|w| (w.mode.as_str(), w.cores)).collect();
     let modes = ["none", "standard", "routed", "stateful"];
     assert_eq!(keys, [1, 2].map(|n| modes.map(|m| (m, n))).concat());
-    for way in &run.ways {
+    for way in &run.configurations {
         assert_eq!((way.rounds.len(), way.setup.ceilings_pps.len(), way.setup.at_ceiling.len()), (3, 3, 3));
         // Four loads, and the throughput.
         assert_eq!(way.setup.steps.len(), 5, "{}", way.setup.key);
-        assert!(way.setup.steps.is_sorted_by(|a, b| a.wanted_pps <= b.wanted_pps) && way.answered());
+        assert!(way.setup.steps.is_sorted_by(|a, b| a.intended_pps <= b.intended_pps) && way.answered());
         assert!(
             way.round_trip_ns.is_some()
                 && way.delay_p99_ns.is_some()
-                && way.beside_p99_ns.is_some()
+                && way.reference_p99_ns.is_some()
                 && way.allocations.is_some()
         );
         assert_eq!(way.gain.is_none(), way.mode == "none");
     }
-    let gain = |key: &str| run.ways.iter().find(|w| w.setup.key == key).unwrap().gain.unwrap();
-    assert!(gain("routed-1").told && (gain("routed-1").ratio - 2.5).abs() < 0.1, "{:?}", gain("routed-1"));
-    assert!(!gain("standard-2").told, "2.5 % less is within what the search can tell");
-    assert!(run.left_out.is_empty() && !run.sources.is_empty());
+    let gain = |key: &str| run.configurations.iter().find(|w| w.setup.key == key).unwrap().gain.unwrap();
+    assert!(gain("routed-1").significant && (gain("routed-1").ratio - 2.5).abs() < 0.1, "{:?}", gain("routed-1"));
+    assert!(!gain("standard-2").significant, "2.5 % less is within what the search can tell");
+    assert!(run.skipped.is_empty() && !run.sources.is_empty());
     for words in ["On one core: no program ", "On two cores: ", "routed 1.9", "no difference that can be told"] {
         assert!(run.conclusion.contains(words), "{words}: {}", run.conclusion);
     }
@@ -180,9 +180,9 @@ fn memory_is_counted_in_trials_of_its_own() {
 fn what_cannot_be_had_is_left_out_with_its_reason() {
     let mut stage = SimStage { lacking: "route-stateful", uncounted: true, ..SimStage::default() };
     let run = compare(&mut stage, "0-1", 0).unwrap().unwrap();
-    assert_eq!(run.ways.len(), 3);
-    assert!(run.ways.iter().all(|w| w.allocations.is_none()));
-    let reasons: Vec<&str> = run.left_out.iter().map(|l| l.why.as_str()).collect();
+    assert_eq!(run.configurations.len(), 3);
+    assert!(run.configurations.iter().all(|w| w.allocations.is_none()));
+    let reasons: Vec<&str> = run.skipped.iter().map(|l| l.reason.as_str()).collect();
     assert!(
         reasons[0].contains("three CPUs") && reasons[1..] == ["no tracepoint", "no route-stateful here"],
         "{reasons:?}"

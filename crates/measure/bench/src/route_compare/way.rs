@@ -1,7 +1,7 @@
 //! A way to forward: before anything is known of it, and the medians of all its rounds.
 
 use model::{
-    route_compare::{Allocations, Way},
+    route_compare::{Allocations, Configuration},
     sweep::Setup,
 };
 use rig::repeat::{median, median_by, middle};
@@ -9,8 +9,8 @@ use rig::repeat::{median, median_by, middle};
 use super::plan::WayId;
 
 /// A way of which nothing is known yet.
-pub(super) fn empty(id: WayId) -> Way {
-    Way {
+pub(super) fn empty(id: WayId) -> Configuration {
+    Configuration {
         mode: id.forwarding.key().into(),
         cores: id.cores,
         setup: Setup {
@@ -27,24 +27,24 @@ pub(super) fn empty(id: WayId) -> Way {
         round_trip_ns: None,
         delay_p50_ns: None,
         delay_p99_ns: None,
-        beside_p50_ns: None,
-        beside_p99_ns: None,
+        reference_p50_ns: None,
+        reference_p99_ns: None,
         allocations: None,
         rounds: Vec::new(),
     }
 }
 
 /// The medians of all rounds.
-pub(super) fn summed_up(mut way: Way) -> Way {
+pub(super) fn summed_up(mut way: Configuration) -> Configuration {
     let rounds = &way.rounds;
     let latencies = || rounds.iter().filter_map(|r| r.latency.as_ref());
     let delays = || latencies().filter_map(|l| l.one_way[0]);
     way.round_trip_ns = median(latencies().filter_map(|l| l.round_trip_ns));
     way.delay_p50_ns = median(delays().map(|d| d.p50_ns as f64));
     way.delay_p99_ns = median(delays().map(|d| d.p99_ns as f64));
-    let beside = || rounds.iter().filter_map(|r| r.latency_beside.as_ref()?.one_way[0]);
-    way.beside_p50_ns = median(beside().map(|d| d.p50_ns as f64));
-    way.beside_p99_ns = median(beside().map(|d| d.p99_ns as f64));
+    let beside = || rounds.iter().filter_map(|r| r.latency_at_reference.as_ref()?.one_way[0]);
+    way.reference_p50_ns = median(beside().map(|d| d.p50_ns as f64));
+    way.reference_p99_ns = median(beside().map(|d| d.p99_ns as f64));
     let counted: Vec<_> = rounds.iter().filter_map(|r| r.allocations).collect();
     let of = |part: fn(&Allocations) -> f64| median(counted.iter().map(part));
     if let (Some(pages), Some(pool_pages), Some(socket_buffers)) =
@@ -57,6 +57,6 @@ pub(super) fn summed_up(mut way: Way) -> Way {
     setup.ceiling_pps = middle(setup.ceilings_pps.iter().copied());
     // The figure of the headline is in the table.
     setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
-    setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
+    setup.steps.sort_by(|a, b| a.intended_pps.total_cmp(&b.intended_pps));
     way
 }

@@ -117,7 +117,7 @@ impl Experiment for Carry<'_> {
             && let Some(begun) = &mut self.saved.begun
         {
             // Whoever goes on with the run has changed what made them void.
-            let counted = begun.trials.iter().rposition(|t| t.void.is_none()).map_or(0, |last| last + 1);
+            let counted = begun.trials.iter().rposition(|t| t.invalid.is_none()).map_or(0, |last| last + 1);
             begun.trials.truncate(counted);
         }
         let (done, of) = (self.saved.done.len(), self.steps.len());
@@ -206,7 +206,7 @@ impl Carry<'_> {
                     return Ok(());
                 }
                 let text = conclusion::trial(trial);
-                match &trial.void {
+                match &trial.invalid {
                     // A trial that does not count is worth a line wherever it is read.
                     Some(why) => progress.line(&format!("  {text}: void: {why}")),
                     None => progress.update(&text),

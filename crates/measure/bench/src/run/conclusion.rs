@@ -11,7 +11,7 @@ use super::request::WIRE;
 
 /// The main result of each mode at its smallest frames, and what stands out.
 pub(super) fn conclusion(run: &BenchRun) -> String {
-    let total = if run.setup.both_ways { "both directions together" } else { "one direction" };
+    let total = if run.setup.bidirectional { "both directions together" } else { "one direction" };
     let mut sentences: Vec<String> = Vec::new();
     let mut router: Option<f64> = None;
     for mode in &run.modes {
@@ -19,7 +19,7 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
             continue;
         };
         let frame = words_of_frame(point);
-        let goal = throughput.found.first().map(|f| f.goal.name.clone()).unwrap_or_default();
+        let goal = throughput.results.first().map(|f| f.goal.name.clone()).unwrap_or_default();
         let text = match (&throughput.verdict, throughput.pps(0)) {
             (Verdict::Measured, Some(pps)) => {
                 let beside = match router {
@@ -39,16 +39,16 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
                 units::pps(*ceiling_pps)
             ),
             (Verdict::Void { reason }, _) => format!("{}: no test with {frame} completed: {reason}", mode.name),
-            (Verdict::SameLoss { loss_ratio, least_pps, most_pps }, _) => format!(
+            (Verdict::SameLoss { loss_ratio, min_pps, max_pps }, _) => format!(
                 "{} has no throughput with {frame} at the goal {goal}: it loses {} at every load from {} to {}",
                 mode.name,
                 units::percent(*loss_ratio),
-                units::pps(*least_pps),
-                units::pps(*most_pps)
+                units::pps(*min_pps),
+                units::pps(*max_pps)
             ),
             (Verdict::Unfinished { reason }, _) => format!("{}: no verdict with {frame}: {reason}", mode.name),
-            (Verdict::NotMet { least_pps, units, judged }, _) => {
-                let least = units::pps(*least_pps);
+            (Verdict::NotMet { min_pps, units, judged }, _) => {
+                let least = units::pps(*min_pps);
                 let why = if *judged {
                     format!("every load down to {least} loses more")
                 } else {
@@ -101,7 +101,7 @@ pub(super) fn notes(run: &BenchRun) -> Vec<String> {
              machine alone would give, and vary more"
         ));
     }
-    let void = trials(run).filter(|t| t.void.is_some()).count();
+    let void = trials(run).filter(|t| t.invalid.is_some()).count();
     if void > 0 {
         let all = trials(run).count();
         notes.push(format!("{void} of {all} trials are void and do not count; each says why"));
@@ -127,7 +127,7 @@ fn notes_of_mode(mode: &Mode) -> Vec<String> {
     if reordered > 0 {
         notes.push(format!("{}: {reordered} units overtook others of their flow", mode.name));
     }
-    let held = all().filter(|t| t.void.is_none() && t.total().late > 0).max_by_key(|t| t.total().late);
+    let held = all().filter(|t| t.invalid.is_none() && t.total().late > 0).max_by_key(|t| t.total().late);
     if let Some(trial) = held {
         notes.push(format!(
             "{}: the box holds back up to {} units; at {} they took {} to come out after the last was sent. They count as not forwarded",
@@ -137,10 +137,9 @@ fn notes_of_mode(mode: &Mode) -> Vec<String> {
             units::nanoseconds(trial.after.drained_ns as f64)
         ));
     }
-    let never_empty = all().filter(|t| t.after.never_empty).count();
-    if never_empty > 0 {
-        notes
-            .push(format!("{}: after {never_empty} trials the box was not empty when waiting was given up", mode.name));
+    let undrained = all().filter(|t| t.after.undrained).count();
+    if undrained > 0 {
+        notes.push(format!("{}: after {undrained} trials the box was not empty when waiting was given up", mode.name));
     }
     let limited = mode
         .points

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use host::file::{self, FileError, PUBLIC, Whole};
+use host::file::{self, AtomicFile, FileError, PUBLIC};
 use model::{
     bench::{BenchRun, SCHEMA, Status, Trial, Unfinished},
     schema::Document,
@@ -84,7 +84,7 @@ pub struct RunFile {
 impl RunFile {
     /// A file to be written to. Learns now, not after an hour, that it cannot be.
     pub fn create(path: &Path) -> Result<Self, BenchError> {
-        drop(Whole::plain(path, PUBLIC)?);
+        drop(AtomicFile::plain(path, PUBLIC)?);
         Ok(Self { path: path.to_owned() })
     }
 

@@ -60,7 +60,7 @@ impl Tester for ResumedTester<'_> {
 
 /// True if `trial` was made for an order like this one.
 fn answers(trial: &Trial, order: &Order) -> bool {
-    let same_load = match (&order.load, trial.wanted_pps) {
+    let same_load = match (&order.load, trial.intended_pps) {
         (Load::Pps(pps), Some(wanted)) => (pps - wanted).abs() <= 1e-6 * pps.abs().max(1.0),
         (Load::Pps(_), None) | (Load::Max | Load::Burst(_), Some(_)) => false,
         // What else there is to tell is in the purpose.

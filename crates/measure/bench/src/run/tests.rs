@@ -102,7 +102,7 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
     let setup = Setup {
         preset: settings.name,
         goals: settings.preset.goals,
-        both_ways: false,
+        bidirectional: false,
         ip_version: 4,
         flows: 1,
         rules: 25,
@@ -115,7 +115,7 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
         stamps: Stamps::default(),
     };
     let run = BenchRun {
-        when: host::machine::now(),
+        timestamp: host::machine::now(),
         ended: None,
         version: "0".into(),
         machine: Machine::default(),
@@ -149,7 +149,7 @@ fn file(folder: &tempfile::TempDir, saved: &Saved) -> RunFile {
 /// Without what no two runs share.
 fn timeless(mut saved: Saved) -> Saved {
     saved.run.ended = None;
-    saved.run.when = String::new();
+    saved.run.timestamp = String::new();
     saved
 }
 
@@ -356,7 +356,7 @@ fn what_is_no_run_is_told_from_one() {
     );
     assert!(message("{}").contains("names no schema"));
     assert!(message(r#"{"schema": "evenkeel.top/1"}"#).contains("`evenkeel.top/1`"));
-    assert!(message(r#"{"schema": "evenkeel.bench/1", "when": 3}"#).contains("damaged"));
+    assert!(message(r#"{"schema": "evenkeel.bench/1", "timestamp": 3}"#).contains("damaged"));
     std::fs::remove_file(&path).unwrap();
     assert!(load(&path).unwrap_err().to_string().contains("cannot read the run"));
     for wrong in ["none/x", ""] {

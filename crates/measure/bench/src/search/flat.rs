@@ -27,8 +27,8 @@ const SPAN: f64 = 2.0;
 pub struct SameLoss {
     /// The lost share of all units.
     pub loss_ratio: f64,
-    pub least_pps: f64,
-    pub most_pps: f64,
+    pub min_pps: f64,
+    pub max_pps: f64,
 }
 
 /// The state of the question whether the loss is the same at every load.
@@ -63,7 +63,7 @@ pub(super) fn flat(loads: &Loads, goal: &Goal, min: u64) -> Option<Flat> {
     Some(match next {
         Some(pps) if same.len() < 2 + FURTHER as usize => Flat::Look { pps, loss_ratio: mean },
         _ if most as f64 / (least as f64) < SPAN => return None,
-        _ => Flat::Same(SameLoss { loss_ratio: mean, least_pps: least as f64, most_pps: most as f64 }),
+        _ => Flat::Same(SameLoss { loss_ratio: mean, min_pps: least as f64, max_pps: most as f64 }),
     })
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use model::bench::{Found, Goal, Judged};
+use model::bench::{Goal, GoalResult, Judged};
 
 use super::{
     belief::Grid,
@@ -128,11 +128,11 @@ impl Search {
     }
 
     /// The state goal by goal; the result once the next step is [`Step::Done`].
-    pub fn found(&self) -> Vec<Found> {
+    pub fn found(&self) -> Vec<GoalResult> {
         let one = |(goal, spent): (&Goal, &Spent)| {
             let seen = bounds::seen(&self.loads, goal);
             let (lower, upper) = bounds::relevant(&seen);
-            Found {
+            GoalResult {
                 goal: goal.clone(),
                 lower_pps: lower.map(|s| s.pps as f64),
                 upper_pps: upper.map(|s| s.pps as f64),
@@ -250,7 +250,7 @@ mod tests {
     const LIMITS: Limits = Limits { min_pps: 1000.0, max_pps: 8e6 };
 
     /// Searches on a box that answers with a loss ratio; all trials.
-    fn search(goals: Vec<Goal>, limits: Limits, loss: impl FnMut(f64) -> f64) -> (Vec<Found>, Vec<(f64, String)>) {
+    fn search(goals: Vec<Goal>, limits: Limits, loss: impl FnMut(f64) -> f64) -> (Vec<GoalResult>, Vec<(f64, String)>) {
         let (search, made) = searched(goals, limits, loss);
         (search.found(), made)
     }

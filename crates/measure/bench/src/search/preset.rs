@@ -91,7 +91,7 @@ pub struct LatencyOrder {
     /// A series in which more of the load is lost, as a share, was one of an overloaded box, and is thrown away.
     pub loss_ratio: f64,
     /// So many series of a load may be thrown away and made again.
-    pub thrown_away: u32,
+    pub discarded: u32,
 }
 
 /// Recovery after overload (RFC 2544, section 26.5).
@@ -156,7 +156,7 @@ impl Preset {
                 best: 2,
                 agreement: 1.0,
                 loss_ratio: 0.001,
-                thrown_away: 3,
+                discarded: 3,
             },
             jitter: Readings { every: ms(500), readings: 1 },
             recovery: RecoveryOrder { overload: 1.1, overloaded: secs(1), after: 0.5, watched: secs(2), repeats: 2 },
@@ -183,7 +183,7 @@ impl Preset {
                 series: 9,
                 best: 6,
                 agreement: 0.5,
-                thrown_away: 9,
+                discarded: 9,
                 ..quick.latency
             },
             jitter: Readings { every: secs(10), readings: 10 },
@@ -208,7 +208,7 @@ impl Preset {
                 probes: 1,
                 series: 20,
                 best: 20,
-                thrown_away: 0,
+                discarded: 0,
                 ..study.latency
             },
             jitter: Readings { readings: 6, ..study.jitter },

@@ -41,7 +41,7 @@ pub(super) fn wait(
     let after = Aftermath {
         late_after_ns: in_time.map_or(0, |(_, after)| after.as_nanos() as u64),
         drained_ns: drained.as_nanos() as u64,
-        never_empty: !empty,
+        undrained: !empty,
         leftover: counts.iter().map(|c| c.leftover).sum(),
     };
     Ok(Drained { counts, late, after })

@@ -59,11 +59,11 @@ pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &TesterRecord<'_>) -> Op
         return Some(format!("the burst was cut off after {units} of {wanted} units: its time was over"));
     }
     let error = pacing.error?;
-    let spare = pacing.spare;
+    let spare = pacing.idle_share;
     let longest_ms = sent.latest_ns.max(sent.oldest_stamp_ns) as f64 / 1e6;
     let by = |what: String| if kept.others.is_empty() { what } else { format!("{what}: {}", kept.others) };
-    if pacing.held_up > HELD_UP_MAX {
-        let share = 100.0 * pacing.held_up;
+    if pacing.stalled > HELD_UP_MAX {
+        let share = 100.0 * pacing.stalled;
         let who = if kept.others.is_empty() { "something else" } else { "other programs" };
         return Some(if spare < SPARE_MIN {
             by(format!("the sender was saturated: it fell behind for {share:.1} % of the time"))
@@ -101,11 +101,11 @@ mod tests {
     }
 
     fn pacing(error: f64, sent: &BenchTxCounts) -> Pacing {
-        let held_up = sent.given_up_ns as f64 / 1e9;
+        let stalled = sent.given_up_ns as f64 / 1e9;
         Pacing {
             error: Some(error),
-            spare: sent.fillers as f64 / sent.turns.max(1) as f64,
-            held_up,
+            idle_share: sent.fillers as f64 / sent.turns.max(1) as f64,
+            stalled,
             ..Pacing::default()
         }
     }

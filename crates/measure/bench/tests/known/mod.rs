@@ -75,7 +75,7 @@ pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
     let mut reasons = Vec::new();
     for _ in 0..20 {
         let trial = tester.trial(order, &AtomicBool::new(false)).unwrap();
-        match &trial.void {
+        match &trial.invalid {
             None => return trial,
             Some(reason) => reasons.push(reason.clone()),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use model::{
     CpuSet,
     link_bench::{Crowd, Incast, IncastRound, LinkBench, PingRound, Pings, Receive, Transfer},
-    route_compare::LeftOut,
+    route_compare::Skipped,
     run::Machine,
     sources,
 };
@@ -51,7 +51,7 @@ struct Rounds<'a> {
     plan: &'a Plan,
     site: Site,
     figures: Vec<Vec<Measured>>,
-    left_out: Vec<LeftOut>,
+    skipped: Vec<Skipped>,
 }
 
 /// Does what was planned in a lab; nothing if it was stopped.
@@ -76,7 +76,7 @@ pub(super) fn carry_out_at(
         Site::Lab(_) => CpuSet::from_iter(plan.cpus),
         Site::Machines(_) => CpuSet::single(plan.cpus[0]),
     };
-    let rounds = Rounds { plan, site, figures: vec![Vec::new(); plan.steps.len()], left_out: Vec::new() };
+    let rounds = Rounds { plan, site, figures: vec![Vec::new(); plan.steps.len()], skipped: Vec::new() };
     experiment::carry_out(rounds, machine, &watched, stop, progress)
 }
 
@@ -120,9 +120,9 @@ impl Experiment for Rounds<'_> {
                     What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
                     _ => format!("transfer over {}", step.way),
                 };
-                let left = LeftOut { what, why };
-                if !self.left_out.contains(&left) {
-                    self.left_out.push(left);
+                let left = Skipped { what, reason: why };
+                if !self.skipped.contains(&left) {
+                    self.skipped.push(left);
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Experiment for Rounds<'_> {
     }
 
     fn conclude(self, facts: Facts, end: End<MessagesError>) -> Result<Option<LinkBench>, MessagesError> {
-        let Self { plan, site, figures, left_out } = self;
+        let Self { plan, site, figures, skipped } = self;
         if !end.is_whole()? {
             return Ok(None);
         }
@@ -140,10 +140,10 @@ impl Experiment for Rounds<'_> {
             Site::Machines(machines) => (Some(machines.other()), machines.answers(), machines.notes(plan)),
         };
         let mut run = LinkBench {
-            when: facts.when,
+            timestamp: facts.timestamp,
             machine: facts.machine,
             disturbed: facts.disturbed,
-            other,
+            peer_machine: other,
             load_average: facts.load_average,
             cores: vec![cores::role(&[a], "the end that asks or sends"), answers],
             rounds: plan.asked.rounds,
@@ -151,7 +151,7 @@ impl Experiment for Rounds<'_> {
             transfers: Vec::new(),
             incasts: Vec::new(),
             crowds: Vec::new(),
-            left_out,
+            skipped,
             notes,
             sources: sources::cluster_figures(),
         };
@@ -214,7 +214,7 @@ fn measure(bed: &mut Option<Box<Bed>>, plan: &Plan, step: &Step) -> Result<Resul
 
 fn pings_of(step: &Step, rounds: Vec<PingRound>, receive: Receive, bytes: u32, beside_transfer: bool) -> Pings {
     Pings {
-        by: step.way.key().into(),
+        transport: step.way.key().into(),
         receive,
         bytes,
         beside_transfer,
@@ -222,22 +222,29 @@ fn pings_of(step: &Step, rounds: Vec<PingRound>, receive: Receive, bytes: u32, b
         p50_ns: middle(rounds.iter().map(|r| r.p50_ns as f64)),
         p99_ns: middle(rounds.iter().map(|r| r.p99_ns as f64)),
         rounds,
-        over_tcp: None,
+        ratio_to_tcp: None,
     }
 }
 
 fn transfer_of(step: &Step, rounds_s: Vec<f64>, bytes: u64) -> Transfer {
     let seconds = middle(rounds_s.iter().copied());
-    Transfer { by: step.way.key().into(), bytes, conditions: step.conditions, rounds_s, seconds, over_tcp: None }
+    Transfer {
+        transport: step.way.key().into(),
+        bytes,
+        conditions: step.conditions,
+        rounds_s,
+        seconds,
+        ratio_to_tcp: None,
+    }
 }
 
 fn incast_of(step: &Step, senders: u32, rounds: Vec<IncastRound>) -> Incast {
     Incast {
-        by: step.way.key().into(),
+        transport: step.way.key().into(),
         senders,
         bits_per_second: middle(rounds.iter().map(|r| r.bits_per_second)),
-        of_one: middle(rounds.iter().map(|r| r.bits_per_second / r.alone_bits_per_second)),
-        least_share: rounds.iter().map(|r| r.least_share).fold(f64::INFINITY, f64::min),
+        ratio_to_one_sender: middle(rounds.iter().map(|r| r.bits_per_second / r.alone_bits_per_second)),
+        min_share: rounds.iter().map(|r| r.min_share).fold(f64::INFINITY, f64::min),
         rounds,
     }
 }
@@ -245,11 +252,11 @@ fn incast_of(step: &Step, senders: u32, rounds: Vec<IncastRound>) -> Incast {
 fn crowd_of(step: &Step, connections: u32, nodes: u32, rounds: &[Costs]) -> Crowd {
     let of = |figure: fn(&Costs) -> f64| middle(rounds.iter().map(figure));
     Crowd {
-        by: step.way.key().into(),
+        transport: step.way.key().into(),
         connections,
         nodes,
-        end_bytes: of(|costs| costs.end_bytes),
-        used_end_bytes: of(|costs| costs.used_end_bytes),
+        endpoint_bytes: of(|costs| costs.end_bytes),
+        used_endpoint_bytes: of(|costs| costs.used_end_bytes),
         idle_cpu: of(|costs| costs.idle_cpu),
         message_cpu_ns: of(|costs| costs.message_cpu_ns),
     }
@@ -262,19 +269,19 @@ fn as_tcp(receive: Receive) -> Receive {
 
 /// Lays each row beside TCP of the same round.
 fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
-    let tcp: Vec<Pings> = pings.iter().filter(|p| p.by == Way::Tcp.key()).cloned().collect();
-    for row in pings.iter_mut().filter(|p| p.by != Way::Tcp.key()) {
+    let tcp: Vec<Pings> = pings.iter().filter(|p| p.transport == Way::Tcp.key()).cloned().collect();
+    for row in pings.iter_mut().filter(|p| p.transport != Way::Tcp.key()) {
         let same = |p: &&Pings| {
             (p.bytes, p.receive, p.beside_transfer) == (row.bytes, as_tcp(row.receive), row.beside_transfer)
         };
-        row.over_tcp = tcp.iter().find(same).and_then(|tcp| {
+        row.ratio_to_tcp = tcp.iter().find(same).and_then(|tcp| {
             let ratios = row.rounds.iter().zip(&tcp.rounds).map(|(a, b)| a.p50_ns as f64 / b.p50_ns as f64);
             median(ratios)
         });
     }
-    let tcp: Vec<Transfer> = transfers.iter().filter(|t| t.by == Way::Tcp.key()).cloned().collect();
-    for row in transfers.iter_mut().filter(|t| t.by != Way::Tcp.key()) {
-        row.over_tcp = tcp
+    let tcp: Vec<Transfer> = transfers.iter().filter(|t| t.transport == Way::Tcp.key()).cloned().collect();
+    for row in transfers.iter_mut().filter(|t| t.transport != Way::Tcp.key()) {
+        row.ratio_to_tcp = tcp
             .iter()
             .find(|t| t.conditions == row.conditions)
             .and_then(|tcp| median(row.rounds_s.iter().zip(&tcp.rounds_s).map(|(a, b)| b / a)));

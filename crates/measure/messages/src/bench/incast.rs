@@ -111,7 +111,7 @@ pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRou
     Ok(IncastRound {
         alone_bits_per_second: alone,
         bits_per_second: sum,
-        least_share: if sum > 0.0 { least * f64::from(senders) / sum } else { 0.0 },
+        min_share: if sum > 0.0 { least * f64::from(senders) / sum } else { 0.0 },
     })
 }
 

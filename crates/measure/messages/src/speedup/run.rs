@@ -152,7 +152,7 @@ impl Experiment for Rounds<'_> {
         };
         let about = if nodes.is_empty() { lab(facts.machine.cpus) } else { apart(&nodes) };
         Ok(Some(LinkSpeedup {
-            when: facts.when,
+            timestamp: facts.timestamp,
             machine: facts.machine,
             disturbed: facts.disturbed,
             nodes,
@@ -190,14 +190,14 @@ fn series_of(plan: &Plan, by: By, exchange: Exchange, measured: &[Vec<Step>]) ->
             seconds,
             exchange_rounds_s: steps.iter().map(|step| step.exchange_s).collect(),
             exchange_s: middle(steps.iter().map(|step| step.exchange_s)),
-            exchange_over_tcp: None,
+            exchange_ratio_to_tcp: None,
             speedup: times.alone_s() / seconds,
             fitted_s,
             residual: (seconds - fitted_s) / fitted_s,
         }
     };
     let points = rows.iter().map(point).collect();
-    Ok(Series { by: by.key().into(), exchange, points, fitting: fitting(times, &nodes, &rounds)? })
+    Ok(Series { transport: by.key().into(), exchange, points, fitting: fitting(times, &nodes, &rounds)? })
 }
 
 fn fitting(times: Times, nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Fitting, MessagesError> {
@@ -219,13 +219,13 @@ fn fitting(times: Times, nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Fitting, 
 
 /// Lays each exchange beside TCP's of the same round.
 fn beside_tcp(series: &mut [Series]) {
-    let tcp: Vec<Series> = series.iter().filter(|row| row.by == By::Tcp.key()).cloned().collect();
-    for row in series.iter_mut().filter(|row| row.by != By::Tcp.key()) {
+    let tcp: Vec<Series> = series.iter().filter(|row| row.transport == By::Tcp.key()).cloned().collect();
+    for row in series.iter_mut().filter(|row| row.transport != By::Tcp.key()) {
         let Some(tcp) = tcp.iter().find(|tcp| tcp.exchange == row.exchange) else { continue };
         for (ours, theirs) in row.points.iter_mut().zip(&tcp.points).filter(|(ours, _)| ours.nodes > 1) {
             let both = ours.exchange_rounds_s.iter().zip(&theirs.exchange_rounds_s);
             let ratios = both.filter(|(_, tcp)| **tcp > 0.0).map(|(link, tcp)| link / tcp);
-            ours.exchange_over_tcp = median(ratios);
+            ours.exchange_ratio_to_tcp = median(ratios);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, net::SocketAddr, time::Instant};
 
-use model::link::LinkOverTcp;
+use model::link::LinkTcpFallback;
 
 const ENTRIES_MAX: usize = 64;
 
@@ -27,14 +27,14 @@ impl ByTcp {
     }
 
     /// Sums by peer and reason.
-    pub(super) fn sums(&self) -> Vec<LinkOverTcp> {
+    pub(super) fn sums(&self) -> Vec<LinkTcpFallback> {
         let mut sums: HashMap<(SocketAddr, &str), u64> = HashMap::new();
         self.0.iter().for_each(|((peer, why, _), (count, _))| *sums.entry((*peer, why)).or_default() += count);
         let mut all: Vec<_> = sums.into_iter().collect();
         all.sort_unstable();
-        let one = |((peer, why), count): ((SocketAddr, &str), u64)| LinkOverTcp {
+        let one = |((peer, why), count): ((SocketAddr, &str), u64)| LinkTcpFallback {
             peer: peer.to_string(),
-            why: why.to_owned(),
+            reason: why.to_owned(),
             count,
         };
         all.into_iter().map(one).collect()
@@ -56,7 +56,7 @@ mod tests {
         all.add(at(1), "a reason", 8, start);
         let sums = all.sums();
         assert_eq!(sums.len(), ENTRIES_MAX - 1);
-        assert_eq!((sums[0].why.as_str(), sums[0].count), ("a reason", 2));
+        assert_eq!((sums[0].reason.as_str(), sums[0].count), ("a reason", 2));
         assert_eq!(sums[ENTRIES_MAX - 2].peer, "10.0.0.1:1001");
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use model::link::{LinkConnection, LinkOverTcp};
+use model::link::{LinkConnection, LinkTcpFallback};
 
 use super::{by_tcp::ByTcp, ids::EntryId};
 use crate::Address;
@@ -66,7 +66,7 @@ impl Known {
     }
 
     /// Connections for `link status`, fresh if a cluster is served.
-    pub(crate) fn connections(&self) -> (Vec<LinkConnection>, Vec<LinkOverTcp>) {
+    pub(crate) fn connections(&self) -> (Vec<LinkConnection>, Vec<LinkTcpFallback>) {
         let mut shared = self.lock();
         if shared.is_carried {
             self.0.is_wanted.store(true, Ordering::Relaxed);

@@ -47,7 +47,7 @@ impl Router {
     }
 
     /// The kernel's functions whose changes are noticed by netlink only.
-    pub fn unwatched(&self) -> &[String] {
+    pub fn untraced(&self) -> &[String] {
         self.watch.missing()
     }
 
@@ -63,9 +63,9 @@ impl Router {
             Ok::<_, RouteError>(model::route::RoutePort {
                 interface: port.seat().interface().to_owned(),
                 xdp: port.seat().mode().to_string(),
-                sends: way.is_some_and(|way| way.out),
+                can_transmit: way.is_some_and(|way| way.out),
                 totals: port.counts()?,
-                put_back: port.seat().times_put_back(),
+                reattached: port.seat().times_put_back(),
                 lost: self.assignment.lost(port)?,
                 cpus: by_cpu(port)?,
                 counters: PortCounters::default(),
@@ -73,10 +73,10 @@ impl Router {
         };
         Ok(RouteStatus {
             pid: std::process::id(),
-            up_s: self.begun.elapsed().as_secs_f64(),
-            key: key_words(self.key()),
+            uptime_s: self.begun.elapsed().as_secs_f64(),
+            fib_key: key_words(self.key()),
             notes: self.notes(),
-            unwatched: self.watch.missing().to_vec(),
+            untraced: self.watch.missing().to_vec(),
             ports: self.ports.each().iter().map(port).collect::<Result<_, _>>()?,
             cpus: Some(self.cpus().clone()).filter(|cpus| !cpus.is_empty()),
             rules: self.rules.as_ref().map(|rules| rules.status(self.ports.ended())),
@@ -96,8 +96,8 @@ fn by_cpu(port: &RoutePort) -> Result<Vec<RouteCpu>, RouteError> {
         return Ok(Vec::new());
     }
     let all = port.counts_by_cpu()?.into_iter().zip(0..).map(|(totals, cpu)| {
-        let RouteTotals { handed, taken, forwarded, .. } = totals;
-        RouteCpu { cpu, handed, taken, forwarded }
+        let RouteTotals { enqueued, dequeued, forwarded, .. } = totals;
+        RouteCpu { cpu, enqueued, dequeued, forwarded }
     });
-    Ok(all.filter(|of| of.handed + of.taken + of.forwarded > 0).collect())
+    Ok(all.filter(|of| of.enqueued + of.dequeued + of.forwarded > 0).collect())
 }

@@ -29,7 +29,7 @@ pub(crate) struct Mode {
     fallback: Option<String>,
     obstacles: Vec<Obstacle>,
     /// The trial ended without a compared frame.
-    untried: bool,
+    unverified: bool,
     shadow: Shadow,
 }
 
@@ -47,7 +47,7 @@ impl Mode {
             trial_ends: None,
             fallback: None,
             obstacles: obstacles(evidence, &settings.ports, consent(mode, mark), xdp),
-            untried: false,
+            unverified: false,
             shadow: Shadow::default(),
         }
     }
@@ -122,7 +122,7 @@ impl Mode {
             self.shadow.begin(ports, tables)?;
         }
         tables.set_mode(mode, self.requested == RouteMode::Stateful);
-        self.untried = false;
+        self.unverified = false;
         if mode != RouteMode::Shadow {
             self.shadow.end();
         }
@@ -149,13 +149,13 @@ impl Mode {
             return Ok(());
         }
         self.switch(self.requested, ports, tables)?;
-        self.untried = result.compared() == 0;
-        let why = if self.untried {
+        self.unverified = result.compared() == 0;
+        let why = if self.unverified {
             "nothing was compared: no frame arrived during the trial"
         } else {
             "the shadow agreed with the kernel"
         };
-        happened.push(RouteEvent::Mode { mode: self.active, why: why.to_owned() });
+        happened.push(RouteEvent::Mode { mode: self.active, reason: why.to_owned() });
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Mode {
             self.fallback = None;
             self.begin(ports, tables)?;
             let why = "no obstacle is left".to_owned();
-            happened.push(RouteEvent::Mode { mode: self.active, why });
+            happened.push(RouteEvent::Mode { mode: self.active, reason: why });
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Mode {
         self.shadow.end();
         self.trial_ends = None;
         self.fallback = Some(why.to_owned());
-        happened.push(RouteEvent::Mode { mode: RouteMode::Standard, why: why.to_owned() });
+        happened.push(RouteEvent::Mode { mode: RouteMode::Standard, reason: why.to_owned() });
     }
 
     /// The kernel forwards, as the router fails.
@@ -217,11 +217,11 @@ impl Mode {
     pub(crate) fn status(&self) -> RouteStatus {
         RouteStatus {
             mode: self.active,
-            wanted: self.requested,
-            held_back: self.fallback.clone(),
+            requested: self.requested,
+            fallback: self.fallback.clone(),
             obstacles: self.obstacles.clone(),
             shadow: self.shadow.result(),
-            untried: self.untried,
+            unverified: self.unverified,
             ..RouteStatus::default()
         }
     }

@@ -270,7 +270,7 @@ impl DataPlane for Ring {
     }
 
     fn standing(&self, _: &Settings) -> Standing {
-        Standing { mode: "packet rings".to_owned(), program_id: 0, silent_s: 0.0, put_back: 0 }
+        Standing { mode: "packet rings".to_owned(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 }
     }
 
     fn promise(&self, _: &Settings) -> String {

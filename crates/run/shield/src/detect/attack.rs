@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use model::shield_event::{Above, AttackClass, Happened, Measure};
+use model::shield_event::{AttackClass, Exceeded, Happened, Measure};
 use rules::detect::{DetectConfig, StepConfig};
 use rules::{Prefix, Rule, packet::Packet};
 
@@ -88,9 +88,9 @@ struct Rest {
 /// What comes through beside the steps so far.
 struct Left {
     finding: Finding,
-    above: Vec<Above>,
+    above: Vec<Exceeded>,
     rates: Rates,
-    through_pps: f64,
+    unmitigated_pps: f64,
     /// Samples of what comes through.
     rest: Vec<Packet>,
     counts: Counts,
@@ -115,7 +115,7 @@ impl Attack {
         number: u64,
         (began, now): (Duration, Duration),
         finding: Finding,
-        above: &[Above],
+        above: &[Exceeded],
         prefix: Prefix,
         config: &DetectConfig,
     ) -> (Self, Vec<Happened>) {
@@ -268,11 +268,16 @@ impl Attack {
             return Vec::new();
         }
         self.reported = true;
-        let (legitimate_seen, legitimate_part) = self.effect.legitimate(&self.shadow, known, self.began);
-        let acts = !config.shadow.only && legitimate_part.is_none_or(|part| part <= config.shadow.legitimate_max);
+        let (legitimate_seen, legitimate_share) = self.effect.legitimate(&self.shadow, known, self.began);
+        let acts = !config.shadow.only && legitimate_share.is_none_or(|part| part <= config.shadow.legitimate_max);
         let would_apply_pps = self.effect.applied as f64 / self.effect.time.as_secs_f64().max(1e-3);
-        let mut events =
-            vec![Happened::Shadowed { step: self.taken(), would_apply_pps, legitimate_part, legitimate_seen, acts }];
+        let mut events = vec![Happened::Shadowed {
+            step: self.taken(),
+            would_apply_pps,
+            legitimate_share,
+            legitimate_seen,
+            enforced: acts,
+        }];
         if acts {
             let rules = std::mem::take(&mut self.shadow);
             let names = rules.iter().map(|r| r.name.clone()).collect();
@@ -311,12 +316,12 @@ impl Attack {
             return Vec::new();
         }
         (self.through, self.unmet) = (0, 0);
-        let Some(Left { finding, above, rates, through_pps, rest, counts }) = left else { return Vec::new() };
+        let Some(Left { finding, above, rates, unmitigated_pps, rest, counts }) = left else { return Vec::new() };
         let busy_alone = is_busy_alone(&above);
         let mut events = Vec::new();
         if finding.class != self.finding.class {
             let now = super::picture(above, &rates, &counts, &rest, finding.kind);
-            events.push(Happened::Turned { from: self.finding.class, now });
+            events.push(Happened::Reclassified { from: self.finding.class, now });
         }
         (self.finding, self.busy_alone) = (finding, busy_alone);
         // Met from now on, also where no step of its ladder applies.
@@ -326,7 +331,7 @@ impl Attack {
             events.push(next);
         } else if !self.exhausted {
             self.exhausted = true;
-            events.push(Happened::Exhausted { through_pps });
+            events.push(Happened::Exhausted { unmitigated_pps });
         }
         events
     }
@@ -351,8 +356,8 @@ impl Attack {
         }
         let samples: Vec<Packet> = weighed.iter().filter(|(_, part)| *part > 0.0).map(|(p, _)| *p).collect();
         let finding = Finding { remembers: self.finding.remembers, ..classify(&mix::counts(samples.iter()), &samples) };
-        let through_pps = through.get(Measure::Packets);
-        Some(Left { finding, above, rates, through_pps, rest: samples, counts: rest.counts })
+        let unmitigated_pps = through.get(Measure::Packets);
+        Some(Left { finding, above, rates, unmitigated_pps, rest: samples, counts: rest.counts })
     }
 
     /// The steps so far have hardly ended anything.
@@ -391,7 +396,7 @@ impl Attack {
     /// Its summary, once it is over.
     pub fn end(&self) -> Happened {
         Happened::Ended {
-            lasted_s: (self.last_above - self.began).as_secs_f64(),
+            duration_s: (self.last_above - self.began).as_secs_f64(),
             peak_pps: self.peak.get(Measure::Packets),
             peak_bps: self.peak.get(Measure::Bits),
             packets: self.packets,
@@ -405,7 +410,7 @@ impl Attack {
 }
 
 /// Whether only the machine's own limit is exceeded.
-fn is_busy_alone(above: &[Above]) -> bool {
+fn is_busy_alone(above: &[Exceeded]) -> bool {
     above.iter().all(|above| above.headroom)
 }
 

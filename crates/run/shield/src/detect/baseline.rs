@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::shield_event::{Above, Measure};
+use model::shield_event::{Exceeded, Measure};
 use rules::detect::DetectConfig;
 
 use super::window::Rates;
@@ -82,13 +82,13 @@ impl Baseline {
     }
 
     /// The rates that are above `part` of their limits, the one that is furthest above first.
-    pub fn above(&self, rates: &Rates, part: f64, config: &DetectConfig) -> Vec<Above> {
-        let mut above: Vec<Above> = Measure::ALL
+    pub fn above(&self, rates: &Rates, part: f64, config: &DetectConfig) -> Vec<Exceeded> {
+        let mut above: Vec<Exceeded> = Measure::ALL
             .into_iter()
             .filter_map(|measure| {
                 let limit = self.limit(measure, config)?;
                 let rate = rates.get(measure);
-                (rate > limit.rate * part).then_some(Above {
+                (rate > limit.rate * part).then_some(Exceeded {
                     measure,
                     rate,
                     limit: limit.rate,

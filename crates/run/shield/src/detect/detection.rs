@@ -299,24 +299,25 @@ impl Detection {
         let attack = &mut self.attacks[at];
         (attack.class, attack.since_s) = (event.class.to_string(), event.since_s);
         match &event.what {
-            Happened::Began(_) | Happened::Turned { .. } => {}
+            Happened::Began(_) | Happened::Reclassified { .. } => {}
             Happened::Mitigating { step, steps, shadow, action, .. } => {
                 attack.mitigation = format!("step {step} of {steps}: {action}");
                 attack.shadow = *shadow;
             }
-            Happened::Shadowed { would_apply_pps, legitimate_part, .. } => {
-                let legitimate = legitimate_part.map_or_else(String::new, |part| {
+            Happened::Shadowed { would_apply_pps, legitimate_share, .. } => {
+                let legitimate = legitimate_share.map_or_else(String::new, |part| {
                     format!(", {} of the traffic of known sources", model::units::percent(part))
                 });
                 attack.mitigation = format!("would apply to {}{legitimate}", model::units::pps(*would_apply_pps));
             }
-            Happened::Exhausted { through_pps } => {
+            Happened::Exhausted { unmitigated_pps } => {
                 let mut states = self.detector.states().filter_map(|state| state.attack);
                 let acts = states.any(|it| it.number == event.attack && it.rules().next().is_some());
                 if attack.mitigation == NOTHING_YET || !acts {
                     attack.mitigation = "nothing: no step of the ladder applies".to_owned();
                 }
-                let (through, at) = (model::units::pps(*through_pps), event.at.get(11..19).unwrap_or(&event.at));
+                let (through, at) =
+                    (model::units::pps(*unmitigated_pps), event.timestamp.get(11..19).unwrap_or(&event.timestamp));
                 attack.mitigation = format!("NO STEP LEFT: {through} came through at {at} UTC; {}", attack.mitigation);
             }
             Happened::Ended { .. } => {

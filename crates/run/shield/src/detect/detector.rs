@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use model::shield_event::{Above, Happened, Measure, Picture, Share, ShieldEvent};
+use model::shield_event::{Exceeded, Happened, Measure, Picture, Share, ShieldEvent};
 use rules::detect::DetectConfig;
 use rules::{Prefix, Rule, packet::Packet};
 
@@ -180,7 +180,7 @@ impl Detector {
         for watched in self.prefixes.iter_mut().filter(|watched| !protected.contains(&watched.prefix)) {
             let Some(attack) = watched.attack.take() else { continue };
             events.push(ShieldEvent {
-                at: at.to_string(),
+                timestamp: at.to_string(),
                 attack: attack.number,
                 prefix: watched.name(),
                 class: attack.class(),
@@ -242,7 +242,7 @@ impl Detector {
             };
             let prefix = watched.name();
             events.extend(happened.into_iter().map(|(began, what)| ShieldEvent {
-                at: at.to_string(),
+                timestamp: at.to_string(),
                 attack: number,
                 prefix: prefix.clone(),
                 class,
@@ -332,7 +332,7 @@ pub struct State<'a> {
 }
 
 /// The attack as people see it. `kind` is that of most of its packets; the UDP beside an attack of another kind is not the attack's.
-pub(super) fn picture(above: Vec<Above>, rates: &Rates, counts: &Counts, samples: &[Packet], kind: Kind) -> Picture {
+pub(super) fn picture(above: Vec<Exceeded>, rates: &Rates, counts: &Counts, samples: &[Packet], kind: Kind) -> Picture {
     let sources = mix::sources(samples.iter()).into_iter();
     let ports = if kind == Kind::Udp { mix::udp_ports(samples.iter()) } else { Vec::new() }.into_iter();
     let name = |prefix: Prefix| match prefix.len {
@@ -340,11 +340,11 @@ pub(super) fn picture(above: Vec<Above>, rates: &Rates, counts: &Counts, samples
         len => format!("{}/{len}", prefix.address),
     };
     Picture {
-        above,
+        exceeded: above,
         pps: rates.get(Measure::Packets),
         bps: rates.get(Measure::Bits),
         sources: counts.sources.round(),
-        top_sources: sources.take(TOP).map(|(p, part)| Share { name: name(p), part }).collect(),
-        top_ports: ports.take(TOP).map(|(p, part)| Share { name: p.to_string(), part }).collect(),
+        top_sources: sources.take(TOP).map(|(p, part)| Share { name: name(p), share: part }).collect(),
+        top_ports: ports.take(TOP).map(|(p, part)| Share { name: p.to_string(), share: part }).collect(),
     }
 }

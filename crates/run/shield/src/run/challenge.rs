@@ -17,7 +17,7 @@ use bpf::{
 use host::{interface::Wiring, stack::Hooks};
 use model::{
     clock::monotonic_ns,
-    shield::{ChallengeStatus, ChallengeWay},
+    shield::{ChallengeMethod, ChallengeStatus},
 };
 
 use super::settings::Settings;
@@ -53,7 +53,7 @@ impl Choice {
     }
 
     pub(super) fn is_cookies(&self) -> bool {
-        self.now.as_ref().is_some_and(|now| now.way == ChallengeWay::Cookies)
+        self.now.as_ref().is_some_and(|now| now.method == ChallengeMethod::Cookies)
     }
 
     /// Cookies that were sent before are let in for a while.
@@ -71,10 +71,10 @@ impl Choice {
             return Ok(CookieMode::Gateway(GatewayCookies::default()));
         }
         let host = HostCookies::of(&settings.interface)?;
-        Ok(match self.now.as_ref().map(|now| now.way) {
-            Some(ChallengeWay::Cookies) => CookieMode::Host(host),
-            Some(ChallengeWay::KernelCookies) => CookieMode::Kernel(host),
-            Some(ChallengeWay::Sources) | None => {
+        Ok(match self.now.as_ref().map(|now| now.method) {
+            Some(ChallengeMethod::Cookies) => CookieMode::Host(host),
+            Some(ChallengeMethod::KernelCookies) => CookieMode::Kernel(host),
+            Some(ChallengeMethod::Sources) | None => {
                 let known_s = GatewayCookies::default().known_s;
                 CookieMode::Sources(SourceCookies { known_s, until_ns: self.until_ns, host })
             }
@@ -88,7 +88,7 @@ pub fn challenge_here() -> ChallengeStatus {
 }
 
 fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> ChallengeStatus {
-    let sources = |why: String| ChallengeStatus { way: ChallengeWay::Sources, why };
+    let sources = |why: String| ChallengeStatus { method: ChallengeMethod::Sources, reason: why };
     match hooks.look(interface) {
         Ok(None) => {}
         Ok(Some(what)) => return sources(what),
@@ -105,7 +105,7 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
         Err(XdpError::Unsupported { .. }) => return sources("net.ipv4.tcp_syncookies is 0".to_owned()),
         Err(error) => return sources(error.to_string()),
     }
-    let kernel = |why: String| ChallengeStatus { way: ChallengeWay::KernelCookies, why };
+    let kernel = |why: String| ChallengeStatus { method: ChallengeMethod::KernelCookies, reason: why };
     match HostCookies::needs(interface) {
         Ok(()) => {}
         Err(XdpError::Program(ProgramError::Kernel { function, since, .. })) => {
@@ -122,7 +122,7 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
         ));
     }
     let why = "no netfilter rules apply between the interface and the sockets".to_owned();
-    ChallengeStatus { way: ChallengeWay::Cookies, why }
+    ChallengeStatus { method: ChallengeMethod::Cookies, reason: why }
 }
 
 /// The bridge, bond or VRF that the interface is a port of; none: it is of none, or there is no such interface.

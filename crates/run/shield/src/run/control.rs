@@ -6,7 +6,7 @@ use std::{
 };
 
 use host::session;
-use model::shield::{Remembered, RuleStatus, ShieldStatus};
+use model::shield::{KnownSources, RuleStatus, ShieldStatus};
 use rules::{
     Rule,
     compile::{COUNTERS_MAX, Now, expires_otherwise},
@@ -54,7 +54,7 @@ pub struct Control<P> {
     pub(super) moved: bool,
     read_at: Now,
     reloads: u64,
-    refused: Option<String>,
+    reload_error: Option<String>,
     /// Messages that were not emitted yet.
     pub(super) notes: Vec<String>,
     _lock: Option<Lock>,
@@ -116,7 +116,7 @@ impl<P: DataPlane> Control<P> {
             moved: false,
             read_at: Now::read(),
             reloads: 0,
-            refused: None,
+            reload_error: None,
             notes,
             _lock: None,
         };
@@ -150,7 +150,7 @@ impl<P: DataPlane> Control<P> {
         if done.is_err() {
             self.settings.sessions = before;
         }
-        self.refused = done.as_ref().err().map(ToString::to_string);
+        self.reload_error = done.as_ref().err().map(ToString::to_string);
         let warnings = done?;
         self.reloads += 1;
         let lost = self.detection.as_mut().and_then(Detection::follow_log);
@@ -398,12 +398,12 @@ impl<P: Upkeep> Control<P> {
             sources: detection.map_or_else(Vec::new, Detection::sources),
             protected: detection.map_or_else(Vec::new, |detection| detection.detector().protected()),
             challenge: self.plane.challenge().filter(|_| self.challenges() || !self.leaves_out_challenges()).cloned(),
-            remembered: detection
+            known_sources: detection
                 .and_then(|_| self.plane.remembered())
-                .map(|(sources, false_positives)| Remembered { sources, false_positives }),
+                .map(|(sources, false_positives)| KnownSources { sources, false_positives }),
             warnings: P::warnings(self),
             reloads: self.reloads,
-            refused: self.refused.clone(),
+            reload_error: self.reload_error.clone(),
             pid: Some(std::process::id()),
             ..status::of(&self.memory, standing, self.name(), &counts)
         }

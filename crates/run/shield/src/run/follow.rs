@@ -100,7 +100,7 @@ impl Control<Xdp> {
             self.plane.choice.until_ns,
             self.plane.cookies.clone(),
         );
-        let other_way = before.0.as_ref().map(|now| now.way) != self.plane.choice.now.as_ref().map(|now| now.way);
+        let other_way = before.0.as_ref().map(|now| now.method) != self.plane.choice.now.as_ref().map(|now| now.method);
         // Where it was sources, they go on until then.
         self.withhold_answers(other_way)?;
         if other_way

@@ -51,9 +51,9 @@ pub struct Standing {
     /// The kernel's number of the program; 0: there is none.
     pub program_id: u32,
     /// Seconds since the last heartbeat.
-    pub silent_s: f64,
+    pub heartbeat_age_s: f64,
     /// Times that the program was put back into its place, which others had emptied.
-    pub put_back: u64,
+    pub reattached: u64,
 }
 
 /// Judges frames. [`Control`] tells it by which rules, and does everything that has nothing to do with how.

@@ -23,19 +23,19 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
         counted(rule, count)
     });
     ShieldStatus {
-        when: Timestamp::now().to_string(),
+        timestamp: Timestamp::now().to_string(),
         interface: name,
         mode: standing.mode,
         program_id: standing.program_id,
         pid: None,
-        silent_s: standing.silent_s,
-        put_back: standing.put_back,
-        patience_s: memory.patience_s,
+        heartbeat_age_s: standing.heartbeat_age_s,
+        reattached: standing.reattached,
+        heartbeat_timeout_s: memory.patience_s,
         fail: memory.fail,
         file: memory.file.clone(),
         loaded: memory.loaded.clone(),
         reloads: 0,
-        refused: None,
+        reload_error: None,
         rules: rules.collect(),
         default: memory.default.clone(),
         totals: counts.totals,
@@ -44,7 +44,7 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
         protected: Vec::new(),
         attacks: Vec::new(),
         challenge: None,
-        remembered: None,
+        known_sources: None,
         warnings: Vec::new(),
     }
 }

@@ -418,10 +418,10 @@ impl DataPlane for Xdp {
     fn standing(&self, settings: &Settings) -> Standing {
         match self.links.first() {
             Some(link) => {
-                let put_back = self.links.iter().map(ShieldLink::times_put_back).sum();
-                Standing { put_back, ..Standing::of(link, &self.shared) }
+                let reattached = self.links.iter().map(ShieldLink::times_put_back).sum();
+                Standing { reattached, ..Standing::of(link, &self.shared) }
             }
-            None => Standing { mode: settings.mode.to_string(), program_id: 0, silent_s: 0.0, put_back: 0 },
+            None => Standing { mode: settings.mode.to_string(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 },
         }
     }
 
@@ -440,7 +440,7 @@ impl Standing {
     pub(super) fn of(link: &ShieldLink, shared: &ShieldShared) -> Self {
         let silent_ns = monotonic_ns().saturating_sub(shared.last_beat_ns());
         let (mode, program_id) = (link.mode().to_string(), link.program_id());
-        Self { mode, program_id, silent_s: silent_ns as f64 / 1e9, put_back: 0 }
+        Self { mode, program_id, heartbeat_age_s: silent_ns as f64 / 1e9, reattached: 0 }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::table::Look;
 /// The comparison: which runs, a table of figures and differences, what else differs.
 pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {
     let mut out = String::new();
-    for ((letter, name), when) in letters().zip(&c.runs).zip(&c.when) {
+    for ((letter, name), when) in letters().zip(&c.runs).zip(&c.timestamps) {
         out.push_str(&look.paragraph(&format!("{letter}: {name}, {when}")));
     }
     for (mode, rows) in modes(c) {
@@ -38,7 +38,7 @@ fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
     modes
 }
 
-/// How the runs are called for short.
+/// Short names of the runs.
 fn letters() -> impl Iterator<Item = char> {
     'A'..='Z'
 }
@@ -87,7 +87,7 @@ fn judgement(change: &Change) -> String {
     change.judgement.word().to_owned()
 }
 
-/// What the words of the table mean.
+/// Meaning of the table's words.
 fn meaning(c: &BenchComparison) -> String {
     let means = c.rows.iter().flat_map(|r| &r.changes).filter(|change| change.probability.is_some()).count();
     let chance = match means {

@@ -1,4 +1,4 @@
-//! What the figures of a bench depend on: the fields that RFC 2544, section 26, asks for, and those that a reader needs to judge them.
+//! Conditions of a bench: the fields that RFC 2544, section 26, asks for, and those that a reader needs to judge the figures.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ pub(crate) fn conditions(figures: Figures<'_>) -> Conditions {
     let s = &run.setup;
     let ended = run.ended.as_ref().map_or_else(String::new, |e| format!(" to {e}"));
     let mut all = vec![
-        ("When", format!("{}{ended}, evenkeel {}", run.when, run.version)),
+        ("When", format!("{}{ended}, evenkeel {}", run.timestamp, run.version)),
         conditions::machine(&run.machine),
         ("Preset", s.preset.clone()),
     ];
     all.extend(s.goals.iter().map(|g| ("Goal", goal(g))));
-    let directions = if s.both_ways { "both at once" } else { "one" };
+    let directions = if s.bidirectional { "both at once" } else { "one" };
     all.extend([
         ("Directions", format!("{directions}; rates are units per second, {} unless marked", figures.total_of())),
         (
@@ -83,13 +83,13 @@ fn filter(figures: Figures<'_>) -> String {
     format!("{} rules of which the last matches, in {order}", figures.0.setup.rules)
 }
 
-/// How well the wanted rates were kept, over all trials that count.
+/// Deviation from the intended rates, over all trials that count.
 fn pacing(figures: Figures<'_>) -> Option<String> {
-    let counted = || figures.trials().map(|(_, t)| t).filter(|t| t.void.is_none());
+    let counted = || figures.trials().map(|(_, t)| t).filter(|t| t.invalid.is_none());
     let mut errors: Vec<f64> = counted().filter_map(|t| t.pacing.error).map(f64::abs).collect();
     errors.sort_by(f64::total_cmp);
     let (median, most) = (errors.get(errors.len() / 2)?, errors.last()?);
-    let latest = counted().map(|t| t.pacing.latest_ns).max()?;
+    let latest = counted().map(|t| t.pacing.max_lag_ns).max()?;
     Some(format!(
         "rates were off by {} (median) to {} (most) in the trials that count; sending was never later than {}",
         units::percent(*median),
@@ -114,12 +114,12 @@ fn programs(reasons: &[&str]) -> String {
     let mut most: Vec<_> = named.into_iter().collect();
     most.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
     let words: Vec<String> =
-        most.iter().take(NAMED).map(|(name, count)| format!("{name} in {count} of them")).collect();
+        most.iter().take(NAMED_MAX).map(|(name, count)| format!("{name} in {count} of them")).collect();
     if words.is_empty() { String::new() } else { format!(" (most often {})", words.join(", ")) }
 }
 
 /// Programs that are named for all trials of one kind together.
-const NAMED: usize = 3;
+const NAMED_MAX: usize = 3;
 
 /// Number of trials, of void ones with the reason, and the time that the hypervisor took.
 fn trials(figures: Figures<'_>) -> String {
@@ -130,7 +130,7 @@ fn trials(figures: Figures<'_>) -> String {
         made += 1;
         sending += trial.seconds;
         steal = steal.max(trial.observed.steal_percent);
-        if let Some(reason) = &trial.void {
+        if let Some(reason) = &trial.invalid {
             let kind = what_happened(reason).replace(|c: char| c.is_ascii_digit() || c == '.', "");
             reasons.entry(kind).or_default().push(reason);
         }

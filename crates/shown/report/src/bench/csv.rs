@@ -4,14 +4,14 @@ use model::bench::{BenchRun, Delays, Direction, Mode, Point, Trial};
 
 use super::figures::{self, Figures};
 
-/// Which rows a file of CSV has.
+/// Rows of a file of CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchCsv {
     Results,
     Trials,
 }
 
-/// What can go wrong when CSV is written.
+/// Errors of writing CSV.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     #[error("cannot write the rows of the run as CSV: {0}; this is a fault of evenkeel")]
@@ -40,7 +40,7 @@ pub fn bench_csv(run: &BenchRun, which: BenchCsv) -> Result<String, CsvError> {
 const RESULT_HEADS: [&str; 10] =
     ["mode", "frame", "frame_bytes", "payload_bytes", "test", "condition", "direction", "quantity", "unit", "value"];
 
-/// One figure: test, condition, direction, quantity, unit, value.
+/// A figure: test, condition, direction, quantity, unit, value.
 type Figure = (&'static str, String, &'static str, &'static str, &'static str, String);
 
 fn results(figures: Figures<'_>) -> Vec<Vec<String>> {
@@ -133,7 +133,7 @@ fn of_point(figures: Figures<'_>, point: &Point) -> Vec<Figure> {
 
 fn throughput(figures: Figures<'_>, point: &Point, all: &mut Vec<Figure>) {
     let Some(throughput) = &point.throughput else { return };
-    for found in &throughput.found {
+    for found in &throughput.results {
         let goal = || format!("goal {}", found.goal.name);
         let mut figure = |direction, quantity, unit, value: String| {
             all.push(("throughput", goal(), direction, quantity, unit, value));
@@ -236,7 +236,7 @@ fn trial(mode: &Mode, t: &Trial) -> Vec<Vec<String>> {
         let mut row = vec![t.number.to_string(), mode.key.clone(), t.frame.label(), t.purpose.clone()];
         row.extend([
             WAYS[way.index()].to_owned(),
-            t.wanted_pps.map_or_else(String::new, number),
+            t.intended_pps.map_or_else(String::new, number),
             number(t.offered_pps),
             number(t.received_pps),
             number(t.seconds),
@@ -248,7 +248,7 @@ fn trial(mode: &Mode, t: &Trial) -> Vec<Vec<String>> {
         );
         row.push(t.one_way[way.index()].map_or_else(String::new, |d| d.p99_ns.to_string()));
         row.push(number(t.observed.steal_percent));
-        row.push(t.void.clone().unwrap_or_default());
+        row.push(t.invalid.clone().unwrap_or_default());
         row
     };
     let used = |way: &Direction| *way == Direction::Forward || t.counts[way.index()].sent > 0;

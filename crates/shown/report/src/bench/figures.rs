@@ -1,27 +1,27 @@
-//! What text, page and CSV say about a run of the bench, computed once for all of them.
+//! Figures of a bench run for text, page and CSV, computed once for all of them.
 
 use std::collections::BTreeMap;
 
 use model::{
-    bench::{BenchRun, Delays, Found, FrameSpec, Latency, Mode, Point, Status, Trial, Unfinished, Verdict},
+    bench::{BenchRun, Delays, FrameSpec, GoalResult, Latency, Mode, Point, Status, Trial, Unfinished, Verdict},
     profile::Class,
     units,
 };
 
-/// What rates count, for headings.
+/// Unit of the rates, for headings.
 const RATES: &str = "A unit is a frame, or a datagram with all its fragments; sizes of frames are with FCS. \"Total\" is of all \
      directions together, \"each way\" of one direction, \"fails at\" the lowest load in all that failed, \"came through\" the lowest and \
      highest of the trials at the total, \"ceiling\" what the tester itself can do. \"Payload\" is bits of UDP payload, \"frames\" bits of Ethernet frames with FCS, both of all directions.";
-/// How latency is defined (RFC 2544, section 26.2, asks for it).
+/// Definition of latency (RFC 2544, section 26.2, asks for it).
 const LATENCY: &str = "Latency is from the stamp that a unit bears when the tester hands it to its port to the arrival of its last \
      frame in the tester's program at the other port: the store-and-forward latency of RFC 1242 plus the time on the line and in both ports. \
      Of two directions the worse is shown.";
 const ROUND_TRIP: &str = "Round trips are of least-size probes that the far port sends back: the mean of the best series that agree \
      with themselves.";
-/// What stands where the tester was the limit.
+/// Text in place of a throughput where the tester was the limit.
 const LIMITED: &str = "tester-limited";
 
-/// What the words of the report mean, those of tests that were not made left out.
+/// Meaning of the report's words, without those of tests that were not made.
 pub(crate) fn meanings(run: &BenchRun) -> Vec<&'static str> {
     let points = || run.modes.iter().flat_map(|m| &m.points);
     let latency = points().any(|p| !p.latency.is_empty());
@@ -39,7 +39,7 @@ pub(crate) struct Figures<'a>(pub(crate) &'a BenchRun);
 impl<'a> Figures<'a> {
     /// Directions in which units go.
     pub(crate) fn directions(self) -> f64 {
-        if self.0.setup.both_ways { 2.0 } else { 1.0 }
+        if self.0.setup.bidirectional { 2.0 } else { 1.0 }
     }
 
     fn ip_header(self) -> u32 {
@@ -92,13 +92,13 @@ impl<'a> Figures<'a> {
         self.0.modes.iter().filter(|m| m.points.iter().any(|p| p.throughput.is_some()))
     }
 
-    /// What the tester can do at most with such frames, in units per second.
+    /// Ceiling of the tester with such frames, in units per second.
     pub(crate) fn ceiling_pps(self, frame: &FrameSpec) -> Option<f64> {
         let points = self.0.modes.iter().flat_map(|m| &m.points);
         points.filter(|p| p.frame == *frame).find_map(|p| p.ceiling_pps)
     }
 
-    /// What `4096/3` means, if any kind of frame is such.
+    /// Meaning of `4096/3`, if any kind of frame is such.
     pub(crate) fn datagrams_note(self) -> Option<String> {
         self.frames().into_iter().find_map(|f| match f {
             FrameSpec::Datagram { payload, fragments } => Some(format!(
@@ -120,7 +120,7 @@ impl<'a> Figures<'a> {
 
     /// `total of both directions` or what else rates are.
     pub(crate) fn total_of(self) -> &'static str {
-        if self.0.setup.both_ways { "total of both directions" } else { "one direction" }
+        if self.0.setup.bidirectional { "total of both directions" } else { "one direction" }
     }
 
     /// Why the run is not whole, and what was begun.
@@ -131,7 +131,7 @@ impl<'a> Figures<'a> {
         }
     }
 
-    /// What the filter takes of the rate of the least frames, against the router, for each filtering mode.
+    /// Loss of rate by the filter for the least frames, against the router, for each filtering mode.
     pub(crate) fn filter_costs(self) -> Vec<(&'a str, &'a FrameSpec, f64)> {
         let Some(router) = self.0.modes.iter().find(|m| m.key == "router") else { return Vec::new() };
         let least = |m: &'a Mode| {
@@ -152,8 +152,8 @@ impl<'a> Figures<'a> {
 }
 
 /// The main goal's result.
-pub(crate) fn main_goal(point: &Point) -> Option<&Found> {
-    point.throughput.as_ref()?.found.first()
+pub(crate) fn main_goal(point: &Point) -> Option<&GoalResult> {
+    point.throughput.as_ref()?.results.first()
 }
 
 /// The throughput for the main goal, if it is the box's own.
@@ -189,21 +189,21 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
         Verdict::Measured => "measured".into(),
         Verdict::TesterLimited { ceiling_pps } => format!("{LIMITED} (ceiling {})", units::pps(*ceiling_pps)),
         Verdict::Nothing => "nothing came through".into(),
-        Verdict::NotMet { least_pps, judged: true, .. } => {
-            format!("every load down to {} loses more", units::pps(*least_pps))
+        Verdict::NotMet { min_pps, judged: true, .. } => {
+            format!("every load down to {} loses more", units::pps(*min_pps))
         }
-        Verdict::NotMet { least_pps, units, judged: false } => {
+        Verdict::NotMet { min_pps, units, judged: false } => {
             format!(
                 "none down to {}: a trial of {} units cannot judge it",
-                units::pps(*least_pps),
+                units::pps(*min_pps),
                 units::grouped(*units)
             )
         }
-        Verdict::SameLoss { loss_ratio, least_pps, most_pps } => format!(
+        Verdict::SameLoss { loss_ratio, min_pps, max_pps } => format!(
             "loses {} at every load, {} to {}",
             units::percent(*loss_ratio),
-            units::pps(*least_pps),
-            units::pps(*most_pps)
+            units::pps(*min_pps),
+            units::pps(*max_pps)
         ),
         Verdict::Unfinished { reason } => format!("no verdict: {reason}"),
         Verdict::Void { reason } => format!("void: {reason}"),
@@ -229,8 +229,8 @@ pub(crate) fn at_failure(point: &Point) -> Option<&Trial> {
 }
 
 fn nearest(point: &Point, pps: f64, fits: impl Fn(&Trial) -> bool) -> Option<&Trial> {
-    let distance = |t: &Trial| (t.wanted_pps.unwrap_or(t.offered_pps) / pps - 1.0).abs();
-    let trials = point.trials.iter().filter(|t| t.void.is_none() && t.frame == point.frame && fits(t));
+    let distance = |t: &Trial| (t.intended_pps.unwrap_or(t.offered_pps) / pps - 1.0).abs();
+    let trials = point.trials.iter().filter(|t| t.invalid.is_none() && t.frame == point.frame && fits(t));
     trials.min_by(|a, b| distance(a).total_cmp(&distance(b)).then(b.seconds.total_cmp(&a.seconds)))
 }
 
@@ -287,11 +287,11 @@ pub(crate) fn losses(point: &Point) -> (Vec<(f64, f64)>, bool) {
         point.loss_curve.iter().map(|p| (p.offered_pps, p.loss_ratio)).collect()
     } else {
         // Where the rate changed in mid-trial, loss over the mean rate says nothing.
-        let steady = |t: &&Trial| t.wanted_pps.is_some() && t.last_loss_after_ns.iter().all(Option::is_none);
+        let steady = |t: &&Trial| t.intended_pps.is_some() && t.last_loss_after_ns.iter().all(Option::is_none);
         // Trials of one load differ: their median stands for them.
         let mut by_load: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for trial in point.trials.iter().filter(|t| t.void.is_none()).filter(steady) {
-            by_load.entry(trial.wanted_pps.unwrap_or(0.0).round() as u64).or_default().push(trial.loss_ratio());
+        for trial in point.trials.iter().filter(|t| t.invalid.is_none()).filter(steady) {
+            by_load.entry(trial.intended_pps.unwrap_or(0.0).round() as u64).or_default().push(trial.loss_ratio());
         }
         by_load.into_iter().map(|(load, losses)| (load as f64, median(losses))).collect()
     };
@@ -310,7 +310,7 @@ pub(crate) fn seconds(s: f64) -> String {
     units::nanoseconds(1e9 * s)
 }
 
-/// What may be missing.
+/// The value, or a dash.
 pub(crate) fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".into())
 }

@@ -20,7 +20,7 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     let figures = Figures(run);
     let heading = "What the box forwards, how long it takes and what it costs";
     let verb = format!("bench ({})", run.setup.preset);
-    let mut page = Page::new(&verb, heading, (&run.machine, &run.when), "");
+    let mut page = Page::new(&verb, heading, (&run.machine, &run.timestamp), "");
     page.title = format!("evenkeel bench on {}", run.machine.hostname);
     let main = &mut page.main;
     let partial = figures.partial();
@@ -173,7 +173,7 @@ fn trials(point: &Point) -> Html {
 }
 
 fn trial(t: &Trial) -> String {
-    let why = match &t.void {
+    let why = match &t.invalid {
         Some(void) => {
             let mut why = Html::within("s", &t.purpose);
             why.push(Html::text(format_args!(" void: {void}")));

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    bench::{BackToBack, Found, FrameSpec, Jitter, Latency, Mode, Point, Recovery, Reset, ThrownAway, Trial, Verdict},
+    bench::{
+        BackToBack, Discarded, FrameSpec, GoalResult, Jitter, Latency, Mode, Point, Recovery, Reset, Trial, Verdict,
+    },
     profile::Class,
     units,
 };
@@ -45,11 +47,11 @@ fn throughput(figures: Figures<'_>, mode: &Mode) -> Table {
         "Verdict",
     ];
     let goals = figures.0.setup.goals.len() > 1;
-    let row = |point: &Point, found: &Found, verdict: &Verdict| {
+    let row = |point: &Point, found: &GoalResult, verdict: &Verdict| {
         let pps = found.lower_pps.filter(|_| !matches!(verdict, Verdict::Void { .. }));
         let rate = |share: f64| pps.map(|pps| units::pps(share * pps));
         let of = |all: Option<f64>| pps.zip(all).map_or_else(String::new, |(pps, all)| units::percent(pps / all));
-        let both = figures.0.setup.both_ways;
+        let both = figures.0.setup.bidirectional;
         vec![
             short(&point.frame),
             if goals { found.goal.name.clone() } else { String::new() },
@@ -66,7 +68,7 @@ fn throughput(figures: Figures<'_>, mode: &Mode) -> Table {
         ]
     };
     let rows = mode.points.iter().filter_map(|p| Some((p, p.throughput.as_ref()?)));
-    let rows = rows.flat_map(|(p, t)| t.found.iter().map(move |f| row(p, f, &t.verdict))).collect();
+    let rows = rows.flat_map(|(p, t)| t.results.iter().map(move |f| row(p, f, &t.verdict))).collect();
     let heading = format!("throughput (RFC 2544, 26.1), units per second, {}", figures.total_of());
     Table::new(heading, heads, rows, Vec::new())
 }
@@ -161,21 +163,21 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
     };
     let all = || mode.points.iter().flat_map(|p| p.latency.iter().map(move |l| (p, l)));
     // What is to be said of many points is said once.
-    let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut by_flag: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (p, l) in all() {
         let mut flags = l.flags.clone();
-        if l.thrown_away > 0 {
-            flags.push(thrown_away(l));
+        if l.discarded > 0 {
+            flags.push(discarded(l));
         }
         if l.probes_lost > 0 {
             let probes = if l.probes_lost == 1 { "probe" } else { "probes" };
             flags.push(format!("{} {probes} did not come back", units::grouped(l.probes_lost)));
         }
         for flag in flags {
-            said.entry(flag).or_default().push(format!("{} {}", short(&p.frame), figures::load(l)));
+            by_flag.entry(flag).or_default().push(format!("{} {}", short(&p.frame), figures::load(l)));
         }
     }
-    let notes = said.into_iter().map(|(flag, places)| format!("{flag}: {}", places.join(", "))).collect();
+    let notes = by_flag.into_iter().map(|(flag, places)| format!("{flag}: {}", places.join(", "))).collect();
     let shown = all()
         .filter(|(p, l)| every_load || l.load == 0.0 || figures::highest_load(p).is_some_and(|h| h.load == l.load));
     Table::new(
@@ -187,13 +189,13 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
 }
 
 /// Number of series that count, and of those that do not, with the reason.
-fn thrown_away(l: &Latency) -> String {
-    let ThrownAway { void, overloaded, silent, unsteady } = l.causes;
+fn discarded(l: &Latency) -> String {
+    let Discarded { invalid, overloaded, unanswered, inconsistent } = l.causes;
     let causes: Vec<String> = [
         (overloaded, "lost too much of the load"),
-        (silent, "lost half of the probes or more"),
-        (unsteady, "did not agree with themselves"),
-        (void, "could not be measured"),
+        (unanswered, "lost half of the probes or more"),
+        (inconsistent, "did not agree with themselves"),
+        (invalid, "could not be measured"),
     ]
     .into_iter()
     .filter(|(n, _)| *n > 0)
@@ -202,17 +204,17 @@ fn thrown_away(l: &Latency) -> String {
     let count = l.series_ns.len();
     // Runs that were saved before the causes were kept have none.
     let why = |what: &str| if causes.is_empty() { String::new() } else { format!("{what}{}", causes.join(", ")) };
-    match (count, l.series_wanted as usize) {
+    match (count, l.series_planned as usize) {
         (0, wanted) if wanted > 0 => {
-            format!("no latency: {} of {} series do not count{}", l.thrown_away, l.thrown_away, why(": "))
+            format!("no latency: {} of {} series do not count{}", l.discarded, l.discarded, why(": "))
         }
         (_, wanted) if count < wanted => {
-            format!("{count} of {wanted} series, {} more do not count{}", l.thrown_away, why(": "))
+            format!("{count} of {wanted} series, {} more do not count{}", l.discarded, why(": "))
         }
         _ => {
-            let verb = if l.thrown_away == 1 { "does" } else { "do" };
+            let verb = if l.discarded == 1 { "does" } else { "do" };
             let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
-            format!("{} series {verb} not count{causes}", l.thrown_away)
+            format!("{} series {verb} not count{causes}", l.discarded)
         }
     }
 }
@@ -360,7 +362,7 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
         Some(vec![
             s.mode.clone(),
             s.frame_bytes.to_string(),
-            s.on.clone(),
+            s.platform.clone(),
             units::pps(s.pps),
             if s.per_direction { "one direction" } else { "both directions" }.to_owned(),
             here,
@@ -374,7 +376,7 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
 mod tests {
     use super::*;
 
-    fn with(series: usize, wanted: u32, causes: ThrownAway) -> Latency {
+    fn with(series: usize, wanted: u32, causes: Discarded) -> Latency {
         Latency {
             load: 0.95,
             offered_pps: 1e5,
@@ -382,9 +384,9 @@ mod tests {
             pdv_p99_ns: [None; 2],
             ipdv: [None; 2],
             series_ns: vec![1e5; series],
-            thrown_away: 4,
+            discarded: 4,
             causes,
-            series_wanted: wanted,
+            series_planned: wanted,
             round_trip_ns: None,
             contradiction_ns: None,
             probes_lost: 0,
@@ -394,13 +396,13 @@ mod tests {
 
     #[test]
     fn each_cause_of_a_series_thrown_away_is_counted_by_itself() {
-        let causes = ThrownAway { void: 1, overloaded: 2, silent: 0, unsteady: 1 };
+        let causes = Discarded { invalid: 1, overloaded: 2, unanswered: 0, inconsistent: 1 };
         let text =
             "4 series do not count (2 lost too much of the load, 1 did not agree with itself, 1 could not be measured)";
-        assert_eq!(thrown_away(&with(2, 2, causes)), text);
-        let overloaded = ThrownAway { overloaded: 4, ..ThrownAway::default() };
+        assert_eq!(discarded(&with(2, 2, causes)), text);
+        let overloaded = Discarded { overloaded: 4, ..Discarded::default() };
         let text = "no latency: 4 of 4 series do not count: 4 lost too much of the load";
-        assert_eq!(thrown_away(&with(0, 2, overloaded)), text);
-        assert_eq!(thrown_away(&with(1, 0, ThrownAway::default())), "4 series do not count");
+        assert_eq!(discarded(&with(0, 2, overloaded)), text);
+        assert_eq!(discarded(&with(1, 0, Discarded::default())), "4 series do not count");
     }
 }

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{conditions::paragraphs, table::Look};
 
-/// What to show of a run besides its results.
+/// Parts of a run that are shown besides its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BenchView {
     /// Latency at every load, not only idle and at the highest.
     pub every_load: bool,
-    /// What the searches did, step by step.
+    /// Steps of the searches.
     pub steps: bool,
     pub trials: bool,
 }
@@ -89,7 +89,7 @@ fn throughputs(figures: Figures<'_>, look: Look) -> String {
     out
 }
 
-/// What a filter costs here, beside what it cost in the study.
+/// Cost of a filter here, beside its cost in the study.
 pub(crate) fn filter_cost(mode: &str, frame: &str, cost: f64) -> String {
     let (least, most) = sources::FIREWALL_FILTER_COST;
     format!(
@@ -151,7 +151,7 @@ fn trials(mode: &Mode, look: Look) -> String {
             units::percent(t.loss_ratio()),
             units::percent(t.failed_ratio() - t.loss_ratio()),
             seconds(t.seconds),
-            t.void.clone().unwrap_or_default(),
+            t.invalid.clone().unwrap_or_default(),
         ]
     };
     look.table(&heads, mode.points.iter().flat_map(|p| &p.trials).map(row))

@@ -10,7 +10,7 @@ const HEIGHT: f64 = 360.0;
 /// The line has the page's ink.
 const INK: Look = Look { colour: "var(--ink)", dash: Dash::Solid, mark: Mark::Circle };
 
-/// One area: a value for each step.
+/// An area: a value for each step.
 pub(crate) struct Area {
     pub(crate) name: String,
     pub(crate) colour: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Steps {
     pub(crate) x: Vec<f64>,
     /// The values of the line.
     pub(crate) line: Vec<f64>,
-    /// What the pointer tells at each.
+    /// Text under the pointer at each step.
     pub(crate) tips: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Up {
     pub(crate) scale: Scale,
     /// A value as the axis names it.
     pub(crate) name: fn(f64) -> String,
-    /// What the axis shows, where that is not said above the chart.
+    /// Title of the axis, where the text above the chart does not name it.
     pub(crate) title: Option<String>,
 }
 

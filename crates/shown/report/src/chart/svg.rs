@@ -13,7 +13,7 @@ const MARK: f64 = 4.0;
 const STAR: [(f64, f64); 8] =
     [(0.0, -1.4), (0.35, -0.35), (1.4, 0.0), (0.35, 0.35), (0.0, 1.4), (-0.35, 0.35), (-1.4, 0.0), (-0.35, -0.35)];
 
-/// Which end of a text stands at its point.
+/// End of a text that stands at its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -31,7 +31,7 @@ impl Anchor {
     }
 }
 
-/// One image: everything in pixels at scale 1, y downwards.
+/// An image: everything in pixels at scale 1, y downwards.
 pub(crate) struct Canvas {
     id: String,
     width: f64,

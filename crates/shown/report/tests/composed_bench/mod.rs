@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use model::{
     CoreLoad, CpuSet,
     bench::{
-        Aftermath, BackToBack, BenchRun, Counts, Delays, Drop, Found, FrameSpec, Goal, Jitter, Latency, LossPoint,
-        Mode, Observation, Pacing, Point, Recovery, Reset, Setup, Stamps, Status, Throughput, ThrownAway, Trial,
+        Aftermath, BackToBack, BenchRun, Counts, Delays, Discarded, Drop, FrameSpec, Goal, GoalResult, Jitter, Latency,
+        LossPoint, Mode, Observation, Pacing, Point, Recovery, Reset, Setup, Stamps, Status, Throughput, Trial,
         Verdict,
     },
     profile::Class,
@@ -63,7 +63,7 @@ pub fn run() -> BenchRun {
     });
     let modes = modes.collect();
     BenchRun {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         ended: Some("2026-01-02T03:12:41Z".into()),
         version: "0.1.0".into(),
         machine: Machine {
@@ -89,7 +89,7 @@ fn setup() -> Setup {
     Setup {
         preset: "quick".into(),
         goals: vec![goal()],
-        both_ways: true,
+        bidirectional: true,
         ip_version: 4,
         flows: 256,
         rules: 25,
@@ -101,8 +101,8 @@ fn setup() -> Setup {
         arrangement: Arrangement {
             sharing: Sharing::Apart,
             roles: vec![
-                CoreRole { cpus: CpuSet::single(0), does: "sends".into() },
-                CoreRole { cpus: CpuSet::single(1), does: "the box and the receiving ends".into() },
+                CoreRole { cpus: CpuSet::single(0), role: "sends".into() },
+                CoreRole { cpus: CpuSet::single(1), role: "the box and the receiving ends".into() },
             ],
         },
         stamps: Stamps { cost_ns: 19.8, resolution_ns: 1.0, one_in: 17 },
@@ -125,7 +125,7 @@ fn point(key: &str, ns: f64, frame: FrameSpec, number: &mut u32) -> Point {
         })
         .collect();
     let seconds = trials.iter().map(|t| t.seconds).sum();
-    let found = Found {
+    let found = GoalResult {
         goal: goal(),
         lower_pps: Some(lower),
         upper_pps: (!limited).then_some(1.01 * lower),
@@ -138,7 +138,7 @@ fn point(key: &str, ns: f64, frame: FrameSpec, number: &mut u32) -> Point {
     Point {
         ceiling_pps: Some(ceiling),
         throughput: Some(Throughput {
-            found: vec![found],
+            results: vec![found],
             verdict,
             steps: trials.iter().map(|t| format!("{}: loss {:.2} %", t.purpose, 100.0 * t.loss_ratio())).collect(),
         }),
@@ -228,9 +228,9 @@ fn latency(load: f64, ns: f64, bytes: f64, lower: f64) -> Latency {
         pdv_p99_ns: [base, 1.05 * base].map(|b| (!idle).then_some((1.8 * b) as u64)),
         ipdv: [None, None],
         series_ns: [0.97, 0.99, 1.0, 1.0, 1.01, 1.03, 1.04, 1.05, 1.1].map(|x| x * round_trip).to_vec(),
-        thrown_away: u32::from(load > 0.9),
-        causes: ThrownAway { overloaded: u32::from(load > 0.9), ..ThrownAway::default() },
-        series_wanted: 9,
+        discarded: u32::from(load > 0.9),
+        causes: Discarded { overloaded: u32::from(load > 0.9), ..Discarded::default() },
+        series_planned: 9,
         round_trip_ns: Some(round_trip),
         contradiction_ns: None,
         probes_lost: 0,
@@ -248,7 +248,7 @@ fn trial(key: &str, frame: FrameSpec, offered_pps: f64, able: f64, number: u32) 
         number,
         purpose: format!("halfway between passed and failed at {offered_pps:.0} units/s"),
         frame,
-        wanted_pps: Some(offered_pps),
+        intended_pps: Some(offered_pps),
         offered_pps,
         received_pps,
         seconds,
@@ -258,12 +258,12 @@ fn trial(key: &str, frame: FrameSpec, offered_pps: f64, able: f64, number: u32) 
         round_trip: None,
         probes: (0, 0),
         round_trips_ns: Vec::new(),
-        longest_silence_ns: [None, None],
+        max_gap_ns: [None, None],
         last_loss_after_ns: [None, None],
-        pacing: Pacing { error: Some(0.0004), latest_ns: 38_000, given_up_ns: 0, spare: 0.6, held_up: 0.0 },
+        pacing: Pacing { error: Some(0.0004), max_lag_ns: 38_000, skipped_ns: 0, idle_share: 0.6, stalled: 0.0 },
         after: Aftermath { late_after_ns: 12_000_000, ..Aftermath::default() },
         observed: observation(key, busy, one.lost()),
-        void: (number % 40 == 3).then(|| "pacing missed by 2.1 %".into()),
+        invalid: (number % 40 == 3).then(|| "pacing missed by 2.1 %".into()),
     }
 }
 

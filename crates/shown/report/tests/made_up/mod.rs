@@ -12,7 +12,7 @@ use model::{
     top::{Coalescing, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
 };
 
-/// What the CPU time of a stage went to.
+/// CPU time of a stage by class.
 fn work(key: &str) -> Work {
     let share = |class, percent| WorkShare { class, percent };
     let (first, locks) = if key == keys::PLAIN { (58.0, 58.0) } else { (41.5, 0.4) };
@@ -46,8 +46,8 @@ pub fn run(cpus: u32) -> DemoRun {
             arrangement: Arrangement {
                 sharing: Sharing::Apart,
                 roles: vec![
-                    CoreRole { cpus: CpuSet::single(0), does: "generator".into() },
-                    CoreRole { cpus: CpuSet::from_iter(1..cpus), does: "receive queues and readers".into() },
+                    CoreRole { cpus: CpuSet::single(0), role: "generator".into() },
+                    CoreRole { cpus: CpuSet::from_iter(1..cpus), role: "receive queues and readers".into() },
                 ],
             },
             attached_mode: (key == keys::TAP || key == keys::XDP).then(|| "native".into()),
@@ -122,7 +122,7 @@ pub fn run(cpus: u32) -> DemoRun {
     ];
     stages[0].notes.push("The reader had <one> core & shared it.".into());
     DemoRun {
-        when: "2026-01-02T03:04:05Z".into(),
+        timestamp: "2026-01-02T03:04:05Z".into(),
         machine: Machine {
             hostname: "made-up".into(),
             kernel: "6.1.0-18-amd64".into(),
@@ -149,7 +149,7 @@ pub fn run(cpus: u32) -> DemoRun {
     }
 }
 
-/// One interval of a machine with that many CPUs and a queue for each.
+/// An interval of a machine with that many CPUs and a queue for each.
 pub fn sample(cpus: u32) -> TopSample {
     let queues = (0..cpus).map(|n| QueueRates {
         n,
@@ -222,7 +222,7 @@ pub fn sample(cpus: u32) -> TopSample {
         backlog: 0,
     });
     TopSample {
-        when: "2026-01-02T03:04:05.678Z".into(),
+        timestamp: "2026-01-02T03:04:05.678Z".into(),
         interval_s: 1.0,
         hostname: "made-up".into(),
         interfaces: vec![eth0, veth, lo],

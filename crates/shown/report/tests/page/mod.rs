@@ -1,4 +1,4 @@
-//! What every page keeps: it stands alone, is small, and has its charts in every width.
+//! Properties of every page: it stands alone, is small, and has its charts in every width.
 
 /// The most bytes of a page.
 const MOST: usize = 400_000;

@@ -43,7 +43,7 @@ impl View {
         frame.render_widget(self.foot(foot.width), foot);
     }
 
-    /// What the keys do, and every note in full.
+    /// The keys' help, and every note in full.
     fn keys_and_notes(&self, frame: &mut Frame<'_>, area: Rect) {
         let keys = [
             ("q", "leave"),
@@ -67,7 +67,7 @@ impl View {
     fn head(&self, width: u16) -> Line<'static> {
         let (who, when, which) = self.report.as_ref().map_or_else(Default::default, |r| {
             let which = if r.interfaces.is_empty() { "all".to_owned() } else { r.interfaces.join(" ") };
-            (r.hostname.clone(), time_of(&r.when).to_owned(), which)
+            (r.hostname.clone(), time_of(&r.timestamp).to_owned(), which)
         });
         let rest = format!("{}  interfaces: {which}{}", self.controls.every(), self.controls.state());
         // What does not fit goes from the left: the name of the verb is known, that of the machine next.
@@ -95,29 +95,29 @@ impl View {
             frame.render_widget(Paragraph::new("Quiet: no packet arrived, left or was lost."), area);
             return;
         }
-        let said = report.sentence() + &report.beside().map_or_else(String::new, |b| format!(" {b}"));
+        let summary = report.sentence() + &report.beside().map_or_else(String::new, |b| format!(" {b}"));
         let text_width = area.width.min(READABLE);
-        let said_lines = (wrapped(&said, usize::from(text_width)).len() as u16 + 1).clamp(2, SENTENCE_LINES);
+        let summary_lines = (wrapped(&summary, usize::from(text_width)).len() as u16 + 1).clamp(2, SENTENCE_LINES);
         // Where the losses need the room, the books are a line for each direction.
-        let room = area.height.saturating_sub(said_lines + ADVICE_LINES);
+        let room = area.height.saturating_sub(summary_lines + ADVICE_LINES);
         let losses = report.stations.iter().flat_map(|s| &s.losses);
         let needed = losses.map(|l| height(l, area.width)).sum::<u16>().saturating_add(3).max(3);
-        let fits = |ways: &Vec<Way>| ways.len() as u16 + 2 + needed <= room;
+        let fits = |book_rows: &Vec<BookRow>| book_rows.len() as u16 + 2 + needed <= room;
         // By where they came from too, if there is room.
-        let ways = Some(books(report, true)).filter(fits).unwrap_or_else(|| books(report, false));
-        let in_full = fits(&ways);
-        let books_lines = if in_full { ways.len() as u16 + 2 } else { 4 };
+        let book_rows = Some(books(report, true)).filter(fits).unwrap_or_else(|| books(report, false));
+        let in_full = fits(&book_rows);
+        let books_lines = if in_full { book_rows.len() as u16 + 2 } else { 4 };
         let [sentence, upper, middle, lower] = Layout::vertical([
-            Constraint::Length(said_lines),
+            Constraint::Length(summary_lines),
             Constraint::Length(books_lines),
             Constraint::Length(needed.min(room.saturating_sub(books_lines)).max(3)),
             Constraint::Min(0),
         ])
         .areas(area);
         let narrow = |area: Rect| Rect { width: area.width.min(READABLE), ..area };
-        frame.render_widget(Paragraph::new(said).wrap(Wrap { trim: true }), narrow(sentence));
+        frame.render_widget(Paragraph::new(summary).wrap(Wrap { trim: true }), narrow(sentence));
         frame.render_widget(
-            if in_full { self.ways(ways) } else { self.sums(report, narrow(upper).width) },
+            if in_full { self.book_rows(book_rows) } else { self.sums(report, narrow(upper).width) },
             narrow(upper),
         );
         self.losses(frame, middle, report);
@@ -125,9 +125,9 @@ impl View {
     }
 
     /// The books with every way of delivery.
-    fn ways(&self, ways: Vec<Way>) -> Table<'static> {
+    fn book_rows(&self, book_rows: Vec<BookRow>) -> Table<'static> {
         let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
-        let rows = ways.into_iter().map(|way| {
+        let rows = book_rows.into_iter().map(|way| {
             let number =
                 right(way.packets).style(way.colour.map_or_else(Style::new, |colour| self.controls.mark(colour)));
             Row::new([Text::from(way.what), number, right(way.share)])
@@ -140,9 +140,9 @@ impl View {
     fn sums(&self, report: &LedgerReport, width: u16) -> Table<'static> {
         let sides =
             [("receive", &report.receive, Direction::Receive), ("transmit", &report.transmit, Direction::Transmit)];
-        let meant = sides.iter().any(|(_, _, direction)| report.dropped_and_lost(*direction)[0] > 0);
+        let intended = sides.iter().any(|(_, _, direction)| report.dropped_and_lost(*direction)[0] > 0);
         let shown = |all: [String; 6]| -> Vec<String> {
-            all.into_iter().enumerate().filter(|(i, _)| meant || *i != 3).map(|(_, text)| text).collect()
+            all.into_iter().enumerate().filter(|(i, _)| intended || *i != 3).map(|(_, text)| text).collect()
         };
         let rows = |written: fn(u64) -> String| {
             sides.map(|(name, side, direction)| {
@@ -157,7 +157,7 @@ impl View {
         // A head or a number that is cut would say something else: where they do not fit, they are written shorter.
         let heads = ["OFFERED", "DELIVERED", "WAITING", "ON PURPOSE", "LOST", "UNEXPLAINED"];
         let short = ["OFFERED", "DELIV.", "WAIT", "PURPOSE", "LOST", "UNEXPL."];
-        let ways: [Sums; 3] = [(heads, units::grouped), (heads, units::count), (short, units::count)];
+        let book_rows: [Sums; 3] = [(heads, units::grouped), (heads, units::count), (short, units::count)];
         let widths = |heads: &[String], written| -> Vec<u16> {
             let rows = rows(written);
             let widest = |(i, head): (usize, &String)| {
@@ -168,7 +168,7 @@ impl View {
         let fits = |(heads, written): &&Sums| {
             SIDE + widths(&shown(heads.map(str::to_owned)), *written).iter().map(|w| w + 1).sum::<u16>() <= width
         };
-        let &(heads, written) = ways.iter().find(fits).unwrap_or(&ways[2]);
+        let &(heads, written) = book_rows.iter().find(fits).unwrap_or(&book_rows[2]);
         let heads = shown(heads.map(str::to_owned));
         let mut columns = vec![Constraint::Min(SIDE)];
         columns.extend(widths(&heads, written).into_iter().map(Constraint::Min));
@@ -248,7 +248,7 @@ impl View {
         match kind {
             LossKind::Lost => self.controls.mark(Color::Red),
             LossKind::Copy => self.controls.mark(Color::Yellow),
-            LossKind::Meant => Style::new(),
+            LossKind::Intended => Style::new(),
             LossKind::Harmless => self.controls.dim(),
         }
     }
@@ -318,7 +318,7 @@ fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
 type Sums = ([&'static str; 6], fn(u64) -> String);
 
 /// A row of the books.
-struct Way {
+struct BookRow {
     what: String,
     packets: String,
     share: String,
@@ -326,7 +326,7 @@ struct Way {
 }
 
 /// The rows of the books: both directions one under the other, with the sources of what was offered if wanted.
-fn books(report: &LedgerReport, sources: bool) -> Vec<Way> {
+fn books(report: &LedgerReport, sources: bool) -> Vec<BookRow> {
     let mut rows = Vec::new();
     let mut side = |name: &str, side: &Side, direction: Direction| {
         let offered = side.offered_packets();
@@ -335,7 +335,7 @@ fn books(report: &LedgerReport, sources: bool) -> Vec<Way> {
         }
         let share = |n: u64| units::percent(if offered == 0 { 0.0 } else { n as f64 / offered as f64 });
         let mut row = |what: String, n: u64, colour: Option<Color>| {
-            rows.push(Way { what, packets: units::grouped(n), share: share(n), colour: colour.filter(|_| n > 0) });
+            rows.push(BookRow { what, packets: units::grouped(n), share: share(n), colour: colour.filter(|_| n > 0) });
         };
         row(format!("{name}: offered"), offered, None);
         for source in side.offered.iter().filter(|_| sources) {
@@ -354,7 +354,7 @@ fn books(report: &LedgerReport, sources: bool) -> Vec<Way> {
         row("- lost".into(), lost, Some(Color::Red));
         let rest = side.unexplained;
         let packets = signed(rest);
-        rows.push(Way { what: "- unexplained".into(), packets, share: share(rest.unsigned_abs()), colour: None });
+        rows.push(BookRow { what: "- unexplained".into(), packets, share: share(rest.unsigned_abs()), colour: None });
     };
     side("receive", &report.receive, Direction::Receive);
     side("transmit", &report.transmit, Direction::Transmit);

@@ -37,7 +37,7 @@ const HELP: [&str; 9] = [
 ];
 /// The most things that stand in the way which are shown.
 const SHOWN: usize = 4;
-const EVENTS: usize = 6;
+const EVENTS_MAX: usize = 6;
 /// From this width on there is room for the share that was looked up, and for bits beside packets.
 const WITH_ASKED: u16 = 75;
 const WITH_BITS: u16 = 103;
@@ -66,7 +66,7 @@ impl<A: FnMut(Act)> View<A> {
         let shapes = self.status.as_ref().map_or_else(
             || vec![" evenkeel route".to_owned()],
             |s| {
-                let (time, mode) = (time_of(&s.when), s.mode.name());
+                let (time, mode) = (time_of(&s.timestamp), s.mode.name());
                 let names = s.ports.iter().map(|port| port.interface.as_str()).collect::<Vec<_>>().join(" ");
                 let xdp = s.ports.first().map_or("", |port| &port.xdp);
                 vec![
@@ -83,9 +83,13 @@ impl<A: FnMut(Act)> View<A> {
     fn body(&self, frame: &mut Frame<'_>, area: Rect, status: &RouteStatus) {
         let why = self.why(status);
         let lines = why.iter().map(|(text, _)| lines_needed(text, area.width)).sum::<u16>().min(area.height / 2);
-        let mut happened: Vec<String> =
-            status.events.iter().rev().map(|moment| format!("{}  {}", time_of(&moment.at), moment.what)).collect();
-        happened.truncate(EVENTS);
+        let mut happened: Vec<String> = status
+            .events
+            .iter()
+            .rev()
+            .map(|moment| format!("{}  {}", time_of(&moment.timestamp), moment.what))
+            .collect();
+        happened.truncate(EVENTS_MAX);
         let needed = happened.iter().map(|text| lines_needed(text, area.width)).sum();
         let shares = Shares::of(area.height, lines, needed, status);
         let [top, ports, curve, reasons, events] = Layout::vertical([
@@ -112,8 +116,8 @@ impl<A: FnMut(Act)> View<A> {
 
     /// Why the mode is what it is, and what stands in the way: text, and a colour for what needs a look.
     fn why(&self, status: &RouteStatus) -> Vec<(String, Option<Color>)> {
-        let (wanted, mut lines) = (status.wanted.name(), Vec::new());
-        match &status.held_back {
+        let (wanted, mut lines) = (status.requested.name(), Vec::new());
+        match &status.fallback {
             // What stands in the way follows by itself.
             Some(why) if status.obstacles.iter().any(|it| it.what == *why) => {
                 lines.push((format!("Held back from {wanted}."), Some(Color::Red)));
@@ -123,7 +127,7 @@ impl<A: FnMut(Act)> View<A> {
                 lines.push((format!("Held back from {wanted}: {why}. {again}."), Some(Color::Red)));
             }
             Some(why) => lines.push((format!("Held back from {wanted}: {why}."), Some(Color::Red))),
-            None if status.mode != status.wanted => {
+            None if status.mode != status.requested => {
                 lines.push((
                     format!("A trial: {wanted} follows if the kernel sends each frame as the fast path would."),
                     None,
@@ -139,7 +143,7 @@ impl<A: FnMut(Act)> View<A> {
         }
         let obstacles = status.obstacles.iter().take(SHOWN);
         lines.extend(obstacles.map(|it| (format!("{}: {}. {}", it.code, it.what, it.remedy), Some(Color::Red))));
-        let mute = status.ports.iter().filter(|port| !port.sends).map(|port| port.interface.as_str());
+        let mute = status.ports.iter().filter(|port| !port.can_transmit).map(|port| port.interface.as_str());
         let mute = mute.collect::<Vec<_>>().join(", ");
         if !mute.is_empty() {
             lines.push((format!("Out of {mute} the fast path cannot send."), Some(Color::Yellow)));
@@ -157,10 +161,11 @@ impl<A: FnMut(Act)> View<A> {
     }
 
     fn ports(&self, frame: &mut Frame<'_>, area: Rect, rates: &RouteRates) {
-        let (asked, bits) = (area.width >= WITH_ASKED, area.width >= WITH_BITS);
-        let (name, number, way) = (if asked { 15 } else { 10 }, if asked { 10 } else { 9 }, if bits { 24 } else { 9 });
+        let (with_lookups, bits) = (area.width >= WITH_ASKED, area.width >= WITH_BITS);
+        let (name, number, way) =
+            (if with_lookups { 15 } else { 10 }, if with_lookups { 10 } else { 9 }, if bits { 24 } else { 9 });
         let widths = [name as u16, way, way, number, number, 7, 7];
-        let shown = fitting(widths, asked, area.width);
+        let shown = fitting(widths, with_lookups, area.width);
         let percent = |share: Option<f64>| right(share.map_or_else(|| "-".to_owned(), units::percent));
         let cell = |pps: f64, bps: f64| {
             right(if bits { format!("{}, {}", units::pps(pps), units::bits_per_second(bps)) } else { units::pps(pps) })
@@ -171,7 +176,7 @@ impl<A: FnMut(Act)> View<A> {
                 cell(port.rx_pps, port.rx_bps),
                 cell(port.tx_pps, port.tx_bps),
                 right(units::pps(port.forwarded_pps)),
-                right(units::pps(port.up_pps)),
+                right(units::pps(port.slow_path_pps)),
                 percent(port.forwarded_share()),
                 percent(port.looked_up_share()),
             ];
@@ -232,9 +237,9 @@ impl<A: FnMut(Act)> View<A> {
     }
 }
 
-/// Which columns a page has room for: the share goes first, then what leaves, then what comes.
-fn fitting(widths: [u16; 7], asked: bool, room: u16) -> [bool; 7] {
-    let mut shown = [true, true, true, true, true, true, asked];
+/// Columns that a page has room for: the share goes first, then the transmitted rate, then the received one.
+fn fitting(widths: [u16; 7], with_lookups: bool, room: u16) -> [bool; 7] {
+    let mut shown = [true, true, true, true, true, true, with_lookups];
     for first in [5, 2, 1] {
         if kept(widths, shown).iter().map(|width| width + 1).sum::<u16>() <= room + 1 {
             break;
@@ -244,7 +249,7 @@ fn fitting(widths: [u16; 7], asked: bool, room: u16) -> [bool; 7] {
     shown
 }
 
-/// Of all columns those that are shown.
+/// The shown ones of all columns.
 fn kept<T>(all: [T; 7], shown: [bool; 7]) -> Vec<T> {
     all.into_iter().zip(shown).filter_map(|(column, is_shown)| is_shown.then_some(column)).collect()
 }

@@ -1,4 +1,4 @@
-//! Who gets how much of a screen that is too small for all.
+//! Division of a screen that is too small for all.
 
 use model::route::RouteStatus;
 
@@ -16,7 +16,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Of `height` lines, of which what stands above takes `above`, and what happened wants `happened`.
+    /// Divides `height` lines, of which the head takes `above`, and the events want `happened`.
     pub(super) fn of(height: u16, above: u16, happened: u16, status: &RouteStatus) -> Self {
         let left = height.saturating_sub(above);
         // Heads, the ports, and all together.

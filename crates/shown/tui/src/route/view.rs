@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Intervals kept for the curve.
-const HISTORY: usize = 256;
+const HISTORY_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
@@ -49,7 +49,7 @@ impl<A: FnMut(Act)> Screen for View<A> {
     fn push(&mut self, status: RouteStatus) {
         if let Some(rates) = &status.rates {
             self.history.push(rates.sum().forwarded_pps);
-            let old = self.history.len().saturating_sub(HISTORY);
+            let old = self.history.len().saturating_sub(HISTORY_MAX);
             self.history.drain(..old);
         }
         if !self.controls.paused || self.status.is_none() {

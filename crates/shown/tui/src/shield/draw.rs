@@ -68,7 +68,7 @@ impl<R: FnMut()> View<R> {
         let shapes = self.status.as_ref().map_or_else(
             || vec![" evenkeel shield".to_owned()],
             |s| {
-                let time = time_of(&s.when);
+                let time = time_of(&s.timestamp);
                 let (name, killed) = (&s.interface, if_killed(s.fail));
                 // A program of the kernel has an id.
                 let mode = if s.program_id == 0 { s.mode.clone() } else { format!("{} XDP", s.mode) };
@@ -84,7 +84,7 @@ impl<R: FnMut()> View<R> {
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, status: &ShieldStatus) {
-        let refused = status.refused.iter().map(|refused| format!("The last reload was refused: {refused}"));
+        let refused = status.reload_error.iter().map(|refused| format!("The last reload was refused: {refused}"));
         let alarms: Vec<String> = refused.chain(status.warnings.iter().cloned()).take(SHOWN).collect();
         let room = usize::from(for_alarms(area.height, status));
         let alarms = sentences(&alarms, area.width.into(), room, ALARM_LINES.into());
@@ -207,7 +207,7 @@ impl<R: FnMut()> View<R> {
     }
 }
 
-/// What becomes of the packets if nobody runs the shield any more.
+/// Fate of the packets if nobody runs the shield any more.
 fn if_killed(fail: Option<Fail>) -> &'static str {
     match fail {
         Some(Fail::Open) => "if killed: all passes",
@@ -216,7 +216,7 @@ fn if_killed(fail: Option<Fail>) -> &'static str {
     }
 }
 
-/// What a rule does in so many characters: of a limit rather the rate than whose it is.
+/// Action of a rule in so many characters; of a limit rather the rate than its scope.
 fn action_that_fits(does: &str, room: usize) -> String {
     let until = |end: &str, kept: usize| does.find(end).map(|at| &does[..at + kept]);
     let shapes = [Some(does), until(" per source", " per source".len()), until(" per source", 0)];

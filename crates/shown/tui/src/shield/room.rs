@@ -1,4 +1,4 @@
-//! Who gets how much of a screen that is too small for all.
+//! Division of a screen that is too small for all.
 
 use model::shield::ShieldStatus;
 
@@ -22,7 +22,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Of `height` lines, with so many lines of alarms.
+    /// Divides `height` lines, with so many lines of alarms.
     pub(super) fn of(height: u16, alarms: u16, status: &ShieldStatus) -> Self {
         let mut left = for_alarms(height, status).saturating_sub(alarms);
         let mut take = |title: u16, each: u16, wanted: usize| {

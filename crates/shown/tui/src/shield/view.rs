@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Intervals kept for the curve.
-const HISTORY: usize = 256;
+const HISTORY_MAX: usize = 256;
 
 #[derive(Debug)]
 pub struct View<R> {
@@ -53,7 +53,7 @@ impl<R: FnMut()> Screen for View<R> {
     fn push(&mut self, status: ShieldStatus) {
         if let Some(rates) = &status.rates {
             self.history.push(rates.dropped_pps + rates.challenged_pps);
-            let old = self.history.len().saturating_sub(HISTORY);
+            let old = self.history.len().saturating_sub(HISTORY_MAX);
             self.history.drain(..old);
         }
         if !self.controls.paused || self.status.is_none() {

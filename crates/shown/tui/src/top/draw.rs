@@ -58,7 +58,8 @@ impl View {
     }
 
     fn head(&self, width: u16) -> Line<'static> {
-        let (who, when) = self.sample.as_ref().map_or(("", ""), |sample| (&sample.hostname, time_of(&sample.when)));
+        let (who, when) =
+            self.sample.as_ref().map_or(("", ""), |sample| (&sample.hostname, time_of(&sample.timestamp)));
         let (every, shown, state) = (self.controls.every(), self.filter.word(), self.controls.state());
         head(width, &[format!(" evenkeel top  {who}  {when} UTC  {every}  shown: {shown}{state}")])
     }
@@ -287,7 +288,7 @@ struct Column {
     head: &'static str,
     width: u16,
     right: bool,
-    /// Where there is no room, columns go in falling order of this; those of 0 stay.
+    /// Order in which columns go where there is no room, the highest first; those of 0 stay.
     rank: u8,
 }
 
@@ -305,7 +306,7 @@ impl Column {
     }
 }
 
-/// Which columns fit into `width`: a column is shown whole or not at all, for a number without its first digits is a lie.
+/// Columns that fit into `width`: a column is shown whole or not at all, for a number without its first digits is a lie.
 fn fitting(columns: &[Column], width: u16) -> Vec<bool> {
     let mut kept = vec![true; columns.len()];
     loop {

@@ -1,4 +1,4 @@
-//! What is shown, and in which order.
+//! Rows that are shown, and their order.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use model::top::{CoreRates, InterfaceRates, QueueRates};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Filter {
     All,
-    /// Those on which something moves.
+    /// Interfaces with traffic.
     #[default]
     Busy,
-    /// Those with hardware of their own.
+    /// Interfaces with hardware of their own.
     Hardware,
 }
 

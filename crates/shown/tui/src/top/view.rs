@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Samples of history kept per interface: as many as a wide terminal can show.
-const HISTORY: usize = 120;
+const HISTORY_MAX: usize = 120;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Focus {
     #[default]
@@ -90,7 +90,7 @@ impl Screen for View {
                 Some(history) => history,
                 None => self.history.entry(interface.name.clone()).or_default(),
             };
-            if history.len() == HISTORY {
+            if history.len() == HISTORY_MAX {
                 history.pop_front();
             }
             history.push_back(interface.traffic_pps());

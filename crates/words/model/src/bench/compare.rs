@@ -1,13 +1,13 @@
-//! Runs of the bench side by side: what differs, and whether the difference is more than chance.
+//! Runs of the bench side by side: differences, and whether they are more than chance.
 //!
 //! A throughput is a bracket: the box passed at its lower end and failed at its upper one. Two of them differ when the brackets lie apart.
-//! What was repeated (bursts, round trips, recovery, reset) is judged by Welch's test of the means. What was measured once cannot be
+//! Repeated measurements (bursts, round trips, recovery, reset) are judged by Welch's test of the means. A single measurement cannot be
 //! judged, and no difference of it is called one.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::{BenchRun, Found, FrameSpec, Mode, Point, Status, Throughput, Verdict};
+use super::{BenchRun, FrameSpec, GoalResult, Mode, Point, Status, Throughput, Verdict};
 
 /// The version of the schema `evenkeel.bench.compare/<version>`.
 pub const SCHEMA: u32 = 1;
@@ -18,8 +18,8 @@ pub const SIGNIFICANCE: f64 = 0.05;
 pub struct Value {
     /// The value: a lower bound, a mean, or a single reading.
     pub value: f64,
-    /// Where it may as well lie, in the unit of the value: from the load that passed, or the lower end of the 95 % confidence interval of
-    /// a mean; none for what was measured once.
+    /// Lower bound, in the unit of the value: the load that passed, or the lower end of the 95 % confidence interval of a mean; none for a single
+    /// measurement.
     pub low: Option<f64>,
     /// To the load that failed, or the upper end of the interval; none for what was measured once, or when it may be anything more.
     pub high: Option<f64>,
@@ -40,7 +40,7 @@ pub enum Judgement {
     Lower,
     /// Within what chance or the search's width explains.
     Same,
-    /// One of them was measured once, or not at all, or the tester was the limit.
+    /// A side was measured once, or not at all, or the tester was the limit.
     NotJudged,
 }
 
@@ -66,7 +66,7 @@ pub enum Unit {
     Count,
 }
 
-/// One quantity of one mode and kind of frame, in every run.
+/// A quantity of a mode and kind of frame, in every run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub mode: String,
@@ -74,9 +74,9 @@ pub struct Row {
     /// The quantity, such as `throughput, 0.1 %`.
     pub what: String,
     pub unit: Unit,
-    /// One for each run, in their order; none where the run has none.
+    /// In the order of the runs; none where the run has none.
     pub values: Vec<Option<Value>>,
-    /// One for each run after the first: how it differs from the first.
+    /// Differences from the first run, in the order of the other runs.
     pub changes: Vec<Change>,
 }
 
@@ -94,7 +94,7 @@ pub struct Change {
 pub struct BenchComparison {
     /// The names of the runs: the first is what the others are compared with.
     pub runs: Vec<String>,
-    pub when: Vec<String>,
+    pub timestamps: Vec<String>,
     pub rows: Vec<Row>,
     /// Other differences between the runs, which may be the reason.
     pub notes: Vec<String>,
@@ -117,7 +117,7 @@ pub fn compare(runs: &[(String, BenchRun)]) -> BenchComparison {
     }
     BenchComparison {
         runs: runs.iter().map(|(name, _)| name.clone()).collect(),
-        when: runs.iter().map(|(_, run)| run.when.clone()).collect(),
+        timestamps: runs.iter().map(|(_, run)| run.timestamp.clone()).collect(),
         rows,
         notes: notes(runs),
     }
@@ -146,7 +146,9 @@ fn quantities(point: &Point) -> Vec<(String, Unit, Value)> {
     let mut all = Vec::new();
     if let Some(t) = &point.throughput {
         all.extend(
-            t.found.iter().filter_map(|f| Some((format!("throughput, {}", f.goal.name), Unit::Pps, of_search(f, t)?))),
+            t.results
+                .iter()
+                .filter_map(|f| Some((format!("throughput, {}", f.goal.name), Unit::Pps, of_search(f, t)?))),
         );
     }
     if let Some(b) = &point.back_to_back {
@@ -180,7 +182,7 @@ fn quantities(point: &Point) -> Vec<(String, Unit, Value)> {
 }
 
 /// A throughput with its bracket; none when nothing was found.
-fn of_search(found: &Found, throughput: &Throughput) -> Option<Value> {
+fn of_search(found: &GoalResult, throughput: &Throughput) -> Option<Value> {
     let value = match throughput.verdict {
         Verdict::Void { .. } | Verdict::Unfinished { .. } => return None,
         Verdict::Nothing => 0.0,
@@ -280,12 +282,12 @@ fn notes(runs: &[(String, BenchRun)]) -> Vec<String> {
         ("the preset", |r| r.setup.preset.clone()),
         ("the goals", |r| r.setup.goals.iter().map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ")),
         ("the length of a trial", |r| r.setup.goals.first().map_or_else(String::new, |g| format!("{} s", g.trial_s))),
-        ("the directions", |r| if r.setup.both_ways { "both at once" } else { "one" }.to_owned()),
+        ("the directions", |r| if r.setup.bidirectional { "both at once" } else { "one" }.to_owned()),
         ("the IP version", |r| r.setup.ip_version.to_string()),
         ("the number of flows", |r| r.setup.flows.to_string()),
         ("the filter", |r| format!("{} rules in the order {}", r.setup.rules, r.setup.rule_order)),
         ("the cores", |r| {
-            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.does));
+            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.role));
             roles.collect::<Vec<_>>().join("; ")
         }),
     ];

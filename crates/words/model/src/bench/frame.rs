@@ -1,4 +1,4 @@
-//! What a trial sends, and how many bits of it count as which.
+//! Frames of a trial, and the bits of a frame by layer.
 
 use std::fmt;
 

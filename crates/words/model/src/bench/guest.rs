@@ -1,4 +1,4 @@
-//! What card models ask of a guest: what `evenkeel bench --dut guest` found without KVM, where no rate means anything.
+//! Events that card models cost a guest: the result of `evenkeel bench --dut guest` without KVM, where no rate means anything.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::machine::Machine;
 /// The version of the schema `evenkeel.bench.guest/<version>`.
 pub const SCHEMA: u32 = 1;
 
-/// What a frame that is forwarded costs in events, counted and not timed.
+/// Events per forwarded frame, counted and not timed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerFrame {
     /// Reads of registers of either card.
@@ -40,18 +40,17 @@ pub struct Burst {
     pub lost: u64,
 }
 
-/// How a verb fares on a driver and a kernel.
+/// Outcome of a verb with a driver and a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fares {
-    /// It does what it should.
+pub enum VerbOutcome {
     Works,
-    /// It says what the machine lacks, and does nothing.
+    /// The verb names the missing requirement, and does nothing.
     Refused,
     Fails,
 }
 
-impl Fares {
+impl VerbOutcome {
     pub fn word(self) -> &'static str {
         match self {
             Self::Works => "works",
@@ -64,8 +63,10 @@ impl Fares {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verb {
     pub command: String,
-    pub fares: Fares,
-    pub said: String,
+    #[serde(alias = "fares")]
+    pub outcome: VerbOutcome,
+    #[serde(alias = "said")]
+    pub message: String,
 }
 
 /// A card model in a guest.
@@ -96,22 +97,26 @@ pub struct Card {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestRun {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     pub machine: Machine,
     /// Why the guest is emulated: why KVM carries none here, or that it was asked for.
-    pub no_kvm: String,
+    #[serde(alias = "no_kvm")]
+    pub emulation_reason: String,
     pub kernel: String,
     /// The version of QEMU.
     pub qemu: String,
     pub runs: u32,
     pub cards: Vec<Card>,
-    /// What was left out, and why, with the command of an owner of it.
-    pub left_out: Vec<String>,
+    /// Card models that were not run, each with the reason and the command that helps.
+    #[serde(alias = "left_out")]
+    pub skipped: Vec<String>,
     /// Nanoseconds of an exit as the user gave them: accesses times that is a model, and no measurement.
     pub exit_ns: Option<f64>,
     /// Nanoseconds of an exit to user space on this machine, as measured; otherwise why they could not be.
     #[serde(default = "unmeasured")]
-    pub exit_here_ns: Result<f64, String>,
+    #[serde(alias = "exit_here_ns")]
+    pub measured_exit_ns: Result<f64, String>,
     /// Rates that others published for card models, on their hardware.
     #[serde(default)]
     pub sources: Vec<PublishedRate>,
@@ -119,16 +124,16 @@ pub struct GuestRun {
     pub notes: Vec<String>,
 }
 
-/// Of runs of a version that did not.
+/// Value in runs of a version that did not measure it.
 fn unmeasured() -> Result<f64, String> {
     Err("not measured".into())
 }
 
 impl GuestRun {
-    /// What an exit costs, in nanoseconds, and where that is from: as it was given, or else as it was measured.
+    /// Cost of an exit in nanoseconds, and its origin: given, or else measured.
     pub fn exit(&self) -> Option<(f64, &'static str)> {
         let given = self.exit_ns.map(|ns| (ns, "as you gave it"));
-        given.or(self.exit_here_ns.as_ref().ok().map(|&ns| (ns, "as it was measured here, to user space and back")))
+        given.or(self.measured_exit_ns.as_ref().ok().map(|&ns| (ns, "as it was measured here, to user space and back")))
     }
 }
 
@@ -137,7 +142,7 @@ pub fn of_bare(rate: &PublishedRate, all: &[PublishedRate]) -> Option<f64> {
     let both = |rate: &PublishedRate| rate.pps * if rate.per_direction { 2.0 } else { 1.0 };
     let is_bare = |other: &&PublishedRate| {
         (&other.mode, other.frame_bytes, &other.citation) == (&rate.mode, rate.frame_bytes, &rate.citation)
-            && other.on == "bare metal"
+            && other.platform == "bare metal"
     };
     all.iter().find(is_bare).map(|bare| both(rate) / both(bare))
 }
@@ -151,7 +156,7 @@ mod tests {
     fn published_rates_are_shares_of_bare_metal() {
         let all = firewall_rates();
         let share = |on: &str| {
-            let rate = all.iter().find(|rate| rate.mode == "router" && rate.on == on).unwrap();
+            let rate = all.iter().find(|rate| rate.mode == "router" && rate.platform == on).unwrap();
             (100.0 * of_bare(rate, &all).unwrap()).round()
         };
         // 470 of 629 kpps; 85 and 32 are of each direction.

@@ -1,7 +1,7 @@
-//! What a noisy neighbour costs a box, and what protects it: what `evenkeel bench --neighbour` measured.
+//! Cost of a noisy neighbour, and effect of remedies: the result of `evenkeel bench --neighbour`.
 //!
-//! In each round every condition has its turn, in an order drawn anew. What a condition costs is the mean of its differences from the quiet box of the
-//! same round.
+//! In each round every condition has its turn, in an order drawn anew. The cost of a condition is the mean of its differences from the quiet box of
+//! the same round.
 
 pub mod compare;
 
@@ -20,7 +20,7 @@ use crate::{
 /// The version of the schema `evenkeel.bench.neighbour/<version>`.
 pub const SCHEMA: u32 = 1;
 
-/// What is measured of a box. More is worse of each.
+/// Measures of a box. More is worse of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -83,11 +83,11 @@ impl Measure {
 pub struct Condition {
     /// The neighbour, such as `cpu:1`; none: the box is quiet.
     pub neighbour: Option<String>,
-    /// Where it runs: `box`, `sibling`, `other`; none without one.
+    /// Place of the neighbour: `box`, `sibling`, `other`; none without one.
     pub on: Option<String>,
     /// The CPUs of that place, in the kernel's notation.
     pub cpus: Option<String>,
-    /// What protects the box: `none`, `nice`, …
+    /// Protection of the box: `none`, `nice`, …
     pub remedy: String,
 }
 
@@ -100,7 +100,6 @@ impl Condition {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// What could be measured.
     pub values: BTreeMap<Measure, f64>,
     /// CPU time of the neighbour, in CPUs.
     pub neighbour_cpus: f64,
@@ -108,7 +107,7 @@ pub struct Reading {
     pub throttled: Option<f64>,
     /// The most that a hypervisor took of a CPU in one of the trials, in percent.
     pub steal_percent: f64,
-    /// What could not be measured, and why.
+    /// Measures that are missing, with the reasons.
     pub missing: Vec<String>,
 }
 
@@ -121,7 +120,7 @@ pub struct Cost {
     /// Its mean under the condition.
     pub after: f64,
     pub difference: Paired,
-    /// It is more than chance, by Holm's correction for all measures of the condition.
+    /// True if it is more than chance, by Holm's correction for all measures of the condition.
     pub beyond_chance: bool,
 }
 
@@ -138,9 +137,9 @@ pub struct Disturbed {
     pub condition: Condition,
     /// Its readings, round by round.
     pub readings: Vec<Reading>,
-    /// What it costs beside the quiet box.
+    /// Costs beside the quiet box.
     pub costs: Vec<Cost>,
-    /// What the remedy changes beside the same neighbour without one; empty without a remedy.
+    /// Effect of the remedy, beside the same neighbour without one; empty without a remedy.
     pub remedy: Vec<Cost>,
 }
 
@@ -162,11 +161,12 @@ pub struct Boxed {
     pub rows: Vec<Disturbed>,
 }
 
-/// One run of `evenkeel bench --neighbour`.
+/// A run of `evenkeel bench --neighbour`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourRun {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     pub version: String,
     pub machine: Machine,
     /// Threads that ran or wanted to run when it began, as a mean of a minute.
@@ -185,9 +185,10 @@ pub struct NeighbourRun {
     pub boxes: Vec<Boxed>,
     /// Why it ended before its time; none: it is whole.
     pub partial: Option<String>,
-    /// What the machine, or the arrangement, does not let be measured.
-    pub left_out: Vec<String>,
-    /// What the figures say, in sentences.
+    /// Conditions that the machine, or the arrangement, does not let be measured.
+    #[serde(alias = "left_out")]
+    pub skipped: Vec<String>,
+    /// Meaning of the figures, in sentences.
     pub conclusions: Vec<String>,
     /// On the origin of the figures.
     pub notes: Vec<String>,
@@ -195,7 +196,7 @@ pub struct NeighbourRun {
     pub sources: Vec<Published>,
 }
 
-/// What differs between the readings of two conditions, paired by their round.
+/// Differences between the readings of two conditions, paired by their round.
 pub fn costs(before: &[Reading], after: &[Reading]) -> Vec<Cost> {
     judged(Measure::ALL.into_iter().filter_map(|measure| cost(measure, before, after)).collect())
 }

@@ -1,4 +1,4 @@
-//! One trial: what was sent, what came back, and whether it may be believed.
+//! A trial: frames sent and received, and whether the trial counts.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl Counts {
         self.lost() + self.late.min(self.received)
     }
 
-    /// Those as a share of the units sent; 0 when none was sent.
+    /// Failed units as a share of those sent; 0 when none was sent.
     pub fn failed_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { self.failed() as f64 / self.sent as f64 }
     }
@@ -123,7 +123,7 @@ pub struct Observation {
     pub cores: Vec<CoreLoad>,
     /// Share of the time of the box's cores by class, in percent (idle and steal among them); empty where it cannot be seen.
     pub classes: BTreeMap<Class, f64>,
-    /// What the tester's own ends took of the time of the box's cores, in percent; in none of the classes.
+    /// CPU time of the tester's own ends on the box's cores, in percent; in none of the classes.
     #[serde(default)]
     pub tester_percent: f64,
     /// Samples on which these shares rest, filled-in idle ones included; 0 in runs saved before this was kept.
@@ -168,24 +168,29 @@ pub struct Pacing {
     pub error: Option<f64>,
     /// Share of the time that the sender was held up (its core was taken from it) and did not make good by a burst.
     #[serde(default)]
-    pub held_up: f64,
+    #[serde(alias = "held_up")]
+    pub stalled: f64,
     /// The longest time by which sending was behind its schedule, in nanoseconds.
-    pub latest_ns: u64,
+    #[serde(alias = "latest_ns")]
+    pub max_lag_ns: u64,
     /// Time behind schedule that was given up, in nanoseconds.
-    pub given_up_ns: u64,
+    #[serde(alias = "given_up_ns")]
+    pub skipped_ns: u64,
     /// Share of the sender's turns in which nothing was due: 0 is a saturated sender.
-    pub spare: f64,
+    #[serde(alias = "spare")]
+    pub idle_share: f64,
 }
 
-/// What came after the last unit was sent. All 0 in runs saved before this was kept.
+/// Arrivals after the last unit was sent. All 0 in runs saved before this was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Aftermath {
-    /// What came later than this after the last unit was sent is late, in nanoseconds; 0 where nobody asked.
+    /// Time after the last unit from which an arrival is late, in nanoseconds; 0 where it was not asked for.
     pub late_after_ns: u64,
     /// The time after the last unit was sent at which something still arrived, in nanoseconds, as far as the looks at the counters tell.
     pub drained_ns: u64,
-    /// It went on arriving until waiting was given up: the box is not empty.
-    pub never_empty: bool,
+    /// True if units still arrived when the wait ended: the box is not empty.
+    #[serde(alias = "never_empty")]
+    pub undrained: bool,
     /// Units of the trial before that arrived in this one.
     pub leftover: u64,
 }
@@ -198,7 +203,8 @@ pub struct Trial {
     pub purpose: String,
     pub frame: FrameSpec,
     /// Units per second that were wanted, all directions together; none for as fast as it goes.
-    pub wanted_pps: Option<f64>,
+    #[serde(alias = "wanted_pps")]
+    pub intended_pps: Option<f64>,
     /// Units per second that were sent, all directions together, over the time in which the sender was not held up.
     pub offered_pps: f64,
     /// Units per second that came through, all directions together, over the same time.
@@ -218,7 +224,8 @@ pub struct Trial {
     /// Each round trip in the order of arrival, at most 1000, in nanoseconds.
     pub round_trips_ns: Vec<u64>,
     /// The longest time without an arrival between the first and the last, per direction, in nanoseconds; only where every unit is stamped.
-    pub longest_silence_ns: [Option<u64>; 2],
+    #[serde(alias = "longest_silence_ns")]
+    pub max_gap_ns: [Option<u64>; 2],
     /// From the last change of the rate to the last unit that was found missing, per direction, in nanoseconds; none without a change or a loss after it.
     pub last_loss_after_ns: [Option<u64>; 2],
     /// The tester's promises, as it kept them.
@@ -229,7 +236,8 @@ pub struct Trial {
     /// The box during the trial.
     pub observed: Observation,
     /// The reason why the trial does not count; none when it does.
-    pub void: Option<String>,
+    #[serde(alias = "void")]
+    pub invalid: Option<String>,
 }
 
 impl Trial {

@@ -45,12 +45,12 @@ impl Cell {
     }
 }
 
-/// One protection under one rate, in all runs.
+/// A protection under one rate, in all runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub mode: String,
     /// Frames per second that were asked for; none: as many as the generator can.
-    pub wanted_pps: Option<f64>,
+    pub intended_pps: Option<f64>,
     pub cells: Vec<Option<Cell>>,
     /// The change of the success from the first run to each other one.
     pub changes: Vec<Judgement>,
@@ -59,7 +59,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodComparison {
     pub runs: Vec<String>,
-    pub when: Vec<String>,
+    pub timestamps: Vec<String>,
     /// The rows, by protection and rising rate.
     pub rows: Vec<Row>,
     pub notes: Vec<String>,
@@ -75,8 +75,8 @@ pub fn compare(runs: &[(String, FloodRun)]) -> FloodComparison {
             keys.len() - 1
         });
         for point in &mode.points {
-            if !keys[at].2.contains(&point.wanted_pps) {
-                keys[at].2.push(point.wanted_pps);
+            if !keys[at].2.contains(&point.intended_pps) {
+                keys[at].2.push(point.intended_pps);
             }
         }
     }
@@ -84,30 +84,30 @@ pub fn compare(runs: &[(String, FloodRun)]) -> FloodComparison {
     for (key, name, mut rates) in keys {
         let of = |rate: &Option<f64>| rate.unwrap_or(f64::INFINITY);
         rates.sort_by(|a, b| of(a).total_cmp(&of(b)));
-        for wanted_pps in rates {
-            let cells: Vec<Option<Cell>> = runs.iter().map(|(_, run)| cell(run, key, wanted_pps)).collect();
+        for intended_pps in rates {
+            let cells: Vec<Option<Cell>> = runs.iter().map(|(_, run)| cell(run, key, intended_pps)).collect();
             let judge = |cell: &Option<Cell>| match (cell, cells.first()) {
                 (Some(cell), Some(Some(first))) => cell.judge(first),
                 _ => Judgement::NotJudged,
             };
             let changes = cells.iter().skip(1).map(judge).collect();
-            rows.push(Row { mode: name.to_owned(), wanted_pps, cells, changes });
+            rows.push(Row { mode: name.to_owned(), intended_pps, cells, changes });
         }
     }
     FloodComparison {
         runs: runs.iter().map(|(name, _)| name.clone()).collect(),
-        when: runs.iter().map(|(_, run)| run.when.clone()).collect(),
+        timestamps: runs.iter().map(|(_, run)| run.timestamp.clone()).collect(),
         rows,
         notes: notes(runs),
     }
 }
 
-fn cell(run: &FloodRun, key: &str, wanted_pps: Option<f64>) -> Option<Cell> {
+fn cell(run: &FloodRun, key: &str, intended_pps: Option<f64>) -> Option<Cell> {
     let mode = run.modes.iter().find(|mode| mode.key == key)?;
-    mode.points.iter().find(|point| point.wanted_pps == wanted_pps).map(Cell::of)
+    mode.points.iter().find(|point| point.intended_pps == intended_pps).map(Cell::of)
 }
 
-/// What of the conditions is not the same in all runs.
+/// Conditions that differ between the runs.
 fn notes(runs: &[(String, FloodRun)]) -> Vec<String> {
     type Read = fn(&FloodRun) -> String;
     let conditions: [(&str, Read); 8] = [
@@ -115,10 +115,10 @@ fn notes(runs: &[(String, FloodRun)]) -> Vec<String> {
         ("the kernel", |r| r.machine.kernel.clone()),
         ("connections at each rate", |r| r.setup.connects.to_string()),
         ("connections begun each second", |r| format!("{:.0}", r.setup.connects_per_s)),
-        ("the clients' patience", |r| format!("{} ms", r.setup.patience_ms)),
+        ("the clients' patience", |r| format!("{} ms", r.setup.timeout_ms)),
         ("sources of the flood", |r| r.setup.flood_sources.clone()),
         ("cores", |r| {
-            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.does));
+            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.role));
             roles.collect::<Vec<_>>().join("; ")
         }),
         ("whole or broken off", |r| if r.partial { "broken off" } else { "whole" }.to_owned()),
@@ -144,7 +144,7 @@ mod tests {
         let first = run(&[("plain", &[(Some(0.0), 1000), (None, 500)])]);
         let mut second = run(&[("plain", &[(None, 560), (Some(0.0), 998)]), ("shield", &[(None, 1000)])]);
         let compared = compare(&[("a".into(), first.clone()), ("b".into(), second.clone())]);
-        let rows: Vec<_> = compared.rows.iter().map(|r| (r.mode.as_str(), r.wanted_pps, r.changes[0])).collect();
+        let rows: Vec<_> = compared.rows.iter().map(|r| (r.mode.as_str(), r.intended_pps, r.changes[0])).collect();
         let expected = [
             ("plain", Some(0.0), Judgement::Same),
             ("plain", None, Judgement::Same),
@@ -152,7 +152,7 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         assert!(compared.notes.is_empty(), "{:?}", compared.notes);
-        second.modes[0].points[0].clients.finished = 580;
+        second.modes[0].points[0].clients.completed = 580;
         second.setup.connects_per_s = 100.0;
         let compared = compare(&[("a".into(), first), ("b".into(), second)]);
         assert_eq!(compared.rows[1].changes, [Judgement::Higher]);

@@ -39,7 +39,7 @@ impl Times {
     /// The times of least squared distance from pairs of nodes and seconds.
     ///
     /// # Errors
-    /// They are of fewer than 3 numbers of nodes; one is not positive.
+    /// The pairs are of fewer than 3 numbers of nodes, or a value is not positive.
     pub fn least_squares(points: &[(u32, f64)]) -> Result<Self, FitError> {
         if points.iter().any(|&(nodes, seconds)| nodes == 0 || !(seconds.is_finite() && seconds > 0.0)) {
             return Err(FitError::Value);

@@ -1,4 +1,4 @@
-//! What `evenkeel link speedup` measured.
+//! Result of `evenkeel link speedup`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::machine::Machine;
 /// The version of the schema `evenkeel.link.speedup/<version>`.
 pub const SCHEMA: u32 = 1;
 
-/// What nodes say to each other in a step.
+/// Exchange of nodes in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exchange {
@@ -38,19 +38,19 @@ pub struct Interval<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub a: Interval<f64>,
-    /// Of n. It may reach below 0: then n cannot be told from 0.
+    /// Interval of n. It may reach below 0: then n cannot be told from 0.
     pub n: Interval<f64>,
-    /// Of the best number of nodes; none: no bound.
+    /// Interval of the best number of nodes; none: no bound.
     pub best_nodes: Interval<Option<f64>>,
-    /// Of the greatest speed-up; none: no bound.
+    /// Interval of the greatest speed-up; none: no bound.
     pub greatest: Interval<Option<f64>>,
     /// Times that the rounds were drawn.
     pub draws: u32,
-    /// Those of them that the model fits.
+    /// Resamples that the model fits.
     pub fit: u32,
 }
 
-/// What the fit found.
+/// Result of the fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fitting {
     /// p: what the nodes divide, in seconds.
@@ -79,12 +79,13 @@ pub struct Point {
     pub rounds_s: Vec<f64>,
     /// The median of the rounds.
     pub seconds: f64,
-    /// What of a step is not the wait that stands for computing, as seconds, each round.
+    /// Time of a step without the wait that stands for computing, in seconds, of each round.
     pub exchange_rounds_s: Vec<f64>,
     /// The median of the rounds.
     pub exchange_s: f64,
-    /// That over TCP's, the median of the rounds' ratios; none for TCP, for one node, and without TCP.
-    pub exchange_over_tcp: Option<f64>,
+    /// Exchange time over TCP's, the median of the rounds' ratios; none for TCP, for one node, and without TCP.
+    #[serde(alias = "exchange_over_tcp")]
+    pub exchange_ratio_to_tcp: Option<f64>,
     /// (p + s) of the fit over the seconds: the measured S(N).
     pub speedup: f64,
     /// Seconds by the fit.
@@ -96,20 +97,21 @@ pub struct Point {
 /// A carrier and an exchange over all numbers of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What carried: `link` or `tcp`.
-    pub by: String,
-    /// What nodes said to each other.
+    /// `link` or `tcp`.
+    #[serde(alias = "by")]
+    pub transport: String,
     pub exchange: Exchange,
     /// Each number of nodes.
     pub points: Vec<Point>,
     pub fitting: Fitting,
 }
 
-/// One run of `evenkeel link speedup`.
+/// A run of `evenkeel link speedup`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkSpeedup {
     /// Its beginning (RFC 3339, UTC).
-    pub when: String,
+    #[serde(alias = "when")]
+    pub timestamp: String,
     /// The machine on which it ran.
     pub machine: Machine,
     /// Other programs took so much of the CPUs that the figures mean little: how much, which, what helps.

@@ -1,4 +1,4 @@
-//! What [detection] needs of the file: something to watch, and limits.
+//! Requirements of [detection] on the file: a prefix to protect, and limits.
 
 use super::{Finding, Kind, Weight, found};
 use crate::{detect::DetectConfig, file::RuleFile};

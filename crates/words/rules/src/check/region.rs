@@ -55,7 +55,7 @@ impl Ranges {
         other.0.iter().all(|range| self.holds_range(range))
     }
 
-    fn meets(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         let (few, many) = if self.0.len() < other.0.len() { (self, other) } else { (other, self) };
         few.0.iter().any(|(from, to)| {
             let reaching = many.0.partition_point(|range| range.1 < *from);
@@ -96,7 +96,7 @@ impl<'a> Regions<'a> {
         (!places.is_empty()).then(|| Arc::clone(self.places.entry(places).or_insert_with(ranges)))
     }
 
-    /// Of a rule's conditions. What they say about protocol and family without naming them is named.
+    /// The region of a rule's conditions, with the protocol and family that they imply.
     pub(super) fn region(&mut self, when: &'a Match) -> Region {
         let some = |ranges: Ranges| (!ranges.0.is_empty()).then(|| Arc::new(ranges));
         let bytes = |numbers: &[u8]| some(Ranges::numbers(numbers.iter().map(|n| (u16::from(*n), u16::from(*n)))));
@@ -125,7 +125,7 @@ impl<'a> Regions<'a> {
             Some(Fragment::Later) => &[2],
         };
         let [connection, listener, seen] = [when.known.connection, when.known.listener, when.known.source_seen]
-            .map(|asked| bytes(&asked.map(u8::from).into_iter().collect::<Vec<_>>()));
+            .map(|wanted| bytes(&wanted.map(u8::from).into_iter().collect::<Vec<_>>()));
         let vlan = some(Ranges::numbers(when.vlan.iter().map(|id| (*id, *id))));
         Region {
             fields: [
@@ -165,10 +165,10 @@ impl Region {
             })
     }
 
-    pub(super) fn meets(&self, other: &Self) -> bool {
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
         (self.flags.value ^ other.flags.value) & self.flags.mask & other.flags.mask == 0
             && self.fields.iter().zip(&other.fields).all(|(mine, its)| match (mine, its) {
-                (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) && !mine.0.is_empty() || mine.meets(its),
+                (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) && !mine.0.is_empty() || mine.overlaps(its),
                 _ => true,
             })
     }

@@ -71,11 +71,14 @@ fn a_rule_behind_one_that_decides_all_of_it_never_applies() {
 fn rules_that_only_the_order_decides_between_are_told() {
     let source = "action = \"pass\"\nsource = \"@s\"";
     let port = "action = \"drop\"\ndestination-port = 80";
-    let told = |bodies: &[&str]| findings(&rules(bodies), &[]).contains(&(Weight::Note, Kind::Overlap));
-    assert!(told(&[source, port]));
-    assert!(!told(&[source, "action = \"pass\"\ndestination-port = 80"]), "both pass");
-    assert!(!told(&["action = \"pass\"\nsource = \"10.0.0.1\"", "action = \"drop\"\nsource = \"@s\""]), "an exception");
-    assert!(!told(&[source, "action = \"drop\"\nsource = \"192.0.2.1\"\ndestination-port = 80"]), "they never meet");
+    let finds = |bodies: &[&str]| findings(&rules(bodies), &[]).contains(&(Weight::Note, Kind::Overlap));
+    assert!(finds(&[source, port]));
+    assert!(!finds(&[source, "action = \"pass\"\ndestination-port = 80"]), "both pass");
+    assert!(
+        !finds(&["action = \"pass\"\nsource = \"10.0.0.1\"", "action = \"drop\"\nsource = \"@s\""]),
+        "an exception"
+    );
+    assert!(!finds(&[source, "action = \"drop\"\nsource = \"192.0.2.1\"\ndestination-port = 80"]), "they never meet");
 }
 
 #[test]
@@ -120,9 +123,9 @@ fn a_rule_that_cuts_off_the_session_is_harm_unless_the_allow_list_saves_it() {
 
 #[test]
 fn a_default_of_drop_tells_of_the_answers_that_it_drops() {
-    let told = |text: &str| findings(text, &[]).contains(&(Weight::Note, Kind::DropsAnswers));
-    assert!(told("default = \"drop\"\n"));
-    assert!(!told("default = \"drop\"\n[[rule]]\nname = \"a\"\naction = \"pass\"\ntcp-flags = \"ack\"\n"));
+    let finds = |text: &str| findings(text, &[]).contains(&(Weight::Note, Kind::DropsAnswers));
+    assert!(finds("default = \"drop\"\n"));
+    assert!(!finds("default = \"drop\"\n[[rule]]\nname = \"a\"\naction = \"pass\"\ntcp-flags = \"ack\"\n"));
 }
 
 #[test]
@@ -164,9 +167,9 @@ fn rules_that_no_packet_fulfils_are_told() {
 
 #[test]
 fn detection_that_cannot_work_is_told() {
-    let told = |text: &str| findings(text, &[]).into_iter().map(|(_, kind)| kind).collect::<Vec<_>>();
-    let of = |key: &str| told(&format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n"));
-    assert_eq!(told("detection.quiet-s = 3\n"), [Kind::NothingProtected]);
+    let finds = |text: &str| findings(text, &[]).into_iter().map(|(_, kind)| kind).collect::<Vec<_>>();
+    let of = |key: &str| finds(&format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n"));
+    assert_eq!(finds("detection.quiet-s = 3\n"), [Kind::NothingProtected]);
     assert_eq!(of("baseline.learn = false"), [Kind::NoLimits]);
     assert_eq!(of("baseline.learn = false\nthreshold.udp = 5"), Vec::<Kind>::new());
 }

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::tables::{AddressTable, FEW, FewPrefix};
+use crate::tables::{AddressTable, FEW_MAX, FewPrefix};
 
 use super::{
     cache::{Cache, Group, Kept, List},
@@ -25,7 +25,7 @@ struct Lists<'a> {
     numbers: HashMap<&'a Place, usize>,
     lists: Vec<List>,
     rules: Vec<Vec<usize>>,
-    /// Of these, so many come first and are each told apart.
+    /// Number of leading ones that are each told apart.
     expected: usize,
 }
 
@@ -131,7 +131,7 @@ pub(super) fn protected_few(prefixes: &[Prefix]) -> Vec<FewPrefix> {
     }
     few.sort_by_key(|prefix| (Reverse(prefix.len), prefix.address));
     few.dedup_by_key(|prefix| (prefix.address, prefix.len));
-    if few.len() <= FEW { few } else { Vec::new() }
+    if few.len() <= FEW_MAX { few } else { Vec::new() }
 }
 
 /// The protected prefix of a destination: the longest that holds it, by number + 1.

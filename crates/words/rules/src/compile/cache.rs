@@ -76,7 +76,7 @@ impl Kept {
             }
             let size = |group: &Group| group.iter().map(|list| list.prefixes().len()).sum::<usize>();
             let of_kept: usize = self.groups.iter().map(size).sum();
-            if more.iter().map(|&at| size(&groups[at])).sum::<usize>() * FEW <= of_kept {
+            if more.iter().map(|&at| size(&groups[at])).sum::<usize>() * OVERLAY_DIVISOR <= of_kept {
                 let from = numbers.len();
                 let parts = more.iter().enumerate().flat_map(|(n, &at)| parts(from + n, &groups[at]));
                 let laid = laid.with(parts)?;
@@ -90,8 +90,8 @@ impl Kept {
     }
 }
 
-/// What is laid over something is at most one in so many of it.
-const FEW: usize = 100;
+/// Largest share of entries that an overlay changes: one in this many.
+const OVERLAY_DIVISOR: usize = 100;
 
 fn parts(number: usize, group: &Group) -> impl Iterator<Item = (usize, &[Prefix])> + Clone {
     group.iter().map(move |list| (number, list.prefixes()))

@@ -73,9 +73,9 @@ fn kind(family: Option<u8>, protocols: &[u8]) -> Condition {
     Some(bases.iter().flat_map(|base| of(*base)).collect())
 }
 
-fn known(asked: &Known) -> Condition {
-    let answers = |number: &usize| Known::of(*number).answers(asked);
-    (!asked.is_nothing()).then(|| (0..Known::VALUES).filter(answers).map(one).collect())
+fn known(wanted: &Known) -> Condition {
+    let answers = |number: &usize| Known::of(*number).answers(wanted);
+    (!wanted.is_nothing()).then(|| (0..Known::VALUES).filter(answers).map(one).collect())
 }
 
 /// Both together are asked of no packet: what has TCP flags has no ICMP type.

@@ -10,8 +10,8 @@ use crate::{
     reference::{Decision, Outcome},
 };
 
-/// What happens to a frame by these tables at this CLOCK_MONOTONIC. `exceeds` is asked about each limit that applies, by the rule's
-/// number: whether this packet is beyond its rate.
+/// Verdict on a frame by these tables at this CLOCK_MONOTONIC. `exceeds` tells of each limit that applies, by the rule's number, whether this packet
+/// is beyond its rate.
 pub fn decide_frame(
     tables: &RuleTables,
     frame: &[u8],
@@ -47,7 +47,7 @@ pub fn search(
 ) -> (Option<usize>, Outcome) {
     let rows = rows(tables, packet);
     // The first challenge that yields to what comes behind it.
-    let mut asked = None;
+    let mut challenger = None;
     for word in 0..tables.words {
         let left = tables.rules.len().saturating_sub(word * 64);
         let mut bits = if left < 64 { (1 << left) - 1 } else { u64::MAX };
@@ -66,7 +66,7 @@ pub fn search(
                 continue;
             }
             if rule.yields {
-                asked.get_or_insert(number);
+                challenger.get_or_insert(number);
                 continue;
             }
             let outcome = match rule.action {
@@ -76,15 +76,15 @@ pub fn search(
                 RuleAction::Limit => continue,
                 RuleAction::Challenge => Outcome::Challenge,
             };
-            return asked_or(asked, Some(number), outcome);
+            return or_challenge(challenger, Some(number), outcome);
         }
     }
-    asked_or(asked, None, if tables.default_drop { Outcome::Drop } else { Outcome::Pass })
+    or_challenge(challenger, None, if tables.default_drop { Outcome::Drop } else { Outcome::Pass })
 }
 
-/// What would pass is challenged by the rule that has asked for it.
-fn asked_or(asked: Option<usize>, rule: Option<usize>, outcome: Outcome) -> (Option<usize>, Outcome) {
-    match asked {
+/// Turns a pass into a challenge, if a rule has asked for one.
+fn or_challenge(challenger: Option<usize>, rule: Option<usize>, outcome: Outcome) -> (Option<usize>, Outcome) {
+    match challenger {
         Some(number) if outcome == Outcome::Pass => (Some(number), Outcome::Challenge),
         _ => (rule, outcome),
     }

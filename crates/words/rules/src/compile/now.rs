@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use model::clock::monotonic_ns;
 
-/// One moment on the wall clock, by which rules expire, and on the kernel program's clock.
+/// A moment on the wall clock, by which rules expire, and on the kernel program's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     pub wall: Timestamp,

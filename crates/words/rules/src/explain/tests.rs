@@ -35,7 +35,7 @@ fn rule(name: &str, port: u16, action: Action, shadow: bool, line: usize) -> Rul
     Rule { name: name.into(), when, action, shadow, line: Some(line), ..Rule::default() }
 }
 
-fn told(rules: &Rules, path: &Path) -> (Vec<String>, Summary) {
+fn explained(rules: &Rules, path: &Path) -> (Vec<String>, Summary) {
     let mut lines = Vec::new();
     let each = |e: &Explained| lines.push(format!("{} {} -> {}", e.number, e.frame, reason(rules, e)));
     let summary = explain(rules, path, Now::read(), each).unwrap();
@@ -69,7 +69,7 @@ fn each_packet_has_its_reason() {
             (1040, &web[..41], 41),
         ],
     );
-    let (lines, summary) = told(&rules, &path);
+    let (lines, summary) = explained(&rules, &path);
     let packet = "192.0.2.1:53 > 198.18.0.2:80 udp length 28";
     assert_eq!(
         lines,
@@ -119,7 +119,7 @@ fn a_packet_is_the_same_behind_every_link_header() {
         let packets =
             [(0, &frame[..], frame.len()), (1, &frame[..frame.len() - 8], frame.len()), (2, &arp[..], arp.len())];
         let (_folder, path) = pcap(link, &packets[..if matches!(link, 113 | 276) { 3 } else { 2 }]);
-        let (lines, summary) = told(&rules, &path);
+        let (lines, summary) = explained(&rules, &path);
         let packet = format!("1 192.0.2.1:53 > 198.18.0.2:80 udp{vlan} length 28 -> drop: rule \"web\" (line 1)");
         assert_eq!(lines[0], packet, "link type {link}");
         assert!(lines[1].starts_with("2 cut short by the capture"), "link type {link}: {}", lines[1]);
@@ -141,7 +141,7 @@ fn tcp_without_a_length_is_judged_by_the_files() {
     (udp[16], udp[17]) = (0, 0);
     let (_folder, path) =
         pcap(1, &[(0, &four, four.len()), (0, &six, six.len()), (0, &four[..80], four.len()), (0, &udp, udp.len())]);
-    let (lines, summary) = told(&rules, &path);
+    let (lines, summary) = explained(&rules, &path);
     let of = |n: usize| lines[n].split_once(" tcp ack length ").unwrap_or_else(|| panic!("{}", lines[n])).1;
     assert_eq!([of(0), of(1), of(2)].map(|l| &l[..12]), ["1440 -> drop", "1460 -> drop", "1440 -> drop"]);
     assert!(lines[3].contains("malformed: IPv4 total length below"), "{}", lines[3]);
@@ -153,7 +153,7 @@ fn what_the_capture_did_not_keep_is_not_guessed() {
     let rules = Rules { rules: vec![rule("web", 0, Action::Drop, false, 1)], ..Rules::default() };
     let web = udp(80);
     let (_folder, path) = pcap(1, &[(0, &web[..36], 42), (0, &web[..40], 42), (0, &web[14..], 28)]);
-    let (lines, summary) = told(&rules, &path);
+    let (lines, summary) = explained(&rules, &path);
     assert!(lines[0].ends_with("unknown: the capture did not keep enough of the packet"), "{}", lines[0]);
     assert!(lines[1].ends_with("pass: the default, no rule decides"), "{}", lines[1]);
     assert_eq!((summary.cut.packets, summary.by_default.packets), (1, 1));
@@ -174,8 +174,8 @@ fn what_is_not_kept_is_neither_malformed_nor_of_another_protocol() {
         let meant = frame(Packet::parse, &whole, whole.len());
         assert!(matches!(meant, Frame::Ip(_)), "{meant:?}");
         for kept in 0..whole.len() {
-            let told = frame(Packet::parse, &whole[..kept], whole.len());
-            assert!(told == Frame::Cut || told == meant, "{kept} bytes of {}: {told:?}", whole.len());
+            let explained = frame(Packet::parse, &whole[..kept], whole.len());
+            assert!(explained == Frame::Cut || explained == meant, "{kept} bytes of {}: {explained:?}", whole.len());
         }
     }
 }
@@ -184,7 +184,7 @@ fn what_is_not_kept_is_neither_malformed_nor_of_another_protocol() {
 fn bare_ip() {
     let rules = Rules { rules: vec![rule("web", 80, Action::Drop, false, 1)], ..Rules::default() };
     let (_folder, path) = pcap(101, &[(0, &udp(80)[14..], 28)]);
-    assert_eq!(told(&rules, &path).1.decided[0], Count { packets: 1, bytes: 28 });
+    assert_eq!(explained(&rules, &path).1.decided[0], Count { packets: 1, bytes: 28 });
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(super) struct Found {
 /// The conditions as expressions; none: no packet of this family fulfils them.
 pub(super) fn conditions(when: &Match, sets: &Sets<'_>) -> Option<Found> {
     let family = sets.family;
-    if when.family.is_some_and(|asked| asked != family.number()) {
+    if when.family.is_some_and(|wanted| wanted != family.number()) {
         return None;
     }
     let mut found = vec![];
@@ -82,13 +82,13 @@ pub(super) fn conditions(when: &Match, sets: &Sets<'_>) -> Option<Found> {
 fn protocols(when: &Match, family: Family) -> Option<Vec<u8>> {
     let icmp = [if family == Family::V4 { 1 } else { 58 }];
     let has_ports = !when.source_port.is_empty() || !when.destination_port.is_empty();
-    let asked: [(bool, &[u8]); 4] = [
+    let wanted: [(bool, &[u8]); 4] = [
         (!when.protocol.is_empty(), &when.protocol),
         (has_ports, &[6, 17, 33, 132, 136]),
         (when.tcp_flags.is_some(), &[6]),
         (!when.icmp_type.is_empty(), &icmp),
     ];
-    let mut sets = asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, set)| set);
+    let mut sets = wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, set)| set);
     let first = sets.next()?.to_vec();
     Some(sets.fold(first, |left, set| left.into_iter().filter(|protocol| set.contains(protocol)).collect()))
 }
@@ -161,13 +161,13 @@ fn set_apart(values: impl Iterator<Item = u16>) -> String {
 ///
 /// In later fragments nftables may look for a transport header where there is none (seen at netdev ingress of Linux 6.18):
 /// conditions on that header have to keep away from them.
-fn parts(asked: Option<Fragment>, family: Family, reads_transport: bool) -> &'static [&'static str] {
-    let asked = match (asked, reads_transport) {
+fn parts(wanted: Option<Fragment>, family: Family, reads_transport: bool) -> &'static [&'static str] {
+    let wanted = match (wanted, reads_transport) {
         (Some(Fragment::Later), true) => return &[],
         (Some(Fragment::Any), true) => Some(Fragment::First),
-        (asked, _) => asked,
+        (wanted, _) => wanted,
     };
-    match (family, asked) {
+    match (family, wanted) {
         (Family::V4, None) if reads_transport => &["ip frag-off & 0x1fff == 0"],
         (Family::V6, None) if reads_transport => &["exthdr frag missing", "frag frag-off 0"],
         (_, None) => &[""],

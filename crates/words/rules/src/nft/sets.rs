@@ -20,7 +20,7 @@ pub(super) struct Sets<'a> {
 pub(super) enum Within {
     Nothing,
     All,
-    /// Those of this set, which is to be defined so.
+    /// Addresses of this set, which is to be defined so.
     Set {
         name: String,
         definition: String,

@@ -109,7 +109,7 @@ pub fn parse_set(bytes: &[u8], name: &str, on_bad: OnBadLine) -> Result<(PrefixS
 /// Reads a prefix (`192.0.2.0/24`, `2001:db8::/32`) or an address.
 ///
 /// # Errors
-/// Where in the text, in bytes from 0, and what is wrong.
+/// Position in the text, in bytes from 0, and the error.
 pub fn parse_prefix(text: &str) -> Result<Prefix, (usize, String)> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, Some(len)),

@@ -3,8 +3,8 @@
 use std::{net::IpAddr, ops::Range};
 
 use crate::tables::prefixes::{
-    BLOCK, LONG, NO_RUN, SPLIT, STATE_FURTHER, STATE_NONE, STATE_USUAL, STATES_FINE, STATES_HEAD, STATES_LEN, TURNS,
-    V4Prefixes,
+    ALTERNATE, BLOCK, MANY_RUNS, NO_RUN, SPLIT, STATE_FURTHER, STATE_NONE, STATE_USUAL, STATES_FINE, STATES_HEAD,
+    STATES_LEN, V4Prefixes,
 };
 
 use crate::rule::Prefix;
@@ -84,17 +84,17 @@ fn states(runs: &[(u32, u16)]) -> (Vec<u8>, bool) {
         [STATE_NONE, STATE_USUAL].into_iter().find(|&state| all(sixteen, state)).unwrap_or(STATE_FURTHER)
     });
     let wide: Vec<u8> = wide.collect();
-    let said = wide.iter().filter(|state| **state != STATE_FURTHER).count();
+    let direct = wide.iter().filter(|state| **state != STATE_FURTHER).count();
     let mut bytes = vec![0; STATES_HEAD];
     bytes.reserve_exact(STATES_LEN - STATES_HEAD);
     bytes[..2].copy_from_slice(&usual.to_ne_bytes());
     bytes.extend(wide.chunks_exact(4).map(|four| four[0] | four[1] << 2 | four[2] << 4 | four[3] << 6));
     debug_assert_eq!(bytes.len(), STATES_FINE);
     bytes.extend(fine);
-    (bytes, said >= wide.len() / 4 * 3)
+    (bytes, direct >= wide.len() / 4 * 3)
 }
 
-/// How many /20 before each /16 are of several classes or another one, and how many there are.
+/// For each /16 the number of /20 before it that are of several classes or another one, and their sum.
 fn ranks(fine: &[u8]) -> (Vec<u32>, usize) {
     let mut before = 0;
     let of_16 = fine.chunks_exact(4).map(|sixteen| {
@@ -231,15 +231,15 @@ fn usual_class(runs: &[(u32, u16)], first: u64) -> u16 {
 
 /// The entry of the /24 at `low`, which `runs` begin with, if class 0 and the usual one take turns in it, and not too often.
 fn turns(runs: &[(u32, u16)], low: u64, usual: u16) -> Option<u32> {
-    const MOST: usize = 3;
+    const TURNS_MAX: usize = 3;
     let count = runs.iter().take_while(|run| u64::from(run.0) < low + 256).count();
     let (first, others) = runs[..count].split_first()?;
-    if others.len() > MOST || runs[..count].iter().any(|run| run.1 != 0 && run.1 != usual) {
+    if others.len() > TURNS_MAX || runs[..count].iter().any(|run| run.1 != 0 && run.1 != usual) {
         return None;
     }
     let begins = others.iter().rev().fold(0, |word, run| word << 8 | (u64::from(run.0) - low) as u32);
-    let counted = u32::from(first.1 == usual) + (MOST - others.len()) as u32;
-    Some(TURNS | (counted & 1) << 24 | begins)
+    let counted = u32::from(first.1 == usual) + (TURNS_MAX - others.len()) as u32;
+    Some(ALTERNATE | (counted & 1) << 24 | begins)
 }
 
 /// Adds the block of the /24 at `low`, which `runs` begin with; gives its number.
@@ -254,7 +254,7 @@ fn add_block(table: &mut V4Prefixes, runs: &[(u32, u16)], low: u64) -> u32 {
         block[..len].copy_from_slice(&table.runs[from..]);
         table.runs.truncate(from);
     } else {
-        block[0] = LONG | len as u32;
+        block[0] = MANY_RUNS | len as u32;
         block[1] = from as u32;
     }
     table.blocks.push(block);

@@ -14,9 +14,9 @@ use crate::rule::Prefix;
 const KINDS_MAX: usize = NUMBER_MAX as usize + 1;
 
 /// The hash table of longer prefixes is tried with so many functions at each size.
-const TRIES: u32 = 4;
-/// It is doubled so often, and no more: then it is an eighth full at most, where a function that fails is next to impossible.
-const DOUBLINGS: u32 = 2;
+const FUNCTIONS_MAX: u32 = 4;
+/// Most doublings of a table: then it is an eighth full at most, where a function that fails is next to impossible.
+const DOUBLINGS_MAX: u32 = 2;
 
 /// Builds the table of the IPv6 prefixes among `classes`, which need not be sorted and may be nested: the longest decides.
 ///
@@ -62,7 +62,7 @@ fn lengths_within(long: &[(u128, u8, u16)]) -> Vec<(u32, u128)> {
     deep
 }
 
-/// What the first table says, numbered: first the classes themselves, then each pair of a class and a list of lengths.
+/// Values of the first table: first the classes themselves, then each pair of a class and a list of lengths.
 struct Kinds {
     kinds: Vec<V6Kind>,
     lengths: Vec<u8>,
@@ -117,8 +117,8 @@ impl Kinds {
 fn hash_table(long: &[(u128, u8, u16)], hash: impl Fn(u32) -> V6Hash) -> Result<(Vec<V6Slot>, V6Hash), TableError> {
     let least = (long.len() * 2).next_power_of_two().max(SLOTS_MIN);
     // Another function mends an unlucky one, more room a crowded table.
-    for attempt in 0..TRIES * (DOUBLINGS + 1) {
-        let mut slots = vec![V6Slot::default(); least << (attempt / TRIES)];
+    for attempt in 0..FUNCTIONS_MAX * (DOUBLINGS_MAX + 1) {
+        let mut slots = vec![V6Slot::default(); least << (attempt / FUNCTIONS_MAX)];
         let hash = hash(attempt);
         if long.iter().all(|prefix| insert(&mut slots, prefix, hash)) {
             return Ok((slots, hash));
@@ -143,7 +143,7 @@ mod tests {
 
     /// Slots for so many prefixes at most.
     fn most(prefixes: usize) -> usize {
-        (prefixes * 2).next_power_of_two().max(SLOTS_MIN) << DOUBLINGS
+        (prefixes * 2).next_power_of_two().max(SLOTS_MIN) << DOUBLINGS_MAX
     }
 
     fn hosts(addresses: impl Iterator<Item = u128>) -> Vec<(Prefix, u16)> {

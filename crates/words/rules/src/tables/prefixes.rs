@@ -19,7 +19,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 /// Bytes before the states in [`V4Prefixes::states`].
 pub const STATES_HEAD: usize = 64;
-/// Where the states of /20 are there, behind those of /16.
+/// Offset of the states of /20, behind those of /16.
 pub const STATES_FINE: usize = STATES_HEAD + (1 << 14);
 /// Bytes of all states.
 pub const STATES_LEN: usize = STATES_FINE + (1 << 18);
@@ -37,9 +37,9 @@ pub const SPLIT: u64 = 1 << 15;
 pub const BLOCK: u32 = 1 << 31;
 /// In `entries`: class 0 and that of the head take turns within the /24. A byte each, from bit 0 on, says where the next one begins, three times;
 /// 0 for one that is not there, which counts all the same. Bit 24: the class before all of them is that of the head.
-pub const TURNS: u32 = 1 << 30;
+pub const ALTERNATE: u32 = 1 << 30;
 /// In the first word of a block: its runs are in `runs`, this many; the second word says where.
-pub const LONG: u32 = 1 << 30;
+pub const MANY_RUNS: u32 = 1 << 30;
 /// A run of a block that is not there: it begins behind the last address.
 pub const NO_RUN: u32 = 256 << 16;
 /// The end of a list of lengths.
@@ -59,7 +59,7 @@ pub struct V4Prefixes {
     /// [`STATES_LEN`] bytes: the most usual class but 0 (16 bits, in the machine's order) and nothing up to [`STATES_HEAD`]; then the states of each /16, and
     /// from [`STATES_FINE`] on those of each /20, four to a byte, the first in its lowest two bits.
     pub states: Vec<u8>,
-    /// So few /16 have the state [`STATE_FURTHER`] that looking at them first is worth it.
+    /// True if so few /16 have the state [`STATE_FURTHER`] that looking at them first is worth it.
     pub wide: bool,
     /// [`RANKS_LEN`] numbers: how many /20 before each /16 have the state [`STATE_FURTHER`].
     pub ranks: Vec<u32>,
@@ -70,9 +70,9 @@ pub struct V4Prefixes {
     pub top: Vec<u64>,
     /// A bit for each /24 that differs, four words for each /16.
     pub bits: Vec<u64>,
-    /// For each such /24 in turn its class, or [`TURNS`], or [`BLOCK`] and a number.
+    /// For each such /24 in turn its class, or [`ALTERNATE`], or [`BLOCK`] and a number.
     pub entries: Vec<u32>,
-    /// `start << 16 | class` of up to four runs, [`NO_RUN`] behind them; or [`LONG`].
+    /// `start << 16 | class` of up to four runs, [`NO_RUN`] behind them; or [`MANY_RUNS`].
     pub blocks: Vec<[u32; 4]>,
     /// The runs of blocks of more than four, sorted by start.
     pub runs: Vec<u32>,
@@ -103,7 +103,7 @@ impl V4Prefixes {
         }
     }
 
-    /// How many /20 before that of this number have the state [`STATE_FURTHER`].
+    /// The number of /20 before that of this number that have the state [`STATE_FURTHER`].
     pub(crate) fn rank(&self, number: u32) -> usize {
         let at = STATES_FINE + (number >> 4 << 2) as usize;
         let of_16 = u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.states[at + byte]));
@@ -127,16 +127,16 @@ impl V4Prefixes {
         let within = (self.bits[word] & ((1 << bit) - 1)).count_ones();
         let entry = self.entries[(top >> 16 & 0xff_ffff) as usize + before as usize + within as usize];
         if entry & BLOCK == 0 {
-            if entry & TURNS == 0 {
+            if entry & ALTERNATE == 0 {
                 return entry as u16;
             }
             let turns = (0..3).filter(|turn| address & 255 >= entry >> (8 * turn) & 255).count() as u32;
             return if ((entry >> 24) + turns) & 1 == 1 { self.usual() } else { 0 };
         }
         let block = &self.blocks[(entry & !BLOCK) as usize];
-        let runs = match block[0] & LONG {
+        let runs = match block[0] & MANY_RUNS {
             0 => &block[..],
-            _ => &self.runs[block[1] as usize..][..(block[0] & !LONG) as usize],
+            _ => &self.runs[block[1] as usize..][..(block[0] & !MANY_RUNS) as usize],
         };
         runs[runs.partition_point(|run| run >> 16 <= address & 255) - 1] as u16
     }
@@ -272,7 +272,7 @@ pub struct PrefixLayout {
     pub lengths_len: u32,
     /// See above, less one.
     pub slot_mask: u32,
-    /// Of IPv6's slots.
+    /// Slots of IPv6.
     pub hash: V6Hash,
 }
 

@@ -143,9 +143,9 @@ struct Totals<'a> {
     dropped: u64,
     /// Of a filter that ran in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
-    left_out: Option<u64>,
+    filtered_out: Option<u64>,
     missed: u64,
-    put_back: u64,
+    reattached: u64,
     packets_per_second: f64,
     /// None without packets.
     cpu_ns_per_packet: Option<f64>,
@@ -188,9 +188,9 @@ pub(super) fn report(config: &Config, opened: &Opened, report: &Report) -> Resul
             received: report.received(),
             bytes: report.readers.iter().map(|r| r.bytes).sum(),
             dropped,
-            left_out: filters_here.then(|| report.left_out()),
+            filtered_out: filters_here.then(|| report.filtered_out()),
             missed: report.missed(),
-            put_back: report.put_back(),
+            reattached: report.reattached(),
             packets_per_second: report.packets_per_second(),
             cpu_ns_per_packet: per_packet,
             files: report.files,
@@ -228,7 +228,7 @@ pub(super) fn report(config: &Config, opened: &Opened, report: &Report) -> Resul
     if filters_here {
         text += &format!(
             "  the filter ran in this process, not in the kernel: it left out {} packets; those dropped by the kernel were dropped before it\n",
-            units::grouped(report.left_out())
+            units::grouped(report.filtered_out())
         );
     }
     if report.missed() > 0 {
@@ -238,11 +238,11 @@ pub(super) fn report(config: &Config, opened: &Opened, report: &Report) -> Resul
             capture.interface
         );
     }
-    if report.put_back() > 0 {
+    if report.reattached() > 0 {
         text += &format!(
             "  frames passed unseen: another program emptied the capture's place in the chain of {} {} times; it was put back (docs/protocol/chain.md)\n",
             capture.interface,
-            report.put_back()
+            report.reattached()
         );
     }
     if report.readers.len() > 1 {

@@ -8,7 +8,7 @@ use host::{Host, Root};
 use model::units::duration_words;
 use model::{
     CpuSet,
-    route_compare::{LeftOut, RouteCompare, SCHEMA, Way},
+    route_compare::{Configuration, RouteCompare, SCHEMA, Skipped},
     schema::Document,
 };
 use report::Look;
@@ -141,8 +141,8 @@ fn run(args: &CompareArgs) -> Result<Outcome, Failure> {
     privilege::require_root("route compare", &LAB_CAPABILITIES)?;
     let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
     note(format_args!("evenkeel: {} steps, about {}", plan.steps.len(), duration_words(plan.seconds())));
-    for left in &plan.left_out {
-        note(format_args!("left out, {}: {}", left.what, left.why));
+    for left in &plan.skipped {
+        note(format_args!("left out, {}: {}", left.what, left.reason));
     }
     let machine = host::machine::describe(&host);
     let found = long_run(|stop, bar| -> Result<_, Failure> {
@@ -162,7 +162,7 @@ fn run(args: &CompareArgs) -> Result<Outcome, Failure> {
 }
 
 fn answered(found: &RouteCompare) -> bool {
-    found.ways.iter().all(Way::answered)
+    found.configurations.iter().all(Configuration::answered)
 }
 
 /// The plan of a comparison (`evenkeel.route.compare.plan/1`).
@@ -171,7 +171,7 @@ struct PlanShown<'a> {
     /// Seconds that all steps take.
     seconds: f64,
     steps: Vec<StepShown<'a>>,
-    left_out: &'a [LeftOut],
+    skipped: &'a [Skipped],
 }
 
 #[derive(Serialize)]
@@ -182,7 +182,7 @@ struct StepShown<'a> {
 
 fn plan_json(plan: &Plan) -> Result<String, Failure> {
     let steps = plan.steps.iter().map(|s| StepShown { name: &s.name, seconds: s.seconds }).collect();
-    let shown = PlanShown { seconds: plan.seconds(), steps, left_out: &plan.left_out };
+    let shown = PlanShown { seconds: plan.seconds(), steps, skipped: &plan.skipped };
     json_text(&Document::new("route.compare.plan", PLAN_SCHEMA, shown))
 }
 
@@ -190,11 +190,11 @@ fn plan_text(plan: &Plan) -> String {
     let look = Look::of_stdout();
     let mut text = String::new();
     for (_, arrangement) in plan.arrangements() {
-        let roles: Vec<String> = arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+        let roles: Vec<String> = arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
         text += &look.paragraph(&format!("{}.", roles.join("; ")));
     }
-    for left in &plan.left_out {
-        text += &look.paragraph(&format!("Left out, {}: {}.", left.what, left.why));
+    for left in &plan.skipped {
+        text += &look.paragraph(&format!("Left out, {}: {}.", left.what, left.reason));
     }
     text.push('\n');
     let rows = plan.steps.iter().enumerate();

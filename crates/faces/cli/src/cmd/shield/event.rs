@@ -1,32 +1,34 @@
 //! Events of attacks as sentences.
 
 use model::{
-    shield_event::{Above, Happened, Measure, ShieldEvent},
+    shield_event::{Exceeded, Happened, Measure, ShieldEvent},
     units,
 };
 
 /// An event as a line of text.
 pub(super) fn text(event: &ShieldEvent) -> String {
-    let time = event.at.get(11..19).unwrap_or(&event.at);
+    let time = event.timestamp.get(11..19).unwrap_or(&event.timestamp);
     let class = event.class;
     let what = match &event.what {
-        Happened::Began(picture) => format!("{class} began, {}{}", units::pps(picture.pps), above(&picture.above)),
-        Happened::Turned { from, now } => {
-            format!("{from} turned into {class}, {}{}", units::pps(now.pps), above(&now.above))
+        Happened::Began(picture) => format!("{class} began, {}{}", units::pps(picture.pps), above(&picture.exceeded)),
+        Happened::Reclassified { from, now } => {
+            format!("{from} turned into {class}, {}{}", units::pps(now.pps), above(&now.exceeded))
         }
         Happened::Mitigating { step, steps, shadow, action, .. } => {
             let shadow = if *shadow { " (only counted)" } else { "" };
             format!("step {step} of {steps}: {action}{shadow}")
         }
-        Happened::Shadowed { step, would_apply_pps, legitimate_part, acts, .. } => {
-            let known = legitimate_part
+        Happened::Shadowed { step, would_apply_pps, legitimate_share, enforced, .. } => {
+            let known = legitimate_share
                 .map_or_else(String::new, |part| format!(", {} of the traffic of known sources", units::percent(part)));
-            let then = if *acts { "; it acts from now on" } else { "" };
+            let then = if *enforced { "; it acts from now on" } else { "" };
             format!("step {step} would apply to {}{known}{then}", units::pps(*would_apply_pps))
         }
-        Happened::Exhausted { through_pps } => format!("no step is left: {} come through", units::pps(*through_pps)),
-        Happened::Ended { lasted_s, peak_pps, packets, .. } => format!(
-            "{class} ended after {lasted_s:.1} s, {} packets, at most {}",
+        Happened::Exhausted { unmitigated_pps } => {
+            format!("no step is left: {} come through", units::pps(*unmitigated_pps))
+        }
+        Happened::Ended { duration_s, peak_pps, packets, .. } => format!(
+            "{class} ended after {duration_s:.1} s, {} packets, at most {}",
             units::grouped(*packets),
             units::pps(*peak_pps)
         ),
@@ -35,8 +37,8 @@ pub(super) fn text(event: &ShieldEvent) -> String {
 }
 
 /// The rates above their limits.
-fn above(above: &[Above]) -> String {
-    let one = |above: &Above| {
+fn above(above: &[Exceeded]) -> String {
+    let one = |above: &Exceeded| {
         let unit = if above.measure == Measure::Bits { units::bits_per_second } else { units::pps };
         format!("; {} {} above {}", above.measure, unit(above.rate), unit(above.limit))
     };
@@ -53,7 +55,7 @@ mod tests {
     fn events_are_sentences() {
         let said = |what| {
             text(&ShieldEvent {
-                at: "2026-01-02T03:04:05.5Z".into(),
+                timestamp: "2026-01-02T03:04:05.5Z".into(),
                 attack: 7,
                 prefix: "198.18.0.0/24".into(),
                 class: AttackClass::SynFlood,
@@ -61,8 +63,8 @@ mod tests {
                 what,
             })
         };
-        let above = Above { measure: Measure::Syn, rate: 30_000.0, limit: 5000.0, learned: false, headroom: false };
-        let began = said(Happened::Began(Picture { pps: 31_000.0, above: vec![above], ..Picture::default() }));
+        let above = Exceeded { measure: Measure::Syn, rate: 30_000.0, limit: 5000.0, learned: false, headroom: false };
+        let began = said(Happened::Began(Picture { pps: 31_000.0, exceeded: vec![above], ..Picture::default() }));
         assert_eq!(
             began,
             "03:04:05 UTC  attack 7 on 198.18.0.0/24: syn-flood began, 31.0 kpps; syn 30.0 kpps above 5.00 kpps"
@@ -75,6 +77,6 @@ mod tests {
             action: "challenge TCP SYN".to_owned(),
         });
         assert!(step.ends_with("step 2 of 3: challenge TCP SYN (only counted)"), "{step}");
-        assert!(said(Happened::Exhausted { through_pps: 1e6 }).contains("no step is left: "));
+        assert!(said(Happened::Exhausted { unmitigated_pps: 1e6 }).contains("no step is left: "));
     }
 }

@@ -193,7 +193,7 @@ impl Mover {
             note(format_args!("{moves}: evenkeel undo --all{}", self.state));
             return Ok(());
         }
-        let undone = self.moves.take_back()?;
+        let undone = self.moves.roll_back()?;
         undone.steps.iter().for_each(note);
         match undone.left.as_slice() {
             [] => Ok(()),

@@ -43,8 +43,11 @@ impl FastPath {
                 let grown = of(&totals).saturating_sub(of(&before)) as f64;
                 if seconds > 0.0 { grown / seconds } else { 0.0 }
             };
-            shown.route =
-                Some(FastPathRates { mode, forwarded_pps: rate(|t| t.forwarded), up_pps: rate(RouteTotals::up) });
+            shown.route = Some(FastPathRates {
+                mode,
+                forwarded_pps: rate(|t| t.forwarded),
+                slow_path_pps: rate(RouteTotals::up),
+            });
         }
         self.last = looked;
     }

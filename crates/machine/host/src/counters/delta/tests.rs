@@ -80,7 +80,7 @@ fn rates_of_an_interface_and_its_queues() {
     later.cpus = cpu_times("cpu0 0 0 0 0\ncpu1 0 0 0 0\n");
     earlier.cpus = later.cpus.clone();
     let sample = delta(&host(), &earlier, &later);
-    assert_eq!((sample.interval_s, sample.when.as_str()), (2.0, "2026-01-01T00:00:12Z"));
+    assert_eq!((sample.interval_s, sample.timestamp.as_str()), (2.0, "2026-01-01T00:00:12Z"));
     let eth0 = &sample.interfaces[0];
     assert_eq!((eth0.rx_pps, eth0.rx_bps, eth0.is_virtual), (2000.0, 960_000.0, false));
     let want = DropRate {

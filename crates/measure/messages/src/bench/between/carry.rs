@@ -166,13 +166,13 @@ fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single
     near.order(&Order::Open { way, receive, stream, mac: both[0].mac.clone() })?;
     let port = match near.answer()? {
         Answer::Waits { port } => port,
-        Answer::LeftOut(why) => return Ok(Err(why)),
+        Answer::Skipped(why) => return Ok(Err(why)),
         other => return Err(misled(format!("{other:?} for an end"))),
     };
     let here = single::meet(kind, both, port);
     match (near.answer(), here) {
         (Ok(Answer::Open), Ok(end)) => Ok(end),
-        (Ok(Answer::LeftOut(why)), Ok(_)) | (_, Ok(Err(why))) => Ok(Err(why)),
+        (Ok(Answer::Skipped(why)), Ok(_)) | (_, Ok(Err(why))) => Ok(Err(why)),
         (Ok(other), Ok(_)) => Err(misled(format!("{other:?} for an end"))),
         (Err(error), Ok(_)) | (_, Err(error)) => Err(error),
     }

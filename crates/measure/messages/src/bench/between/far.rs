@@ -84,7 +84,7 @@ impl<W: Write> Far<W> {
         let theirs = mac.parse().map_err(|_| misled("an address that is none"))?;
         let (waiting, port) = match single::wait_for(kind, &self.ours, theirs)? {
             Ok(waiting) => waiting,
-            Err(why) => return Ok(Answer::LeftOut(why)),
+            Err(why) => return Ok(Answer::Skipped(why)),
         };
         self.orders.reply(&Reply::Answer(Answer::Waits { port }))?;
         match waiting.meet(kind)? {
@@ -92,7 +92,7 @@ impl<W: Write> Far<W> {
                 self.end = Some(end);
                 Ok(Answer::Open)
             }
-            Err(why) => Ok(Answer::LeftOut(why)),
+            Err(why) => Ok(Answer::Skipped(why)),
         }
     }
 

@@ -39,6 +39,6 @@ pub(super) enum Answer {
     /// Both ends have met.
     Open,
     /// This machine does not let an end wait so.
-    LeftOut(String),
+    Skipped(String),
     Done,
 }

@@ -128,10 +128,10 @@ impl Sockets {
             local: label.local.to_string(),
             peer: label.peer.to_string(),
             node: label.node.clone(),
-            carried: "the broker".to_owned(),
+            carrier: "the broker".to_owned(),
             sent_bytes: flow.sent,
             received_bytes: flow.received,
-            resent: counts.resent,
+            retransmitted: counts.resent,
             round_trip_ns: self.engine.round_trip(flow.stream).map(|time| time.as_nanos() as u64),
         }
     }

@@ -101,10 +101,10 @@ impl Handover {
             local: label.local.to_string(),
             peer: label.peer.to_string(),
             node: label.node.clone(),
-            carried: "the program".to_owned(),
+            carrier: "the program".to_owned(),
             sent_bytes: self.traffic.sent,
             received_bytes: self.traffic.received,
-            resent: self.traffic.resent,
+            retransmitted: self.traffic.resent,
             round_trip_ns: self.traffic.round_trip.map(|time| time.as_nanos() as u64),
         }
     }

@@ -114,7 +114,7 @@ impl Engine {
             match self.state.buckets.take(limit, packet.source, now) {
                 Taken::Within => false,
                 Taken::Crowding => {
-                    counts.totals.crowded.add(1);
+                    counts.totals.evicted_sources.add(1);
                     false
                 }
                 Taken::Not => {

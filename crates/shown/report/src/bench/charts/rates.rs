@@ -121,7 +121,7 @@ pub(crate) fn theory(figures: Figures<'_>) -> Option<String> {
     (!all.is_empty()).then(|| lines::chart("theory", label, &frame_axis(figures), &axis, &all, None))
 }
 
-/// What others have published, in rows of its own; rates of one direction are doubled. None when there is nothing.
+/// Published figures of others, in rows of their own; rates of one direction are doubled. None without any.
 pub(crate) fn published(figures: Figures<'_>) -> Option<String> {
     let sources = &figures.0.sources;
     let (mut rows, mut platforms): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -130,13 +130,14 @@ pub(crate) fn published(figures: Figures<'_>) -> Option<String> {
         if !rows.contains(&row) {
             rows.push(row);
         }
-        if !platforms.contains(&s.on.as_str()) {
-            platforms.push(&s.on);
+        if !platforms.contains(&s.platform.as_str()) {
+            platforms.push(&s.platform);
         }
     }
     let bars = platforms.iter().enumerate().map(|(i, platform)| {
         let total = |row: &String| {
-            let rate = sources.iter().find(|s| s.on == **platform && format!("{}, {}", s.mode, s.frame_bytes) == *row);
+            let rate =
+                sources.iter().find(|s| s.platform == **platform && format!("{}, {}", s.mode, s.frame_bytes) == *row);
             let kpps = rate.map(|s| s.pps * if s.per_direction { 2.0 } else { 1.0 } / 1e3);
             (kpps, kpps.map_or_else(String::new, |kpps| format!("{kpps:.0} kpps")))
         };

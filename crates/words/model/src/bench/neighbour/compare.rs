@@ -20,17 +20,17 @@ pub struct Row {
     pub run: usize,
     /// The fixed rates of the first run and of this one, in frames per second.
     pub rates_pps: [f64; 2],
-    /// What differs. `before` is the first run's mean, `after` this one's.
+    /// Differences. `before` is the first run's mean, `after` this one's.
     pub costs: Vec<Cost>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourComparison {
     pub runs: Vec<String>,
-    pub when: Vec<String>,
+    pub timestamps: Vec<String>,
     /// Every condition that the first run and another one have.
     pub rows: Vec<Row>,
-    /// What keeps them from being compared fairly.
+    /// Reasons why the runs are not comparable.
     pub notes: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct NeighbourComparison {
 pub fn compare(runs: &[(String, NeighbourRun)]) -> NeighbourComparison {
     let mut found = NeighbourComparison {
         runs: runs.iter().map(|(name, _)| name.clone()).collect(),
-        when: runs.iter().map(|(_, run)| run.when.clone()).collect(),
+        timestamps: runs.iter().map(|(_, run)| run.timestamp.clone()).collect(),
         rows: Vec::new(),
         notes: Vec::new(),
     };
@@ -53,7 +53,7 @@ pub fn compare(runs: &[(String, NeighbourRun)]) -> NeighbourComparison {
     found
 }
 
-/// What differs between two runs besides the figures.
+/// Differences of two runs besides the figures.
 fn unlike<'a>(first: &'a NeighbourRun, other: &'a NeighbourRun) -> impl Iterator<Item = &'static str> + 'a {
     let differs = [
         (first.machine.hostname != other.machine.hostname, "machine"),

@@ -45,7 +45,7 @@ pub(super) fn begin(args: &BenchArgs, host: &Host, guests: Option<GuestBoxes>) -
     let settings = settings(&asked)?;
     Ok(Saved {
         run: BenchRun {
-            when: host::machine::now(),
+            timestamp: host::machine::now(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
             machine: host::machine::describe(host),

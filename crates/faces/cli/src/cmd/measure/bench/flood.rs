@@ -224,7 +224,7 @@ impl FloodArgs {
 
 /// Whether the clients of the last mode noticed no flood but the highest.
 fn outcome(run: &FloodRun) -> Outcome {
-    let bears = |point: &FloodPoint| point.wanted_pps.is_none() || point.is_untouched();
+    let bears = |point: &FloodPoint| point.intended_pps.is_none() || point.is_untouched();
     match run.modes.last() {
         Some(mode) if mode.points.iter().all(bears) => Outcome::Fine,
         _ => Outcome::No,

@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use host::Host;
 use model::units::duration_words;
 use model::{
-    bench::guest::{Fares, GuestRun, SCHEMA},
+    bench::guest::{GuestRun, SCHEMA, VerbOutcome},
     schema::Document,
 };
 use report::Look;
@@ -66,15 +66,15 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
     let runs = args.repeats.unwrap_or(RUNS);
     let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
     let Some(first) = plan.asked.nics.first() else {
-        return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.left_out.join("; "))));
+        return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.skipped.join("; "))));
     };
     let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
     let why = match args.emulated {
         true => Some("--emulated was given".to_owned()),
-        false => ::bench::guest::no_kvm(&kernel, first, &program)?,
+        false => ::bench::guest::emulation_reason(&kernel, first, &program)?,
     };
     let Some(why) = why else {
-        for left in &plan.left_out {
+        for left in &plan.skipped {
             note(format_args!("evenkeel: left out, {left}"));
         }
         // A neighbour is laid beside each box: what there is without a guest is measured only where it was named.
@@ -143,15 +143,15 @@ fn count(
                 "cards": names,
                 "runs": runs,
                 "seconds": seconds,
-                "left_out": plan.left_out,
+                "skipped": plan.skipped,
             });
             return print(&json_text(&Document::new(&format!("{NAME}.plan"), SCHEMA, &planned))?)
                 .map(|()| Outcome::Fine);
         }
-        let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
+        let skipped: String = plan.skipped.iter().map(|left| format!("Left out, {left}.\n")).collect();
         let names = names.join(", ");
         return print(&format!(
-            "Linux {} in an emulated guest with {names}, {runs} runs of each burst, about {about}.\n{left_out}",
+            "Linux {} in an emulated guest with {names}, {runs} runs of each burst, about {about}.\n{skipped}",
             kernel.release
         ))
         .map(|()| Outcome::Fine);
@@ -167,7 +167,7 @@ fn count(
         return interrupted("run");
     };
     show(&found, as_json, page)?;
-    let all = found.cards.iter().all(|card| card.verbs.iter().all(|verb| verb.fares != Fares::Fails));
+    let all = found.cards.iter().all(|card| card.verbs.iter().all(|verb| verb.outcome != VerbOutcome::Fails));
     Ok(if all { Outcome::Fine } else { Outcome::No })
 }
 

@@ -92,7 +92,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     let plan = plan(args, host, &asked, rounds)?;
     let seconds = seconds(&asked, &plan, trial);
     if args.dry_run {
-        let left_out: String = plan.left_out.iter().map(|left| format!("Left out, {left}.\n")).collect();
+        let skipped: String = plan.skipped.iter().map(|left| format!("Left out, {left}.\n")).collect();
         let boxes = asked.boxes.modes().join(", ");
         let conditions = plan.conditions();
         if as_json {
@@ -102,13 +102,13 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
                 "conditions": plan.words(),
                 "trial_s": trial.as_secs_f64(),
                 "seconds": seconds,
-                "left_out": plan.left_out,
+                "skipped": plan.skipped,
             });
             return print(&json_text(&Document::new(&format!("{NAME}.plan"), SCHEMA, &planned))?)
                 .map(|()| Outcome::Fine);
         }
         return print(&format!(
-            "{boxes}: {rounds} rounds of {conditions} conditions, 3 trials of {trial:?} each, about {}.\n{}{left_out}",
+            "{boxes}: {rounds} rounds of {conditions} conditions, 3 trials of {trial:?} each, about {}.\n{}{skipped}",
             duration_words(seconds),
             plan.words().iter().map(|condition| format!("- {condition}\n")).collect::<String>()
         ))

@@ -160,13 +160,13 @@ pub(super) fn plan(saved: &Saved, settings: &Settings, steps: &[Step]) -> String
     });
     text += &look.paragraph(&format!(
         "{}, IPv{}, {} {} in each direction.",
-        if setup.both_ways { "Both directions at once" } else { "One direction" },
+        if setup.bidirectional { "Both directions at once" } else { "One direction" },
         setup.ip_version,
         setup.flows,
         if setup.flows == 1 { "flow" } else { "flows" },
     ));
     for role in &setup.arrangement.roles {
-        text += &look.paragraph(&format!("CPU {}: {}.", role.cpus, role.does));
+        text += &look.paragraph(&format!("CPU {}: {}.", role.cpus, role.role));
     }
     text.push('\n');
     let done = |step: &Step| saved.done.contains(&step.id);

@@ -23,35 +23,35 @@ impl Cores<'_> {
     /// node go to the NICs of that node first, so that no NIC loses a near core to the overflow of another; where a node
     /// is too small for its NICs, each gets as many as the others. Then the NICs take turns within each node, so that each has
     /// as many different CPUs as it has queues there.
-    pub(super) fn deal(&mut self, wants: &[Want]) -> Vec<Vec<Placement>> {
-        let mut dealt: Vec<Vec<Placement>> = wants.iter().map(|_| Vec::new()).collect();
+    pub(super) fn assign(&mut self, wants: &[Want]) -> Vec<Vec<Placement>> {
+        let mut assigned: Vec<Vec<Placement>> = wants.iter().map(|_| Vec::new()).collect();
         let nodes: CpuSet = wants.iter().filter_map(|w| w.node).collect();
         let passes: Vec<Option<u32>> = nodes.iter().map(Some).chain([None]).collect();
-        let lacking = |dealt: &[Vec<Placement>], nic: usize| wants[nic].queues - dealt[nic].len() as u32;
+        let lacking = |assigned: &[Vec<Placement>], nic: usize| wants[nic].queues - assigned[nic].len() as u32;
         while let Some(&level) = self.load.values().min()
-            && (0..wants.len()).any(|nic| lacking(&dealt, nic) > 0)
+            && (0..wants.len()).any(|nic| lacking(&assigned, nic) > 0)
         {
             for &node in &passes {
                 let part = |nic: usize| node.is_none() || wants[nic].node == node;
                 let left: Vec<u32> =
-                    (0..wants.len()).map(|nic| if part(nic) { lacking(&dealt, nic) } else { 0 }).collect();
+                    (0..wants.len()).map(|nic| if part(nic) { lacking(&assigned, nic) } else { 0 }).collect();
                 let in_node = |c: &&&Cpu| self.load[&c.id] == level && node.is_none_or(|n| n == c.node);
                 let free = self.cpus.iter().filter(in_node).count() as u32;
                 for (nic, share) in shares(&left, free).into_iter().enumerate() {
-                    dealt[nic].extend((0..share).map_while(|_| self.take(wants[nic].node)));
+                    assigned[nic].extend((0..share).map_while(|_| self.take(wants[nic].node)));
                 }
             }
         }
-        self.widen(wants, &mut dealt);
-        dealt
+        self.widen(wants, &mut assigned);
+        assigned
     }
 
     /// Exchanges CPUs of one node between NICs: how many queues each CPU has, and how many CPUs of the node each NIC, stays. The
     /// places of the node make one long row, round after round; each NIC gets the piece behind the one before it, in which no CPU
     /// comes twice unless it is longer than the node. The last round may lack CPUs: those that are in it stand first in each.
-    fn widen(&self, wants: &[Want], dealt: &mut [Vec<Placement>]) {
+    fn widen(&self, wants: &[Want], assigned: &mut [Vec<Placement>]) {
         let mut rows: BTreeMap<u32, Vec<Placement>> = BTreeMap::new();
-        for placement in dealt.iter().flatten() {
+        for placement in assigned.iter().flatten() {
             rows.entry(placement.node).or_default().push(*placement);
         }
         let mut rows: BTreeMap<u32, VecDeque<Placement>> = rows
@@ -65,7 +65,7 @@ impl Cores<'_> {
                 (node, row.into())
             })
             .collect();
-        for (nic, placements) in dealt.iter_mut().enumerate() {
+        for (nic, placements) in assigned.iter_mut().enumerate() {
             for placement in placements {
                 let next = rows.get_mut(&placement.node).and_then(VecDeque::pop_front);
                 if let Some((next, cpu)) = next.and_then(|p| Some((p, self.cpu(p.cpu)?))) {

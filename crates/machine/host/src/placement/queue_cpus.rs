@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use model::CpuSet;
 
 use super::{
+    assign::Want,
     cores::{Cores, Placement, Tier},
-    deal::Want,
     goes_to,
     score::Score,
 };
@@ -14,7 +14,7 @@ use crate::picture::{Host, Nic, QueueRole};
 
 /// The CPU of a queue, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct QueueCpu {
     pub cpu: u32,
     /// Its worth; none where it was not chosen.
     pub tier: Option<Tier>,
@@ -37,8 +37,8 @@ pub(super) fn queue_irqs(nic: &Nic) -> BTreeMap<u32, Vec<(u32, QueueRole)>> {
 
 /// Gives every queue of every NIC a CPU. A queue without an interrupt of its own (veth) gets one only if it has a thread
 /// that can be pinned. A line that the kernel keeps, or that another NIC of the plan has too, decides for the whole queue.
-pub(super) fn seats(host: &Host, nics: &[&Nic], cores: &mut Cores<'_>) -> Vec<BTreeMap<u32, Seat>> {
-    let mut seats: Vec<BTreeMap<u32, Seat>> = nics.iter().map(|_| BTreeMap::new()).collect();
+pub(super) fn queue_cpus(host: &Host, nics: &[&Nic], cores: &mut Cores<'_>) -> Vec<BTreeMap<u32, QueueCpu>> {
+    let mut queue_cpus: Vec<BTreeMap<u32, QueueCpu>> = nics.iter().map(|_| BTreeMap::new()).collect();
     let mut owners: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
     let mut followers: Vec<(usize, u32, (usize, u32))> = Vec::new();
     let mut open: Vec<Vec<u32>> = nics.iter().map(|_| Vec::new()).collect();
@@ -58,7 +58,7 @@ pub(super) fn seats(host: &Host, nics: &[&Nic], cores: &mut Cores<'_>) -> Vec<BT
             match (managed, owner) {
                 (Some(cpu), _) => {
                     cores.occupy(cpu);
-                    seats[n].insert(queue, Seat { cpu, tier: None, why: FOLLOWS.to_owned() });
+                    queue_cpus[n].insert(queue, QueueCpu { cpu, tier: None, why: FOLLOWS.to_owned() });
                 }
                 (None, Some(owner)) => followers.push((n, queue, owner)),
                 (None, None) => open[n].push(queue),
@@ -69,16 +69,16 @@ pub(super) fn seats(host: &Host, nics: &[&Nic], cores: &mut Cores<'_>) -> Vec<BT
         }
     }
     for (n, placements) in place(host, nics, &open, cores).into_iter().enumerate() {
-        let seat = |p: Placement| Seat { cpu: p.cpu, tier: Some(p.tier), why: cores.reason(&p, nics[n].node) };
-        seats[n].extend(open[n].iter().copied().zip(placements.into_iter().map(seat)));
+        let queue_cpu = |p: Placement| QueueCpu { cpu: p.cpu, tier: Some(p.tier), why: cores.reason(&p, nics[n].node) };
+        queue_cpus[n].extend(open[n].iter().copied().zip(placements.into_iter().map(queue_cpu)));
     }
     // An owner may follow another one: as many rounds as it takes.
     while !followers.is_empty() {
         let left = followers.len();
         followers.retain(|&(n, queue, (owner, owners_queue))| {
-            let cpu = seats[owner].get(&owners_queue).map(|s| s.cpu);
+            let cpu = queue_cpus[owner].get(&owners_queue).map(|s| s.cpu);
             if let Some(cpu) = cpu {
-                seats[n].insert(queue, Seat { cpu, tier: None, why: FOLLOWS.to_owned() });
+                queue_cpus[n].insert(queue, QueueCpu { cpu, tier: None, why: FOLLOWS.to_owned() });
             }
             cpu.is_none()
         });
@@ -86,7 +86,7 @@ pub(super) fn seats(host: &Host, nics: &[&Nic], cores: &mut Cores<'_>) -> Vec<BT
             break;
         }
     }
-    seats
+    queue_cpus
 }
 
 const FOLLOWS: &str = "with the other interrupts of its queue";
@@ -96,15 +96,15 @@ fn place(host: &Host, nics: &[&Nic], open: &[Vec<u32>], cores: &mut Cores<'_>) -
     let before = cores.clone();
     let wants: Vec<Want> =
         nics.iter().zip(open).map(|(nic, open)| Want { node: nic.node, queues: open.len() as u32 }).collect();
-    let dealt = cores.deal(&wants);
+    let assigned = cores.assign(&wants);
     let current = nics.iter().zip(open).map(|(nic, open)| current(host, nic, open, before.allowed()));
-    let Some(current) = current.collect::<Option<Vec<_>>>() else { return dealt };
+    let Some(current) = current.collect::<Option<Vec<_>>>() else { return assigned };
     let with_nodes =
         |cpus: Vec<Vec<u32>>| -> Vec<(Option<u32>, Vec<u32>)> { nics.iter().map(|nic| nic.node).zip(cpus).collect() };
     let score = |cpus: Vec<Vec<u32>>| Score::of(&before, &with_nodes(cpus));
-    let anew = dealt.iter().map(|placements| placements.iter().map(|p| p.cpu).collect()).collect();
+    let anew = assigned.iter().map(|placements| placements.iter().map(|p| p.cpu).collect()).collect();
     if !score(current.clone()).is_as_good_as(&score(anew)) {
-        return dealt;
+        return assigned;
     }
     *cores = before;
     let stay = |(nic, cpus): (&&Nic, Vec<u32>)| -> Vec<Placement> {
