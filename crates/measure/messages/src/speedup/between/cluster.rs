@@ -71,7 +71,7 @@ impl Machines {
             let answer = node.answer()?;
             what(answer).ok_or_else(|| MessagesError::Words("another answer than was asked for".into()))
         });
-        Ok(answers.collect::<Result<_, _>>()?)
+        answers.collect()
     }
 
     pub(in super::super) fn turn(&mut self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
