@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn ek_link_listen(link: *mut Link, port: u16, kind:
         let stream = is_stream(kind)?;
         link.claim.listen(port)?;
         if let Err(error) = link.engine.listen(port, stream, ACCEPT_BACKLOG) {
-            link.claim.leave(port)?;
+            link.claim.stop_listening(port)?;
             return Err(error.into());
         }
         link.listens.push(port);
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn ek_link_stop_listening(link: *mut Link, port: u1
         link.listens.swap_remove(at);
         link.engine.stop_listening(port);
         link.engine.flush()?;
-        link.claim.leave(port)?;
+        link.claim.stop_listening(port)?;
         Ok(0)
     };
     // SAFETY: the caller keeps to what `call` asks for.
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn ek_link_state(link: *mut Link, connection: u32) 
     let work = |link: &mut Link| match link.engine.state(Handle::of(connection)) {
         Some(State::Opening) => Ok(OPENING),
         Some(State::Open) => Ok(OPEN),
-        Some(State::Resting) => Ok(RESTING),
+        Some(State::TimeWait) => Ok(RESTING),
         Some(State::Failed(reason)) => {
             Err(Failed::because(of_reason(reason), format!("the connection ended: {reason}")))
         }

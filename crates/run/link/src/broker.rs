@@ -1,4 +1,4 @@
-//! The broker of a node: it answers for its name, gives programs their ports, and tells others when a program is gone.
+//! The broker of a node: answers for its name, gives ports to programs, and notifies the peers of ended programs.
 
 mod paths;
 mod service;
@@ -35,68 +35,70 @@ use sys::{
     privilege::drop_all_but,
     worker::Worker,
 };
-use transport::{Ends, NodeCounts, VERSION};
+use transport::{Endpoints, NodeCounts, VERSION};
 
 pub use paths::{Held, Paths, clear_dead, dead};
 pub use service::{BrokerOptions, BrokerService};
 
 use crate::{
     Address, BrokerCarrier, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier, engine::SLOTS,
-    news::Told, pings::Pings, ports::Ports, rights, sockets::Known,
+    log::Warnings, pings::Pings, ports::Ports, rights, sockets::Known,
 };
 
-/// A command waits at most this long, and programs that ask for ports.
+/// Time between two polls for commands and for requests of programs.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
-/// How often the list of nodes is made anew while it changes, and what is to be told of them looked for.
-const LISTED: Duration = Duration::from_millis(200);
-/// The same while it does not: nodes fall silent.
-const LISTED_AGAIN: Duration = Duration::from_secs(1);
-/// A broker that was asked to end may take so long to.
-const END: Duration = Duration::from_secs(5);
-/// Characters of a sentence of another node.
-const SENTENCE_MAX: usize = 200;
-/// How often all nodes are asked for their names.
-const HELLO: Duration = Duration::from_secs(5);
-/// A node that has not answered for so long is not shown any more.
-const HEARD: Duration = Duration::from_secs(15);
+/// Time between two updates of the list of nodes while it changes, and of the warnings.
+const LIST_PERIOD: Duration = Duration::from_millis(200);
+/// The same while the list does not change: silent nodes time out.
+const LIST_IDLE_PERIOD: Duration = Duration::from_secs(1);
+/// Time to wait for the exit of a broker.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Characters shown of a message of another node.
+const MESSAGE_CHARS_MAX: usize = 200;
+/// Time between two hellos to all nodes.
+const HELLO_PERIOD: Duration = Duration::from_secs(5);
+/// Silence after which a node is not listed.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A command to the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
-    /// How long a probe of so many bytes takes to a node and back.
+    /// Measures the round trip of a probe to a node.
     Ping {
         address: String,
-        /// Bytes behind the header.
+        /// Payload bytes.
         bytes: u16,
-        /// How long to wait for the answer.
+        /// Time to wait for the answer.
         timeout: Duration,
     },
     Stop,
 }
 
+/// The broker's answer to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Status(Box<LinkStatus>),
-    /// Nanoseconds there and back; none: no answer came in time.
+    /// Round trip in nanoseconds; none: it timed out.
     Ping(Option<u64>),
     Done,
-    /// Not done, and why.
+    /// The command was refused, for this reason.
     Refused(String),
 }
 
-/// Asks the broker of this network namespace.
+/// Sends a command to the broker of this network namespace.
 ///
 /// # Errors
-/// [`LinkError::NoBroker`] if there is none; it does not answer.
+/// [`LinkError::NoBroker`] if there is none; a timeout.
 pub fn ask(command: &Command) -> Result<Answer, LinkError> {
     serve::control::ask(&Paths::here().control(), command)?.ok_or(LinkError::NoBroker)
 }
 
-/// Ends the broker of this network namespace; it is gone when this comes back. One that does not answer is killed.
+/// Stops the broker of this network namespace, and waits for its exit. A broker that does not answer is killed.
 ///
 /// # Errors
-/// [`LinkError::NoBroker`] if there is none; it cannot be ended.
-pub fn end() -> Result<(), LinkError> {
+/// [`LinkError::NoBroker`] if there is none; it does not exit.
+pub fn stop() -> Result<(), LinkError> {
     match ask(&Command::Stop) {
         Err(LinkError::Serve(silent @ ServeError::Silent { .. })) => {
             serve::control::end_silent(silent)?;
@@ -107,36 +109,39 @@ pub fn end() -> Result<(), LinkError> {
     // Its lock is free once it is gone.
     loop {
         match Paths::here().lock() {
-            Err(LinkError::Serves { .. }) if asked.elapsed() < END => thread::sleep(POLL_PERIOD),
+            Err(LinkError::Serves { .. }) if asked.elapsed() < STOP_TIMEOUT => thread::sleep(POLL_PERIOD),
             lock => return lock.map(drop),
         }
     }
 }
 
+/// Settings of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerSettings {
-    /// The interface to the other nodes.
+    /// Interface to the other nodes.
     pub interface: String,
+    /// Name of this node.
     pub name: String,
-    /// The group whose programs may have ports; none: root's alone.
+    /// Group whose programs may have ports; none: root's programs only.
     pub group: Option<u32>,
-    /// How frames of programs come over plain Ethernet.
+    /// Receive path of programs over Ethernet.
     pub xdp: Receive,
-    /// Behind UDP instead; none: over plain Ethernet.
+    /// Settings of UDP as the carrier; none: Ethernet.
     pub udp: Option<UdpSettings>,
 }
 
-/// How frames come to the programs of a node.
+/// Receive path of the programs of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Receive {
-    /// By rings out of the XDP hook where the driver runs programs, else by sockets.
+    /// Rings filled by XDP where the driver supports native mode, else sockets.
     #[default]
     Auto,
-    /// By rings, in that mode.
+    /// Rings filled by XDP in this mode.
     Xdp(XdpMode),
     Sockets,
 }
 
+/// A running broker.
 #[derive(Debug)]
 pub struct Broker {
     settings: BrokerSettings,
@@ -146,38 +151,37 @@ pub struct Broker {
     ports: Arc<Ports>,
     claims: Option<Worker>,
     began: Instant,
-    /// What was told of already.
-    told: Told,
+    warnings: Warnings,
     pings: Pings,
     known: Known,
-    done: Done,
+    last: LastRun,
 }
 
-/// When the broker last did what it does again and again.
+/// Time of the last run of each periodic task.
 #[derive(Debug, Default)]
-struct Done {
+struct LastRun {
     hello: Option<Instant>,
     list: Option<Instant>,
     put_back: Option<Instant>,
-    news: Option<Instant>,
-    /// The changes of nodes that are in the list.
-    changes: u64,
+    warnings: Option<Instant>,
+    /// Count of peer changes at the last list.
+    peer_changes: u64,
 }
 
-/// Whether so much time has passed.
-fn is_due(done: Option<Instant>, period: Duration) -> bool {
-    done.is_none_or(|at| at.elapsed() >= period)
+/// True if `period` has passed since `last`.
+fn is_due(last: Option<Instant>, period: Duration) -> bool {
+    last.is_none_or(|at| at.elapsed() >= period)
 }
 
 impl Broker {
-    /// Begins to answer other nodes, and programs of this one.
+    /// Starts to answer other nodes and programs of this one.
     ///
     /// # Errors
     /// CAP_NET_RAW or CAP_BPF lacks; the interface carries no messages.
     pub fn start(settings: BrokerSettings, held: &Held) -> Result<Self, LinkError> {
         let (wire, carried, ports, carrier) = match &settings.udp {
             None => over_ethernet(&settings)?,
-            Some(udp) => behind_udp(&settings, udp)?,
+            Some(udp) => over_udp(&settings, udp)?,
         };
         let engine = Engine::with_ports(carrier, &settings.name, SLOTS, 0..=0)?;
         let claims = listen_for_claims(&held.paths().claims(), settings.group, &ports)?;
@@ -190,90 +194,90 @@ impl Broker {
             ports,
             claims: Some(claims),
             began,
-            told: Told::default(),
+            warnings: Warnings::default(),
             pings: Pings::default(),
             known: Known::default(),
-            done: Done::default(),
+            last: LastRun::default(),
         })
     }
 
-    /// What it shares with the carrier of the sockets of programs ([`crate::sockets::Sockets`]).
+    /// State shared with [`crate::sockets::Sockets`].
     pub fn known(&self) -> Known {
         self.known.clone()
     }
 
-    /// The thread that releases sockets with descriptors of programs in flight to them.
+    /// Thread that closes sockets which may hold descriptors of programs in flight.
     pub fn disposer(&self) -> &Arc<Disposer> {
         self.ports.disposer()
     }
 
-    /// Frames of programs of other users than root that were not let out, as they were in the name of others; none: those have no ports.
+    /// Dropped frames of unprivileged programs with another program's source; none: such programs have no ports.
     pub fn forged(&self) -> Option<u64> {
         self.ports.forged()
     }
 
-    /// The warning that members of the group can take the kernel's memory by rings of their sockets; none: they cannot, or there is no group.
+    /// Warning that the group's programs can exhaust kernel memory by rings of their sockets; none: they cannot.
     pub fn unbounded(&self) -> Option<String> {
         self.ports.unbounded()
     }
 
-    /// How frames come to programs, in words.
+    /// Receive path of programs, in words.
     pub fn carried(&self) -> &str {
         &self.carried
     }
 
-    /// Serves until `stop` is set, without answering commands ([`BrokerService`] does); tells of what happens.
-    pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
+    /// Runs until `stop` is set, without answering commands ([`BrokerService`] does). `log` gets a line for each event.
+    pub fn run(&mut self, stop: &AtomicBool, mut log: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
             self.engine.wait(Duration::ZERO, POLL_PERIOD)?;
-            self.poll(&mut told)?;
+            self.poll(&mut log)?;
         }
         Ok(())
     }
 
-    /// Does what is due; tells of what happens.
-    fn poll(&mut self, mut told: impl FnMut(String)) -> Result<(), LinkError> {
-        if is_due(self.done.hello, HELLO) {
+    /// Receives frames, and runs due tasks.
+    fn poll(&mut self, mut log: impl FnMut(String)) -> Result<(), LinkError> {
+        if is_due(self.last.hello, HELLO_PERIOD) {
             self.engine.hello()?;
-            self.done.hello = Some(Instant::now());
+            self.last.hello = Some(Instant::now());
         }
         self.engine.poll()?;
-        self.pings.turn(&mut self.engine);
-        for Ends { peer, port, peer_port, peer_number, epoch } in self.ports.left() {
-            self.engine.ask_for(&Ends { peer: peer.into(), port, peer_port, peer_number, epoch })?;
+        self.pings.poll(&mut self.engine);
+        for Endpoints { peer, port, peer_port, peer_number, epoch } in self.ports.next_orphans() {
+            self.engine.probe_orphan(&Endpoints { peer: peer.into(), port, peer_port, peer_number, epoch })?;
         }
-        // However many frames come.
-        let is_new = self.engine.peer_changes() != self.done.changes;
-        if is_due(self.done.list, if is_new { LISTED } else { LISTED_AGAIN }) {
+        // Bounded, however many frames arrive.
+        let is_new = self.engine.peer_changes() != self.last.peer_changes;
+        if is_due(self.last.list, if is_new { LIST_PERIOD } else { LIST_IDLE_PERIOD }) {
             self.list_nodes();
         }
-        if is_due(self.done.put_back, POLL_PERIOD) {
-            self.ports.put_back().into_iter().for_each(&mut told);
-            self.done.put_back = Some(Instant::now());
+        if is_due(self.last.put_back, POLL_PERIOD) {
+            self.ports.put_back().into_iter().for_each(&mut log);
+            self.last.put_back = Some(Instant::now());
         }
-        if is_due(self.done.news, LISTED) {
-            let all = self.news();
-            self.told.tell(Instant::now(), all, &mut told);
-            self.done.news = Some(Instant::now());
+        if is_due(self.last.warnings, LIST_PERIOD) {
+            let active = self.active_warnings();
+            self.warnings.update(Instant::now(), active, &mut log);
+            self.last.warnings = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// Waits for frames, and for what is due every [`POLL_PERIOD`].
+    /// Descriptors and the time for a sleep until frames arrive or tasks are due.
     fn wait(&mut self) -> Result<Wait<'_>, LinkError> {
         let period = if self.engine.arm()? { POLL_PERIOD } else { Duration::ZERO };
         Ok(Wait { until: Instant::now() + period, readable: vec![self.engine.descriptor()?] })
     }
 
-    /// Gives programs the nodes that are heard now.
+    /// Publishes the list of nodes to programs.
     fn list_nodes(&mut self) {
         self.known.lock().nodes = names(&self.engine);
-        self.ports.set_nodes(nodes(&self.engine, Some(HEARD)));
-        (self.done.changes, self.done.list) = (self.engine.peer_changes(), Some(Instant::now()));
+        self.ports.set_nodes(nodes(&self.engine, Some(SILENCE_TIMEOUT)));
+        (self.last.peer_changes, self.last.list) = (self.engine.peer_changes(), Some(Instant::now()));
     }
 
-    /// What an operator has to know of other nodes.
-    fn news(&self) -> Vec<String> {
+    /// Warnings whose conditions hold now.
+    fn active_warnings(&self) -> Vec<String> {
         let name = &self.settings.name;
         let alike = self.same_name().into_iter();
         let alike = alike.map(|other| format!("{other} has the name {name} too: give one of them another with --name"));
@@ -296,7 +300,7 @@ impl Broker {
     }
 
     fn same_name(&self) -> Vec<String> {
-        let alike = self.engine.namesakes().into_iter().filter(|names| names.this_node);
+        let alike = self.engine.duplicate_names().into_iter().filter(|names| names.this_node);
         alike.flat_map(|names| names.addresses).map(|address| address.to_string()).collect()
     }
 
@@ -310,7 +314,7 @@ impl Broker {
             payload_max: self.wire.payload_max,
             uptime_s: self.began.elapsed().as_secs_f64(),
             carrier: self.carried.clone(),
-            nodes: nodes(&self.engine, Some(HEARD)),
+            nodes: nodes(&self.engine, Some(SILENCE_TIMEOUT)),
             programs: self.ports.programs(),
             forged: self.ports.forged(),
             memory_unbounded: self.ports.unbounded(),
@@ -330,18 +334,18 @@ impl Broker {
     }
 }
 
-type Begun = (Wire, String, Arc<Ports>, BrokerCarrier);
+type Opened = (Wire, String, Arc<Ports>, BrokerCarrier);
 
-fn over_ethernet(settings: &BrokerSettings) -> Result<Begun, LinkError> {
+fn over_ethernet(settings: &BrokerSettings) -> Result<Opened, LinkError> {
     let wire = Wire::of(&settings.interface)?;
     let (port, carried) = attach(settings)?;
     let ports = Arc::new(Ports::new(wire.clone(), &settings.name, port, settings.group.is_some())?);
-    let (socket, out) = wire.sockets(Some(ports.rest().as_fd()))?;
+    let (socket, out) = wire.sockets(Some(ports.unowned_filter().as_fd()))?;
     let raw = Raw::with(wire.clone(), socket, out);
     Ok((wire, carried, ports, raw.into()))
 }
 
-fn behind_udp(settings: &BrokerSettings, udp: &UdpSettings) -> Result<Begun, LinkError> {
+fn over_udp(settings: &BrokerSettings, udp: &UdpSettings) -> Result<Opened, LinkError> {
     let (wire, all) = Wire::of_udp(&settings.interface, udp)?;
     let ports = Arc::new(Ports::new(wire.clone(), &settings.name, None, false)?);
     let own = ports.udp_socket(0)?.ok_or_else(|| LinkError::NoIp { interface: settings.interface.clone() })?;
@@ -352,7 +356,7 @@ fn behind_udp(settings: &BrokerSettings, udp: &UdpSettings) -> Result<Begun, Lin
     Ok((wire, format!("UDP sockets (port {UDP_PORT})"), ports, carrier))
 }
 
-/// The program that fills rings, and in words how frames come.
+/// The XDP program that fills rings, if any, and the receive path in words.
 fn attach(settings: &BrokerSettings) -> Result<(Option<LinkPort>, String), LinkError> {
     let interface = &settings.interface;
     let sockets = |why: &str| Ok((None, format!("packet sockets ({why})")));
@@ -386,27 +390,27 @@ fn refused(counts: NodeCounts) -> LinkRefused {
     LinkRefused { short, version, kind, checksum, unknown, refused, busy, half_open }
 }
 
-/// A sentence of another node as it is shown: of one line, and not long.
-pub(crate) fn one_sentence(text: &str) -> String {
-    text.chars().take(SENTENCE_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
+/// A message of another node, made safe to show: one line, truncated.
+pub(crate) fn sanitized_message(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A name as it is shown: any node can send one with line ends and blanks, which would look like other rows.
-fn one_line(name: &str) -> String {
+/// A node's name, made safe to show: a name with blanks or line ends could pass for other rows.
+fn sanitized_name(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c.is_whitespace() { '?' } else { c }).collect()
 }
 
 fn names(engine: &Engine<BrokerCarrier>) -> HashMap<Address, String> {
-    let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= HEARD);
-    heard.map(|(&at, peer)| (at, one_line(&peer.name))).collect()
+    let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && engine.since(peer.heard) <= SILENCE_TIMEOUT);
+    heard.map(|(&at, peer)| (at, sanitized_name(&peer.name))).collect()
 }
 
-/// The nodes that said hello, by name; those alone that did within `within`.
+/// Nodes that sent a hello, sorted by name; with `within` only those heard in that time.
 pub fn nodes(engine: &Engine<BrokerCarrier>, within: Option<Duration>) -> Vec<LinkNode> {
     let is_shown = |heard: Duration| within.is_none_or(|within| heard <= within);
     let heard = engine.peers().filter(|(_, peer)| !peer.name.is_empty() && is_shown(engine.since(peer.heard)));
     let node = |(address, peer): (&Address, &transport::Peer)| LinkNode {
-        name: one_line(&peer.name),
+        name: sanitized_name(&peer.name),
         address: address.to_string(),
         epoch: peer.epoch,
     };
@@ -426,12 +430,12 @@ fn listen_for_claims(path: &Path, group: Option<u32>, ports: &Arc<Ports>) -> Res
     let failed = |source| LinkError::System { operation: "listen for programs in /run/evenkeel-link", source };
     // The lock is ours: what is there is of one that was killed.
     let _ = fs::remove_file(path);
-    // Connections that nobody has accepted go with it.
+    // Closes connections that were not accepted, too.
     let listener = Disposed::new(claims_socket(path, group).map_err(failed)?, ports.disposer());
     let ports = Arc::clone(ports);
-    let keeps = rights::kept(group.is_some(), ports.is_behind_udp());
+    let keeps = rights::kept(group.is_some(), ports.is_over_udp());
     let (to, dropped) = mpsc::sync_channel(1);
-    let listens = move |stop: &AtomicBool| {
+    let accept_programs = move |stop: &AtomicBool| {
         let done = drop_all_but(&keeps);
         let may_listen = done.is_ok();
         if to.send(done).is_err() || !may_listen {
@@ -443,12 +447,12 @@ fn listen_for_claims(path: &Path, group: Option<u32>, ports: &Arc<Ports>) -> Res
             if poll(&mut waits, time).unwrap_or(0) > 0
                 && let Ok(fd) = sys::fds::accept(&listener)
             {
-                // A program that finds no thread asks again.
+                // Without a thread for it, the program connects again.
                 let _ = ports.serve(fd);
             }
         }
     };
-    let claims = Worker::start("ek-claims", listens).map_err(failed)?;
+    let claims = Worker::start("ek-claims", accept_programs).map_err(failed)?;
     dropped
         .recv()
         .map_err(|_| failed(io::Error::other("its thread ended")))?

@@ -3,7 +3,7 @@
 use std::{os::fd::RawFd, time::Duration};
 
 use nix::sys::epoll::Epoll;
-use transport::{Ends, HEADER_BYTES};
+use transport::{Endpoints, HEADER_BYTES};
 
 use crate::{Address, Carrier, LinkError, Raw, Wire, udp::Udp};
 
@@ -118,13 +118,13 @@ impl Carrier for BrokerCarrier {
         }
     }
 
-    fn opened(&mut self, at: u32, ends: Option<Ends<Address>>) {
+    fn set_connection(&mut self, slot: u32, endpoints: Option<Endpoints<Address>>) {
         let Path::Ethernet(raw) = &mut self.path else { return };
-        let ends = ends.and_then(|Ends { peer, port, peer_port, peer_number, epoch }| match peer {
-            Address::Ethernet(peer) => Some(Ends { peer, port, peer_port, peer_number, epoch }),
+        let endpoints = endpoints.and_then(|Endpoints { peer, port, peer_port, peer_number, epoch }| match peer {
+            Address::Ethernet(peer) => Some(Endpoints { peer, port, peer_port, peer_number, epoch }),
             Address::Udp(_) => None,
         });
-        raw.opened(at, ends);
+        raw.set_connection(slot, endpoints);
     }
 
     fn awake(&mut self) {

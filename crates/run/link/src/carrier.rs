@@ -3,7 +3,7 @@
 use std::{fmt, hash::Hash, time::Duration};
 
 use nix::sys::epoll::Epoll;
-use transport::{Ends, HEADER_BYTES};
+use transport::{Endpoints, HEADER_BYTES};
 
 use crate::LinkError;
 
@@ -45,8 +45,8 @@ pub trait Carrier {
     fn awake(&mut self);
 
     /// The place of a connection, below 65,535, now has this one, or none.
-    fn opened(&mut self, _at: u32, _ends: Option<Ends<Self::Address>>) {}
+    fn set_connection(&mut self, _slot: u32, _endpoints: Option<Endpoints<Self::Address>>) {}
 
     /// All connections are ended.
-    fn ended(&mut self) {}
+    fn clear_connections(&mut self) {}
 }

@@ -23,7 +23,7 @@ pub fn check(
 ) -> Result<LinkCheck, LinkError> {
     let header = HEADER_BYTES as u32 + behind(&status.address);
     let mtu = header + u32::from(status.payload_max);
-    let (mut nodes, mut problems) = (Vec::new(), namesakes(status));
+    let (mut nodes, mut problems) = (Vec::new(), duplicate_names(status));
     let longest_to = |other: &LinkNode| {
         longest(status.payload_max, |bytes| {
             for _ in 0..PROBES_MAX {
@@ -133,7 +133,7 @@ fn problem(node: &str, what: String, fix: String) -> LinkProblem {
 }
 
 /// Names that several nodes have, with the addresses of all.
-fn namesakes(status: &LinkStatus) -> Vec<LinkProblem> {
+fn duplicate_names(status: &LinkStatus) -> Vec<LinkProblem> {
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     names.entry(&status.node).or_default().push(&status.address);
     let alike = status.duplicate_names.iter().map(|address| (status.node.as_str(), address.as_str()));

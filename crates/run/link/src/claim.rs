@@ -31,28 +31,25 @@ use crate::{Address, BrokerCarrier, Engine, LinkError, Raw, Udp, Wire, engine::S
 
 /// Bytes of the longest message: a page of [`PortReply::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
-/// Descriptors of a message: the kernel's own limit (SCM_MAX_FD). With less room some would come without being told of, and stay open.
+/// Descriptors of a message: the kernel's own limit (SCM_MAX_FD). With less room the kernel would install some that no message names, and they would stay open.
 const DESCRIPTORS_MAX: usize = 253;
 
 /// A request of a program to the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PortRequest {
-    /// Ports to connect from, and sockets for them.
+    /// Ports to connect from, with sockets.
     Ports,
-    /// Frames for this port, too: it listens there.
+    /// Listen on this port: its frames go to the program.
     Listen(u16),
     /// Stop listening on this port.
-    Leave(u16),
-    /// The other nodes whose addresses come behind this one; empty: all.
+    StopListening(u16),
+    /// Nodes whose addresses sort after this one; empty: all.
     Nodes(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PortReply {
-    /// The ports, and what carries the frames.
-    ///
-    /// With `ring` the descriptors of a ring come behind those of the sockets; without, frames come by the socket. The last one is of the table of open
-    /// connections.
+    /// The ports, with descriptors: the sockets, with `ring` those of a ring, and the table of open connections.
     Ports {
         first: u16,
         last: u16,
@@ -61,17 +58,17 @@ pub(crate) enum PortReply {
         ring: bool,
     },
     Done,
-    /// Nodes by their addresses, as many as a message holds; none: there are no more.
+    /// Nodes sorted by address, as many as a message holds; empty: no more.
     Nodes(Vec<LinkNode>),
-    /// Not done: an error number, and why.
+    /// An error number, and the reason.
     Refused(i32, String),
 }
 
-/// One end of a Unix socket for messages.
+/// A Unix socket for messages in JSON and descriptors (SOCK_SEQPACKET).
 #[derive(Debug)]
-pub(crate) struct Talk(OwnedFd);
+pub(crate) struct MessageSocket(OwnedFd);
 
-impl Talk {
+impl MessageSocket {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self(fd)
     }
@@ -82,7 +79,7 @@ impl Talk {
         Ok(Self(fd))
     }
 
-    /// As [`Talk::connect`], with a timeout of each call.
+    /// [`MessageSocket::connect`] with a timeout for each call.
     pub(crate) fn connect_within(path: &Path, time: Duration) -> io::Result<Self> {
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         let time = TimeVal::microseconds(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
@@ -92,23 +89,23 @@ impl Talk {
         Ok(Self(fd))
     }
 
-    /// The same socket under a number above all of `fds`.
+    /// Moves the socket to a number above all of `fds`.
     ///
-    /// The kernel lets go of what a killed program had open from the last number on, and takes tens of milliseconds for a packet socket: so the broker
-    /// is told before that.
-    fn behind(self, fds: &[OwnedFd]) -> io::Result<Self> {
+    /// The kernel closes the descriptors of a killed program from the highest number down, and takes tens of milliseconds for a packet socket: so the
+    /// broker is notified before that.
+    fn move_above(self, fds: &[OwnedFd]) -> io::Result<Self> {
         let least = fds.iter().map(AsRawFd::as_raw_fd).max().unwrap_or(0) + 1;
         let number = fcntl(&self.0, FcntlArg::F_DUPFD_CLOEXEC(least))?;
         Ok(Self(sys::fds::received(iter::once(vec![number])).remove(0)))
     }
 
-    /// The next message has to come within this time; none: it may take as long as it likes.
+    /// Sets the timeout of [`MessageSocket::receive`]; none: no timeout.
     pub(crate) fn set_receive_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         let micros = i64::try_from(time.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
         Ok(setsockopt(&self.0, ReceiveTimeout, &TimeVal::microseconds(micros))?)
     }
 
-    /// Sends a message, and descriptors with it.
+    /// Sends a message with descriptors.
     pub(crate) fn send(&self, message: &impl Serialize, with: &[i32]) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let rights = [ControlMessage::ScmRights(with)];
@@ -117,7 +114,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Waits for the next message, and the descriptors that came with it; none: the other end is gone.
+    /// Receives a message and its descriptors; none: the other end has closed.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut text = [0; MESSAGE_MAX];
         let (bytes, fds) = self.receive_text(&mut text)?;
@@ -137,53 +134,56 @@ impl Talk {
     fn receive_text(&self, text: &mut [u8; MESSAGE_MAX]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = cmsg_space!([i32; DESCRIPTORS_MAX]);
         let mut places = [IoSliceMut::new(text)];
-        let heard = loop {
+        let received = loop {
             match recvmsg::<()>(self.0.as_raw_fd(), &mut places, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
-                Ok(heard) => break heard,
+                Ok(received) => break received,
             }
         };
-        let fds = sys::fds::received(heard.cmsgs()?.filter_map(|message| match message {
+        let fds = sys::fds::received(received.cmsgs()?.filter_map(|message| match message {
             ControlMessageOwned::ScmRights(fds) => Some(fds),
             _ => None,
         }));
-        Ok((heard.bytes, fds))
+        Ok((received.bytes, fds))
     }
 }
 
-impl From<Talk> for OwnedFd {
-    fn from(talk: Talk) -> Self {
-        talk.0
+impl From<MessageSocket> for OwnedFd {
+    fn from(socket: MessageSocket) -> Self {
+        socket.0
     }
 }
 
-impl AsFd for Talk {
+impl AsFd for MessageSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Ports of this node that a program has for itself, by the leave of its broker. They go back when it is dropped, or the program ends.
+/// Ports that the broker has given to this program, until this is dropped or the program ends.
 #[derive(Debug)]
 pub struct Claim {
-    talk: Talk,
+    socket: MessageSocket,
 }
 
 impl Claim {
-    /// Asks the broker of this network namespace for ports, and makes an engine of them.
+    /// Requests ports from the broker of this network namespace, and opens an engine on them.
+    ///
+    /// # Errors
+    /// No broker runs here, or it refuses.
     pub fn take() -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         Self::take_as(Raw::with_bursts)
     }
 
-    /// As [`Claim::take`], for a program that is not written for link: no descriptor is opened later.
+    /// [`Claim::take`] for a program that is not written for link: the engine opens no descriptors later.
     pub(crate) fn take_plain() -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         Self::take_as(|raw| raw)
     }
 
     fn take_as(finish: impl FnOnce(Raw) -> Raw) -> Result<(Self, Engine<BrokerCarrier>), LinkError> {
         let paths = crate::Paths::here();
-        let talk = match Talk::connect(&paths.claims()) {
+        let socket = match MessageSocket::connect(&paths.claims()) {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 return Err(LinkError::NoBroker);
             }
@@ -192,17 +192,17 @@ impl Claim {
                     "its programs are root's, or of the group that `evenkeel link serve --group` names".to_owned();
                 return Err(LinkError::Refused { why, source });
             }
-            talk => talk.map_err(failed("ask the broker for ports"))?,
+            socket => socket.map_err(failed("ask the broker for ports"))?,
         };
-        let mut claim = Self { talk };
-        let (told, fds) = claim.ask(&PortRequest::Ports)?;
-        claim.talk = claim.talk.behind(&fds).map_err(failed("talk to the broker"))?;
-        let PortReply::Ports { first, last, wire, node, ring } = told else { return Err(strange()) };
+        let mut claim = Self { socket };
+        let (reply, fds) = claim.request(&PortRequest::Ports)?;
+        claim.socket = claim.socket.move_above(&fds).map_err(failed("talk to the broker"))?;
+        let PortReply::Ports { first, last, wire, node, ring } = reply else { return Err(unexpected_reply()) };
         let mut fds = fds.into_iter();
-        let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(strange()) };
+        let (Some(receives), Some(sends)) = (fds.next(), fds.next()) else { return Err(unexpected_reply()) };
         let ring = match ring {
             true => {
-                let (Some(ring), Some(word)) = (fds.next(), fds.next()) else { return Err(strange()) };
+                let (Some(ring), Some(word)) = (fds.next(), fds.next()) else { return Err(unexpected_reply()) };
                 Some(LinkRing::of([ring, word]).map_err(failed("map the ring of this program"))?)
             }
             false => None,
@@ -216,40 +216,46 @@ impl Claim {
         Ok((claim, engine))
     }
 
-    /// The descriptor by which its broker knows that it is there.
+    /// The socket to the broker, whose close gives the ports back.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.talk.as_fd()
+        self.socket.as_fd()
     }
 
-    /// Has frames for a port come here.
+    /// Listens on a port: the broker directs its frames here.
     ///
     /// # Errors
     /// Another program listens there, or it is below 1024 and this one is not root's.
     pub fn listen(&self, port: u16) -> Result<(), LinkError> {
-        self.ask(&PortRequest::Listen(port)).map(drop)
+        self.request(&PortRequest::Listen(port)).map(drop)
     }
 
-    /// Gives such a port back.
-    pub fn leave(&self, port: u16) -> Result<(), LinkError> {
-        self.ask(&PortRequest::Leave(port)).map(drop)
+    /// Stops listening on a port.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn stop_listening(&self, port: u16) -> Result<(), LinkError> {
+        self.request(&PortRequest::StopListening(port)).map(drop)
     }
 
-    /// The nodes that the broker has heard in the last 15 s, by name.
+    /// The nodes that the broker heard in the last 15 s, sorted by name.
+    ///
+    /// # Errors
+    /// The broker is gone.
     pub fn nodes(&self) -> Result<Vec<LinkNode>, LinkError> {
         let mut nodes: Vec<LinkNode> = Vec::new();
         loop {
             let last = nodes.last().map(|node| node.address.clone());
-            match self.ask(&PortRequest::Nodes(last.unwrap_or_default()))?.0 {
+            match self.request(&PortRequest::Nodes(last.unwrap_or_default()))?.0 {
                 PortReply::Nodes(more) if more.is_empty() => break,
                 PortReply::Nodes(more) => nodes.extend(more),
-                _ => return Err(strange()),
+                _ => return Err(unexpected_reply()),
             }
         }
         nodes.sort_by(|a, b| (&a.name, &a.address).cmp(&(&b.name, &b.address)));
         Ok(nodes)
     }
 
-    /// The address of a node that is named, or whose address it is.
+    /// The address of a node given by name or address.
     ///
     /// # Errors
     /// [`LinkError::NoNode`], [`LinkError::SameName`]; the broker is gone.
@@ -260,7 +266,7 @@ impl Claim {
         let mut found = self.nodes()?;
         found.retain(|other| other.name == node);
         match found.as_slice() {
-            [one] => one.address.parse().map_err(|_| strange()),
+            [one] => one.address.parse().map_err(|_| unexpected_reply()),
             [] => Err(LinkError::NoNode { name: node.to_owned() }),
             several => {
                 let addresses: Vec<&str> = several.iter().map(|node| node.address.as_str()).collect();
@@ -269,29 +275,29 @@ impl Claim {
         }
     }
 
-    fn ask(&self, what: &PortRequest) -> Result<(PortReply, Vec<OwnedFd>), LinkError> {
+    fn request(&self, request: &PortRequest) -> Result<(PortReply, Vec<OwnedFd>), LinkError> {
         let failed = |error: io::Error| match error.kind() {
-            // It has ended since.
+            // The broker has ended since.
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::NoBroker,
             _ => failed("talk to the broker")(error),
         };
-        // A broker that refused the connection has closed it. Its answer is read behind the error, which is told once.
-        let said = self.talk.send(what, &[]);
-        let heard = match self.talk.receive() {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.talk.receive(),
-            heard => heard,
+        // A broker that refused the connection has closed it. Its reply is read after the error, which the kernel returns once.
+        let sent = self.socket.send(request, &[]);
+        let reply = match self.socket.receive() {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.socket.receive(),
+            reply => reply,
         };
-        match heard.map_err(failed)? {
-            None => Err(said.map_err(failed).err().unwrap_or(LinkError::NoBroker)),
+        match reply.map_err(failed)? {
+            None => Err(sent.map_err(failed).err().unwrap_or(LinkError::NoBroker)),
             Some((PortReply::Refused(number, why), _)) => {
                 Err(LinkError::Refused { why, source: io::Error::from_raw_os_error(number) })
             }
-            Some(told) => Ok(told),
+            Some(reply) => Ok(reply),
         }
     }
 }
 
-fn strange() -> LinkError {
+fn unexpected_reply() -> LinkError {
     failed("talk to the broker")(io::Error::other("unexpected answer: does it run another version?"))
 }
 
@@ -310,14 +316,14 @@ mod tests {
         for closed_later in [false, true] {
             let (ours, theirs) =
                 socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
-            let (claim, broker) = (Claim { talk: Talk::new(ours) }, Talk::new(theirs));
+            let (claim, broker) = (Claim { socket: MessageSocket::new(ours) }, MessageSocket::new(theirs));
             if closed_later {
-                // A question that the broker has not read when it closes.
-                claim.talk.send(&PortRequest::Ports, &[]).unwrap();
+                // A request that the broker has not read when it closes.
+                claim.socket.send(&PortRequest::Ports, &[]).unwrap();
             }
             broker.send(&PortReply::Refused(87, "too many".to_owned()), &[]).unwrap();
             drop(broker);
-            let error = claim.ask(&PortRequest::Ports).unwrap_err();
+            let error = claim.request(&PortRequest::Ports).unwrap_err();
             assert!(matches!(&error, LinkError::Refused { why, .. } if why == "too many"), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Files from node to node: a stream of a line that names the file, its bytes, and a line that comes back.
+//! File transfer between nodes: a stream of a head line, the file's bytes, and a reply line.
 
 mod room;
 
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use transport::{Handle, Reason, State};
 
 use self::room::Room;
-use crate::{Address, BrokerCarrier, Claim, Engine, LinkError, broker::one_sentence, news::Lines};
+use crate::{Address, BrokerCarrier, Claim, Engine, LinkError, broker::sanitized_message, log::LogLimit};
 
 /// Port on which files arrive.
 pub const PORT: u16 = 1;
@@ -64,16 +64,16 @@ enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     pub bytes: u64,
-    /// The SHA-256 that both ends made of it.
+    /// SHA-256, computed by both nodes.
     pub sha256: String,
-    /// Nanoseconds from the offer of the connection to the word that the file is on disk.
+    /// Nanoseconds from the connect to the reply that the file is on disk.
     pub ns: u64,
 }
 
-/// Sends a file to `path` below the folder of a node that receives files; `sent` hears how many bytes have left so far.
+/// Sends a file to `path` below the folder of a receiving node. `sent` is called with the number of bytes sent so far.
 ///
 /// # Errors
-/// The file cannot be read or changes meanwhile; the node takes no files, or refuses this one; it goes away.
+/// The file cannot be read or changes meanwhile; the node refuses it, or the connection breaks.
 pub fn send(
     to: Address,
     mut file: impl Read,
@@ -95,18 +95,18 @@ pub fn send(
     head.push(b'\n');
     let mut hash = Sha256::new();
     let mut reply = Vec::new();
-    let mut out = Out { engine: &mut engine, stream, reply: &mut reply };
-    let mut goes_on = out.send(&head)?;
+    let mut upload = Upload { engine: &mut engine, stream, reply: &mut reply };
+    let mut goes_on = upload.send(&head)?;
     let mut piece = vec![0; READ_BYTES_MAX];
     let mut left = bytes;
     while left > 0 && goes_on {
-        let most = piece.len().min(usize::try_from(left).unwrap_or(READ_BYTES_MAX));
-        let read = file.read(&mut piece[..most]).map_err(failed)?;
+        let max = piece.len().min(usize::try_from(left).unwrap_or(READ_BYTES_MAX));
+        let read = file.read(&mut piece[..max]).map_err(failed)?;
         if read == 0 {
             return Err(LinkError::Shrank { left });
         }
         hash.update(&piece[..read]);
-        goes_on = out.send(&piece[..read])?;
+        goes_on = upload.send(&piece[..read])?;
         left -= read as u64;
         sent(bytes - left);
     }
@@ -124,21 +124,21 @@ pub fn send(
     linger(&mut engine, stream)?;
     let ours = hex(&hash.finalize());
     match reply {
-        Reply::Failed { why } => Err(LinkError::NotTaken { why: one_sentence(&why) }),
+        Reply::Failed { why } => Err(LinkError::NotTaken { why: sanitized_message(&why) }),
         Reply::Written { sha256 } if sha256 != ours => Err(LinkError::Differs { ours, theirs: sha256 }),
         Reply::Written { sha256 } => Ok(Copied { bytes, sha256, ns }),
     }
 }
 
-/// The way out, which hears whether the other end has had enough.
-struct Out<'a> {
+/// The sending side of a transfer.
+struct Upload<'a> {
     engine: &'a mut Engine<BrokerCarrier>,
     stream: Handle,
     reply: &'a mut Vec<u8>,
 }
 
-impl Out<'_> {
-    /// Sends all of it; false: the receiver has said something before it had all, which is why it failed.
+impl Upload<'_> {
+    /// Sends all bytes; false: the receiver has replied early, with its error.
     fn send(&mut self, mut bytes: &[u8]) -> Result<bool, LinkError> {
         while !bytes.is_empty() {
             let written = self.engine.write(self.stream, bytes)?;
@@ -157,7 +157,7 @@ impl Out<'_> {
     }
 }
 
-/// Closes, and turns until the other end has closed too.
+/// Closes the stream, and polls until the other end has closed too.
 fn linger(engine: &mut Engine<BrokerCarrier>, stream: Handle) -> Result<(), LinkError> {
     let began = Instant::now();
     while engine.close(stream).is_err() || engine.state(stream) == Some(State::Open) {
@@ -179,56 +179,57 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Receives files below a folder.
 #[derive(Debug)]
-pub struct Receives {
+pub struct FileReceiver {
     room: Room,
     _claim: Claim,
     engine: Engine<BrokerCarrier>,
     files: HashMap<Handle, File>,
-    /// Beyond those that come at once.
+    /// Transfers beyond the limits, whose senders get an error.
     refused: HashMap<Handle, File>,
     log: Log,
 }
 
-/// Tells of files: what others cause is bounded, so that those that fail do not hide those that arrive.
+/// Rate-limited log of files. Failures do not hide files that arrived.
 #[derive(Debug, Default)]
 struct Log {
-    arrived: Lines,
-    failed: Lines,
+    arrived: LogLimit,
+    failures: LogLimit,
 }
 
-/// Result of a file.
+/// Result of a transfer.
 enum Arrival {
-    /// Its SHA-256.
+    /// The file's SHA-256.
     Whole(String),
     Refused(String),
     Cut(String),
 }
 
+/// State of an incoming transfer.
 #[derive(Debug)]
 enum File {
-    /// Its line is not whole yet; since when it is waited for.
-    Named(Vec<u8>, Instant),
-    Comes {
+    /// Its head line is incomplete; time of the accept.
+    AwaitsHead(Vec<u8>, Instant),
+    Receiving {
         to: AtomicFile,
         hash: Box<Sha256>,
         left: u64,
-        came: u64,
+        received: u64,
         began: Instant,
-        /// When something came last.
-        heard: Instant,
+        last_data: Instant,
     },
-    Answered {
-        answer: Vec<u8>,
+    Replying {
+        reply: Vec<u8>,
+        /// Bytes written.
         written: usize,
         until: Instant,
     },
 }
 
-impl Receives {
-    /// Files come to below `folder` from now on, and leave `free` bytes of its file system; none: a tenth. The broker of this namespace has to serve.
+impl FileReceiver {
+    /// Starts to receive files below `folder`, leaving `free` bytes of its file system; none: a tenth. The broker of this namespace has to run.
     ///
     /// # Errors
-    /// There is no such folder; no broker serves; somebody else receives.
+    /// There is no such folder; no broker runs; another program receives files.
     pub fn start(folder: &Path, free: Option<u64>) -> Result<Self, LinkError> {
         let folder = match folder.canonicalize() {
             Ok(found) if found.is_dir() => found,
@@ -248,21 +249,24 @@ impl Receives {
         })
     }
 
-    /// Receives until `stop` is set; tells of each file.
-    pub fn run(&mut self, stop: &AtomicBool, mut told: impl FnMut(String)) -> Result<(), LinkError> {
+    /// Receives until `stop` is set. `log` gets a line for each file.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn run(&mut self, stop: &AtomicBool, mut log: impl FnMut(String)) -> Result<(), LinkError> {
         while !stop.load(Ordering::Relaxed) {
             self.engine.wait(if self.files.is_empty() { Duration::ZERO } else { BUSY_POLL_TIME }, SLEEP_MAX)?;
             while let Some(new) = self.engine.accept(PORT) {
-                self.accept(new, &mut told)?;
+                self.accept(new, &mut log)?;
             }
-            let (engine, room, log) = (&mut self.engine, &mut self.room, &mut self.log);
+            let (engine, room, arrivals) = (&mut self.engine, &mut self.room, &mut self.log);
             room.promised.clear();
             let left = |(&stream, file): (&Handle, &File)| Some((engine.peer_of(stream), file.left()?));
             room.promised.extend(self.files.iter().filter_map(left));
-            let mut tell = |arrival| log.tell(Instant::now(), arrival, &mut told);
+            let mut report = |arrival| arrivals.add(Instant::now(), arrival, &mut log);
             let mut goes_on = |&stream: &Handle, file: &mut File| {
-                turn(engine, stream, file, room, &mut tell).unwrap_or_else(|error| {
-                    tell(Arrival::Cut(error.to_string()));
+                poll(engine, stream, file, room, &mut report).unwrap_or_else(|error| {
+                    report(Arrival::Cut(error.to_string()));
                     false
                 })
             };
@@ -272,11 +276,11 @@ impl Receives {
         Ok(())
     }
 
-    /// A file more, or the word why not.
-    fn accept(&mut self, new: Handle, told: &mut impl FnMut(String)) -> Result<(), LinkError> {
+    /// Accepts a transfer, or refuses it with a reason.
+    fn accept(&mut self, new: Handle, log: &mut impl FnMut(String)) -> Result<(), LinkError> {
         let from = self.engine.peer_of(new);
         let of_node = self.files.keys().filter(|&&other| self.engine.peer_of(other) == from).count();
-        let mut file = File::Named(Vec::new(), Instant::now());
+        let mut file = File::AwaitsHead(Vec::new(), Instant::now());
         let too_many = match () {
             () if of_node >= FILES_OF_NODE_MAX => format!("{of_node} files of your node are arriving already"),
             () if self.files.len() >= FILES_MAX => format!("{FILES_MAX} files of all nodes are arriving already"),
@@ -289,58 +293,58 @@ impl Receives {
             return self.engine.abort(new);
         }
         let why = format!("{too_many}, the most at once: copy it again later");
-        file.answer(Err(why), &mut |arrival| self.log.tell(Instant::now(), arrival, told));
+        file.conclude(Err(why), &mut |arrival| self.log.add(Instant::now(), arrival, log));
         self.refused.insert(new, file);
         Ok(())
     }
 }
 
 impl Log {
-    fn tell(&mut self, now: Instant, arrival: Arrival, told: &mut impl FnMut(String)) {
-        let (lines, line) = match arrival {
+    fn add(&mut self, now: Instant, arrival: Arrival, log: &mut impl FnMut(String)) {
+        let (limit, line) = match arrival {
             Arrival::Whole(sha256) => (&mut self.arrived, format!("a file arrived; its SHA-256 is {sha256}")),
-            Arrival::Refused(why) => (&mut self.failed, format!("a file was refused: {why}")),
-            Arrival::Cut(why) => (&mut self.failed, format!("a file did not arrive: {why}")),
+            Arrival::Refused(why) => (&mut self.failures, format!("a file was refused: {why}")),
+            Arrival::Cut(why) => (&mut self.failures, format!("a file did not arrive: {why}")),
         };
-        lines.tell(now, line, told);
+        limit.log(now, line, log);
     }
 }
 
-/// Takes what came of one file; false: it is done.
-fn turn(
+/// Advances a transfer; false: it has ended.
+fn poll(
     engine: &mut Engine<BrokerCarrier>,
     stream: Handle,
     file: &mut File,
     room: &mut Room,
-    told: &mut impl FnMut(Arrival),
+    report: &mut impl FnMut(Arrival),
 ) -> Result<bool, LinkError> {
     if engine.state(stream).is_none() {
         return Ok(false);
     }
     let from = engine.peer_of(stream);
-    engine.read(stream, |bytes| file.take(bytes, from, room, told))?;
-    file.is_complete(told);
-    file.judge(told);
+    engine.read(stream, |bytes| file.receive(bytes, from, room, report))?;
+    file.finish_if_complete(report);
+    file.check_rate(report);
     let is_over = match file {
-        File::Named(_, since) => since.elapsed() >= HEAD_TIMEOUT,
-        File::Comes { .. } => false,
-        File::Answered { until, .. } => Instant::now() >= *until,
+        File::AwaitsHead(_, since) => since.elapsed() >= HEAD_TIMEOUT,
+        File::Receiving { .. } => false,
+        File::Replying { until, .. } => Instant::now() >= *until,
     };
     if is_over {
         engine.abort(stream)?;
         return Ok(false);
     }
-    if let File::Answered { answer, written, .. } = file {
-        *written += match *written < answer.len() {
-            true => engine.write(stream, &answer[*written..])?,
+    if let File::Replying { reply, written, .. } = file {
+        *written += match *written < reply.len() {
+            true => engine.write(stream, &reply[*written..])?,
             false => 0,
         };
-        // What follows of a refused file is read and dropped until its sender closes.
-        if *written == answer.len() && engine.is_at_end(stream) && engine.close(stream).is_ok() {
+        // The rest of a refused file is read and dropped until its sender closes.
+        if *written == reply.len() && engine.is_at_end(stream) && engine.close(stream).is_ok() {
             return Ok(false);
         }
     } else if engine.is_at_end(stream) {
-        told(Arrival::Cut("its sender ended early".to_owned()));
+        report(Arrival::Cut("its sender ended early".to_owned()));
         let _ = engine.close(stream);
         return Ok(false);
     }
@@ -348,21 +352,21 @@ fn turn(
 }
 
 impl File {
-    /// Bytes that are to come; none: it is not being received.
+    /// Bytes to come; none: no file is being received.
     const fn left(&self) -> Option<u64> {
         match self {
-            Self::Comes { left, .. } => Some(*left),
+            Self::Receiving { left, .. } => Some(*left),
             _ => None,
         }
     }
 
-    fn take(&mut self, mut bytes: &[u8], from: Option<Address>, room: &mut Room, told: &mut impl FnMut(Arrival)) {
-        if let Self::Named(line, _) = self {
+    fn receive(&mut self, mut bytes: &[u8], from: Option<Address>, room: &mut Room, report: &mut impl FnMut(Arrival)) {
+        if let Self::AwaitsHead(line, _) = self {
             let end = bytes.iter().position(|&b| b == b'\n');
             line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
             let Some(end) = end else {
                 if line.len() > LINE_MAX {
-                    self.answer(Err("the line that names the file is too long".to_owned()), told);
+                    self.conclude(Err("the line that names the file is too long".to_owned()), report);
                 }
                 return;
             };
@@ -370,80 +374,82 @@ impl File {
             match open(line, from, room) {
                 Ok((to, left)) => {
                     let now = Instant::now();
-                    *self = Self::Comes { to, hash: Box::default(), left, came: 0, began: now, heard: now };
+                    *self = Self::Receiving { to, hash: Box::default(), left, received: 0, began: now, last_data: now };
                 }
-                Err(why) => self.answer(Err(why), told),
+                Err(why) => self.conclude(Err(why), report),
             }
         }
-        if let Self::Comes { to, hash, left, came, heard, .. } = self {
+        if let Self::Receiving { to, hash, left, received, last_data, .. } = self {
             if !bytes.is_empty() {
-                *heard = Instant::now();
+                *last_data = Instant::now();
             }
             let bytes = &bytes[..bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
             hash.update(bytes);
             *left -= bytes.len() as u64;
-            *came += bytes.len() as u64;
+            *received += bytes.len() as u64;
             if let Err(error) = to.put(bytes) {
-                self.answer(Err(error.to_string()), told);
+                self.conclude(Err(error.to_string()), report);
             }
         }
     }
 
-    /// Gives the file its name once it is whole.
-    fn is_complete(&mut self, told: &mut impl FnMut(Arrival)) {
-        if !matches!(self, Self::Comes { left: 0, .. }) {
+    /// Gives a complete file its name.
+    fn finish_if_complete(&mut self, report: &mut impl FnMut(Arrival)) {
+        if !matches!(self, Self::Receiving { left: 0, .. }) {
             return;
         }
-        if let Self::Comes { to, hash, .. } = std::mem::replace(self, Self::Named(Vec::new(), Instant::now())) {
+        if let Self::Receiving { to, hash, .. } = std::mem::replace(self, Self::AwaitsHead(Vec::new(), Instant::now()))
+        {
             let done = to.write(&[]).map(|()| hex(&hash.finalize())).map_err(|e| e.to_string());
-            self.answer(done, told);
+            self.conclude(done, report);
         }
     }
 
-    /// Gives it up if it comes too slowly, and tells its sender.
-    fn judge(&mut self, told: &mut impl FnMut(Arrival)) {
-        let Self::Comes { came, began, heard, .. } = self else { return };
-        if let Some(why) = too_slow(*came, began.elapsed(), heard.elapsed()) {
-            told(Arrival::Cut(why.clone()));
-            self.say(&Reply::Failed { why }, REFUSAL_TIMEOUT);
+    /// Aborts a file below the minimum rate, and replies so.
+    fn check_rate(&mut self, report: &mut impl FnMut(Arrival)) {
+        let Self::Receiving { received, began, last_data, .. } = self else { return };
+        if let Some(why) = too_slow(*received, began.elapsed(), last_data.elapsed()) {
+            report(Arrival::Cut(why.clone()));
+            self.reply(&Reply::Failed { why }, REFUSAL_TIMEOUT);
         }
     }
 
-    fn answer(&mut self, done: Result<String, String>, told: &mut impl FnMut(Arrival)) {
+    fn conclude(&mut self, done: Result<String, String>, report: &mut impl FnMut(Arrival)) {
         let reply = match done {
             Ok(sha256) => {
-                told(Arrival::Whole(sha256.clone()));
+                report(Arrival::Whole(sha256.clone()));
                 Reply::Written { sha256 }
             }
             Err(why) => {
-                // The path in it is the sender's.
-                let why = one_sentence(&why);
-                told(Arrival::Refused(why.clone()));
+                // The message has the sender's path.
+                let why = sanitized_message(&why);
+                report(Arrival::Refused(why.clone()));
                 Reply::Failed { why }
             }
         };
-        self.say(&reply, STALL_TIMEOUT);
+        self.reply(&reply, STALL_TIMEOUT);
     }
 
-    /// The part of the file that has arrived is removed.
-    fn say(&mut self, reply: &Reply, within: Duration) {
-        let mut answer = serde_json::to_vec(reply).unwrap_or_default();
-        answer.push(b'\n');
-        *self = Self::Answered { answer, written: 0, until: Instant::now() + within };
+    /// Begins to reply. An incomplete file is removed.
+    fn reply(&mut self, reply: &Reply, timeout: Duration) {
+        let mut reply = serde_json::to_vec(reply).unwrap_or_default();
+        reply.push(b'\n');
+        *self = Self::Replying { reply, written: 0, until: Instant::now() + timeout };
     }
 }
 
-/// Why a file is given up of which so many bytes came since it began, and nothing for a while; none: it goes on.
-fn too_slow(came: u64, life: Duration, silence: Duration) -> Option<String> {
-    if silence >= STALL_TIMEOUT {
+/// The reason to abort a transfer of this age with `received` bytes, `idle` since the last; none: it is fast enough.
+fn too_slow(received: u64, age: Duration, idle: Duration) -> Option<String> {
+    if idle >= STALL_TIMEOUT {
         return Some(format!("no data for {} s", STALL_TIMEOUT.as_secs()));
     }
-    let is_slow = u128::from(came) * 1000 < u128::from(BYTES_PER_S_MIN) * life.as_millis();
-    (life >= RATE_GRACE_TIME && is_slow)
-        .then(|| format!("{came} bytes came within {} s, fewer than {} KiB/s", life.as_secs(), BYTES_PER_S_MIN >> 10))
+    let is_slow = u128::from(received) * 1000 < u128::from(BYTES_PER_S_MIN) * age.as_millis();
+    (age >= RATE_GRACE_TIME && is_slow).then(|| {
+        format!("{received} bytes came within {} s, fewer than {} KiB/s", age.as_secs(), BYTES_PER_S_MIN >> 10)
+    })
 }
 
-/// The file that a line names, below the folder and nowhere else, if there is room for it.
+/// Creates the file that a head line names, below the folder, if there is room.
 fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(AtomicFile, u64), String> {
     let head: Head = serde_json::from_slice(line).map_err(|_| "the line that names the file is damaged".to_owned())?;
     let path = Path::new(&head.path);
@@ -454,12 +460,12 @@ fn open(line: &[u8], from: Option<Address>, room: &mut Room) -> Result<(AtomicFi
     if head.path.chars().any(is_unseen) {
         return Err(format!("{:?} has a control or format character: give it another name", head.path));
     }
-    room.let_in(from, head.bytes)?;
+    room.admit(from, head.bytes)?;
     let whole = AtomicFile::below(room.folder(), path, PRIVATE).map_err(|e| e.to_string())?;
     Ok((whole, head.bytes))
 }
 
-/// A terminal or a script would act on it: controls, ends of lines and paragraphs, format characters. Joiners, which several scripts need, are none.
+/// True for characters that a terminal or script acts on: controls, ends of lines and paragraphs, format characters but joiners.
 fn is_unseen(c: char) -> bool {
     // Behind another character, so that accents count as shown.
     let is_escaped = || format!("x{c}").escape_debug().count() > 2;
@@ -473,12 +479,12 @@ mod tests {
     #[test]
     fn a_refused_path_is_one_short_line_and_many_are_a_few() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = File::Named(Vec::new(), Instant::now());
+        let mut file = File::AwaitsHead(Vec::new(), Instant::now());
         let path = format!("../RED\nevenkeel: all fine\u{1b}[2J{}", "x".repeat(4000));
         let mut line = serde_json::to_vec(&Head { path, bytes: 1 }).unwrap();
         line.push(b'\n');
         let mut reasons = Vec::new();
-        file.take(&line, None, &mut Room::new(folder.path().to_owned(), Some(1)), &mut |arrival| match arrival {
+        file.receive(&line, None, &mut Room::new(folder.path().to_owned(), Some(1)), &mut |arrival| match arrival {
             Arrival::Refused(why) => reasons.push(why),
             _ => panic!("it is refused"),
         });
@@ -507,7 +513,7 @@ mod tests {
     fn a_file_has_a_least_rate_over_its_whole_life() {
         const LEAST: u64 = 64 << 10;
         let s = Duration::from_secs;
-        for (came, life, silence, goes_on) in [
+        for (received, age, idle, goes_on) in [
             (0, s(29), s(29), true),
             (0, s(30), s(30), false),
             (30 * LEAST, s(30), s(0), true),
@@ -518,8 +524,8 @@ mod tests {
             (3600 * LEAST, s(3600), s(29), true),
             (u64::MAX, Duration::MAX, s(0), false),
         ] {
-            let why = too_slow(came, life, silence);
-            assert_eq!(why.is_none(), goes_on, "{came} {life:?} {silence:?}: {why:?}");
+            let why = too_slow(received, age, idle);
+            assert_eq!(why.is_none(), goes_on, "{received} {age:?} {idle:?}: {why:?}");
         }
     }
 
@@ -527,36 +533,36 @@ mod tests {
     fn a_file_that_is_given_up_leaves_nothing_and_its_sender_hears_why() {
         let folder = tempfile::tempdir().unwrap();
         let mut room = Room::new(folder.path().to_owned(), Some(1));
-        let mut file = File::Named(Vec::new(), Instant::now());
+        let mut file = File::AwaitsHead(Vec::new(), Instant::now());
         let (mut reasons, head) = (Vec::new(), b"{\"path\":\"slow\",\"bytes\":100000}\nx");
-        let mut told = |arrival| match arrival {
+        let mut report = |arrival| match arrival {
             Arrival::Cut(why) => reasons.push(why),
             _ => panic!("it is given up"),
         };
-        file.take(head, None, &mut room, &mut told);
-        file.judge(&mut told);
+        file.receive(head, None, &mut room, &mut report);
+        file.check_rate(&mut report);
         assert_eq!(file.left(), Some(99_999));
-        let File::Comes { began, .. } = &mut file else { panic!("it comes") };
+        let File::Receiving { began, .. } = &mut file else { panic!("it comes") };
         *began = began.checked_sub(RATE_GRACE_TIME).expect("the machine runs for longer");
-        file.judge(&mut told);
-        let File::Answered { answer, .. } = &file else { panic!("{file:?} goes on") };
+        file.check_rate(&mut report);
+        let File::Replying { reply, .. } = &file else { panic!("{file:?} goes on") };
         assert!(
             reasons.len() == 1 && reasons[0].starts_with("1 bytes came within 30 s, fewer than 64 KiB/s"),
             "{reasons:?}"
         );
-        assert_eq!(serde_json::from_slice::<Reply>(answer).unwrap(), Reply::Failed { why: reasons.remove(0) });
+        assert_eq!(serde_json::from_slice::<Reply>(reply).unwrap(), Reply::Failed { why: reasons.remove(0) });
         assert_eq!((file.left(), std::fs::read_dir(folder.path()).unwrap().count()), (None, 0));
     }
 
     #[test]
     fn many_files_are_a_few_lines_and_hide_none_of_the_other_kind() {
-        let (mut log, mut told, now) = (Log::default(), Vec::new(), Instant::now());
-        let mut tell = |now, arrival| log.tell(now, arrival, &mut |line| told.push(line));
-        (0..100).for_each(|n| tell(now, Arrival::Refused(format!("{n}"))));
-        (0..50).for_each(|n| tell(now, Arrival::Whole(format!("{n}"))));
-        tell(now + Duration::from_secs(10), Arrival::Cut("again".to_owned()));
-        tell(now + Duration::from_secs(10), Arrival::Whole("again".to_owned()));
-        let (few, last) = told.split_at(32);
+        let (mut log, mut lines, now) = (Log::default(), Vec::new(), Instant::now());
+        let mut add = |now, arrival| log.add(now, arrival, &mut |line| lines.push(line));
+        (0..100).for_each(|n| add(now, Arrival::Refused(format!("{n}"))));
+        (0..50).for_each(|n| add(now, Arrival::Whole(format!("{n}"))));
+        add(now + Duration::from_secs(10), Arrival::Cut("again".to_owned()));
+        add(now + Duration::from_secs(10), Arrival::Whole("again".to_owned()));
+        let (few, last) = lines.split_at(32);
         assert!(few[..16].iter().all(|line| line.starts_with("a file was refused: ")), "{few:?}");
         assert!(few[16..].iter().all(|line| line.starts_with("a file arrived; its SHA-256 is ")), "{few:?}");
         let sum = |count| format!("{count} more messages like these within 10 s");

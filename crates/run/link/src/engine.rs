@@ -9,8 +9,8 @@ use std::{
 };
 
 use transport::{
-    Budget, Connection, Counts, Echo, Ends, FREE_PORTS, Handle, Namesakes, Nanos, Node, NodeCounts, NodeSettings,
-    OtherVersion, Peer, Reason, SendError, State,
+    Budget, Connection, Counts, DuplicateName, Echo, Endpoints, FREE_PORTS, Handle, Nanos, Node, NodeCounts,
+    NodeSettings, OtherVersion, Peer, Reason, SendError, State,
 };
 
 use self::sleep::Sleep;
@@ -63,7 +63,7 @@ impl<C: Carrier> Engine<C> {
         };
         let mut node = Node::new(settings);
         // From the first connection on.
-        node.opened();
+        node.next_changed_slot();
         Ok(Self { node, carrier, began: Instant::now(), sleep: None, asleep: false })
     }
 
@@ -103,8 +103,8 @@ impl<C: Carrier> Engine<C> {
 
     #[inline]
     fn emit(&mut self, now: Nanos) -> Result<(), LinkError> {
-        while let Some((at, ends)) = self.node.opened() {
-            self.carrier.opened(at, ends);
+        while let Some((slot, endpoints)) = self.node.next_changed_slot() {
+            self.carrier.set_connection(slot, endpoints);
         }
         while let Some((to, head, payload)) = self.node.poll(now) {
             self.carrier.send(to, &head, payload)?;
@@ -166,9 +166,9 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Counts the memory of an open connection in a budget from now on.
-    pub(crate) fn share(&mut self, handle: Handle, budget: &Arc<Budget>) {
+    pub(crate) fn charge_to(&mut self, handle: Handle, budget: &Arc<Budget>) {
         let now = self.now();
-        self.node.with(now, handle, |connection| connection.share(budget));
+        self.node.with(now, handle, |connection| connection.charge_to(budget));
     }
 
     /// Bytes that a stream takes now.
@@ -322,8 +322,8 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Makes the other end of a connection learn that its peer, which is not of this node, is dead.
-    pub(crate) fn ask_for(&mut self, ends: &Ends<C::Address>) -> Result<(), LinkError> {
-        self.node.ask_for(ends);
+    pub(crate) fn probe_orphan(&mut self, ends: &Endpoints<C::Address>) -> Result<(), LinkError> {
+        self.node.probe_orphan(ends);
         let now = self.now();
         self.emit(now)
     }
@@ -334,8 +334,8 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Names that several nodes have.
-    pub fn namesakes(&self) -> Vec<Namesakes<C::Address>> {
-        self.node.namesakes()
+    pub fn duplicate_names(&self) -> Vec<DuplicateName<C::Address>> {
+        self.node.duplicate_names()
     }
 
     /// Nodes that speak another version of the protocol.
@@ -385,6 +385,6 @@ impl<C: Carrier> Drop for Engine<C> {
         }
         // Without the interface nobody can be told.
         let _ = self.emit(now);
-        self.carrier.ended();
+        self.carrier.clear_connections();
     }
 }

@@ -1,4 +1,4 @@
-//! Probes that others asked the broker to send.
+//! Pings sent on behalf of clients.
 
 use std::{sync::mpsc::Sender, time::Duration};
 
@@ -6,11 +6,11 @@ use transport::Nanos;
 
 use crate::{Address, BrokerCarrier, Engine, LinkError, broker::Answer};
 
-/// Pings without an answer yet.
+/// Pings without a reply yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     next: u32,
-    waiting: Vec<Ping>,
+    pending: Vec<Ping>,
 }
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Ping {
 }
 
 impl Pings {
-    /// Sends one; why not, if it cannot.
+    /// Sends a ping; returns the reason if the request is invalid.
     pub(crate) fn start(
         &mut self,
         engine: &mut Engine<BrokerCarrier>,
@@ -33,27 +33,27 @@ impl Pings {
         answer: &Sender<Answer>,
     ) -> Result<Option<String>, LinkError> {
         let Ok(to) = address.parse::<Address>() else { return Ok(Some(format!("{address} is no address of a node"))) };
-        let most = engine.carrier().wire().payload_max;
-        if bytes > most {
-            return Ok(Some(format!("{bytes} bytes are more than a frame has: {most}")));
+        let max = engine.carrier().wire().payload_max;
+        if bytes > max {
+            return Ok(Some(format!("{bytes} bytes are more than a frame has: {max}")));
         }
         self.next = self.next.wrapping_add(1);
         let sent = engine.probe(to, self.next, &vec![0x5a; bytes.into()])?;
-        self.waiting.push(Ping { to, sequence: self.next, sent, timeout, answer: answer.clone() });
+        self.pending.push(Ping { to, sequence: self.next, sent, timeout, answer: answer.clone() });
         Ok(None)
     }
 
-    /// Gives out the answers that came, and gives up those that did not in time.
-    pub(crate) fn turn(&mut self, engine: &mut Engine<BrokerCarrier>) {
+    /// Answers clients whose reply arrived, or whose timeout expired.
+    pub(crate) fn poll(&mut self, engine: &mut Engine<BrokerCarrier>) {
         let echoes: Vec<_> = engine.echoes().collect();
-        self.waiting.retain(|ping| {
-            let came = echoes.iter().find(|echo| (echo.peer, echo.sequence) == (ping.to, ping.sequence));
-            let answer = match came {
+        self.pending.retain(|ping| {
+            let reply = echoes.iter().find(|echo| (echo.peer, echo.sequence) == (ping.to, ping.sequence));
+            let answer = match reply {
                 Some(echo) => Answer::Ping(Some(echo.heard.saturating_sub(ping.sent))),
                 None if engine.since(ping.sent) >= ping.timeout => Answer::Ping(None),
                 None => return true,
             };
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = ping.answer.send(answer);
             false
         });

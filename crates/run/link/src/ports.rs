@@ -1,4 +1,4 @@
-//! Which program of this node has which ports.
+//! The ports of the programs of this node.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -16,7 +16,7 @@ use nix::{
     errno::Errno,
     sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials},
 };
-use transport::Ends;
+use transport::Endpoints;
 use wire::Mac;
 
 use sys::{
@@ -26,9 +26,9 @@ use sys::{
 
 use crate::{
     LinkError, Paths, Wire,
-    claim::{MESSAGE_MAX, PortReply, PortRequest, Talk},
+    claim::{MESSAGE_MAX, MessageSocket, PortReply, PortRequest},
     guard::Guard,
-    left::Left,
+    orphans::Orphans,
     table::Table,
 };
 
@@ -43,11 +43,11 @@ pub(crate) const BROKER_PORTS: std::ops::RangeInclusive<u16> =
     FIRST_PORT..=FIRST_PORT + BROKER_BLOCKS * PORTS_OF_BLOCK - 1;
 /// Blocks of one user other than root: each costs the kernel some 11 MB for sockets and the ring.
 const BLOCKS_OF_USER_MAX: usize = 32;
-/// Blocks that are left for root.
+/// Blocks reserved for root.
 const BLOCKS_OF_ROOT: usize = 32;
-/// Connections of one user other than root, and of all of them: each has a thread.
-const TALKS_OF_USER_MAX: usize = 64;
-const TALKS_MAX: usize = 512;
+/// Connected programs of one user other than root, and of all such users: each has a thread.
+const PROGRAMS_OF_USER_MAX: usize = 64;
+const PROGRAMS_MAX: usize = 512;
 /// Time for the first request of a program.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the ring that a program's frames wait in.
@@ -64,42 +64,42 @@ const PRIVILEGED_PORTS_END: u16 = 1024;
 pub(crate) struct Ports {
     owners: PortOwners,
     wire: Wire,
-    /// The sockets of programs, where they are behind UDP.
+    /// The sockets of programs over UDP.
     udp: Option<PortSockets>,
     node: String,
-    /// Releases connections of programs, with what they have sent.
+    /// Closes connections of programs, with descriptors in flight.
     disposer: Arc<Disposer>,
-    /// The program that fills the rings of programs; none: their sockets get all.
+    /// The XDP program that fills the programs' rings; none: they receive by sockets.
     xdp: Option<Mutex<LinkPort>>,
-    /// The guard of programs of users other than root; none: they get no ports.
+    /// The guard of unprivileged programs; none: they get no ports.
     guard: Option<Guard>,
-    taken: Mutex<Taken>,
-    /// Connections of programs of other users than root, by user.
-    talks: Mutex<HashMap<u32, usize>>,
-    /// Connections that programs left open that are gone: their other ends are to be told.
-    left: Mutex<Left>,
+    table: Mutex<PortTable>,
+    /// Numbers of connected programs by user, but root.
+    connected: Mutex<HashMap<u32, usize>>,
+    /// Connections of ended programs, whose peers have to be notified.
+    orphans: Mutex<Orphans>,
     /// The other nodes, by address.
     nodes: Mutex<Vec<LinkNode>>,
 }
 
 #[derive(Debug)]
-struct Taken {
-    /// Blocks that nobody has, the one that was given back last at the end: what comes late for its old owner meets no new one.
+struct PortTable {
+    /// Free blocks, the last one that was released at the end: late frames for its old owner should not meet a new one.
     free: VecDeque<u16>,
     /// File with the number of the next block, for the next broker.
     next_block: PathBuf,
-    /// The broker's blocks are in no program's use.
+    /// The broker's own blocks are free.
     is_own_free: bool,
-    /// Programs that had ports so far: each is another owner, since an old one may have kept its sockets.
+    /// Owners so far. Each program is a new owner, as an old one may have kept its sockets.
     owners: u32,
-    /// By the port listened on, the block of who listens.
+    /// Block of the listener by port.
     listening: BTreeMap<u16, u16>,
     programs: BTreeMap<u16, LinkProgram>,
 }
 
-impl Taken {
-    /// Why a program of another user than root gets no further port to listen on.
-    fn listens_too_much(&self, at: u16) -> Option<String> {
+impl PortTable {
+    /// The limit that an unprivileged program has reached; none: it may listen on one more port.
+    fn listen_limit(&self, at: u16) -> Option<String> {
         let program = self.programs.get(&at)?;
         let sum = |is_meant: &dyn Fn(&LinkProgram) -> bool| {
             self.programs.values().filter(|p| is_meant(p)).map(|p| p.listening_ports.len()).sum::<usize>()
@@ -121,15 +121,15 @@ impl Taken {
 }
 
 impl Ports {
-    /// With `others`, programs of other users than root get ports, too.
+    /// With `others`, unprivileged programs get ports, too.
     pub(crate) fn new(wire: Wire, node: &str, xdp: Option<LinkPort>, others: bool) -> Result<Self, LinkError> {
-        // Programs that outlived the last broker have ports of its, on which they go on: those come last.
+        // Programs that outlived the last broker still use ports of it: those blocks come last.
         let mut free: VecDeque<u16> = (BROKER_BLOCKS..=(u16::MAX - FIRST_PORT) / PORTS_OF_BLOCK).collect();
         let next_block = Paths::here().next_block();
         let next =
             fs::read_to_string(&next_block).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BROKER_BLOCKS);
         free.rotate_left(usize::from(next.saturating_sub(BROKER_BLOCKS)) % free.len());
-        let taken = Taken {
+        let table = PortTable {
             free,
             next_block,
             is_own_free: true,
@@ -150,9 +150,9 @@ impl Ports {
                 Disposer::start().map_err(|source| LinkError::System { operation: "start a thread", source })?,
             ),
             xdp: xdp.map(Mutex::new),
-            taken: Mutex::new(taken),
-            talks: Mutex::default(),
-            left: Mutex::default(),
+            table: Mutex::new(table),
+            connected: Mutex::default(),
+            orphans: Mutex::default(),
             nodes: Mutex::default(),
         })
     }
@@ -161,16 +161,16 @@ impl Ports {
         &self.disposer
     }
 
-    pub(crate) const fn is_behind_udp(&self) -> bool {
+    pub(crate) const fn is_over_udp(&self) -> bool {
         self.udp.is_some()
     }
 
-    /// What passes the frames that are for nobody else.
-    pub(crate) fn rest(&self) -> impl AsFd {
+    /// The socket filter that passes frames for no program.
+    pub(crate) fn unowned_filter(&self) -> impl AsFd {
         self.owners.rest()
     }
 
-    /// The broker's own socket behind UDP, of owner 0; none: frames go over plain Ethernet.
+    /// A socket of an owner over UDP, 0 for the broker; none: the carrier is Ethernet.
     pub(crate) fn udp_socket(&self, owner: u32) -> Result<Option<OwnedFd>, LinkError> {
         let (Some(at), Some(sockets)) = (self.wire.udp, &self.udp) else { return Ok(None) };
         let failed = |source| LinkError::System { operation: "share the port of UDP", source };
@@ -181,7 +181,7 @@ impl Ports {
         Ok(Some(socket))
     }
 
-    /// What a program receives by, and what it sends by; and the numbers of those that are guarded.
+    /// The sockets of a program for receiving and sending, and the cookies of guarded ones.
     fn sockets(&self, owner: u32) -> Result<([OwnedFd; 2], Vec<u64>), LinkError> {
         let owned = |fd: io::Result<OwnedFd>| {
             fd.map_err(|source| LinkError::System { operation: "duplicate a socket", source })
@@ -206,161 +206,162 @@ impl Ports {
         self.xdp.as_ref().map(|port| port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the program in the XDP hook has done so far; none: there is none.
+    /// Counters of the XDP program, if there is one.
     pub(crate) fn counts(&self) -> Result<Option<LinkCounts>, LinkError> {
         Ok(self.xdp().map(|port| port.counts()).transpose()?)
     }
 
-    /// Frames of programs of other users that were not let out, as they were in the name of others; none: those have no ports.
+    /// Dropped frames of unprivileged programs with another program's source; none: such programs have no ports.
     pub(crate) fn forged(&self) -> Option<u64> {
         self.guard.as_ref().and_then(|guard| guard.refused().ok())
     }
 
-    /// The warning that programs of other users can take the kernel's memory by their sockets; none: they cannot, or have no ports.
+    /// Warning that unprivileged programs can exhaust kernel memory by their sockets; none: they cannot.
     pub(crate) fn unbounded(&self) -> Option<String> {
         self.guard.as_ref()?.unbounded()
     }
 
-    /// The next connections that programs left open: few enough for a turn of the broker.
-    pub(crate) fn left(&self) -> Vec<Ends<Mac>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).next()
+    /// The orphans whose peers are notified in this poll of the broker.
+    pub(crate) fn next_orphans(&self) -> Vec<Endpoints<Mac>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).next()
     }
 
-    /// Programs of other users send and receive no longer.
+    /// Cuts unprivileged programs off.
     pub(crate) fn close(&self) {
         self.guard.iter().for_each(Guard::close);
-        let taken = self.taken();
-        // Nobody lives on with ports that the next broker could give.
-        if taken.programs.keys().all(|&at| at == 0) {
-            let _ = fs::remove_file(&taken.next_block);
+        let table = self.table();
+        // No program lives on with ports that the next broker could give.
+        if table.programs.keys().all(|&at| at == 0) {
+            let _ = fs::remove_file(&table.next_block);
         }
     }
 
-    /// True unless another tool took that program off, or it is being worked on, which takes tens of milliseconds: whoever asks does not wait.
+    /// False if another tool has detached the XDP program. Does not wait while it is locked (tens of milliseconds).
     pub(crate) fn is_alive(&self) -> bool {
         let Some(port) = &self.xdp else { return true };
         port.try_lock().map_or(true, |port| port.seat().is_alive())
     }
 
-    /// Puts the program back if others emptied its place, and says so. While it is being worked on, whoever asks does not wait.
+    /// Attaches the XDP program again if others have detached it; returns a message then. Does not wait while it is locked.
     pub(crate) fn put_back(&self) -> Option<String> {
         self.xdp.as_ref()?.try_lock().ok()?.seat().put_back()
     }
 
-    /// Tells programs of these nodes from now on.
+    /// Sets the nodes that programs can look up.
     pub(crate) fn set_nodes(&self, mut nodes: Vec<LinkNode>) {
         nodes.sort_by(|a, b| a.address.cmp(&b.address));
         *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
 
-    /// Those behind an address that one message holds.
+    /// Nodes whose addresses sort after `address`, as many as a message holds.
     fn nodes_behind(&self, address: &str) -> Vec<LinkNode> {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let behind = nodes.iter().skip_while(|node| node.address.as_str() <= address);
         page(behind)
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, PortTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Programs with ports.
     pub(crate) fn programs(&self) -> Vec<LinkProgram> {
-        self.taken().programs.values().cloned().collect()
+        self.table().programs.values().cloned().collect()
     }
 
-    /// Serves a program on a thread of its own, until it is gone.
+    /// Serves a program on a thread, until it disconnects.
     pub(crate) fn serve(self: &Arc<Self>, stream: OwnedFd) -> io::Result<()> {
         let stream = Disposed::new(stream, &self.disposer);
         let who = getsockopt(&stream, PeerCredentials)?;
-        let Some(place) = TalkPlace::take(self, who.uid()) else {
+        let Some(slot) = ProgramSlot::take(self, who.uid()) else {
             let why = "this user has too many connections to the broker, or all users together have".to_owned();
             let refused = PortReply::Refused(Errno::EUSERS as i32, why);
-            let talk = Talk::new(stream.into_inner());
-            let said = talk.send(&refused, &[]);
-            self.disposer.dispose(talk.into());
-            return said;
+            let socket = MessageSocket::new(stream.into_inner());
+            let sent = socket.send(&refused, &[]);
+            self.disposer.dispose(socket.into());
+            return sent;
         };
         let ports = Arc::clone(self);
         thread::Builder::new().name("ek-claim".into()).spawn(move || {
-            // Whoever talks otherwise is not answered.
-            let _ = ports.talk(stream.into_inner(), who);
-            drop(place);
+            // Invalid requests get no reply.
+            let _ = ports.serve_requests(stream.into_inner(), who);
+            drop(slot);
         })?;
         Ok(())
     }
 
-    fn talk(self: Arc<Self>, stream: OwnedFd, who: UnixCredentials) -> Result<(), LinkError> {
+    fn serve_requests(self: Arc<Self>, stream: OwnedFd, who: UnixCredentials) -> Result<(), LinkError> {
         let failed = |source| LinkError::System { operation: "talk to a program", source };
-        let talk = Talk::new(stream);
-        talk.set_receive_timeout(Some(FIRST_REQUEST_TIMEOUT)).map_err(failed)?;
+        let socket = MessageSocket::new(stream);
+        socket.set_receive_timeout(Some(FIRST_REQUEST_TIMEOUT)).map_err(failed)?;
         let mut block = None;
-        while let Some((ask, _)) = talk.receive::<PortRequest>().map_err(failed)? {
-            talk.set_receive_timeout(None).map_err(failed)?;
-            let answer = match (&block, ask) {
+        while let Some((request, _)) = socket.receive::<PortRequest>().map_err(failed)? {
+            socket.set_receive_timeout(None).map_err(failed)?;
+            let reply = match (&block, request) {
                 (None, PortRequest::Ports) if who.uid() != 0 && self.guard.is_none() => PortReply::Refused(
                     Errno::EACCES as i32,
                     "only root's programs may have ports of this broker".to_owned(),
                 ),
-                (None, PortRequest::Ports) => match self.block(who.pid(), who.uid()) {
+                (None, PortRequest::Ports) => match self.allocate(who.pid(), who.uid()) {
                     Err(why) => PortReply::Refused(Errno::EADDRNOTAVAIL as i32, why),
-                    Ok(taken) => {
-                        let taken = block.insert(taken);
-                        let owner = taken.owner;
+                    Ok(allocated) => {
+                        let block = block.insert(allocated);
+                        let owner = block.owner;
                         let ([receives, sends], cookies) = self.sockets(owner)?;
-                        taken.cookies = cookies;
-                        let (first, last) = taken.range();
+                        block.cookies = cookies;
+                        let (first, last) = block.range();
                         for port in first..=last {
                             self.owners.set(port, owner)?;
                         }
-                        taken.ring = self.xdp().map(|mut port| port.endpoint(first..=last, RING_BYTES)).transpose()?;
-                        let told = PortReply::Ports {
+                        block.ring = self.xdp().map(|mut port| port.endpoint(first..=last, RING_BYTES)).transpose()?;
+                        let ports = PortReply::Ports {
                             first,
                             last,
                             wire: self.wire.clone(),
                             node: self.node.clone(),
-                            ring: taken.ring.is_some(),
+                            ring: block.ring.is_some(),
                         };
                         let table = Table::new().map_err(failed)?;
                         let sockets = [receives.as_fd(), sends.as_fd()];
-                        let rings = taken.ring.as_ref().map(LinkRing::descriptors);
+                        let rings = block.ring.as_ref().map(LinkRing::descriptors);
                         let fds = sockets.into_iter().chain(rings.into_iter().flatten()).chain([table.as_fd()]);
                         let fds = fds.map(|fd| fd.as_raw_fd());
-                        talk.send(&told, &fds.collect::<Vec<_>>()).map_err(failed)?;
-                        taken.table = Some(table);
+                        socket.send(&ports, &fds.collect::<Vec<_>>()).map_err(failed)?;
+                        block.table = Some(table);
                         continue;
                     }
                 },
                 (Some(block), PortRequest::Listen(port)) => self.listen(block, port, who.uid() == 0)?,
-                (Some(block), PortRequest::Leave(port)) => {
-                    self.leave(block.at, port)?;
+                (Some(block), PortRequest::StopListening(port)) => {
+                    self.stop_listening(block.at, port)?;
                     PortReply::Done
                 }
                 (Some(_), PortRequest::Nodes(behind)) => PortReply::Nodes(self.nodes_behind(&behind)),
                 _ => PortReply::Refused(Errno::EPROTO as i32, "ports come first, and once".to_owned()),
             };
-            talk.send(&answer, &[]).map_err(failed)?;
+            socket.send(&reply, &[]).map_err(failed)?;
         }
         Ok(())
     }
 
-    fn block(self: &Arc<Self>, pid: i32, uid: u32) -> Result<Block, String> {
-        let mut taken = self.taken();
-        let of_user = taken.programs.values().filter(|program| program.uid == uid).count();
+    fn allocate(self: &Arc<Self>, pid: i32, uid: u32) -> Result<Block, String> {
+        let mut table = self.table();
+        let of_user = table.programs.values().filter(|program| program.uid == uid).count();
         if uid != 0 && of_user >= BLOCKS_OF_USER_MAX {
             return Err(format!("{of_user} programs of user {uid} have ports: one user has no more"));
         }
-        let kept = if uid == 0 { 0 } else { BLOCKS_OF_ROOT };
+        let reserved = if uid == 0 { 0 } else { BLOCKS_OF_ROOT };
         let all = || "all ports of this node are taken".to_owned();
-        let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut taken.is_own_free);
+        let is_own = pid.cast_unsigned() == std::process::id() && std::mem::take(&mut table.is_own_free);
         let at = if is_own {
             0
         } else {
-            let free = (taken.free.len() > kept).then(|| taken.free.pop_front()).flatten();
+            let free = (table.free.len() > reserved).then(|| table.free.pop_front()).flatten();
             free.ok_or_else(all)?
         };
         if !is_own {
             // Without it the next broker may give ports of a program that lives on.
-            let _ = fs::write(&taken.next_block, format!("{}\n", at + 1));
+            let _ = fs::write(&table.next_block, format!("{}\n", at + 1));
         }
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let guarded = uid != 0 && self.udp.is_none();
@@ -371,22 +372,22 @@ impl Ports {
             listening_ports: Vec::new(),
             guarded,
         };
-        taken.programs.insert(at, program);
-        taken.owners = (taken.owners + 1) % GUARDED;
-        // Behind UDP it is a place of a map.
+        table.programs.insert(at, program);
+        table.owners = (table.owners + 1) % GUARDED;
+        // Over UDP the owner is an index of a map.
         let owner = match &self.udp {
             Some(_) => u32::from(at) + 1,
-            None => taken.owners.max(1) | if guarded { GUARDED } else { 0 },
+            None => table.owners.max(1) | if guarded { GUARDED } else { 0 },
         };
         Ok(Block { at, owner, ports: Arc::clone(self), ring: None, cookies: Vec::new(), table: None })
     }
 
     fn listen(&self, block: &Block, port: u16, is_root: bool) -> Result<PortReply, LinkError> {
-        let mut taken = self.taken();
-        if let (false, Some(why)) = (is_root, taken.listens_too_much(block.at)) {
+        let mut table = self.table();
+        if let (false, Some(why)) = (is_root, table.listen_limit(block.at)) {
             return Ok(PortReply::Refused(Errno::EADDRNOTAVAIL as i32, why));
         }
-        Ok(match taken.listening.get(&port) {
+        Ok(match table.listening.get(&port) {
             _ if port == 0 || port >= FIRST_PORT => PortReply::Refused(
                 Errno::EADDRNOTAVAIL as i32,
                 format!("programs listen on ports from 1 to {}", FIRST_PORT - 1),
@@ -400,8 +401,8 @@ impl Ports {
                 if let (Some(mut xdp), Some(ring)) = (self.xdp(), &block.ring) {
                     xdp.join(port, ring)?;
                 }
-                taken.listening.insert(port, block.at);
-                if let Some(program) = taken.programs.get_mut(&block.at) {
+                table.listening.insert(port, block.at);
+                if let Some(program) = table.programs.get_mut(&block.at) {
                     program.listening_ports.push(port);
                 }
                 PortReply::Done
@@ -409,11 +410,11 @@ impl Ports {
         })
     }
 
-    fn leave(&self, at: u16, port: u16) -> Result<(), LinkError> {
-        let mut taken = self.taken();
-        if taken.listening.get(&port) == Some(&at) {
-            taken.listening.remove(&port);
-            if let Some(program) = taken.programs.get_mut(&at) {
+    fn stop_listening(&self, at: u16, port: u16) -> Result<(), LinkError> {
+        let mut table = self.table();
+        if table.listening.get(&port) == Some(&at) {
+            table.listening.remove(&port);
+            if let Some(program) = table.programs.get_mut(&at) {
                 program.listening_ports.retain(|&other| other != port);
             }
             if let Some(mut xdp) = self.xdp() {
@@ -425,46 +426,46 @@ impl Ports {
     }
 }
 
-/// A connection of a program, among those that its user may have.
-struct TalkPlace(Arc<Ports>, u32);
+/// A connected program, counted for its user.
+struct ProgramSlot(Arc<Ports>, u32);
 
-impl TalkPlace {
-    /// None: there are too many. Root's have no limit.
+impl ProgramSlot {
+    /// None: too many. Root's programs have no limit.
     fn take(ports: &Arc<Ports>, uid: u32) -> Option<Self> {
-        let mut talks = ports.talks.lock().unwrap_or_else(PoisonError::into_inner);
-        let (of_user, all) = (talks.get(&uid).copied().unwrap_or(0), talks.values().sum::<usize>());
-        if uid != 0 && (of_user >= TALKS_OF_USER_MAX || all >= TALKS_MAX) {
+        let mut connected = ports.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of_user, all) = (connected.get(&uid).copied().unwrap_or(0), connected.values().sum::<usize>());
+        if uid != 0 && (of_user >= PROGRAMS_OF_USER_MAX || all >= PROGRAMS_MAX) {
             return None;
         }
         if uid != 0 {
-            talks.insert(uid, of_user + 1);
+            connected.insert(uid, of_user + 1);
         }
         Some(Self(Arc::clone(ports), uid))
     }
 }
 
-impl Drop for TalkPlace {
+impl Drop for ProgramSlot {
     fn drop(&mut self) {
-        let mut talks = self.0.talks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = talks.get_mut(&self.1) {
+        let mut connected = self.0.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = connected.get_mut(&self.1) {
             *count -= 1;
             if *count == 0 {
-                talks.remove(&self.1);
+                connected.remove(&self.1);
             }
         }
     }
 }
 
-/// The ports that one program connects from.
+/// The ports of one program.
 struct Block {
     at: u16,
-    /// In whose name its ports are.
+    /// Owner of the ports.
     owner: u32,
     ports: Arc<Ports>,
-    /// What the program reads: it is entered for ports that it listens on, too.
+    /// The program's ring, of ports that it listens on, too.
     ring: Option<LinkRing>,
     cookies: Vec<u64>,
-    /// Its open connections, as it says.
+    /// Its open connections, as it has entered them.
     table: Option<Table>,
 }
 
@@ -472,7 +473,7 @@ impl Block {
     fn range(&self) -> (u16, u16) {
         let blocks = if self.at == 0 { BROKER_BLOCKS } else { 1 };
         let first = FIRST_PORT + self.at * PORTS_OF_BLOCK;
-        // The last block ends with the last port there is.
+        // The last block ends with port 65535.
         (first, first + (blocks * PORTS_OF_BLOCK - 1))
     }
 }
@@ -485,37 +486,37 @@ impl Drop for Block {
         let (first, last) = self.range();
         let (is_root, listened) = self
             .ports
-            .taken()
+            .table()
             .programs
             .get(&self.at)
             .map_or((false, Vec::new()), |program| (program.uid == 0, program.listening_ports.clone()));
         self.ring.iter().for_each(LinkRing::close);
-        // The kernel waits in it, and others do not: the ports are this program's until it is done.
+        // The kernel waits here, without the table's lock: the ports stay this program's until it is done.
         if let Some(mut xdp) = self.ports.xdp() {
             xdp.remove((first..=last).chain(listened.iter().copied()));
         }
-        let mut taken = self.ports.taken();
-        taken.programs.remove(&self.at);
+        let mut table = self.ports.table();
+        table.programs.remove(&self.at);
         for port in (first..=last).chain(listened.iter().copied()) {
-            taken.listening.remove(&port);
-            // Owner 0 tells the others that nobody is there any more.
+            table.listening.remove(&port);
+            // Owner 0: the port is refused from now on.
             let _ = self.ports.owners.set(port, 0);
         }
-        // The answers of the other ends come to the broker from here on. The program could have written anything.
-        let mut left = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
-        left.retain(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
-        self.ports.left.lock().unwrap_or_else(PoisonError::into_inner).add(is_root, left);
+        // The peers' replies go to the broker from here on. The program could have written anything.
+        let mut orphans = self.table.as_ref().and_then(|table| table.read().ok()).unwrap_or_default();
+        orphans.retain(|ends| (first..=last).contains(&ends.port) || listened.contains(&ends.port));
+        self.ports.orphans.lock().unwrap_or_else(PoisonError::into_inner).add(is_root, orphans);
         if let Some(udp) = &self.ports.udp {
             udp.remove(self.owner);
         }
         match self.at {
-            0 => taken.is_own_free = true,
-            at => taken.free.push_back(at),
+            0 => table.is_own_free = true,
+            at => table.free.push_back(at),
         }
     }
 }
 
-/// As many of them as a message holds, and at least one if there is one: a name of 255 bytes takes six times that as JSON at the most.
+/// As many nodes as a message holds, at least one if there is any: a name of 255 bytes takes at most six times that as JSON.
 fn page<'a>(nodes: impl Iterator<Item = &'a LinkNode>) -> Vec<LinkNode> {
     const OVERHEAD_BYTES: usize = 32;
     let mut bytes = OVERHEAD_BYTES;

@@ -26,7 +26,7 @@ use sys::{
     packet_batch::PacketBatch,
     packet_tx::PacketTxError,
 };
-use transport::{Ends, HEADER_BYTES, Kind};
+use transport::{Endpoints, HEADER_BYTES, Kind};
 use wire::Mac;
 
 use crate::{Address, Carrier, ETHERTYPE, LinkError, burst::Bursts, table::Table};
@@ -358,13 +358,13 @@ impl Carrier for Raw {
         }
     }
 
-    fn opened(&mut self, at: u32, ends: Option<Ends<Mac>>) {
+    fn set_connection(&mut self, slot: u32, endpoints: Option<Endpoints<Mac>>) {
         if let Some(table) = &self.table {
-            table.set(at, ends);
+            table.set(slot, endpoints);
         }
     }
 
-    fn ended(&mut self) {
+    fn clear_connections(&mut self) {
         if let Some(table) = &self.table {
             table.clear();
         }

@@ -28,11 +28,11 @@ pub fn of_broker(settings: &BrokerSettings) -> Vec<Capability> {
     kept(settings.group.is_some(), settings.udp.is_some())
 }
 
-pub(crate) fn kept(has_group: bool, is_behind_udp: bool) -> Vec<Capability> {
+pub(crate) fn kept(has_group: bool, is_over_udp: bool) -> Vec<Capability> {
     let mut all = vec![CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON];
     // The sockets of the group's programs are made in another network namespace.
     all.extend(has_group.then_some(CAP_SYS_ADMIN));
     // The port of link behind UDP is below 1024.
-    all.extend(is_behind_udp.then_some(CAP_NET_BIND_SERVICE));
+    all.extend(is_over_udp.then_some(CAP_NET_BIND_SERVICE));
     all
 }

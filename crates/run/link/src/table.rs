@@ -10,7 +10,7 @@ use std::{
 };
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use transport::Ends;
+use transport::Endpoints;
 use wire::Mac;
 
 /// Bytes of an entry: address, ports, the peer's connection number, the epoch. An entry without a number is free.
@@ -33,7 +33,7 @@ impl Table {
     }
 
     /// Enters or removes a connection. If the write fails, its peer is not notified.
-    pub(crate) fn set(&self, at: u32, ends: Option<Ends<Mac>>) {
+    pub(crate) fn set(&self, at: u32, ends: Option<Endpoints<Mac>>) {
         let place = ends.map_or([0; ENTRY_BYTES], write);
         let _ = self.0.write_all_at(&place, u64::from(at) * ENTRY_BYTES as u64);
     }
@@ -43,7 +43,7 @@ impl Table {
     }
 
     /// All entries, whoever wrote them.
-    pub(crate) fn read(&self) -> io::Result<Vec<Ends<Mac>>> {
+    pub(crate) fn read(&self) -> io::Result<Vec<Endpoints<Mac>>> {
         let most = (ENTRIES_MAX * ENTRY_BYTES) as u64;
         let len = usize::try_from(self.0.metadata()?.len().min(most)).unwrap_or_default();
         let mut bytes = vec![0; len - len % ENTRY_BYTES];
@@ -58,7 +58,7 @@ impl AsFd for Table {
     }
 }
 
-fn write(ends: Ends<Mac>) -> [u8; ENTRY_BYTES] {
+fn write(ends: Endpoints<Mac>) -> [u8; ENTRY_BYTES] {
     let mut place = [0; ENTRY_BYTES];
     place[..6].copy_from_slice(&ends.peer.0);
     place[6..8].copy_from_slice(&ends.port.to_be_bytes());
@@ -68,9 +68,9 @@ fn write(ends: Ends<Mac>) -> [u8; ENTRY_BYTES] {
     place
 }
 
-fn read(place: &[u8; ENTRY_BYTES]) -> Ends<Mac> {
+fn read(place: &[u8; ENTRY_BYTES]) -> Endpoints<Mac> {
     let [a, b, c, d, e, f, p0, p1, q0, q1, n0, n1, n2, n3, e0, e1, e2, e3] = *place;
-    Ends {
+    Endpoints {
         peer: Mac([a, b, c, d, e, f]),
         port: u16::from_be_bytes([p0, p1]),
         peer_port: u16::from_be_bytes([q0, q1]),
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn what_is_entered_is_read_until_it_is_taken_out() {
         let table = Table::new().unwrap();
-        let ends = |n: u16| Ends {
+        let ends = |n: u16| Endpoints {
             peer: Mac([2, 0, 0, 0, 0, n as u8]),
             port: 50_000 + n,
             peer_port: n,

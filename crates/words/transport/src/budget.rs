@@ -1,40 +1,40 @@
-//! Memory of several connections that have one owner.
+//! Memory accounting of connections with one owner.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes that wait in connections of one owner, and how many may. Once they are spent each of its connections has room for the rest of a page (slots.rs),
-/// one frame at the least, so that none waits for another one.
+/// Buffered bytes of the connections of one owner, and their limit. At the limit each connection still has room for the rest of a page (slots.rs), at
+/// least one frame, so that none blocks another.
 #[derive(Debug)]
 pub struct Budget {
     bytes: AtomicUsize,
-    most: usize,
+    limit: usize,
 }
 
 impl Budget {
-    /// A budget of so many bytes.
-    pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { bytes: AtomicUsize::new(0), most })
+    /// A budget with this limit in bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { bytes: AtomicUsize::new(0), limit })
     }
 
-    /// Bytes that wait.
+    /// Bytes charged so far.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 }
 
-/// What one of those who share a budget has of it. It is given back with this.
+/// Bytes charged to a budget, until this is dropped.
 #[derive(Debug, Default)]
-pub struct Part {
+pub struct Charge {
     budget: Option<Arc<Budget>>,
     bytes: usize,
 }
 
-impl Part {
-    /// It counts there from now on, and no longer elsewhere.
-    pub fn share(&mut self, budget: &Arc<Budget>) {
+impl Charge {
+    /// Moves the charge to another budget.
+    pub fn charge_to(&mut self, budget: &Arc<Budget>) {
         let bytes = self.bytes;
         self.set(0);
         self.budget = Some(Arc::clone(budget));
@@ -45,22 +45,22 @@ impl Part {
         self.bytes
     }
 
-    /// It has so many bytes from now on.
+    /// Changes the number of bytes.
     pub fn set(&mut self, bytes: usize) {
         if let Some(budget) = &self.budget {
-            // Both numbers wrap alike.
+            // Both operands wrap.
             budget.bytes.fetch_add(bytes.wrapping_sub(self.bytes), Relaxed);
         }
         self.bytes = bytes;
     }
 
-    /// All that share the budget have as much as they may.
-    pub fn is_spent(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| budget.bytes() >= budget.most)
+    /// True if the budget is at its limit.
+    pub fn is_exhausted(&self) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.bytes() >= budget.limit)
     }
 }
 
-impl Drop for Part {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.set(0);
     }

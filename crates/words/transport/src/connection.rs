@@ -1,8 +1,8 @@
 //! One end of a connection: frames and time in, frames and states out.
 
-mod words;
+mod types;
 
-pub use self::words::{Counts, Outgoing, SendError, Settings, State};
+pub use self::types::{Counts, Outgoing, SendError, Settings, State};
 use std::sync::Arc;
 
 use crate::{
@@ -13,15 +13,15 @@ use crate::{
     slots::Pool,
 };
 
-/// A peer that says nothing to what waits for it is given up after this.
+/// Time without an answer after which a connection fails.
 pub const PEER_TIMEOUT: Nanos = 10_000_000_000;
-/// Numbers of an ended connection are not used again before this; its duplicates are answered until then.
-pub const REST_TIME: Nanos = 2_000_000_000;
-/// From this share of the room on the receiver says that it is congested.
+/// Time for which an ended connection answers duplicates, and its number is not reused.
+pub const TIME_WAIT: Nanos = 2_000_000_000;
+/// Share of the receive buffer from which on the receiver signals congestion.
 const CONGESTED_SHARE: f64 = 0.5;
-/// Between two offers at the most.
+/// Longest time between two offers.
 const OFFER_PERIOD_MAX: Nanos = 1_000_000_000;
-/// An answer to an offer is sent again after this, and after this many times the wait each time: 4, 32, 256 and 2048 ms.
+/// Retransmission timeout of an answer to an offer, and its backoff factor: 4, 32, 256 and 2048 ms.
 const ANSWER_TIMEOUT: Nanos = 4_000_000;
 const ANSWER_BACKOFF: u64 = 8;
 /// Retransmissions of an answer to an offer.
@@ -34,34 +34,34 @@ pub struct Connection {
     state: State,
     peer_number: u32,
     peer_epoch: Option<u32>,
-    /// This end answers an offer rather than making one.
-    accepts: bool,
+    /// This end answers an offer.
+    is_acceptor: bool,
     sender: Sender,
     receiver: Option<Receiver>,
     /// Bytes of the next piece of a stream that have been read.
-    taken: usize,
+    read_offset: usize,
     payload_max: u16,
     fin_sent: bool,
-    /// When the offer, or the answer to it, is to be sent; none: not.
+    /// Time of the next transmission of the offer, or of the answer.
     offer_at: Option<Nanos>,
-    offer_wait: Nanos,
-    /// How often the answer to an offer is still sent by itself.
+    offer_timeout: Nanos,
+    /// Remaining transmissions of the answer that no further offer triggers.
     answers_left: u32,
     opened_at: Nanos,
-    /// None: it does not rest, or no longer.
-    rests_until: Option<Nanos>,
+    /// End of TIME-WAIT; none: not in TIME-WAIT.
+    time_wait_until: Option<Nanos>,
     reset: Option<(Reason, Serial)>,
     counts: Counts,
     offer: [u8; Offer::BYTES],
     reason: [u8; 1],
-    polled: Part,
-    /// Of the node while it works on this connection; otherwise of this connection alone.
+    polled: Payload,
+    /// The node's pool while the node works on this connection.
     pool: Pool,
 }
 
-/// The payload of a frame that is sent.
+/// The payload of an outgoing frame.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum Payload {
     Nothing,
     Reason,
     Offer,
@@ -74,25 +74,25 @@ impl Connection {
         Self::new(now, settings, false)
     }
 
-    /// Accepts what `header` offers. It is open once the other end acknowledges the answer; an end that does not is given up after [`PEER_TIMEOUT`].
+    /// Accepts an offer. The connection is open once the peer acknowledges the answer, within [`PEER_TIMEOUT`].
     pub fn accept(now: Nanos, settings: Settings, header: &Header, offer: &Offer) -> Self {
         let mut this = Self::new(now, settings, true);
         this.peer_epoch = Some(header.epoch);
-        this.meet(offer, header.sequence);
+        this.learn_peer(offer, header.sequence);
         this
     }
 
-    /// It answers an offer once, and again only where that is made again.
-    pub(crate) fn answers_once(&mut self) {
+    /// Leaves the answer to further offers, without retransmissions.
+    pub(crate) fn disable_answer_retries(&mut self) {
         self.answers_left = 1;
     }
 
-    /// It answers an offer, and its answer is not acknowledged.
+    /// True while the answer to an offer is not acknowledged.
     pub(crate) fn is_half_open(&self) -> bool {
-        self.accepts && self.state == State::Opening
+        self.is_acceptor && self.state == State::Opening
     }
 
-    fn new(now: Nanos, settings: Settings, accepts: bool) -> Self {
+    fn new(now: Nanos, settings: Settings, is_acceptor: bool) -> Self {
         let sender = Sender::new(settings.first, settings.slots, settings.payload_max);
         let Settings { number: connection, payload_max, stream, .. } = settings;
         Self {
@@ -100,50 +100,50 @@ impl Connection {
             state: State::Opening,
             peer_number: 0,
             peer_epoch: None,
-            accepts,
+            is_acceptor,
             sender,
             receiver: None,
-            taken: 0,
+            read_offset: 0,
             payload_max,
             fin_sent: false,
             offer_at: Some(now),
-            offer_wait: if accepts { ANSWER_TIMEOUT } else { TIMEOUT_MIN },
+            offer_timeout: if is_acceptor { ANSWER_TIMEOUT } else { TIMEOUT_MIN },
             answers_left: 1 + ANSWER_RETRIES_MAX,
             opened_at: now,
-            rests_until: None,
+            time_wait_until: None,
             reset: None,
             counts: Counts::default(),
             offer: Offer { connection, payload_max, stream }.bytes(),
             reason: [0],
-            polled: Part::Nothing,
+            polled: Payload::Nothing,
             pool: Pool::default(),
         }
     }
 
-    fn meet(&mut self, offer: &Offer, first: Serial) {
+    fn learn_peer(&mut self, offer: &Offer, first: Serial) {
         self.peer_number = offer.connection;
         self.payload_max = self.payload_max.min(offer.payload_max);
         self.receiver = Some(Receiver::new(first, self.settings.slots, self.settings.payload_max));
     }
 
-    /// Counts the memory of an open connection there from now on, and no longer elsewhere.
-    pub fn share(&mut self, budget: &Arc<Budget>) {
-        self.sender.share(budget);
-        self.receiver.iter_mut().for_each(|receiver| receiver.share(budget));
+    /// Charges the memory of an open connection to a budget.
+    pub fn charge_to(&mut self, budget: &Arc<Budget>) {
+        self.sender.charge_to(budget);
+        self.receiver.iter_mut().for_each(|receiver| receiver.charge_to(budget));
     }
 
-    /// Bytes of a stream that there is room for now.
+    /// Bytes of a stream that [`Connection::write`] accepts now.
     pub fn room(&self) -> usize {
         self.sender.room() as usize * self.payload_max()
     }
 
-    /// Changes its free pages for those of the node, and back.
-    pub(crate) fn lend(&mut self, pool: &mut Pool) {
+    /// Swaps the pool of free pages.
+    pub(crate) fn swap_pool(&mut self, pool: &mut Pool) {
         std::mem::swap(&mut self.pool, pool);
     }
 
-    /// Its pages go to those that come.
-    pub(crate) fn give_back(&mut self, pool: &mut Pool) {
+    /// Returns all pages to a pool.
+    pub(crate) fn free_pages(&mut self, pool: &mut Pool) {
         self.sender.stop(pool);
         self.receiver.iter_mut().for_each(|receiver| receiver.stop(pool));
     }
@@ -156,7 +156,7 @@ impl Connection {
         &self.settings
     }
 
-    /// The other end's number of the connection; 0 as long as it is not known.
+    /// The peer's number of the connection; 0: not known yet.
     pub fn peer_number(&self) -> u32 {
         self.peer_number
     }
@@ -170,27 +170,26 @@ impl Connection {
         self.sender.smoothed()
     }
 
-    /// True if the number can be used again, and nothing of it has to be kept. What both ends closed is kept until all has been read, or
-    /// [`Connection::abort`].
-    pub fn is_over(&self, now: Nanos) -> bool {
+    /// True if the connection can be removed and its number reused. A closed connection is kept until all bytes are read, or [`Connection::abort`].
+    pub fn is_finished(&self, now: Nanos) -> bool {
         match self.state {
-            State::Resting if self.receiver.as_ref().is_some_and(Receiver::has_unread) => false,
-            State::Resting | State::Failed(_) => {
-                self.reset.is_none() && self.rests_until.is_none_or(|until| now >= until)
+            State::TimeWait if self.receiver.as_ref().is_some_and(Receiver::has_unread) => false,
+            State::TimeWait | State::Failed(_) => {
+                self.reset.is_none() && self.time_wait_until.is_none_or(|until| now >= until)
             }
             State::Opening | State::Open => false,
         }
     }
 
-    /// The longest payload that one frame to the other end has.
+    /// Payload bytes of a full frame to the peer.
     pub fn payload_max(&self) -> usize {
         usize::from(self.payload_max)
     }
 
-    /// Sends a message, whole or not at all.
+    /// Queues a whole message.
     ///
     /// # Errors
-    /// Why it was not sent. [`SendError::Full`] passes.
+    /// [`SendError`]; after [`SendError::Full`] try again later.
     pub fn send(&mut self, now: Nanos, message: &[u8]) -> Result<(), SendError> {
         self.may_send()?;
         let frames = message.len().div_ceil(self.payload_max()).max(1);
@@ -204,10 +203,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as many of the bytes of a stream as there is room for; how many.
+    /// Queues bytes of a stream; returns how many there was room for.
     ///
     /// # Errors
-    /// [`SendError::Full`] if there is none, [`SendError::Closed`].
+    /// [`SendError::Full`] if there is no room, [`SendError::Closed`].
     pub fn write(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, SendError> {
         self.may_send()?;
         let bytes = &bytes[..bytes.len().min(self.room())];
@@ -223,7 +222,7 @@ impl Connection {
             _ if self.fin_sent => Err(SendError::Closed),
             State::Open => Ok(()),
             State::Opening => Err(SendError::Full),
-            State::Resting | State::Failed(_) => Err(SendError::Closed),
+            State::TimeWait | State::Failed(_) => Err(SendError::Closed),
         }
     }
 
@@ -235,10 +234,10 @@ impl Connection {
         }
     }
 
-    /// Says that nothing follows. Data still comes from the other end until it says so too.
+    /// Closes the sending direction. Data is still received until the peer closes, too.
     ///
     /// # Errors
-    /// [`SendError::Full`]: once more when there is room.
+    /// [`SendError::Full`]: try again later.
     pub fn close(&mut self, now: Nanos) -> Result<(), SendError> {
         if self.fin_sent || !matches!(self.state, State::Opening | State::Open) {
             return Ok(());
@@ -255,9 +254,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends it at once; the other end is told why. What has not been read is dropped.
+    /// Ends the connection at once by a reset. Unread data is dropped.
     pub fn abort(&mut self, now: Nanos, reason: Reason) {
-        if self.state == State::Resting
+        if self.state == State::TimeWait
             && let Some(receiver) = &mut self.receiver
         {
             receiver.consume_all(&mut self.pool, now);
@@ -268,19 +267,19 @@ impl Connection {
         }
     }
 
-    fn fail(&mut self, now: Nanos, reason: Reason, tells: Option<Serial>) {
+    fn fail(&mut self, now: Nanos, reason: Reason, reset_number: Option<Serial>) {
         self.state = State::Failed(reason);
-        self.rests_until = Some(now + REST_TIME);
+        self.time_wait_until = Some(now + TIME_WAIT);
         self.sender.stop(&mut self.pool);
         self.offer_at = None;
-        self.reset = tells.map(|number| (reason, number));
+        self.reset = reset_number.map(|number| (reason, number));
         self.reason = reason.bytes();
     }
 
-    /// Reads the next message into `to`, whole. None: it is not there yet. An empty one has 0 bytes.
+    /// Reads the next whole message into `to`. None: not complete yet. An empty message has 0 bytes.
     ///
     /// # Errors
-    /// The bytes that it has, if `to` is shorter; it stays.
+    /// The length of the message, if `to` is shorter; the message stays.
     pub fn receive(&mut self, now: Nanos, to: &mut [u8]) -> Result<Option<usize>, usize> {
         let Some(receiver) = &mut self.receiver else { return Ok(None) };
         let (mut frames, mut len) = (0, 0);
@@ -311,16 +310,16 @@ impl Connection {
         Ok(Some(len))
     }
 
-    /// The bytes of a stream that are there, in one piece of them; empty: none yet, or the end ([`Connection::is_at_end`]).
+    /// The next contiguous bytes of a stream; empty: none yet, or the end ([`Connection::is_at_end`]).
     pub fn bytes(&mut self, now: Nanos) -> &[u8] {
         let Some(receiver) = &mut self.receiver else { return &[] };
         while receiver.peek().is_some_and(|(flags, part)| part.is_empty() || flags.has(Flags::FIN)) {
             receiver.consume(&mut self.pool, now, 1);
         }
-        receiver.peek().map_or(&[], |(_, part)| &part[self.taken..])
+        receiver.peek().map_or(&[], |(_, part)| &part[self.read_offset..])
     }
 
-    /// Copies bytes of a stream into `to`: as many as are there and it has room for; how many. 0: none yet, or the end ([`Connection::is_at_end`]).
+    /// Reads bytes of a stream into `to`; returns how many. 0: none yet, or the end ([`Connection::is_at_end`]).
     pub fn read(&mut self, now: Nanos, to: &mut [u8]) -> usize {
         let mut read = 0;
         while read < to.len() {
@@ -334,31 +333,31 @@ impl Connection {
             if is_whole {
                 self.consume(now);
             } else {
-                self.taken += len;
+                self.read_offset += len;
             }
         }
         read
     }
 
-    /// The piece of [`Connection::bytes`] has been read.
+    /// Removes the bytes that [`Connection::bytes`] returned.
     pub fn consume(&mut self, now: Nanos) {
-        self.taken = 0;
+        self.read_offset = 0;
         if let Some(receiver) = self.receiver.as_mut().filter(|r| r.peek().is_some()) {
             receiver.consume(&mut self.pool, now, 1);
         }
     }
 
-    /// All has been read, and the other end sends nothing more.
+    /// True if the peer has closed, and all its data was read.
     pub fn is_at_end(&self) -> bool {
         self.receiver.as_ref().is_some_and(Receiver::is_at_end)
     }
 
-    /// A frame for this connection arrived.
+    /// Processes a received frame.
     pub fn on_frame(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
-        // A reset of a node that does not know the connection names none, and has another epoch where that node started again.
+        // A reset of a node without the connection has number 0, and another epoch if that node has restarted.
         let of_connection = header.kind != Kind::Reset || header.connection != 0;
         if of_connection && self.peer_epoch.is_some_and(|epoch| epoch != header.epoch) {
-            self.counts.strange += 1;
+            self.counts.unexpected += 1;
             return;
         }
         match header.kind {
@@ -367,61 +366,61 @@ impl Connection {
                 self.offer_at = Some(now);
                 self.answers_left = self.answers_left.max(1);
             }
-            // It was under way when the answer was acknowledged.
-            Kind::Open if self.accepts => {}
+            // The offer was in flight when the answer was acknowledged.
+            Kind::Open if self.is_acceptor => {}
             Kind::Reset => self.on_reset(now, header, payload),
-            Kind::Busy if self.state == State::Opening && !self.accepts => {}
-            // Whoever does not see the answer cannot guess its number.
+            Kind::Busy if self.state == State::Opening && !self.is_acceptor => {}
+            // A host that does not see the answer cannot guess its number.
             Kind::Data | Kind::Ack | Kind::Probe
                 if self.is_half_open() && header.acknowledged != self.settings.first =>
             {
-                self.counts.strange += 1;
+                self.counts.unexpected += 1;
             }
             Kind::Data | Kind::Ack | Kind::Probe if self.receiver.is_some() => self.on_data(now, header, payload),
-            Kind::Open | Kind::Busy | Kind::Hello | Kind::Data | Kind::Ack | Kind::Probe => self.counts.strange += 1,
+            Kind::Open | Kind::Busy | Kind::Hello | Kind::Data | Kind::Ack | Kind::Probe => self.counts.unexpected += 1,
         }
     }
 
     fn on_open_ack(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
-        // It names the number that was offered: whoever does not see the frames cannot guess it.
+        // The answer has the offered number, which a host that does not see the frames cannot guess.
         let answers = header.acknowledged == self.settings.first;
         match (self.state, Offer::read(payload)) {
-            (State::Opening, _) if self.accepts => self.counts.strange += 1,
+            (State::Opening, _) if self.is_acceptor => self.counts.unexpected += 1,
             (State::Opening, Some(offer)) if answers && offer.stream != self.settings.stream => {
                 self.peer_number = offer.connection;
                 self.fail(now, Reason::Mismatch, Some(header.sequence));
             }
             (State::Opening, Some(offer)) if answers => {
                 self.peer_epoch = Some(header.epoch);
-                self.meet(&offer, header.sequence);
+                self.learn_peer(&offer, header.sequence);
                 self.state = State::Open;
                 self.offer_at = None;
-                self.sender.heard(&mut self.pool, now, header);
-                self.ask(now);
+                self.sender.on_ack(&mut self.pool, now, header);
+                self.request_ack(now);
             }
-            // The acknowledgement of the first one was lost.
-            (State::Open | State::Resting, Some(_)) if !self.accepts => self.ask(now),
-            _ => self.counts.strange += 1,
+            // The acknowledgement of the first answer was lost.
+            (State::Open | State::TimeWait, Some(_)) if !self.is_acceptor => self.request_ack(now),
+            _ => self.counts.unexpected += 1,
         }
     }
 
-    fn ask(&mut self, now: Nanos) {
+    fn request_ack(&mut self, now: Nanos) {
         if let Some(receiver) = &mut self.receiver {
-            receiver.asked(now);
+            receiver.request_ack(now);
         }
     }
 
     fn on_reset(&mut self, now: Nanos, header: &Header, payload: &[u8]) {
-        // It names a frame that this end sent: whoever does not see the frames cannot guess it.
+        // A reset names a frame of this end, which a host that does not see the frames cannot guess.
         let known = match self.state {
             State::Opening => header.sequence == self.settings.first,
             State::Open => self.sender.is_current(header.sequence),
-            State::Resting | State::Failed(_) => false,
+            State::TimeWait | State::Failed(_) => false,
         };
         if known {
             self.fail(now, Reason::read(payload), None);
         } else {
-            self.counts.strange += 1;
+            self.counts.unexpected += 1;
         }
     }
 
@@ -430,129 +429,137 @@ impl Connection {
             self.state = State::Open;
             self.offer_at = None;
         }
-        self.sender.heard(&mut self.pool, now, header);
+        self.sender.on_ack(&mut self.pool, now, header);
         let Some(receiver) = &mut self.receiver else { return };
         if header.kind == Kind::Probe {
-            receiver.asked(now);
+            receiver.request_ack(now);
         }
         if header.kind == Kind::Data {
             match receiver.take(&mut self.pool, now, header.sequence, header.flags, payload) {
                 Taken::New => self.counts.received += 1,
-                Taken::Again => self.counts.again += 1,
+                Taken::Duplicate => self.counts.duplicates += 1,
                 Taken::NoRoom => self.counts.no_room += 1,
             }
         }
         if self.state == State::Open && self.fin_sent && self.sender.is_empty() && receiver.is_complete() {
-            self.state = State::Resting;
-            self.rests_until = Some(now + REST_TIME);
+            self.state = State::TimeWait;
+            self.time_wait_until = Some(now + TIME_WAIT);
         }
     }
 
-    /// When [`Connection::on_time`] is to be called at the latest; none: nothing is waited for.
+    /// Deadline of the next [`Connection::on_time`]; none: no timer runs.
     pub fn due(&self) -> Option<Nanos> {
         let ack = self.receiver.as_ref().and_then(Receiver::due);
         let (sender, dead) = match self.state {
-            State::Open => (self.sender.due(), self.sender.waits_since().map(|since| since + PEER_TIMEOUT)),
+            State::Open => (self.sender.due(), self.sender.waiting_since().map(|since| since + PEER_TIMEOUT)),
             State::Opening => (None, Some(self.opened_at + PEER_TIMEOUT)),
-            State::Resting => (None, self.rests_until),
-            // It acknowledges nothing any more: a time that nothing is done at would be due for ever.
-            State::Failed(_) => return self.rests_until,
+            State::TimeWait => (None, self.time_wait_until),
+            // A failed connection acknowledges nothing: another deadline would stay due for ever.
+            State::Failed(_) => return self.time_wait_until,
         };
         [self.offer_at, ack, sender, dead].into_iter().flatten().min()
     }
 
-    /// Time has gone by.
+    /// Processes expired timers.
     pub fn on_time(&mut self, now: Nanos) {
         match self.state {
             State::Opening if now >= self.opened_at + PEER_TIMEOUT => {
                 self.fail(now, Reason::TimedOut, None);
-                // Nobody has heard of its number.
-                self.rests_until = self.rests_until.filter(|_| !self.accepts);
+                // An acceptor's number is not known to the peer.
+                self.time_wait_until = self.time_wait_until.filter(|_| !self.is_acceptor);
             }
             State::Open => {
                 self.sender.on_time(now);
-                if self.sender.waits_since().is_some_and(|since| now >= since + PEER_TIMEOUT) {
+                if self.sender.waiting_since().is_some_and(|since| now >= since + PEER_TIMEOUT) {
                     let answers = self.receiver.as_ref().map(Receiver::acknowledged);
                     self.fail(now, Reason::TimedOut, answers);
                 }
             }
-            State::Resting | State::Failed(_) => self.rests_until = self.rests_until.filter(|&until| now < until),
+            State::TimeWait | State::Failed(_) => {
+                self.time_wait_until = self.time_wait_until.filter(|&until| now < until);
+            }
             State::Opening => {}
         }
     }
 
-    /// The other end could not be reached until now: the time that it may take for an answer ([`PEER_TIMEOUT`]) begins again.
-    pub fn wait_anew(&mut self, now: Nanos) {
-        self.sender.wait_anew(now);
+    /// Restarts [`PEER_TIMEOUT`], as the peer could not be reached until now.
+    pub fn restart_timeout(&mut self, now: Nanos) {
+        self.sender.restart_timeout(now);
     }
 
-    /// The next frame that is to be sent now; none: nothing until something arrives, is sent, or [`Connection::due`].
+    /// The next frame to send; none until a frame arrives, data is queued, or [`Connection::due`].
     pub fn poll(&mut self, now: Nanos) -> Option<Outgoing<'_>> {
         let head = self.poll_head(now)?;
         Some(Outgoing { head, payload: self.polled() })
     }
 
-    /// The payload of the frame whose header was polled last.
+    /// The payload of the last [`Connection::poll_head`].
     pub(crate) fn polled(&self) -> &[u8] {
         match self.polled {
-            Part::Nothing => &[],
-            Part::Reason => &self.reason,
-            Part::Offer => &self.offer,
-            Part::Data(number) => self.sender.payload(number).1,
+            Payload::Nothing => &[],
+            Payload::Reason => &self.reason,
+            Payload::Offer => &self.offer,
+            Payload::Data(number) => self.sender.payload(number).1,
         }
     }
 
-    /// The header of the next frame; its payload is [`Connection::polled`].
+    /// The header of the next frame. Its payload is [`Connection::polled`].
     pub(crate) fn poll_head(&mut self, now: Nanos) -> Option<[u8; HEADER_BYTES]> {
-        let (header, part) = self.poll_part(now)?;
+        let (header, part) = self.poll_header(now)?;
         self.polled = part;
         Some(header.write(self.polled()))
     }
 
-    fn poll_part(&mut self, now: Nanos) -> Option<(Header, Part)> {
+    fn poll_header(&mut self, now: Nanos) -> Option<(Header, Payload)> {
         if let Some((_, number)) = self.reset.take() {
-            return Some((Header { sequence: number, ..self.header(Kind::Reset, Flags::default()) }, Part::Reason));
+            return Some((Header { sequence: number, ..self.header(Kind::Reset, Flags::default()) }, Payload::Reason));
         }
         if self.offer_at.is_some_and(|at| at <= now) && self.state == State::Opening {
-            let kind = if self.accepts { Kind::OpenAck } else { Kind::Open };
-            let longer =
-                if self.accepts { ANSWER_BACKOFF * self.offer_wait } else { OFFER_PERIOD_MAX.min(2 * self.offer_wait) };
-            self.answers_left -= u32::from(self.accepts);
-            self.offer_at = (self.answers_left > 0).then_some(now + self.offer_wait);
-            self.offer_wait = longer;
+            let kind = if self.is_acceptor { Kind::OpenAck } else { Kind::Open };
+            let backed_off = if self.is_acceptor {
+                ANSWER_BACKOFF * self.offer_timeout
+            } else {
+                OFFER_PERIOD_MAX.min(2 * self.offer_timeout)
+            };
+            self.answers_left -= u32::from(self.is_acceptor);
+            self.offer_at = (self.answers_left > 0).then_some(now + self.offer_timeout);
+            self.offer_timeout = backed_off;
             return Some((
                 Header { sequence: self.settings.first, ..self.header(kind, Flags::default()) },
-                Part::Offer,
+                Payload::Offer,
             ));
         }
         let next = if self.state == State::Open { self.sender.next(now) } else { None };
         match next {
-            Some(Next::Data { number, again, ask }) => {
-                let echo = self.acknowledges();
+            Some(Next::Data { number, is_retransmission, wants_ack }) => {
+                let echo = self.on_ack_sent();
                 let flags = self.sender.payload(number).0;
-                let flags = flags.with_if(again, Flags::AGAIN).with_if(ask, Flags::ASK).with_if(echo, Flags::ECHO);
+                let flags = flags
+                    .with_if(is_retransmission, Flags::AGAIN)
+                    .with_if(wants_ack, Flags::ASK)
+                    .with_if(echo, Flags::ECHO);
                 self.counts.sent += 1;
-                Some((Header { sequence: number, ..self.header(Kind::Data, flags) }, Part::Data(number)))
+                Some((Header { sequence: number, ..self.header(Kind::Data, flags) }, Payload::Data(number)))
             }
             Some(Next::Probe) => {
-                let echo = self.acknowledges();
-                Some((self.header(Kind::Probe, Flags::ASK.with_if(echo, Flags::ECHO)), Part::Nothing))
+                let echo = self.on_ack_sent();
+                Some((self.header(Kind::Probe, Flags::ASK.with_if(echo, Flags::ECHO)), Payload::Nothing))
             }
             None => {
                 let due = self.receiver.as_ref().and_then(Receiver::due).is_some_and(|at| at <= now);
                 if !due || matches!(self.state, State::Failed(_)) {
                     return None;
                 }
-                let echo = self.acknowledges();
-                Some((self.header(Kind::Ack, Flags::default().with_if(echo, Flags::ECHO)), Part::Nothing))
+                let echo = self.on_ack_sent();
+                Some((self.header(Kind::Ack, Flags::default().with_if(echo, Flags::ECHO)), Payload::Nothing))
             }
         }
     }
 
-    fn acknowledges(&mut self) -> bool {
+    fn on_ack_sent(&mut self) -> bool {
         self.receiver.as_mut().is_some_and(|receiver| {
             let congested = receiver.filled() >= CONGESTED_SHARE;
-            receiver.acknowledges() | congested
+            receiver.on_ack_sent() | congested
         })
     }
 

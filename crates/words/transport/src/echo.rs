@@ -1,4 +1,4 @@
-//! Probes of a node: those without an answer yet, and the answers.
+//! Pending probes of a node, and their answers.
 
 use std::collections::VecDeque;
 
@@ -21,15 +21,15 @@ pub struct Echo<P> {
 #[derive(Debug)]
 pub(crate) struct Echoes<P> {
     pending: VecDeque<(P, u32)>,
-    came: VecDeque<Echo<P>>,
+    replies: VecDeque<Echo<P>>,
 }
 
 impl<P: Copy + Eq> Echoes<P> {
     pub(crate) fn new() -> Self {
-        Self { pending: VecDeque::new(), came: VecDeque::new() }
+        Self { pending: VecDeque::new(), replies: VecDeque::new() }
     }
 
-    /// The oldest is waited for no longer if there are too many.
+    /// Adds a probe. Beyond the limit the oldest one is dropped.
     pub(crate) fn add(&mut self, peer: P, sequence: u32) {
         if self.pending.len() >= PROBES_MAX {
             self.pending.pop_front();
@@ -38,17 +38,17 @@ impl<P: Copy + Eq> Echoes<P> {
     }
 
     /// Records an answer; false: no such probe is pending.
-    pub(crate) fn came(&mut self, now: Nanos, peer: P, Serial(sequence): Serial, payload: &[u8]) -> bool {
+    pub(crate) fn on_reply(&mut self, now: Nanos, peer: P, Serial(sequence): Serial, payload: &[u8]) -> bool {
         let Some(at) = self.pending.iter().position(|&pending| pending == (peer, sequence)) else { return false };
         self.pending.remove(at);
-        if self.came.len() >= PROBES_MAX {
-            self.came.pop_front();
+        if self.replies.len() >= PROBES_MAX {
+            self.replies.pop_front();
         }
-        self.came.push_back(Echo { peer, sequence, payload: payload.to_vec(), heard: now });
+        self.replies.push_back(Echo { peer, sequence, payload: payload.to_vec(), heard: now });
         true
     }
 
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Echo<P>> {
-        self.came.drain(..)
+        self.replies.drain(..)
     }
 }

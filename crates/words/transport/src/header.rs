@@ -7,9 +7,9 @@ use crate::Serial;
 pub const HEADER_BYTES: usize = 32;
 /// The version that this crate speaks.
 pub const VERSION: u8 = 1;
-/// No version of frames, but of the one frame that all versions read (version.rs).
+/// Version of the one frame that nodes of all versions read (version.rs).
 pub(crate) const NOTICE: u8 = 0;
-/// Frames behind the cumulative acknowledgement that a header tells of.
+/// Frames after the cumulative acknowledgement that a header can acknowledge.
 pub(crate) const RECEIVED_BITS: u32 = 32;
 
 /// Offset of the checksum.
@@ -17,9 +17,9 @@ const CHECKSUM_AT: usize = 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A part of a message or stream. It has a sequence number; all others have none of their own.
+    /// A part of a message or stream. Only data frames use up a sequence number.
     Data,
-    /// Asks for an acknowledgement.
+    /// Requests an acknowledgement.
     Probe,
     Ack,
     /// Opens a connection; the payload is an offer.
@@ -28,9 +28,9 @@ pub enum Kind {
     OpenAck,
     /// Ends a connection, or refuses it; the payload is a reason.
     Reset,
-    /// The listener has no room at the moment.
+    /// The listener's backlog is full.
     Busy,
-    /// Tells of a node; the payload is its name.
+    /// Announces a node; the payload is its name.
     Hello,
 }
 
@@ -52,17 +52,17 @@ impl Flags {
     pub const FIRST: Self = Self(1);
     /// The last part of a message.
     pub const LAST: Self = Self(2);
-    /// The sender waits for an acknowledgement: it is sent at once.
+    /// The sender wants an acknowledgement at once.
     pub const ASK: Self = Self(4);
-    /// Sent before.
+    /// A retransmission.
     pub const AGAIN: Self = Self(8);
     /// The frame met congestion.
     pub const CONGESTED: Self = Self(16);
     /// Frames that this one acknowledges met congestion.
     pub const ECHO: Self = Self(32);
-    /// Nothing follows from this sender.
+    /// The sender has closed.
     pub const FIN: Self = Self(64);
-    /// The receiver has no room: credit is 0 until it says otherwise.
+    /// The receive buffer is full: the credit is 0.
     pub const NOT_READY: Self = Self(128);
 
     /// True if all of `other` are set.
@@ -70,39 +70,39 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// The union of both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// With `other` where `on`.
+    /// The union of both if `on`.
     #[must_use]
     pub fn with_if(self, on: bool, other: Self) -> Self {
         if on { self.with(other) } else { self }
     }
 }
 
-/// A header without its length and checksum, which follow from the payload.
+/// A header. Its length and checksum are computed from the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is.
     pub kind: Kind,
     pub flags: Flags,
-    /// The application that sends.
+    /// Port of the sender.
     pub from_port: u16,
-    /// The application that receives.
+    /// Port of the receiver.
     pub to_port: u16,
-    /// The receiver's number of the connection; 0 where it has none yet.
+    /// The receiver's number of the connection; 0: none yet.
     pub connection: u32,
-    /// Drawn by the sending node when it started.
+    /// Random number of the sending node's start.
     pub epoch: u32,
-    /// Data: its number. Open and its answer: the first number. Reset: what it answers. Otherwise the next number.
+    /// Of data its number; of an offer and its answer the first number; of a reset the answered number; else the next number.
     pub sequence: Serial,
-    /// All before this number arrived.
+    /// Cumulative acknowledgement: all frames before this number.
     pub acknowledged: Serial,
-    /// Bit `i`: number `acknowledged + 1 + i` arrived.
+    /// Selective acknowledgement: bit `i` is number `acknowledged + 1 + i`.
     pub received: u32,
-    /// Frames from `acknowledged` on that there is room for.
+    /// Receive window in frames from `acknowledged` on.
     pub credit: u16,
 }
 
@@ -120,18 +120,21 @@ pub enum BadFrame {
     /// The payload is longer than the frame.
     #[error("the payload is longer than the frame")]
     Length,
-    /// It was changed on its way.
+    /// The checksum is wrong.
     #[error("wrong checksum")]
     Checksum,
 }
 
 impl Header {
-    /// Reads a frame: the header and its payload. Bytes behind the payload, as Ethernet pads short frames, do not count.
+    /// Reads the header and the payload of a frame. Padding after the payload is ignored.
+    ///
+    /// # Errors
+    /// The frame is invalid.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), BadFrame> {
         Self::read_as(VERSION, frame)
     }
 
-    /// As [`Header::read`], of another version that has the same form.
+    /// [`Header::read`] for another version of the same format.
     pub(crate) fn read_as(version: u8, frame: &[u8]) -> Result<(Self, &[u8]), BadFrame> {
         let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(BadFrame::Short)?;
         let (theirs, number) = (head[0] >> 4, head[0] & 15);
@@ -161,12 +164,12 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// Writes the header ahead of `payload`, which is at most 65,535 bytes.
+    /// The bytes of the header for `payload`, at most 65,535 bytes.
     pub fn write(&self, payload: &[u8]) -> [u8; HEADER_BYTES] {
         self.write_as(VERSION, payload)
     }
 
-    /// As [`Header::write`], of another version that has the same form.
+    /// [`Header::write`] for another version of the same format.
     pub(crate) fn write_as(&self, version: u8, payload: &[u8]) -> [u8; HEADER_BYTES] {
         let mut head = [0; HEADER_BYTES];
         let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
@@ -186,21 +189,22 @@ impl Header {
     }
 }
 
-/// What an opening end tells of itself.
+/// Parameters of an end in an offer or its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Its number of the connection, which the other end writes into its frames; not 0.
+    /// Its number of the connection, which the peer writes into its frames; not 0.
     pub connection: u32,
-    /// The longest payload that it takes.
+    /// Longest payload that it accepts.
     pub payload_max: u16,
-    /// A stream of bytes rather than messages.
+    /// True: a stream of bytes; false: messages.
     pub stream: bool,
 }
 
 impl Offer {
+    /// Length in bytes.
     pub const BYTES: usize = 8;
 
-    /// Reads it; none if it is not one.
+    /// Parses an offer.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let &[a, b, c, d, e, f, kind, _] = payload.first_chunk::<{ Self::BYTES }>()?;
         let connection = u32::from_be_bytes([a, b, c, d]);
@@ -215,28 +219,28 @@ impl Offer {
     }
 }
 
-/// Why a connection was reset.
+/// Reason of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
-    /// Nobody listens at that port (ECONNREFUSED).
+    /// The port has no listener (ECONNREFUSED).
     #[error("nobody listens on that port")]
     Refused,
-    /// The receiver knows no such connection: it restarted, or ended it (ECONNRESET).
+    /// The receiver has no such connection: it restarted, or ended it (ECONNRESET).
     #[error("the other end does not know the connection: its node restarted, or it ended")]
     Unknown,
     /// The application ended without closing it (ECONNRESET).
     #[error("the other application ended without closing it")]
     Aborted,
-    /// Its ends want different things: messages and a stream (EPROTOTYPE).
+    /// One end uses messages, the other one a stream (EPROTOTYPE).
     #[error("one end wants messages, the other a stream")]
     Mismatch,
-    /// Nothing arrived for too long (ETIMEDOUT).
+    /// The peer did not answer (ETIMEDOUT).
     #[error("nothing arrived for 10 s")]
     TimedOut,
-    /// A policy forbids it (EACCES).
+    /// A policy forbids the connection (EACCES).
     #[error("the other node does not allow it")]
     Forbidden,
-    /// The other node speaks another version of the protocol (EPROTONOSUPPORT).
+    /// The peer uses another version of the protocol (EPROTONOSUPPORT).
     #[error("the other node speaks another version of the protocol")]
     Version,
 }
@@ -245,7 +249,7 @@ impl Reason {
     const ALL: [Self; 7] =
         [Self::Refused, Self::Unknown, Self::Aborted, Self::Mismatch, Self::TimedOut, Self::Forbidden, Self::Version];
 
-    /// Reads it; what is not one is [`Reason::Unknown`].
+    /// Parses a reason; anything else is [`Reason::Unknown`].
     pub fn read(payload: &[u8]) -> Self {
         let known = payload.first().and_then(|&number| Self::ALL.get(usize::from(number)));
         known.copied().unwrap_or(Self::Unknown)

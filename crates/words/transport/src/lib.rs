@@ -1,12 +1,12 @@
 //! Messages and streams between nodes over Ethernet: the protocol of docs/protocol/link.md as a pure state machine. Time and frames go in, frames and
 //! states come out; nothing here touches a clock, a socket or memory of another process.
 //!
-//! - [`Header`] is what stands ahead of every payload.
+//! - [`Header`] precedes each payload.
 //! - [`Connection`] is one end of a connection: reliable, in order, each message once.
-//! - [`Node`] finds the connection of a frame, and makes those that others open.
+//! - [`Node`] looks up the connection of a frame, and accepts connections.
 //!
-//! Payloads under way lie in pages of one pool for each node, and no cost of a frame grows with the window. The tests put ends on networks that lose,
-//! double, damage, delay and forge, in virtual time.
+//! Payloads in flight are in pages of one pool per node, and no cost of a frame grows with the window. The tests run in virtual time, on networks that
+//! lose, duplicate, damage, delay and forge frames.
 
 mod budget;
 mod connection;
@@ -24,15 +24,15 @@ mod version;
 mod window;
 
 pub use self::{
-    budget::{Budget, Part},
-    connection::{Connection, Counts, Outgoing, PEER_TIMEOUT, REST_TIME, SendError, Settings, State},
+    budget::{Budget, Charge},
+    connection::{Connection, Counts, Outgoing, PEER_TIMEOUT, SendError, Settings, State, TIME_WAIT},
     echo::Echo,
     header::{BadFrame, Flags, HEADER_BYTES, Header, Kind, Offer, Reason, VERSION},
-    node::{Ends, FREE_PORTS, Handle, Node, NodeCounts, NodeSettings},
-    peers::{Namesakes, Peer},
+    node::{Endpoints, FREE_PORTS, Handle, Node, NodeCounts, NodeSettings},
+    peers::{DuplicateName, Peer},
     serial::Serial,
     version::OtherVersion,
 };
 
-/// A moment or a time in nanoseconds, from a beginning that does not matter.
+/// A time or a duration in nanoseconds, with any origin.
 pub type Nanos = u64;

@@ -1,4 +1,4 @@
-//! A node: its listeners, and its connections to others, found by their numbers.
+//! A node: its listeners, and its connections by number.
 
 mod half_open;
 mod input;
@@ -14,13 +14,13 @@ use std::{
 use siphasher::sip::SipHasher24;
 
 use self::half_open::HalfOpen;
-pub use self::types::{Ends, FREE_PORTS, Handle, NodeCounts, NodeSettings};
+pub use self::types::{Endpoints, FREE_PORTS, Handle, NodeCounts, NodeSettings};
 use crate::{
     Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Peer, Reason, Serial, Settings, State, echo::Echoes,
     peers::Peers, slots::Pool, version::Versions,
 };
 
-/// Connections of a node at the most.
+/// Connections of a node.
 const CONNECTIONS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -34,36 +34,35 @@ struct Listener {
 struct Entry<P> {
     peer: P,
     connection: Connection,
-    /// The number of its offer; 0 if this node made it.
+    /// Epoch and number of the offer; zeros: made by this node.
     offered: (u32, u32),
-    /// When it stands among the timers: when it is due, or before.
+    /// Its entry in `timers`, no later than its deadline.
     armed: Option<Nanos>,
-    /// It stands among those that may have something to send.
+    /// It is in `ready`.
     is_ready: bool,
-    /// It stands among those that have news.
-    has_news: bool,
+    /// It is in `changed`.
+    is_changed: bool,
 }
 
-/// A node. `P` is the address of another one.
+/// A node. `P` is the address type of nodes.
 #[derive(Debug)]
 pub struct Node<P> {
     settings: NodeSettings,
     entries: Vec<Option<Entry<P>>>,
     free: Vec<u32>,
     listeners: HashMap<u16, Listener>,
-    /// By peer, epoch and number of an offer.
+    /// Accepted connections by peer, epoch and number of the offer.
     offers: HashMap<(P, u32, u32), Handle>,
-    /// By peer, own port and its port.
+    /// Connections by peer, own port and peer port.
     by_ports: HashMap<(P, u16, u16), Handle>,
     half_open: HalfOpen<P>,
     ready: VecDeque<u32>,
-    /// Connections that a frame or time has changed; none: nobody asks for them.
-    news: Option<VecDeque<Handle>>,
-    /// Places of connections that opened or are no more; none: nobody asks for them.
-    opened: Option<VecDeque<u32>>,
-    /// One for each connection at the most.
+    /// Connections changed by a frame or timer; none until [`Node::next_changed`] is called.
+    changed: Option<VecDeque<Handle>>,
+    /// Slots of connections that opened or were removed; none until [`Node::next_changed_slot`] is called.
+    changed_slots: Option<VecDeque<u32>>,
+    /// Deadlines with slots, at most one for each connection.
     timers: BTreeSet<(Nanos, u32)>,
-    /// See [`Node::set_down`].
     is_down: bool,
     pool: Pool,
     answers: VecDeque<(P, [u8; HEADER_BYTES], Vec<u8>)>,
@@ -73,7 +72,7 @@ pub struct Node<P> {
     echoes: Echoes<P>,
     counts: NodeCounts,
     /// Numbers drawn so far.
-    drawn: u64,
+    numbers_drawn: u64,
     next_port: u16,
 }
 
@@ -81,7 +80,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
     /// A node without listeners and connections.
     pub fn new(settings: NodeSettings) -> Self {
         Self {
-            drawn: 0,
+            numbers_drawn: 0,
             next_port: *settings.ports.start(),
             settings,
             entries: Vec::new(),
@@ -91,8 +90,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
             by_ports: HashMap::new(),
             half_open: HalfOpen::new(),
             ready: VecDeque::new(),
-            news: None,
-            opened: None,
+            changed: None,
+            changed_slots: None,
             timers: BTreeSet::new(),
             is_down: false,
             pool: Pool::default(),
@@ -109,25 +108,25 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.counts
     }
 
-    /// Those that said hello.
+    /// Nodes that sent a hello.
     pub fn peers(&self) -> impl Iterator<Item = (&P, &Peer)> {
         self.peers.iter()
     }
 
-    /// Counts changes of what [`Node::peers`] gives but for the time that they were heard.
+    /// Number of changes of [`Node::peers`] so far, [`Peer::heard`] aside.
     pub fn peer_changes(&self) -> u64 {
         self.peers.changes()
     }
 
-    /// The next number that nobody can tell from those before: of a keyed hash.
+    /// The next unpredictable number, by a keyed hash.
     fn draw(&mut self) -> u64 {
-        self.drawn += 1;
+        self.numbers_drawn += 1;
         let mut hash = SipHasher24::new_with_keys(self.settings.secret as u64, (self.settings.secret >> 64) as u64);
-        hash.write_u64(self.drawn);
+        hash.write_u64(self.numbers_drawn);
         hash.finish()
     }
 
-    /// Listens at a port; `room` connections wait to be accepted at the most. False: somebody listens there.
+    /// Listens on a port with a backlog of `room` connections. False: the port has a listener.
     pub fn listen(&mut self, port: u16, stream: bool, room: usize) -> bool {
         if self.listeners.contains_key(&port) {
             return false;
@@ -136,7 +135,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         true
     }
 
-    /// Listens on one of the ports that it gives to whoever asks for none, and gives that no more; none: there is but one left, or somebody listens there.
+    /// Listens on an ephemeral port, and removes it from their range; none: one is left, or it has a listener.
     pub fn listen_free(&mut self, stream: bool, room: usize) -> Option<u16> {
         let (first, last) = (*self.settings.ports.start(), *self.settings.ports.end());
         if first == last || !self.listen(first, stream, room) {
@@ -147,33 +146,33 @@ impl<P: Copy + Eq + Hash> Node<P> {
         Some(first)
     }
 
-    /// Listens no longer; what waited to be accepted is reset.
+    /// Closes a listener. Connections in its backlog are reset.
     pub fn stop_listening(&mut self, now: Nanos, port: u16) {
         for handle in self.listeners.remove(&port).into_iter().flat_map(|l| l.waiting) {
             self.with(now, handle, |connection| connection.abort(now, Reason::Refused));
         }
     }
 
-    /// The next connection that was opened to a port.
+    /// Takes the next connection out of the backlog of a port.
     pub fn accept(&mut self, port: u16) -> Option<Handle> {
         self.listeners.get_mut(&port)?.waiting.pop_front()
     }
 
-    /// Offers a connection to a port of another node; none: there are too many connections, or no port is free.
+    /// Connects to a port of another node; none: too many connections, or no free port.
     pub fn connect(&mut self, now: Nanos, peer: P, peer_port: u16, stream: bool) -> Option<Handle> {
         let port = self.settings.ports.clone().find_map(|_| {
             let port = self.next_port;
             let last = port == *self.settings.ports.end();
             self.next_port = if last { *self.settings.ports.start() } else { port + 1 };
-            // One that only rests is known by its number, and leaves its ports to others.
+            // A connection in TIME-WAIT is found by its number: its ports can be reused.
             let used = self.by_ports.get(&(peer, port, peer_port)).and_then(|&handle| self.connection(handle));
-            used.is_none_or(|c| matches!(c.state(), State::Resting | State::Failed(_))).then_some(port)
+            used.is_none_or(|c| matches!(c.state(), State::TimeWait | State::Failed(_))).then_some(port)
         })?;
-        let settings = self.ends(port, peer_port, stream)?;
+        let settings = self.new_settings(port, peer_port, stream)?;
         Some(self.add(now, peer, (0, 0), Connection::open(now, settings)))
     }
 
-    fn ends(&mut self, port: u16, peer_port: u16, stream: bool) -> Option<Settings> {
+    fn new_settings(&mut self, port: u16, peer_port: u16, stream: bool) -> Option<Settings> {
         let at = match self.free.last() {
             Some(&at) => at,
             None if self.entries.len() < CONNECTIONS_MAX - 1 => self.entries.len() as u32,
@@ -192,7 +191,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         })
     }
 
-    /// At the place that its number names.
+    /// Enters a connection in the slot that its number names.
     fn add(&mut self, now: Nanos, peer: P, offered: (u32, u32), connection: Connection) -> Handle {
         let at = self.free.pop().unwrap_or(self.entries.len() as u32);
         if at as usize == self.entries.len() {
@@ -201,45 +200,45 @@ impl<P: Copy + Eq + Hash> Node<P> {
         let handle = Handle(connection.settings().number);
         self.by_ports.insert((peer, connection.settings().port, connection.settings().peer_port), handle);
         self.entries[at as usize] =
-            Some(Entry { peer, connection, offered, armed: None, is_ready: false, has_news: false });
-        self.touched(now, at);
+            Some(Entry { peer, connection, offered, armed: None, is_ready: false, is_changed: false });
+        self.schedule(now, at);
         handle
     }
 
-    /// The next connection that a frame, or time, has changed since it was last named here; each stands there once. The first call begins it.
+    /// The next connection changed by a frame or timer. The first call starts the tracking.
     pub fn next_changed(&mut self) -> Option<Handle> {
-        let handle = self.news.get_or_insert_default().pop_front()?;
+        let handle = self.changed.get_or_insert_default().pop_front()?;
         if let Some(entry) = self.at(handle.0).and_then(|at| self.entries[at as usize].as_mut()) {
-            entry.has_news = false;
+            entry.is_changed = false;
         }
         Some(handle)
     }
 
-    /// The next place of a connection, below 65,535, at which one opened since it was last named here, or is no more. The first call begins it.
+    /// The next slot below 65,535 whose connection opened or was removed. The first call starts the tracking.
     #[inline]
-    pub fn opened(&mut self) -> Option<(u32, Option<Ends<P>>)> {
-        let at = self.opened.get_or_insert_default().pop_front()?;
+    pub fn next_changed_slot(&mut self) -> Option<(u32, Option<Endpoints<P>>)> {
+        let at = self.changed_slots.get_or_insert_default().pop_front()?;
         let entry = self.entries.get(at as usize).and_then(Option::as_ref);
         let entry = entry.filter(|entry| entry.connection.peer_number() != 0);
         let ends = entry.map(|entry| {
             let &Settings { port, peer_port, epoch, .. } = entry.connection.settings();
-            Ends { peer: entry.peer, port, peer_port, peer_number: entry.connection.peer_number(), epoch }
+            Endpoints { peer: entry.peer, port, peer_port, peer_number: entry.connection.peer_number(), epoch }
         });
         Some((at, ends))
     }
 
-    fn has_opened(&mut self, at: u32) {
-        if let Some(opened) = &mut self.opened {
+    fn mark_slot_changed(&mut self, at: u32) {
+        if let Some(opened) = &mut self.changed_slots {
             opened.push_back(at);
         }
     }
 
-    fn tell(&mut self, at: u32) {
-        if let (Some(news), Some(entry)) = (&mut self.news, &mut self.entries[at as usize])
-            && !entry.has_news
+    fn mark_changed(&mut self, at: u32) {
+        if let (Some(changed), Some(entry)) = (&mut self.changed, &mut self.entries[at as usize])
+            && !entry.is_changed
         {
-            entry.has_news = true;
-            news.push_back(Handle(entry.connection.settings().number));
+            entry.is_changed = true;
+            changed.push_back(Handle(entry.connection.settings().number));
         }
     }
 
@@ -249,30 +248,30 @@ impl<P: Copy + Eq + Hash> Node<P> {
         (entry.connection.settings().number == number).then_some(at)
     }
 
-    /// The connection; none once it has ended and rested.
+    /// A connection; none after the end of TIME-WAIT.
     pub fn connection(&self, handle: Handle) -> Option<&Connection> {
         Some(&self.entries[self.at(handle.0)? as usize].as_ref()?.connection)
     }
 
-    /// The node at the other end.
+    /// The peer of a connection.
     pub fn peer_of(&self, handle: Handle) -> Option<P> {
         Some(self.entries[self.at(handle.0)? as usize].as_ref()?.peer)
     }
 
-    /// Does something with a connection; none once it has ended and rested.
+    /// Calls `work` with a connection; none after the end of TIME-WAIT.
     pub fn with<T>(&mut self, now: Nanos, handle: Handle, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
         let at = self.at(handle.0)?;
-        let done = self.work(at, work);
-        self.touched(now, at);
+        let done = self.with_pool(at, work);
+        self.schedule(now, at);
         done
     }
 
-    /// Lends the connection the free pages of the node.
-    fn work<T>(&mut self, at: u32, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+    /// Calls `work` with a connection that has the node's pool.
+    fn with_pool<T>(&mut self, at: u32, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
         let entry = self.entries[at as usize].as_mut()?;
-        entry.connection.lend(&mut self.pool);
+        entry.connection.swap_pool(&mut self.pool);
         let done = work(&mut entry.connection);
-        entry.connection.lend(&mut self.pool);
+        entry.connection.swap_pool(&mut self.pool);
         Some(done)
     }
 
@@ -281,7 +280,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         if entry.offered != (0, 0) {
             self.half_open.remove(Handle(entry.connection.settings().number));
         }
-        entry.connection.give_back(&mut self.pool);
+        entry.connection.free_pages(&mut self.pool);
         let Settings { port, peer_port, number, .. } = *entry.connection.settings();
         entry.armed.map(|armed| self.timers.remove(&(armed, at)));
         self.offers.remove(&(entry.peer, entry.offered.0, entry.offered.1));
@@ -289,10 +288,10 @@ impl<P: Copy + Eq + Hash> Node<P> {
             self.by_ports.remove(&(entry.peer, port, peer_port));
         }
         self.free.push(at);
-        self.has_opened(at);
+        self.mark_slot_changed(at);
     }
 
-    /// Handles of all connections.
+    /// All connections.
     pub fn handles(&self) -> impl Iterator<Item = (Handle, P, State)> + '_ {
         let of = |entry: &Entry<P>| (Handle(entry.connection.settings().number), entry.peer, entry.connection.state());
         self.entries.iter().flatten().map(of)

@@ -1,11 +1,11 @@
-//! Which frame comes first: of those under way by the time at which they were sent, of the lost ones by their number. Neither looks through the window.
+//! Queues of frames: frames in flight by their time, lost frames by number. Neither searches the window.
 
 use crate::{
     Serial,
     slots::{Flight, Slots},
 };
 
-/// Frames in the order in which they came into it, tied together within their slots.
+/// A linked list of frames, within their slots.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct List {
     ends: Option<(Serial, Serial)>,
@@ -21,58 +21,58 @@ impl List {
         self.ends.map(|(first, _)| first)
     }
 
-    /// Behind all that are in it.
+    /// Appends a frame.
     pub(crate) fn push(&mut self, slots: &mut Slots, number: Serial) {
         self.ends = Some(match self.ends {
             None => (number, number),
             Some((first, last)) => {
-                tie(slots, last, number);
+                join(slots, last, number);
                 (first, number)
             }
         });
         self.count += 1;
     }
 
-    /// Takes one out that is in it.
+    /// Removes a frame of the list.
     pub(crate) fn remove(&mut self, slots: &mut Slots, number: Serial) {
-        let (Some((first, last)), Some(&Flight { before, behind, .. })) = (self.ends, slots.flight(number)) else {
+        let (Some((first, last)), Some(&Flight { previous, following, .. })) = (self.ends, slots.flight(number)) else {
             return;
         };
         self.count -= 1;
         self.ends = match (number == first, number == last) {
             (true, true) => None,
-            (true, false) => Some((behind, last)),
-            (false, true) => Some((first, before)),
+            (true, false) => Some((following, last)),
+            (false, true) => Some((first, previous)),
             (false, false) => {
-                tie(slots, before, behind);
+                join(slots, previous, following);
                 self.ends
             }
         };
     }
 }
 
-fn tie(slots: &mut Slots, before: Serial, behind: Serial) {
-    if let Some(flight) = slots.flight_mut(before) {
-        flight.behind = behind;
+fn join(slots: &mut Slots, previous: Serial, following: Serial) {
+    if let Some(flight) = slots.flight_mut(previous) {
+        flight.following = following;
     }
-    if let Some(flight) = slots.flight_mut(behind) {
-        flight.before = before;
+    if let Some(flight) = slots.flight_mut(following) {
+        flight.previous = previous;
     }
 }
 
-/// Numbers within a window: a bit for each slot, and where to begin to look.
+/// A set of numbers within a window: a bit for each slot.
 #[derive(Debug)]
 pub(crate) struct Lost {
     words: Box<[u64]>,
     /// A power of two.
     slots: u32,
     count: u32,
-    /// None is before it.
+    /// Lower bound of all numbers.
     from: Serial,
 }
 
 impl Lost {
-    /// For windows of so many slots, a power of two.
+    /// A set for windows of `slots`, a power of two.
     pub(crate) fn new(slots: u32) -> Self {
         Self { words: vec![0; slots.div_ceil(64) as usize].into(), slots, count: 0, from: Serial(0) }
     }
@@ -86,7 +86,7 @@ impl Lost {
         (at as usize / 64, at % 64)
     }
 
-    /// One that is not in it.
+    /// Inserts a number that is not in the set.
     pub(crate) fn insert(&mut self, number: Serial) {
         let (word, bit) = self.bit(number);
         self.words[word] |= 1 << bit;
@@ -96,13 +96,14 @@ impl Lost {
         self.count += 1;
     }
 
-    /// One that is in it.
+    /// Removes a number of the set.
     pub(crate) fn remove(&mut self, number: Serial) {
         let (word, bit) = self.bit(number);
         self.words[word] &= !(1 << bit);
         self.count -= 1;
     }
 
+    /// The lowest number.
     pub(crate) fn first(&mut self) -> Option<Serial> {
         if self.count == 0 {
             return None;

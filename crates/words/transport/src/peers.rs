@@ -1,4 +1,4 @@
-//! Other nodes, as their hellos tell of them.
+//! Other nodes, by their hellos.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,39 +7,39 @@ use std::{
 
 use crate::Nanos;
 
-/// Nodes that are kept. A flood of names gets no more memory, and evicts no node.
+/// Size of the table of nodes. A flood of names evicts no live node.
 const PEERS_MAX: usize = 4096;
-/// Silence after which a node makes room for others.
+/// Silence after which a node can be evicted.
 const SILENCE_TIMEOUT: Nanos = 60_000_000_000;
 /// Time between two searches for silent nodes.
 const SWEEP_PERIOD: Nanos = 1_000_000_000;
 const NAME_BYTES_MAX: usize = 255;
 
-/// Another node, as its hello says.
+/// Another node, by its hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub name: String,
     pub epoch: u32,
-    /// When it was heard last.
+    /// Time of its last hello.
     pub heard: Nanos,
 }
 
-/// Nodes that have one name.
+/// A name that several nodes have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Namesakes<P> {
+pub struct DuplicateName<P> {
     pub name: String,
-    /// The addresses of those that have it, this node's left out. One of them may have moved: [`Peer::heard`] says when each was heard.
+    /// Addresses of the other nodes. A node that moved has two: see [`Peer::heard`].
     pub addresses: Vec<P>,
-    /// This node has it too.
+    /// This node has the name, too.
     pub this_node: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Peers<P> {
     nodes: HashMap<P, Peer>,
-    /// By name, the epochs of the nodes that have it, and how many have each.
+    /// Number of nodes by name and epoch.
     names: HashMap<String, HashMap<u32, usize>>,
-    /// When the silent ones went last.
+    /// Time of the last eviction.
     swept: Nanos,
     changes: u64,
 }
@@ -53,12 +53,12 @@ impl<P: Copy + Eq + Hash> Peers<P> {
         self.nodes.iter()
     }
 
-    /// Counts nodes that came or went, and those that changed their name or epoch.
+    /// Number of changes so far: nodes added or removed, names, epochs.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// A hello. True: the node is new, or has another name or epoch than before, and another one, or this one, has its name.
+    /// Records a hello. True: the node is new or changed its name or epoch, and the name is in use by another node or this one.
     pub(crate) fn heard(&mut self, now: Nanos, peer: P, name: &[u8], epoch: u32, this: (&str, u32)) -> bool {
         let name = String::from_utf8_lossy(&name[..name.len().min(NAME_BYTES_MAX)]).into_owned();
         if let Some(known) = self.nodes.get_mut(&peer)
@@ -68,11 +68,11 @@ impl<P: Copy + Eq + Hash> Peers<P> {
             return false;
         }
         if let Some(before) = self.nodes.remove(&peer) {
-            self.unname(&before);
+            self.remove_name(&before);
         }
         if self.nodes.len() >= PEERS_MAX {
             self.sweep(now);
-            // Those that are there stay: else whoever makes up addresses drives out all others.
+            // Live nodes stay: forged addresses must not evict them.
             if self.nodes.len() >= PEERS_MAX {
                 return false;
             }
@@ -85,7 +85,7 @@ impl<P: Copy + Eq + Hash> Peers<P> {
         again
     }
 
-    /// Removes the nodes that were not heard for long, at most once in a while.
+    /// Evicts silent nodes, once in a period.
     fn sweep(&mut self, now: Nanos) {
         if now.saturating_sub(self.swept) < SWEEP_PERIOD {
             return;
@@ -99,12 +99,12 @@ impl<P: Copy + Eq + Hash> Peers<P> {
             .collect();
         for at in silent {
             if let Some(before) = self.nodes.remove(&at) {
-                self.unname(&before);
+                self.remove_name(&before);
             }
         }
     }
 
-    fn unname(&mut self, before: &Peer) {
+    fn remove_name(&mut self, before: &Peer) {
         self.changes += 1;
         let Some(epochs) = self.names.get_mut(&before.name) else { return };
         match epochs.get_mut(&before.epoch) {
@@ -116,8 +116,8 @@ impl<P: Copy + Eq + Hash> Peers<P> {
         }
     }
 
-    /// Names that several nodes have, in their order. One node that is heard at several addresses has one epoch, and is one.
-    pub(crate) fn namesakes(&self, this: (&str, u32)) -> Vec<Namesakes<P>> {
+    /// Names that nodes with different epochs have, sorted. A node at several addresses has one epoch.
+    pub(crate) fn duplicate_names(&self, this: (&str, u32)) -> Vec<DuplicateName<P>> {
         let several = |name: &str, epochs: &HashMap<u32, usize>| match name == this.0 {
             true => epochs.keys().any(|&epoch| epoch != this.1),
             false => epochs.len() > 1,
@@ -132,7 +132,7 @@ impl<P: Copy + Eq + Hash> Peers<P> {
             }
         }
         let made = made.into_iter();
-        made.map(|(name, addresses)| Namesakes { name: name.to_owned(), addresses, this_node: name == this.0 })
+        made.map(|(name, addresses)| DuplicateName { name: name.to_owned(), addresses, this_node: name == this.0 })
             .collect()
     }
 }
@@ -170,10 +170,10 @@ mod tests {
         let this = ("me", 1);
         assert!(!peers.heard(0, 1, b"twin", 5, this));
         assert!(!peers.heard(0, 2, b"twin", 5, this), "one node at two addresses");
-        assert_eq!(peers.namesakes(this), []);
+        assert_eq!(peers.duplicate_names(this), []);
         assert!(peers.heard(0, 3, b"twin", 6, this));
         assert!(peers.heard(0, 4, b"me", 2, this));
-        let mut told = peers.namesakes(this);
+        let mut told = peers.duplicate_names(this);
         told.iter_mut().for_each(|names| names.addresses.sort_unstable());
         let expected = [("me", vec![4], true), ("twin", vec![1, 2, 3], false)];
         assert_eq!(
@@ -182,6 +182,6 @@ mod tests {
         );
         peers.heard(0, 3, b"other", 6, this);
         peers.heard(0, 4, b"me", 1, this);
-        assert_eq!(peers.namesakes(this), []);
+        assert_eq!(peers.duplicate_names(this), []);
     }
 }

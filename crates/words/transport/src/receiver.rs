@@ -1,4 +1,4 @@
-//! The receiving side of a connection: frames in order of their numbers, each once.
+//! The receiving side of a connection: each frame once, in order.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use crate::{
     slots::{Pool, Slots},
 };
 
-/// Frames for one acknowledgement.
+/// Data frames per acknowledgement.
 const FRAMES_PER_ACK: u32 = 2;
 
 /// Result of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     New,
-    Again,
-    /// There is no room for it: its sender did not keep to its credit.
+    Duplicate,
+    /// Beyond the advertised credit.
     NoRoom,
 }
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
     slots: Slots,
-    /// The next number that the application reads.
+    /// Next number to read by the application.
     read: Serial,
-    /// The first that has not arrived.
+    /// First number that has not arrived.
     next: Serial,
-    /// Behind the highest that arrived.
+    /// One past the highest number that arrived.
     end: Serial,
-    /// The number of the last one, once it has arrived.
+    /// Number of the last frame, once it has arrived.
     fin: Option<Serial>,
     unacknowledged: u32,
     ack_at: Option<Nanos>,
     advertised_credit: u32,
-    /// Frames of congestion that the sender has yet to hear of.
+    /// A congestion mark has to be echoed.
     congested: bool,
 }
 
@@ -60,37 +60,36 @@ impl Receiver {
         self.next
     }
 
-    /// Frames behind the acknowledged ones that there is room for.
+    /// Receive window in frames.
     pub(crate) fn credit(&self) -> u32 {
         self.room().saturating_sub(self.next.since(self.read) as u32)
     }
 
-    /// Frames that there is room for, those that wait to be read included.
+    /// Size of the receive buffer in frames.
     fn room(&self) -> u32 {
         self.slots.room_from(self.read)
     }
 
-    /// Counts its memory there from now on.
-    pub(crate) fn share(&mut self, budget: &Arc<Budget>) {
-        self.slots.part.share(budget);
+    pub(crate) fn charge_to(&mut self, budget: &Arc<Budget>) {
+        self.slots.charge_to(budget);
     }
 
-    /// What arrived behind the first gap.
+    /// Selective acknowledgement: bits of the frames after the first gap.
     pub(crate) fn received(&self) -> u32 {
         let beyond = (self.end.since(self.next) - 1).clamp(0, RECEIVED_BITS as i32) as u32;
         (0..beyond).fold(0, |bits, bit| bits | u32::from(self.slots.has(self.next.plus(1 + bit))) << bit)
     }
 
-    /// A frame of data.
+    /// Stores a data frame.
     pub(crate) fn take(&mut self, pool: &mut Pool, now: Nanos, number: Serial, flags: Flags, payload: &[u8]) -> Taken {
         let room = number.is_within(self.read, self.room());
         self.congested |= flags.has(Flags::CONGESTED) && room;
         let taken = if number.is_before(self.next) {
-            Taken::Again
+            Taken::Duplicate
         } else if !room || self.fin.is_some_and(|fin| fin.is_before(number)) {
             Taken::NoRoom
         } else if self.slots.has(number) {
-            Taken::Again
+            Taken::Duplicate
         } else {
             self.slots.put(pool, number, flags, payload);
             Taken::New
@@ -118,36 +117,36 @@ impl Receiver {
         taken
     }
 
-    /// An acknowledgement is wanted.
-    pub(crate) fn asked(&mut self, now: Nanos) {
+    /// Makes an acknowledgement due now.
+    pub(crate) fn request_ack(&mut self, now: Nanos) {
         self.ack_at = Some(now);
     }
 
-    /// When an acknowledgement is due.
+    /// Time of the next acknowledgement.
     pub(crate) fn due(&self) -> Option<Nanos> {
         self.ack_at
     }
 
-    /// A frame with an acknowledgement is on its way. True: it is to echo congestion.
-    pub(crate) fn acknowledges(&mut self) -> bool {
+    /// Records that an acknowledgement is sent. True: it has to echo congestion.
+    pub(crate) fn on_ack_sent(&mut self) -> bool {
         self.unacknowledged = 0;
         self.ack_at = None;
         self.advertised_credit = self.credit();
         std::mem::take(&mut self.congested)
     }
 
-    /// The next frame in order; none: it has yet to come.
+    /// The next frame in order, if it has arrived.
     pub(crate) fn peek(&self) -> Option<(Flags, &[u8])> {
         self.read.is_before(self.next).then(|| self.slots.get(self.read))
     }
 
-    /// The `at`th frame from the next one on.
+    /// The frame at an offset from the next one.
     pub(crate) fn peek_at(&self, at: u32) -> Option<(Flags, &[u8])> {
         let number = self.read.plus(at);
         (at < self.slots.count() && number.is_before(self.next)).then(|| self.slots.get(number))
     }
 
-    /// The application has read `count` frames.
+    /// Frees `count` frames that were read.
     pub(crate) fn consume(&mut self, pool: &mut Pool, now: Nanos, count: u32) {
         for _ in 0..count {
             self.slots.clear(pool, self.read);
@@ -160,32 +159,32 @@ impl Receiver {
         }
     }
 
-    /// What is there is dropped, as if it had been read.
+    /// Drops all unread frames.
     pub(crate) fn consume_all(&mut self, pool: &mut Pool, now: Nanos) {
         self.consume(pool, now, self.next.since(self.read).max(0).cast_unsigned());
     }
 
-    /// Nothing of it is read any longer.
+    /// Frees the buffer for good.
     pub(crate) fn stop(&mut self, pool: &mut Pool) {
         self.slots.empty(pool);
     }
 
-    /// Something that the other end sent waits to be read; that nothing follows does not count.
+    /// True if data is unread; the FIN does not count.
     pub(crate) fn has_unread(&self) -> bool {
         self.peek().is_some_and(|(flags, _)| !flags.has(Flags::FIN))
     }
 
-    /// All has been read, and nothing follows.
+    /// True if the FIN is next.
     pub(crate) fn is_at_end(&self) -> bool {
         self.fin.is_some_and(|fin| self.read == fin.plus(1))
     }
 
-    /// The last one has arrived.
+    /// True if all frames up to the FIN have arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.fin.is_some()
     }
 
-    /// Frames that wait for the application, as a share of the room.
+    /// Filled share of the receive buffer.
     pub(crate) fn filled(&self) -> f64 {
         f64::from(self.next.since(self.read)) / f64::from(self.room())
     }

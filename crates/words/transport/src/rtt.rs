@@ -1,24 +1,24 @@
-//! Round trips, and the times that follow from them (RFC 6298, with a least time for links of microseconds).
+//! Round-trip times and retransmission timeouts (RFC 6298, with a lower minimum).
 
 use crate::Nanos;
 
-/// A frame is given up for lost no sooner than this after it was sent, when nothing is heard.
+/// Minimum retransmission timeout.
 pub(crate) const TIMEOUT_MIN: Nanos = 1_000_000;
-/// … and no later.
+/// Maximum retransmission timeout.
 const TIMEOUT_MAX: Nanos = 1_000_000_000;
-/// Before the first round trip is known.
+/// Timeout before the first sample.
 const TIMEOUT_FIRST: Nanos = 10_000_000;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RoundTrip {
     smoothed: Nanos,
     variation: Nanos,
-    /// Times that the time-out was doubled.
-    doubled: u32,
+    /// Doublings of the timeout.
+    backoffs: u32,
 }
 
 impl RoundTrip {
-    pub(crate) fn measured(&mut self, time: Nanos) {
+    pub(crate) fn add_sample(&mut self, time: Nanos) {
         let time = time.max(1);
         if self.smoothed == 0 {
             (self.smoothed, self.variation) = (time, time / 2);
@@ -28,22 +28,21 @@ impl RoundTrip {
         }
     }
 
-    /// The smoothed round trip; none before the first.
+    /// The smoothed round trip; none before the first sample.
     pub(crate) fn smoothed(&self) -> Option<Nanos> {
         (self.smoothed > 0).then_some(self.smoothed)
     }
 
     pub(crate) fn timeout(&self) -> Nanos {
         let once = if self.smoothed == 0 { TIMEOUT_FIRST } else { self.smoothed + 4 * self.variation };
-        once.max(TIMEOUT_MIN).saturating_mul(1 << self.doubled.min(16)).min(TIMEOUT_MAX)
+        once.max(TIMEOUT_MIN).saturating_mul(1 << self.backoffs.min(16)).min(TIMEOUT_MAX)
     }
 
-    pub(crate) fn double(&mut self) {
-        self.doubled += 1;
+    pub(crate) fn back_off(&mut self) {
+        self.backoffs += 1;
     }
 
-    /// Something arrived.
-    pub(crate) fn heard(&mut self) {
-        self.doubled = 0;
+    pub(crate) fn reset_backoff(&mut self) {
+        self.backoffs = 0;
     }
 }

@@ -1,27 +1,27 @@
-//! Sequence numbers that wrap (RFC 1982): compared by their distance.
+//! Serial number arithmetic (RFC 1982).
 
-/// A number of 32 bits that follows on `u32::MAX` with 0.
+/// A sequence number that wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Serial(pub u32);
 
 impl Serial {
-    /// The number `count` behind this one.
+    /// The number advanced by `count`.
     #[must_use]
     pub fn plus(self, count: u32) -> Self {
         Self(self.0.wrapping_add(count))
     }
 
-    /// How far this one is behind `other`; negative if it is before it.
+    /// Distance from `other`; negative before it.
     pub fn since(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// True if it comes before `other`.
+    /// True before `other`.
     pub fn is_before(self, other: Self) -> bool {
         self.since(other) < 0
     }
 
-    /// True if it is one of the `count` numbers from `first` on.
+    /// True for the `count` numbers from `first` on.
     pub fn is_within(self, first: Self, count: u32) -> bool {
         self.0.wrapping_sub(first.0) < count
     }

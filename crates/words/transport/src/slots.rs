@@ -1,9 +1,8 @@
-//! Room for the payloads of so many frames in a row, taken by pages as frames come and given back as they go: a connection that has nothing under way
-//! keeps none.
+//! Buffers for the payloads of consecutive frames, allocated in pages: an idle connection has none.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-use crate::{Flags, Part, Serial};
+use crate::{Budget, Charge, Flags, Serial};
 
 /// Frames of a page, as a power of two.
 const PAGE_BITS: u32 = 3;
@@ -13,7 +12,7 @@ const POOL_BYTES_MAX: usize = 1 << 20;
 /// Pages in an empty list beyond which its memory is freed.
 const EMPTY_LIST_PAGES_MAX: usize = 4;
 
-/// Pages that nobody uses at the moment: of a node, for all of its connections.
+/// Free pages of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     #[expect(clippy::vec_box, reason = "a page goes from list to list: its address, not its slots")]
@@ -46,26 +45,25 @@ struct Page {
     full: u32,
 }
 
-/// Where a frame that was put in to be sent is.
+/// State of an outgoing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Stage {
+pub(crate) enum FlightState {
     #[default]
     New,
-    UnderWay,
-    /// Given up, not sent again yet.
+    InFlight,
+    /// Not retransmitted yet.
     Lost,
     Arrived,
 }
 
-/// A frame on its way. What comes before and behind it is in the list of its stage (sender.rs).
+/// Sending state of a frame, with its neighbours in the list of frames in flight.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Flight {
     pub(crate) sent: u64,
-    pub(crate) before: Serial,
-    pub(crate) behind: Serial,
-    pub(crate) stage: Stage,
-    /// It was sent more than once.
-    pub(crate) again: bool,
+    pub(crate) previous: Serial,
+    pub(crate) following: Serial,
+    pub(crate) state: FlightState,
+    pub(crate) is_retransmission: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,29 +76,39 @@ struct Slot {
 
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Of numbers that follow each other.
+    /// Pages of consecutive numbers.
     pages: VecDeque<Option<Box<Page>>>,
-    /// The number of the first page.
+    /// Number of the first page.
     first: u32,
     count: u32,
     size: u16,
-    /// The bytes of its pages.
-    pub(crate) part: Part,
+    /// Bytes of its pages.
+    charge: Charge,
 }
 
 impl Slots {
     /// `count` is rounded up to a power of two.
     pub(crate) fn new(count: u32, size: u16) -> Self {
-        Self { pages: VecDeque::new(), first: 0, count: count.max(2).next_power_of_two(), size, part: Part::default() }
+        Self {
+            pages: VecDeque::new(),
+            first: 0,
+            count: count.max(2).next_power_of_two(),
+            size,
+            charge: Charge::default(),
+        }
     }
 
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Frames from `number` on that there is room for, all there included: once the budget is spent those of its page.
+    pub(crate) fn charge_to(&mut self, budget: &Arc<Budget>) {
+        self.charge.charge_to(budget);
+    }
+
+    /// Capacity in frames from `number` on; with an exhausted budget that of the page.
     pub(crate) fn room_from(&self, number: Serial) -> u32 {
-        match self.part.is_spent() {
+        match self.charge.is_exhausted() {
             true => (PAGE_FRAMES as u32 - number.0 % PAGE_FRAMES as u32).min(self.count),
             false => self.count,
         }
@@ -114,23 +122,23 @@ impl Slots {
         self.pages.get_mut((number.0 >> PAGE_BITS).wrapping_sub(self.first) as usize & PAGE_NUMBERS)?.as_deref_mut()
     }
 
-    /// Puts a payload there, cut to the room of a slot. The number is less than [`Slots::count`] away from all that are full.
+    /// Stores a payload, truncated to the size of a slot. The number is within [`Slots::count`] of all full slots.
     pub(crate) fn put(&mut self, pool: &mut Pool, number: Serial, flags: Flags, payload: &[u8]) {
         let (at, size) = (number.0 as usize & (PAGE_FRAMES - 1), usize::from(self.size));
         let len = payload.len().min(size);
-        let place = self.reach(number);
+        let place = self.page_slot(number);
         let is_new = place.is_none();
         let page = place.get_or_insert_with(|| pool.take(size));
         page.bytes[at * size..][..len].copy_from_slice(&payload[..len]);
         page.full += u32::from(!page.slots[at].full);
         page.slots[at] = Slot { flight: Flight::default(), len: len as u16, flags, full: true };
         if is_new {
-            self.part.set(self.part.bytes() + PAGE_FRAMES * size);
+            self.charge.set(self.charge.bytes() + PAGE_FRAMES * size);
         }
     }
 
-    /// The place of the page of `number`.
-    fn reach(&mut self, number: Serial) -> &mut Option<Box<Page>> {
+    /// The entry of the page of `number`.
+    fn page_slot(&mut self, number: Serial) -> &mut Option<Box<Page>> {
         let wanted = number.0 >> PAGE_BITS;
         if self.pages.is_empty() {
             self.first = wanted;
@@ -151,7 +159,7 @@ impl Slots {
         self.page(number).is_some_and(|page| page.slots[number.0 as usize & (PAGE_FRAMES - 1)].full)
     }
 
-    /// The flags and the payload; of what is not there: none.
+    /// Flags and payload; empty if the slot is.
     pub(crate) fn get(&self, number: Serial) -> (Flags, &[u8]) {
         let at = number.0 as usize & (PAGE_FRAMES - 1);
         self.page(number).map_or((Flags::default(), &[]), |page| {
@@ -168,7 +176,7 @@ impl Slots {
         Some(&mut self.page_mut(number)?.slots[number.0 as usize & (PAGE_FRAMES - 1)].flight)
     }
 
-    /// It is needed no longer; nothing before it is full.
+    /// Frees a slot before which none is full.
     pub(crate) fn clear(&mut self, pool: &mut Pool, number: Serial) {
         let Some(page) = self.page_mut(number) else { return };
         let slot = &mut page.slots[number.0 as usize & (PAGE_FRAMES - 1)];
@@ -176,7 +184,7 @@ impl Slots {
         while self.pages.front().is_some_and(|page| page.as_ref().is_none_or(|page| page.full == 0)) {
             self.first = self.first.wrapping_add(1);
             if let Some(page) = self.pages.pop_front().flatten() {
-                self.part.set(self.part.bytes() - page.bytes.len());
+                self.charge.set(self.charge.bytes() - page.bytes.len());
                 pool.give(page);
             }
         }
@@ -185,17 +193,17 @@ impl Slots {
         }
     }
 
-    /// Nothing of it is needed any longer.
+    /// Frees all slots.
     pub(crate) fn empty(&mut self, pool: &mut Pool) {
         for mut page in std::mem::take(&mut self.pages).into_iter().flatten() {
             (page.slots, page.full) = ([Slot::default(); PAGE_FRAMES], 0);
             pool.give(page);
         }
-        self.part.set(0);
+        self.charge.set(0);
     }
 }
 
-/// Numbers of pages wrap where numbers of frames do.
+/// Page numbers wrap with frame numbers.
 const PAGE_NUMBERS: usize = (u32::MAX >> PAGE_BITS) as usize;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Nodes of other versions: who they are, and the one frame that all versions read, by which each learns of the other.
+//! Nodes of other versions, and the notice that all versions read.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -8,17 +8,17 @@ use crate::{HEADER_BYTES, Header, Kind, Nanos, Reason, Serial, VERSION, header::
 
 /// Time between two notices to one node of another version.
 const NOTICE_PERIOD: Nanos = 1_000_000_000;
-/// Nodes of other versions that are kept; others are counted, and get no notice.
+/// Size of the table; further nodes get no notice.
 const VERSIONS_MAX: usize = 256;
 
-/// A node that speaks another version.
+/// A node that uses another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherVersion {
-    /// The version of its last frame, or the highest that it says it speaks.
+    /// Version of its last frame, or the highest one that its notice names.
     pub version: u8,
-    /// Frames of it, and notices from it.
+    /// Frames and notices received.
     pub frames: u64,
-    /// When it was heard last.
+    /// Time of the last one.
     pub heard: Nanos,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Versions<P> {
 
 #[derive(Debug)]
 struct Node {
-    /// None: its programs alone were heard, which do not speak for it.
+    /// None: only programs of the node were heard.
     version: Option<OtherVersion>,
     heard: Nanos,
     notified: Option<Nanos>,
@@ -45,7 +45,7 @@ impl<P: Copy + Eq + Hash> Versions<P> {
         self.nodes.iter().filter_map(|(peer, node)| Some((peer, node.version.as_ref()?)))
     }
 
-    /// Records a frame of another version, of the node itself or of one of its programs. True: its sender gets a notice.
+    /// Records a frame of another version, of the node or of one of its programs. True: a notice is due.
     pub(crate) fn heard(&mut self, now: Nanos, peer: P, version: u8, of_node: bool, may_notify: bool) -> bool {
         if self.nodes.len() >= VERSIONS_MAX && !self.nodes.contains_key(&peer) {
             let oldest = self.nodes.iter().min_by_key(|(_, node)| node.heard);
@@ -68,7 +68,7 @@ impl<P: Copy + Eq + Hash> Versions<P> {
     }
 }
 
-/// It would be a frame of this version if its first byte were another one: damaged on its way, not of another version.
+/// True for a frame of this version whose version byte is damaged.
 pub(crate) fn is_damaged(frame: &[u8]) -> bool {
     let Some((head, rest)) = frame.split_first_chunk::<HEADER_BYTES>() else { return false };
     let Some(payload) = rest.get(..usize::from(u16::from_be_bytes([head[2], head[3]]))) else { return false };
@@ -78,13 +78,13 @@ pub(crate) fn is_damaged(frame: &[u8]) -> bool {
     low == 0 && first >> 4 == VERSION
 }
 
-/// The port that a frame of any version comes from.
+/// The source port of a frame of any version.
 pub(crate) fn from_port(frame: &[u8]) -> Option<u16> {
     let head = frame.first_chunk::<HEADER_BYTES>()?;
     Some(u16::from_be_bytes([head[4], head[5]]))
 }
 
-/// What answers a frame of another version, in the form that all versions read.
+/// The notice that answers a frame of another version.
 pub(crate) fn notice(epoch: u32, frame: &[u8]) -> Option<([u8; HEADER_BYTES], [u8; 3])> {
     let head = frame.first_chunk::<HEADER_BYTES>()?;
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -105,7 +105,7 @@ pub(crate) fn notice(epoch: u32, frame: &[u8]) -> Option<([u8; HEADER_BYTES], [u
     Some((header.write_as(NOTICE, &payload), payload))
 }
 
-/// A notice: its header, and the highest version that its sender speaks, unless it contradicts itself and names this one. None: it is not one.
+/// Parses a notice: its header and the sender's highest version; none: that is this version, which contradicts itself.
 pub(crate) fn read_notice(frame: &[u8]) -> Option<(Header, Option<u8>)> {
     let (header, payload) = Header::read_as(NOTICE, frame).ok()?;
     let &[reason, lowest, highest, ..] = payload else { return None };

@@ -89,9 +89,9 @@ impl Pair {
 fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
     let [budget, of_other] = [MOST, MOST].map(Budget::new);
     let mut pairs: Vec<Pair> = (1..=PAIRS).map(Pair::new).collect();
-    pairs.iter_mut().for_each(|pair| pair.to.share(&budget));
+    pairs.iter_mut().for_each(|pair| pair.to.charge_to(&budget));
     let mut other = Pair::new(PAIRS + 1);
-    other.to.share(&of_other);
+    other.to.charge_to(&of_other);
     let mut now = 0;
     let mut held = 0;
     while now < 3 * PEER_TIMEOUT {
@@ -124,7 +124,7 @@ fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
     let budget = Budget::new(MOST);
     let mut pairs: Vec<Pair> = (1..=PAIRS).map(Pair::new).collect();
     for pair in &mut pairs {
-        pair.from.share(&budget);
+        pair.from.charge_to(&budget);
         // Nothing arrives.
         while pair.from.room() > 0 {
             pair.write(0);
@@ -152,12 +152,12 @@ fn what_waits_counts_once_and_goes_with_its_connection() {
     pair.write(0);
     carry(0, &mut pair.from, &mut pair.to);
     let bytes = |of: &Arc<Budget>| of.bytes() / PAGE;
-    pair.to.share(&budgets[0]);
+    pair.to.charge_to(&budgets[0]);
     assert!(bytes(&budgets[0]) >= 2, "what came before counts, too");
     let before = bytes(&budgets[0]);
-    pair.to.share(&budgets[0]);
+    pair.to.charge_to(&budgets[0]);
     assert_eq!(bytes(&budgets[0]), before);
-    pair.to.share(&budgets[1]);
+    pair.to.charge_to(&budgets[1]);
     assert_eq!(budgets.each_ref().map(bytes), [0, before]);
     drop(pair);
     assert_eq!(budgets.each_ref().map(bytes), [0, 0]);

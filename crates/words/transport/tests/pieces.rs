@@ -87,12 +87,12 @@ fn what_both_closed_stays_until_it_has_been_read_or_is_given_up() {
             carry(now, &mut a, &mut b);
             carry(now, &mut b, &mut a);
         }
-        assert_eq!((a.state(), b.state()), (State::Resting, State::Resting));
+        assert_eq!((a.state(), b.state()), (State::TimeWait, State::TimeWait));
         for end in [&mut a, &mut b] {
             end.on_time(long);
         }
-        assert!(a.is_over(long), "nothing came for it");
-        assert!(!b.is_over(long));
+        assert!(a.is_finished(long), "nothing came for it");
+        assert!(!b.is_finished(long));
         if gives_up {
             b.abort(long, Reason::Aborted);
             assert!(b.poll(long).is_none(), "the other end is done, and hears nothing");
@@ -100,7 +100,7 @@ fn what_both_closed_stays_until_it_has_been_read_or_is_given_up() {
             let mut place = [0; 1000];
             assert_eq!(b.read(long, &mut place), 250);
         }
-        assert!(b.is_over(long));
+        assert!(b.is_finished(long));
     }
 }
 

@@ -3,7 +3,7 @@
 mod network;
 
 use network::{Harm, SLOTS, World, frame};
-use transport::{Flags, Header, Kind, PEER_TIMEOUT, REST_TIME, Reason, Serial, State};
+use transport::{Flags, Header, Kind, PEER_TIMEOUT, Reason, Serial, State, TIME_WAIT};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -25,11 +25,11 @@ fn all_arrives(harm: Harm, count: usize) -> impl Fn(u64) -> World {
         });
         for (end, wanted) in wanted.iter().enumerate() {
             assert_eq!(world.came[1 - end], Vec::from(wanted.clone()), "seed {seed}, from {end}");
-            assert_eq!(world.end(end).state(), State::Resting, "seed {seed}");
+            assert_eq!(world.end(end).state(), State::TimeWait, "seed {seed}");
         }
         world.harm = Harm::default();
-        world.run_to(world.now + 2 * REST_TIME);
-        assert!((0..2).all(|end| world.end(end).is_over(world.now)) && world.under_way() == 0, "seed {seed}");
+        world.run_to(world.now + 2 * TIME_WAIT);
+        assert!((0..2).all(|end| world.end(end).is_finished(world.now)) && world.under_way() == 0, "seed {seed}");
         world
     }
 }
@@ -42,7 +42,7 @@ fn messages_arrive_over_a_good_network_without_a_frame_too_many() {
         for end in 0..2 {
             let counts = world.end(end).counts();
             assert_eq!(
-                (counts.resent, counts.again, counts.no_room, counts.strange),
+                (counts.resent, counts.duplicates, counts.no_room, counts.unexpected),
                 (0, 0, 0, 0),
                 "seed {seed}: {counts:?}"
             );

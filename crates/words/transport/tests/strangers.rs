@@ -138,23 +138,23 @@ fn two_nodes_of_one_name_are_told_with_both_addresses() {
     };
     hellos(&mut cluster);
     hellos(&mut cluster);
-    let told = cluster.nodes[0].namesakes();
+    let told = cluster.nodes[0].duplicate_names();
     assert_eq!(told.len(), 1, "{told:?}");
     let mut addresses = told[0].addresses.clone();
     addresses.sort_unstable();
     assert_eq!((told[0].name.as_str(), addresses, told[0].this_node), ("twin", vec![2, 3], false));
-    assert_eq!(cluster.nodes[0].counts().namesakes, 1, "once, not with each hello");
+    assert_eq!(cluster.nodes[0].counts().duplicate_names, 1, "once, not with each hello");
     // A node that has this one's name; and one that restarted is still one.
     cluster.nodes[1] = named("node0", 1, 40, 1400);
     cluster.nodes[3] = named("other", 3, 31, 1400);
     cluster.nodes[2] = named("twin", 2, 21, 1400);
     hellos(&mut cluster);
-    let told = cluster.nodes[0].namesakes();
+    let told = cluster.nodes[0].duplicate_names();
     assert_eq!(
         told.iter().map(|t| (t.name.as_str(), &t.addresses[..], t.this_node)).collect::<Vec<_>>(),
         [("node0", &[1][..], true)]
     );
-    assert_eq!(cluster.nodes[1].namesakes().len(), 1, "the other one sees it too");
+    assert_eq!(cluster.nodes[1].duplicate_names().len(), 1, "the other one sees it too");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn nodes_with_different_payloads_use_the_shorter_one_both_ways() {
         for (at, handle) in [(0, handle), (1, other)] {
             let connection = cluster.nodes[at].connection(handle).expect("open");
             assert_eq!(connection.payload_max(), usize::from(ours.min(theirs)));
-            assert_eq!((connection.counts().resent, connection.counts().strange), (0, 0));
+            assert_eq!((connection.counts().resent, connection.counts().unexpected), (0, 0));
         }
     }
 }

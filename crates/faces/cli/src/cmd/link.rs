@@ -145,7 +145,7 @@ fn status(args: &StatusArgs) -> Result<Result<Outcome, Failure>, LinkError> {
 }
 
 fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, LinkError> {
-    broker::end()?;
+    broker::stop()?;
     Ok(match args.json {
         true => print_json("link.stop", serde_json::json!({ "done": "stopped" })),
         false => print("The broker has ended. Root's programs keep their connections, and get no new ones.\n"),

@@ -1,4 +1,4 @@
-//! A broker as a service: opened, polled, asked, closed.
+//! A broker as a [`Service`].
 
 use std::{
     fmt,
@@ -21,22 +21,22 @@ use sys::privilege::{Capability, drop_all_but};
 use super::{Answer, Broker, BrokerSettings, Command, Held};
 use crate::{
     LinkError,
-    copy::Receives,
+    copy::FileReceiver,
     rights,
     sockets::{Allow, Sockets},
 };
 
-/// What a broker does beside answering for its node.
+/// Settings of a broker and of its optional parts.
 #[derive(Debug, Clone)]
 pub struct BrokerOptions {
     pub broker: BrokerSettings,
-    /// Prefixes whose TCP connections are carried; empty: none are.
+    /// Prefixes whose TCP connections are carried; empty: none.
     pub cluster: Vec<IpNet>,
-    /// Sources and ports that are let in; empty: the default.
+    /// Allowed sources and ports; empty: the default.
     pub allow: Vec<Allow>,
-    /// The folder below which files of other nodes are written; none: they are refused.
+    /// Folder for files of other nodes; none: they are refused.
     pub receive: Option<PathBuf>,
-    /// Bytes of its file system that stay free; none: a tenth.
+    /// Bytes of the folder's file system that stay free; none: a tenth.
     pub receive_free: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub struct BrokerService {
     held: Held,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
-    tell: Box<dyn FnMut(String)>,
+    log: Box<dyn FnMut(String)>,
 }
 
 impl fmt::Debug for BrokerService {
@@ -56,16 +56,16 @@ impl fmt::Debug for BrokerService {
 }
 
 impl BrokerService {
-    /// Begins to answer other nodes, and programs of this one. `say` hears warnings and what fails, `tell` what happens.
+    /// Starts a broker. `warn` gets warnings and failures, `log` events.
     pub fn open(
         held: Held,
         options: &BrokerOptions,
-        say: fn(String),
-        tell: impl FnMut(String) + Clone + Send + 'static,
+        warn: fn(String),
+        log: impl FnMut(String) + Clone + Send + 'static,
     ) -> Result<Self, LinkError> {
         let broker = Broker::start(options.broker.clone(), &held)?;
         if let Some(warning) = broker.unbounded() {
-            say(format!("warning: {warning}"));
+            warn(format!("warning: {warning}"));
         }
         let sockets = match options.cluster.as_slice() {
             [] => None,
@@ -75,47 +75,46 @@ impl BrokerService {
             && options.allow.is_empty()
             && let Ok(Some(filters)) = Hooks::open().look(&options.broker.interface)
         {
-            say(format!(
+            warn(format!(
                 "connections over link bypass the firewall ({filters}): addresses of the cluster may connect to ports from 1024 on; to restrict them: --allow PREFIX:PORTS"
             ));
         }
         let receives =
-            options.receive.as_deref().map(|folder| Receives::start(folder, options.receive_free)).transpose()?;
-        let mut service =
-            Self { broker, held, threads: Vec::new(), stop: Arc::default(), tell: Box::new(tell.clone()) };
+            options.receive.as_deref().map(|folder| FileReceiver::start(folder, options.receive_free)).transpose()?;
+        let mut service = Self { broker, held, threads: Vec::new(), stop: Arc::default(), log: Box::new(log.clone()) };
         if let Some(mut receives) = receives {
             let failed = ["files cannot be received", "files can no longer be received"];
-            service.start("ek-copy", &rights::OF_COPIES, failed, say, move |stop| receives.run(stop, tell));
+            service.start("ek-copy", &rights::OF_COPIES, failed, warn, move |stop| receives.run(stop, log));
         }
         if let Some(mut sockets) = sockets {
             let failed = ["connections of programs are not carried", "connections of programs are no longer carried"];
-            service.start("ek-sockets", &[], failed, say, move |stop| sockets.run(stop));
+            service.start("ek-sockets", &[], failed, warn, move |stop| sockets.run(stop));
         }
         Ok(service)
     }
 
-    /// Does `work` on a thread with these rights alone. `say` hears what it has `failed` at: at the start, or later.
+    /// Runs `work` on a thread that keeps these capabilities only. `failed`: what to warn of if it fails at the start, or later.
     fn start(
         &mut self,
         name: &str,
         keeps: &'static [Capability],
         failed: [&'static str; 2],
-        say: fn(String),
+        warn: fn(String),
         work: impl FnOnce(&AtomicBool) -> Result<(), LinkError> + Send + 'static,
     ) {
         let stop = Arc::clone(&self.stop);
         let run = move || {
             if let Err(error) = drop_all_but(keeps) {
-                return say(format!("{}: {error}", failed[0]));
+                return warn(format!("{}: {error}", failed[0]));
             }
             if let Err(error) = work(&stop) {
-                say(format!("{}: {error}", failed[1]));
+                warn(format!("{}: {error}", failed[1]));
             }
         };
         self.threads.extend(thread::Builder::new().name(name.to_owned()).spawn(run));
     }
 
-    /// How frames come to programs, in words.
+    /// Receive path of programs, in words.
     pub fn carried(&self) -> &str {
         self.broker.carried()
     }
@@ -137,7 +136,7 @@ impl Service for BrokerService {
     }
 
     fn poll(&mut self) -> Result<(), LinkError> {
-        self.broker.poll(&mut self.tell)
+        self.broker.poll(&mut self.log)
     }
 
     fn wait(&mut self) -> Result<Wait<'_>, LinkError> {
@@ -160,13 +159,13 @@ impl Service for BrokerService {
                 Answer::Done
             }
         };
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = to.send(answer);
         Ok(flow)
     }
 
     fn status(&mut self) -> Result<LinkStatus, LinkError> {
-        // Programs reach what is shown.
+        // Programs can connect to each node that is shown.
         self.broker.list_nodes();
         Ok(self.broker.status())
     }
@@ -174,7 +173,7 @@ impl Service for BrokerService {
     fn close(self) -> Result<(), LinkError> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // It has said itself what went wrong.
+            // The thread has logged its own error.
             let _ = thread.join();
         }
         drop(self.broker);

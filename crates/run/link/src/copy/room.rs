@@ -1,4 +1,4 @@
-//! How much files of other nodes leave free of the file system that they come to.
+//! Admission of files of other nodes by the free space of the file system.
 
 use std::{
     fmt,
@@ -9,27 +9,27 @@ use nix::sys::statvfs::statvfs;
 
 use crate::Address;
 
-/// Without another word a tenth stays free, of the inodes always.
+/// Share of the file system that stays free by default, and of its inodes always.
 const FREE_DIVISOR: u64 = 10;
-/// Files of one node are promised this part of the room at the most: a node that names large files keeps none of the others away.
+/// Share of the room for files of one node: a node that announces large files does not lock out others.
 const NODE_DIVISOR: u64 = 2;
 
-/// The folder for files, and what they may take.
+/// The folder for files, and the space they may take.
 #[derive(Debug)]
 pub(super) struct Room {
     folder: PathBuf,
-    /// Bytes that stay free; none: a part of all.
+    /// Bytes that stay free; none: the default share.
     free: Option<u64>,
-    /// Of each file that is being received, its node and the bytes that are still to come.
+    /// Node and outstanding bytes of each incoming file.
     pub(super) promised: Vec<(Option<Address>, u64)>,
 }
 
-/// The size of a file system and its free part, by statvfs(3).
+/// Size and free space of a file system, by statvfs(3).
 #[derive(Debug, Clone, Copy)]
 struct Space {
     bytes: u64,
     bytes_left: u64,
-    /// 0: it makes them as they are needed.
+    /// 0: the file system allocates inodes as needed.
     inodes: u64,
     inodes_left: u64,
 }
@@ -43,8 +43,8 @@ impl Room {
         &self.folder
     }
 
-    /// Lets a file of a node in, of so many bytes, or says why not.
-    pub(super) fn let_in(&mut self, from: Option<Address>, bytes: u64) -> Result<(), String> {
+    /// Admits a file of a node; the error is a reason.
+    pub(super) fn admit(&mut self, from: Option<Address>, bytes: u64) -> Result<(), String> {
         let stat = statvfs(&self.folder).map_err(|e| format!("the free space of its file system is not known: {e}"))?;
         let block = stat.fragment_size();
         let space = Space {
@@ -80,7 +80,7 @@ impl Room {
         Ok(())
     }
 
-    /// The sum of the promises to files of some nodes.
+    /// Sum of the outstanding bytes of some nodes.
     fn promises(&self, of: impl Fn(Option<Address>) -> bool) -> Promises {
         let files = self.promised.iter().filter(|(node, _)| of(*node));
         files.fold(Promises { files: 0, bytes: 0 }, |sum, (_, left)| Promises {
@@ -90,7 +90,7 @@ impl Room {
     }
 }
 
-/// Bytes that are still to come, of so many files.
+/// Outstanding bytes of some files.
 #[derive(Debug, Clone, Copy)]
 struct Promises {
     files: usize,

@@ -15,7 +15,7 @@ use super::{
     names::names,
     socket_address::{local, peer},
 };
-use crate::{Paths, claim::Talk, supervise};
+use crate::{Paths, claim::MessageSocket, supervise};
 
 /// Time to wait for the broker's reply, of a blocking connect and of other requests: longer than the broker's own timeouts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(12);
@@ -114,7 +114,7 @@ impl BrokerClient {
 
     /// Whether a broker serves a cluster here.
     pub fn has_cluster(&self) -> bool {
-        Talk::connect(&self.paths.sockets()).is_ok()
+        MessageSocket::connect(&self.paths.sockets()).is_ok()
     }
 
     /// Whether an address is in the cluster that this node's broker serves.
@@ -159,14 +159,14 @@ impl BrokerClient {
 
     /// Makes any other request about an end, the last of `fds`.
     pub(super) fn about(&self, fds: &[RawFd], request: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        let talk = Talk::connect_within(&self.paths.sockets(), REPLY_TIMEOUT).map_err(silent_or_gone)?;
-        talk.send(request, fds)?;
-        talk.receive().map_err(silent_or_gone)?.ok_or_else(gone)
+        let socket = MessageSocket::connect_within(&self.paths.sockets(), REPLY_TIMEOUT).map_err(silent_or_gone)?;
+        socket.send(request, fds)?;
+        socket.receive().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 
     /// Reports about an end, without a reply.
     pub(super) fn report(&self, end: RawFd, what: &Request) -> io::Result<()> {
-        Talk::connect_within(&self.paths.sockets(), REPORT_TIMEOUT)?.send(what, &[end])
+        MessageSocket::connect_within(&self.paths.sockets(), REPORT_TIMEOUT)?.send(what, &[end])
     }
 
     fn request_end(&self, request: &Request, tcp: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
@@ -184,9 +184,9 @@ impl BrokerClient {
             Request::Connect { is_patient: true, .. } => CONNECT_TIMEOUT,
             _ => REPLY_TIMEOUT,
         };
-        let talk = Talk::connect_within(&self.paths.sockets(), time).map_err(silent_or_gone)?;
-        talk.send(request, &[fd.as_raw_fd()])?;
-        talk.receive().map_err(silent_or_gone)?.ok_or_else(gone)
+        let socket = MessageSocket::connect_within(&self.paths.sockets(), time).map_err(silent_or_gone)?;
+        socket.send(request, &[fd.as_raw_fd()])?;
+        socket.receive().map_err(silent_or_gone)?.ok_or_else(gone)
     }
 }
 

@@ -226,10 +226,10 @@ impl Sockets {
             Some(Entry::Requester { .. }) => self.on_request(id),
             Some(Entry::PendingAccept { .. }) => drop(self.table.ready.insert(id)),
             Some(Entry::Brokered { flow, .. }) => {
-                flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
-                flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
+                flow.from_program.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
+                flow.to_program.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
                 if what.contains(EpollFlags::EPOLLHUP) {
-                    flow.gone.get_or_insert_with(Instant::now);
+                    flow.hung_up.get_or_insert_with(Instant::now);
                 }
                 self.table.ready.insert(id);
             }

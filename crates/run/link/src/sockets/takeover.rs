@@ -242,7 +242,7 @@ impl Takeovers {
         one.is_orphan = true;
         match &mut one.progress {
             Progress::TakenOver { flow, .. } => {
-                flow.is_readable = true;
+                flow.from_program.is_readable = true;
                 self.pass(id);
                 self.poll(None);
             }
@@ -261,7 +261,7 @@ impl Takeovers {
     /// Connections whose descriptor no process holds, whichever call closed it.
     pub fn gone(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         let is_gone =
-            |one: &Connection| matches!(&one.progress, Progress::TakenOver { flow, .. } if flow.gone.is_some());
+            |one: &Connection| matches!(&one.progress, Progress::TakenOver { flow, .. } if flow.hung_up.is_some());
         self.connections.all.iter().filter(move |(_, one)| is_gone(one)).map(|(&id, _)| id)
     }
 
@@ -321,8 +321,8 @@ impl Takeovers {
         let Some(one) = self.connections.all.get_mut(&id) else { return };
         let Progress::TakenOver { flow, .. } = &one.progress else { return };
         let traffic = Traffic {
-            sent: flow.sent,
-            received: flow.received,
+            sent: flow.from_program.bytes,
+            received: flow.to_program.bytes,
             resent: self.engine.counts(flow.stream).map_or(0, |counts| counts.resent),
             round_trip: self.engine.round_trip(flow.stream),
         };
@@ -357,7 +357,9 @@ impl Takeovers {
             return Some(CHECK_TIMEOUT);
         }
         let is_untold = |one: &Connection| match &one.progress {
-            Progress::TakenOver { flow, .. } => (flow.sent, flow.received) != (one.traffic.sent, one.traffic.received),
+            Progress::TakenOver { flow, .. } => {
+                (flow.from_program.bytes, flow.to_program.bytes) != (one.traffic.sent, one.traffic.received)
+            }
             _ => false,
         };
         self.connections.all.values().any(is_untold).then_some(REPORT_PERIOD)

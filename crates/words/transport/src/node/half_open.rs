@@ -1,5 +1,5 @@
-//! Connections that another node offered and whose acknowledgement is still missing: anybody can offer one from an address that nobody has, so their
-//! number has a bound, in all and by peer.
+//! Half-open connections: offered by another node, and their answer not acknowledged. Their number is limited, in all and by peer, as offers may have
+//! forged addresses.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,20 @@ use crate::Nanos;
 const HALF_OPEN_MAX: usize = 1024;
 /// Half-open connections with one peer.
 const HALF_OPEN_OF_PEER_MAX: usize = 256;
-/// Beyond that the oldest goes, if it is so old: a peer that is there acknowledges sooner. Otherwise the new offer is left without an answer, and made
-/// again.
+/// Age from which a full table evicts its oldest entry: a live peer acknowledges sooner. Otherwise the new offer is dropped, and made again.
 const EVICTION_AGE_MIN: Nanos = 10_000_000;
 
-/// Room for one more.
+/// Room for one more entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
+    /// Replaces this entry.
     Evict(Handle),
-    /// No: all are too young.
+    /// All entries are too young.
     Full,
 }
 
-/// Half-open connections of a node, the oldest first.
+/// Half-open connections of a node, oldest first.
 #[derive(Debug)]
 pub(super) struct HalfOpen<P> {
     all: VecDeque<(P, Handle, Nanos)>,
@@ -49,7 +49,7 @@ impl<P: Copy + Eq> HalfOpen<P> {
         }
     }
 
-    /// True beyond half of the room: answers to offers are not sent again by themselves, but to an offer that is made again alone.
+    /// True from half of the limit on: answers are not retransmitted then.
     pub(super) fn is_crowded(&self) -> bool {
         self.all.len() >= HALF_OPEN_MAX / 2
     }
@@ -58,9 +58,9 @@ impl<P: Copy + Eq> HalfOpen<P> {
         self.all.push_back((peer, handle, now));
     }
 
-    /// It is open, or gone.
+    /// Removes a connection that opened or ended.
     pub(super) fn remove(&mut self, handle: Handle) {
-        // Those that are acknowledged are young.
+        // Searched from the end, as acknowledged entries are young.
         if let Some(at) = self.all.iter().rposition(|&(_, other, _)| other == handle) {
             self.all.remove(at);
         }

@@ -1,4 +1,4 @@
-//! Frames that arrive.
+//! Received frames.
 
 use std::hash::Hash;
 
@@ -6,18 +6,18 @@ use super::{Handle, Node, half_open::Room};
 use crate::{Connection, Flags, Header, Kind, Nanos, Offer, Reason, Settings, State};
 
 impl<P: Copy + Eq + Hash> Node<P> {
-    /// A frame arrived from `peer`.
+    /// Processes a frame from `peer`.
     pub fn on_frame(&mut self, now: Nanos, peer: P, frame: &[u8]) {
-        self.take(now, peer, frame, false);
+        self.receive(now, peer, frame, false);
     }
 
-    /// A frame arrived from `peer`, out of a ring that was filled beyond a half: it counts as one that met congestion, and its sender hears of it.
+    /// Processes a frame from a ring that is more than half full, as if it was marked for congestion.
     pub fn on_frame_congested(&mut self, now: Nanos, peer: P, frame: &[u8]) {
         self.counts.congested += 1;
-        self.take(now, peer, frame, true);
+        self.receive(now, peer, frame, true);
     }
 
-    fn take(&mut self, now: Nanos, peer: P, frame: &[u8], congested: bool) {
+    fn receive(&mut self, now: Nanos, peer: P, frame: &[u8], congested: bool) {
         let (mut header, payload) = match Header::read(frame) {
             Ok(read) => read,
             Err(bad) => return self.on_bad(now, peer, frame, bad),
@@ -30,7 +30,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
             0 => None,
             number => self.at(number),
         };
-        // Programs of a node have one address, and each sends from ports of its own alone.
+        // The programs of a node share an address, and each sends from its own ports.
         let connection = connection.filter(|&at| {
             let Some(entry) = &self.entries[at as usize] else { return false };
             let &Settings { port, peer_port, .. } = entry.connection.settings();
@@ -38,13 +38,13 @@ impl<P: Copy + Eq + Hash> Node<P> {
         });
         match (header.kind, connection) {
             (Kind::Open, _) => self.on_open(now, peer, &header, payload),
-            // In the name of a node speaks its broker alone, which has port 0.
+            // Only a node's broker, on port 0, sends hellos.
             (Kind::Hello, _) if header.from_port == 0 => self.on_hello(now, peer, &header, payload),
             (_, Some(at)) => self.on_connection(now, at, &header, payload),
             (Kind::Probe, None) if header.connection == 0 && header.to_port == 0 => {
                 self.on_probe(peer, &header, payload);
             }
-            // The answer to a probe is the node's own, too.
+            // An answer to a probe comes from port 0, too.
             (Kind::Ack, None) if header.connection == 0 && header.from_port == 0 => {
                 self.on_echo(now, peer, &header, payload);
             }
@@ -57,23 +57,23 @@ impl<P: Copy + Eq + Hash> Node<P> {
     }
 
     fn on_connection(&mut self, now: Nanos, at: u32, header: &Header, payload: &[u8]) {
-        let was_half_open = self.work(at, |connection| {
+        let was_half_open = self.with_pool(at, |connection| {
             let was_half_open = connection.is_half_open();
             connection.on_frame(now, header, payload);
             was_half_open && !connection.is_half_open()
         });
         if was_half_open == Some(true) {
-            self.has_answered(now, at);
+            self.on_answer_acked(now, at);
         }
         if header.kind == Kind::OpenAck {
-            self.has_opened(at);
+            self.mark_slot_changed(at);
         }
-        self.tell(at);
-        self.touched(now, at);
+        self.mark_changed(at);
+        self.schedule(now, at);
     }
 
-    /// The answer to its offer is acknowledged: it waits to be accepted; or refused.
-    fn has_answered(&mut self, now: Nanos, at: u32) {
+    /// Puts a connection into its listener's backlog, or resets it.
+    fn on_answer_acked(&mut self, now: Nanos, at: u32) {
         let Some(entry) = &self.entries[at as usize] else { return };
         let Settings { port, number, .. } = *entry.connection.settings();
         self.half_open.remove(Handle(number));
@@ -83,9 +83,9 @@ impl<P: Copy + Eq + Hash> Node<P> {
         match self.listeners.get_mut(&port) {
             Some(listener) => {
                 listener.waiting.push_back(Handle(number));
-                self.has_opened(at);
+                self.mark_slot_changed(at);
             }
-            None => drop(self.work(at, |connection| connection.abort(now, Reason::Refused))),
+            None => drop(self.with_pool(at, |connection| connection.abort(now, Reason::Refused))),
         }
     }
 
@@ -96,8 +96,8 @@ impl<P: Copy + Eq + Hash> Node<P> {
         };
         let offered = (header.epoch, offer.connection);
         if let Some(at) = self.offers.get(&(peer, offered.0, offered.1)).and_then(|h| self.at(h.0)) {
-            self.work(at, |connection| connection.on_frame(now, header, payload));
-            return self.touched(now, at);
+            self.with_pool(at, |connection| connection.on_frame(now, header, payload));
+            return self.schedule(now, at);
         }
         match self.listeners.get(&header.to_port) {
             None => {
@@ -126,13 +126,13 @@ impl<P: Copy + Eq + Hash> Node<P> {
                 return;
             }
         }
-        let Some(settings) = self.ends(header.to_port, header.from_port, offer.stream) else {
+        let Some(settings) = self.new_settings(header.to_port, header.from_port, offer.stream) else {
             self.counts.busy += 1;
             return;
         };
         let mut connection = Connection::accept(now, settings, header, &offer);
         if self.half_open.is_crowded() {
-            connection.answers_once();
+            connection.disable_answer_retries();
         }
         let handle = self.add(now, peer, offered, connection);
         self.half_open.add(now, peer, handle);

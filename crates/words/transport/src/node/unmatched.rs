@@ -1,23 +1,23 @@
-//! Frames that match no connection: of other versions, hellos, probes of a node, and the answers to them.
+//! Frames without a connection: of other versions, hellos, and probes of a node.
 
 use std::hash::Hash;
 
 use super::{EMPTY, Node};
 use crate::{
-    BadFrame, Echo, Ends, Flags, HEADER_BYTES, Header, Kind, Namesakes, Nanos, OtherVersion, Reason, Serial,
+    BadFrame, DuplicateName, Echo, Endpoints, Flags, HEADER_BYTES, Header, Kind, Nanos, OtherVersion, Reason, Serial,
     header::NOTICE, version,
 };
 
-/// Answers that wait to be sent. A flood of unmatched frames gets no more memory.
+/// Queued answers. A flood of unmatched frames gets no more memory.
 const ANSWERS_MAX: usize = 1024;
 
 impl<P: Copy + Eq + Hash> Node<P> {
-    /// Names that several nodes have: whoever connects by name may reach either.
-    pub fn namesakes(&self) -> Vec<Namesakes<P>> {
-        self.peers.namesakes((&self.settings.name, self.settings.epoch))
+    /// Names that several nodes have.
+    pub fn duplicate_names(&self) -> Vec<DuplicateName<P>> {
+        self.peers.duplicate_names((&self.settings.name, self.settings.epoch))
     }
 
-    /// Nodes that speak another version of the protocol. Each is told so once a second at the most.
+    /// Nodes that use another version of the protocol. Each gets at most one notice a second.
     pub fn other_versions(&self) -> impl Iterator<Item = (&P, &OtherVersion)> {
         self.versions.iter()
     }
@@ -26,7 +26,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         match bad {
             BadFrame::Short | BadFrame::Length => self.counts.short += 1,
             BadFrame::Version { theirs: NOTICE } => self.on_notice(now, peer, frame),
-            // Nobody may end a connection by a bit that fell over.
+            // A flipped bit must not end a connection.
             BadFrame::Version { .. } if version::is_damaged(frame) => self.counts.checksum += 1,
             BadFrame::Version { theirs } => {
                 self.counts.version += 1;
@@ -41,7 +41,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// The other node speaks another version, and answers a frame of this one. It is not answered.
+    /// Processes a version notice, which is never answered.
     fn on_notice(&mut self, now: Nanos, peer: P, frame: &[u8]) {
         let Some((header, highest)) = version::read_notice(frame) else {
             self.counts.version += 1;
@@ -53,32 +53,32 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
         let at = self.by_ports.get(&(peer, header.to_port, header.from_port)).and_then(|h| self.at(h.0));
         if let Some(at) = at {
-            self.work(at, |connection| connection.on_frame(now, &header, &Reason::Version.bytes()));
-            self.touched(now, at);
+            self.with_pool(at, |connection| connection.on_frame(now, &header, &Reason::Version.bytes()));
+            self.schedule(now, at);
         }
     }
 
-    /// Answers a probe at once: the same frame, its ports swapped.
+    /// Answers a probe by the same frame with swapped ports.
     pub(super) fn on_probe(&mut self, peer: P, header: &Header, payload: &[u8]) {
         let answer = Header { kind: Kind::Ack, from_port: header.to_port, to_port: header.from_port, ..*header };
         self.counts.probed += u64::from(self.answer(peer, answer, payload));
     }
 
-    /// An answer to a probe is never answered.
+    /// Processes an answer to a probe, which is never answered.
     pub(super) fn on_echo(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
-        self.counts.unknown += u64::from(!self.echoes.came(now, peer, header.sequence, payload));
+        self.counts.unknown += u64::from(!self.echoes.on_reply(now, peer, header.sequence, payload));
     }
 
-    /// Asks the node at `peer` for `payload` back, which is at most as long as that of a frame; [`Node::echoes`] has the answer.
+    /// Sends a probe to `peer`, with a payload of at most a frame. [`Node::echoes`] returns the answer.
     pub fn probe(&mut self, peer: P, sequence: u32, payload: &[u8]) {
         self.echoes.add(peer, sequence);
         let header = Header { epoch: self.settings.epoch, kind: Kind::Probe, sequence: Serial(sequence), ..EMPTY };
         self.answer(peer, header, payload);
     }
 
-    /// Asks the other end of a connection whose own end is dead for an acknowledgement. It is answered with *unknown*, by which the other end is told.
-    pub fn ask_for(&mut self, ends: &Ends<P>) {
-        let &Ends { peer, port, peer_port, peer_number, epoch } = ends;
+    /// Probes the peer of a connection whose own end is dead. The peer's acknowledgement is refused as unknown, which resets it.
+    pub fn probe_orphan(&mut self, ends: &Endpoints<P>) {
+        let &Endpoints { peer, port, peer_port, peer_number, epoch } = ends;
         let kind = Kind::Probe;
         let flags = Flags::ASK;
         self.answer(
@@ -88,17 +88,17 @@ impl<P: Copy + Eq + Hash> Node<P> {
         );
     }
 
-    /// Answers to probes since the last call, each once.
+    /// Answers to probes since the last call.
     pub fn echoes(&mut self) -> impl Iterator<Item = Echo<P>> {
         self.echoes.take()
     }
 
     pub(super) fn on_hello(&mut self, now: Nanos, peer: P, header: &Header, payload: &[u8]) {
         let this = (self.settings.name.as_str(), self.settings.epoch);
-        // Without a name it only asks.
+        // A hello without a name only requests one.
         if !payload.is_empty() {
             let again = self.peers.heard(now, peer, payload, header.epoch, this);
-            self.counts.namesakes += u64::from(again);
+            self.counts.duplicate_names += u64::from(again);
         }
         if header.flags.has(Flags::ASK) {
             let name = self.settings.name.clone();
@@ -106,7 +106,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         }
     }
 
-    /// Says hello to `peer`, which answers.
+    /// Sends a hello to `peer`, which answers.
     pub fn hello(&mut self, peer: P) {
         let name = self.settings.name.clone();
         let nobody = Header { from_port: 0, to_port: 0, ..self.reply(Kind::Hello, &EMPTY) };
@@ -117,7 +117,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.answer(peer, self.reply(Kind::Reset, header), &reason.bytes());
     }
 
-    /// A header that answers `header` where there is no connection.
+    /// The header of an answer without a connection.
     pub(super) fn reply(&self, kind: Kind, header: &Header) -> Header {
         Header {
             kind,
@@ -133,7 +133,7 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.answer_with(peer, header.write(payload), payload)
     }
 
-    /// False: too many wait.
+    /// Queues an answer; false: the queue is full.
     fn answer_with(&mut self, peer: P, head: [u8; HEADER_BYTES], payload: &[u8]) -> bool {
         let room = self.answers.len() < ANSWERS_MAX;
         if room {

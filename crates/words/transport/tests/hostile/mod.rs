@@ -315,7 +315,7 @@ impl Play<'_> {
     fn failed(&self, at: usize, handle: Handle) -> Option<Reason> {
         match self.nodes[at].connection(handle)?.state() {
             State::Failed(reason) => Some(reason),
-            State::Opening | State::Open | State::Resting => None,
+            State::Opening | State::Open | State::TimeWait => None,
         }
     }
 

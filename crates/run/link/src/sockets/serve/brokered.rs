@@ -61,7 +61,7 @@ impl Sockets {
         self.table.ready.insert(id);
         let handover = Handover::new(cookies, self.engine.peer_of(flow.stream), user.opens());
         cookies.into_iter().for_each(|cookie| self.table.by_cookie.insert(cookie, id));
-        user.waiting_bytes().into_iter().for_each(|budget| flow.share(&mut self.engine, budget));
+        user.waiting_bytes().into_iter().for_each(|budget| flow.charge_to(&mut self.engine, budget));
         let flow = Box::new(flow);
         self.table.entries.insert(id, Entry::Brokered { flow, label, handover, port_holder });
     }
@@ -76,7 +76,7 @@ impl Sockets {
         now: Instant,
     ) -> Option<Entry> {
         match flow.pump(&mut self.engine, &mut self.piece) {
-            Ok(Next::More) if flow.gone.is_some_and(|at| now.duration_since(at) > ORPHAN_TIMEOUT) => {
+            Ok(Next::More) if flow.hung_up.is_some_and(|at| now.duration_since(at) > ORPHAN_TIMEOUT) => {
                 self.abort(flow.stream);
             }
             Ok(Next::More) if handover.has_lost_owner() => {
@@ -129,8 +129,8 @@ impl Sockets {
             peer: label.peer.to_string(),
             node: label.node.clone(),
             carrier: "the broker".to_owned(),
-            sent_bytes: flow.sent,
-            received_bytes: flow.received,
+            sent_bytes: flow.from_program.bytes,
+            received_bytes: flow.to_program.bytes,
             retransmitted: counts.resent,
             round_trip_ns: self.engine.round_trip(flow.stream).map(|time| time.as_nanos() as u64),
         }

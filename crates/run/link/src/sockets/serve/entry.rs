@@ -10,7 +10,7 @@ use super::{
     pending_connects::PendingConnect,
     users::{Counted, Received},
 };
-use crate::{Address, claim::Talk, sockets::flow::Flow};
+use crate::{Address, claim::MessageSocket, sockets::flow::Flow};
 
 /// Addresses of a connection, the node at its other end, and its program.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(super) struct Label {
 #[derive(Debug)]
 pub(super) enum Entry {
     /// A program that has connected, and made no request yet.
-    Requester { talk: Received<Talk>, asks: Counted, since: Instant },
+    Requester { socket: Received<MessageSocket>, asks: Counted, since: Instant },
     /// A connect that is not answered yet.
     PendingConnect(Box<PendingConnect>),
     /// A stream of another broker without a head yet.

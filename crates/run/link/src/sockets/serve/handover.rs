@@ -24,7 +24,7 @@ use transport::Reason;
 use super::{Counted, Entry, Label, PORT, Received, Sockets};
 use crate::{
     Address, LinkError,
-    claim::Talk,
+    claim::MessageSocket,
     sockets::{
         broker_client::{Offer, Reply, Request, Traffic},
         broker_lines::{Head, Notice, line},
@@ -114,7 +114,7 @@ impl Sockets {
     /// Handles a request about a takeover; the reply, unless it is sent already.
     pub(super) fn on_handover(
         &mut self,
-        talk: &Received<Talk>,
+        socket: &Received<MessageSocket>,
         fd: &Received<OwnedFd>,
         life: Option<Received<OwnedFd>>,
         request: &Request,
@@ -124,7 +124,7 @@ impl Sockets {
             Some((reply, None)) => Some(reply),
             Some((reply, Some(end))) => {
                 // The program has gone or waits no longer: the broker keeps the connection.
-                if talk.send(&reply, &[end.as_raw_fd()]).is_err() {
+                if socket.send(&reply, &[end.as_raw_fd()]).is_err() {
                     self.answer(fd, None, &Request::Returned);
                 }
                 None

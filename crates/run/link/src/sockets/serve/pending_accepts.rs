@@ -22,7 +22,7 @@ use transport::{Handle, State};
 use super::{Entry, Label, Received, Sockets, User, program};
 use crate::{
     Address,
-    claim::Talk,
+    claim::MessageSocket,
     ports::BROKER_PORTS,
     sockets::{
         broker_client::Reply,
@@ -67,7 +67,7 @@ impl Sockets {
     }
 
     /// Replies to a program that has accepted a connection of this broker with an end of a pair; none: it is another connection.
-    pub(super) fn on_accepted(&mut self, talk: &Received<Talk>, tcp: &Received<OwnedFd>) -> Option<()> {
+    pub(super) fn on_accepted(&mut self, socket: &Received<MessageSocket>, tcp: &Received<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
         let id = *self.table.by_local.get(&from)?;
         let Some(Entry::PendingAccept { label, .. }) = self.table.entries.get(id) else { return None };
@@ -78,13 +78,13 @@ impl Sockets {
         }
         let names = (as_of(is_v6, label.local), as_of(is_v6, label.peer));
         let (ours, theirs) = self.pair(names).ok()?;
-        talk.send(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
+        socket.send(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.table.by_local.remove(&from);
         if let Some(Entry::PendingAccept { stream, mut label, tcp, .. }) = self.table.entries.remove(id) {
             // Closed by a reset it leaves no TIME_WAIT: a search for a free port would pass over thousands of those.
             let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
-            label.program = program(talk);
-            self.open(id, talk.user(), label, Flow::new(stream, ours, Vec::new()), &theirs, None);
+            label.program = program(socket);
+            self.open(id, socket.user(), label, Flow::new(stream, ours, Vec::new()), &theirs, None);
         }
         Some(())
     }
@@ -126,7 +126,7 @@ impl Sockets {
             Ok((from, to, tcp, user)) => {
                 self.table.ready.insert(id);
                 // Bytes may arrive before accept(2).
-                user.waiting_bytes().into_iter().for_each(|budget| self.engine.share(stream, budget));
+                user.waiting_bytes().into_iter().for_each(|budget| self.engine.charge_to(stream, budget));
                 // Without it the connection is checked once in a period.
                 let _ = self.watch(tcp.as_fd(), id);
                 let label = Label { local: to, peer: from, node: name, program: String::new() };

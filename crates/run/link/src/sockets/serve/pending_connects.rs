@@ -12,8 +12,8 @@ use transport::{Handle, Reason, State};
 use super::{Counted, Entry, Label, PORT, Received, Sockets, lookups::Lookup, program};
 use crate::{
     Address,
-    broker::one_sentence,
-    claim::Talk,
+    broker::sanitized_message,
+    claim::MessageSocket,
     ports::BROKER_PORTS,
     sockets::{
         broker_client::Reply,
@@ -33,7 +33,7 @@ const PORTS_OF_OTHERS_MAX: usize = BROKER_PORTS.end().abs_diff(*BROKER_PORTS.sta
 /// A connect that is not answered yet.
 #[derive(Debug)]
 pub(super) struct PendingConnect {
-    pub(super) talk: Received<Talk>,
+    pub(super) socket: Received<MessageSocket>,
     pub(super) _asks: Counted,
     pub(super) tcp: Received<OwnedFd>,
     pub(super) to: SocketAddr,
@@ -80,10 +80,10 @@ impl Sockets {
             if let Some(stream) = pending.stream {
                 self.abort(stream.handle);
             }
-            self.known.lock().by_tcp.add(pending.to, &why, pending.talk.user().uid, now);
-            let PendingConnect { talk, tcp, .. } = *pending;
+            self.known.lock().by_tcp.add(pending.to, &why, pending.socket.user().uid, now);
+            let PendingConnect { socket, tcp, .. } = *pending;
             drop(tcp);
-            talk.answer(Reply::Tcp);
+            socket.answer(Reply::Tcp);
             return None;
         }
         self.table.entries.remove(id)
@@ -131,14 +131,14 @@ impl Sockets {
         };
         match serde_json::from_slice(&answer) {
             // Other connects of the user may have been granted since the lookup.
-            Ok(Taken::Yes) => match self.users.may_open(pending.talk.user().uid) {
+            Ok(Taken::Yes) => match self.users.may_open(pending.socket.user().uid) {
                 Ok(()) => {
                     self.grant(id, pending, stream, node).unwrap_or_else(|| Progress::ByTcp("no memory".to_owned()))
                 }
                 Err(why) => Progress::ByTcp(why),
             },
             // The text is another node's.
-            Ok(Taken::No(why)) => Progress::ByTcp(one_sentence(&why)),
+            Ok(Taken::No(why)) => Progress::ByTcp(sanitized_message(&why)),
             Err(_) => Progress::ByTcp(format!("unexpected answer from {node}: does it run another version?")),
         }
     }
@@ -155,11 +155,11 @@ impl Sockets {
             Some(own) if own == to => return Progress::ByTcp("it is this node".to_owned()),
             Some(_) => {}
         }
-        if let Err(why) = self.users.may_open(pending.talk.user().uid) {
+        if let Err(why) = self.users.may_open(pending.socket.user().uid) {
             return Progress::ByTcp(why);
         }
         let Some(node) = self.cluster.addresses.find(to) else {
-            match self.cluster.lookups.seek(to, pending.talk.user().uid, now) {
+            match self.cluster.lookups.seek(to, pending.socket.user().uid, now) {
                 Lookup::Ask => self.cluster.addresses.provoke(to),
                 Lookup::Wait => {}
                 Lookup::Absent => return Progress::ByTcp(format!("{to} does not answer on this Ethernet")),
@@ -171,7 +171,7 @@ impl Sockets {
         let Some(name) = self.known.lock().nodes.get(&node).cloned() else {
             return Progress::ByTcp(format!("{to} is at {node}, which is no node of link"));
         };
-        if pending.talk.user().uid != 0 && self.table.entries.ports_to(node) >= PORTS_OF_OTHERS_MAX {
+        if pending.socket.user().uid != 0 && self.table.entries.ports_to(node) >= PORTS_OF_OTHERS_MAX {
             return Progress::ByTcp(format!(
                 "{PORTS_OF_OTHERS_MAX} connections to {name} are open or wait, the most that users other than root may share"
             ));
@@ -212,12 +212,12 @@ impl Sockets {
         let is_v6 = local(&pending.tcp)?.1;
         let names = (as_of(is_v6, from), as_of(is_v6, pending.to));
         let (ours, theirs) = self.pair(names).ok()?;
-        let label = Label { local: from, peer: pending.to, node, program: program(&pending.talk) };
-        let user = pending.talk.user();
+        let label = Label { local: from, peer: pending.to, node, program: program(&pending.socket) };
+        let user = pending.socket.user();
         let port_holder = pending.tcp.try_clone().ok().map(|tcp| Received::new(tcp, user));
         let flow = Flow::new(stream, ours, std::mem::take(&mut pending.bytes));
         self.open(id, user, label, flow, &theirs, port_holder);
-        if pending.talk.send(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
+        if pending.socket.send(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // The program has gone: closing its end here ends the connection.
             drop(theirs);
         }

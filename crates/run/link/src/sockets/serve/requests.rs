@@ -14,7 +14,7 @@ use sys::socket_kind::{SocketKind, is_established_tcp, is_fresh_tcp, network_nam
 
 use super::{Entry, Received, Sockets, pending_connects::PendingConnect};
 use crate::{
-    claim::Talk,
+    claim::MessageSocket,
     sockets::{
         broker_client::{Figures, Reply, Request},
         broker_lines::no_wait,
@@ -42,20 +42,20 @@ impl Sockets {
                 self.requests.disposer.dispose(fd);
                 continue;
             };
-            let talk = Received::new(Talk::new(fd), &user);
+            let socket = Received::new(MessageSocket::new(fd), &user);
             let id = self.table.next_id();
-            if no_wait(&talk).is_ok() && self.watch(talk.as_fd(), id).is_ok() {
-                self.table.entries.insert(id, Entry::Requester { talk, asks, since: Instant::now() });
+            if no_wait(&socket).is_ok() && self.watch(socket.as_fd(), id).is_ok() {
+                self.table.entries.insert(id, Entry::Requester { socket, asks, since: Instant::now() });
             }
         }
         self.requests.has_more = true;
     }
 
     pub(super) fn on_request(&mut self, id: EntryId) {
-        let Some(Entry::Requester { talk, asks, since }) = self.table.entries.remove(id) else { return };
-        let (request, fds) = match talk.receive_untrusted::<Request>() {
+        let Some(Entry::Requester { socket, asks, since }) = self.table.entries.remove(id) else { return };
+        let (request, fds) = match socket.receive_untrusted::<Request>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.table.entries.insert(id, Entry::Requester { talk, asks, since });
+                self.table.entries.insert(id, Entry::Requester { socket, asks, since });
                 return;
             }
             Ok(heard) => heard,
@@ -63,24 +63,24 @@ impl Sockets {
             Err(_) => return,
         };
         // Its user's thread closes it later, and its hang-up must not be taken for one of the connection, which gets the same id.
-        self.unwatch(&talk);
-        let mut fds: Vec<_> = fds.into_iter().map(|fd| Received::new(fd, talk.user())).collect();
+        self.unwatch(&socket);
+        let mut fds: Vec<_> = fds.into_iter().map(|fd| Received::new(fd, socket.user())).collect();
         let Some(request) = request else { return };
         let count = if request == Request::Take { 2 } else { 1 };
         let shown = fds.pop().filter(|fd| fds.len() + 1 == count && self.fits(&request, fd));
         let Some(shown) = shown else {
             drop(fds);
-            return talk.answer(Reply::Tcp);
+            return socket.answer(Reply::Tcp);
         };
         let reply = match request {
             Request::Listens => {
                 if let Some((at, _)) = local(&shown) {
                     // Without the file a restarted broker does not know the listener.
-                    let _ = self.cluster.listening.add(&shown, at.port(), talk.user().uid);
+                    let _ = self.cluster.listening.add(&shown, at.port(), socket.user().uid);
                 }
                 Reply::Tcp
             }
-            Request::Accepted => match self.on_accepted(&talk, &shown) {
+            Request::Accepted => match self.on_accepted(&socket, &shown) {
                 Some(()) => return,
                 None => Reply::Tcp,
             },
@@ -96,7 +96,7 @@ impl Sockets {
             | Request::Delivered
             | Request::Moved
             | Request::Returned
-            | Request::Did(_) => match self.on_handover(&talk, &shown, fds.pop(), &request) {
+            | Request::Did(_) => match self.on_handover(&socket, &shown, fds.pop(), &request) {
                 Some(reply) => reply,
                 None => return,
             },
@@ -104,14 +104,15 @@ impl Sockets {
                 let asked = Instant::now();
                 let until = asked + if is_patient { CONNECT_TIMEOUT } else { NONBLOCKING_TIMEOUT };
                 let (looked, stream, bytes) = (None, None, Vec::new());
-                let pending = PendingConnect { talk, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
+                let pending =
+                    PendingConnect { socket, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
                 self.table.pending_connects.insert(id);
                 self.table.entries.insert(id, Entry::PendingConnect(Box::new(pending)));
                 return;
             }
         };
         drop((shown, fds));
-        talk.answer(reply);
+        socket.answer(reply);
     }
 
     /// Whether a descriptor is of this network namespace and of the kind that a request needs. No call here blocks, whatever it is.

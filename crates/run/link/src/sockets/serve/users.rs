@@ -18,7 +18,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use transport::Budget;
 
 use super::closers::{Closer, LOOK_PERIOD, Pending, Queue};
-use crate::{claim::Talk, sockets::broker_client::Reply};
+use crate::{claim::MessageSocket, sockets::broker_client::Reply};
 
 /// Unclosed descriptors of one user, beyond which its requests are refused.
 const CLOSING_MAX: usize = 256;
@@ -200,12 +200,12 @@ impl<T: Into<OwnedFd>> Received<T> {
     }
 }
 
-impl Received<Talk> {
+impl Received<MessageSocket> {
     /// Replies once all descriptors received from this user so far are closed: a program expects a port to be free when its close has returned.
     pub(super) fn answer(mut self, reply: Reply) {
-        if let Some(talk) = self.what.take() {
+        if let Some(socket) = self.what.take() {
             // The program may have gone.
-            self.user.queue.give(&self.user.pending, move || _ = talk.send(&reply, &[]));
+            self.user.queue.give(&self.user.pending, move || _ = socket.send(&reply, &[]));
         }
     }
 }
@@ -234,8 +234,8 @@ impl<T: Into<OwnedFd>> Drop for Received<T> {
 }
 
 /// Name and process id of the program that makes a request.
-pub(super) fn program(talk: &Talk) -> String {
-    let pid = getsockopt(talk, PeerCredentials).map_or(0, |who| who.pid());
+pub(super) fn program(socket: &MessageSocket) -> String {
+    let pid = getsockopt(socket, PeerCredentials).map_or(0, |who| who.pid());
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{}[{pid}]", name.trim())
 }
@@ -324,14 +324,14 @@ mod tests {
     fn a_user_is_known_while_bytes_wait_for_it_and_root_has_no_bound() {
         let mut known = Users::new();
         let bytes = Arc::clone(known.user(1000).unwrap().waiting_bytes().unwrap());
-        let mut part = transport::Part::default();
-        part.share(&bytes);
+        let mut charge = transport::Charge::default();
+        charge.charge_to(&bytes);
         drop(bytes);
-        part.set(BUFFERED_OF_USER_BYTES_MAX);
+        charge.set(BUFFERED_OF_USER_BYTES_MAX);
         known.look(Instant::now() + LOOK_PERIOD);
         let user = known.user(1000).unwrap();
         assert_eq!(user.waiting_bytes().unwrap().bytes(), BUFFERED_OF_USER_BYTES_MAX);
-        drop((user, part));
+        drop((user, charge));
         known.look(Instant::now() + 2 * LOOK_PERIOD);
         assert!(known.users.is_empty());
         assert!(known.user(0).unwrap().waiting_bytes().is_none());

@@ -17,7 +17,7 @@ impl Takeovers {
     pub fn is_readable(&mut self, id: ConnectionId) -> bool {
         match self.connections.all.get(&id) {
             Some(Connection { progress: Progress::TakenOver { flow, .. }, .. }) => {
-                !flow.has_passed_all() || self.engine.is_readable(flow.stream)
+                !flow.is_delivered() || self.engine.is_readable(flow.stream)
             }
             _ => false,
         }
@@ -58,8 +58,8 @@ impl Takeovers {
                 Err(_) => return Step::Kernel,
             }
         }
-        if !flow.has_passed_all() {
-            return Step::Done(flow.read_waiting(to));
+        if !flow.is_delivered() {
+            return Step::Done(flow.read_buffered(to));
         }
         match self.engine.read_into(flow.stream, to) {
             Ok(0) if self.engine.is_at_end(flow.stream) => {
@@ -72,7 +72,7 @@ impl Takeovers {
                 Step::Waits
             }
             Ok(read) => {
-                flow.received += read as u64;
+                flow.to_program.bytes += read as u64;
                 // More bytes may be left.
                 let was_known = one.unread.is_some();
                 one.unread = (read == to.len()).then(Instant::now);
@@ -101,15 +101,15 @@ impl Takeovers {
         }
         // Bytes written into the pair go first.
         match recv(flow.end.as_raw_fd(), &mut [0], PEEK) {
-            Err(Errno::EAGAIN) if flow.has_sent_all() => {}
+            Err(Errno::EAGAIN) if flow.is_sent() => {}
             Ok(0) => return Step::Kernel,
             _ => {
-                flow.is_readable = true;
+                flow.from_program.is_readable = true;
                 if let Err(error) = flow.collect(&mut self.engine, &mut self.piece) {
                     self.broke(id, &error);
                     return Step::Kernel;
                 }
-                if flow.is_readable || !flow.has_sent_all() {
+                if flow.from_program.is_readable || !flow.is_sent() {
                     return Step::Kernel;
                 }
             }
@@ -117,7 +117,7 @@ impl Takeovers {
         match self.engine.write(flow.stream, bytes) {
             Ok(0) if !bytes.is_empty() => Step::Waits,
             Ok(written) => {
-                flow.sent += written as u64;
+                flow.from_program.bytes += written as u64;
                 if let Err(error) = self.engine.flush() {
                     self.broke(id, &error);
                 }

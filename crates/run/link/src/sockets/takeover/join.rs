@@ -225,7 +225,7 @@ impl Takeovers {
             }
             _ => return None,
         }
-        flow.put_first(&std::mem::take(&mut join.bytes));
+        flow.prepend(&std::mem::take(&mut join.bytes));
         // The reply does not matter: everything is delivered.
         let _ = self.broker.about(&[flow.end.as_raw_fd()], &Request::Moved);
         Some(true)

@@ -18,7 +18,7 @@ impl Takeovers {
             Progress::Released => {}
             Progress::TakenOver { flow, .. } => {
                 let is_wanted = !is_read && (one.waits > 0 || one.is_orphan || self.sleeping.for_any > 0);
-                let is_full = !flow.has_sent_all();
+                let is_full = !flow.is_sent();
                 if is_wanted {
                     self.pass(id);
                 } else {
@@ -41,10 +41,10 @@ impl Takeovers {
         let Progress::TakenOver { flow, has_passed } = &mut one.progress else { return };
         *has_passed = true;
         one.unread = None;
-        let was_full = !flow.is_writable;
+        let was_full = !flow.to_program.is_writable;
         let next = flow.pump(&mut self.engine, &mut self.piece);
-        if was_full == flow.is_writable {
-            let mut event = EpollEvent::new(watched(!flow.is_writable), id.into());
+        if was_full == flow.to_program.is_writable {
+            let mut event = EpollEvent::new(watched(!flow.to_program.is_writable), id.into());
             // It is in epoll since it was taken.
             let _ = self.pairs.modify(&flow.end, &mut event);
         }
@@ -133,11 +133,11 @@ impl Takeovers {
                 },
                 Progress::Released => continue,
             };
-            flow.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
-            let was_full = !flow.is_writable;
-            flow.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
+            flow.from_program.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
+            let was_full = !flow.to_program.is_writable;
+            flow.to_program.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
             if what.contains(EpollFlags::EPOLLHUP) {
-                flow.gone.get_or_insert_with(Instant::now);
+                flow.hung_up.get_or_insert_with(Instant::now);
                 one.is_orphan = true;
             }
             if !is_open {
