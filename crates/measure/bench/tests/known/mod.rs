@@ -91,8 +91,8 @@ pub fn unbelieved(trials: String) -> ! {
     panic_any(Unbelieved(trials))
 }
 
-/// Runs a test of what a quiet machine measures. On one on which other programs ran meanwhile the right answer is none, for that reason; wrong answers
-/// are faults there too.
+/// Runs a test of what a quiet machine measures. On one on which other programs took so much of the CPUs that a run says so itself, the box and the
+/// tester are slower than they are: no answer counts there, and neither does a lower one. A higher one is a fault there too.
 pub fn on_a_quiet_machine(test: impl FnOnce()) {
     let Some(_alone) = turn() else { return };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
@@ -100,7 +100,7 @@ pub fn on_a_quiet_machine(test: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(test)) else { return };
     let Unbelieved(trials) = *panic.downcast().unwrap_or_else(|other| resume_unwind(other));
     let others = watch.warning();
-    assert!(others.is_some() && trials.contains("other programs took"), "{others:?}: {trials}");
+    assert!(others.is_some(), "{trials}");
     println!("no answer: {}", others.unwrap_or_default());
 }
 
