@@ -21,8 +21,9 @@ EXAMPLES = $(DESTDIR)$(PREFIX)/share/evenkeel/link-c
 
 .PHONY: demo test fuzz build install uninstall bench attacks setup setup-test fmt lint clean
 
-demo: build ## Flood a lab, spread the load, capture it; writes a page with the charts.
-	$(ROOT_DO) $(BIN) demo
+demo: setup ## Flood a lab, spread the load, capture it; writes a page with the charts. Builds what that needs alone.
+	$(CARGO) build --release --locked -p evenkeel --bin evenkeel-demo --no-default-features --features demo
+	$(ROOT_DO) $(dir $(BIN))evenkeel-demo
 
 build: setup ## The release binary, and the libraries of link.
 	$(CARGO) build --release --locked -p evenkeel -p link-c -p link-sockets

@@ -26,10 +26,16 @@ impl<'a> OutFile<'a> {
         Ok(Some(Self { file, path, what }))
     }
 
+    /// Writes the file whole.
+    pub(crate) fn save(self, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+        Ok(self.file.write(bytes.as_ref())?)
+    }
+
     /// Writes the file whole, and says where it is.
     pub(crate) fn write(self, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
-        self.file.write(bytes.as_ref())?;
-        note(format_args!("The {}: {}", self.what, self.path.display()));
+        let place = format!("The {}: {}", self.what, self.path.display());
+        self.save(bytes)?;
+        note(place);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
 use model::{CpuSet, schema::Document};
-use rig::cores;
+use rig::{cores, progress::Progress};
 use sys::privilege::{self, Capability};
 use traffic::Rate;
 
@@ -15,7 +15,7 @@ use crate::time::within;
 use crate::{
     dry_run::{DryRun, times},
     failure::{Failure, Outcome},
-    long_run::{interrupted, long_run, put_out},
+    long_run::{end_interrupted, interrupted, long_run, put_out},
     numbers::number,
     results::{OutFile, json_text},
 };
@@ -34,7 +34,7 @@ const STAGE_S: f64 = 1.0;
 ///
 /// Example: `sudo evenkeel demo --quick`. It works in two network namespaces of its own, joined by a veth, and removes them.
 /// Each stage shows what was offered, captured and lost, where it was lost, the load of every core, and what a packet costs. A page with the
-/// charts goes to the current folder.
+/// charts goes to the current folder: a first look after some 20 s, the whole at the end.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Length of each measurement, 200ms to 10m [default: 2s].
@@ -68,6 +68,11 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
+    /// True if a page with one short measurement per stage comes before the long ones.
+    fn looks_first(&self) -> bool {
+        !self.quick && !self.no_html && self.seconds.is_none() && self.repeats.is_none()
+    }
+
     /// Checks everything that can be checked before anything is made.
     fn validate(&self, host: &Host) -> Result<DemoConfig, Failure> {
         if let Some(rate) = self.rate
@@ -88,18 +93,46 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let config = args.validate(&host)?;
     if args.dry_run {
         let stages = stage_names(&config.cpus, &host.cpus);
-        let each_s = f64::from(config.repeats) * (config.duration.as_secs_f64() + STAGE_S);
-        let seconds = config.duration.as_secs_f64() + each_s * stages.len() as f64;
-        let stages = stages.iter().map(|name| format!("{name}, {}", times(config.repeats)));
-        let steps = ["generator ceiling".to_owned()].into_iter().chain(stages).collect();
-        return DryRun { steps, seconds }.print("demo.plan", args.json);
+        let seconds = |(duration, repeats): (Duration, u32)| {
+            let each_s = f64::from(repeats) * (duration.as_secs_f64() + STAGE_S);
+            duration.as_secs_f64() + each_s * stages.len() as f64
+        };
+        let mut seconds_in_all = seconds((config.duration, config.repeats));
+        let mut steps = Vec::new();
+        if args.looks_first() {
+            seconds_in_all += seconds(QUICK);
+            steps.push("first look: all that follows, once and short".to_owned());
+        }
+        steps.push("generator ceiling".to_owned());
+        steps.extend(stages.iter().map(|name| format!("{name}, {}", times(config.repeats))));
+        return DryRun { steps, seconds: seconds_in_all }.print("demo.plan", args.json);
     }
     privilege::require_root("demo", &CAPABILITIES)?;
-    let page = OutFile::open((!args.no_html).then_some(&args.html), "page with the charts")?;
-    let done = long_run(|stop, bar| ::demo::run(&config, &host, stop, bar))?;
+    let open = || OutFile::open((!args.no_html).then_some(&args.html), "page with the charts");
+    let mut page = open()?;
+    let mut has_looked = false;
+    let done = long_run(|stop, bar| {
+        if args.looks_first()
+            && let Some(first_page) = page.take()
+        {
+            let first = DemoConfig { duration: QUICK.0, repeats: QUICK.1, ..config.clone() };
+            let Some(run) = ::demo::run(&first, &host, stop, bar)? else { return Ok(None) };
+            first_page.save(report::demo_page(&run)?)?;
+            has_looked = true;
+            bar.line(&format!("A first look, one measurement of 500 ms per stage: {}", args.html.display()));
+            page = open()?;
+        }
+        Ok::<_, Failure>(::demo::run(&config, &host, stop, bar)?)
+    })?;
     let Some(run) = done else {
         drop(page);
-        return interrupted("demo");
+        return match has_looked {
+            true => Ok(end_interrupted(format_args!(
+                "Everything that the demo had made is gone again; {} keeps the first look",
+                args.html.display()
+            ))),
+            false => interrupted("demo"),
+        };
     };
     let text = match args.json {
         true => json_text(&Document::new("demo", 1, &run))?,
