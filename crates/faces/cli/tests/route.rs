@@ -200,7 +200,7 @@ fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
         let plan = json(&plan.unwrap());
         let rows = plan["rows"].as_array().unwrap().clone();
         let row = rows.into_iter().find(|row| row["what"] == "rx 0 RPS").expect("a row of RPS");
-        (row["now"].as_str().unwrap().to_owned(), row["new"].as_str().unwrap().to_owned())
+        (row["old"].as_str().unwrap().to_owned(), row["new"].as_str().unwrap().to_owned())
     };
     let (none, steered) = planned();
     assert_ne!(none, steered, "without a router RPS is planned for a single queue");

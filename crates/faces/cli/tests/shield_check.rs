@@ -60,7 +60,7 @@ fn a_rule_that_cuts_off_the_session_is_a_finding() {
     ended(&output, 1);
     let document = json(&output);
     assert_eq!(document["schema"], "evenkeel.shield.check/1");
-    let harm = document["findings"].as_array().expect("findings").iter().find(|finding| finding["weight"] == "harm");
+    let harm = document["findings"].as_array().expect("findings").iter().find(|finding| finding["severity"] == "harm");
     let harm = harm.expect("a finding");
     assert_eq!((&harm["line"], &harm["kind"]), (&3.into(), &"cuts-off".into()), "{document}");
     refused(&shield(&["run", "lo", "--rules", &name], session), 2, &["--force"]);

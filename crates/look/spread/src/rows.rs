@@ -12,10 +12,10 @@ pub struct Row {
     /// The setting, such as `rxtx 3 IRQ 45`.
     pub what: String,
     /// Its value now, for people.
-    pub now: String,
+    pub old: String,
     /// Its value to be, for people.
     pub new: String,
-    pub why: String,
+    pub reason: String,
     pub changes: bool,
 }
 
@@ -30,24 +30,24 @@ pub struct SpreadPlan {
 
 impl SpreadPlan {
     /// Adds a line, and a change where old and new differ.
-    pub(crate) fn set(&mut self, nic: &str, what: String, knob: Knob, old: String, new: String, why: String) {
+    pub(crate) fn set(&mut self, nic: &str, what: String, knob: Knob, old: String, new: String, reason: String) {
         let changes = !knob.same(&old, &new);
         self.rows.push(Row {
             nic: nic.to_owned(),
             what,
-            now: knob.shown(&old),
+            old: knob.shown(&old),
             new: knob.shown(&new),
-            why: why.clone(),
+            reason: reason.clone(),
             changes,
         });
         if changes {
-            self.plan.changes.push(Change { knob, old, new, reason: why });
+            self.plan.changes.push(Change { knob, old, new, reason });
         }
     }
 
     /// Adds a line for something that stays as it is.
-    pub(crate) fn keep(&mut self, nic: &str, what: String, now: String, why: String) {
-        self.rows.push(Row { nic: nic.to_owned(), what, new: now.clone(), now, why, changes: false });
+    pub(crate) fn keep(&mut self, nic: &str, what: String, old: String, reason: String) {
+        self.rows.push(Row { nic: nic.to_owned(), what, new: old.clone(), old, reason, changes: false });
     }
 
     pub(crate) fn warn(&mut self, warning: String) {

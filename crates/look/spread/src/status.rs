@@ -16,9 +16,9 @@ pub struct StatusRow {
     pub queue: String,
     pub irq: u32,
     /// The value that evenkeel wrote last and has not undone; none when it wrote nothing.
-    pub wanted: Option<CpuSet>,
+    pub planned: Option<CpuSet>,
     /// The present value (smp_affinity).
-    pub written: CpuSet,
+    pub affinity: CpuSet,
     /// The same as a mask.
     pub mask: String,
     /// Effective CPUs of the interrupt (effective_affinity), where the kernel says.
@@ -37,20 +37,20 @@ pub fn status(
     later: &Interrupts,
     seconds: f64,
 ) -> Vec<StatusRow> {
-    let wanted = wanted(sessions);
+    let planned = planned(sessions);
     let mut rows = Vec::new();
     for nic in host.nics.iter().filter(|n| nics.is_empty() || nics.contains(&n.name)) {
         for i in nic.irqs.iter().filter(|i| i.role != QueueRole::Control) {
             let Some(irq) = host.irq(i.irq) else { continue };
             let rates = rates(i.irq, earlier, later, seconds);
-            let wanted = wanted.get(&i.irq).cloned();
+            let planned = planned.get(&i.irq).cloned();
             rows.push(StatusRow {
                 nic: nic.name.clone(),
                 queue: role_text(i.role),
                 irq: i.irq,
-                finding: finding(host, wanted.as_ref(), &irq.affinity, irq.effective.as_ref(), &rates),
-                wanted,
-                written: irq.affinity.clone(),
+                finding: finding(host, planned.as_ref(), &irq.affinity, irq.effective.as_ref(), &rates),
+                planned,
+                affinity: irq.affinity.clone(),
                 mask: irq.affinity.to_mask(),
                 effective: irq.effective.clone(),
                 interrupts_per_second: rates,
@@ -61,15 +61,15 @@ pub fn status(
 }
 
 /// The last affinity written for each interrupt by a session that still stands.
-fn wanted(sessions: &[Session]) -> BTreeMap<u32, CpuSet> {
-    let mut wanted = BTreeMap::new();
+fn planned(sessions: &[Session]) -> BTreeMap<u32, CpuSet> {
+    let mut planned = BTreeMap::new();
     let standing = sessions.iter().flat_map(|s| &s.steps).filter(|s| s.undone.is_none());
     for step in standing {
         if let Knob::IrqAffinity { irq } = step.change.knob {
-            wanted.extend(step.change.knob.cpus(step.ours()).map(|cpus| (irq, cpus)));
+            planned.extend(step.change.knob.cpus(step.ours()).map(|cpus| (irq, cpus)));
         }
     }
-    wanted
+    planned
 }
 
 fn rates(irq: u32, earlier: &Interrupts, later: &Interrupts, seconds: f64) -> BTreeMap<u32, f64> {
@@ -87,21 +87,21 @@ fn rates(irq: u32, earlier: &Interrupts, later: &Interrupts, seconds: f64) -> BT
 
 fn finding(
     host: &Host,
-    wanted: Option<&CpuSet>,
-    written: &CpuSet,
+    planned: Option<&CpuSet>,
+    affinity: &CpuSet,
     effective: Option<&CpuSet>,
     rates: &BTreeMap<u32, f64>,
 ) -> Option<String> {
-    if let Some(wanted) = wanted.filter(|w| *w != written) {
+    if let Some(planned) = planned.filter(|w| *w != affinity) {
         let who = match host.irqbalance_pid {
             Some(pid) => format!("irqbalance (process {pid}) probably"),
             None => "somebody".to_owned(),
         };
-        return Some(format!("{who} rewrote it: evenkeel set CPU {wanted}, now it is CPU {written}"));
+        return Some(format!("{who} rewrote it: evenkeel set CPU {planned}, now it is CPU {affinity}"));
     }
-    if let Some(effective) = effective.filter(|e| !e.is_empty() && e.intersection(written).is_empty()) {
-        return Some(format!("set to CPU {written}, still handled on CPU {effective} until the next interrupt"));
+    if let Some(effective) = effective.filter(|e| !e.is_empty() && e.intersection(affinity).is_empty()) {
+        return Some(format!("set to CPU {affinity}, still handled on CPU {effective} until the next interrupt"));
     }
-    let elsewhere: CpuSet = rates.keys().copied().filter(|cpu| !written.contains(*cpu)).collect();
+    let elsewhere: CpuSet = rates.keys().copied().filter(|cpu| !affinity.contains(*cpu)).collect();
     (!elsewhere.is_empty()).then(|| format!("interrupts still arrived on CPU {elsewhere}"))
 }

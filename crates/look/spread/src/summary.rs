@@ -18,7 +18,7 @@ pub struct NicSummary {
     pub queues: u32,
     pub cpus: CpuSet,
     /// Number of queues of this NIC on the fullest of these CPUs.
-    pub most_per_cpu: u32,
+    pub queues_per_cpu_max: u32,
     /// CPUs that are the first thread of a core on the NIC's node.
     pub near_cores: u32,
     /// CPUs that are another thread of such a core.
@@ -40,7 +40,7 @@ impl NicSummary {
             node: nic.node.filter(|&node| cores.has_nodes() && cores.has_cpus_on(node)),
             queues: queue_cpus.len() as u32,
             cpus: queues_of.keys().copied().collect(),
-            most_per_cpu: queues_of.values().map(|(queues, _)| *queues).max()?,
+            queues_per_cpu_max: queues_of.values().map(|(queues, _)| *queues).max()?,
             near_cores: count(&[Tier::NearCore]),
             near_siblings: count(&[Tier::NearSibling]),
             far: count(&[Tier::FarCore, Tier::FarSibling]),
@@ -53,8 +53,8 @@ impl fmt::Display for NicSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let many = |n: u32, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
         write!(f, "{}: {} on {}", self.nic, many(self.queues, "queue"), many(self.cpus.len() as u32, "CPU"))?;
-        if self.most_per_cpu > 1 {
-            write!(f, ", up to {} each", self.most_per_cpu)?;
+        if self.queues_per_cpu_max > 1 {
+            write!(f, ", up to {} each", self.queues_per_cpu_max)?;
         }
         let mut near = Vec::new();
         if self.near_cores > 0 {

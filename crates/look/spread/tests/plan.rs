@@ -42,7 +42,7 @@ fn eight_queues_on_eight_cores() {
     add_nic(&mut h, "eth0", None, 8, false);
     let p = plan(&h, &Options::default()).unwrap();
     assert_eq!(queue_cpus(&h, &p, "eth0"), [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert!(p.rows.iter().all(|r| !r.why.is_empty()));
+    assert!(p.rows.iter().all(|r| !r.reason.is_empty()));
     let control = h.nics[0].irqs[0].irq;
     assert!(!p.plan.changes.iter().any(|c| c.knob == Knob::IrqAffinity { irq: control }), "control stays");
 }
@@ -58,7 +58,7 @@ fn cores_of_the_near_node_then_siblings_then_the_far_node_then_a_second_round() 
     assert_eq!(queue_cpus[12..18], [0, 1, 2, 3, 4, 5], "far cores");
     assert_eq!(queue_cpus[18..24], [12, 13, 14, 15, 16, 17], "far siblings");
     assert_eq!(queue_cpus[24..], [6, 7, 8, 9, 10, 11], "second round");
-    let why = &p.rows.iter().find(|r| r.what.starts_with("rxtx 29")).unwrap().why;
+    let why = &p.rows.iter().find(|r| r.what.starts_with("rxtx 29")).unwrap().reason;
     assert!(why.contains("more queues than CPUs"), "{why}");
 }
 
@@ -101,7 +101,7 @@ fn no_nic_loses_its_near_cores_to_the_overflow_of_another() {
     add_nic(&mut h, "eth1", Some(0), 12, false);
     let p = plan(&h, &Options::default()).unwrap();
     for nic in &p.nics {
-        assert_eq!((nic.near_cores + nic.near_siblings, nic.far, nic.most_per_cpu), (6, 6, 1), "{nic}");
+        assert_eq!((nic.near_cores + nic.near_siblings, nic.far, nic.queues_per_cpu_max), (6, 6, 1), "{nic}");
     }
     assert_eq!(p.nics[0].to_string(), "eth0: 12 queues on 12 CPUs: 6 cores of its node 0, 6 of the far node");
 }
@@ -173,7 +173,7 @@ fn a_single_queue_without_an_interrupt_gets_all_cores_and_is_told_so() {
     let p = plan(&h, &Options { nics: vec!["ifb0".into()], ..Options::default() }).unwrap();
     assert_eq!(mask_of(&p, &Knob::RpsCpus { nic: "ifb0".into(), queue: 0 }), Some(list("0-1")));
     let row = p.rows.iter().find(|row| row.what == "rx 0 RPS").unwrap();
-    assert!(row.why.contains("all cores"), "{row:?}");
+    assert!(row.reason.contains("all cores"), "{row:?}");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn two_nics_on_one_line_move_once() {
     h.nics[1].irqs[1].irq = line;
     let p = plan(&h, &Options { rps: Steer::Off, ..Options::default() }).unwrap();
     assert_eq!(p.plan.changes.len(), 1);
-    assert!(p.rows.iter().any(|r| r.nic == "eth1" && r.why.contains("one line with eth0")), "{:?}", p.rows);
+    assert!(p.rows.iter().any(|r| r.nic == "eth1" && r.reason.contains("one line with eth0")), "{:?}", p.rows);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn ports_with_more_queues_than_cpus_each_get_all_of_them() {
     }
     let p = plan(&h, &Options::default()).unwrap();
     for nic in &p.nics {
-        assert_eq!((nic.cpus.len(), nic.most_per_cpu), (8, 1), "{nic}");
+        assert_eq!((nic.cpus.len(), nic.queues_per_cpu_max), (8, 1), "{nic}");
     }
     // Three ports of six: 18 queues on 8 CPUs are 2 or 3 each, and no port has two on one.
     let mut h = host(cpus(1, 8, 1));
@@ -375,7 +375,11 @@ fn what_does_not_fit_goes_to_the_nearest_node() {
     h.nics[0].irqs.truncate(7);
     let p = plan(&h, &Options::default()).unwrap();
     assert_eq!(p.nics[0].cpus, list("10-15"), "{:?}", p.nics);
-    assert!(p.rows.iter().filter(|r| r.what.contains("IRQ")).all(|r| !r.why.contains("no CPU left")), "{:?}", p.rows);
+    assert!(
+        p.rows.iter().filter(|r| r.what.contains("IRQ")).all(|r| !r.reason.contains("no CPU left")),
+        "{:?}",
+        p.rows
+    );
 }
 
 #[test]

@@ -36,10 +36,10 @@ fn wanted_written_effective_and_the_culprit() {
     let (earlier, later) = (table(10, 5), table(30, 5));
     let rows = status(&h, &sessions, &[], &earlier, &later, 2.0);
     assert_eq!(rows.len(), 2, "the control interrupt is no queue");
-    assert_eq!(rows[0].wanted, Some(CpuSet::single(1)));
+    assert_eq!(rows[0].planned, Some(CpuSet::single(1)));
     assert_eq!(rows[0].finding, None);
     assert_eq!(rows[0].interrupts_per_second, [(1, 10.0)].into());
-    assert_eq!(rows[1].wanted, None);
+    assert_eq!(rows[1].planned, None);
     assert!(rows[1].finding.as_ref().unwrap().contains("CPU 2, still handled on CPU 3"), "{:?}", rows[1].finding);
 
     set(&mut h, first, 0, 0);

@@ -38,7 +38,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(1);
 pub struct LentAddress {
     interface: String,
     address: IpAddr,
-    /// It takes the address away: it is in the namespace where the interface is.
+    /// Removes the address: it is in the namespace where the interface is.
     _renewer: Worker,
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn command_line() -> String {
 pub(crate) struct Made {
     session: Option<String>,
     written: u32,
-    already: u32,
+    unchanged: u32,
 }
 
 impl Made {
@@ -67,7 +67,7 @@ impl Terms<'_> {
         })?;
         warn(&applied);
         let session = Some(transaction.session.header.session);
-        Ok(Made { session, written: applied.written, already: applied.idle })
+        Ok(Made { session, written: applied.written, unchanged: applied.idle })
     }
 
     /// Says how what was made is taken back; `nothing` where nothing was to be made.

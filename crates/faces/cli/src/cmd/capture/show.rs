@@ -130,7 +130,7 @@ struct Totals<'a> {
     filter: &'a str,
     backend: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    chosen_because: Option<&'a str>,
+    backend_reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp_mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ pub(super) fn report(config: &Config, opened: &Opened, report: &Report) -> Resul
             interface: &capture.interface,
             filter: &capture.filter,
             backend: backend.name(),
-            chosen_because: choice.as_ref().map(|c| c.reason.as_str()),
+            backend_reason: choice.as_ref().map(|c| c.reason.as_str()),
             xdp_mode: attachment.map(|a| a.mode.to_string()),
             zero_copy: attachment.and_then(|a| a.zero_copy),
             elapsed_s: seconds,

@@ -56,13 +56,13 @@ struct Checked {
 #[derive(Serialize)]
 struct Found {
     kind: What,
-    weight: &'static str,
+    severity: &'static str,
     line: Option<usize>,
     /// Of an error, in characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
     what: String,
-    instead: String,
+    fix: String,
 }
 
 #[derive(Serialize)]
@@ -77,11 +77,11 @@ enum What {
 fn with_errors(file: String, problems: &[Problem]) -> Checked {
     let found = |problem: &Problem| Found {
         kind: What::Wrong("error"),
-        weight: "error",
+        severity: "error",
         line: Some(problem.line),
         column: Some(problem.column),
         what: problem.what.clone(),
-        instead: problem.instead.clone().unwrap_or_default(),
+        fix: problem.instead.clone().unwrap_or_default(),
     };
     Checked { file, rules: None, prefixes: None, challenge: None, findings: problems.iter().map(found).collect() }
 }
@@ -124,11 +124,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     if args.json {
         let found = |Finding { kind, weight, line, what, instead }: Finding| Found {
             kind: What::Found(kind),
-            weight: word(weight),
+            severity: word(weight),
             line,
             column: None,
             what,
-            instead,
+            fix: instead,
         };
         let findings = findings.into_iter().map(found).collect();
         let (rules, prefixes) = (Some(file.rules.rules.len()), Some(prefixes));

@@ -21,12 +21,12 @@ pub(super) fn text(planned: &SpreadPlan, full: bool) -> String {
     let rows = planned.rows.chunk_by(|a, b| !full && alike(a, b)).map(|run| match run {
         [row] => {
             let new = if row.changes { brief(&row.new) } else { "=".to_owned() };
-            vec![row.nic.clone(), row.what.clone(), brief(&row.now), new, row.why.clone()]
+            vec![row.nic.clone(), row.what.clone(), brief(&row.old), new, row.reason.clone()]
         }
         [first, .., last] => {
             let new = brief_run(run);
-            let (now, new) = if first.changes { (brief(&first.now), new) } else { (new, "=".to_owned()) };
-            vec![first.nic.clone(), span(&first.what, &last.what), now, new, first.why.clone()]
+            let (old, new) = if first.changes { (brief(&first.old), new) } else { (new, "=".to_owned()) };
+            vec![first.nic.clone(), span(&first.what, &last.what), old, new, first.reason.clone()]
         }
         [] => Vec::new(),
     });
@@ -37,9 +37,10 @@ pub(super) fn text(planned: &SpreadPlan, full: bool) -> String {
 /// Two neighbouring lines say the same of two queues in a row, with as many CPUs each.
 fn alike(a: &Row, b: &Row) -> bool {
     let cpus = |row: &Row| CpuSet::parse_list(&row.new).ok().map(|set| set.len());
-    let same = a.nic == b.nic && a.why == b.why && a.changes == b.changes && cpus(a).is_some() && cpus(a) == cpus(b);
+    let same =
+        a.nic == b.nic && a.reason == b.reason && a.changes == b.changes && cpus(a).is_some() && cpus(a) == cpus(b);
     // What changes must come from the same value; what stays may be another CPU each.
-    same && (!a.changes || a.now == b.now) && follows(&a.what, &b.what)
+    same && (!a.changes || a.old == b.old) && follows(&a.what, &b.what)
 }
 
 /// `b` is `a` with each number one higher: `rxtx 3 IRQ 73` and `rxtx 4 IRQ 74`.
@@ -123,9 +124,9 @@ mod tests {
         let row = |what: &str, new: &str| Row {
             nic: "eth0".into(),
             what: what.into(),
-            now: "0-7".into(),
+            old: "0-7".into(),
             new: new.into(),
-            why: "its own core".into(),
+            reason: "its own core".into(),
             changes: true,
         };
         let a = row("rxtx 0 IRQ 70", "0");
@@ -135,7 +136,7 @@ mod tests {
         let pairs = [row("tx 0 XPS", "0,32"), row("tx 1 XPS", "1,33")];
         assert!(alike(&pairs[0], &pairs[1]));
         assert_eq!(brief_run(&pairs), "2 CPUs each");
-        assert!(!alike(&a, &Row { now: "0".into(), ..row("rxtx 1 IRQ 71", "1") }), "another value now");
+        assert!(!alike(&a, &Row { old: "0".into(), ..row("rxtx 1 IRQ 71", "1") }), "another value now");
         assert!(!alike(&a, &Row { changes: false, ..row("rxtx 1 IRQ 71", "1") }), "that one stays");
         assert_eq!(span("rxtx 0 IRQ 70", "rxtx 5 IRQ 75"), "rxtx 0-5 IRQ 70-75");
     }
