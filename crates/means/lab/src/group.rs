@@ -243,7 +243,7 @@ fn remove(folder: &Path) -> Result<(), LabError> {
         match fs::remove_dir(folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) if e.raw_os_error() == Some(nix::libc::EBUSY) && began.elapsed() < REMOVAL_TIMEOUT => {
-                sleep(POLL_PERIOD)
+                sleep(POLL_PERIOD);
             }
             done => return done.map_err(failed("remove", folder)),
         }

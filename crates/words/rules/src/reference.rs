@@ -119,10 +119,9 @@ pub fn applies(rules: &Rules, when: &Match, packet: &Packet) -> bool {
     let in_ranges = |ranges: &[std::ops::RangeInclusive<u16>], value: Option<u16>| {
         ranges.is_empty() || value.is_some_and(|value| ranges.iter().any(|range| range.contains(&value)))
     };
-    let flags = |challenger: crate::rule::TcpFlags| {
-        packet.tcp_flags.is_some_and(|flags| flags & challenger.mask == challenger.value)
-    };
-    let fragment = |challenger| match challenger {
+    let flags =
+        |wanted: crate::rule::TcpFlags| packet.tcp_flags.is_some_and(|flags| flags & wanted.mask == wanted.value);
+    let fragment = |wanted| match wanted {
         Fragment::No => packet.part == Part::Whole,
         Fragment::Any => packet.part != Part::Whole,
         Fragment::First => packet.part == Part::First,
