@@ -5,10 +5,10 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{TC_INGRESS, TcHookBuilder, libbpf_sys};
 use model::{Classified, ErrorClass};
 
-use crate::program::{Program, ProgramError, class_of, opts};
+use crate::program::{Program, ProgramError, class_of, opts, to_io};
 
 pub use model::xdp::XdpMode;
 
@@ -149,6 +149,17 @@ pub fn interface_index(interface: &str) -> Result<u32, XdpError> {
     // The kernel cuts names at a colon, behind which is the label of an address.
     let found = nix::net::if_::if_nametoindex(interface).ok().filter(|_| !interface.contains(':'));
     found.ok_or_else(|| XdpError::NoInterface { interface: interface.to_owned() })
+}
+
+/// Attaches a program to what arrives on `interface` (tc, clsact). It stays as long as the interface.
+pub(crate) fn attach_at_tc(program: BorrowedFd<'_>, interface: &str, operation: &'static str) -> Result<(), XdpError> {
+    let on = interface_index(interface)?.cast_signed();
+    let made = TcHookBuilder::new(program).ifindex(on).replace(true).handle(1).priority(1).hook(TC_INGRESS).create();
+    made.and_then(|mut hook| hook.attach()).map(drop).map_err(|e| XdpError::System {
+        interface: interface.to_owned(),
+        operation,
+        source: to_io(&e),
+    })
 }
 
 /// The kernel's answer about XDP on `interface`.

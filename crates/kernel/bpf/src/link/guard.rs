@@ -5,11 +5,11 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_INGRESS, TcHookBuilder, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 
 use crate::{
     PortOwners,
-    link::{XdpError, create_link, interface_index},
+    link::{XdpError, attach_at_tc, create_link, interface_index},
     program::{Program, ProgramError, TCX, kernel_has, to_io},
     skel::guard::GuardSkelBuilder,
 };
@@ -45,30 +45,18 @@ impl LinkGuard {
             }
             .into());
         }
-        let (wire_index, door_index) = (interface_index(wire)?, interface_index(door)?.cast_signed());
+        let (wire_index, door_index) = (interface_index(wire)?, interface_index(door)?);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<GuardSkelBuilder>(&mut object)?;
         open.maps.port_owners.reuse_fd(owners.map().as_fd()).map_err(|e| PROGRAM.refused(e))?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             let [a, b, c, d, e, f] = address;
             knobs.wire = wire_index;
-            knobs.door = door_index.cast_unsigned();
+            knobs.door = door_index;
             knobs.address = [[a, b], [c, d], [e, f]].map(u16::from_ne_bytes);
         }
         let skel = PROGRAM.load(open)?;
-        TcHookBuilder::new(skel.progs.link_guard_out.as_fd())
-            .ifindex(door_index)
-            .replace(true)
-            .handle(1)
-            .priority(1)
-            .hook(TC_INGRESS)
-            .create()
-            .and_then(|mut hook| hook.attach())
-            .map_err(|e| XdpError::System {
-                interface: door.to_owned(),
-                operation: "guard programs of other users by a program at tc",
-                source: to_io(&e),
-            })?;
+        attach_at_tc(skel.progs.link_guard_out.as_fd(), door, "guard programs of other users by a program at tc")?;
         let brings = PROGRAM.descriptor(skel.progs.link_guard_in.as_fd())?;
         let link =
             create_link(brings.as_fd(), wire_index.cast_signed(), libbpf_sys::BPF_TCX_INGRESS, 0).map_err(|errno| {

@@ -2,11 +2,9 @@
 
 use std::{mem::MaybeUninit, os::fd::AsFd};
 
-use libbpf_rs::{TC_INGRESS, TcHookBuilder};
-
 use crate::{
-    link::{XdpError, interface_index},
-    program::{Program, to_io},
+    link::{XdpError, attach_at_tc, interface_index},
+    program::Program,
     skel::loss::LossSkelBuilder,
 };
 
@@ -22,18 +20,5 @@ pub fn lossy_wire(from: &str, to: &str, lost_per_million: u32) -> Result<(), Xdp
         knobs.loss_of = u32::try_from((u64::from(lost_per_million) << 32) / 1_000_000).unwrap_or(u32::MAX);
     }
     let skel = PROGRAM.load(open)?;
-    TcHookBuilder::new(skel.progs.ek_loss.as_fd())
-        .ifindex(interface_index(from)?.cast_signed())
-        .replace(true)
-        .handle(1)
-        .priority(1)
-        .hook(TC_INGRESS)
-        .create()
-        .and_then(|mut hook| hook.attach())
-        .map_err(|e| XdpError::System {
-            interface: from.to_owned(),
-            operation: "lose frames by a program at tc",
-            source: to_io(&e),
-        })?;
-    Ok(())
+    attach_at_tc(skel.progs.ek_loss.as_fd(), from, "lose frames by a program at tc")
 }
