@@ -78,7 +78,6 @@ pub struct Recording {
     pub times: BTreeMap<u32, StatTime>,
 }
 
-/// The key of equal stacks.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     ours: bool,

@@ -11,7 +11,6 @@ const NAP_MAX: Duration = Duration::from_millis(20);
 /// A sender looks once more this long before its end, and sends what became due since the look before.
 const LAST_LOOK: Duration = Duration::from_micros(200);
 
-/// A sender's way to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pacing {
     /// By running: evenly spaced packets, at the price of the core.

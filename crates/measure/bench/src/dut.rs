@@ -180,7 +180,6 @@ impl RuleOrder {
     }
 }
 
-/// Options of a lab box.
 #[derive(Debug, Clone, Copy)]
 pub struct DutOptions<'a> {
     pub family: Family,

@@ -31,7 +31,6 @@ const BURST_PERIOD: Duration = Duration::from_micros(50);
 /// The packets that each sender tells apart: the lower half of the sequence number counts up.
 const TCP_SEQUENCE: u32 = 0x0001_0000;
 
-/// The senders' counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct FloodResult {
     /// Frames handed to the interface.

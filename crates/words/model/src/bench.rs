@@ -311,7 +311,6 @@ pub struct Setup {
     pub stamps: Stamps,
 }
 
-/// The completeness of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum Status {

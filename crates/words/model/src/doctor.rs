@@ -46,7 +46,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

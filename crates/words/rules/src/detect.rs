@@ -103,7 +103,6 @@ pub enum StepConfig {
     Drop {},
 }
 
-/// A program that is told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookConfig {
     /// The program and its arguments.
@@ -119,7 +118,6 @@ impl HookConfig {
     }
 }
 
-/// Metrics for Prometheus.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MetricsConfig {
     /// Written whole, once a second.

@@ -27,7 +27,6 @@ const ANSWER_BACKOFF: u64 = 8;
 /// Retransmissions of an answer to an offer.
 const ANSWER_RETRIES_MAX: u32 = 4;
 
-/// One end of a connection.
 #[derive(Debug)]
 pub struct Connection {
     settings: Settings,

@@ -106,7 +106,6 @@ pub struct Header {
     pub credit: u16,
 }
 
-/// Error of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BadFrame {
     /// Shorter than a header.

@@ -74,7 +74,6 @@ impl RouteOut {
     }
 }
 
-/// How a frame leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteLeaving {
     pub ifindex: u32,

@@ -119,7 +119,6 @@ pub struct State {
     reported: BTreeSet<Note>,
 }
 
-/// The outcome of one sample.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Decision {
     pub moves: Vec<Move>,

@@ -21,7 +21,6 @@ pub struct Header {
     pub netns: Option<u64>,
 }
 
-/// The end of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {

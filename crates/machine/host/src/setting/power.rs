@@ -19,7 +19,6 @@ pub struct IdleState {
     pub disabled: bool,
 }
 
-/// Idle management of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idle {
     /// The driver, such as `intel_idle`; none when the kernel has none.

@@ -102,7 +102,6 @@ pub(super) struct Unit {
     pub(super) flow: u32,
 }
 
-/// A part of a datagram.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     /// The offset in the datagram, in bytes.

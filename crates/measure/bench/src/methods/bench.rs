@@ -29,7 +29,6 @@ pub struct Bench<'a> {
     pub patience: &'a Patience,
 }
 
-/// The result of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer<T> {
     Measured(T),

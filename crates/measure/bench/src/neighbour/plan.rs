@@ -19,7 +19,6 @@ pub struct Asked {
     pub seed: u64,
 }
 
-/// A neighbour in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Placed {
     pub(super) neighbour: Neighbour,

@@ -25,7 +25,6 @@ const RING_BYTES: usize = 4 << 20;
 const SERVE_PERIOD: Duration = Duration::from_millis(1);
 const WHO: &str = "link";
 
-/// A node of link.
 pub(super) struct Native {
     engine: Engine<Raw>,
     /// To each node; none to itself.

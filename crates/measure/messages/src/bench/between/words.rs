@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::plan::Way;
 
-/// What the near process wants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Open an end for one at this hardware address.
@@ -29,7 +28,6 @@ pub(super) enum Order {
     Close,
 }
 
-/// What the far process answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The end waits for the other one, at this port where it has one.

@@ -26,7 +26,6 @@ const STUCK_LOOKS: u32 = 4;
 /// A close, or the reply behind it.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The jobs of one user.
 #[derive(Default)]
 pub(super) struct Pending {
     /// Jobs that are not done.

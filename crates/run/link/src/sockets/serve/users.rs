@@ -39,7 +39,6 @@ const CONNECTIONS_OF_ROOT: usize = CONNECTIONS_OF_USER_MAX;
 /// at once; beyond, each still has 8 frames each way and 8 that the pair does not take: 1,024 connections have 100 MB of what would be 600 MB.
 const BUFFERED_OF_USER_BYTES_MAX: usize = 64 << 20;
 
-/// Users with requests or connections.
 #[derive(Debug)]
 pub(super) struct Users {
     users: HashMap<u32, Arc<User>>,

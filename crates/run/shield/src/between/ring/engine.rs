@@ -47,7 +47,6 @@ impl State {
     }
 }
 
-/// The verdict on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judged {
     Pass,
