@@ -103,7 +103,7 @@ pub struct GivenUp {
 pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
     let refused = |operation| move |source: Errno| PrivilegeError::Refused { operation, source: source.into() };
     let is_root = geteuid().is_root();
-    prctl::set_no_new_privs().map_err(refused("set no_new_privs for"))?;
+    set_no_new_privs()?;
     let guarded = guard(remaining)?;
     let folder = match remaining {
         Remaining::FilesIn(folder) => Some(fstat(folder).map_err(refused("look at the folder of"))?),
@@ -129,10 +129,15 @@ pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
 
 /// Bounds for good this thread, those that it starts later, and the programs that they start, to `keep` (bounding set, `no_new_privs`). The user stays.
 pub fn bound_to(keep: &[Capability]) -> Result<(), PrivilegeError> {
-    let refused = |source: Errno| PrivilegeError::Refused { operation: "set no_new_privs for", source: source.into() };
-    prctl::set_no_new_privs().map_err(refused)?;
+    set_no_new_privs()?;
     bound(keep)?;
     drop_all_but(keep)
+}
+
+/// No program that this thread starts from now on, or a thread that it starts later, gets more rights than it has itself.
+pub fn set_no_new_privs() -> Result<(), PrivilegeError> {
+    let refused = |source: Errno| PrivilegeError::Refused { operation: "set no_new_privs for", source: source.into() };
+    prctl::set_no_new_privs().map_err(refused)
 }
 
 /// Without CAP_SETPCAP nothing can be dropped from the bounding set; no_new_privs alone keeps programs from what is in it.

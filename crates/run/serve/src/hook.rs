@@ -16,7 +16,10 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use sys::program::{refuse_foreign, trusted_command};
+use sys::{
+    privilege::set_no_new_privs,
+    program::{refuse_foreign, trusted_command},
+};
 
 use crate::{background::Background, error::ServeError, event::Event};
 
@@ -109,9 +112,11 @@ impl Drop for Hook {
     }
 }
 
-/// Runs it once: no shell, a group of its own, the event on its standard input.
+/// Runs it once: no shell, a group of its own, no rights beyond this thread's, the event on its standard input.
 fn run_once(run: &[String], timeout: Duration, event: &Event, end: &End) -> Result<(), String> {
     let (program, arguments) = run.split_first().ok_or("no program is named")?;
+    // The thread is the hook's own, and only runs it.
+    set_no_new_privs().map_err(|error| error.to_string())?;
     let mut child = trusted_command(program.as_ref())
         .map_err(|error| error.to_string())?
         .args(arguments)
@@ -160,6 +165,18 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
+
+    #[test]
+    fn a_hook_gets_no_new_privileges() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = folder.path().join("seen");
+        let run = ["sh", "-c", &format!("grep NoNewPrivs /proc/self/status > {}", seen.display())].map(str::to_owned);
+        let hook = Hook::start(&run, Duration::from_secs(10)).unwrap();
+        let event = Event { name: "test", line: String::new(), environment: Vec::new() };
+        hook.emit(&event).unwrap();
+        drop(hook);
+        assert_eq!(fs::read_to_string(&seen).unwrap(), "NoNewPrivs:\t1\n");
+    }
 
     #[test]
     fn a_program_that_others_can_write_is_not_run_as_root() {
