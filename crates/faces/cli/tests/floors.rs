@@ -1,6 +1,14 @@
-//! The house stands as ARCHITECTURE.md draws it: every dependency between our crates points downwards.
+//! The house stands as ARCHITECTURE.md draws it: every dependency between our crates points downwards. And what `tools/deny` cannot check, it names.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::symlink,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use testbed::{ended, refused, text};
 
 /// These know only the words: what they show must be plain data.
 const KNOW_MODEL_ONLY: &[&str] = &["report", "tui"];
@@ -114,4 +122,35 @@ fn unsafe_code_lives_in_sys_and_bpf_and_where_c_calls() {
             }
         }
     }
+}
+
+/// A copy of `tools/deny` beside a cargo that finds everything right and fetches nothing.
+#[test]
+fn advisories_are_checked_by_a_dated_database_or_named_as_not_checked() {
+    let (top, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (tool, programs) = (top.path().join("tools/deny"), home.path().join(".cargo/bin"));
+    fs::create_dir(top.path().join("tools")).unwrap();
+    fs::create_dir_all(&programs).unwrap();
+    fs::copy(folder().join("../tools/deny"), &tool).unwrap();
+    ["Cargo.lock", "deny.toml"].iter().for_each(|name| fs::write(top.path().join(name), name).unwrap());
+    ["cargo", "cargo-deny"].iter().for_each(|name| symlink("/bin/true", programs.join(name)).unwrap());
+    let run = |command: &mut Command| -> Output {
+        command.env("HOME", home.path()).env("PATH", "/usr/bin:/bin").env_remove("CARGO_HOME").output().unwrap()
+    };
+    let deny = || run(Command::new("bash").arg(&tool));
+    refused(&deny(), 3, &["advisories: NOT CHECKED: there is no copy of their database"]);
+    // Right as before, and with nothing to look at advisories with.
+    fs::remove_file(programs.join("cargo-deny")).unwrap();
+    refused(&deny(), 3, &["advisories: NOT CHECKED: cargo-deny is not installed"]);
+    symlink("/bin/true", programs.join("cargo-deny")).unwrap();
+    let database = home.path().join(".cargo/advisory-dbs/one");
+    ended(&run(Command::new("git").args(["init", "-q"]).arg(&database)), 0);
+    let author = ["-c", "user.name=a", "-c", "user.email=a@b"];
+    let commit = ["commit", "-q", "--allow-empty", "-m", "one"];
+    let mut git = Command::new("git");
+    git.arg("-C").arg(&database).args(author).args(commit).env("GIT_COMMITTER_DATE", "2026-01-02T03:04:05Z");
+    ended(&run(&mut git), 0);
+    let checked = deny();
+    ended(&checked, 0);
+    assert!(text(&checked.stdout).contains("checked, by a database of 2026-01-02"), "{}", text(&checked.stdout));
 }
