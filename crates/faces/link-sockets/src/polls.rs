@@ -75,7 +75,8 @@ pub unsafe extern "C" fn ppoll(
 /// # Safety
 /// `polls` points to `count` of them.
 unsafe fn watch(polls: *mut pollfd, count: nfds_t, until: Option<Instant>, mask: *const sigset_t) -> Option<c_int> {
-    if !table::has_registered() || polls.is_null() || count == 0 {
+    // The kernel refuses what cannot be as many, or are nowhere.
+    if !table::has_registered() || polls.is_null() || count == 0 || c_int::try_from(count).is_err() {
         return None;
     }
     // SAFETY: by the caller.
@@ -329,8 +330,11 @@ unsafe fn watch_instance(
         // SAFETY: by the caller.
         let ready = unsafe { (real().epoll_wait)(instance, events, room, 0) };
         let Ok(mut count) = usize::try_from(ready) else { return ready };
-        // SAFETY: there is room, as the kernel has not refused it.
-        let reported = unsafe { slice::from_raw_parts_mut(events, usize::try_from(room).unwrap_or(0)) };
+        let reported = match events.is_null() {
+            true => &mut [],
+            // SAFETY: there is room, as the kernel has not refused it.
+            false => unsafe { slice::from_raw_parts_mut(events, usize::try_from(room).unwrap_or(0)) },
+        };
         let mut is_passed = false;
         locked.readable(|fd, is_fresh| {
             let Some((wanted, data)) = epoll::of(fd, instance) else {
@@ -343,7 +347,8 @@ unsafe fn watch_instance(
             if reads == 0 {
                 return false;
             }
-            if wanted & EPOLLONESHOT.cast_unsigned() != 0 {
+            // Where there is no place for events, the kernel refuses to report them (EFAULT).
+            if wanted & EPOLLONESHOT.cast_unsigned() != 0 || events.is_null() {
                 is_passed = true;
                 return true;
             }

@@ -42,7 +42,7 @@ pub(crate) enum Read {
 pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
     let Some(id) = count_call(fd) else { return Read::Kernel };
     let whole: usize = to.iter().map(|place| place.iov_len).sum();
-    if flags & !READ_FLAGS != 0 || whole == 0 {
+    if flags & !READ_FLAGS != 0 || whole == 0 || is_null(to) {
         return Read::Kernel;
     }
     let Some(mut locked) = Locked::take() else { return Read::Kernel };
@@ -90,6 +90,11 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
             Step::Broke(error) => return done(got, error),
         }
     }
+}
+
+/// Whether a place is a null pointer, which the kernel refuses (EFAULT).
+fn is_null(places: &[iovec]) -> bool {
+    places.iter().any(|place| place.iov_base.is_null() && place.iov_len > 0)
 }
 
 /// Reads what is there into `to`, behind the first `skip` bytes.
@@ -161,7 +166,7 @@ pub(crate) fn ended(fd: c_int) -> Option<c_int> {
 pub(crate) unsafe fn write(fd: c_int, from: &[iovec], flags: c_int) -> Option<isize> {
     let id = count_call(fd)?;
     let whole: usize = from.iter().map(|place| place.iov_len).sum();
-    if flags & !WRITE_FLAGS != 0 || whole == 0 {
+    if flags & !WRITE_FLAGS != 0 || whole == 0 || is_null(from) {
         return None;
     }
     let mut locked = Locked::take()?;

@@ -235,6 +235,39 @@ connection.close(); os.waitpid(child, 0)"
     ended(&cluster.result(0, &["true"]), 0);
 }
 
+/// A wrong program gets the kernel's error, and the connection goes on.
+#[test]
+fn a_null_pointer_for_a_buffer_is_efault_and_loses_nothing() {
+    let Some((bed, ends)) = Bed::pair("lknull") else { return };
+    let mut cluster = Cluster::start(&bed, &ends);
+    cluster.after = Some(1);
+    let _server = server(&cluster, 1);
+    let nulls = "
+import ctypes, errno, select
+calls, place, nothing = ctypes.CDLL(None, use_errno=True), ctypes.c_size_t(9), ctypes.c_void_p(0)
+def said(name, *words):
+    done = getattr(calls, name)(*words)
+    return errno.errorcode[ctypes.get_errno()] if done < 0 else done
+fd, watch = connection.fileno(), select.epoll()
+watch.register(fd, select.EPOLLIN)
+print(said('epoll_wait', watch.fileno(), nothing, 5, 0), flush=True)
+print(said('write', fd, nothing, place), said('send', fd, nothing, place, 0), flush=True)
+connection.sendall(b'late\\n')
+select.select([connection], [], [])
+print(said('epoll_wait', watch.fileno(), nothing, 5, -1), said('poll', nothing, place, 0), flush=True)
+print(said('read', fd, nothing, place), said('recv', fd, nothing, place, 0), flush=True)
+print(connection.recv(100), flush=True)
+line(b'again')
+print('whole', flush=True)
+";
+    let _client = client(&cluster, nulls, "nulls");
+    wait("the client has made its calls", || {
+        log(&cluster, "nulls").contains("whole") || log(&cluster, "nulls").contains("Error")
+    });
+    let said = "carried\n0\nEFAULT EFAULT\nEFAULT EFAULT\nEFAULT EFAULT\nb'late\\n'\nwhole\n";
+    assert_eq!(log(&cluster, "nulls"), said);
+}
+
 /// A server that is started again at once finds its port free, whoever carried its connections.
 #[test]
 fn the_port_of_a_server_that_ended_is_free_for_the_next_one() {
