@@ -243,6 +243,16 @@ impl Plan {
         })
     }
 
+    /// Packets without which there is no rate to compare with that of the plan: a recording has its own only over all of its times.
+    pub(crate) fn least_of_a_rate(&self) -> u64 {
+        match (&self.frames, &self.config.origin) {
+            (Frames::Recording(recording), Origin::Replay(ReplayConfig { timing: Timing::Speed(_), .. })) => {
+                recording.frames.len() as u64
+            }
+            _ => 1,
+        }
+    }
+
     /// Packets that sender `i` is to send; none is no limit.
     pub fn count_of(&self, i: usize) -> Option<u64> {
         let n = self.cpus.len() as u64;

@@ -58,7 +58,8 @@ pub struct GenReport {
     pub achieved_l2_bps: f64,
     /// Bits per second that left, with preamble and gap too (layer 1).
     pub achieved_l1_bps: f64,
-    /// Achieved over offered rate, less one; none for `max`. Below zero is too slow.
+    /// Achieved over offered rate, less one; below zero is too slow. None for `max`, and for a part of a recording at its own times: the offered rate is
+    /// that of all of it.
     pub pacing_error: Option<f64>,
     /// The run was stopped before its duration or count.
     pub stopped: bool,

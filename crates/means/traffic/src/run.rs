@@ -381,7 +381,7 @@ fn report(
         achieved_pps,
         achieved_l2_bps: achieved_pps * mean * 8.0,
         achieved_l1_bps: achieved_pps * (mean + line) * 8.0,
-        pacing_error: plan.pps.filter(|_| submitted > 0).map(|pps| achieved_pps / pps - 1.0),
+        pacing_error: plan.pps.filter(|_| submitted >= plan.least_of_a_rate()).map(|pps| achieved_pps / pps - 1.0),
         stopped,
         senders,
     }

@@ -411,6 +411,12 @@ fn text(r: &GenReport) -> String {
                 signed_percent(error)
             )
         }
+        (Some(_), None) if r.submitted > 0 => format!(
+            "{}, the first {} of {} packets at the file's own times",
+            units::pps(r.achieved_pps),
+            units::grouped(r.submitted),
+            units::grouped(r.cycle_frames)
+        ),
         (Some(offered), None) => format!("{} of {} offered", units::pps(r.achieved_pps), units::pps(offered)),
         (None, _) => format!("{}, the most that was possible", units::pps(r.achieved_pps)),
     };
