@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{Bed, End, Running, ended, json, refused, text, wait};
+use testbed::{Bed, End, Running, ended, json, refused, text, tshark, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -360,6 +360,30 @@ fn filters_on_length_take_that_on_the_wire_and_times_go_on_after_2038() {
     );
     let times = lines("tshark", &["-r", copy.to_str().unwrap(), "-T", "fields", "-e", "frame.time_epoch"]);
     assert!(times.len() == 5 && times.iter().all(|time| time.starts_with("2208988800.")), "{times:?}");
+}
+
+/// tcpdump prints such a time as it stands, and marks it as invalid.
+#[test]
+fn a_fraction_that_is_no_part_of_a_second_is_told_of_and_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("a.pcap"), folder.path().join("b.pcapng"));
+    pcap(&file, &[(100, vec![0; 60], 60), (200, vec![0; 60], 60)]);
+    let read = |args: &[&str]| {
+        let output =
+            Command::new(EVENKEEL).args(["capture", "-r", file.to_str().unwrap()]).args(args).output().unwrap();
+        ended(&output, 0);
+        output
+    };
+    assert!(!text(&read(&["-tt"]).stderr).contains("not valid"));
+    // The microseconds of the first packet, behind the header of the file and its seconds.
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[28..32].copy_from_slice(&1_500_000u32.to_le_bytes());
+    std::fs::write(&file, bytes).unwrap();
+    let output = read(&["-tt"]);
+    assert!(text(&output.stdout).starts_with("101.500000 "), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("the times of 1 packets"), "{}", text(&output.stderr));
+    read(&["-w", copy.to_str().unwrap()]);
+    assert_eq!(tshark(&copy, &["frame.time_epoch"], 'f'), [["101.500000000"], ["200.000000000"]]);
 }
 
 #[test]

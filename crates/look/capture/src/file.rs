@@ -9,6 +9,9 @@ use wire::Unread;
 
 use crate::filter;
 
+/// Nanoseconds of a second.
+const SECOND_NS: i64 = 1_000_000_000;
+
 /// A capture file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -29,6 +32,7 @@ pub struct CaptureFile {
     capture: Capture<Offline>,
     filter: Option<Vec<Instruction>>,
     read: u64,
+    odd_times: u64,
 }
 
 /// Seconds since the epoch: pcap has 32 bits without a sign, until 2106, which libpcap hands on with one.
@@ -64,7 +68,7 @@ impl CaptureFile {
                 Some(filter::instructions(&program).ok_or(wrong)?)
             }
         };
-        Ok(Self { path: path.to_owned(), capture, filter: program, read: 0 })
+        Ok(Self { path: path.to_owned(), capture, filter: program, read: 0, odd_times: 0 })
     }
 
     /// The link type of its packets (LINKTYPE_…).
@@ -80,6 +84,11 @@ impl CaptureFile {
         self.read
     }
 
+    /// Packets read so far whose fraction of a second is no part of one. It is added to the seconds.
+    pub fn odd_times(&self) -> u64 {
+        self.odd_times
+    }
+
     /// Hands the next packet that passes the filter to `each`; false at the end of the file.
     ///
     /// # Errors
@@ -89,6 +98,9 @@ impl CaptureFile {
             match self.capture.next_packet() {
                 Ok(packet) => {
                     self.read += 1;
+                    // With Precision::Nano, tv_usec holds nanoseconds.
+                    let fraction_ns = packet.header.ts.tv_usec;
+                    self.odd_times += u64::from(!(0..SECOND_NS).contains(&fraction_ns));
                     if self
                         .filter
                         .as_ref()
@@ -96,11 +108,9 @@ impl CaptureFile {
                     {
                         continue;
                     }
-                    // With Precision::Nano, tv_usec holds nanoseconds.
-                    let at = |n: i64| u64::try_from(n).unwrap_or(0);
-                    let (seconds, ns) = (seconds(packet.header.ts.tv_sec), at(packet.header.ts.tv_usec));
+                    let whole_ns = seconds(packet.header.ts.tv_sec).saturating_mul(SECOND_NS.unsigned_abs());
                     each(Frame {
-                        timestamp_ns: seconds.saturating_mul(1_000_000_000).saturating_add(ns),
+                        timestamp_ns: whole_ns.saturating_add(u64::try_from(fraction_ns).unwrap_or(0)),
                         wire_len: packet.header.len,
                         data: packet.data,
                         vlan: None,

@@ -124,6 +124,13 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
             Err(e) => return Err(e.into()),
         }
     }
+    if file.odd_times() > 0 {
+        note(format_args!(
+            "warning: the times of {} packets in {} are not valid: their fraction of a second is a second or more, and was added to the seconds",
+            units::grouped(file.odd_times()),
+            path.display()
+        ));
+    }
     if config.json {
         let totals = Totals {
             file: path.display().to_string(),
