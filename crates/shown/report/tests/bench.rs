@@ -80,6 +80,28 @@ fn a_run_without_a_throughput_is_void_on_its_page_and_has_no_charts() {
 }
 
 #[test]
+fn a_void_run_is_a_reason_and_no_table_of_dashes() {
+    let mut run = small(1, 1);
+    let point = &mut run.modes[0].points[0];
+    let reason = "10 trials in a row were void: others used the cores".to_owned();
+    let throughput = model::bench::Throughput { verdict: Verdict::Void { reason }, ..point.throughput.take().unwrap() };
+    *point = Point { throughput: Some(throughput), ..Point::new(frames()[0].clone()) };
+    let shown = |run: &BenchRun| bench_text(run, BenchView::default(), Look::plain(200));
+    for ceiling_pps in [None, Some(845e3)] {
+        run.modes[0].points[0].ceiling_pps = ceiling_pps;
+        let text = shown(&run);
+        assert!(text.contains("throughput at 64: void: 10 trials in a row were void"), "{text}");
+        assert_eq!(text.contains("845 kpps"), ceiling_pps.is_some(), "{text}");
+        assert!(!text.contains("throughput (RFC 2544") && !text.contains("ublished by others"), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("64") && line.contains(" - ")), "{text}");
+    }
+    // A bound that was found before the time was over is a figure.
+    let verdict = Verdict::Unfinished { reason: "stopped after 9 s".into() };
+    run.modes[0].points[0].throughput.as_mut().unwrap().verdict = verdict;
+    assert!(shown(&run).contains("throughput (RFC 2544"), "{}", shown(&run));
+}
+
+#[test]
 fn what_is_missing_is_no_fault() {
     let mut partial = run();
     let begun = Unfinished { mode: "stateful".into(), frame: frames()[1].clone(), test: "latency".into(), trials: 3 };

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    bench::{BenchRun, Delays, FrameSpec, GoalResult, Latency, Mode, Point, Status, Trial, Unfinished, Verdict},
+    bench::{
+        BenchRun, Delays, FrameSpec, GoalResult, Latency, Mode, Point, Status, Throughput, Trial, Unfinished, Verdict,
+    },
     profile::Class,
     units,
 };
@@ -178,9 +180,23 @@ pub(crate) fn rate_or_least(point: &Point) -> Option<(f64, bool)> {
 
 /// Anything of the box, or of the tester, was measured with these frames.
 pub(crate) fn has_figure(p: &Point) -> bool {
+    p.ceiling_pps.is_some() || has_result(p)
+}
+
+/// Anything of the box was measured with these frames.
+pub(crate) fn has_result(p: &Point) -> bool {
     let latency = p.latency.iter().any(|l| !l.series_ns.is_empty());
     let tests = p.back_to_back.is_some() || p.jitter.is_some() || p.recovery.is_some() || !p.resets.is_empty();
-    p.ceiling_pps.is_some() || p.throughput.is_some() || !p.loss_curve.is_empty() || latency || tests
+    p.throughput.as_ref().is_some_and(says_something) || !p.loss_curve.is_empty() || latency || tests
+}
+
+/// The search found a bound, or a verdict on the box.
+pub(crate) fn says_something(throughput: &Throughput) -> bool {
+    match throughput.verdict {
+        Verdict::Void { .. } => false,
+        Verdict::Unfinished { .. } => throughput.results.iter().any(|f| f.lower_pps.or(f.upper_pps).is_some()),
+        _ => true,
+    }
 }
 
 /// The verdict in words, with what it means.

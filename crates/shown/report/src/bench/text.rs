@@ -40,12 +40,15 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
     if !figures.is_empty() {
         out.push_str(&throughputs(figures, look));
     }
-    for mode in run.modes.iter().filter(|m| view.trials || m.points.iter().any(figures::has_figure)) {
+    let is_shown = |p: &Point| p.throughput.is_some() || figures::has_figure(p);
+    for mode in run.modes.iter().filter(|m| view.trials || m.points.iter().any(is_shown)) {
         let _ = write!(out, "\n{}", look.paragraph(&format!("{}, {}: {}", mode.key, mode.name, mode.what)));
         for line in &mode.settings {
             out.push_str(&look.item(line));
         }
-        for table in tables::all(figures, mode, view.every_load) {
+        let (told, void) = without_void(mode);
+        void.iter().for_each(|line| out.push_str(&look.item(line)));
+        for table in tables::all(figures, &told, view.every_load) {
             let heading = look.paragraph(&format!("{}: {}", mode.name, table.heading));
             let _ = write!(out, "\n{heading}{}", table.text(look));
         }
@@ -57,16 +60,28 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
             let _ = write!(out, "\n{}{}", look.paragraph(&heading), trials(mode, look));
         }
     }
+    let has_result = run.modes.iter().flat_map(|m| &m.points).any(figures::has_result);
     let table = tables::published(figures);
-    if !table.rows.is_empty() {
+    if has_result && !table.rows.is_empty() {
         let _ = write!(out, "\n{}", look.paragraph(&table.heading));
         out.push_str(&table.text(look));
     }
     out.push('\n');
-    for meaning in figures::meanings(run).into_iter().filter(|_| !figures.is_empty()) {
+    for meaning in figures::meanings(run).into_iter().filter(|_| has_result) {
         out.push_str(&look.paragraph(meaning));
     }
     out + &paragraphs(&conditions(figures), look)
+}
+
+/// The mode without throughputs of which nothing is known, and a line for each of those: a row of theirs would be dashes.
+fn without_void(mode: &Mode) -> (Mode, Vec<String>) {
+    let (mut told, mut void) = (mode.clone(), Vec::new());
+    for point in &mut told.points {
+        if let Some(throughput) = point.throughput.take_if(|t| !figures::says_something(t)) {
+            void.push(format!("throughput at {}: {}", short(&point.frame), figures::verdict(&throughput.verdict)));
+        }
+    }
+    (told, void)
 }
 
 /// Throughput by frame and mode, and what a filter costs.
