@@ -424,6 +424,18 @@ fn a_session_of_another_namespace_is_undone_only_there() {
     let outside = evenkeel(&[&["undo"], &state[..]].concat());
     refused(&outside, 3, &[&format!("ip netns exec {} evenkeel undo", space.name())]);
     assert_ne!(rps(), before, "the session stands");
+    let listed =
+        || json(&evenkeel(&[&["undo", "--list", "--json"], &state[..]].concat()))["sessions"][0]["state"].clone();
+    assert_eq!(listed(), "stands");
+    // The same session, of a namespace with a number that none has.
+    let mut files = fs::read_dir(bed.path("state").join("journal")).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(|path| path.extension().is_some_and(|it| it == "jsonl")).unwrap();
+    let record = fs::read_to_string(&file).unwrap();
+    let begin: Value = serde_json::from_str(record.lines().next().unwrap()).unwrap();
+    fs::write(&file, record.replacen(&format!("\"netns\":{}", begin["netns"]), "\"netns\":1", 1)).unwrap();
+    assert_eq!(listed(), "namespace gone");
+    refused(&evenkeel(&[&["undo"], &state[..]].concat()), 3, &["nothing is to be done"]);
+    fs::write(&file, record).unwrap();
     assert!(inside(&["undo"]).contains("1 setting put back"));
     assert_eq!(rps(), before);
 }

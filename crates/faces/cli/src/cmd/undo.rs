@@ -179,23 +179,27 @@ fn refuse_elsewhere(session: &Session, state: &StateArg) -> Result<(), Failure> 
     let Some(netns) = session.other_netns() else { return Ok(()) };
     let name = short_name(&session.header.session);
     let undo = format!("evenkeel undo {name}{}", state.flag());
-    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|m| m.ino() == netns);
-    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
-    let named = entries("/run/netns").find(|e| is_it(&e.path())).map(|e| e.file_name());
-    let enter = match named {
-        Some(namespace) => format!("ip netns exec {} {undo}", namespace.to_string_lossy()),
-        None => match entries("/proc").find(|e| is_it(&e.path().join("ns/net"))) {
-            Some(process) => {
-                format!("nsenter --net=/proc/{}/ns/net {undo}", process.file_name().to_string_lossy())
-            }
-            None => "no process and no file of /run/netns holds that namespace any more: if it is gone, so are its \
-                     settings, and nothing is to be done"
-                .to_owned(),
-        },
+    let enter = match way_into(netns) {
+        Some(enter) => format!("{enter} {undo}"),
+        None => "no process and no file of /run/netns holds that namespace any more: if it is gone, so are its \
+                 settings, and nothing is to be done"
+            .to_owned(),
     };
     Err(Failure::lacking(anyhow!(
         "session {name} changed another network namespace (net:[{netns}]), and is undone in there: {enter}"
     )))
+}
+
+/// The command that enters a network namespace; none: no process and no file of /run/netns holds it.
+fn way_into(netns: u64) -> Option<String> {
+    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|m| m.ino() == netns);
+    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    if let Some(named) = entries("/run/netns").find(|e| is_it(&e.path())) {
+        return Some(format!("ip netns exec {}", name(named)));
+    }
+    let process = entries("/proc").find(|e| is_it(&e.path().join("ns/net")))?;
+    Some(format!("nsenter --net=/proc/{}/ns/net", name(process)))
 }
 
 /// The sessions of this boot that still stand, last first; only the last one unless all are wanted.
@@ -267,6 +271,7 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
         let state = match (s.is_of_this_boot()?, s.is_open()) {
             (false, _) => "earlier boot",
             (true, false) => "undone",
+            (true, true) if s.other_netns().is_some_and(|netns| way_into(netns).is_none()) => "namespace gone",
             (true, true) if s.awaits_confirmation() && s.guardian_lives() => "awaits confirm",
             (true, true) if s.awaits_confirmation() => "stands, its guardian is dead",
             (true, true) => "stands",
