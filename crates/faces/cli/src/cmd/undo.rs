@@ -132,7 +132,8 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
             continue;
         }
         if !session.is_open() && args.session.is_some() && !args.json {
-            lines.print(format_args!("session {}: it was taken back already, nothing to undo", short_name(&name)));
+            let at = session.undone_unix_ns.map_or_else(String::new, |ns| format!(" at {}", to_second(&local(ns))));
+            lines.print(format_args!("session {}: it was taken back already{at}, nothing to undo", short_name(&name)));
             continue;
         }
         if let Err(failure) =
@@ -293,10 +294,16 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
     } else if sessions.is_empty() {
         "The journal is empty.".to_owned()
     } else {
-        let time = |s: &Listed| s.started.replacen('T', " ", 1).chars().take(19).collect::<String>();
-        let rows = sessions
-            .into_iter()
-            .map(|s| vec![s.name.clone(), time(&s), s.verb.clone(), s.state.into(), s.changes.to_string(), s.command]);
+        let rows = sessions.into_iter().map(|s| {
+            vec![
+                s.name.clone(),
+                to_second(&s.started),
+                s.verb.clone(),
+                s.state.into(),
+                s.changes.to_string(),
+                s.command,
+            ]
+        });
         let heads = ["SESSION", "STARTED", "VERB", "STATE", ">CHANGES", "COMMAND"];
         report::Look::of_stdout().table_within(&heads, rows.collect(), &["VERB", "STARTED"]).trim_end().to_owned()
     };
@@ -364,6 +371,11 @@ struct Confirmed {
 fn local(unix_ns: u64) -> String {
     let at = jiff::Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or_default();
     at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+/// A moment of [`local`] to the second, without its zone: `2026-11-29 08:57:16`.
+fn to_second(local: &str) -> String {
+    local.replacen('T', " ", 1).chars().take(19).collect()
 }
 
 /// The verb of a command line: `spread apply` of `evenkeel spread eth0 apply`, `doctor` of `evenkeel doctor --fix`.

@@ -55,6 +55,9 @@ pub enum Record {
         step: u32,
         /// The findings and actions of undo.
         note: String,
+        /// In nanoseconds since the epoch; none in journals of earlier versions.
+        #[serde(default)]
+        at_unix_ns: Option<u64>,
     },
     /// A guardian watches: it reverts unless a confirmation comes.
     Guarded {

@@ -46,16 +46,22 @@ pub struct Session {
     pub confirmed: bool,
     /// The guardian reverted it, for this reason.
     pub reverted: Option<String>,
+    /// The time of the last step that was taken back, in nanoseconds since the epoch; none in journals of earlier versions.
+    pub undone_unix_ns: Option<u64>,
     path: PathBuf,
 }
 
 impl Session {
+    fn new(header: Header, path: PathBuf) -> Self {
+        let steps = Vec::new();
+        Self { header, steps, guardian: None, confirmed: false, reverted: None, undone_unix_ns: None, path }
+    }
+
     /// Begins a session with a file of its own.
     pub fn begin(writer: &Writer, command: &str) -> Result<Self, JournalError> {
         let (pid, boot_id) = (std::process::id(), boot_id()?);
         let this = loop {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let started_unix_ns = now.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+            let started_unix_ns = unix_ns();
             let session = format!("{started_unix_ns}-{pid}");
             let path = writer.journal().folder().join(format!("{session}.jsonl"));
             // Two sessions in one file would be neither.
@@ -66,7 +72,7 @@ impl Session {
             }
             let (boot_id, command, netns) = (boot_id.clone(), command.to_owned(), namespace::own().ok());
             let header = Header { session, started_unix_ns, boot_id, pid, command, netns };
-            break Self { header, steps: Vec::new(), guardian: None, confirmed: false, reverted: None, path };
+            break Self::new(header, path);
         };
         this.append(&Record::Begin(this.header.clone()))?;
         // The new name must survive a crash too.
@@ -101,14 +107,7 @@ impl Session {
             let record: Record = serde_json::from_str(line).map_err(|e| damaged(e.to_string()))?;
             match (&mut session, record) {
                 (None, Record::Begin(header)) => {
-                    session = Some(Self {
-                        header,
-                        steps: Vec::new(),
-                        guardian: None,
-                        confirmed: false,
-                        reverted: None,
-                        path: path.to_path_buf(),
-                    });
+                    session = Some(Self::new(header, path.to_path_buf()));
                 }
                 (None, _) => return Err(damaged("the first record must be `begin`".into())),
                 (Some(s), record) => s.take(record).map_err(damaged)?,
@@ -128,7 +127,10 @@ impl Session {
                 self.steps.push(Step { change, outcome: None, undone: None });
             }
             Record::Ended { step, outcome } => self.step(step)?.outcome = Some(outcome),
-            Record::Undone { step, note } => self.step(step)?.undone = Some(note),
+            Record::Undone { step, note, at_unix_ns } => {
+                self.step(step)?.undone = Some(note);
+                self.undone_unix_ns = at_unix_ns;
+            }
             Record::Guarded { pid, .. } => self.guardian = Some(pid),
             Record::Confirmed => self.confirmed = true,
             Record::Reverted { reason, .. } => self.reverted = Some(reason),
@@ -163,8 +165,10 @@ impl Session {
     /// Notes that a step needs no more undoing; the note stays in memory also if it cannot be written.
     pub(super) fn note_undone(&mut self, step: usize, note: String) -> Result<(), JournalError> {
         let number = u32::try_from(step).unwrap_or(u32::MAX);
-        let written = self.append(&Record::Undone { step: number, note: note.clone() });
+        let at_unix_ns = Some(unix_ns());
+        let written = self.append(&Record::Undone { step: number, note: note.clone(), at_unix_ns });
         self.steps[step].undone = Some(note);
+        self.undone_unix_ns = at_unix_ns;
         written
     }
 
@@ -221,6 +225,12 @@ impl Session {
     pub fn awaits_confirmation(&self) -> bool {
         self.guardian.is_some() && !self.confirmed && self.reverted.is_none() && self.is_open()
     }
+}
+
+/// Now, in nanoseconds since the epoch.
+fn unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn boot_id() -> Result<String, JournalError> {
