@@ -76,7 +76,7 @@ impl World {
 fn outliers<'a>(of: &'a serde_json::Value, subject: &str) -> Vec<[&'a str; 4]> {
     let all = of["outliers"].as_array().expect("outliers").iter();
     let text = |o: &'a serde_json::Value, field: &str| o[field].as_str().unwrap_or_default();
-    all.filter(|o| o["subject"] == subject).map(|o| ["node", "value", "usual", "fix"].map(|f| text(o, f))).collect()
+    all.filter(|o| o["subject"] == subject).map(|o| ["node", "value", "majority", "fix"].map(|f| text(o, f))).collect()
 }
 
 #[test]

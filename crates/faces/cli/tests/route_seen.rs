@@ -93,7 +93,7 @@ fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_told() {
     let told = events.as_array().unwrap().iter().find(|event| event["event"] == "reattached").cloned();
     let told = told.unwrap_or_else(|| panic!("{events}"))["what"].to_string();
     assert!(told.contains(port.interface()) && told.contains("put back"), "{told}");
-    let line = format!("evenkeel_route_put_back_total{{interface=\"{}\"}} 1", port.interface());
+    let line = format!("evenkeel_route_reattached_total{{interface=\"{}\"}} 1", port.interface());
     wait("the file has it", || fs::read_to_string(&metrics).is_ok_and(|text| text.lines().any(|one| one == line)));
     let before = world.forwarded();
     wait("it forwards again", || world.crosses() && world.forwarded() > before);
