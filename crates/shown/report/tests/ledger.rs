@@ -1,5 +1,8 @@
 //! A loss ledger as text, at the widths people have. Made-up data: nobody measured any of it.
 
+mod fields;
+
+use fields::fields;
 use model::{
     schema::Document,
     stations::{
@@ -8,6 +11,7 @@ use model::{
     },
 };
 use report::{Look, Paint, ledger_text};
+use serde_json::json;
 
 fn entry(what: &str, packets: u64, handed_over: bool) -> Entry {
     Entry { what: what.into(), packets, counter: "a counter".into(), handed_over }
@@ -209,7 +213,7 @@ fn no_line_is_wider_than_the_page() {
 /// Fields may be added; one that goes away or changes its meaning makes a new version of the schema.
 #[test]
 fn the_schema_is_stable() {
-    insta::assert_json_snapshot!("schema_ledger_1", Document::new("ledger", 1, made_up()));
+    insta::assert_snapshot!("schema_ledger_1", fields(&json!(Document::new("ledger", 1, made_up()))));
 }
 
 #[test]
