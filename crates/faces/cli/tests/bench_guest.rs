@@ -55,9 +55,7 @@ fn asked(modes: Vec<String>) -> Request {
 
 #[test]
 fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (kernel, folder) = (kernel(), tempfile::tempdir().unwrap());
     let page = folder.path().join("page.html");
     let ran = bench(&[
@@ -117,9 +115,7 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
 
 #[test]
 fn a_guest_that_panics_shows_its_last_words() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let image = kernel();
     let emulated = ["--guest-kernel", image.to_str().unwrap(), "--emulated"];
     refused(&bench(&[&emulated[..], &["--neighbour", "cpu"]].concat()), 3, &["--neighbour", "has no rate"]);

@@ -124,9 +124,7 @@ fn what_cannot_be_is_named_before_anything_is_made() {
     assert_eq!(planned["schema"], "evenkeel.bench.neighbour.plan/1");
     // Quiet, quiet again, and the neighbour.
     assert_eq!(planned["conditions"].as_array().map(Vec::len), Some(3), "{planned}");
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     refused(&run(&["--neighbour", "memory:900000"]), 3, &["memory:900000", "MB are free"]);
     // Root's programs are looked for in fixed folders: a root file system without stress-ng is a mount namespace. So is a full disk.
     let mounted = |what: &str, args: &[&str]| {

@@ -101,9 +101,7 @@ fn the_live_machine_is_watched_and_examined() {
 /// Without a privilege it says what it could not read, and examines the rest.
 #[test]
 fn without_root_the_rest_is_examined() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let program = assert_cmd::cargo::cargo_bin("evenkeel");
     // The build's folder may not be open to others.
     let copy = Path::new("/tmp").join(format!("ek-doctor-{}", std::process::id()));

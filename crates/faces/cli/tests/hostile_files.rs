@@ -24,9 +24,7 @@ fn for_all() -> tempfile::TempDir {
 
 #[test]
 fn no_verb_writes_through_a_link_that_somebody_else_planted() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (planted, ours) = (for_all(), tempfile::tempdir().unwrap());
     let target = ours.path().join("of-root");
     fs::write(&target, "kept").unwrap();
@@ -70,9 +68,7 @@ fn journal(command: &str) -> tempfile::TempDir {
 
 #[test]
 fn a_journal_of_another_user_is_refused() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let state = journal("spread apply");
     let args = ["undo", "--list", "--state", state.path().to_str().unwrap()];
     assert_eq!(run(&args).status.code(), Some(0), "root's own is read");

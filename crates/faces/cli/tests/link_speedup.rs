@@ -13,9 +13,7 @@ fn speedup(args: &[&str]) -> Output {
 
 #[test]
 fn a_short_run_measures_each_number_of_nodes_and_writes_a_page() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     let ran = speedup(&["--quick", "--repeats", "3", "--json", "--html", page.to_str().unwrap()]);

@@ -106,9 +106,7 @@ fn a_lost_answer_is_told_by_every_verb() {
 
 #[test]
 fn a_lost_measurement_is_told_too() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     for line in [
         "capture lo --count-only --duration 0.1",

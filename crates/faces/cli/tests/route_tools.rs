@@ -58,9 +58,7 @@ fn succeeds(command: &mut Command) -> String {
 
 #[test]
 fn transfers_and_a_login_through_nat_outlive_changes_of_the_mode() {
-    if !Sshd::can_run() {
-        return;
-    }
+    let Some(()) = Sshd::can_run() else { return };
     let Some(world) = World::new("rttools") else { return };
     let (a, router, b) = (world.a.space(), world.ports[0].space(), world.b.space());
     router.nft(

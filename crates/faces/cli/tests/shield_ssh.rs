@@ -40,9 +40,7 @@ impl Deref for Bed {
 
 impl Bed {
     fn new() -> Option<Self> {
-        if !Sshd::can_run() {
-            return None;
-        }
+        Sshd::can_run()?;
         let shield = ShieldBed::host(EVENKEEL, "eksshd")?;
         let (client, host) = (&shield.client, &shield.server);
         // NAPI, so that both ends take live frames.

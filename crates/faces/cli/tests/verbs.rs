@@ -119,9 +119,7 @@ fn folder() -> tempfile::TempDir {
 
 #[test]
 fn json_is_json_or_refused() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let folder = folder();
     let mut wrong = Vec::new();
     for verb in all_verbs() {
@@ -181,9 +179,7 @@ fn run_without(over: &str, line: &str) -> Output {
 /// Answers that nothing is there would be wrong: it is not seen.
 #[test]
 fn a_machine_that_cannot_be_read_is_3_in_every_verb() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let folder = folder();
     let mut wrong = Vec::new();
     for verb in all_verbs() {
@@ -232,9 +228,7 @@ fn a_machine_that_cannot_be_read_is_3_in_every_verb() {
 
 #[test]
 fn an_interface_that_is_not_there_is_3_in_every_verb() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let folder = folder();
     let mut wrong = Vec::new();
     for line in [
@@ -285,9 +279,7 @@ fn every_verb_is_in_the_help_and_has_one() {
 
 #[test]
 fn the_labs_of_killed_runs_are_cleaned_and_no_others() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let ip = |args: &[&str]| Command::new("ip").args(["netns"]).args(args).output().unwrap();
     // A process of that number cannot be; and a name that only looks like one of ours.
     let (dead, alien) = ("ek-8388609-1-test-a", "ek-verbs-alien");

@@ -350,9 +350,7 @@ mod tests {
     /// A program of XDP loaded as one for sockets, which may not call what it calls.
     #[test]
     fn a_refusal_by_the_verifier_names_it_and_not_privileges() {
-        if !testbed::privileged() {
-            return;
-        }
+        let Some(()) = testbed::privileged() else { return };
         let program = Program("xsk_redirect");
         let mut object = MaybeUninit::uninit();
         let mut open = program.open::<crate::skel::xsk_redirect::XskRedirectSkelBuilder>(&mut object).unwrap();

@@ -128,9 +128,7 @@ fn now_ns() -> u64 {
 
 #[test]
 fn units_are_found_behind_every_header_and_nothing_shorter_is_taken_for_one() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (plain, _) = frame(Kind::Udp, false, ours(0, 0));
     let with_options = |at: usize, words: usize, frame: &[u8], first: usize, byte: u8| {
         let mut long = frame.to_vec();
@@ -165,9 +163,7 @@ fn units_are_found_behind_every_header_and_nothing_shorter_is_taken_for_one() {
 
 #[test]
 fn what_is_not_of_the_trial_goes_to_the_stack() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig { flows: 3, ..Default::default() });
     let changed = |at: usize, bytes: &[u8]| {
         let mut frame = udp(ours(0, 0));
@@ -203,9 +199,7 @@ fn what_is_not_of_the_trial_goes_to_the_stack() {
 
 #[test]
 fn what_is_left_of_the_trial_before_is_told_from_strays() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig::default());
     let of = |tag| udp(Signature { tag, ..ours(0, 0) });
     // Nothing was before the first trial.
@@ -225,9 +219,7 @@ fn what_is_left_of_the_trial_before_is_told_from_strays() {
 
 #[test]
 fn flows_do_not_disturb_each_other_and_a_trial_does_not_see_the_one_before() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig { flows: 5, ..Default::default() });
     for (tag, rounds) in [(TAG, 4), (0x7776, 7)] {
         if tag != TAG {
@@ -264,9 +256,7 @@ fn by_the_book(arrivals: &[u32]) -> (u64, u64, u64, u64) {
 
 #[test]
 fn duplicates_reordering_and_what_is_too_late_are_told_apart_in_any_order() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig::default());
     let step = prop_oneof![4 => Just(1i64), 3 => -3i64..4, 1 => -70i64..70, 1 => 60i64..140];
     let mut runner = TestRunner::new(ProptestConfig::with_cases(64));
@@ -302,9 +292,7 @@ fn duplicates_reordering_and_what_is_too_late_are_told_apart_in_any_order() {
 
 #[test]
 fn a_datagram_counts_when_all_its_fragments_came_in_whatever_order() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for (ipv6, bytes) in [(false, 1480), (true, 1448)] {
         for fragments in [2, 3, 46, 64] {
             let bench = Bench::new(BenchRxConfig { flows: 2, fragments, ..Default::default() });
@@ -346,9 +334,7 @@ fn a_datagram_counts_when_all_its_fragments_came_in_whatever_order() {
 
 #[test]
 fn a_fragment_cut_at_any_length_or_out_of_place_is_a_stray() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for ipv6 in [false, true] {
         let bench = Bench::new(BenchRxConfig { fragments: 3, ..Default::default() });
         let headers = if ipv6 { 62 } else { 34 };
@@ -369,9 +355,7 @@ fn a_fragment_cut_at_any_length_or_out_of_place_is_a_stray() {
 
 #[test]
 fn probes_go_back_with_right_checksums_and_their_round_trips_are_kept() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let far = Bench::new(BenchRxConfig { echo: Some(Echo { source: FAR, destination: NEAR }), ..Default::default() });
     let silent = Bench::new(BenchRxConfig::default());
     for (kind, ipv6) in [(Kind::Udp, false), (Kind::Udp, true), (Kind::TcpData, false), (Kind::TcpData, true)] {
@@ -405,9 +389,7 @@ fn probes_go_back_with_right_checksums_and_their_round_trips_are_kept() {
 
 #[test]
 fn delays_land_in_the_bucket_that_holds_them() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig { silence: true, ..Default::default() });
     let buckets = bench.receiver.delays().unwrap().buckets.len();
     for i in 1..buckets {
@@ -453,9 +435,7 @@ fn delays_land_in_the_bucket_that_holds_them() {
 /// RFC 3550, section 6.4.1, on delays whose differences dwarf the time that a run of the program takes.
 #[test]
 fn jitter_follows_rfc_3550() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     const SECOND: u64 = 1_000_000_000;
     let bench = Bench::new(BenchRxConfig::default());
     assert_eq!(bench.receiver.jitter_ns().unwrap(), None);
@@ -475,9 +455,7 @@ fn jitter_follows_rfc_3550() {
 
 #[test]
 fn the_last_gap_has_its_time() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig { gap_times: true, ..Default::default() });
     bench.give(&udp(ours(0, 0)));
     assert_eq!(bench.counts().last_gap_ns, None);
@@ -491,9 +469,7 @@ fn the_last_gap_has_its_time() {
 
 #[test]
 fn the_clock_has_a_price() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let cost = bpf::bench_rx::clock().unwrap();
     eprintln!("{cost:?}");
     assert!(cost.cost_ns > 0.0 && cost.resolution_ns >= 1.0, "{cost:?}");
@@ -501,9 +477,7 @@ fn the_clock_has_a_price() {
 
 #[test]
 fn what_cannot_be_told_apart_is_refused() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let refused = |config: BenchRxConfig| BenchReceiver::load(&config).unwrap_err().to_string();
     for config in [
         BenchRxConfig { flows: 0, ..Default::default() },

@@ -78,9 +78,7 @@ fn signature(frame: &[u8], at: u8) -> (u16, u32, u32, u64) {
 
 #[test]
 fn units_are_numbered_and_stamped_with_right_checksums() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for ipv6 in [false, true] {
         // Two flows forward, of which the first has two units in a lap, and one backward.
         number_and_stamp(&[
@@ -94,9 +92,7 @@ fn units_are_numbered_and_stamped_with_right_checksums() {
 
 #[test]
 fn frames_that_are_all_alike_are_made_by_a_program_of_their_own() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let alike = |direction, flow, bytes| BenchEntry { id_at: 0, ..entry(false, direction, flow, bytes) };
     for bytes in [64, 1518] {
         number_and_stamp(&[
@@ -145,9 +141,7 @@ fn number_and_stamp(entries: &[BenchEntry]) {
 
 #[test]
 fn fragments_share_number_stamp_and_identification() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let first = BenchEntry { more: true, checksum_times: 3, ..entry(false, 0, 7, 200) };
     let later = |len: u16, more| BenchEntry {
         frame: first.frame[..34 + SIGNATURE_BYTES].to_vec(),
@@ -182,9 +176,7 @@ fn fragments_share_number_stamp_and_identification() {
 
 #[test]
 fn count_and_stop_end_the_sending_and_rearming_begins_anew() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let entries = [entry(false, 0, 0, 64), entry(false, 1, 0, 64)];
     let mut sender = load(&entries, BenchPace { count: Some(20), ..unpaced() });
     let verdicts: Vec<u32> = (0..25).map(|_| sender.try_once().unwrap().0).collect();
@@ -199,9 +191,7 @@ fn count_and_stop_end_the_sending_and_rearming_begins_anew() {
 /// Whatever the speed of the machine: the first step sends nothing, the last one as fast as it goes, for no more than one look can let go.
 #[test]
 fn steps_follow_each_other() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let first = Duration::from_millis(50);
     let pace = BenchPace { steps: vec![(Some(0.0), first), (None, HOUR)], ..unpaced() };
     let sender = load(&[entry(false, 0, 0, 64)], pace);
@@ -219,9 +209,7 @@ fn steps_follow_each_other() {
 /// least 0.1 s apart, however slow the machine is, if program and handle agree on the unit of the rate.
 #[test]
 fn the_achieved_rate_follows_the_knob() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let pace = BenchPace { steps: vec![(Some(1.0), HOUR)], ..unpaced() };
     let sender = load(&[entry(false, 0, 0, 64)], pace);
     assert_eq!(sender.try_once().unwrap().0, XDP_DROP);
@@ -235,9 +223,7 @@ fn the_achieved_rate_follows_the_knob() {
 
 #[test]
 fn probes_go_when_their_time_has_come() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let probe = BenchProbe { entry: entry(false, 1, 5, 64), every: Duration::from_millis(20), after: Duration::ZERO };
     let idle = BenchPace { steps: vec![], probe: Some(probe), ..unpaced() };
     let mut sender = load(&[entry(false, 0, 0, 1518)], idle.clone());
@@ -260,9 +246,7 @@ fn probes_go_when_their_time_has_come() {
 
 #[test]
 fn what_cannot_be_sent_is_refused() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let good = entry(false, 0, 0, 64);
     let refused = |entries: &[BenchEntry], pace| BenchSender::load(entries, pace).unwrap_err().to_string();
     assert_eq!(refused(&[], unpaced()), "a lap of no frames cannot be sent");
@@ -298,9 +282,7 @@ fn most_due_ns(rings: Option<BenchRings>, pps: f64) -> u64 {
 
 #[test]
 fn a_sender_that_was_held_up_makes_good_little_and_gives_up_the_rest() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let behind = |frames| Some(BenchRings { cpus: [0, 0], frames });
     for (rings, pps, units) in [
         // 64 units; 50 microseconds where that is more.

@@ -239,9 +239,7 @@ fn apart<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
 #[test]
 #[allow(unsafe_code, reason = "the safe call changes all threads")]
 fn without_privileges_the_error_says_which() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let error = apart(|| {
         // SAFETY: no memory is passed; the raw call changes this thread alone, unlike that of the C library.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
@@ -255,9 +253,7 @@ fn without_privileges_the_error_says_which() {
 
 #[test]
 fn without_the_kernels_types_the_error_says_so_and_reasons_are_numbers() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (error, reasons) = apart(|| {
         unshare(CloneFlags::CLONE_NEWNS).unwrap();
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;

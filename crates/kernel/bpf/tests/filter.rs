@@ -170,24 +170,20 @@ fn agree(frags: bool, cases: u32, longest: usize) {
 
 #[test]
 fn translated_filters_agree_with_libpcap_on_10000_frames() {
-    if privileged() {
-        agree(false, 10_000, 1500);
-    }
+    let Some(()) = privileged() else { return };
+    agree(false, 10_000, 1500);
 }
 
 #[test]
 fn they_agree_where_frames_are_longer_than_a_page() {
-    if privileged() {
-        agree(true, 1_000, 9000);
-    }
+    let Some(()) = privileged() else { return };
+    agree(true, 1_000, 9000);
 }
 
 /// Hand-made programs for what libpcap's compiler does not emit.
 #[test]
 fn every_instruction_agrees_with_libpcap() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let target = target(false);
     let frame: Vec<u8> = (0..64).map(|n| n * 3 + 1).collect();
     let shifts_and_divisions = [0x64, 0x6c, 0x74, 0x7c, 0x34, 0x3c, 0x94, 0x9c, 0xa4, 0xac, 0x84, 0x44, 0x4c, 0x2c];
@@ -213,9 +209,7 @@ fn every_instruction_agrees_with_libpcap() {
 
 #[test]
 fn code_that_cannot_be_reached_is_no_obstacle() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let target = target(false);
     let one = |code, k| Instruction { code, jt: 0, jf: 0, k };
     let always = [one(0x06, 1)];

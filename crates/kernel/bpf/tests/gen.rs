@@ -47,9 +47,7 @@ fn load(t: &Template, frames: &[Vec<u8>], ipv6: bool, pace: LivePace) -> LiveSen
 
 #[test]
 fn packets_follow_the_cycle_with_right_checksums_and_counted_sequence_numbers() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for (kind, ipv6) in [(Kind::TcpSyn, false), (Kind::TcpData, true), (Kind::Udp, false), (Kind::Udp, true)] {
         let (t, frames) = frames(kind, &[FrameSize::MIN], ipv6, 5);
         let sender = load(&t, &frames, ipv6, UNPACED);
@@ -77,9 +75,7 @@ fn packets_follow_the_cycle_with_right_checksums_and_counted_sequence_numbers() 
 
 #[test]
 fn drawn_sources_stay_in_their_prefix_and_checksums_follow() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for (kind, ipv6, bits, networks) in [
         (Kind::TcpSyn, false, 16, false),
         (Kind::Udp, false, 32, false),
@@ -132,9 +128,7 @@ fn drawn_sources_stay_in_their_prefix_and_checksums_follow() {
 
 #[test]
 fn sizes_follow_the_mix() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (t, frames) = frames(Kind::Udp, &IMIX, false, 24);
     let sender = load(&t, &frames, false, UNPACED);
     for i in 0..30 {
@@ -146,9 +140,7 @@ fn sizes_follow_the_mix() {
 
 #[test]
 fn count_and_stop_end_the_sending() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (t, frames) = frames(Kind::TcpSyn, &[FrameSize::MIN], false, 1);
     let counted = load(&t, &frames, false, LivePace { count: Some(70), ..UNPACED });
     let verdicts: Vec<u32> = (0..80).map(|_| counted.try_once().unwrap().0).collect();
@@ -165,9 +157,7 @@ fn count_and_stop_end_the_sending() {
 /// looks that are at least 0.1 s apart, however slow the machine is, if program and handle agree on the unit of the rate.
 #[test]
 fn the_achieved_rate_follows_the_knob() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (t, frames) = frames(Kind::TcpSyn, &[FrameSize::MIN], false, 1);
     let sender = load(&t, &frames, false, LivePace { pps: Some(1.0), ..UNPACED });
     assert_eq!(sender.try_once().unwrap().0, XDP_REDIRECT, "the first packet is due at once");
@@ -183,9 +173,7 @@ fn the_achieved_rate_follows_the_knob() {
 /// what was given up are together the whole schedule.
 #[test]
 fn a_sender_that_is_late_gives_up_the_rest_at_its_end() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (t, frames) = frames(Kind::TcpSyn, &[FrameSize::MIN], false, 1);
     let (pps, duration) = (5e7, Duration::from_millis(400));
     let sender = load(&t, &frames, false, LivePace { pps: Some(pps), duration, ..UNPACED });
@@ -206,9 +194,7 @@ fn a_sender_that_is_late_gives_up_the_rest_at_its_end() {
 /// Of a count, no more is given up than was left of it.
 #[test]
 fn the_rest_of_a_count_is_all_that_is_given_up() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (t, frames) = frames(Kind::TcpSyn, &[FrameSize::MIN], false, 1);
     let pace = LivePace { pps: Some(1e6), count: Some(11), duration: Duration::from_millis(50), nap: None };
     let sender = load(&t, &frames, false, pace);
@@ -222,9 +208,7 @@ fn the_rest_of_a_count_is_all_that_is_given_up() {
 
 #[test]
 fn what_cannot_be_sent_is_refused() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let headers = [0u8; 54];
     let packet = LivePacket { headers: &headers, frame_len: 60 };
     let long = LivePacket { headers: &headers, frame_len: 61 };

@@ -27,9 +27,7 @@ struct Bed {
 
 impl Bed {
     fn new(settings: LinkSettings) -> Option<Self> {
-        if !privileged() {
-            return None;
-        }
+        privileged()?;
         let tap = Tap::create("eklink%d").unwrap();
         let port = LinkPort::attach(tap.name(), XdpMode::Native, settings).unwrap();
         Some(Self { port, mac: sys::link::mac(tap.name()).unwrap().unwrap(), _tap: tap })

@@ -28,9 +28,7 @@ fn told(ring: &mut LinkRing) -> Vec<BarrierDone> {
 
 #[test]
 fn a_round_is_told_once_when_the_last_node_has_come() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let tap = Tap::create("ekbar%d").unwrap();
     let mut barrier = LinkBarrier::attach(tap.name(), XdpMode::Native).unwrap();
     let mut ring = barrier.begin(3, 77, 0b1011, 4096).unwrap();
@@ -87,9 +85,7 @@ fn a_round_is_told_once_when_the_last_node_has_come() {
 
 #[test]
 fn two_protocols_share_a_place() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let tap = Tap::create("ekbar%d").unwrap();
     let mut port = LinkPort::attach(tap.name(), XdpMode::Native, LinkSettings::default()).unwrap();
     let mac = sys::link::mac(tap.name()).unwrap().unwrap();

@@ -60,9 +60,7 @@ fn by_libbpf(port: &LinkPort, sent: &[u8], times: u32) -> f64 {
 #[ignore = "a measurement"]
 fn nanoseconds_for_each_frame() {
     const TIMES: u32 = 10_000;
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     stay_on(0);
     for ports in [1u16, 64, 1024] {
         let tap = Tap::create("eklink%d").unwrap();

@@ -49,9 +49,7 @@ fn assert_whole(all: &[StackCount], profile: &CpuProfile) {
 
 #[test]
 fn a_loop_in_user_space_is_seen_as_user_time_of_its_name_on_its_cpu() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (cpu, hz) = (a_cpu(), 997);
     let mut profile = CpuProfile::open(&options(hz, &[cpu])).unwrap();
     busy("ek-spins", cpu, &profile, || {
@@ -70,9 +68,7 @@ fn a_loop_in_user_space_is_seen_as_user_time_of_its_name_on_its_cpu() {
 
 #[test]
 fn a_loop_of_system_calls_is_seen_in_the_kernel_with_its_stacks() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let (cpu, hz) = (a_cpu(), 997);
     let mut profile = CpuProfile::open(&options(hz, &[cpu])).unwrap();
     let zero = std::fs::File::open("/dev/zero").unwrap();
@@ -95,9 +91,7 @@ fn a_loop_of_system_calls_is_seen_in_the_kernel_with_its_stacks() {
 
 #[test]
 fn readings_are_what_came_since_the_one_before_and_lose_nothing() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     static STOP: AtomicBool = AtomicBool::new(false);
     let cpu = a_cpu();
     let spinner = thread::spawn(move || {
@@ -125,9 +119,7 @@ fn readings_are_what_came_since_the_one_before_and_lose_nothing() {
 
 #[test]
 fn the_idle_task_is_told() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap().unwrap() as u32;
     let online: Vec<u32> = (0..cpus).collect();
     let mut profile = CpuProfile::open(&ProfileOptions::of(online)).unwrap();
@@ -140,9 +132,7 @@ fn the_idle_task_is_told() {
 
 #[test]
 fn an_absent_cpu_and_no_frequency_are_refused() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let absent = CpuProfile::open(&options(99, &[0, 4095])).unwrap_err();
     assert!(matches!(absent, ProfileError::Clock(_)), "{absent}");
     assert_eq!(absent.class(), ErrorClass::Usage);
@@ -157,9 +147,7 @@ fn an_absent_cpu_and_no_frequency_are_refused() {
 
 #[test]
 fn without_privilege_the_refusal_says_what_it_takes() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let error = thread::spawn(|| {
         sys::privilege::drop_all_but(&[]).unwrap();
         CpuProfile::open(&options(99, &[0])).unwrap_err()

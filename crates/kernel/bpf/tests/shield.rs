@@ -22,9 +22,7 @@ fn packets(shared: &ShieldShared, rules: usize) -> Vec<u64> {
 
 #[test]
 fn the_first_rule_that_applies_decides() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let mut tables = Tables::new(3);
     tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[53]).when(Field::Kind, &[17]);
     tables.rule(1, RuleAction::Pass).when(Field::DestinationPort, &[53, 80]);
@@ -46,9 +44,7 @@ fn the_first_rule_that_applies_decides() {
 
 #[test]
 fn every_field_is_looked_up() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let mut tables = Tables::new(10);
     tables.rule(0, RuleAction::Drop).when(Field::SourcePort, &[7]);
     tables.rule(1, RuleAction::Drop).when(Field::DestinationPort, &[65_535]);
@@ -89,9 +85,7 @@ fn every_field_is_looked_up() {
 
 #[test]
 fn rules_beyond_the_first_word_and_rules_that_do_not_decide() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let count = 4096;
     let mut tables = Tables::new(count);
     for n in 0..count {
@@ -123,9 +117,7 @@ fn rules_beyond_the_first_word_and_rules_that_do_not_decide() {
 
 #[test]
 fn limits_per_rule_and_per_source() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let mut tables = Tables::new(3);
     let limit =
         |burst: u64, per_source| move |r: &mut RuleEntry| (r.pps, r.burst, r.per_source) = (20, burst, per_source);
@@ -167,9 +159,7 @@ fn limits_per_rule_and_per_source() {
 
 #[test]
 fn sources_beyond_the_tables_room_are_let_in_and_counted() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let mut tables = Tables::new(1);
     tables.rule(0, RuleAction::Limit).set(|r| (r.pps, r.burst, r.per_source) = (1, 1, Some((32, 128))));
     let shared = ShieldShared::create().unwrap();
@@ -185,9 +175,7 @@ fn sources_beyond_the_tables_room_are_let_in_and_counted() {
 
 #[test]
 fn counters_and_limits_go_on_when_rules_are_reloaded() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let mut tables = Tables::new(2);
     tables.rule(0, RuleAction::Drop).when(Field::SourcePort, &[1]);
     tables.rule(1, RuleAction::Limit).when(Field::SourcePort, &[2]).set(|r| (r.pps, r.burst) = (1, 1000));
@@ -219,9 +207,7 @@ fn counters_and_limits_go_on_when_rules_are_reloaded() {
 
 #[test]
 fn when_the_heart_stops_it_fails_open_or_closed() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let mut tables = Tables::new(2);
     tables.rule(0, RuleAction::Pass).when(Field::DestinationPort, &[22]).set(|r| r.management = true);
     tables.rule(1, RuleAction::Drop).when(Field::DestinationPort, &[80]);
@@ -251,9 +237,7 @@ fn when_the_heart_stops_it_fails_open_or_closed() {
 
 #[test]
 fn what_cannot_be_loaded_is_said() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let shared = ShieldShared::create().unwrap();
     let refused = |tables: &Tables| {
         Shield::load(&tables.build(), &ShieldConfig::default(), &shared).expect_err("refused").to_string()

@@ -159,9 +159,7 @@ fn two_interfaces_are_replaced_both_or_not_at_all() {
 
 #[test]
 fn maps_are_pinned_all_or_none() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let pins = Pins(PathBuf::from(format!("/sys/fs/bpf/ek-half-{}", std::process::id())));
     let mut first = ShieldShared::create().unwrap();
     first.pin(&pins.0).unwrap();

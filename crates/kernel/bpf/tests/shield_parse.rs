@@ -45,9 +45,7 @@ fn all_kinds() -> Vec<(&'static str, Frame)> {
 }
 
 fn loaded() -> Option<(Shield, ShieldShared)> {
-    if !privileged() {
-        return None;
-    }
+    privileged()?;
     let mut tables = Tables::new(1);
     tables.rule(0, RuleAction::Pass).when(Field::Vlan, &[0]);
     let mut tables = tables.build();

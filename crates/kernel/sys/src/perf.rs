@@ -130,23 +130,21 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(1);
 
-    /// True if clocks may be opened here; says why not, and fails in CI.
-    fn privileged() -> bool {
+    /// None if no clock may be opened here; says why, and fails in CI.
+    fn privileged() -> Option<()> {
         match CpuClock::open(0, PERIOD) {
             Err(e @ PerfError::Denied { .. }) => {
                 assert!(std::env::var_os("CI").is_none(), "CI must not skip it: {e}");
                 eprintln!("skipped: {e}");
-                false
+                None
             }
-            _ => true,
+            _ => Some(()),
         }
     }
 
     #[test]
     fn a_clock_stands_still_at_first() {
-        if !privileged() {
-            return;
-        }
+        let Some(()) = privileged() else { return };
         let clock = CpuClock::open(0, PERIOD).unwrap();
         assert_eq!(clock.cpu(), 0);
         let mut ticks = [0; 8];
@@ -157,9 +155,7 @@ mod tests {
 
     #[test]
     fn an_absent_cpu_is_named_with_those_that_are_there() {
-        if !privileged() {
-            return;
-        }
+        let Some(()) = privileged() else { return };
         for cpu in [4095, 1 << 20, u32::MAX] {
             let error = CpuClock::open(cpu, PERIOD).unwrap_err();
             assert!(matches!(error, PerfError::NoCpu { cpu: c, .. } if c == cpu), "{error:?}");
@@ -189,9 +185,7 @@ mod tests {
     fn without_a_descriptor_left_the_limit_is_named() {
         const CHILD: &str = "EK_PERF_TEST_CHILD";
         if std::env::var_os(CHILD).is_none() {
-            if !privileged() {
-                return;
-            }
+            let Some(()) = privileged() else { return };
             let test = "perf::tests::without_a_descriptor_left_the_limit_is_named";
             let mut child = std::process::Command::new(std::env::current_exe().unwrap());
             let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();

@@ -17,9 +17,7 @@ fn burn(group: &Group) -> Child {
 
 #[test]
 fn a_group_limits_what_runs_in_it_and_takes_it_away() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let group = Group::new("groups", "limited").unwrap();
     group.limit_cpus(0.2).unwrap();
     let mut child = burn(&group);

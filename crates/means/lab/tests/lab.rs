@@ -13,9 +13,7 @@ use testbed::privileged;
 
 #[test]
 fn two_hosts_talk_over_a_veth_and_vanish() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let lab = Lab::new("talk").unwrap();
     let (a, b) = (lab.namespace("a").unwrap(), lab.namespace("b").unwrap());
     let (a_if, b_if) = (lab.interface("a"), lab.interface("b"));
@@ -45,9 +43,7 @@ fn two_hosts_talk_over_a_veth_and_vanish() {
 
 #[test]
 fn hosts_on_a_bridge_talk_and_others_hear_nothing() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let lab = Lab::new("bridged").unwrap();
     let hub = lab.namespace("hub").unwrap();
     let addresses = [1, 2, 3].map(|last| Ipv4Addr::new(198, 18, 0, last));
@@ -82,9 +78,7 @@ fn hosts_on_a_bridge_talk_and_others_hear_nothing() {
 
 #[test]
 fn leftovers_of_a_dead_process_are_cleared_and_others_are_not() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     // The owner lives until its namespace is whole: other processes that clear what the dead left must not take it earlier.
     let mut owner = Command::new("sleep").arg("600").spawn().unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", owner.id())).unwrap();
@@ -112,9 +106,7 @@ fn a_bad_tag_is_refused_before_anything_is_made() {
 
 #[test]
 fn a_lab_that_panics_leaves_nothing() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let result = std::panic::catch_unwind(|| {
         let lab = Lab::new("panics").unwrap();
         let _ns = lab.namespace("a").unwrap();
@@ -133,9 +125,7 @@ fn a_lab_that_panics_leaves_nothing() {
 
 #[test]
 fn a_cell_that_goes_late_leaves_the_door_of_the_next_one() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     testbed::in_namespace(|| {
         let first = lab::Cell::new("ekdoor", 1500).unwrap();
         first.close();

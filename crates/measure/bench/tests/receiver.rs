@@ -93,9 +93,7 @@ fn size(bytes: u32) -> FrameSpec {
 
 #[test]
 fn every_unit_is_counted_once_through_every_box() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let datagram = |payload, family| FrameSpec::Datagram { payload, fragments: frames::fragments(payload, family) };
     let (v4, v6) = (Family::V4, Family::V6);
     for (kind, family, flows, spec) in [
@@ -135,9 +133,7 @@ fn every_unit_is_counted_once_through_every_box() {
 /// Nothing else is on its way that could push a probe on.
 #[test]
 fn probes_alone_come_back() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for kind in DutKind::ALL {
         let stand = Stand::new(kind, Family::V4, 1, &size(64));
         let (sent, seen) = stand.send(&size(64), 0);

@@ -44,9 +44,7 @@ fn voice_and_data(path: &Path) {
 
 #[test]
 fn voice_and_data_pass_a_stateful_filter_both_ways() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mixed.pcap");
     voice_and_data(&path);

@@ -89,9 +89,7 @@ fn expected(spec: &FrameSpec, family: Family, turn: usize) -> Vec<(usize, Option
 
 #[test]
 fn the_sizes_on_the_wire_are_those_asked_for() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for family in [Family::V4, Family::V6] {
         let bed = Bed::new("sizes", BoxKind::Wire, family, Sink::Discard);
         let specs: Vec<FrameSpec> =
@@ -126,9 +124,7 @@ fn the_sizes_on_the_wire_are_those_asked_for() {
 
 #[test]
 fn the_kernel_behind_a_router_puts_the_datagrams_together() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     for family in [Family::V4, Family::V6] {
         let bed = Bed::new("whole", BoxKind::Router, family, Sink::Host);
         let far = bed.made.receiver().unwrap();
@@ -182,9 +178,7 @@ fn voice_and_data(path: &Path) {
 
 #[test]
 fn a_capture_file_is_replayed_in_the_tests_addresses() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let bed = Bed::new("replay", BoxKind::Router, Family::V4, Sink::Discard);
     let path = bed.folder.path().join("mixed.pcap");
     voice_and_data(&path);

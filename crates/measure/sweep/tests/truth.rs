@@ -103,9 +103,7 @@ impl Progress for Quiet {
 
 #[test]
 fn a_sweep_agrees_with_proc_stat_at_every_load() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let cpus = online();
     let clock = Clock::start(cpus.iter().last().unwrap());
     let what = SweepBox::Router;
@@ -131,9 +129,7 @@ fn a_sweep_agrees_with_proc_stat_at_every_load() {
 
 #[test]
 fn a_profile_agrees_with_proc_stat_at_three_loads() {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let cpu = online().iter().last().unwrap();
     for percent in [10, 50, 100] {
         let stop = Arc::new(AtomicBool::new(false));

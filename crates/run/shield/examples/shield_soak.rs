@@ -45,9 +45,7 @@ fn main() -> ExitCode {
         eprintln!("usage: shield_soak SECONDS [SEED]");
         return ExitCode::from(2);
     };
-    if !testbed::privileged() {
-        return ExitCode::from(3);
-    }
+    let Some(()) = testbed::privileged() else { return ExitCode::from(3) };
     let splits = random::splits();
     let host = Bed::new("soakh", Way::Host(|_| ())).expect("a lab");
     let gateway = Bed::new("soakg", Way::Gateway(GatewayCookies::default())).expect("a lab");

@@ -23,9 +23,7 @@ fn must(seed: u64, result: Result<(), String>) {
 
 #[test]
 fn the_kernel_decides_as_the_rules_say() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let (mut frames, mut decided) = (0, 0);
     for seed in 0..30 {
         // Some have more rules than one word of 64 holds.
@@ -44,9 +42,7 @@ fn the_kernel_decides_as_the_rules_say() {
 
 #[test]
 fn frames_cut_at_every_length() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     for seed in 100..105 {
         let (mut kernel, mut random) = kernel(seed, Shape::default());
         for _ in 0..10 {
@@ -63,9 +59,7 @@ fn frames_cut_at_every_length() {
 
 #[test]
 fn frames_with_changed_bytes() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     for seed in 200..210 {
         let (mut kernel, mut random) = kernel(seed, Shape::default());
         for _ in 0..500 {
@@ -79,7 +73,8 @@ fn frames_with_changed_bytes() {
 
 #[test]
 fn frames_of_several_buffers() {
-    if !testbed::privileged() || !random::splits() {
+    let Some(()) = testbed::privileged() else { return };
+    if !random::splits() {
         return;
     }
     for seed in 300..306 {
@@ -114,9 +109,7 @@ fn frames_of_several_buffers() {
 
 #[test]
 fn no_rules_and_rules_without_conditions() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let watch = |n| Rule { name: format!("r{n}"), shadow: true, ..Rule::default() };
     for rules in [0, 1, 64, 66] {
         let rules = Rules { rules: (0..rules).map(watch).collect(), ..Rules::default() };
@@ -131,9 +124,7 @@ fn no_rules_and_rules_without_conditions() {
 
 #[test]
 fn addresses_among_hundreds_of_thousands_of_prefixes() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     // One prefix of 24 to 32 bits in each of so many /20, so that neither those nor the /22 say the class of all addresses.
     let mut random = Random(7);
     let within = |random: &mut Random, n: u32| (n << 12) + random.below(1 << 12) as u32;

@@ -53,9 +53,7 @@ fn tables(calm: &Rules, cache: &mut Cache, extra: &[Rule]) -> RuleTables {
 
 #[test]
 fn whatever_the_ladder_asks_for_fits_into_the_program_that_waits() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let (v4, v6) = (prefix("198.18.0.0", 24), prefix("2001:db8::", 64));
     let calm = Rules { protected: vec![v4, v6], ..Rules::default() };
     let config = DetectConfig::default();

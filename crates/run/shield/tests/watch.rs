@@ -57,9 +57,7 @@ fn udp(source: u32, ports: (u16, u16)) -> Vec<u8> {
 
 #[test]
 fn counters_and_samples_are_what_came() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let mut random = Random(5);
     let now = Now::read();
     let mut rules = random::rules(&mut random, Shape::default(), now.wall);
@@ -119,9 +117,7 @@ fn count(counts: &mut PrefixCounts, packet: &Packet, frame_len: usize) {
 
 #[test]
 fn threads_count_as_the_kernel_program_does() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let mut random = Random(6);
     let rules = Rules {
         protected: vec![net([0, 0, 0, 0], 0), Prefix { address: "::".parse().unwrap(), len: 0 }],
@@ -169,9 +165,7 @@ fn threads_count_as_the_kernel_program_does() {
 
 #[test]
 fn sources_are_estimated_for_each_reading_by_itself() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let rules = Rules { protected: vec![net([198, 18, 0, 0], 24), net([198, 19, 0, 0], 24)], ..Rules::default() };
     let mut watched = Watched::load(rules, Now::read());
     let mut random = Random(9);
@@ -191,9 +185,7 @@ fn sources_are_estimated_for_each_reading_by_itself() {
 
 #[test]
 fn a_flow_is_new_once_on_each_cpu() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
     let mut watched = Watched::load(rules, Now::read());
     let frame = udp(0x0a00_0001, (1000, 2000));
@@ -207,9 +199,7 @@ fn a_flow_is_new_once_on_each_cpu() {
 
 #[test]
 fn a_sample_is_one_in_so_many_when_much_comes() {
-    if !testbed::privileged() {
-        return;
-    }
+    let Some(()) = testbed::privileged() else { return };
     let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
     let mut watched = Watched::load(rules, Now::read());
     let frame = udp(0x0a00_0001, (1000, 2000));

@@ -4,7 +4,7 @@ use std::{
     net::IpAddr,
     ops::Deref,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
 };
@@ -15,7 +15,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 
-use crate::{privileged, skip};
+use crate::{Running, privileged, skip};
 
 /// Namespaces that belong to a test, and a folder for its files. All of it goes when it is dropped.
 #[derive(Debug)]
@@ -40,13 +40,14 @@ pub struct End {
 impl Bed {
     /// A namespace for each role. `tag` tells beds of a process apart; none, and a word why, without the privilege.
     pub fn new(tag: &str, roles: &[&str]) -> Option<Self> {
+        privileged()?;
         let build = || {
             let lab = Lab::new(tag)?;
             let made = roles.iter().map(|&role| Ok((role.to_owned(), lab.namespace(role)?)));
             let spaces = made.collect::<Result<_, LabError>>()?;
             Ok::<_, LabError>(Self { spaces, folder: tempfile::tempdir().expect("a folder"), lab })
         };
-        if privileged() { build().map_err(skip).ok() } else { None }
+        build().map_err(skip).ok()
     }
 
     /// Two namespaces with a veth pair between them.
@@ -114,6 +115,18 @@ impl Space {
         command.arg(format!("--net=/run/netns/{}", self.name())).arg(program);
         command.env_remove("SSH_CONNECTION").stdin(Stdio::null());
         command
+    }
+
+    /// Runs a program to its end, in the namespace with its own /sys.
+    #[track_caller]
+    pub fn ran(&self, program: &str, arguments: &[&str]) -> Output {
+        self.starts(program, arguments).output()
+    }
+
+    /// Starts a program whose outputs are pipes, likewise.
+    #[track_caller]
+    pub fn starts(&self, program: &str, arguments: &[&str]) -> Running {
+        self.run(|| Running::piped(Command::new(program).args(arguments)))
     }
 
     /// Runs a program with these words as its arguments, in the namespace with its own /sys; what it prints.
@@ -214,9 +227,7 @@ impl End {
 /// Runs `test` as root in a network namespace that goes with its thread, whose loopback is up and whose /sys is the machine's. A failure in
 /// there fails the test.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    if !privileged() {
-        return;
-    }
+    let Some(()) = privileged() else { return };
     let run = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
         lab::set_link("lo", true).expect("the loopback");

@@ -12,13 +12,13 @@ pub fn skip(why: impl Display) {
     eprintln!("skipped: {why}");
 }
 
-/// True if this is root, as namespaces and kernel programs need it; said if not.
-pub fn privileged() -> bool {
+/// None, and a word why, unless this is root, as namespaces and kernel programs need it.
+pub fn privileged() -> Option<()> {
     let root = nix::unistd::geteuid().is_root();
     if !root {
         skip("this takes root");
     }
-    root
+    root.then_some(())
 }
 
 /// True if these programs are there, by their paths; said if not.
@@ -38,5 +38,5 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// The turn of a test that needs root as well; none, and a word why, without.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
-    privileged().then(alone)
+    privileged().map(|()| alone())
 }

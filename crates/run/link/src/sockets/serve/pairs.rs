@@ -64,9 +64,7 @@ mod tests {
 
     #[test]
     fn a_pair_tells_of_no_user_of_this_machine() {
-        if !testbed::privileged() {
-            return;
-        }
+        let Some(()) = testbed::privileged() else { return };
         let pairs = Pairs::start().unwrap();
         let (ours, theirs) = pairs.next().unwrap();
         for end in [ours, theirs] {
