@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../crates/words/transport/tests/hostile/mod.rs"]
+#[path = "../../crates/words/transport/tests/scripts/hostile.rs"]
 mod hostile;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,45 +1,11 @@
 //! A stream is read in pieces of any size, whatever its frames.
 
-use transport::{Connection, HEADER_BYTES, Header, Offer, Reason, Serial, Settings, State};
+use transport::{Reason, Serial, State};
 
-const PAYLOAD: u16 = 100;
+use crate::carry;
 
-fn settings(number: u32, first: u32) -> Settings {
-    Settings {
-        epoch: number,
-        number,
-        first: Serial(first),
-        port: number as u16,
-        peer_port: 0,
-        payload_max: PAYLOAD,
-        slots: 64,
-        stream: true,
-    }
-}
-
-/// All that `from` has to send.
-fn carry(now: u64, from: &mut Connection, to: &mut Connection) {
-    let mut frames = Vec::new();
-    while let Some(frame) = from.poll(now) {
-        frames.push([&frame.head[..], frame.payload].concat());
-    }
-    for frame in frames {
-        let (header, payload) = Header::read(&frame).unwrap();
-        to.on_frame(now, &header, payload);
-    }
-}
-
-fn joined() -> (Connection, Connection) {
-    let mut a = Connection::open(0, settings(1, 7));
-    let offer = a.poll(0).unwrap();
-    let frame = [&offer.head[..], offer.payload].concat();
-    assert_eq!(frame.len(), HEADER_BYTES + 8);
-    let (header, payload) = Header::read(&frame).unwrap();
-    let mut b = Connection::accept(0, settings(2, 9), &header, &Offer::read(payload).unwrap());
-    carry(0, &mut b, &mut a);
-    carry(0, &mut a, &mut b);
-    assert_eq!((a.state(), b.state()), (State::Open, State::Open));
-    (a, b)
+fn joined() -> (transport::Connection, transport::Connection) {
+    crate::joined(1, [7, 9].map(Serial))
 }
 
 #[test]

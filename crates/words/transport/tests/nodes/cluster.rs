@@ -1,10 +1,8 @@
 //! Nodes on one wire, in virtual time.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::collections::VecDeque;
 
-use transport::{FREE_PORTS, Handle, Nanos, Node, NodeSettings, State};
+use transport::{FREE_PORTS, Flags, Handle, Header, Kind, Nanos, Node, NodeSettings, Serial, State};
 
 pub(crate) const PORT: u16 = 7;
 pub(crate) const MS: Nanos = 1_000_000;
@@ -26,6 +24,52 @@ pub(crate) fn node(at: usize, epoch: u32) -> Node<usize> {
     named(&format!("node{at}"), at, epoch, 1400)
 }
 
+/// A header of a program's frame, for what no connection sends.
+pub(crate) fn header(kind: Kind) -> Header {
+    Header {
+        kind,
+        flags: Flags::default(),
+        from_port: 50_000,
+        to_port: PORT,
+        connection: 0,
+        epoch: 9,
+        sequence: Serial(0),
+        acknowledged: Serial(0),
+        received: 0,
+        credit: 256,
+    }
+}
+
+/// The frame.
+pub(crate) fn frame(header: &Header, payload: &[u8]) -> Vec<u8> {
+    [&header.write(payload)[..], payload].concat()
+}
+
+/// All frames that a node has to send.
+pub(crate) fn sent(node: &mut Node<usize>, now: Nanos) -> Vec<(usize, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while let Some((to, head, payload)) = node.poll(now) {
+        frames.push((to, [&head[..], payload].concat()));
+    }
+    frames
+}
+
+/// The one frame that it has to send.
+pub(crate) fn one(node: &mut Node<usize>, now: Nanos) -> Vec<u8> {
+    let mut frames = sent(node, now);
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    frames.remove(0).1
+}
+
+/// Two nodes, of which the second listens, and a connection of the first to it.
+pub(crate) fn connected() -> (Cluster, Handle) {
+    let mut cluster = Cluster::new(2);
+    cluster.nodes[1].listen(PORT, false, 5);
+    let handle = cluster.connect(0, 1);
+    cluster.run(MS);
+    (cluster, handle)
+}
+
 impl Cluster {
     pub(crate) fn new(count: usize) -> Self {
         Self { now: 1, nodes: (0..count).map(|at| node(at, 1)).collect(), wire: VecDeque::new(), frames: 0 }
@@ -37,9 +81,7 @@ impl Cluster {
         loop {
             for (at, node) in self.nodes.iter_mut().enumerate() {
                 node.on_time(self.now);
-                while let Some((to, head, payload)) = node.poll(self.now) {
-                    self.wire.push_back((at, to, [&head[..], payload].concat()));
-                }
+                self.wire.extend(sent(node, self.now).into_iter().map(|(to, frame)| (at, to, frame)));
             }
             if let Some((from, to, frame)) = self.wire.pop_front() {
                 self.now += 100;

@@ -1,10 +1,8 @@
 //! Two ends and an unreliable network between them, in virtual time.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::collections::{BTreeMap, VecDeque};
 
-use transport::{Connection, HEADER_BYTES, Header, Kind, Nanos, Offer, Serial, Settings, State};
+use transport::{Connection, Header, Kind, Nanos, Offer, Serial, Settings, State};
 
 /// Payload of a frame in these tests.
 pub(crate) const PAYLOAD: u16 = 100;
@@ -103,6 +101,29 @@ impl World {
         };
         this.ends[0] = Some(Connection::open(this.now, this.settings(0)));
         this
+    }
+
+    /// End 0 sends so many messages over a good network.
+    pub(crate) fn sends(seed: u64, count: usize) -> Self {
+        let mut this = Self::new(seed, Harm::default());
+        this.wants(0, count);
+        this
+    }
+
+    /// Likewise, and they have come.
+    pub(crate) fn come(seed: u64, count: usize) -> Self {
+        let mut this = Self::sends(seed, count);
+        this.run_until(|w| w.came[1].len() == count);
+        this
+    }
+
+    /// Loses the next `count` frames that are such.
+    pub(crate) fn lose(&mut self, mut count: u32, is_such: impl Fn(bool, &Header) -> bool + 'static) {
+        self.loses = Box::new(move |_, opened, header| {
+            let loses = count > 0 && is_such(opened, header);
+            count -= u32::from(loses);
+            loses
+        });
     }
 
     fn settings(&self, end: usize) -> Settings {
@@ -242,8 +263,7 @@ impl World {
     }
 }
 
-/// A header of a frame that an end would send, for frames made by hand.
+/// A frame made by hand.
 pub(crate) fn frame(header: &Header, payload: &[u8]) -> Vec<u8> {
-    let head: [u8; HEADER_BYTES] = header.write(payload);
-    [&head[..], payload].concat()
+    [&header.write(payload)[..], payload].concat()
 }

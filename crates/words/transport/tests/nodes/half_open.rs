@@ -1,31 +1,23 @@
 //! Offers from addresses that nobody has, numbers that nobody can guess, and frames of other programs of a node.
 
-mod cluster;
-
 use std::collections::HashSet;
 
-use cluster::{Cluster, MS, PORT, node};
-use transport::{Flags, Header, Kind, Nanos, Node, Offer, Reason, Serial, State};
+use transport::{Header, Kind, Nanos, Node, Offer, Reason, Serial, State};
 
-fn header(kind: Kind) -> Header {
-    Header {
-        kind,
-        flags: Flags::default(),
-        from_port: 50_000,
-        to_port: PORT,
-        connection: 0,
-        epoch: 9,
-        sequence: Serial(0),
-        acknowledged: Serial(0),
-        received: 0,
-        credit: 256,
-    }
-}
+use crate::cluster::{Cluster, MS, PORT, connected, frame, header, node, one, sent};
 
 /// An offer of an end whose number is this one.
 fn offer(number: u32) -> Vec<u8> {
     let payload = Offer { connection: number, payload_max: 1400, stream: false }.bytes();
-    [&header(Kind::Open).write(&payload)[..], &payload].concat()
+    frame(&header(Kind::Open), &payload)
+}
+
+/// The number of a node's end and the first one of its frames, as it answers an offer of that number.
+fn answer(node: &mut Node<usize>, number: u32) -> (u32, Serial) {
+    node.on_frame(1, 0, &offer(number));
+    let answer = one(node, 1);
+    let (header, payload) = Header::read(&answer).expect("whole");
+    (Offer::read(payload).expect("an offer").connection, header.sequence)
 }
 
 /// Frames that a node sends until nothing more is due, or `until`.
@@ -33,9 +25,7 @@ fn sends(node: &mut Node<usize>, from: Nanos, until: Nanos) -> usize {
     let (mut now, mut frames) = (from, 0);
     loop {
         node.on_time(now);
-        while node.poll(now).is_some() {
-            frames += 1;
-        }
+        frames += sent(node, now).len();
         match node.due().filter(|&due| due <= until) {
             Some(due) => now = now.max(due),
             None => return frames,
@@ -80,14 +70,7 @@ fn one_that_never_acknowledges_gets_five_answers() {
 fn what_is_acknowledged_by_a_guess_is_not_open() {
     let mut node = node(1, 1);
     node.listen(PORT, false, 5);
-    node.on_frame(1, 0, &offer(1));
-    let (number, first) = {
-        let (_, head, payload) = node.poll(1).expect("the answer");
-        (
-            Offer::read(payload).expect("an offer").connection,
-            Header::read(&[&head[..], payload].concat()).unwrap().0.sequence,
-        )
-    };
+    let (number, first) = answer(&mut node, 1);
     let of = Header { connection: number, acknowledged: first, ..header(Kind::Ack) };
     let guesses = [
         Header { acknowledged: first.plus(1), ..of },
@@ -97,19 +80,16 @@ fn what_is_acknowledged_by_a_guess_is_not_open() {
         Header { to_port: PORT + 1, ..of },
     ];
     for guess in guesses {
-        node.on_frame(2, 0, &guess.write(&[]));
+        node.on_frame(2, 0, &frame(&guess, &[]));
         assert!(node.accept(PORT).is_none(), "{guess:?}");
     }
-    node.on_frame(2, 0, &of.write(&[]));
+    node.on_frame(2, 0, &frame(&of, &[]));
     assert!(node.accept(PORT).is_some());
 }
 
 #[test]
 fn another_program_of_a_node_ends_no_connection() {
-    let mut cluster = Cluster::new(2);
-    cluster.nodes[1].listen(PORT, false, 5);
-    let handle = cluster.connect(0, 1);
-    cluster.run(MS);
+    let (mut cluster, handle) = connected();
     let other = cluster.nodes[1].accept(PORT).expect("opened");
     let (mine, theirs) = (cluster.nodes[0].connection(handle).unwrap(), cluster.nodes[1].connection(other).unwrap());
     // All but the port is known: a program has no other.
@@ -128,11 +108,11 @@ fn another_program_of_a_node_ends_no_connection() {
     // Whoever knows the ports, but not the epoch.
     tries.push(Header { from_port: PORT, epoch: 77, ..reset });
     for forged in tries {
-        cluster.nodes[0].on_frame(now, 1, &[&forged.write(&reason)[..], &reason].concat());
+        cluster.nodes[0].on_frame(now, 1, &frame(&forged, &reason));
         assert_eq!(cluster.state(0, handle), Some(State::Open), "{forged:?}");
     }
     let right = Header { from_port: PORT, ..reset };
-    cluster.nodes[0].on_frame(now, 1, &[&right.write(&reason)[..], &reason].concat());
+    cluster.nodes[0].on_frame(now, 1, &frame(&right, &reason));
     assert_eq!(cluster.state(0, handle), Some(State::Failed(Reason::Aborted)));
 }
 
@@ -147,10 +127,8 @@ fn state_of(out: u64) -> u64 {
 #[test]
 fn two_numbers_do_not_tell_the_third() {
     let draw = |node: &mut Node<usize>, number: u32| {
-        node.on_frame(1, 0, &offer(number));
-        let (_, head, payload) = node.poll(1).expect("the answer");
-        let offer = Offer::read(payload).expect("an offer");
-        (offer.connection >> 16, Header::read(&[&head[..], payload].concat()).unwrap().0.sequence.0)
+        let (connection, first) = answer(node, number);
+        (connection >> 16, first.0)
     };
     let mut node = node(1, 1);
     node.listen(PORT, false, 5);

@@ -1,8 +1,9 @@
 //! What has failed elsewhere, in virtual time; each script with 1,000 seeds (EK_SEEDS).
 
+mod hostile;
 mod network;
 
-use network::{Harm, SLOTS, World, frame};
+use network::{Dice, Harm, SLOTS, World, frame};
 use transport::{Flags, Header, Kind, PEER_TIMEOUT, Reason, Serial, State, TIME_WAIT};
 
 const MS: u64 = 1_000_000;
@@ -72,15 +73,9 @@ fn messages_arrive_once_and_in_order_over_a_bad_network() {
 #[test]
 fn a_whole_window_is_lost() {
     for seed in seeds() {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 30);
+        let mut world = World::sends(seed, 30);
         let wanted = Vec::from(world.to_send[0].clone());
-        let mut left = 16;
-        world.loses = Box::new(move |_, opened, header| {
-            let loses = opened && header.kind == Kind::Data && left > 0;
-            left -= u32::from(loses);
-            loses
-        });
+        world.lose(16, |opened, header| opened && header.kind == Kind::Data);
         world.run_until(|w| w.came[1].len() == 30);
         assert_eq!(world.came[1], wanted);
     }
@@ -89,16 +84,9 @@ fn a_whole_window_is_lost() {
 #[test]
 fn the_last_frame_is_lost_and_sent_again_before_the_time_out() {
     for seed in seeds() {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 10);
-        world.run_until(|w| w.came[1].len() == 10);
+        let mut world = World::come(seed, 10);
         let begun = world.now;
-        let mut lost = false;
-        world.loses = Box::new(move |_, opened, header| {
-            let loses = opened && header.kind == Kind::Data && !lost;
-            lost |= loses;
-            loses
-        });
+        world.lose(1, |opened, header| opened && header.kind == Kind::Data);
         world.to_send[0].push_back(vec![1, 2, 3]);
         world.run_until(|w| w.came[1].len() == 11);
         assert!(world.now - begun < MS, "seed {seed}: {} ns", world.now - begun);
@@ -109,9 +97,7 @@ fn the_last_frame_is_lost_and_sent_again_before_the_time_out() {
 #[test]
 fn one_frame_of_a_long_batch_is_lost_and_sent_again_at_once() {
     for seed in seeds() {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 200);
-        world.run_until(|w| w.came[1].len() == 200);
+        let mut world = World::come(seed, 200);
         let (begun, batch) = (world.now, SLOTS as usize);
         let mut left = seed % u64::from(SLOTS - 1);
         world.loses = Box::new(move |_, opened, header| {
@@ -129,10 +115,9 @@ fn one_frame_of_a_long_batch_is_lost_and_sent_again_at_once() {
 #[test]
 fn acknowledgements_alone_are_lost() {
     for seed in seeds() {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 100);
+        let mut world = World::sends(seed, 100);
         let wanted = Vec::from(world.to_send[0].clone());
-        let mut dice = network::Dice(seed);
+        let mut dice = Dice(seed);
         world.loses = Box::new(move |_, _, header| header.kind == Kind::Ack && dice.one_in(2));
         world.closes[0] = true;
         world.run_until(|w| w.came[1].len() == 100);
@@ -161,16 +146,10 @@ fn a_receiver_that_does_not_read_for_thirty_seconds_is_not_overrun_and_not_given
 #[test]
 fn the_word_that_there_is_room_again_is_lost() {
     for seed in seeds().step_by(5) {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 200);
+        let mut world = World::sends(seed, 200);
         world.reads[1] = false;
         world.run_to(world.now + SECOND);
-        let mut lost = false;
-        world.loses = Box::new(move |_, opened, header| {
-            let loses = !opened && header.credit > 0 && !lost;
-            lost |= loses;
-            loses
-        });
+        world.lose(1, |opened, header| !opened && header.credit > 0);
         let begun = world.now;
         world.reads[1] = true;
         world.run_until(|w| w.came[1].len() == 200);
@@ -181,9 +160,7 @@ fn the_word_that_there_is_room_again_is_lost() {
 #[test]
 fn a_peer_that_is_killed_is_given_up_after_ten_seconds_and_the_sender_told() {
     for seed in seeds().step_by(5) {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 5);
-        world.run_until(|w| w.came[1].len() == 5);
+        let mut world = World::come(seed, 5);
         world.run_to(world.now + SECOND);
         world.gone[1] = true;
         let begun = world.now;
@@ -207,8 +184,7 @@ fn nobody_is_there() {
 #[test]
 fn a_peer_that_stands_still_for_some_seconds_goes_on() {
     for seed in seeds().step_by(5) {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 50);
+        let mut world = World::sends(seed, 50);
         let wanted = Vec::from(world.to_send[0].clone());
         world.run_until(|w| w.came[1].len() >= 3);
         let until = world.now + 5 * SECOND;
@@ -221,9 +197,7 @@ fn a_peer_that_stands_still_for_some_seconds_goes_on() {
 
 #[test]
 fn a_connection_that_nobody_uses_sends_nothing() {
-    let mut world = World::new(1, Harm::default());
-    world.wants(0, 1);
-    world.run_until(|w| w.came[1].len() == 1);
+    let mut world = World::come(1, 1);
     world.run_to(world.now + SECOND);
     let before = world.frames;
     world.run_to(world.now + 3600 * SECOND / 10);
@@ -252,10 +226,8 @@ fn forged(kind: Kind, change: impl Fn(&mut Header)) -> Vec<u8> {
 #[test]
 fn forged_frames_end_nothing_and_give_nothing_to_read() {
     for seed in seeds() {
-        let mut world = World::new(seed, Harm::default());
-        world.wants(0, 10);
-        world.run_until(|w| w.came[1].len() == 10);
-        let dice = &mut network::Dice(seed ^ 0xf0f0);
+        let mut world = World::come(seed, 10);
+        let dice = &mut Dice(seed ^ 0xf0f0);
         for _ in 0..50 {
             let (epoch, sequence, acknowledged) = (dice.next() as u32, dice.next() as u32, dice.next() as u32);
             let kind = [Kind::Data, Kind::Ack, Kind::Probe, Kind::Open, Kind::OpenAck, Kind::Busy, Kind::Hello];
@@ -275,9 +247,7 @@ fn forged_frames_end_nothing_and_give_nothing_to_read() {
 
 #[test]
 fn a_reset_that_answers_a_frame_ends_the_connection_and_one_end_tells_the_other() {
-    let mut world = World::new(3, Harm::default());
-    world.wants(0, 3);
-    world.run_until(|w| w.came[1].len() == 3);
+    let mut world = World::come(3, 3);
     let now = world.now;
     if let Some(end) = &mut world.ends[1] {
         end.abort(now, Reason::Aborted);
@@ -289,9 +259,19 @@ fn a_reset_that_answers_a_frame_ends_the_connection_and_one_end_tells_the_other(
 
 #[test]
 fn a_full_receiver_says_that_it_is_congested_and_the_sender_slows_down() {
-    let mut world = World::new(4, Harm::default());
-    world.wants(0, 300);
+    let mut world = World::sends(4, 300);
     world.reads[1] = false;
     world.run_to(world.now + 10 * MS);
     assert!(world.end(0).counts().echoes > 0);
+}
+
+/// Networks and neighbours that mean harm, with drawn bytes; the fuzz target `link_nodes` looks for better ones.
+#[test]
+fn whatever_the_network_does_nothing_comes_twice_and_no_stranger_ends_anything() {
+    for seed in seeds() {
+        let mut dice = Dice(seed);
+        let len = 100 + dice.below(1500);
+        let bytes: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();
+        hostile::play(&bytes);
+    }
 }

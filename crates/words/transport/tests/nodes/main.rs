@@ -1,9 +1,11 @@
 //! Nodes that meet: who is refused, who restarts, who is many.
 
 mod cluster;
+mod half_open;
+mod strangers;
 
-use cluster::{Cluster, MS, PORT, node};
-use transport::{FREE_PORTS, Flags, Handle, Header, Kind, Node, NodeSettings, Reason, State};
+use cluster::{Cluster, MS, PORT, connected, frame, header, node, one, sent};
+use transport::{Flags, Handle, Header, Kind, Reason, State};
 
 #[test]
 fn many_connections_to_many_nodes_carry_their_own_messages() {
@@ -75,10 +77,7 @@ fn a_listener_without_room_is_busy_until_somebody_accepts() {
 
 #[test]
 fn a_node_that_restarts_says_that_it_knows_nothing_of_old_connections() {
-    let mut cluster = Cluster::new(2);
-    cluster.nodes[1].listen(PORT, false, 5);
-    let handle = cluster.connect(0, 1);
-    cluster.run(MS);
+    let (mut cluster, handle) = connected();
     cluster.nodes[1] = node(1, 2);
     cluster.nodes[1].listen(PORT, false, 5);
     cluster.send(0, handle, b"to the old one");
@@ -96,18 +95,17 @@ fn an_offer_that_comes_twice_makes_one_connection() {
     cluster.nodes[1].listen(PORT, false, 5);
     let handle = cluster.connect(0, 1);
     let now = cluster.now;
-    let (_, head, payload) = cluster.nodes[0].poll(now).expect("the offer");
-    let frame = [&head[..], payload].concat();
-    assert_eq!(Header::read(&frame).expect("whole").0.kind, Kind::Open);
+    let offer = one(&mut cluster.nodes[0], now);
+    let read = Header::read(&offer).expect("whole").0;
+    assert_eq!(read.kind, Kind::Open);
     for _ in 0..3 {
-        cluster.nodes[1].on_frame(now, 0, &frame);
+        cluster.nodes[1].on_frame(now, 0, &offer);
     }
     cluster.run(MS);
     assert_eq!(cluster.state(0, handle), Some(State::Open));
     assert!(cluster.nodes[1].accept(PORT).is_some() && cluster.nodes[1].accept(PORT).is_none());
     // From somebody else it is another one, and frames of strangers do not reach this one.
-    let data = Header { kind: Kind::Data, ..Header::read(&frame).expect("whole").0 };
-    cluster.nodes[1].on_frame(now, 5, &[&data.write(b"x")[..], b"x"].concat());
+    cluster.nodes[1].on_frame(now, 5, &frame(&Header { kind: Kind::Data, ..read }, b"x"));
     assert_eq!(cluster.nodes[1].counts().unknown, 1);
 }
 
@@ -126,39 +124,17 @@ fn nodes_tell_their_names() {
 #[test]
 fn a_flood_of_strange_frames_takes_no_memory_beyond_a_bound() {
     let mut node = node(0, 1);
-    let header = Header::read(&{
-        let mut other = Node::new(NodeSettings {
-            name: "x".into(),
-            epoch: 9,
-            payload_max: 100,
-            slots: 8,
-            secret: 3,
-            ports: FREE_PORTS,
-        });
-        other.connect(1, 0usize, 99, false);
-        let (_, head, payload) = other.poll(1).expect("the offer");
-        [&head[..], payload].concat()
-    })
-    .expect("whole")
-    .0;
     for number in 0..100_000 {
-        let strange = Header { kind: Kind::Data, connection: number, ..header };
-        node.on_frame(1, 1, &strange.write(&[]));
+        node.on_frame(1, 1, &frame(&Header { connection: number, ..header(Kind::Data) }, &[]));
     }
-    let mut answers = 0;
-    while node.poll(1).is_some() {
-        answers += 1;
-    }
+    let answers = sent(&mut node, 1).len();
     assert!(answers <= 1024, "{answers}");
     assert_eq!(node.counts().unknown, 100_000);
 }
 
 #[test]
 fn a_timer_that_moves_earlier_is_heard_earlier() {
-    let mut cluster = Cluster::new(2);
-    cluster.nodes[1].listen(PORT, false, 5);
-    let handle = cluster.connect(0, 1);
-    cluster.run(MS);
+    let (mut cluster, handle) = connected();
     let other = cluster.nodes[1].accept(PORT).expect("opened");
     // Nobody reads: node 0 asks ever less often whether there is room.
     (0..16).for_each(|_| cluster.send(0, handle, b"x"));
@@ -169,24 +145,20 @@ fn a_timer_that_moves_earlier_is_heard_earlier() {
     assert!(due > cluster.now + MS, "it waits");
     cluster.send(1, other, b"a word back");
     let now = cluster.now;
-    let (_, head, payload) = cluster.nodes[1].poll(now).expect("the word");
-    let frame = [&head[..], payload].concat();
-    assert!(!Header::read(&frame).expect("whole").0.flags.has(Flags::ASK));
-    cluster.nodes[0].on_frame(now, 1, &frame);
+    let word = one(&mut cluster.nodes[1], now);
+    assert!(!Header::read(&word).expect("whole").0.flags.has(Flags::ASK));
+    cluster.nodes[0].on_frame(now, 1, &word);
     assert!(cluster.nodes[0].poll(now).is_none(), "the acknowledgement may wait");
     assert_eq!(cluster.nodes[0].due(), Some(now + 100_000));
     cluster.nodes[0].on_time(now + 100_000);
-    let ack = cluster.nodes[0].poll(now + 100_000).map(|(_, head, _)| Header::read(&head).expect("whole").0.kind);
-    assert_eq!(ack, Some(Kind::Ack));
+    let ack = one(&mut cluster.nodes[0], now + 100_000);
+    assert_eq!(Header::read(&ack).expect("whole").0.kind, Kind::Ack);
 }
 
 #[test]
 fn the_time_while_a_node_is_down_does_not_count() {
     for is_down in [true, false] {
-        let mut cluster = Cluster::new(2);
-        cluster.nodes[1].listen(PORT, false, 5);
-        let handle = cluster.connect(0, 1);
-        cluster.run(MS);
+        let (mut cluster, handle) = connected();
         let other = cluster.nodes[1].accept(PORT).expect("opened");
         cluster.nodes[0].set_down(is_down);
         cluster.send(0, handle, b"x");

@@ -1,26 +1,9 @@
 //! Nodes of other versions, of other sizes, of the same name; probes of a node; frames that met congestion.
 
-mod cluster;
-
-use cluster::{Cluster, MS, PORT, named, node};
-use transport::{Connection, Flags, HEADER_BYTES, Header, Kind, Nanos, Node, Reason, Serial, State, VERSION};
+use transport::{Connection, Flags, HEADER_BYTES, Header, Kind, Reason, Serial, State, VERSION};
 use wire::checksum::{self, Sum};
 
-/// All frames that a node has to send.
-fn sent(node: &mut Node<usize>, now: Nanos) -> Vec<(usize, Vec<u8>)> {
-    let mut frames = Vec::new();
-    while let Some((to, head, payload)) = node.poll(now) {
-        frames.push((to, [&head[..], payload].concat()));
-    }
-    frames
-}
-
-/// The one frame that it has to send.
-fn one(node: &mut Node<usize>, now: Nanos) -> Vec<u8> {
-    let mut frames = sent(node, now);
-    assert_eq!(frames.len(), 1, "{frames:?}");
-    frames.remove(0).1
-}
+use crate::cluster::{Cluster, MS, PORT, connected, frame, header, named, node, one, sent};
 
 /// The same of another version, which has the same checksum.
 fn of_version(version: u8, frame: &[u8]) -> Vec<u8> {
@@ -112,10 +95,7 @@ fn what_was_offered_to_a_node_of_another_version_fails_by_that_reason() {
 
 #[test]
 fn an_open_connection_learns_that_its_peer_came_back_with_another_version() {
-    let mut cluster = Cluster::new(2);
-    cluster.nodes[1].listen(PORT, false, 5);
-    let handle = cluster.connect(0, 1);
-    cluster.run(MS);
+    let (mut cluster, handle) = connected();
     cluster.send(0, handle, b"to the old one");
     let now = cluster.now;
     let data = one(&mut cluster.nodes[0], now);
@@ -195,20 +175,11 @@ fn a_probe_of_a_node_comes_back_as_it_went_with_ports_turned_round() {
     assert!(echoes.iter().all(|echo| (now + 100..now + MS).contains(&echo.heard)));
     assert_eq!((cluster.nodes[0].echoes().count(), cluster.nodes[1].counts().probed, cluster.frames), (0, 2, 4));
     // As bytes, whoever asks.
-    let asked = Header {
-        kind: Kind::Probe,
-        flags: Flags(0x31),
-        from_port: 500,
-        to_port: 0,
-        connection: 0,
-        epoch: 8,
-        sequence: Serial(9),
-        acknowledged: Serial(10),
-        received: 11,
-        credit: 12,
-    };
+    let numbers =
+        Header { sequence: Serial(9), acknowledged: Serial(10), received: 11, credit: 12, ..header(Kind::Probe) };
+    let asked = Header { flags: Flags(0x31), from_port: 500, to_port: 0, ..numbers };
     let node = &mut cluster.nodes[1];
-    node.on_frame(now, 5, &[&asked.write(b"ping")[..], b"ping"].concat());
+    node.on_frame(now, 5, &frame(&asked, b"ping"));
     let answer = one(node, now);
     let answered = Header { kind: Kind::Ack, from_port: 0, to_port: 500, ..asked };
     assert_eq!(Header::read(&answer), Ok((answered, &b"ping"[..])));
@@ -227,10 +198,7 @@ fn a_probe_of_a_node_comes_back_as_it_went_with_ports_turned_round() {
 
 #[test]
 fn a_sender_hears_that_the_ring_of_its_receiver_is_filled() {
-    let mut cluster = Cluster::new(2);
-    cluster.nodes[1].listen(PORT, false, 5);
-    let handle = cluster.connect(0, 1);
-    cluster.run(MS);
+    let (mut cluster, handle) = connected();
     for congested in [false, true] {
         cluster.send(0, handle, b"data");
         let now = cluster.now;
@@ -251,19 +219,7 @@ fn a_sender_hears_that_the_ring_of_its_receiver_is_filled() {
 fn a_program_does_not_speak_for_its_node() {
     let mut node = node(0, 1);
     let of_program = |kind, payload: &[u8]| {
-        let header = Header {
-            kind,
-            flags: Flags::ASK,
-            from_port: 50_000,
-            to_port: 0,
-            connection: 0,
-            epoch: 7,
-            sequence: Serial(5),
-            acknowledged: Serial(0),
-            received: 0,
-            credit: 0,
-        };
-        [&header.write(payload)[..], payload].concat()
+        frame(&Header { flags: Flags::ASK, to_port: 0, sequence: Serial(5), ..header(kind) }, payload)
     };
     node.on_frame(1, 3, &of_program(Kind::Hello, b"db-master"));
     node.on_frame(1, 3, &of_program(Kind::Probe, b"there?"));

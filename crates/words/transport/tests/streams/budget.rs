@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use transport::{Budget, Connection, Header, Nanos, Offer, PEER_TIMEOUT, Serial, Settings, State};
+use transport::{Budget, Connection, Nanos, PEER_TIMEOUT, Serial, State};
 
-const PAYLOAD: u16 = 100;
-const SLOTS: u32 = 64;
+use crate::{PAYLOAD, SLOTS, carry, joined};
+
 /// Frames for which memory is taken at once.
 const PAGE: usize = 8 * PAYLOAD as usize;
 const STEP: Nanos = 20_000_000;
@@ -13,32 +13,6 @@ const STEP: Nanos = 20_000_000;
 const PAIRS: u32 = 100;
 const MOST: usize = 20_000;
 const STREAM: usize = 20_000;
-
-fn settings(number: u32) -> Settings {
-    Settings {
-        epoch: number,
-        number,
-        // In half of them the numbers wrap, and pages begin anywhere.
-        first: Serial((number % 2 * u32::MAX).wrapping_sub(number)),
-        port: 1,
-        peer_port: 2,
-        payload_max: PAYLOAD,
-        slots: SLOTS,
-        stream: true,
-    }
-}
-
-/// All that `from` has to send.
-fn carry(now: Nanos, from: &mut Connection, to: &mut Connection) {
-    let mut frames = Vec::new();
-    while let Some(frame) = from.poll(now) {
-        frames.push([&frame.head[..], frame.payload].concat());
-    }
-    for frame in frames {
-        let (header, payload) = Header::read(&frame).unwrap();
-        to.on_frame(now, &header, payload);
-    }
-}
 
 /// Both ends of a connection by which a stream goes.
 struct Pair {
@@ -51,14 +25,9 @@ struct Pair {
 
 impl Pair {
     fn new(number: u32) -> Self {
-        let mut from = Connection::open(0, settings(2 * number));
-        let offer = from.poll(0).unwrap();
-        let frame = [&offer.head[..], offer.payload].concat();
-        let (header, payload) = Header::read(&frame).unwrap();
-        let mut to = Connection::accept(0, settings(2 * number + 1), &header, &Offer::read(payload).unwrap());
-        carry(0, &mut to, &mut from);
-        carry(0, &mut from, &mut to);
-        assert_eq!((from.state(), to.state()), (State::Open, State::Open));
+        // In half of them the numbers wrap, and pages begin anywhere.
+        let first = |number: u32| Serial((number % 2 * u32::MAX).wrapping_sub(number));
+        let (from, to) = joined(2 * number, [2 * number, 2 * number + 1].map(first));
         let stream = (0..STREAM).map(|at| (at * 7 + at / 256 + number as usize) as u8).collect();
         Self { from, to, stream, sent: 0, came: Vec::new() }
     }
