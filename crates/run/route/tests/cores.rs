@@ -13,11 +13,11 @@ use std::{
 use bpf::{XdpDrop, XdpMode, XdpPass};
 use model::{
     CpuSet,
-    route::{RouteCpu, RouteLost, RouteMode, RouteTotals},
+    route::{RouteCpu, RouteLost, RouteMode},
 };
 use route::{RouteError, RouteSettings, Router};
-use testbed::{End, Space, wait, wait_for};
-use world::{World, settings};
+use testbed::{Space, wait, wait_for};
+use world::{World, totals};
 
 const A: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 const B: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
@@ -30,8 +30,8 @@ fn list(text: &str) -> CpuSet {
     CpuSet::parse_list(text).unwrap()
 }
 
-fn on(cpus: &str, ports: [&End; 2]) -> RouteSettings {
-    RouteSettings { cpus: list(cpus), ..settings(&ports.map(End::interface)) }
+fn on(cpus: &str, world: &World) -> RouteSettings {
+    RouteSettings { cpus: list(cpus), ..world.settings() }
 }
 
 fn sockets(space: &Space, address: Ipv4Addr, first: u16) -> Vec<UdpSocket> {
@@ -129,12 +129,6 @@ fn under_traffic(hosts: &[Vec<UdpSocket>; 2], moves: bool, then: impl FnOnce()) 
     })
 }
 
-fn totals(router: &Router) -> RouteTotals {
-    let mut all = RouteTotals::default();
-    router.counts().unwrap().into_iter().for_each(|(_, counts)| all += counts);
-    all
-}
-
 fn lost(router: &Router) -> RouteLost {
     router.status().unwrap().ports.iter().fold(RouteLost::default(), |sum, port| {
         let lost = port.lost.expect("this kernel tells");
@@ -175,7 +169,7 @@ fn a_flow_is_on_one_cpu_in_both_directions_and_in_order_in_every_mode() {
     let Some(world) = World::new("rcord") else { return };
     let hosts = hosts(&world);
     world.ra.space().run(|| {
-        let mut router = Router::start(on("0-1", [&world.ra, &world.rb])).unwrap();
+        let mut router = Router::start(on("0-1", &world)).unwrap();
         for mode in [RouteMode::Standard, RouteMode::Routed, RouteMode::Shadow] {
             router.set_mode(mode).unwrap();
             let before = totals(&router);
@@ -217,7 +211,7 @@ fn no_frame_is_lost_while_cpus_and_modes_change() {
     let Some(world) = World::new("rcchg") else { return };
     let hosts = hosts(&world);
     world.ra.space().run(|| {
-        let mut router = Router::start(on("", [&world.ra, &world.rb])).unwrap();
+        let mut router = Router::start(on("", &world)).unwrap();
         router.set_mode(RouteMode::Routed).unwrap();
         let modes = [RouteMode::Routed, RouteMode::Standard, RouteMode::Shadow];
         let came = under_traffic(&hosts, true, || {
@@ -241,7 +235,7 @@ fn what_a_full_queue_loses_is_counted() {
     let Some(world) = World::new("rcful") else { return };
     let hosts = hosts(&world);
     world.ra.space().run(|| {
-        let small = RouteSettings { queue: 8, ..on("0", [&world.ra, &world.rb]) };
+        let small = RouteSettings { queue: 8, ..on("0", &world) };
         let mut router = Router::start(small).unwrap();
         router.set_mode(RouteMode::Routed).unwrap();
         let [a, _] = &hosts;
@@ -267,11 +261,11 @@ fn what_a_full_queue_loses_is_counted() {
 fn a_cpu_that_is_not_there_is_refused_and_nothing_is_left() {
     let Some(world) = World::new("rcnot") else { return };
     world.ra.space().run(|| {
-        let refused = Router::start(on("0,4000", [&world.ra, &world.rb]));
+        let refused = Router::start(on("0,4000", &world));
         assert!(matches!(refused, Err(RouteError::NoSuchCpu { cpu: 4000, .. })), "{refused:?}");
         // Nobody sits on the port: another program may come.
         drop(XdpPass::attach(world.ra.interface(), XdpMode::Native).unwrap());
-        let mut router = Router::start(on("1", [&world.ra, &world.rb])).unwrap();
+        let mut router = Router::start(on("1", &world)).unwrap();
         let refused = router.set_cpus(&list("0,4000"));
         assert!(matches!(refused, Err(RouteError::NoSuchCpu { cpu: 4000, .. })), "{refused:?}");
         assert_eq!(router.cpus(), &list("1"));
@@ -283,7 +277,7 @@ fn who_sits_behind_sees_what_stays_and_not_what_was_handed_on() {
     let Some(world) = World::new("rcbeh") else { return };
     let hosts = hosts(&world);
     world.ra.space().run(|| {
-        let router = Router::start(on("1", [&world.ra, &world.rb])).unwrap();
+        let router = Router::start(on("1", &world)).unwrap();
         let [a, b] = &hosts;
         let crosses = || {
             a[0].send_to(&[7], (B, 5000)).unwrap();

@@ -11,7 +11,6 @@ use std::{
     fs,
     net::Ipv4Addr,
     path::Path,
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -197,13 +196,10 @@ fn a_change_that_comes_while_earlier_ones_are_read_is_not_missed() {
         traffic.run(&s, [n0, n1, n2], || {
             for phase in 1..=16 {
                 traffic.begin(2 * phase - 1);
-                let (go_on, waits) = mpsc::channel::<()>();
-                thread::scope(|scope| {
-                    scope.spawn(|| asks.ask(move |_| waits.recv()));
-                    router.output(&format!("ip -batch {}", others[(phase as usize + 1) % 2]));
-                    go_on.send(()).unwrap();
-                    router.output(&to(phase));
-                });
+                let stands_still = asks.hold();
+                router.output(&format!("ip -batch {}", others[(phase as usize + 1) % 2]));
+                drop(stands_still);
+                router.output(&to(phase));
                 asks.wait_for(RouteMode::Routed);
                 asks.ask(|_| ());
                 traffic.begin(2 * phase);

@@ -11,7 +11,7 @@ use std::{
 
 use model::route::RouteMode;
 use testbed::{Space, wait_for};
-use world::{World, beside, settings};
+use world::{World, beside};
 
 /// conntrack's time for an established connection, and for one that waits for an answer: shorter, as by default.
 const TIMES: [(&str, &str); 2] = [("tcp_timeout_established", "6"), ("tcp_timeout_unacknowledged", "2")];
@@ -79,7 +79,7 @@ fn a_connection_outlives_conntracks_time_if_it_says_something() {
     for (name, value) in [("tcp_be_liberal", "1"), ("tcp_loose", "0")].into_iter().chain(TIMES) {
         router.set(&format!("net.netfilter.nf_conntrack_{name}"), value);
     }
-    beside(router, settings(&[world.ra.interface(), world.rb.interface()]), RouteMode::Stateful, |asks| {
+    beside(router, world.settings(), RouteMode::Stateful, |asks| {
         let (mut talks, mut silent) = (Pair::new(&world, 7001), Pair::new(&world, 7002));
         talks.talk();
         silent.talk();

@@ -14,8 +14,8 @@ use std::{
 };
 
 use model::route::RouteMode;
-use testbed::wait;
-use world::{Asks, Tap, World, beside, settings};
+use testbed::{Ends, wait};
+use world::{Asks, Tap, World, beside};
 
 const PORT: u16 = 4000;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -117,15 +117,6 @@ fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
     assert_eq!(heard.said.first(), Some(&Word::Answer), "it said a word: {:?}", heard.said);
 }
 
-/// Ends the traffic also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 #[test]
 fn a_neighbour_that_moves_without_a_word_is_followed() {
     let Some(world) = World::new("rtmov") else { return };
@@ -133,7 +124,7 @@ fn a_neighbour_that_moves_without_a_word_is_followed() {
     for (version, (name, value)) in ["ipv4", "ipv6"].iter().flat_map(|version| TIMES.map(|time| (version, time))) {
         r.set(&format!("net.{version}.neigh.{port}.{name}"), value);
     }
-    beside(r, settings(&[world.ra.interface(), port]), RouteMode::Routed, |asks| {
+    beside(r, world.settings(), RouteMode::Routed, |asks| {
         moves(&world, asks, "198.18.2.2".parse().unwrap(), [2, 0, 0, 0, 9, 4]);
         moves(&world, asks, "2001:2:0:2::2".parse().unwrap(), [2, 0, 0, 0, 9, 6]);
     });
@@ -144,7 +135,7 @@ fn a_port_that_was_elsewhere_sends_again() {
     let Some(world) = World::new("rtaway") else { return };
     let (r, port) = (world.rb.space(), world.rb.interface().to_owned());
     let away = world.b.space();
-    beside(r, settings(&[world.ra.interface(), &port]), RouteMode::Routed, |asks| {
+    beside(r, world.settings(), RouteMode::Routed, |asks| {
         let pings = || world.a.space().output("ping -c 3 -i 0.2 -W 1 198.18.2.2");
         assert!(pings().contains(" 3 received"));
         for _ in 0..3 {
@@ -164,7 +155,7 @@ fn a_port_that_was_elsewhere_sends_again() {
 fn what_comes_where_ipv6_is_off_is_the_kernels() {
     let Some(world) = World::new("rtoff") else { return };
     let (r, port) = (world.ra.space(), world.ra.interface().to_owned());
-    beside(r, settings(&[&port, world.rb.interface()]), RouteMode::Routed, |asks| {
+    beside(r, world.settings(), RouteMode::Routed, |asks| {
         let ping = |version: &str, to: &str| {
             let mut ping = world.a.space().command("ping");
             ping.args([version, "-c", "1", "-W", "1", to]).output().unwrap().status.success()

@@ -7,117 +7,42 @@ mod flows;
 #[path = "oracle/frames.rs"]
 #[allow(dead_code, reason = "the other oracle sends what is aimed at the look-up")]
 mod frames;
-#[path = "nat/world.rs"]
+#[path = "nat/hosts.rs"]
+mod hosts;
 mod world;
 
-use std::{
-    fs::File,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
-use bpf::XdpMode;
 use flows::{ACK, FIN, Flow, PUSH, RST, Shape};
 use host::netlink::conntrack::Connections;
-use model::{
-    CpuSet,
-    route::{CtMark, RouteMode, RouteTotals},
-};
-use pcap_file::pcap::PcapReader;
-use route::{RouteSettings, Router};
-use testbed::{End, Tcpdump};
-use world::{World, establish, exchange, flows, macs, send, traffic, world};
-
-fn settings(world: &World) -> RouteSettings {
-    RouteSettings {
-        ports: world.ports.iter().map(|port| port.interface().to_owned()).collect(),
-        xdp: XdpMode::Native,
-        slots: Some(1024),
-        mode: RouteMode::Stateful,
-        returns: false,
-        trial: Duration::ZERO,
-        cpus: CpuSet::new(),
-        queue: 2048,
-        mark: CtMark::default(),
-    }
-}
-
-/// What is asked of a router in its thread.
-type Question = Box<dyn FnOnce(&mut Router) + Send>;
-
-/// Ends the router also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
+use hosts::{establish, exchange, flows, macs, send, traffic, world};
+use model::route::{RouteMode, RouteTotals};
+use route::RouteSettings;
+use testbed::{End, RouterBed, Tcpdump, read_pcap};
+use world::{Asks, settings};
 
 /// Does `work` while a router runs in mode stateful.
-fn beside<T>(world: &World, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> T {
-    beside_with(world, settings(world), work)
+fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Asks<'_>) -> T) -> T {
+    beside_in(bed, RouteMode::Stateful, Duration::ZERO, work)
 }
 
-/// Does `work` while a router with these settings runs.
-fn beside_with<T>(world: &World, settings: RouteSettings, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> T {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (started, is_started) = mpsc::channel();
-        let (ask, asked) = mpsc::channel::<Question>();
-        let stop = &stop;
-        scope.spawn(move || {
-            world.ports[0].space().run(move || {
-                let mode = settings.mode;
-                let mut router = Router::start(settings).unwrap();
-                assert_eq!(router.obstacles(), []);
-                router.set_mode(mode).unwrap();
-                started.send(()).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    assert_eq!(router.poll_within(Duration::from_millis(5)).unwrap(), []);
-                    asked.try_iter().for_each(|question| question(&mut router));
-                }
-            });
-        });
-        let _ends = Ends(stop);
-        is_started.recv().map(|()| work(&ask)).unwrap()
+/// Does `work` while a router runs in a mode, after that long in shadow.
+fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl FnOnce(&Asks<'_>) -> T) -> T {
+    let settings = RouteSettings { slots: Some(1024), returns: false, trial, ..settings(&bed.ports()) };
+    world::beside(&bed.router, settings, mode, |asks| {
+        let done = work(asks);
+        assert_eq!(asks.events(), []);
+        done
     })
-}
-
-/// All ports together.
-fn totals(ask: &mpsc::Sender<Question>) -> RouteTotals {
-    let (answer, answered) = mpsc::channel();
-    let question = move |router: &mut Router| {
-        let mut sum = RouteTotals::default();
-        router.counts().unwrap().iter().for_each(|(_, counts)| sum += *counts);
-        answer.send(sum).unwrap();
-    };
-    ask.send(Box::new(question)).unwrap();
-    answered.recv().unwrap()
 }
 
 #[test]
 fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let (Some(alone), Some(fast)) = (world("rtnk"), world("rtne")) else { return };
     let expected = exchange(&alone);
-    let (got, counts) = beside(&fast, |ask| (exchange(&fast), totals(ask)));
-    let mut differences = 0;
-    for (who, (expected, got)) in ["a", "b"].iter().zip(expected.iter().zip(&got)) {
-        println!("{who}: {} frames of the kernel", expected.values().sum::<i64>());
-        let mut both = got.clone();
-        expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
-        for (frame, times) in both.iter().filter(|(_, times)| **times != 0) {
-            differences += 1;
-            if differences <= 20 {
-                let hex: String = frame.iter().take(80).map(|byte| format!("{byte:02x}")).collect();
-                println!("{who} got {times:+} of {} bytes {hex}", frame.len());
-            }
-        }
-    }
+    let (got, counts) = beside(&fast, |ask| (exchange(&fast), ask.totals()));
+    let one = |(who, (expected, got))| frames::differences(who, expected, got, |_| false);
+    let differences: usize = ["a", "b"].into_iter().zip(expected.iter().zip(&got)).map(one).sum();
     println!("{counts:#?}");
     assert_eq!(differences, 0, "hosts received something else");
     let all = counts.forwarded + counts.up();
@@ -139,16 +64,15 @@ fn the_shadow_of_each_mode_counts_each_frame_once() {
                 let file = format!("/sys/class/net/{}/statistics/rx_packets", port.interface());
                 port.space().read(&file).trim().parse::<u64>().unwrap()
             };
-            world.ports.iter().map(of).sum::<u64>()
+            world.near.iter().map(of).sum::<u64>()
         };
         // The trial, in shadow, outlasts the test. Mode routed needs a router without rules.
         if mode == RouteMode::Routed {
-            world.bed.space("r").output("nft flush ruleset");
+            world.router.output("nft flush ruleset");
         }
-        let settings = RouteSettings { mode, trial: Duration::from_secs(3600), ..settings(&world) };
-        beside_with(&world, settings, |ask| {
+        beside_in(&world, mode, Duration::from_secs(3600), |ask| {
             let counted = || {
-                let counts = totals(ask);
+                let counts = ask.totals();
                 assert_eq!(counts.forwarded, 0, "the kernel forwards");
                 counts.shadowed + counts.up()
             };
@@ -158,21 +82,21 @@ fn the_shadow_of_each_mode_counts_each_frame_once() {
                 thread::sleep(Duration::from_millis(100));
                 before == (received(), counted())
             });
-            let before = (received(), totals(ask));
+            let before = (received(), ask.totals());
             let mut flows = flows();
             establish(&world, &mut flows);
             for (side, frames) in traffic(&mut flows, 2000).iter().enumerate() {
                 send(&world, side, "shadow", frames);
             }
             let sum = |of: &RouteTotals| of.shadowed + of.up();
-            let rise = || (received() - before.0, sum(&totals(ask)) - sum(&before.1));
-            let told = || format!("{:?} of {mode:?}, {:#?}", rise(), totals(ask));
+            let rise = || (received() - before.0, sum(&ask.totals()) - sum(&before.1));
+            let told = || format!("{:?} of {mode:?}, {:#?}", rise(), ask.totals());
             testbed::wait_telling(
                 "each frame that was received is counted",
                 || rise().0 > 2000 && rise().0 == rise().1,
                 told,
             );
-            let counts = minus(&totals(ask), &before.1);
+            let counts = minus(&ask.totals(), &before.1);
             assert!(counts.shadowed > 200 && counts.up() > 200, "{counts:#?}");
         });
     }
@@ -190,14 +114,14 @@ model::route_totals!(minus);
 
 /// One connection over IPv4, established; and what is asked of conntrack.
 struct One<'a> {
-    world: &'a World,
-    ask: &'a mpsc::Sender<Question>,
+    world: &'a RouterBed,
+    ask: &'a Asks<'a>,
     flow: Flow,
 }
 
 impl<'a> One<'a> {
     /// To port 7001, untranslated, or 7002, masqueraded.
-    fn new(world: &'a World, ask: &'a mpsc::Sender<Question>, tcp: bool, port: u16) -> Self {
+    fn new(world: &'a RouterBed, ask: &'a Asks<'a>, tcp: bool, port: u16) -> Self {
         let wanted = |flow: &Flow| flow.tcp == tcp && flow.out[1].port() == port && flow.out[0].is_ipv4();
         let mut flows: Vec<Flow> = flows().into_iter().filter(wanted).collect();
         establish(world, &mut flows);
@@ -207,30 +131,24 @@ impl<'a> One<'a> {
     /// Sends a packet from a side: what the counters rose by, and whether the other side's end received a frame.
     fn sends(&mut self, side: usize, flags: u8) -> (RouteTotals, bool) {
         let frame = self.flow.packet(side, flags, b"some bytes", &Shape::plain(macs(side)));
-        let far = [&self.world.b, &self.world.a][side];
-        let before = totals(self.ask);
+        let far = &self.world.far[1 - side];
+        let before = self.ask.totals();
         let tap =
             Tcpdump::start(far.space(), far.interface(), &self.world.bed.path("one.tap"), &["-Q", "in", "tcp or udp"]);
         send(self.world, side, "one", &[frame]);
         let sum = |of: &RouteTotals| of.forwarded + of.up();
-        testbed::wait("the frame is counted", || sum(&totals(self.ask)) > sum(&before));
-        let mut file = PcapReader::new(File::open(tap.stop()).unwrap()).unwrap();
-        (minus(&totals(self.ask), &before), file.next_packet().is_some())
+        testbed::wait("the frame is counted", || sum(&self.ask.totals()) > sum(&before));
+        (minus(&self.ask.totals(), &before), !read_pcap(&tap.stop()).is_empty())
     }
 
     /// What the counters rise by while `work` is done and the router's own loop, which forgets all each second, stands still: packets meet
     /// what is remembered.
     fn remembered(&self, work: impl FnOnce(&Self)) -> RouteTotals {
-        let before = totals(self.ask);
-        let (go_on, waits) = mpsc::channel::<()>();
-        self.ask
-            .send(Box::new(move |_| {
-                let _ = waits.recv();
-            }))
-            .unwrap();
+        let before = self.ask.totals();
+        let stands_still = self.ask.hold();
         work(self);
-        go_on.send(()).unwrap();
-        minus(&totals(self.ask), &before)
+        drop(stands_still);
+        minus(&self.ask.totals(), &before)
     }
 
     /// Sends packets of the client's, and waits until the router has them.
@@ -238,7 +156,7 @@ impl<'a> One<'a> {
         let mut flow = self.flow;
         let frame = flow.packet(0, 0, b"some bytes", &Shape::plain(macs(0)));
         let received = || {
-            let port = &self.world.ports[0];
+            let port = &self.world.near[0];
             let of = |name: &str| format!("cat /sys/class/net/{}/statistics/{name}", port.interface());
             port.space().output(&of("rx_packets")).trim().parse::<u64>().unwrap()
         };
@@ -249,13 +167,13 @@ impl<'a> One<'a> {
 
     /// What `conntrack` says of it, or does.
     fn conntrack(&self, arguments: &str) -> String {
-        self.world.bed.space("r").output(&format!("conntrack {arguments}"))
+        self.world.router.output(&format!("conntrack {arguments}"))
     }
 
     /// Another mark, or another time to live in seconds.
     fn change(&self, mark: Option<u32>, seconds: Option<u32>) {
         let change = || Connections::open().and_then(|mut all| all.change(self.flow.out, mark, seconds));
-        self.world.bed.space("r").run(change).unwrap();
+        self.world.router.run(change).unwrap();
     }
 
     /// Seconds until it is forgotten.
@@ -272,7 +190,7 @@ fn what_conntrack_forgets_or_unmarks_is_not_forwarded_any_more() {
         let mut other = One::new(&world, ask, false, 7001);
         let mut one = One::new(&world, ask, false, 7002);
         // From now on a packet without a connection is lost.
-        world.bed.space("r").nft("insert rule inet filter forward ct state new drop");
+        world.router.nft("insert rule inet filter forward ct state new drop");
         let (up, arrived) = one.sends(0, 0);
         assert_eq!((up.forwarded, up.translated, arrived), (1, 1, true));
         assert_eq!(other.sends(1, 0).0.forwarded, 1);
@@ -284,7 +202,7 @@ fn what_conntrack_forgets_or_unmarks_is_not_forwarded_any_more() {
         one.conntrack("-D -p udp --orig-port-dst 7002");
         let (up, arrived) = one.sends(0, 0);
         assert_eq!((up.forwarded, up.no_connection, arrived), (0, 1, false));
-        let rules = world.bed.space("r");
+        let rules = &world.router;
         rules.output("nft flush chain inet filter forward");
         rules.nft("add rule inet filter forward accept");
         let mut one = One::new(&world, ask, false, 7002);
@@ -303,7 +221,7 @@ fn with_the_last_chain_of_nat_the_fast_path_translates_no_more() {
         let mut plain = One::new(&world, ask, false, 7001);
         let mut one = One::new(&world, ask, false, 7002);
         assert_eq!(one.sends(0, 0).0.translated, 1);
-        world.bed.space("r").output("nft delete table inet nat");
+        world.router.output("nft delete table inet nat");
         testbed::wait("it is heard of", || one.sends(0, 0).0.ct_extension == 1);
         assert_eq!(plain.sends(0, 0).0.forwarded, 1);
     });
@@ -312,9 +230,9 @@ fn with_the_last_chain_of_nat_the_fast_path_translates_no_more() {
 #[test]
 fn a_masqueraded_connection_whose_way_out_is_another_one_is_the_kernels() {
     let Some(world) = world("rtnmov") else { return };
-    let r = world.bed.space("r");
+    let r = &world.router;
     // The other way is the one that it comes by.
-    for of in ["all", world.ports[0].interface()] {
+    for of in ["all", world.near[0].interface()] {
         r.set(&format!("net.ipv4.conf.{of}.send_redirects"), "0");
     }
     beside(&world, |ask| {
@@ -339,7 +257,7 @@ fn what_is_remembered_of_a_connection_does_not_outlive_it() {
     beside(&world, |ask| {
         for port in [7001, 7002] {
             let one = One::new(&world, ask, false, port);
-            world.bed.space("r").nft("insert rule inet filter forward ct state new drop");
+            world.router.nft("insert rule inet filter forward ct state new drop");
             let up = one.remembered(|one| {
                 one.sends_some(3);
                 one.change(Some(0), None);
@@ -353,7 +271,7 @@ fn what_is_remembered_of_a_connection_does_not_outlive_it() {
                 one.sends_some(2);
             });
             assert_eq!((up.forwarded, up.no_connection), (3, 2), "port {port}: {up:?}");
-            let rules = world.bed.space("r");
+            let rules = &world.router;
             rules.output("nft flush chain inet filter forward");
             rules.nft("add rule inet filter forward accept");
         }
@@ -404,12 +322,12 @@ fn connections_in_use_are_kept_and_those_that_end_are_the_kernels() {
 #[test]
 fn tcp_goes_up_while_conntrack_is_strict_about_windows() {
     let Some(world) = world("rtnwin") else { return };
-    world.bed.space("r").set("net.netfilter.nf_conntrack_tcp_be_liberal", "0");
+    world.router.set("net.netfilter.nf_conntrack_tcp_be_liberal", "0");
     beside(&world, |ask| {
         let mut tcp = One::new(&world, ask, true, 7002);
         let (up, arrived) = tcp.sends(0, ACK | PUSH);
         assert_eq!((up.window, up.forwarded, arrived), (1, 0, true));
-        world.bed.space("r").set("net.netfilter.nf_conntrack_tcp_be_liberal", "1");
+        world.router.set("net.netfilter.nf_conntrack_tcp_be_liberal", "1");
         testbed::wait("the setting is followed", || tcp.sends(0, ACK | PUSH).0.forwarded == 1);
     });
 }

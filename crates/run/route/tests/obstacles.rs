@@ -11,9 +11,8 @@ use std::{
 };
 
 use model::route::RouteMode;
-use route::Router;
-use testbed::{said, wait};
-use world::{World, settings};
+use testbed::{Ends, said, wait};
+use world::World;
 
 const TURN: Duration = Duration::from_millis(20);
 
@@ -74,15 +73,6 @@ const BREAKING: [&str; 2] = ["master", "forwarding"];
 /// in 120 changes, and 27 in one on busy cores.
 const DROPPED_BY_KERNEL: &str = "qdisc";
 
-/// Sets a word when it goes, also when an assertion fails: the threads that look at it end.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_packet_is_lost() {
     let Some(world) = World::new("rtobst") else { return };
@@ -97,9 +87,8 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
         assert!(output.status.success(), "{line}: {}", said(&output));
     };
     ra.space().run(|| {
-        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
+        let mut router = world.router(RouteMode::Routed);
         assert_eq!(router.obstacles(), []);
-        router.set_mode(RouteMode::Routed).unwrap();
         for (code, put, take) in OBSTACLES {
             let (ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));
             // Frames that are sent while the configuration changes.

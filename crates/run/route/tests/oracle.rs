@@ -6,40 +6,21 @@ mod filter;
 #[path = "oracle/frames.rs"]
 mod frames;
 
-use std::{
-    collections::BTreeMap,
-    env,
-    fs::File,
-    net::Ipv4Addr,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+mod world;
 
-use bpf::XdpMode;
-use frames::{Aim, Dice, answers_refused, compared, frame};
+use std::{collections::BTreeMap, env, net::Ipv4Addr, path::Path};
+
+use frames::{Aim, Dice, answers_refused, counted, differences, frame};
 use model::{
     CpuSet,
-    route::{CtMark, RouteMode, RouteRulesStatus, RouteTotals},
+    route::{RouteMode, RouteRulesStatus, RouteTotals},
     shield::RuleStatus,
 };
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use route::{RouteSettings, Router, rules::RouteRules};
 use rules::requester::Requester;
-use testbed::{Bed, End, Tcpdump};
+use testbed::{RouterBed, write_pcap};
+use world::{beside_with, settings};
 
-const MACS: [&str; 8] = [
-    "02:00:00:00:01:02",
-    "02:00:00:00:01:01",
-    "02:00:00:00:02:01",
-    "02:00:00:00:02:02",
-    "02:00:00:00:03:01",
-    "02:00:00:00:03:02",
-    "02:00:00:00:04:01",
-    "02:00:00:00:04:02",
-];
 const ROUTERS: [Ipv4Addr; 4] = [
     Ipv4Addr::new(198, 18, 1, 1),
     Ipv4Addr::new(198, 18, 2, 1),
@@ -51,56 +32,20 @@ const MTU: usize = 1400;
 /// The limit of some routes.
 const LIMIT: usize = 1300;
 
-/// `a` sends, `r` is the router, `b`, `c` and `d` receive, the latter behind an interface that is no port. The four have no address: what
-/// reaches them stays there.
-struct World {
-    bed: Bed,
-    a: End,
-    ports: [End; 3],
-    b: End,
-    c: End,
-    d: End,
+/// The router's address on a link, and its neighbour's.
+fn macs(net: u8) -> [[u8; 6]; 2] {
+    [[2, 0, 0, 0, net, 1], [2, 0, 0, 0, net, 2]]
 }
 
-fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
-    let bed = Bed::new(tag, &["a", "r", "b", "c", "d"])?;
-    let ([a, ra], [rb, b], [rc, c]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1), bed.join(["r", "c"], 1));
-    let [rd, d] = bed.join(["r", "d"], 1);
-    for (end, mac) in [&a, &ra, &rb, &b, &rc, &c, &rd, &d].into_iter().zip(MACS) {
-        end.link_set("down");
-        end.link_set(&format!("address {mac}"));
-        end.link_set("up");
-        end.feature("rx-gro", [&a, &b, &c].iter().any(|host| host.interface() == end.interface()));
+/// `a` sends, `b`, `c` and `d` receive, the latter behind an interface that is no port.
+fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<RouterBed> {
+    let mut bed = RouterBed::new(tag, &["a", "b", "c", "d"])?;
+    for (net, neighbour) in (1..).zip(["a", "b", "c", "d"]) {
+        bed.join(neighbour, net, macs(net), neighbour != "d");
     }
-    rb.link_set(&format!("mtu {MTU}"));
-    let r = bed.space("r");
-    r.set("net.ipv4.icmp_ratelimit", "0");
-    r.set("net.ipv4.icmp_msgs_per_sec", "1000000");
-    r.set("net.ipv4.icmp_msgs_burst", "1000000");
-    r.set("net.ipv6.icmp.ratelimit", "0");
-    // What the router waits for in vain, of packets for itself, it would tell after half a minute: in one of the two before the end, or in none.
-    r.set("net.ipv4.ipfrag_time", "3600");
-    r.set("net.ipv6.ip6frag_time", "3600");
-    // And what it learnt of a path, of a message to itself about a packet from its own address, it would forget each half minute: at another frame.
-    r.set("net.ipv6.route.gc_interval", "3600");
-    for (n, end) in [&ra, &rb, &rc, &rd].into_iter().enumerate() {
-        let (n, name) = (n + 1, end.interface());
-        r.set(&format!("net.ipv6.conf.{name}.accept_dad"), "0");
-        r.set(&format!("net.ipv6.conf.{name}.disable_ipv6"), "0");
-        end.address(&format!("198.18.{n}.1/24"));
-        r.output(&format!("ip addr add 2001:2:0:{n}::1/64 dev {name} nodad"));
-        let far = [MACS[0], MACS[3], MACS[5], MACS[7]][n - 1];
-        for host in [format!("198.18.{n}.2"), format!("198.18.{n}.99"), format!("2001:2:0:{n}::2")] {
-            r.output(&format!("ip neigh add {host} lladdr {far} dev {name}"));
-        }
-    }
-    // Answers to them would wait for a neighbour that does not exist, and keep others from being sent.
-    for host in ["fe80::77", "fe80::1"] {
-        r.output(&format!("ip neigh add {host} lladdr {} dev {}", MACS[0], ra.interface()));
-    }
-    r.set("net.ipv4.ip_forward", "1");
-    r.set("net.ipv6.conf.all.forwarding", "1");
-    for routes in [
+    let [ra, rc] = [0, 2].map(|at| bed.near[at].interface().to_owned());
+    bed.near[1].link_set(&format!("mtu {MTU}"));
+    let routes = [
         "route add 198.18.10.0/24 via 198.18.1.2",
         "route add 198.18.20.0/24 via 198.18.2.2",
         "route add 198.18.30.0/24 via 198.18.3.2",
@@ -132,79 +77,39 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
         "-6 route add blackhole 2001:2:0:50::/64",
         "-6 route add unreachable 2001:2:0:51::/64",
         "-6 route add prohibit 2001:2:0:52::/64",
-    ] {
-        r.output(&format!("ip {}", routes.replace("WRAPPED", rc.interface()).replace("LIMIT", &LIMIT.to_string())));
-    }
+    ];
+    bed.forward(&routes.map(|route| route.replace("WRAPPED", &rc).replace("LIMIT", &LIMIT.to_string())));
     for (sysctl, value) in sysctls {
-        r.set(&sysctl.replace("ENTRY", ra.interface()), value);
+        bed.router.set(&sysctl.replace("ENTRY", &ra), value);
     }
-    Some(World { bed, a, ports: [ra, rb, rc], b, c, d })
+    Some(bed)
 }
 
 /// The frames, in a file.
 fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
     let seed = env::var("EK_ORACLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let mac = |text: &str| -> [u8; 6] {
-        let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-        bytes.try_into().unwrap()
-    };
-    let aim = Aim { router: mac(MACS[1]), sender: mac(MACS[0]), mtus: [1500, MTU, 1450, LIMIT] };
+    let [router, sender] = macs(1);
+    let aim = Aim { router, sender, mtus: [1500, MTU, 1450, LIMIT] };
     let mut dice = Dice::new(seed);
-    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
-    for n in 0..count {
-        let bytes = frame(&mut dice, &aim);
-        if !wanted(&bytes) {
-            continue;
-        }
-        let packet = PcapPacket::new(Duration::from_micros(n), bytes.len() as u32, &bytes);
-        file.write_packet(&packet).unwrap();
-    }
-}
-
-/// How often each frame was received.
-fn read(path: &Path) -> BTreeMap<Vec<u8>, i64> {
-    let mut file = PcapReader::new(File::open(path).unwrap()).unwrap();
-    let mut seen = BTreeMap::new();
-    while let Some(packet) = file.next_packet() {
-        if let Some(frame) = compared(&packet.unwrap().data, &ROUTERS) {
-            *seen.entry(frame).or_default() += 1;
-        }
-    }
-    seen
+    write_pcap(path, (0..count).map(|_| frame(&mut dice, &aim)).filter(|frame| wanted(frame)));
 }
 
 /// How often each of `a`, `b`, `c` and `d` received each frame.
 type Seen = [BTreeMap<Vec<u8>, i64>; 4];
 
 /// What they received of the frames.
-fn received(world: &World, frames: &Path, pps: u64) -> Seen {
-    let ends = [&world.a, &world.b, &world.c, &world.d];
-    let taps: Vec<Tcpdump> = ends
-        .iter()
-        .enumerate()
-        .map(|(n, end)| {
-            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
-        })
-        .collect();
-    let mut replay = Command::new("tcpreplay");
-    replay.args(["-q", "-i", world.a.interface(), &format!("--pps={pps}")]).arg(frames);
-    let done = world.a.space().run(|| replay.output().unwrap());
-    assert!(done.status.success(), "{}", testbed::said(&done));
-    let files: Vec<PathBuf> = taps.into_iter().map(Tcpdump::stop).collect();
-    [0, 1, 2, 3].map(|n| read(&files[n]))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().take(120).map(|byte| format!("{byte:02x}")).collect()
+fn received(world: &RouterBed, frames: &Path) -> Seen {
+    let seen = world.received(0, frames).iter().map(|came| counted(came, &ROUTERS)).collect::<Vec<_>>();
+    seen.try_into().expect("four neighbours")
 }
 
 /// The same frames through both; what the fast path counted.
-fn both(tag: &str, sysctls: &[(&str, &str)], check: impl Fn(&Router) + Sync) -> Option<RouteTotals> {
+fn both(tag: &str, sysctls: &[(&str, &str)], check: fn(&Router)) -> Option<RouteTotals> {
     both_with(tag, "", sysctls, false, check).map(|(counts, _)| counts)
 }
 
 /// The same where these CPUs forward what the ports receive.
-fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl Fn(&Router) + Sync) -> Option<RouteTotals> {
+fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: fn(&Router)) -> Option<RouteTotals> {
     both_with(tag, cpus, sysctls, false, check).map(|(counts, _)| counts)
 }
 
@@ -212,13 +117,7 @@ fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl Fn(&Rout
 type Counted = (RouteTotals, Option<RouteRulesStatus>);
 
 /// Likewise, with the rules of [`filter`] on both where they are `ruled`; what each counted.
-fn both_with(
-    tag: &str,
-    cpus: &str,
-    sysctls: &[(&str, &str)],
-    ruled: bool,
-    check: impl Fn(&Router) + Sync,
-) -> Option<Counted> {
+fn both_with(tag: &str, cpus: &str, sysctls: &[(&str, &str)], ruled: bool, check: fn(&Router)) -> Option<Counted> {
     let mut starved = true;
     // A kernel has room for some hundred messages of its own under way, and what finds none is lost: where the neighbour, on this machine too, was
     // kept from taking them. The kernel says so, and then nothing is known.
@@ -227,13 +126,13 @@ fn both_with(
             break;
         }
         let (alone, fast) = (world(&format!("{tag}k{round}"), sysctls)?, world(&format!("{tag}e{round}"), sysctls)?);
-        let (expected, got, counts) = once([&alone, &fast], cpus, ruled, &check);
+        let (expected, got, counts) = once([&alone, &fast], cpus, ruled, check);
         println!("{counts:#?}");
-        if differences(&expected, &got) == 0 {
+        if differ(&expected, &got) == 0 {
             return Some(counts);
         }
         for what in ["ip -6 route", "ip neigh", "nstat -as"] {
-            println!("{}", fast.ports[0].space().output(what));
+            println!("{}", fast.router.output(what));
         }
         let unsent = [alone, fast].map(|world| unsent(&world));
         println!("messages that the kernels had no room for: {unsent:?}");
@@ -243,89 +142,49 @@ fn both_with(
 }
 
 /// Messages of ICMP that the router's kernel could not send.
-fn unsent(world: &World) -> u64 {
-    let counters = world.ports[0].space().output("nstat -asz IcmpOutErrors Icmp6OutErrors");
-    let of = |line: &str| line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
-    counters.lines().filter(|line| line.starts_with("Icmp")).filter_map(of).sum()
+fn unsent(world: &RouterBed) -> u64 {
+    world.router.counter("IcmpOutErrors") + world.router.counter("Icmp6OutErrors")
 }
 
 /// The same frames through both; what neighbours received of each, and what the latter counted.
-fn once(
-    [alone, fast]: [&World; 2],
-    cpus: &str,
-    ruled: bool,
-    check: &(impl Fn(&Router) + Sync),
-) -> (Seen, Seen, Counted) {
+fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Router)) -> (Seen, Seen, Counted) {
     let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
     let frames = alone.bed.path("frames.pcap");
     write(&frames, count, if ruled { filter::is_whole } else { |_| true });
     if ruled {
-        alone.ports[0].space().nft(filter::NFT);
+        alone.router.nft(filter::NFT);
     }
-    let file = ruled.then(|| fast.bed.file("rules.toml", filter::RULES));
-    let expected = received(alone, &frames, 20_000);
-    let stop = AtomicBool::new(false);
-    let ports = fast.ports.iter().map(|port| port.interface().to_owned()).collect();
-    let (got, counts) = thread::scope(|scope| {
-        let (started, is_started) = std::sync::mpsc::channel();
-        let stop = &stop;
-        let router = scope.spawn(move || {
-            fast.ports[0].space().run(|| {
-                let settings = RouteSettings {
-                    ports,
-                    xdp: XdpMode::Native,
-                    slots: Some(1024),
-                    mode: RouteMode::Routed,
-                    returns: false,
-                    trial: Duration::ZERO,
-                    mark: CtMark::default(),
-                    cpus: CpuSet::parse_list(cpus).unwrap(),
-                    // All frames find room: the neighbours send as fast as they can.
-                    queue: bpf::ROUTE_QUEUE_MAX,
-                };
-                let rules = file.map(|file| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0);
-                let mut router = Router::start_with(settings, rules).unwrap().0;
-                router.set_mode(RouteMode::Routed).unwrap();
-                check(&router);
-                started.send(()).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    let happened = router.poll_within(Duration::from_millis(100)).unwrap();
-                    assert_eq!(happened, []);
-                }
-                (router.counts().unwrap()[0].1, router.status().unwrap().rules)
-            })
-        });
-        is_started.recv().unwrap();
-        let got = received(fast, &frames, 20_000);
-        stop.store(true, Ordering::Relaxed);
-        (got, router.join().unwrap())
+    let rules = ruled.then(|| {
+        let file = fast.bed.file("rules.toml", filter::RULES);
+        fast.router.run(|| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0)
+    });
+    let expected = received(alone, &frames);
+    let settings = RouteSettings {
+        slots: Some(1024),
+        returns: false,
+        cpus: CpuSet::parse_list(cpus).unwrap(),
+        // All frames find room: the neighbours send as fast as they can.
+        queue: bpf::ROUTE_QUEUE_MAX,
+        ..settings(&fast.ports()[..3])
+    };
+    let (got, counts) = beside_with(&fast.router, settings, rules, RouteMode::Routed, |asks| {
+        asks.ask(move |router| check(router));
+        let got = received(fast, &frames);
+        assert_eq!(asks.events(), []);
+        (got, asks.ask(|router| (router.counts().unwrap()[0].1, router.status().unwrap().rules)))
     });
     (expected, got, counts)
 }
 
 /// Frames that the neighbours received otherwise of the one than of the other.
-fn differences(expected: &Seen, got: &Seen) -> usize {
+fn differ(expected: &Seen, got: &Seen) -> usize {
     // A source that was sent a redirect gets them only after a second, and the frames take about that long: neighbours differ in them, the sum does not.
-    let mut answers = [0, 0];
-    let mut differences = 0;
-    for (who, (expected, got)) in ["a", "b", "c", "d"].iter().zip(expected.iter().zip(got)) {
-        println!("{who}: {} frames of the kernel", expected.values().sum::<i64>());
-        let mut both = got.clone();
-        expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
-        let refused = |frames: &BTreeMap<Vec<u8>, i64>| -> i64 {
-            frames.iter().filter(|(frame, _)| answers_refused(frame)).map(|(_, times)| times).sum()
-        };
-        for (sum, seen) in answers.iter_mut().zip([expected, got]) {
-            *sum += refused(seen);
-        }
-        for (frame, times) in both.iter().filter(|(frame, times)| **times != 0 && !answers_refused(frame)) {
-            differences += 1;
-            if differences <= 20 {
-                let alone = expected.get(frame).unwrap_or(&0);
-                println!("{who} got {times:+} than the {alone} of {} bytes {}", frame.len(), hex(frame));
-            }
-        }
-    }
+    let answers = [expected, got].map(|seen| {
+        let all = seen.iter().flatten().filter(|(frame, _)| answers_refused(frame));
+        all.map(|(_, times)| times).sum::<i64>()
+    });
+    let one = |(who, (expected, got))| differences(who, expected, got, answers_refused);
+    let differences: usize = ["a", "b", "c", "d"].into_iter().zip(expected.iter().zip(got)).map(one).sum();
     println!("answers to what a route refuses: {answers:?}");
     differences + usize::from(answers.contains(&0) && answers != [0, 0])
 }

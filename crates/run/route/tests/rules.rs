@@ -1,107 +1,100 @@
 //! Stateless rules before the fast path: which packets they end, in each mode, and how they are changed.
 
-use std::{fs::File, path::Path, process::Command, time::Duration};
+mod world;
 
-use bpf::XdpMode;
+use std::{path::Path, time::Duration};
+
 use model::{
     CpuSet,
-    route::{CtMark, RouteMode, RouteRulesStatus},
+    route::{RouteMode, RouteRulesStatus},
     shield::RuleStatus,
 };
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use route::{RouteError, RouteSettings, Router, rules::RouteRules};
 use rules::requester::Requester;
-use testbed::{Bed, End, Tcpdump, wait};
+use testbed::{RouterBed, nft, run, wait, write_pcap};
 use wire::checksum::Sum;
+use world::settings;
 
-/// `a` - `r` - `b`, where `r` forwards 198.18.0.0/16 and 2001:2::/48; `b` has no address, and what reaches it stays there.
-struct World {
-    bed: Bed,
-    a: End,
-    ports: [End; 2],
-    b: End,
-}
+/// `a` - `r` - `b`, where `r` forwards.
+struct World(RouterBed);
 
 const A: [u8; 6] = [2, 0, 0, 0, 1, 2];
 const R: [u8; 6] = [2, 0, 0, 0, 1, 1];
+const TURN: Duration = Duration::from_millis(10);
 
 impl World {
     fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, &["a", "r", "b"])?;
-        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
-        let macs = ["02:00:00:00:01:02", "02:00:00:00:01:01", "02:00:00:00:02:01", "02:00:00:00:02:02"];
-        for (end, mac) in [&a, &ra, &rb, &b].into_iter().zip(macs) {
-            end.link_set("down");
-            end.link_set(&format!("address {mac}"));
-            end.link_set("up");
-            end.feature("rx-gro", true);
-        }
-        let r = bed.space("r");
-        for (n, end, far) in [(1, &ra, macs[0]), (2, &rb, macs[3])] {
-            r.set(&format!("net.ipv6.conf.{}.accept_dad", end.interface()), "0");
-            r.set(&format!("net.ipv6.conf.{}.disable_ipv6", end.interface()), "0");
-            end.address(&format!("198.18.{n}.1/24"));
-            r.output(&format!("ip addr add 2001:2:0:{n}::1/64 dev {} nodad", end.interface()));
-            for host in [format!("198.18.{n}.2"), format!("2001:2:0:{n}::2")] {
-                r.output(&format!("ip neigh add {host} lladdr {far} dev {}", end.interface()));
-            }
-        }
-        r.set("net.ipv4.ip_forward", "1");
-        r.set("net.ipv6.conf.all.forwarding", "1");
-        Some(Self { bed, a, ports: [ra, rb], b })
+        let mut bed = RouterBed::new(tag, &["a", "b"])?;
+        bed.join("a", 1, [R, A], true);
+        bed.join("b", 2, [[2, 0, 0, 0, 2, 1], [2, 0, 0, 0, 2, 2]], true);
+        bed.forward(&[""; 0]);
+        Some(Self(bed))
     }
 
-    /// A router with these rules.
-    fn start(&self, text: &str) -> Result<Router, RouteError> {
-        self.start_on("", text)
+    /// Does `work` in the router's namespace.
+    fn inside(&self, work: impl FnOnce() + Send) {
+        self.0.router.run(work);
     }
 
-    /// The same where these CPUs forward.
-    fn start_on(&self, cpus: &str, text: &str) -> Result<Router, RouteError> {
-        let file = self.bed.file("rules.toml", text);
-        let (rules, _) = RouteRules::read(Path::new(&file), &Requester::default())?;
-        let settings = RouteSettings {
-            ports: self.ports.iter().map(|port| port.interface().to_owned()).collect(),
-            xdp: XdpMode::Native,
-            slots: Some(1024),
-            mode: RouteMode::Standard,
-            returns: true,
-            trial: Duration::ZERO,
-            cpus: CpuSet::parse_list(cpus).unwrap(),
-            queue: 2048,
-            mark: CtMark::default(),
-        };
-        let (router, told) = Router::start_with(settings, Some(rules))?;
+    /// Writes the rules; their path.
+    fn rules(&self, text: &str) -> String {
+        self.0.bed.file("rules.toml", text)
+    }
+
+    /// A router with these rules, in mode routed.
+    fn routed(&self, text: &str) -> Router {
+        let mut router = self.start_on("", text);
+        router.set_mode(RouteMode::Routed).unwrap();
+        router
+    }
+
+    /// A router with these rules where these CPUs forward.
+    fn start_on(&self, cpus: &str, text: &str) -> Router {
+        let (rules, _) = RouteRules::read(Path::new(&self.rules(text)), &Requester::default()).unwrap();
+        let settings = RouteSettings { cpus: CpuSet::parse_list(cpus).unwrap(), ..settings(&self.0.ports()) };
+        let (router, told) = Router::start_with(settings, Some(rules)).unwrap();
         // What nobody in the router's namespace can tell.
         assert!(told.iter().all(|told| told.contains("must keep VLAN tags in the frames")), "{told:?}");
-        Ok(router)
+        router
     }
 
     /// Which of the frames, by the number that they end with, come to `b` when `a` sends them.
     fn crossed(&self, frames: &[Vec<u8>]) -> Vec<u16> {
-        let path = self.bed.path("sent.pcap");
-        let mut file = PcapWriter::with_header(File::create(&path).unwrap(), PcapHeader::default()).unwrap();
-        for (n, frame) in frames.iter().enumerate() {
-            let packet = PcapPacket::new(Duration::from_millis(n as u64), frame.len() as u32, frame);
-            file.write_packet(&packet).unwrap();
-        }
-        drop(file);
-        let tap = Tcpdump::start(self.b.space(), self.b.interface(), &self.bed.path("got.pcap"), &["-Q", "in"]);
-        let mut replay = Command::new("tcpreplay");
-        replay.args(["-q", "-i", self.a.interface(), "--pps=1000"]).arg(&path);
-        let done = self.a.space().run(|| replay.output().unwrap());
-        assert!(done.status.success(), "{}", testbed::said(&done));
-        let mut file = PcapReader::new(File::open(tap.stop()).unwrap()).unwrap();
-        let mut got = Vec::new();
-        while let Some(packet) = file.next_packet() {
-            let data = packet.unwrap().data;
-            if let [.., 0xe0, 0x0e, high, low] = data[..] {
-                got.push(u16::from_be_bytes([high, low]));
-            }
-        }
+        let path = self.0.bed.path("sent.pcap");
+        write_pcap(&path, frames);
+        let came = self.0.received_while(|| self.0.far[0].replay(&path, 1000)).remove(1);
+        let number = |frame: Vec<u8>| match frame[..] {
+            [.., 0xe0, 0x0e, high, low] => Some(u16::from_be_bytes([high, low])),
+            _ => None,
+        };
+        let mut got: Vec<u16> = came.into_iter().filter_map(number).collect();
         got.sort_unstable();
         got
     }
+}
+
+/// Rules that drop datagrams to a port.
+fn drops(port: u16) -> String {
+    format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
+}
+
+/// Datagrams to ports 53 and 54, with these numbers.
+fn two() -> [Vec<u8>; 2] {
+    [53, 54].map(|to| Sent { ports: [1, to], ..UDP }.frame(to))
+}
+
+/// Turns the router's loop until `is_so`.
+fn turn_until(what: &str, router: &mut Router, mut is_so: impl FnMut(&mut Router) -> bool) {
+    wait(what, || {
+        router.poll_within(TURN).unwrap();
+        is_so(router)
+    });
+}
+
+/// Puts an obstacle in the way: the kernel forwards.
+fn obstruct(router: &mut Router) {
+    nft("table ip t { chain f { type filter hook forward priority 0; counter; }; }");
+    turn_until("the kernel forwards", router, |router| router.mode() == RouteMode::Standard);
 }
 
 /// A packet to be made.
@@ -250,12 +243,6 @@ fn packets() -> Vec<(Sent, bool)> {
     all
 }
 
-/// Runs a program in this thread's namespace.
-fn does(program: &str, arguments: &[&str]) {
-    let done = Command::new(program).args(arguments).output().unwrap();
-    assert!(done.status.success(), "{}", testbed::said(&done));
-}
-
 fn counted(status: &RouteRulesStatus, name: &str) -> u64 {
     status.rules.iter().find(|rule| rule.name == name).unwrap().packets
 }
@@ -275,8 +262,8 @@ fn end_packets(tag: &str, cpus: &str) {
     let packets = packets();
     let frames: Vec<_> = packets.iter().enumerate().map(|(n, (sent, _))| sent.frame(n as u16)).collect();
     let expected: Vec<u16> = (0..).zip(&packets).filter(|(_, (_, crosses))| *crosses).map(|(n, _)| n).collect();
-    world.ports[0].space().run(|| {
-        let mut router = world.start_on(cpus, RULES).unwrap();
+    world.inside(|| {
+        let mut router = world.start_on(cpus, RULES);
         for (round, mode) in [RouteMode::Standard, RouteMode::Shadow, RouteMode::Routed].into_iter().enumerate() {
             router.set_mode(mode).unwrap();
             assert_eq!(world.crossed(&frames), expected, "{mode:?}");
@@ -309,11 +296,7 @@ fn end_packets(tag: &str, cpus: &str) {
         assert_eq!((totals.enqueued, totals.dequeued), (handed, handed), "{totals:?}");
         // Something in the way puts the mode back; the rules stay.
         router.set_mode(RouteMode::Routed).unwrap();
-        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
-        wait("the kernel forwards", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
-            router.mode() == RouteMode::Standard
-        });
+        obstruct(&mut router);
         assert_eq!(world.crossed(&frames), expected);
         drop(router);
         let open = world.crossed(&frames);
@@ -324,15 +307,11 @@ fn end_packets(tag: &str, cpus: &str) {
 #[test]
 fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
     let Some(world) = World::new("rrrel") else { return };
-    let drops = |port: u16| {
-        format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
-    };
-    let frames: Vec<_> = [53, 54].iter().map(|&to| Sent { ports: [1, to], ..UDP }.frame(to)).collect();
-    world.ports[0].space().run(|| {
-        let mut router = world.start(&drops(53)).unwrap();
-        router.set_mode(RouteMode::Routed).unwrap();
+    let frames = two();
+    world.inside(|| {
+        let mut router = world.routed(&drops(53));
         assert_eq!(world.crossed(&frames), [54]);
-        let path = world.bed.file("rules.toml", drops(54));
+        let path = world.rules(&drops(54));
         let done = router.reload(&Requester::default()).unwrap();
         assert_eq!((done.rules, done.warnings), (1, Vec::new()));
         assert_eq!(world.crossed(&frames), [53]);
@@ -346,7 +325,7 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
             (format!("{}[detection]\n", drops(53)), 6),
             (format!("{}{challenge}", drops(53)), 8),
         ] {
-            world.bed.file("rules.toml", &text);
+            world.rules(&text);
             let refused = router.reload(&Requester::default()).unwrap_err();
             let place = format!("{path}:{line}:");
             assert!(matches!(refused, RouteError::Rules(_)) && refused.to_string().starts_with(&place), "{refused}");
@@ -354,7 +333,7 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
             assert!(status.reload_error.is_some_and(|why| why.starts_with(&place)));
             assert_eq!(world.crossed(&frames), [53], "the old rules stay");
         }
-        world.bed.file("rules.toml", "");
+        world.rules("");
         router.reload(&Requester::default()).unwrap();
         assert_eq!(world.crossed(&frames), [53, 54]);
         assert_eq!(router.status().unwrap().rules.unwrap().reload_error, None);
@@ -364,37 +343,26 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
 #[test]
 fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
     let Some(world) = World::new("rrbes") else { return };
-    let drops = |port: u16| {
-        format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
-    };
-    let frames: Vec<_> = [53, 54].iter().map(|&to| Sent { ports: [1, to], ..UDP }.frame(to)).collect();
-    world.ports[0].space().run(|| {
-        let mut router = world.start(&drops(53)).unwrap();
-        router.set_mode(RouteMode::Routed).unwrap();
-        world.bed.file("rules.toml", drops(54));
+    let frames = two();
+    world.inside(|| {
+        let mut router = world.routed(&drops(53));
+        world.rules(&drops(54));
         router.begin_reload(&Requester::default()).unwrap();
         // Made or not: they hold once the loop has taken them.
         assert!(router.makes_rules() && router.take_reloaded().is_none());
         assert_eq!(world.crossed(&frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
+            router.poll_within(TURN).unwrap();
             router.take_reloaded()
         });
         assert_eq!((reloaded.unwrap().rules, router.makes_rules()), (1, false));
         assert_eq!(world.crossed(&frames), [53]);
 
         // An obstacle that comes while rules are made turns the fast path off, and the rules come to hold all the same.
-        world.bed.file("rules.toml", drops(53));
+        world.rules(&drops(53));
         router.begin_reload(&Requester::default()).unwrap();
-        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
-        wait("the kernel forwards", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
-            router.mode() == RouteMode::Standard
-        });
-        wait("the rules are made", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
-            !router.makes_rules()
-        });
+        obstruct(&mut router);
+        turn_until("the rules are made", &mut router, |router| !router.makes_rules());
         assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
         assert_eq!(world.crossed(&frames), [54]);
         // One that is asked for at once waits for the one before.
@@ -407,17 +375,13 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
 #[test]
 fn rules_are_read_again_while_cpus_change_and_counters_go_on() {
     let Some(world) = World::new("rrcre") else { return };
-    let drops = |port: u16| {
-        format!("[[rule]]\nname = \"port\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
-    };
-    let frames: Vec<_> = [53, 54].iter().map(|&to| Sent { ports: [1, to], ..UDP }.frame(to)).collect();
-    world.ports[0].space().run(|| {
-        let mut router = world.start(&drops(53)).unwrap();
-        router.set_mode(RouteMode::Routed).unwrap();
+    let frames = two();
+    world.inside(|| {
+        let mut router = world.routed(&drops(53));
         let mut counted_so_far = 0;
         for (cpus, dropped) in [("0", 53), ("0-1", 54), ("", 53), ("1", 54)] {
             router.set_cpus(&CpuSet::parse_list(cpus).unwrap()).unwrap();
-            world.bed.file("rules.toml", drops(dropped));
+            world.rules(&drops(dropped));
             router.reload(&Requester::default()).unwrap();
             let before = router.counts().unwrap()[0].1;
             assert_eq!(world.crossed(&frames), [107 - dropped], "{cpus}");
@@ -442,9 +406,8 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         let (head, pass) = head.split_at(head.find("[[rule]]").unwrap());
         format!("{head}{limit}{pass}")
     };
-    world.ports[0].space().run(|| {
-        let mut router = world.start(&rules).unwrap();
-        router.set_mode(RouteMode::Routed).unwrap();
+    world.inside(|| {
+        let mut router = world.routed(&rules);
         let dns = |n| Sent { ports: [1, 53], ..UDP }.frame(n);
         let frames: Vec<_> = (0..5).map(dns).chain([UDP.frame(9)]).collect();
         assert_eq!(world.crossed(&frames), [0, 1, 2], "three at once, and nothing else");
@@ -454,10 +417,10 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         assert!(status.rules.iter().any(|rule| rule.name == "management:from" && rule.management));
         assert_eq!((status.default.as_str(), status.totals.limited), ("drop", 2));
         // Another address of the router: the allow-list follows.
-        does("ip", &["addr", "add", "198.18.9.1/24", "dev", world.ports[1].interface()]);
+        run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
         let mut told = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.poll_within(Duration::from_millis(10)).unwrap());
+            told.extend(router.poll_within(TURN).unwrap());
             told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });

@@ -3,23 +3,15 @@
 //! tags, and what it leaves to the kernel is lost. EK_ORACLE_FRAMES says how many frames each way in gets (5,000), EK_ORACLE_SEED which.
 
 #[path = "oracle/frames.rs"]
+#[allow(dead_code, reason = "frames are told apart by their ways here")]
 mod frames;
 
-use std::{
-    collections::BTreeMap,
-    env,
-    fs::File,
-    net::Ipv4Addr,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{collections::BTreeMap, env, net::Ipv4Addr};
 
 use bpf::{RouteKey, RoutePort, RouteSlots, RouteTables, RouteWay, XdpMode};
 use frames::{Aim, Dice, answers_refused, compared, frame};
 use model::route::{RouteMode, RouteTotals};
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
-use testbed::{Bed, End, Tcpdump};
+use testbed::{End, RouterBed, write_pcap};
 use wire::checksum::Sum;
 
 /// The port, the tag, and the network of each way: 198.18.N.0/24 and 2001:2:0:N::/64. The first two are the ports without a tag.
@@ -38,56 +30,16 @@ fn macs(port: usize) -> [[u8; 6]; 2] {
     [1, 2].map(|end| [2, 0, 0, 0, port as u8 + 1, end])
 }
 
-/// The router's ends of the ways, and the neighbours' ends, without addresses: what reaches them stays there.
-struct World {
-    bed: Bed,
-    near: Vec<End>,
-    far: Vec<End>,
-}
-
-fn world(tag: &str) -> Option<World> {
-    let bed = Bed::new(tag, &["r", "a", "b", "v"])?;
-    let r = bed.space("r");
-    for (sysctl, value) in [
-        ("net.ipv4.icmp_ratelimit", "0"),
-        ("net.ipv4.icmp_msgs_per_sec", "1000000"),
-        ("net.ipv4.icmp_msgs_burst", "1000000"),
-        ("net.ipv6.icmp.ratelimit", "0"),
-        ("net.ipv4.ipfrag_time", "3600"),
-        ("net.ipv6.ip6frag_time", "3600"),
-    ] {
-        r.set(sysctl, value);
-    }
-    let (mut near, mut far) = (Vec::new(), Vec::new());
+/// The router's ends of the ways, and the neighbours' ends.
+fn world(tag: &str) -> Option<RouterBed> {
+    let mut bed = RouterBed::new(tag, &["a", "b", "v"])?;
     for (port, tag, net) in WAYS {
-        let [own, host] = bed.join(["r", if tag.is_some() { "v" } else { ["a", "b"][port] }], 1);
-        let [own_mac, host_mac] = macs(port).map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
-        for (end, mac) in [(&own, &own_mac), (&host, &host_mac)] {
-            end.link_set("down");
-            end.link_set(&format!("address {mac}"));
-            end.link_set("up");
-        }
-        host.feature("rx-gro", tag.is_none());
-        own.feature("rx-gro", false);
+        bed.join(if tag.is_some() { "v" } else { ["a", "b"][port] }, net, macs(port), tag.is_none());
         if port == 1 {
-            own.link_set(&format!("mtu {MTU}"));
+            bed.near[bed.near.len() - 1].link_set(&format!("mtu {MTU}"));
         }
-        let name = own.interface();
-        r.set(&format!("net.ipv6.conf.{name}.accept_dad"), "0");
-        r.set(&format!("net.ipv6.conf.{name}.disable_ipv6"), "0");
-        own.address(&format!("198.18.{net}.1/24"));
-        r.output(&format!("ip addr add 2001:2:0:{net}::1/64 dev {name} nodad"));
-        let mut hosts = vec![format!("198.18.{net}.2"), format!("198.18.{net}.99"), format!("2001:2:0:{net}::2")];
-        hosts.extend(["fe80::77", "fe80::1"].map(str::to_owned));
-        for host in hosts {
-            r.output(&format!("ip neigh add {host} lladdr {host_mac} dev {name}"));
-        }
-        near.push(own);
-        far.push(host);
     }
-    r.set("net.ipv4.ip_forward", "1");
-    r.set("net.ipv6.conf.all.forwarding", "1");
-    for routes in [
+    bed.forward(&[
         "route add 198.18.10.0/24 via 198.18.1.2",
         "route add 198.18.20.0/24 via 198.18.7.2",
         "route add 198.18.30.0/24 via 198.18.8.2",
@@ -106,10 +58,8 @@ fn world(tag: &str) -> Option<World> {
         "-6 route add 2001:2:0:32::/64 via 2001:2:0:5::2",
         "-6 route add 2001:2:0:40::/64 via 2001:2:0:5::2",
         "-6 route add blackhole 2001:2:0:50::/64",
-    ] {
-        r.output(&format!("ip {routes}"));
-    }
-    Some(World { bed, near, far })
+    ]);
+    Some(bed)
 }
 
 fn number(name: &str, else_this: u64) -> u64 {
@@ -139,37 +89,14 @@ fn tagged(frame: &[u8], tag: u16, priority: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &(priority << 13 | tag).to_be_bytes(), &frame[12..]].concat()
 }
 
-fn write(path: &Path, frames: &[Vec<u8>]) {
-    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
-    for (n, frame) in frames.iter().enumerate() {
-        let packet = PcapPacket::new(Duration::from_micros(n as u64), frame.len() as u32, frame);
-        file.write_packet(&packet).unwrap();
-    }
-}
-
 /// What came by which way when `frames` are sent by the neighbour at the end of `from`.
-fn received(world: &World, from: usize, frames: &[Vec<u8>]) -> Seen {
-    let taps: Vec<Tcpdump> = world
-        .far
-        .iter()
-        .enumerate()
-        .map(|(n, end)| {
-            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
-        })
-        .collect();
+fn received(world: &RouterBed, from: usize, frames: &[Vec<u8>]) -> Seen {
     let path = world.bed.path("sent.pcap");
-    write(&path, frames);
-    let mut replay = Command::new("tcpreplay");
-    replay.args(["-q", "-i", world.far[from].interface(), "--pps=20000"]).arg(&path);
-    let done = world.far[from].space().run(|| replay.output().unwrap());
-    assert!(done.status.success(), "{}", testbed::said(&done));
-    let files: Vec<PathBuf> = taps.into_iter().map(Tcpdump::stop).collect();
+    write_pcap(&path, frames);
     let routers: Vec<Ipv4Addr> = WAYS.iter().map(|(_, _, net)| Ipv4Addr::new(198, 18, *net, 1)).collect();
     let mut seen = Seen::default();
-    for (at, path) in files.iter().enumerate() {
-        let mut file = PcapReader::new(File::open(path).unwrap()).unwrap();
-        while let Some(packet) = file.next_packet() {
-            let data = packet.unwrap().data;
+    for (at, came) in world.received(from, &path).into_iter().enumerate() {
+        for data in came {
             let (way, frame) = match data.get(12..16) {
                 Some([0x81, 0, high, low]) => {
                     let tci = u16::from_be_bytes([*high, *low]);
@@ -177,7 +104,7 @@ fn received(world: &World, from: usize, frames: &[Vec<u8>]) -> Seen {
                     let way = way.unwrap_or_else(|| panic!("{tci:#06x} leaves by port {}", WAYS[at].0));
                     (way, [&data[..12], &data[16..]].concat())
                 }
-                _ => (at, data.to_vec()),
+                _ => (at, data),
             };
             if let Some(frame) = compared(&frame, &routers).filter(|frame| !answers_refused(frame)) {
                 *seen[way].entry(frame).or_default() += 1;
@@ -194,7 +121,7 @@ struct Fast {
 }
 
 impl Fast {
-    fn start(world: &World) -> Self {
+    fn start(world: &RouterBed) -> Self {
         let tables = RouteTables::create(RouteSlots::all(64)).unwrap();
         let load = |number: usize| {
             let name = world.near[number].interface();
@@ -247,7 +174,7 @@ fn what_comes_or_leaves_with_a_tag_is_what_a_link_in_its_place_would_carry() {
     let (Some(alone), Some(world)) = (world("rtgk"), world("rtge")) else { return };
     let frames = untagged();
     let expected = INTO.map(|from| received(&alone, from, &frames));
-    let fast = world.bed.space("r").run(|| Fast::start(&world));
+    let fast = world.router.run(|| Fast::start(&world));
     let sent = |into: usize| -> Vec<Vec<u8>> {
         let of = |(n, frame): (usize, &Vec<u8>)| match WAYS[into].1 {
             Some(tag) => tagged(frame, tag, n as u16 % 8),
@@ -293,7 +220,7 @@ fn what_comes_or_leaves_with_a_tag_is_what_a_link_in_its_place_would_carry() {
     assert_eq!(without(&received(&world, 0, &strange), &Seen::default()), Vec::<String>::new());
     let now = fast.totals();
     assert_eq!((now.forwarded - before.forwarded, now.unknown_vlan > before.unknown_vlan), (0, true));
-    let r = world.bed.space("r");
+    let r = &world.router;
     for version in ["ipv4", "ipv6"] {
         r.set(&format!("net.{version}.conf.{}.forwarding", world.near[3].interface()), "0");
     }

@@ -10,23 +10,14 @@ use std::{
 };
 
 use bpf::XdpMode;
-use model::{
-    CpuSet,
-    route::{RouteMode, RouteTotals},
-};
+use model::{CpuSet, route::RouteMode};
 use route::{RouteError, RouteSettings, Router};
-use world::{World, settings};
+use world::{World, totals};
 
 const PORT: u16 = 5000;
 const DATAGRAMS: u64 = 50;
 /// Many segments, which come merged where something merges.
 const STREAM: usize = 300_000;
-
-fn totals(router: &Router) -> RouteTotals {
-    let mut all = RouteTotals::default();
-    router.counts().unwrap().into_iter().for_each(|(_, counts)| all += counts);
-    all
-}
 
 /// Has `a` send datagrams and a stream to `b`: all of it arrives as it was sent.
 fn arrive(world: &World, to: &str) {
@@ -64,8 +55,7 @@ fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode()
     for (xdp, cpus) in [(XdpMode::Native, ""), (XdpMode::Native, "0"), (XdpMode::Generic, "")] {
         world.ra.space().run(|| {
             let cpus = CpuSet::parse_list(cpus).unwrap();
-            let ports = [world.ra.interface(), world.rb.interface()];
-            let mut router = Router::start(RouteSettings { xdp, cpus, ..settings(&ports) }).unwrap();
+            let mut router = Router::start(RouteSettings { xdp, cpus, ..world.settings() }).unwrap();
             router.set_mode(RouteMode::Routed).unwrap();
             for to in ["198.18.2.2", "2001:2:0:2::2"] {
                 // Unfinished, by the one that sends.
@@ -91,9 +81,7 @@ fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode()
 fn no_finished_packet_is_taken_for_an_unfinished_one() {
     let Some(world) = World::new("ralls") else { return };
     world.ra.space().run(|| {
-        let ports = [world.ra.interface(), world.rb.interface()];
-        let mut router = Router::start(settings(&ports)).unwrap();
-        router.set_mode(RouteMode::Routed).unwrap();
+        let router = world.router(RouteMode::Routed);
         for to in ["198.18.2.2", "2001:2:0:2::2"] {
             let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), PORT);
             let unbound = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -125,8 +113,7 @@ fn no_finished_packet_is_taken_for_an_unfinished_one() {
 fn generic_mode_hands_nothing_to_other_cpus() {
     let Some(world) = World::new("rgcpu") else { return };
     world.ra.space().run(|| {
-        let ports = [world.ra.interface(), world.rb.interface()];
-        let generic = RouteSettings { xdp: XdpMode::Generic, ..settings(&ports) };
+        let generic = RouteSettings { xdp: XdpMode::Generic, ..world.settings() };
         let cpus = CpuSet::parse_list("0").unwrap();
         let refused = Router::start(RouteSettings { cpus: cpus.clone(), ..generic.clone() });
         assert!(matches!(refused, Err(RouteError::CpusInGeneric)), "{refused:?}");

@@ -7,23 +7,33 @@
 //! Only as a dev-dependency: what is here panics when something is not as expected.
 
 mod bed;
+mod ends;
 mod kept;
+mod link_node;
+mod pcap;
 mod ports;
 mod program;
+mod router;
 mod shield;
 mod skip;
 mod sshd;
 mod tun;
 mod wait;
+mod wire;
 mod witness;
 
 pub use bed::{Bed, End, Space, in_namespace, in_namespace_with_sys};
+pub use ends::Ends;
 pub use kept::{Kept, steering, unspread};
+pub use link_node::LinkNode;
+pub use pcap::{read_pcap, write_pcap};
 pub use ports::PortsBed;
 pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, run, said, text};
+pub use router::RouterBed;
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;
 pub use tun::Tun;
-pub use wait::{WAIT_TIMEOUT, wait, wait_for, wait_telling};
+pub use wait::{WAIT_TIMEOUT, poll, wait, wait_for, wait_telling};
+pub use wire::Wire;
 pub use witness::{Tcpdump, matching, tshark};

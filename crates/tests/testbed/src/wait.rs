@@ -26,6 +26,15 @@ pub fn wait_telling(what: &str, mut is_so: impl FnMut() -> bool, told: impl FnOn
     }
 }
 
+/// Asks without a pause until `is_so`: it waits, or works, itself.
+#[track_caller]
+pub fn poll(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "{what}: not yet");
+    }
+}
+
 /// Waits until there is something, and gives it.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

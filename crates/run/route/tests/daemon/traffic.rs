@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{End, Space, wait};
+use testbed::{End, Ends, Space, wait};
 
 use crate::world::Tap;
 
@@ -94,7 +94,7 @@ impl Traffic {
             }
             let sender = from.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
             scope.spawn(move || self.send(&sender));
-            let ends = Ends(self);
+            let ends = Ends(&self.stop);
             let done = work();
             drop(ends);
             done
@@ -191,14 +191,5 @@ impl Traffic {
         }
         one.due_came.fetch_add((old.is_some() && new.is_some()).into(), Relaxed);
         Some(Ok(number))
-    }
-}
-
-/// Ends the traffic also when a test fails.
-struct Ends<'a>(&'a Traffic);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Relaxed);
     }
 }

@@ -1,13 +1,7 @@
 //! Connections through a translating router, and their frames.
 
-use std::{
-    fs::File,
-    net::{IpAddr, SocketAddr},
-    path::Path,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
 
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use wire::checksum::Sum;
 
 use crate::frames::Dice;
@@ -182,13 +176,4 @@ pub(crate) fn in_two(frame: &[u8]) -> Vec<Vec<u8>> {
         [&frame[..14], &header, body].concat()
     };
     vec![part(&body[..cut], 0x2000), part(&body[cut..], cut as u16 / 8)]
-}
-
-/// Frames in a file.
-pub(crate) fn write(path: &Path, frames: &[Vec<u8>]) {
-    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
-    for (n, frame) in frames.iter().enumerate() {
-        let packet = PcapPacket::new(Duration::from_micros(n as u64), frame.len() as u32, frame);
-        file.write_packet(&packet).unwrap();
-    }
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use model::route::{RouteEvent, RouteMode, RouteTotals};
-use route::{RouteSettings, Router};
-use testbed::{Space, wait};
+use route::{RouteSettings, Router, rules::RouteRules};
+use testbed::{Ends, Space, wait};
 
 type Question = Box<dyn FnOnce(&mut Router) + Send>;
 
@@ -33,11 +33,14 @@ impl Asks<'_> {
 
     /// What all ports did.
     pub(crate) fn totals(&self) -> RouteTotals {
-        self.ask(|router| {
-            let mut sum = RouteTotals::default();
-            router.counts().unwrap().iter().for_each(|(_, counts)| sum += *counts);
-            sum
-        })
+        self.ask(|router| totals(router))
+    }
+
+    /// Has the router's thread stand still until what this gives is dropped.
+    pub(crate) fn hold(&self) -> mpsc::Sender<()> {
+        let (go_on, waits) = mpsc::channel();
+        self.questions.send(Box::new(move |_| _ = waits.recv())).unwrap();
+        go_on
     }
 
     /// Waits until the fast path forwards, if changes came faster than they were read.
@@ -51,19 +54,28 @@ impl Asks<'_> {
     }
 }
 
-/// Ends the router also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+/// What all ports did.
+pub(crate) fn totals(router: &Router) -> RouteTotals {
+    let mut sum = RouteTotals::default();
+    router.counts().unwrap().iter().for_each(|(_, counts)| sum += *counts);
+    sum
 }
 
 /// Does `work` while a router runs in `space`, in this mode.
 pub(crate) fn beside<T>(
     space: &Space,
     settings: RouteSettings,
+    mode: RouteMode,
+    work: impl FnOnce(&Asks<'_>) -> T,
+) -> T {
+    beside_with(space, settings, None, mode, work)
+}
+
+/// Likewise, with rules.
+pub(crate) fn beside_with<T>(
+    space: &Space,
+    settings: RouteSettings,
+    rules: Option<RouteRules>,
     mode: RouteMode,
     work: impl FnOnce(&Asks<'_>) -> T,
 ) -> T {
@@ -74,7 +86,7 @@ pub(crate) fn beside<T>(
         let (stop, events) = (&stop, &events);
         scope.spawn(move || {
             space.run(move || {
-                let mut router = Router::start(RouteSettings { mode, ..settings }).unwrap();
+                let mut router = Router::start_with(RouteSettings { mode, ..settings }, rules).unwrap().0;
                 assert_eq!(router.obstacles(), []);
                 router.set_mode(mode).unwrap();
                 started.send(()).unwrap();

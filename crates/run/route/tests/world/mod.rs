@@ -7,13 +7,13 @@ mod tap;
 
 use std::time::Duration;
 
-pub(crate) use beside::{Asks, beside};
+pub(crate) use beside::{Asks, beside, beside_with, totals};
 use bpf::XdpMode;
 use model::{
     CpuSet,
     route::{CtMark, RouteMode},
 };
-use route::RouteSettings;
+use route::{RouteSettings, Router};
 pub(crate) use tap::Tap;
 use testbed::{Bed, End};
 
@@ -51,6 +51,17 @@ impl World {
         ra.space().set("net.ipv4.ip_forward", "1");
         ra.space().set("net.ipv6.conf.all.forwarding", "1");
         Some(Self { bed, a, ra, rb, b })
+    }
+
+    pub(crate) fn settings(&self) -> RouteSettings {
+        settings(&[self.ra.interface(), self.rb.interface()])
+    }
+
+    /// A router in this mode; for the router's namespace.
+    pub(crate) fn router(&self, mode: RouteMode) -> Router {
+        let mut router = Router::start(self.settings()).unwrap();
+        router.set_mode(mode).unwrap();
+        router
     }
 }
 

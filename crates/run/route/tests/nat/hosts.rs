@@ -1,16 +1,14 @@
 //! Two hosts with a router between them, its rules of nftables, and what the hosts send each other.
 
-use std::{collections::BTreeMap, env, fs::File, net::Ipv4Addr, process::Command, thread, time::Duration};
+use std::{collections::BTreeMap, env, net::Ipv4Addr, thread, time::Duration};
 
-use pcap_file::pcap::PcapReader;
-use testbed::{Bed, End, Tcpdump};
+use testbed::{RouterBed, write_pcap};
 
 use crate::{
-    flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, in_two, write},
-    frames::{Dice, compared},
+    flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, in_two},
+    frames::{Dice, counted},
 };
 
-pub(crate) const MACS: [[u8; 6]; 4] = [[2, 0, 0, 0, 1, 2], [2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 2, 1], [2, 0, 0, 0, 2, 2]];
 /// Its own addresses, and the one that it translates sources to.
 pub(crate) const ROUTERS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 2, 1), Ipv4Addr::new(198, 18, 2, 77)];
@@ -59,49 +57,17 @@ table inet marks {
 }
 ";
 
-/// `a` - `r` - `b`, the hosts without addresses of their own: what reaches them stays there.
-pub(crate) struct World {
-    pub(crate) bed: Bed,
-    pub(crate) a: End,
-    pub(crate) ports: [End; 2],
-    pub(crate) b: End,
-}
-
-pub(crate) fn world(tag: &str) -> Option<World> {
-    let bed = Bed::new(tag, &["a", "r", "b"])?;
-    let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
-    for (end, mac) in [&a, &ra, &rb, &b].into_iter().zip(MACS) {
-        end.link_set("down");
-        end.link_set(&format!("address {}", mac.map(|byte| format!("{byte:02x}")).join(":")));
-        end.link_set("up");
-        end.feature("rx-gro", [&a, &b].iter().any(|host| host.interface() == end.interface()));
+/// `a` - `r` - `b`.
+pub(crate) fn world(tag: &str) -> Option<RouterBed> {
+    let mut bed = RouterBed::new(tag, &["a", "b"])?;
+    for (side, neighbour) in ["a", "b"].into_iter().enumerate() {
+        bed.join(neighbour, side as u8 + 1, macs(side), true);
     }
-    rb.link_set(&format!("mtu {MTU}"));
-    let r = bed.space("r");
-    for (sysctl, value) in [
-        ("net.ipv4.icmp_ratelimit", "0"),
-        ("net.ipv4.icmp_msgs_per_sec", "1000000"),
-        ("net.ipv4.icmp_msgs_burst", "1000000"),
-        ("net.ipv6.icmp.ratelimit", "0"),
-    ] {
-        r.set(sysctl, value);
-    }
-    for (n, end) in [&ra, &rb].into_iter().enumerate() {
-        let (n, name, far) = (n + 1, end.interface(), MACS[n * 3]);
-        let far = far.map(|byte| format!("{byte:02x}")).join(":");
-        r.set(&format!("net.ipv6.conf.{name}.accept_dad"), "0");
-        r.set(&format!("net.ipv6.conf.{name}.disable_ipv6"), "0");
-        end.address(&format!("198.18.{n}.1/24"));
-        r.output(&format!("ip addr add 2001:2:0:{n}::1/64 dev {name} nodad"));
-        for host in [format!("198.18.{n}.2"), format!("2001:2:0:{n}::2")] {
-            r.output(&format!("ip neigh add {host} lladdr {far} dev {name}"));
-        }
-    }
-    r.set("net.ipv4.ip_forward", "1");
-    r.set("net.ipv6.conf.all.forwarding", "1");
-    r.nft(&RULES.replace("IN", ra.interface()).replace("OUT", rb.interface()));
-    r.set("net.netfilter.nf_conntrack_tcp_be_liberal", "1");
-    Some(World { bed, a, ports: [ra, rb], b })
+    bed.near[1].link_set(&format!("mtu {MTU}"));
+    bed.forward(&[""; 0]);
+    bed.router.nft(&RULES.replace("IN", bed.near[0].interface()).replace("OUT", bed.near[1].interface()));
+    bed.router.set("net.netfilter.nf_conntrack_tcp_be_liberal", "1");
+    Some(bed)
 }
 
 /// Untranslated, source, source and port, destination and port, both; one that no rule marks, and one that a helper follows.
@@ -165,20 +131,17 @@ pub(crate) fn number(name: &str, else_this: u64) -> u64 {
 
 /// A frame of the client goes to the router's first port, one of the server to its second.
 pub(crate) fn macs(side: usize) -> [[u8; 6]; 2] {
-    if side == 0 { [MACS[1], MACS[0]] } else { [MACS[2], MACS[3]] }
+    [1, 2].map(|end| [2, 0, 0, 0, side as u8 + 1, end])
 }
 
-pub(crate) fn send(world: &World, side: usize, name: &str, frames: &[Vec<u8>]) {
-    let (end, path) = ([&world.a, &world.b][side], world.bed.path(&format!("{name}.pcap")));
-    write(&path, frames);
-    let mut replay = Command::new("tcpreplay");
-    replay.args(["-q", "-i", end.interface(), "--pps=20000"]).arg(&path);
-    let done = end.space().run(|| replay.output().unwrap());
-    assert!(done.status.success(), "{}", testbed::said(&done));
+pub(crate) fn send(world: &RouterBed, side: usize, name: &str, frames: &[Vec<u8>]) {
+    let path = world.bed.path(&format!("{name}.pcap"));
+    write_pcap(&path, frames);
+    world.far[side].replay(&path, 20_000);
 }
 
 /// Has every connection be an established one: handshakes, and UDP in both directions for more than two seconds.
-pub(crate) fn establish(world: &World, flows: &mut [Flow]) {
+pub(crate) fn establish(world: &RouterBed, flows: &mut [Flow]) {
     let mut step = |name: &str, side: usize, tcp: Option<u8>, udp: bool| {
         let of = flows.iter_mut().filter(|flow| if flow.tcp { tcp.is_some() } else { udp });
         let packet = |flow: &mut Flow| {
@@ -254,28 +217,15 @@ pub(crate) fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
 }
 
 /// What `a` and `b` received of it, by frame.
-pub(crate) fn exchange(world: &World) -> [BTreeMap<Vec<u8>, i64>; 2] {
+pub(crate) fn exchange(world: &RouterBed) -> [BTreeMap<Vec<u8>, i64>; 2] {
     let count = number("EK_ORACLE_FRAMES", 8000);
     // At the most as many as the ports of a client's leave room for.
     let mut flows = many_flows((count / 200).min(20_000) as u16);
-    let ends = [&world.a, &world.b];
-    let tap = |n: usize| {
-        let end = ends[n];
-        Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("tap{n}.pcap")), &["-Q", "in"])
-    };
-    let taps = [tap(0), tap(1)];
-    establish(world, &mut flows);
-    let [out, back] = traffic(&mut flows, count);
-    send(world, 1, "server", &back);
-    send(world, 0, "client", &out);
-    taps.map(|tap| {
-        let mut file = PcapReader::new(File::open(tap.stop()).unwrap()).unwrap();
-        let mut seen = BTreeMap::new();
-        while let Some(packet) = file.next_packet() {
-            if let Some(frame) = compared(&packet.unwrap().data, &ROUTERS) {
-                *seen.entry(frame).or_default() += 1;
-            }
-        }
-        seen
-    })
+    let came = world.received_while(|| {
+        establish(world, &mut flows);
+        let [out, back] = traffic(&mut flows, count);
+        send(world, 1, "server", &back);
+        send(world, 0, "client", &out);
+    });
+    [0, 1].map(|at| counted(&came[at], &ROUTERS))
 }
