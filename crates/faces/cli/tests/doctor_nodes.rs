@@ -32,9 +32,7 @@ fn target(node: u8) -> String {
 
 impl World {
     fn new(tag: &str) -> Option<Self> {
-        if !Sshd::can_run() {
-            return None;
-        }
+        Sshd::can_run()?;
         let bed = Bed::new(tag, &["control", "n1", "n2", "n3"])?;
         let folder = bed.path("");
         Sshd::keys(&folder);
@@ -56,18 +54,8 @@ impl World {
 
     /// Runs the program in the namespace from which the nodes are reached.
     fn doctor(&self, arguments: &[&str]) -> Output {
-        let options = [
-            format!("Port={PORT}"),
-            format!("IdentityFile={}", self.path("user").display()),
-            format!("UserKnownHostsFile={}", self.path("known").display()),
-            "StrictHostKeyChecking=accept-new".to_owned(),
-            "IdentitiesOnly=yes".to_owned(),
-        ];
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        command.arg("doctor").args(arguments);
-        for option in &options {
-            command.arg("--ssh-option").arg(option);
-        }
+        command.arg("doctor").args(arguments).args(Sshd::options(&self.bed.path(""), PORT));
         self.bed.space("control").run(|| command.output().expect("the program starts"))
     }
 }

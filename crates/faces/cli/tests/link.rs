@@ -11,8 +11,7 @@ use std::{
 
 use link::{Claim, State};
 use nix::sys::{signal::Signal, statvfs::statvfs};
-use serde_json::Value;
-use testbed::{Bed, End, Running, ended, json, log, refused, said, wait};
+use testbed::{Bed, End, LinkNode, Running, ended, json, refused, said, wait};
 
 mod places;
 
@@ -20,54 +19,37 @@ const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Room that stays free: a disk of the tests may have less than the default leaves.
 const FREE: &str = "64M";
 
-/// A node: its broker, and where that writes.
-struct Node<'a> {
-    end: &'a End,
-    broker: Option<Running>,
-    log: PathBuf,
+/// Two nodes that see each other, the second of which receives files in a folder, and leaves that much free.
+struct Receiving {
+    a: LinkNode,
+    b: LinkNode,
+    folder: PathBuf,
+    ends: [End; 2],
+    bed: Bed,
 }
 
-impl<'a> Node<'a> {
-    fn start(bed: &Bed, end: &'a End, name: &str, more: &[&str]) -> Self {
-        let mut node = Self { end, broker: None, log: bed.path(&format!("{name}.log")) };
-        node.serve(name, more);
-        node
-    }
+fn receiving(tag: &str, free: &str) -> Option<Receiving> {
+    let (bed, ends) = Bed::pair(tag)?;
+    let folder = bed.path("in");
+    fs::create_dir(&folder).unwrap();
+    let more = ["--receive", folder.to_str().unwrap(), "--receive-free", free];
+    let [a, b] = LinkNode::pair(EVENKEEL, &bed, &ends, &more);
+    Some(Receiving { a, b, folder, ends, bed })
+}
 
-    fn serve(&mut self, name: &str, more: &[&str]) {
-        let mut command = Command::new(EVENKEEL);
-        command.args(["link", "serve", self.end.interface(), "--name", name]).args(more);
-        self.broker = Some(self.end.run(|| Running::logged(&mut command, &self.log)));
-        wait(&format!("{name} serves"), || self.ask(&["status"]).status.success());
-    }
-
-    fn ask(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(EVENKEEL);
-        self.end.run(|| command.arg("link").args(args).output().unwrap())
-    }
-
-    fn status(&self) -> Value {
-        json(&self.ask(&["status", "--json"]))
-    }
-
-    /// The names of the others.
-    fn sees(&self) -> Vec<String> {
-        let nodes = self.status()["nodes"].clone();
-        nodes.as_array().unwrap().iter().map(|n| n["name"].as_str().unwrap().to_owned()).collect()
-    }
+fn attached(end: &End) -> Option<u32> {
+    end.run(|| bpf::link::attached(end.interface()).unwrap()).map(|program| program.id)
 }
 
 #[test]
 fn a_broker_that_was_taken_out_of_its_place_is_put_back_and_says_so() {
-    let Some((bed, [left, right])) = Bed::pair("linkback") else { return };
-    let a = Node::start(&bed, &left, "alpha", &[]);
-    let _b = Node::start(&bed, &right, "beta", &[]);
-    wait("the nodes see each other", || a.sees() == ["beta"]);
-    let entry = left.run(|| bpf::link::attached(left.interface()).unwrap()).expect("a chain").id;
+    let Some((bed, ends)) = Bed::pair("linkback") else { return };
+    let [a, _b] = LinkNode::pair(EVENKEEL, &bed, &ends, &[]);
+    let entry = attached(&ends[0]).expect("a chain");
     places::empty(entry, "ek_link");
-    wait("it says so", || fs::read_to_string(&a.log).is_ok_and(|text| text.contains("put back")));
-    let told = fs::read_to_string(&a.log).unwrap();
-    assert!(told.lines().any(|line| line.contains(left.interface()) && line.contains("put back")), "{told}");
+    wait("it says so", || a.log().contains("put back"));
+    let told = a.log();
+    assert!(told.lines().any(|line| line.contains(ends[0].interface()) && line.contains("put back")), "{told}");
     let users = bpf::chain::users(entry);
     assert!(users.iter().any(|(place, _)| *place == bpf::chain::Place::Link), "{users:?}");
     ended(&a.ask(&["ping", "beta", "--count", "1"]), 0);
@@ -79,10 +61,10 @@ fn a_broker_joins_an_interface_whose_xdp_hook_another_process_filled() {
     let mut capture = Command::new(EVENKEEL);
     capture.args(["capture", "-i", left.interface(), "--backend", "tap", "-w"]).arg(bed.path("joined.pcap"));
     let mut capture = left.run(|| Running::logged(&mut capture, &bed.path("capture.log")));
-    wait("the capture's program is there", || left.run(|| bpf::link::attached(left.interface()).unwrap()).is_some());
-    let node = Node::start(&bed, &left, "alpha", &[]);
+    wait("the capture's program is there", || attached(&left).is_some());
+    let node = LinkNode::start(EVENKEEL, &bed, &left, "alpha", &[]);
     assert!(node.status()["delivery"].is_object(), "frames come by rings: {}", node.status());
-    let entry = left.run(|| bpf::link::attached(left.interface()).unwrap()).expect("a chain").id;
+    let entry = attached(&left).expect("a chain");
     let places: Vec<_> = bpf::chain::users(entry).into_iter().map(|(place, _)| place).collect();
     assert!(places.contains(&bpf::chain::Place::Link), "{places:?}");
     assert!(capture.ended().is_none(), "the capture goes on");
@@ -90,13 +72,7 @@ fn a_broker_joins_an_interface_whose_xdp_hook_another_process_filled() {
 
 #[test]
 fn nodes_see_each_other_and_copy_a_file() {
-    let Some((bed, [left, right])) = Bed::pair("linkcp") else { return };
-    let folder = bed.path("in");
-    fs::create_dir(&folder).unwrap();
-    let a = Node::start(&bed, &left, "alpha", &[]);
-    let mut b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap(), "--receive-free", FREE]);
-    wait("alpha sees beta", || a.sees() == ["beta"]);
-    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let Some(Receiving { a, mut b, folder, ends, bed }) = receiving("linkcp", FREE) else { return };
     assert_eq!(b.status()["programs"][0]["listening_ports"], serde_json::json!([1]));
 
     let check = a.ask(&["check", "--json"]);
@@ -131,7 +107,7 @@ fn nodes_see_each_other_and_copy_a_file() {
     let left_over: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
     assert_eq!(left_over.len(), 2, "nothing of what was refused is left: {left_over:?}");
 
-    assert_eq!(a.ask(&["serve", left.interface()]).status.code(), Some(3), "one broker for a network namespace");
+    assert_eq!(a.ask(&["serve", ends[0].interface()]).status.code(), Some(3), "one broker for a network namespace");
     // On a veth the broker answers, and not the program in the XDP hook, whose answers a bridge would lose.
     b.broker.as_ref().unwrap().signal(Signal::SIGSTOP);
     assert_eq!(a.ask(&["ping", "beta", "-c", "1"]).status.code(), Some(1), "it is stopped");
@@ -147,28 +123,15 @@ fn nodes_see_each_other_and_copy_a_file() {
 
 #[test]
 fn files_leave_room_on_the_file_system() {
-    let Some((bed, [left, right])) = Bed::pair("linkrm") else { return };
-    let folder = bed.path("in");
-    fs::create_dir(&folder).unwrap();
-    let a = Node::start(&bed, &left, "alpha", &[]);
-    let with = ["--receive", folder.to_str().unwrap(), "--receive-free", "1000000G"];
-    let b = Node::start(&bed, &right, "beta", &with);
-    wait("alpha sees beta", || a.sees() == ["beta"]);
-    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let Some(Receiving { a, b, folder, bed, .. }) = receiving("linkrm", "1000000G") else { return };
     refused(&a.ask(&["copy", &bed.file("file", "content"), "beta:x"]), 3, &["no room for 7 bytes", "--receive-free"]);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
-    wait("the other node says so", || log(&b.log).contains("a file was refused: there is no room"));
+    wait("the other node says so", || b.log().contains("a file was refused: there is no room"));
 }
 
 #[test]
 fn files_of_one_node_leave_half_of_the_room_to_others() {
-    let Some((bed, [left, right])) = Bed::pair("linkhf") else { return };
-    let folder = bed.path("in");
-    fs::create_dir(&folder).unwrap();
-    let a = Node::start(&bed, &left, "alpha", &[]);
-    let b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap(), "--receive-free", FREE]);
-    wait("alpha sees beta", || a.sees() == ["beta"]);
-    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let Some(Receiving { a, folder, ends, bed, b: _b }) = receiving("linkhf", FREE) else { return };
     let stat = statvfs(&folder).unwrap();
     let room = stat.blocks_available() * stat.fragment_size() - (64 << 20);
     let file = bed.file("file", "content");
@@ -179,7 +142,7 @@ fn files_of_one_node_leave_half_of_the_room_to_others() {
     };
     let of_node = "one node may have half of the";
     refused(&a.ask(&["copy", &large(70), "beta:x"]), 3, &[of_node]);
-    left.run(|| {
+    ends[0].run(|| {
         let (claim, mut engine) = Claim::take().unwrap();
         let holds = engine.connect(claim.find("beta").unwrap(), 1, true).unwrap();
         let head = format!("{{\"path\":\"held\",\"bytes\":{}}}\n", room / 100 * 30);
@@ -200,15 +163,9 @@ fn files_of_one_node_leave_half_of_the_room_to_others() {
 
 #[test]
 fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
-    let Some((bed, [left, right])) = Bed::pair("linkst") else { return };
-    let folder = bed.path("in");
-    fs::create_dir(&folder).unwrap();
-    let a = Node::start(&bed, &left, "alpha", &[]);
-    let b = Node::start(&bed, &right, "beta", &["--receive", folder.to_str().unwrap(), "--receive-free", FREE]);
-    wait("alpha sees beta", || a.sees() == ["beta"]);
-    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let Some(Receiving { a, b, ends, bed, .. }) = receiving("linkst", FREE) else { return };
     let file = bed.file("file", "content");
-    left.run(|| {
+    ends[0].run(|| {
         let (claim, mut engine) = Claim::take().unwrap();
         let beta = claim.find("beta").unwrap();
         let silent: Vec<_> = (0..64).map(|_| engine.connect(beta, 1, true).unwrap()).collect();
@@ -245,33 +202,30 @@ fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
         assert!(reply_to_slow.contains("fewer than 64 KiB/s"), "{reply_to_slow}");
     });
     ended(&a.ask(&["copy", &file, "beta:late"]), 0);
-    let told = log(&b.log);
+    let told = b.log();
     assert!(told.contains("no data for 30 s") && told.lines().count() < 40, "{told}");
 }
 
 #[test]
 fn a_broker_that_was_killed_is_followed_by_the_next() {
-    let Some((bed, [left, right])) = Bed::pair("linkkl") else { return };
-    let mut a = Node::start(&bed, &left, "alpha", &[]);
-    let b = Node::start(&bed, &right, "beta", &[]);
-    wait("alpha sees beta", || a.sees() == ["beta"]);
+    let Some((bed, ends)) = Bed::pair("linkkl") else { return };
+    let [mut a, b] = LinkNode::pair(EVENKEEL, &bed, &ends, &[]);
     a.broker.take().unwrap().stop(Signal::SIGKILL);
     assert_eq!(a.ask(&["status"]).status.code(), Some(1));
     a.serve("alpha", &[]);
-    wait("alpha sees beta again", || a.sees() == ["beta"]);
-    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    a.meets("beta");
+    b.meets("alpha");
 }
 
 #[test]
 fn the_folder_of_a_killed_broker_is_cleaned_and_that_of_a_live_one_is_not() {
-    let Some((bed, [left, right])) = Bed::pair("linkdead") else { return };
-    let mut a = Node::start(&bed, &left, "alpha", &[]);
-    let b = Node::start(&bed, &right, "beta", &[]);
+    let Some((bed, ends)) = Bed::pair("linkdead") else { return };
+    let [mut a, b] = LinkNode::pair(EVENKEEL, &bed, &ends, &[]);
     let folder = |end: &End| {
         let namespace = end.run(|| fs::metadata("/proc/thread-self/ns/net").unwrap()).ino();
         format!("/run/evenkeel-link/{namespace}")
     };
-    let [dead, alive] = [folder(&left), folder(&right)];
+    let [dead, alive] = ends.each_ref().map(folder);
     a.broker.take().unwrap().stop(Signal::SIGKILL);
     let clean = |more: &[&str]| {
         let shown = Command::new(EVENKEEL).args(["clean", "--json"]).args(more).output().unwrap();
@@ -293,41 +247,35 @@ fn the_folder_of_a_killed_broker_is_cleaned_and_that_of_a_live_one_is_not() {
 #[test]
 fn two_nodes_of_one_name_are_told() {
     let Some((bed, [left, right])) = Bed::pair("linknm") else { return };
-    let a = Node::start(&bed, &left, "same", &[]);
-    let b = Node::start(&bed, &right, "same", &[]);
+    let a = LinkNode::start(EVENKEEL, &bed, &left, "same", &[]);
+    let b = LinkNode::start(EVENKEEL, &bed, &right, "same", &[]);
     for node in [&a, &b] {
         wait("the other is told", || node.status()["duplicate_names"].as_array().is_some_and(|all| all.len() == 1));
-        wait("it says so", || log(&node.log).contains("--name"));
+        wait("it says so", || node.log().contains("--name"));
         assert!(said(&node.ask(&["status"])).contains("has the name same too"));
         let check = node.ask(&["check", "--json"]);
         ended(&check, 1);
         let what = json(&check)["problems"][0]["problem"].as_str().unwrap().to_owned();
         for end in [&left, &right] {
-            assert!(what.contains(&mac(end)), "{what}");
+            assert!(what.contains(&end.link.mac.to_string()), "{what}");
         }
     }
-}
-
-/// The address of an end, as the kernel has it.
-fn mac(end: &End) -> String {
-    let shown = end.run(|| Command::new("ip").args(["-j", "link", "show", end.interface()]).output().unwrap());
-    json(&shown)[0]["address"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn what_is_wrong_between_nodes_is_found() {
     let Some((bed, [left, right])) = Bed::pair("linkck") else { return };
     right.link_set("mtu 1400");
-    let a = Node::start(&bed, &left, "alpha", &[]);
+    let a = LinkNode::start(EVENKEEL, &bed, &left, "alpha", &[]);
     let problem = |check: &Output| json(check)["problems"][0].clone();
     let alone = a.ask(&["check", "--json"]);
     ended(&alone, 1);
     let what = problem(&alone)["problem"].as_str().unwrap().to_owned();
     assert!(what.contains("switch or cloud drops EtherType 0x88B5"), "{what}");
 
-    let b = Node::start(&bed, &right, "beta", &[]);
-    wait("alpha sees beta", || a.sees() == ["beta"]);
-    wait("beta sees alpha", || b.sees() == ["alpha"]);
+    let b = LinkNode::start(EVENKEEL, &bed, &right, "beta", &[]);
+    a.meets("beta");
+    b.meets("alpha");
     let check = a.ask(&["check", "--json"]);
     ended(&check, 1);
     let found = json(&check);

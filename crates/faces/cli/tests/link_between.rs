@@ -16,17 +16,9 @@ fn address(node: usize) -> String {
 
 /// Runs a verb of link there, with what ssh needs.
 fn link(space: &Space, folder: &Path, verb: &[&str], more: &[&str]) -> Output {
-    let options = [
-        format!("Port={PORT}"),
-        format!("IdentityFile={}", folder.join("user").display()),
-        format!("UserKnownHostsFile={}", folder.join("known").display()),
-        "StrictHostKeyChecking=accept-new".to_owned(),
-    ];
     let mut command = Command::new(EVENKEEL);
     command.arg("link").args(verb).args(["--quick", "--json"]).args(more);
-    options.iter().for_each(|option| {
-        command.args(["--ssh-option", option]);
-    });
+    command.args(Sshd::options(folder, PORT));
     space.run(|| command.output().unwrap())
 }
 
@@ -41,9 +33,7 @@ fn daemons(bed: &Bed, spaces: &[Space]) -> (PathBuf, Vec<Sshd>) {
 
 #[test]
 fn two_machines_measure_what_their_link_carries() {
-    if !Sshd::can_run() {
-        return;
-    }
+    let Some(()) = Sshd::can_run() else { return };
     let Some((bed, [left, right])) = Bed::pair("lnkbtw") else { return };
     [&left, &right].iter().enumerate().for_each(|(at, end)| end.address(&format!("{}/24", address(at))));
     let (folder, _daemons) = daemons(&bed, &[left.space().clone(), right.space().clone()]);
@@ -95,9 +85,7 @@ fn two_machines_measure_what_their_link_carries() {
 
 #[test]
 fn three_machines_measure_their_speedup() {
-    if !Sshd::can_run() {
-        return;
-    }
+    let Some(()) = Sshd::can_run() else { return };
     let Some(bed) = Bed::new("lnkspd", &["a", "b", "c", "hub"]) else { return };
     let hub = bed.space("hub");
     hub.output("ip link add ekbr0 type bridge");

@@ -3,18 +3,12 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use testbed::{Bed, End, Running, Sshd, ended, json, said, wait};
+use testbed::{Bed, End, LinkNode, Sshd, ended, json, said};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const OWN: &str = "10.77.6.1";
 const PEER: &str = "10.77.6.2";
 const PORT: u16 = 2222;
-
-fn broker(bed: &Bed, end: &End, name: &str) -> Running {
-    let mut command = Command::new(EVENKEEL);
-    command.args(["link", "serve", end.interface(), "--name", name]);
-    end.run(|| Running::logged(&mut command, &bed.path(&format!("{name}.log"))))
-}
 
 fn link(end: &End, args: &[&str]) -> Output {
     end.run(|| Command::new(EVENKEEL).arg("link").args(args).output().unwrap())
@@ -22,26 +16,20 @@ fn link(end: &End, args: &[&str]) -> Output {
 
 #[test]
 fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
-    if !Sshd::can_run() {
-        return;
-    }
-    let Some((bed, [left, right])) = Bed::pair("lnkchk") else { return };
+    let Some(()) = Sshd::can_run() else { return };
+    let Some((bed, ends)) = Bed::pair("lnkchk") else { return };
+    let [left, right] = &ends;
     left.address(&format!("{OWN}/24"));
     right.address(&format!("{PEER}/24"));
     let folder = bed.path("");
     Sshd::keys(&folder);
-    let _daemon = Sshd::start(&right, "right", PEER, PORT, &folder);
+    let _daemon = Sshd::start(right, "right", PEER, PORT, &folder);
     let check = |more: &[&str]| {
-        let options = [
-            format!("Port={PORT}"),
-            format!("IdentityFile={}", folder.join("user").display()),
-            format!("UserKnownHostsFile={}", folder.join("known").display()),
-            "StrictHostKeyChecking=accept-new".to_owned(),
-        ];
+        let options = Sshd::options(&folder, PORT);
         let mut args = vec!["check", "--program", EVENKEEL];
-        options.iter().for_each(|option| args.extend(["--ssh-option", option]));
+        args.extend(options.iter().map(String::as_str));
         args.extend(more);
-        link(&left, &args)
+        link(left, &args)
     };
     let peer = format!("root@{PEER}");
 
@@ -50,11 +38,7 @@ fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
     ended(&output, 1);
     assert!(said(&output).contains("link serve"), "{}", said(&output));
 
-    let _brokers = [broker(&bed, &left, "alpha"), broker(&bed, &right, "beta")];
-    wait("alpha sees beta", || {
-        let status = link(&left, &["status", "--json"]);
-        status.status.success() && json(&status)["nodes"][0]["name"] == "beta"
-    });
+    let _brokers = LinkNode::pair(EVENKEEL, &bed, &ends, &[]);
     let output = check(&[&peer, "--json"]);
     let found = json(&output);
     assert_eq!(found["nodes"][0]["path_mtu"], 1500, "{found}");

@@ -1,53 +1,15 @@
 //! `evenkeel link serve --over udp`: two nodes on a wire, two behind a router, by IPv4 and IPv6.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::{Command, Output},
-};
+use std::{fs, process::Command};
 
-use serde_json::Value;
-use testbed::{Bed, End, Running, Tcpdump, ended, json, matching, refused, wait};
+use testbed::{Bed, LinkNode, Tcpdump, ended, matching, refused};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
-/// A node: its broker, and where that writes.
-struct Node<'a> {
-    end: &'a End,
-    _broker: Running,
-    _log: PathBuf,
-}
-
-impl<'a> Node<'a> {
-    fn start(bed: &Bed, end: &'a End, name: &str, more: &[&str]) -> Self {
-        let log = bed.path(&format!("{name}.log"));
-        let mut command = Command::new(EVENKEEL);
-        command.args(["link", "serve", end.interface(), "--name", name, "--over", "udp"]).args(more);
-        let broker = end.run(|| Running::logged(&mut command, &log));
-        let node = Self { end, _broker: broker, _log: log };
-        wait(&format!("{name} serves"), || node.ask(&["status"]).status.success());
-        node
-    }
-
-    fn ask(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(EVENKEEL);
-        self.end.run(|| command.arg("link").args(args).output().unwrap())
-    }
-
-    fn status(&self) -> Value {
-        json(&self.ask(&["status", "--json"]))
-    }
-
-    fn sees(&self) -> Vec<String> {
-        let nodes = self.status()["nodes"].clone();
-        nodes.as_array().unwrap().iter().map(|n| n["name"].as_str().unwrap().to_owned()).collect()
-    }
-}
-
 /// A copy of a file from one to the other arrives whole, and probes are answered.
-fn carry(bed: &Bed, [from, to]: [&Node<'_>; 2], name: &str, folder: &str) {
-    wait("one sees the other", || from.sees() == [name]);
-    wait("that sees it too", || to.sees().len() == 1);
+fn carry(bed: &Bed, [from, to]: [&LinkNode; 2], name: &str, folder: &str) {
+    from.meets(name);
+    to.meets("alpha");
     ended(&from.ask(&["ping", name, "-c", "3", "-i", "10ms"]), 0);
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = bed.file("file", &bytes);
@@ -67,8 +29,8 @@ fn on_a_wire(tag: &str, addresses: [&str; 2], payload: u64) {
     right.address(addresses[1]);
     let folder = folder(&bed);
     let witness = Tcpdump::start(&right, right.interface(), &bed.path("seen.pcap"), &[]);
-    let a = Node::start(&bed, &left, "alpha", &[]);
-    let b = Node::start(&bed, &right, "beta", &["--receive", &folder]);
+    let a = LinkNode::start(EVENKEEL, &bed, &left, "alpha", &["--over", "udp"]);
+    let b = LinkNode::start(EVENKEEL, &bed, &right, "beta", &["--over", "udp", "--receive", &folder]);
     carry(&bed, [&a, &b], "beta", &folder);
     let status = a.status();
     assert_eq!(status["payload_max"], payload);
@@ -103,8 +65,9 @@ fn nodes_behind_a_router_talk_once_they_are_told_of_each_other() {
     bed.space("left").output("ip route add default via 10.9.1.1");
     bed.space("right").output("ip route add default via 10.9.2.1");
     let folder = folder(&bed);
-    let a = Node::start(&bed, &left, "alpha", &["--peer", "10.9.2.2"]);
-    let b = Node::start(&bed, &right, "beta", &["--receive", &folder, "--peer", "10.9.1.2"]);
+    let a = LinkNode::start(EVENKEEL, &bed, &left, "alpha", &["--over", "udp", "--peer", "10.9.2.2"]);
+    let b =
+        LinkNode::start(EVENKEEL, &bed, &right, "beta", &["--over", "udp", "--receive", &folder, "--peer", "10.9.1.2"]);
     carry(&bed, [&a, &b], "beta", &folder);
     ended(&a.ask(&["ping", "10.9.2.2:885", "-c", "1"]), 0);
 }

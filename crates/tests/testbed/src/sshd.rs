@@ -19,9 +19,10 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// True if one can be started here; said if not.
-    pub fn can_run() -> bool {
-        privileged() && installed(&[SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen"])
+    /// None, and a word why, if none can be started here.
+    pub fn can_run() -> Option<()> {
+        privileged()?;
+        installed(&[SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen"]).then_some(())
     }
 
     /// Makes the keys of hosts and users in a folder: `host`, `user`.
@@ -59,6 +60,20 @@ impl Sshd {
         Self { log: path, _running: running }
     }
 
+    /// What a verb of evenkeel is told so that its ssh finds them, with the user's key.
+    pub fn options(folder: &Path, port: u16) -> Vec<String> {
+        let [key, known] = ["user", "known"].map(|name| folder.join(name).display().to_string());
+        let options = [
+            format!("Port={port}"),
+            format!("IdentityFile={key}"),
+            format!("UserKnownHostsFile={known}"),
+            "StrictHostKeyChecking=accept-new".to_owned(),
+            "IdentitiesOnly=yes".to_owned(),
+        ];
+        options.into_iter().flat_map(|option| ["--ssh-option".to_owned(), option]).collect()
+    }
+
+    /// Its output so far.
     pub fn log(&self) -> String {
         log(&self.log)
     }
