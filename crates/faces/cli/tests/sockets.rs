@@ -20,11 +20,10 @@ use cluster::{Cluster, EVENKEEL, OWN, PEER, PROGRAMS};
 
 #[test]
 fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
-    let Some((bed, ends)) = Bed::pair("lkrun") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkrun") else { return };
     let _server = cluster.server("0.0.0.0", "server");
     let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
-    assert!(used.status.success(), "{}{}", said(&used), fs::read_to_string(cluster.log("server")).unwrap());
+    assert!(used.status.success(), "{}{}", said(&used), cluster.log("server"));
     // What nobody listens for, and what is bound to an address out of the cluster, went by TCP, which refuses it, and nothing else did.
     let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let rows: Vec<_> =
@@ -33,7 +32,7 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
     assert_eq!(rows, ports.each_ref().map(|peer| (Some(peer.as_str()), Some(1))), "{over_tcp}");
 
     let _iperf = cluster.run(1, &["iperf3", "-s", "-p", "7100", "--forceflush"], "iperf");
-    wait("iperf3 listens", || fs::read_to_string(cluster.log("iperf")).is_ok_and(|text| text.contains("listening")));
+    cluster.says("iperf", "listening");
     let sent = cluster.result(0, &["iperf3", "-c", PEER, "-p", "7100", "-n", "50M", "-J"]);
     let sent = json(&sent);
     let bytes = |way: &str| sent["end"][way]["bytes"].as_u64().unwrap_or(0);
@@ -45,8 +44,7 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
 
 #[test]
 fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
-    let Some((bed, ends)) = Bed::pair("lkwhy") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkwhy") else { return };
     let _server = cluster.server(PEER, "server");
     let hold =
         "import socket,sys,time; s=socket.create_connection((sys.argv[1],7003)); s.sendall(b'12345'); time.sleep(100)";
@@ -74,17 +72,16 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
 
     // Without link a client of TCP gets to a server under it.
     let words = ["-c", "import socket,sys; s=socket.create_connection((sys.argv[1],7001)); print(s.recv(100))", PEER];
-    let plain = ends[0].run(|| Command::new("python3").args(words).output().unwrap());
+    let plain = cluster.ends[0].run(|| Command::new("python3").args(words).output().unwrap());
     assert!(said(&plain).contains(OWN), "{}", said(&plain));
 }
 
 #[test]
 fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
-    let Some((bed, ends)) = Bed::pair("lkstat") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkstat") else { return };
     let _server = cluster.server("0.0.0.0", "server");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/greeted.c");
-    let program = bed.path("greeted").display().to_string();
+    let program = cluster.path("greeted").display().to_string();
     ended(&Command::new("cc").args(["-static", "-Wall", "-Werror", "-o", &program, source]).output().unwrap(), 0);
     let greeted = cluster.result(0, &[&program, PEER, "7001"]);
     assert!(
@@ -95,18 +92,17 @@ fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
     // All that the library answers, the supervisor does too, but for calls that read and write, which go past it.
     let words =
         ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER, "reset", "addressed"];
-    let used = ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
+    let used = cluster.ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
     ended(&used, 0);
     assert_eq!(cluster.status(0)["tcp_fallbacks"].as_array().map(Vec::len), Some(2), "{}", said(&used));
 }
 
 #[test]
 fn a_broker_that_is_gone_is_an_error_and_the_next_one_knows_who_listens() {
-    let Some((bed, ends)) = Bed::pair("lkgone") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+    let Some(mut cluster) = Cluster::start("lkgone") else { return };
     let _server = cluster.server("0.0.0.0", "server");
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
-    let asked = |cluster: &Cluster<'_>| cluster.result(0, &["python3", "-c", ask, PEER]);
+    let asked = |cluster: &Cluster| cluster.result(0, &["python3", "-c", ask, PEER]);
     assert!(said(&asked(&cluster)).contains(PEER), "{}", said(&asked(&cluster)));
 
     // A program whose broker is killed: its connection breaks, and a new one is an error that says so.
@@ -121,11 +117,10 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
         print(type(error).__name__, error.errno, flush=True)
 ";
     let _holder = cluster.run(0, &["python3", "-c", hold, PEER], "holder");
-    let holder = cluster.log("holder");
-    wait("the program is connected", || fs::read_to_string(&holder).is_ok_and(|text| text.contains("open")));
+    cluster.says("holder", "open");
     cluster.brokers[0].take().unwrap().stop(Signal::SIGKILL);
-    wait("the program hears of it", || fs::read_to_string(&holder).is_ok_and(|text| text.lines().count() == 3));
-    assert_eq!(fs::read_to_string(&holder).unwrap(), "open\nConnectionResetError 104\nOSError 100\n");
+    wait("the program hears of it", || cluster.log("holder").lines().count() == 3);
+    assert_eq!(cluster.log("holder"), "open\nConnectionResetError 104\nOSError 100\n");
     refused(&asked(&cluster), 1, &["--cluster"]);
     cluster.serve(0);
 
@@ -143,10 +138,9 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
 
 #[test]
 fn what_any_user_may_send_the_broker_costs_it_nothing() {
-    let Some((bed, ends)) = Bed::pair("lkask") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkask") else { return };
     let _server = cluster.server("0.0.0.0", "server");
-    let pid = cluster.brokers[0].as_ref().unwrap().pid();
+    let pid = cluster.broker(0).pid();
     let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let before = descriptors();
     let flood = "
@@ -166,17 +160,17 @@ held = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)
 [ask.connect(path) for ask in held]
 print('asked')
 ";
-    let flooded = ends[0].run(|| Command::new("python3").args(["-c", flood]).output().unwrap());
+    let flooded = cluster.ends[0].run(|| Command::new("python3").args(["-c", flood]).output().unwrap());
     assert!(said(&flooded).contains("asked"), "{}", said(&flooded));
     wait("all descriptors are given back", || descriptors() <= before);
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
     assert!(said(&cluster.result(0, &["python3", "-c", ask, PEER])).contains(OWN));
-    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
+    cluster.all_by_link();
 }
 
 #[test]
 fn a_cluster_that_is_not_behind_the_interface_is_refused() {
-    let Some((bed, ends)) = Bed::pair("lkbad") else { return };
+    let Some((_bed, ends)) = Bed::pair("lkbad") else { return };
     let serve = |prefix: &str| {
         let args = ["link", "serve", ends[0].interface(), "--cluster", prefix];
         ends[0].run(|| Command::new(EVENKEEL).args(args).output().unwrap())
@@ -186,7 +180,7 @@ fn a_cluster_that_is_not_behind_the_interface_is_refused() {
     refused(&serve("10.0.0.0/33"), 2, &["10.0.0.0/33"]);
     let alone = ends[0].run(|| Command::new(EVENKEEL).args(["link", "run", "--", "true"]).output().unwrap());
     refused(&alone, 1, &["--cluster"]);
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkgood") else { return };
     refused(&cluster.result(0, &["no-such-program"]), 3, &["no-such-program"]);
     ended(&cluster.result(0, &["true"]), 0);
     assert_eq!(cluster.result(0, &["sh", "-c", "exit 7"]).status.code(), Some(7));

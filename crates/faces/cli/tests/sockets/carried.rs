@@ -1,9 +1,9 @@
 //! Connections that the programs carry themselves, past the brokers.
 
-use std::{fs, process::Command};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
-use testbed::{Bed, Running, ended, said, wait};
+use testbed::{Running, ended, said, wait};
 
 use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN, PROGRAMS};
 
@@ -48,41 +48,33 @@ const TURNS: u32 = 40;
 const LINES_BYTES: usize = 10 * 2 + 90 * 3 + 300 * 4;
 
 /// The server, once it listens.
-fn server(cluster: &Cluster<'_>, at: usize) -> Running {
-    let server = cluster.run(at, &["python3", "-u", "-c", SERVER, [OWN, PEER][at]], "lines");
-    wait("the server listens", || log(cluster, "lines").contains("ready"));
-    server
-}
-
-fn log(cluster: &Cluster<'_>, of: &str) -> String {
-    fs::read_to_string(cluster.log(of)).unwrap_or_default()
+fn server(cluster: &Cluster, at: usize) -> Running {
+    cluster.serves(at, &["-c", SERVER, [OWN, PEER][at]], "lines")
 }
 
 /// Starts a client that does `then` after the program carries its connection.
-fn client(cluster: &Cluster<'_>, then: &str, name: &str) -> Running {
+fn client(cluster: &Cluster, then: &str, name: &str) -> Running {
     let client = cluster.run(0, &["python3", "-u", "-c", &format!("{CLIENT}{then}"), PEER], name);
-    wait("the client has said its lines", || log(cluster, name).contains("carried"));
+    cluster.says(name, "carried");
     client
 }
 
-fn carrier(cluster: &Cluster<'_>, at: usize) -> String {
+fn carrier(cluster: &Cluster, at: usize) -> String {
     cluster.status(at)["connections"][0]["carrier"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
 fn programs_that_carry_their_connections_use_sockets_in_every_way() {
-    let Some((bed, ends)) = Bed::pair("lkcar") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+    let Some(mut cluster) = Cluster::start("lkcar") else { return };
     cluster.after = Some(1);
     let _server = cluster.server("0.0.0.0", "server");
     let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
-    assert!(used.status.success(), "{}{}", said(&used), log(&cluster, "server"));
+    assert!(used.status.success(), "{}{}", said(&used), cluster.log("server"));
 }
 
 #[test]
 fn what_was_sent_comes_back_whenever_a_connection_is_taken_over() {
-    let Some((bed, ends)) = Bed::pair("lksum") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+    let Some(mut cluster) = Cluster::start("lksum") else { return };
     for after in [1, 2, 16] {
         cluster.after = Some(after);
         echo(&cluster, PEER, 4);
@@ -90,13 +82,12 @@ fn what_was_sent_comes_back_whenever_a_connection_is_taken_over() {
 }
 
 /// Echoes of so many seeds.
-fn echo(cluster: &Cluster<'_>, peer: &str, seeds: u32) {
+fn echo(cluster: &Cluster, peer: &str, seeds: u32) {
     let name = format!("echoes{}", cluster.after.unwrap_or_default());
-    let server = cluster.run(1, &["python3", "-u", ECHOES, "serve", peer], &name);
-    wait("the server listens", || log(cluster, &name).contains("ready"));
+    let server = cluster.serves(1, &[ECHOES, "serve", peer], &name);
     for seed in 0..seeds {
         let used = cluster.result(0, &["python3", ECHOES, "use", peer, &seed.to_string()]);
-        assert!(used.status.success(), "after {:?}: {}{}", cluster.after, said(&used), log(cluster, &name));
+        assert!(used.status.success(), "after {:?}: {}{}", cluster.after, said(&used), cluster.log(&name));
     }
     server.stop(Signal::SIGKILL);
     let by_tcp = cluster.status(0)["tcp_fallbacks"].clone();
@@ -109,8 +100,7 @@ fn the_same_by_ipv6_and_behind_udp() {
     let udp = Network { more: &["--over", "udp"], ..PLAIN };
     let six_udp = Network { more: &["--over", "udp"], ..six };
     for (tag, network, peer) in [("lksix", six, "fd77::2"), ("lkudp", udp, PEER), ("lkudp6", six_udp, "fd77::2")] {
-        let Some((bed, ends)) = Bed::pair(tag) else { return };
-        let mut cluster = Cluster::on(network, &bed, &ends);
+        let Some(mut cluster) = Cluster::on(network, tag) else { return };
         cluster.after = Some(2);
         echo(&cluster, peer, 2);
     }
@@ -157,24 +147,22 @@ for turn in range(4):
 /// Whether the server may carry its connections, or is another user's and leaves them to the broker.
 #[test]
 fn numbers_that_come_again_are_watched_as_new_ones() {
-    let Some((bed, ends)) = Bed::pair("lkwatch") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkwatch") else { return };
     let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     for (name, before) in [("root", &[][..]), ("nobody", &nobody)] {
         let python = ["/usr/bin/python3", "-u", "-c", WATCHES, PEER];
         let words: Vec<&str> = before.iter().chain(&python).copied().collect();
         let server = cluster.run(1, &words, name);
-        wait("the server listens", || log(&cluster, name).contains("ready"));
+        cluster.says(name, "ready");
         let used = cluster.result(0, &["python3", "-c", ROUNDS, PEER]);
-        assert!(used.status.success(), "{name}: {}{}", said(&used), log(&cluster, name));
+        assert!(used.status.success(), "{name}: {}{}", said(&used), cluster.log(name));
         server.stop(Signal::SIGKILL);
     }
 }
 
 #[test]
 fn a_connection_goes_on_without_the_brokers_that_brought_the_programs_together() {
-    let Some((bed, ends)) = Bed::pair("lkalone") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+    let Some(mut cluster) = Cluster::start("lkalone") else { return };
     let _server = server(&cluster, 1);
     let then = "
 while not os.path.exists(sys.argv[0] + 'x'):
@@ -190,19 +178,18 @@ while not os.path.exists(sys.argv[0] + 'x'):
     for at in [0, 1] {
         cluster.brokers[at].take().unwrap().stop(Signal::SIGKILL);
     }
-    let before = log(&cluster, "client").len();
-    wait("lines go on", || log(&cluster, "client").len() > before + 50);
+    let before = cluster.log("client").len();
+    wait("lines go on", || cluster.log("client").len() > before + 50);
 }
 
 #[test]
 fn a_program_that_ends_leaves_nothing_unsaid_and_one_that_is_killed_is_noticed() {
-    let Some((bed, ends)) = Bed::pair("lkend") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkend") else { return };
     let _server = server(&cluster, 1);
     let last = |count: usize, after: &str| {
         let is_there = |text: String| text.ends_with('\n') && text.lines().count() == count;
-        wait(&format!("the server has seen the end after {after}"), || is_there(log(&cluster, "lines")));
-        log(&cluster, "lines").lines().last().unwrap_or_default().to_owned()
+        wait(&format!("the server has seen the end after {after}"), || is_there(cluster.log("lines")));
+        cluster.log("lines").lines().last().unwrap_or_default().to_owned()
     };
     // What is on its way when a program ends, or becomes another one, arrives.
     let much = 3_000_000;
@@ -238,8 +225,7 @@ connection.close(); os.waitpid(child, 0)"
 /// A wrong program gets the kernel's error, and the connection goes on.
 #[test]
 fn a_null_pointer_for_a_buffer_is_efault_and_loses_nothing() {
-    let Some((bed, ends)) = Bed::pair("lknull") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+    let Some(mut cluster) = Cluster::start("lknull") else { return };
     cluster.after = Some(1);
     let _server = server(&cluster, 1);
     let nulls = "
@@ -261,19 +247,17 @@ line(b'again')
 print('whole', flush=True)
 ";
     let _client = client(&cluster, nulls, "nulls");
-    wait("the client has made its calls", || {
-        log(&cluster, "nulls").contains("whole") || log(&cluster, "nulls").contains("Error")
-    });
+    let done = || ["whole", "Error"].iter().any(|word| cluster.log("nulls").contains(word));
+    wait("the client has made its calls", done);
     let said = "carried\n0\nEFAULT EFAULT\nEFAULT EFAULT\nEFAULT EFAULT\nb'late\\n'\nwhole\n";
-    assert_eq!(log(&cluster, "nulls"), said);
+    assert_eq!(cluster.log("nulls"), said);
 }
 
 /// A server that is started again at once finds its port free, whoever carried its connections.
 #[test]
 fn the_port_of_a_server_that_ended_is_free_for_the_next_one() {
-    let Some((bed, ends)) = Bed::pair("lkagain") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
-    let server = bed.path("once").display().to_string();
+    let Some(mut cluster) = Cluster::start("lkagain") else { return };
+    let server = cluster.path("once").display().to_string();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/once.c");
     ended(&Command::new("cc").args(["-Wall", "-Werror", "-o", &server, source]).output().unwrap(), 0);
     let client = "
@@ -302,9 +286,9 @@ print('answered', done)
             said(&asked).contains(&format!("answered {TURNS}")),
             "{after:?}: {}{}",
             said(&asked),
-            log(&cluster, "servers")
+            cluster.log("servers")
         );
-        wait("the last server ends", || log(&cluster, "servers").contains("all served"));
+        cluster.says("servers", "all served");
         drop(servers);
     }
 }

@@ -6,8 +6,8 @@ use std::{
     process::{Command, Output},
 };
 
-use serde_json::Value;
-use testbed::{Bed, End, Running, ended, json, wait};
+use serde_json::{Value, json};
+use testbed::{Bed, End, Running, ended, said, wait, wait_telling};
 
 pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 pub(crate) const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/programs.py");
@@ -32,32 +32,33 @@ pub(crate) const PLAIN: Network =
     Network { prefix: PREFIX, addresses: ["10.77.0.1/24", "10.77.0.2/24"], more: &[], in_unit: false };
 
 /// Two nodes with brokers of one cluster.
-pub(crate) struct Cluster<'a> {
-    bed: &'a Bed,
-    ends: &'a [End; 2],
+pub(crate) struct Cluster {
     network: Network,
     pub(crate) brokers: [Option<Running>; 2],
     /// Calls after which a program takes a connection over; none: as it is.
     pub(crate) after: Option<u32>,
+    pub(crate) ends: [End; 2],
+    bed: Bed,
 }
 
-impl<'a> Cluster<'a> {
-    pub(crate) fn start(bed: &'a Bed, ends: &'a [End; 2]) -> Self {
-        Self::on(PLAIN, bed, ends)
+impl Cluster {
+    pub(crate) fn start(tag: &str) -> Option<Self> {
+        Self::on(PLAIN, tag)
     }
 
-    pub(crate) fn on(network: Network, bed: &'a Bed, ends: &'a [End; 2]) -> Self {
+    pub(crate) fn on(network: Network, tag: &str) -> Option<Self> {
+        let (bed, ends) = Bed::pair(tag)?;
         // Cargo builds it with the workspace, and not with this crate alone.
         let library = Path::new(EVENKEEL).with_file_name("libevenkeel_sockets.so");
         assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
         ends.iter().zip(network.addresses).for_each(|(end, address)| end.address(address));
-        let mut cluster = Self { bed, ends, network, brokers: [None, None], after: None };
+        let mut cluster = Self { network, brokers: [None, None], after: None, ends, bed };
         cluster.serve(0);
         cluster.serve(1);
         for (from, name) in [(0, "right"), (1, "left")] {
             wait("the nodes see each other", || cluster.status(from)["nodes"][0]["name"] == name);
         }
-        cluster
+        Some(cluster)
     }
 
     pub(crate) fn serve(&mut self, at: usize) {
@@ -70,13 +71,29 @@ impl<'a> Cluster<'a> {
         if !self.network.in_unit {
             command.args(["link", "serve"]).args(args);
         }
-        let log = self.log(name);
+        let log = self.path(&format!("{name}.log"));
         self.brokers[at] = Some(end.run(|| Running::logged(&mut command, &log)));
         wait("the broker serves", || self.link(at, &["status"]).status.success());
     }
 
-    pub(crate) fn log(&self, of: &str) -> PathBuf {
-        self.bed.path(&format!("{of}.log"))
+    pub(crate) fn broker(&self, at: usize) -> &Running {
+        self.brokers[at].as_ref().expect("it runs")
+    }
+
+    /// A place for a file.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.bed.path(name)
+    }
+
+    /// What a program has said so far.
+    pub(crate) fn log(&self, of: &str) -> String {
+        testbed::log(&self.path(&format!("{of}.log")))
+    }
+
+    /// Waits until a program has said `word`.
+    #[track_caller]
+    pub(crate) fn says(&self, of: &str, word: &str) {
+        wait_telling(&format!("{of} says {word}"), || self.log(of).contains(word), || self.log(of));
     }
 
     pub(crate) fn link(&self, at: usize, args: &[&str]) -> Output {
@@ -84,7 +101,13 @@ impl<'a> Cluster<'a> {
     }
 
     pub(crate) fn status(&self, at: usize) -> Value {
-        json(&self.link(at, &["status", "--json"]))
+        testbed::json(&self.link(at, &["status", "--json"]))
+    }
+
+    /// Fails if a connection went by TCP.
+    #[track_caller]
+    pub(crate) fn all_by_link(&self) {
+        assert_eq!(self.status(0)["tcp_fallbacks"], json!([]));
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -101,7 +124,7 @@ impl<'a> Cluster<'a> {
 
     /// Starts a program whose output and errors go to a log.
     pub(crate) fn spoken(&self, at: usize, command: &mut Command, log: &str) -> Running {
-        let file = fs::File::create(self.log(log)).unwrap();
+        let file = fs::File::create(self.path(&format!("{log}.log"))).unwrap();
         command.stdout(file.try_clone().unwrap()).stderr(file);
         self.ends[at].run(|| Running::start(command))
     }
@@ -121,11 +144,25 @@ impl<'a> Cluster<'a> {
         self.ends[at].run(|| self.command(words).output().unwrap())
     }
 
+    /// Runs a script of Python, which succeeds; what it said.
+    #[track_caller]
+    pub(crate) fn asks(&self, at: usize, script: &[&str]) -> String {
+        let used = self.result(at, &[&["python3"], script].concat());
+        ended(&used, 0);
+        said(&used)
+    }
+
+    /// A server in Python, once it listens.
+    #[track_caller]
+    pub(crate) fn serves(&self, at: usize, script: &[&str], log: &str) -> Running {
+        let server = self.run(at, &[&["python3", "-u"], script].concat(), log);
+        self.says(log, "ready");
+        server
+    }
+
     /// The server of the script, once it listens.
     pub(crate) fn server(&self, address: &str, log: &str) -> Running {
-        let server = self.run(1, &["python3", "-u", PROGRAMS, "serve", address], log);
-        wait("the server listens", || fs::read_to_string(self.log(log)).is_ok_and(|text| text.contains("ready")));
-        server
+        self.serves(1, &[PROGRAMS, "serve", address], log)
     }
 }
 

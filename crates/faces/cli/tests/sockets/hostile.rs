@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use link::{Claim, Engine, Raw, State, Wire};
 use nix::sys::signal::Signal;
-use testbed::{Bed, Running, ended, refused, said, wait, wait_telling};
+use testbed::{Running, ended, refused, said, wait};
 
 use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN};
 
@@ -32,73 +32,86 @@ for number in range(int(sys.argv[2])):
     time.sleep(0.01)
 ";
 
-fn hostile(cluster: &Cluster<'_>, at: usize, words: &[&str]) -> String {
+fn hostile(cluster: &Cluster, at: usize, words: &[&str]) -> String {
     let mut python = Command::new("python3");
     let output = cluster.plain(at, python.arg(HOSTILE).args(words));
     ended(&output, 0);
     said(&output)
 }
 
-fn log(cluster: &Cluster<'_>, of: &str) -> String {
-    fs::read_to_string(cluster.log(of)).unwrap_or_default()
+/// Likewise, while the test goes on, once it has said `word`.
+pub(crate) fn hostile_until(cluster: &Cluster, at: usize, words: &[&str], log: &str, word: &str) -> Running {
+    let mut python = Command::new("python3");
+    let running = cluster.spoken(at, python.args(["-u", HOSTILE]).args(words), log);
+    cluster.says(log, word);
+    running
 }
 
 /// The server, once it listens; it accepts when [`let_in`] was called.
-pub(crate) fn server(cluster: &Cluster<'_>) -> Running {
-    let go = cluster.log("go").display().to_string();
-    let server = cluster.run(1, &["python3", "-u", "-c", SERVER, PEER, &go], "server");
-    wait("the server listens", || log(cluster, "server").contains("ready"));
-    server
+pub(crate) fn server(cluster: &Cluster) -> Running {
+    let go = cluster.path("go").display().to_string();
+    cluster.serves(1, &["-c", SERVER, PEER, &go], "server")
 }
 
-pub(crate) fn let_in(cluster: &Cluster<'_>) {
-    fs::write(cluster.log("go"), "").unwrap();
+pub(crate) fn let_in(cluster: &Cluster) {
+    fs::write(cluster.path("go"), "").unwrap();
+}
+
+/// A cluster whose server accepts.
+fn serving(tag: &str) -> Option<(Cluster, Running)> {
+    let cluster = Cluster::start(tag)?;
+    let server = server(&cluster);
+    let_in(&cluster);
+    Some((cluster, server))
+}
+
+/// A client that goes on for long, once it is answered.
+fn goes_on(cluster: &Cluster) -> Running {
+    let client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "100000"], "client");
+    cluster.says("client", "b'server: secret'");
+    client
+}
+
+/// Fails unless a client is answered.
+#[track_caller]
+pub(crate) fn is_served(cluster: &Cluster) {
+    let told = cluster.asks(0, &["-u", "-c", CLIENT, PEER, "3"]);
+    assert!(told.contains("b'server: secret'"), "{told}");
 }
 
 #[test]
 fn a_connection_is_its_listeners_alone() {
-    let Some((bed, ends)) = Bed::pair("lkhsteal") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkhsteal") else { return };
     let _server = server(&cluster);
     let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "client");
-    wait("the client is connected", || log(&cluster, "client").contains("connected"));
+    cluster.says("client", "connected");
     let told = hostile(&cluster, 1, &["steal", PEER, "7000"]);
     for what in ["udp", "own", "accepted", "connected", "udp connects", "connection listens"] {
         assert!(told.lines().any(|line| line == format!("{what} ('Tcp', [])")), "{what}: {told}");
     }
     let_in(&cluster);
-    wait("the server's answer comes", || log(&cluster, "client").contains("b'server: secret'"));
-    assert!(log(&cluster, "server").contains("came b'secret'"));
+    cluster.says("client", "b'server: secret'");
+    assert!(cluster.log("server").contains("came b'secret'"));
 }
 
 #[test]
 fn no_descriptor_that_somebody_sends_holds_up_the_broker() {
-    let Some((bed, ends)) = Bed::pair("lkhwait") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
-    let _server = server(&cluster);
-    let_in(&cluster);
+    let Some((mut cluster, _server)) = serving("lkhwait") else { return };
     let told = hostile(&cluster, 0, &["linger", &format!("{PEER}:7000")]);
     assert_eq!(told.matches("answered").count(), 6, "{told}");
-    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
-    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+    is_served(&cluster);
     // An end by SIGTERM waits for none of it either.
     cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
 }
 
 #[test]
 fn a_file_system_that_answers_nothing_holds_up_its_user_alone() {
-    let Some((bed, ends)) = Bed::pair("lkhfuse") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
-    let _server = server(&cluster);
-    let_in(&cluster);
-    let mut python = Command::new("python3");
-    let waits = cluster.spoken(0, python.args(["-u", HOSTILE, "wait"]), "waits");
-    wait("the descriptors are sent", || log(&cluster, "waits").contains("asked"));
+    let Some((mut cluster, _server)) = serving("lkhfuse") else { return };
+    let waits = hostile_until(&cluster, 0, &["wait"], "waits", "asked");
     // In the second question the file was to be looked at, too.
-    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
-    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
-    let pid = cluster.brokers[0].as_ref().unwrap().pid();
+    is_served(&cluster);
+    cluster.all_by_link();
+    let pid = cluster.broker(0).pid();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     assert!(names.any(|name| name.trim() == "ek-close"), "the close still waits");
@@ -109,12 +122,8 @@ fn a_file_system_that_answers_nothing_holds_up_its_user_alone() {
 
 #[test]
 fn what_is_said_of_a_connection_is_said_to_who_has_it() {
-    let Some((bed, ends)) = Bed::pair("lkhname") else { return };
-    let cluster = Cluster::start(&bed, &ends);
-    let _server = server(&cluster);
-    let_in(&cluster);
-    let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "100000"], "client");
-    wait("the client is answered", || log(&cluster, "client").contains("b'server: secret'"));
+    let Some((cluster, _server)) = serving("lkhname") else { return };
+    let _client = goes_on(&cluster);
     for at in [0, 1] {
         let told = hostile(&cluster, at, &["figures"]);
         assert!(!told.is_empty() && told.lines().all(|line| line == "['Tcp', 'Tcp', 'Tcp', 'Tcp']"), "{told}");
@@ -123,38 +132,33 @@ fn what_is_said_of_a_connection_is_said_to_who_has_it() {
 
 #[test]
 fn one_user_takes_no_more_than_its_part_of_the_connections() {
-    let Some((bed, ends)) = Bed::pair("lkhmany") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkhmany") else { return };
     let _server = server(&cluster);
     let told = hostile(&cluster, 0, &["crowd", &format!("{PEER}:7000"), "1100"]);
     assert_eq!(told.trim(), "has 1024 Tcp");
     let over_tcp = cluster.status(0)["tcp_fallbacks"].to_string();
     assert!(over_tcp.contains("user 65534 has 1024 connections"), "{over_tcp}");
     let_in(&cluster);
-    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
-    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+    is_served(&cluster);
 }
 
 #[test]
 fn ports_to_a_node_are_left_for_root() {
-    let Some((bed, ends)) = Bed::pair("lkhports") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkhports") else { return };
     let _server = server(&cluster);
     let mut users = Vec::new();
     for (user, has) in
         [("60001", "has 1024 Tcp"), ("60002", "has 1024 Tcp"), ("60003", "has 1024 Tcp"), ("60004", "has 0 Tcp")]
     {
-        let mut python = Command::new("python3");
-        let python = python.args(["-u", HOSTILE, "crowd", &format!("{PEER}:7000"), "1100", user, "1"]);
-        users.push(cluster.spoken(0, python, user));
-        wait("a user has all it gets", || log(&cluster, user).contains("Tcp"));
-        assert_eq!(log(&cluster, user).trim(), has, "user {user}");
+        let words = ["crowd", &format!("{PEER}:7000"), "1100", user, "1"];
+        users.push(hostile_until(&cluster, 0, &words, user, "Tcp"));
+        assert_eq!(cluster.log(user).trim(), has, "user {user}");
     }
     let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     assert!(over_tcp.to_string().contains("the most that users other than root may share"), "{over_tcp}");
     let_in(&cluster);
     let root = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "root");
-    wait("root is connected", || log(&cluster, "root").contains("connected"));
+    cluster.says("root", "connected");
     assert_eq!(cluster.status(0)["tcp_fallbacks"], over_tcp, "root's goes by link");
     root.stop(Signal::SIGKILL);
     for user in users {
@@ -182,25 +186,18 @@ fn memory(broker: &Running) -> u64 {
 
 #[test]
 fn what_waits_for_one_user_takes_a_part_of_the_memory() {
-    let Some((bed, ends)) = Bed::pair("lkhbytes") else { return };
-    let cluster = Cluster::start(&bed, &ends);
-    let _server = server(&cluster);
-    let_in(&cluster);
-    let _deaf = cluster.run(1, &["python3", "-u", "-c", DEAF, PEER], "deaf");
-    wait("it listens", || log(&cluster, "deaf").contains("ready"));
-    let brokers = cluster.brokers.each_ref().map(|broker| broker.as_ref().unwrap());
+    let Some((cluster, _server)) = serving("lkhbytes") else { return };
+    let _deaf = cluster.serves(1, &["-c", DEAF, PEER], "deaf");
+    let brokers = [0, 1].map(|at| cluster.broker(at));
     let before = brokers.map(memory);
-    let mut python = Command::new("python3");
-    let full = cluster.spoken(0, python.args(["-u", HOSTILE, "full", &format!("{PEER}:7001"), "400"]), "full");
-    wait_telling("all are full", || log(&cluster, "full").contains("full\n"), || log(&cluster, "full"));
+    let full = hostile_until(&cluster, 0, &["full", &format!("{PEER}:7001"), "400"], "full", "full\n");
     for (broker, before) in brokers.into_iter().zip(before) {
         let grown = memory(broker).saturating_sub(before) >> 20;
         // 150 to 200 MB without a bound.
         assert!((30..110).contains(&grown), "{grown} MB");
     }
-    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "3"]);
-    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
+    is_served(&cluster);
+    cluster.all_by_link();
     full.stop(Signal::SIGKILL);
 }
 
@@ -215,16 +212,11 @@ fn ticks(broker: &Running) -> u64 {
 
 #[test]
 fn a_pipe_that_somebody_keeps_costs_the_broker_nothing() {
-    let Some((bed, ends)) = Bed::pair("lkhpipe") else { return };
-    let cluster = Cluster::start(&bed, &ends);
-    let _server = server(&cluster);
-    let_in(&cluster);
-    let mut python = Command::new("python3");
-    let keeps = cluster.spoken(0, python.args(["-u", HOSTILE, "pipe", &format!("{PEER}:7000")]), "keeps");
-    wait("it keeps the pipe", || log(&cluster, "keeps").contains("kept"));
-    assert!(log(&cluster, "keeps").contains("Taken"), "{}", log(&cluster, "keeps"));
+    let Some((cluster, _server)) = serving("lkhpipe") else { return };
+    let keeps = hostile_until(&cluster, 0, &["pipe", &format!("{PEER}:7000")], "keeps", "kept");
+    assert!(cluster.log("keeps").contains("Taken"), "{}", cluster.log("keeps"));
     wait("the connection has ended", || cluster.status(0)["connections"] == serde_json::json!([]));
-    let broker = cluster.brokers[0].as_ref().unwrap();
+    let broker = cluster.broker(0);
     // It looks for frames for a moment after the last one.
     std::thread::sleep(Duration::from_millis(500));
     let before = ticks(broker);
@@ -236,8 +228,7 @@ fn a_pipe_that_somebody_keeps_costs_the_broker_nothing() {
 
 #[test]
 fn one_user_has_the_broker_look_for_and_tell_little() {
-    let Some((bed, ends)) = Bed::pair("lkhseek") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkhseek") else { return };
     let _server = server(&cluster);
     let told = hostile(&cluster, 0, &["offers", &format!("{PEER}:7000")]);
     let done = told.matches("'Done'").count();
@@ -255,29 +246,20 @@ fn one_user_has_the_broker_look_for_and_tell_little() {
 
 #[test]
 fn who_listens_beside_a_server_takes_nothing_from_it() {
-    let Some((bed, ends)) = Bed::pair("lkhnext") else { return };
-    let cluster = Cluster::start(&bed, &ends);
-    let go = cluster.log("go").display().to_string();
-    let _server = cluster.run(1, &["python3", "-u", "-c", SERVER, "0.0.0.0", &go], "server");
-    wait("the server listens", || log(&cluster, "server").contains("ready"));
+    let Some(cluster) = Cluster::start("lkhnext") else { return };
+    let go = cluster.path("go").display().to_string();
+    let _server = cluster.serves(1, &["-c", SERVER, "0.0.0.0", &go], "server");
     let_in(&cluster);
-    let mut python = Command::new("python3");
-    let beside = cluster.spoken(1, python.args(["-u", HOSTILE, "beside", "7000"]), "beside");
-    wait("another one listens", || log(&cluster, "beside").contains("listens 500"));
-    let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
-    assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
+    let beside = hostile_until(&cluster, 1, &["beside", "7000"], "beside", "listens 500");
+    is_served(&cluster);
+    cluster.all_by_link();
     beside.stop(Signal::SIGKILL);
 }
 
 #[test]
 fn nobody_has_the_addresses_of_anothers_connection() {
-    let Some((bed, ends)) = Bed::pair("lkhtwin") else { return };
-    let cluster = Cluster::start(&bed, &ends);
-    let _server = server(&cluster);
-    let_in(&cluster);
-    let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "100000"], "client");
-    wait("the client is answered", || log(&cluster, "client").contains("b'server: secret'"));
+    let Some((cluster, _server)) = serving("lkhtwin") else { return };
+    let _client = goes_on(&cluster);
     let port = cluster.status(0)["connections"][0]["local"].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
     let told = hostile(&cluster, 0, &["twin", &format!("{PEER}:7000"), &port]);
     let lines: Vec<&str> = told.lines().collect();
@@ -315,20 +297,18 @@ while True:
 
 #[test]
 fn a_client_is_no_user_of_this_machine() {
-    let Some((bed, ends)) = Bed::pair("lkhwho") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkhwho") else { return };
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7000)).recv(4))";
     for by in ["library", "supervisor"] {
         let mut command = Command::new(crate::cluster::EVENKEEL);
         command.args(["link", "run", "--by", by, "--", "python3", "-u", "-c", WHO, PEER]);
         let server = cluster.spoken(1, &mut command, by);
-        wait("the server listens", || log(&cluster, by).contains("ready"));
-        let over_link = cluster.result(0, &["python3", "-c", ask, PEER]);
-        ended(&over_link, 0);
-        assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]), "{}", said(&over_link));
+        cluster.says(by, "ready");
+        cluster.asks(0, &["-c", ask, PEER]);
+        cluster.all_by_link();
         ended(&cluster.plain(0, Command::new("python3").args(["-c", ask, PEER])), 0);
-        wait("both are answered", || log(&cluster, by).matches("AF_INET").count() == 2);
-        let told = log(&cluster, by);
+        wait("both are answered", || cluster.log(by).matches("AF_INET").count() == 2);
+        let told = cluster.log(by);
         let lines: Vec<_> = told.lines().filter(|line| line.starts_with("said")).collect();
         let of = |line: &str| line.split(" user ").next().unwrap().to_owned();
         assert!(lines[0].starts_with("said ((0, -1, -1), "), "{told}");
@@ -378,8 +358,7 @@ print('end', came, flush=True)
 
 #[test]
 fn a_program_that_gives_up_root_gives_up_its_sockets_and_keeps_its_connections() {
-    let Some((bed, ends)) = Bed::pair("lkhroot") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+    let Some(mut cluster) = Cluster::start("lkhroot") else { return };
     cluster.after = Some(2);
     let client = "
 import socket, sys, time
@@ -389,16 +368,12 @@ for number in range(200):
     connection.sendall(line)
     assert connection.recv(100) == line
     time.sleep(0.002)
-print('all came back', flush=True)
 ";
     for way in ["setuid", "setreuid", "setresuid", "seteuid", "capset"] {
-        let _server = cluster.run(1, &["python3", "-u", "-c", RETAINS, PEER, way], way);
-        wait("the server listens", || log(&cluster, way).contains("ready"));
-        let used = cluster.result(0, &["python3", "-c", client, PEER]);
-        assert!(said(&used).contains("all came back"), "{way}: {}{}", said(&used), log(&cluster, way));
-        let told = || log(&cluster, way);
-        wait_telling(&format!("the server has ended after {way}"), || told().contains("end 200"), told);
-        let told = told();
+        let _server = cluster.serves(1, &["-c", RETAINS, PEER, way], way);
+        cluster.asks(0, &["-c", client, PEER]);
+        cluster.says(way, "end 200");
+        let told = cluster.log(way);
         let had = told.lines().find_map(|line| line.strip_prefix("packet sockets ")).unwrap();
         let (before, after) = had.split_once(" then ").unwrap();
         assert!(before.parse::<u32>().unwrap() > 0, "it carried its connection: {told}");
@@ -419,13 +394,13 @@ while True:
 ";
 
 /// Ports that a client reaches over link, and why others not; it gets to all, as nothing filters TCP.
-fn reached(cluster: &Cluster<'_>, ports: &[&str]) -> (Vec<String>, String) {
+fn reached(cluster: &Cluster, ports: &[&str]) -> (Vec<String>, String) {
     let ask = "
 import socket, sys
 for port in sys.argv[2:]:
     assert socket.create_connection((sys.argv[1], int(port)), timeout=20).recv(4) == b'open'
 ";
-    ended(&cluster.result(0, &[&["python3", "-c", ask, PEER], ports].concat()), 0);
+    cluster.asks(0, &[&["-c", ask, PEER], ports].concat());
     let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let by_tcp = |port: &str| over_tcp.as_array().unwrap().iter().any(|row| row["peer"] == format!("{PEER}:{port}"));
     (ports.iter().filter(|port| !by_tcp(port)).map(ToString::to_string).collect(), over_tcp.to_string())
@@ -436,11 +411,9 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
     let ports = ["22", "7000", "7001"];
     let named: &[&str] = &["--allow", "10.77.0.1/32:22", "--allow", "10.77.0.0/24:7001-7001"];
     for (tag, more, let_in) in [("lkhdflt", &[][..], ["7000", "7001"]), ("lkhallow", named, ["22", "7001"])] {
-        let Some((bed, ends)) = Bed::pair(tag) else { return };
         let network = Network { more, ..PLAIN };
-        let cluster = Cluster::on(network, &bed, &ends);
-        let _doors = cluster.run(1, &[&["python3", "-u", "-c", DOORS, PEER], &ports[..]].concat(), "doors");
-        wait("the servers listen", || log(&cluster, "doors").contains("ready"));
+        let Some(cluster) = Cluster::on(network, tag) else { return };
+        let _doors = cluster.serves(1, &[&["-c", DOORS, PEER], &ports[..]].concat(), "doors");
         let (over_link, over_tcp) = reached(&cluster, &ports);
         assert_eq!(over_link, let_in, "{over_tcp}");
         let closed = if more.is_empty() { "22" } else { "7000" };
@@ -474,7 +447,7 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
 }
 
 /// Answer of a broker to a first line from a port of a program; none: the broker resets the stream.
-fn head(cluster: &Cluster<'_>, line: &str) -> Option<String> {
+fn head(cluster: &Cluster, line: &str) -> Option<String> {
     cluster.inside(0, || {
         let (claim, mut engine) = Claim::take().unwrap();
         let node = claim.find("right").unwrap();
@@ -494,12 +467,11 @@ fn head(cluster: &Cluster<'_>, line: &str) -> Option<String> {
 
 #[test]
 fn streams_that_say_nothing_end_and_are_few() {
-    let Some((bed, ends)) = Bed::pair("lkhmute") else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
-    let right = cluster.inside(1, || Wire::of(ends[1].interface()).unwrap().address);
+    let Some(mut cluster) = Cluster::start("lkhmute") else { return };
+    let right = cluster.inside(1, || Wire::of(cluster.ends[1].interface()).unwrap().address);
     cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
     cluster.inside(0, || {
-        let mut engine = Engine::new(Raw::open(ends[0].interface()).unwrap(), "mute").unwrap();
+        let mut engine = Engine::new(Raw::open(cluster.ends[0].interface()).unwrap(), "mute").unwrap();
         let all: Vec<_> = (0..300).map(|_| engine.connect(right, 2, true).unwrap()).collect();
         let mut most = 0;
         wait("all have ended", || {
@@ -519,14 +491,12 @@ fn brokers_believe_brokers_alone() {
     let udp = Network { more: &["--over", "udp"], ..PLAIN };
     let plain = Network { more: &[], ..udp };
     for (tag, network) in [("lkhhead", plain), ("lkhudp", udp)] {
-        let Some((bed, ends)) = Bed::pair(tag) else { return };
-        let cluster = Cluster::on(network, &bed, &ends);
+        let Some(cluster) = Cluster::on(network, tag) else { return };
         let _server = server(&cluster);
         let_in(&cluster);
         let line = format!("{{\"from\":\"{OWN}:22\",\"to\":\"{PEER}:7000\"}}\n");
         assert_eq!(head(&cluster, &line), None, "{tag}: a head from a program's port");
-        let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
-        assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
-        assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]));
+        is_served(&cluster);
+        cluster.all_by_link();
     }
 }

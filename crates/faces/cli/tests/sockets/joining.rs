@@ -1,13 +1,13 @@
 //! Connections that a program is taking over from the broker.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use nix::sys::signal::Signal;
-use testbed::{Bed, wait, wait_telling};
 
-use crate::cluster::{Cluster, PEER};
-
-const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/hostile.py");
+use crate::{
+    cluster::{Cluster, PEER},
+    hostile::hostile_until,
+};
 
 /// Sends more than the server's end holds, and what it is answered.
 const CLIENT: &str = "
@@ -54,26 +54,19 @@ except OSError as error:
     print(type(error).__name__, came, flush=True)
 ";
 
-fn log(cluster: &Cluster<'_>, of: &str) -> String {
-    fs::read_to_string(cluster.log(of)).unwrap_or_default()
-}
-
 /// A program that has taken its connection, of which the broker still has bytes, does `way`, and `then` happens before it goes on.
-fn joins(tag: &str, way: &str, then: impl FnOnce(&Cluster<'_>)) {
-    let Some((bed, ends)) = Bed::pair(tag) else { return };
-    let mut cluster = Cluster::start(&bed, &ends);
+fn joins(tag: &str, way: &str, then: impl FnOnce(&Cluster)) {
+    let Some(mut cluster) = Cluster::start(tag) else { return };
     cluster.after = Some(2);
-    let go = cluster.log("go").display().to_string();
-    let _server = cluster.run(1, &["python3", "-u", "-c", SERVER, PEER, &go, way], "server");
-    wait("the server listens", || log(&cluster, "server").contains("ready"));
+    let go = cluster.path("go").display().to_string();
+    let _server = cluster.serves(1, &["-c", SERVER, PEER, &go, way], "server");
     let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER], "client");
-    let told = || log(&cluster, "server") + &log(&cluster, "client");
-    wait_telling("the server takes the connection over", || log(&cluster, "server").contains("joins"), told);
+    cluster.says("server", "joins");
     then(&cluster);
     fs::write(&go, "").unwrap();
-    wait_telling("all came", || log(&cluster, "server").contains("end 400400"), told);
-    wait_telling("the answer came", || log(&cluster, "client").contains("answered b'400400'"), told);
-    assert_eq!(cluster.status(0)["tcp_fallbacks"], serde_json::json!([]), "it went over link");
+    cluster.says("server", "end 400400");
+    cluster.says("client", "answered b'400400'");
+    cluster.all_by_link();
 }
 
 #[test]
@@ -84,7 +77,7 @@ fn a_program_that_gives_up_root_while_it_takes_a_connection_keeps_it() {
 #[test]
 fn a_broker_that_has_no_time_breaks_no_connection_that_a_program_takes() {
     joins("lkjbusy", "goes on", |cluster| {
-        let broker = cluster.brokers[1].as_ref().unwrap();
+        let broker = cluster.broker(1);
         broker.signal(Signal::SIGSTOP);
         // Longer than a program waits for an answer.
         thread::sleep(Duration::from_secs(2));
@@ -94,8 +87,7 @@ fn a_broker_that_has_no_time_breaks_no_connection_that_a_program_takes() {
 
 #[test]
 fn a_connection_that_its_program_did_not_wait_for_stays_with_the_broker() {
-    let Some((bed, ends)) = Bed::pair("lkjleft") else { return };
-    let cluster = Cluster::start(&bed, &ends);
+    let Some(cluster) = Cluster::start("lkjleft") else { return };
     let echo = "
 import socket, sys
 listener = socket.create_server((sys.argv[1], 7300))
@@ -103,16 +95,12 @@ print('ready', flush=True)
 connection, _ = listener.accept()
 connection.sendall(b'server: ' + connection.recv(100))
 ";
-    let _server = cluster.run(1, &["python3", "-u", "-c", echo, PEER], "server");
-    wait("the server listens", || log(&cluster, "server").contains("ready"));
-    let mut python = Command::new("python3");
-    let asks = cluster.spoken(0, python.args(["-u", HOSTILE, "untaken", &format!("{PEER}:7300")]), "asks");
-    let told = || log(&cluster, "asks");
-    wait_telling("it is connected", || told().contains("connected"), told);
-    let broker = cluster.brokers[0].as_ref().unwrap();
+    let _server = cluster.serves(1, &["-c", echo, PEER], "server");
+    let asks = hostile_until(&cluster, 0, &["untaken", &format!("{PEER}:7300")], "asks", "connected");
+    let broker = cluster.broker(0);
     broker.signal(Signal::SIGSTOP);
     asks.signal(Signal::SIGUSR1);
-    wait_telling("it has asked and gone", || told().contains("left"), told);
+    cluster.says("asks", "left");
     broker.signal(Signal::SIGCONT);
-    wait_telling("the answer comes", || told().contains("b'server: secret'"), told);
+    cluster.says("asks", "b'server: secret'");
 }

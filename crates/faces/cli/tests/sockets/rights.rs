@@ -3,11 +3,11 @@
 use std::{fs, path::Path, process::Command};
 
 use nix::sys::signal::Signal;
-use testbed::{Bed, said};
+use testbed::said;
 
 use crate::{
-    cluster::{Cluster, Network, PEER, PLAIN},
-    hostile::{CLIENT, let_in, server},
+    cluster::{Cluster, Network, PLAIN},
+    hostile::{is_served, let_in, server},
 };
 
 /// A program of the group `daemon` that asks for ports.
@@ -45,18 +45,16 @@ fn a_broker_keeps_few_rights() {
         ("lkhcapg", &GROUP, DAC_OVERRIDE | CHOWN | SYS_ADMIN, false),
         ("lkhunit", &GROUP, DAC_OVERRIDE | CHOWN | SYS_ADMIN, true),
     ] {
-        let Some((bed, ends)) = Bed::pair(tag) else { return };
-        let mut cluster = Cluster::on(Network { more, in_unit, ..PLAIN }, &bed, &ends);
+        let Some(mut cluster) = Cluster::on(Network { more, in_unit, ..PLAIN }, tag) else { return };
         let _server = server(&cluster);
         let_in(&cluster);
-        let used = cluster.result(0, &["python3", "-u", "-c", CLIENT, PEER, "1"]);
-        assert!(said(&used).contains("b'server: secret'"), "{}", said(&used));
+        is_served(&cluster);
         if with & SYS_ADMIN != 0 {
             let member = cluster.plain(0, Command::new("python3").args(["-c", MEMBER]));
             assert!(said(&member).starts_with("b'{\"Ports\":"), "{member:?}");
         }
         let kept = NET_ADMIN_RAW | PERFMON_BPF | (with & SYS_ADMIN);
-        let pid = cluster.brokers[0].as_ref().unwrap().pid();
+        let pid = cluster.broker(0).pid();
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
         let all: Vec<_> = tasks.map(|task| rights(&task.path())).collect();
         for (name, [effective, permitted, bounding], gets_no_more) in &all {
@@ -106,8 +104,7 @@ print(one().recv(4096))
 
 #[test]
 fn a_connection_too_many_is_refused_by_name() {
-    let Some((bed, ends)) = Bed::pair("lkhmany") else { return };
-    let cluster = Cluster::on(Network { more: &["--group", "daemon"], ..PLAIN }, &bed, &ends);
+    let Some(cluster) = Cluster::on(Network { more: &["--group", "daemon"], ..PLAIN }, "lkhmany") else { return };
     let greedy = cluster.plain(0, Command::new("python3").args(["-c", GREEDY]));
     assert!(said(&greedy).contains("this user has too many connections"), "{greedy:?}");
 }
