@@ -1,65 +1,42 @@
 //! `evenkeel capture` from outside: the pipe, the files, bad input, the automatic choice.
 
-use std::{
-    io::Read,
-    process::{Command, Output},
-    time::Duration,
-};
+use std::{io::Read, process::Command, time::Duration};
 
-use testbed::{Bed, End, Running, ended, json, refused, text, tshark, wait};
+use testbed::{Running, Wire, ended, json, refused, text, tshark};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
-/// Sender and receiver, joined.
-struct Wire {
-    sender: End,
-    receiver: End,
-    _bed: Bed,
+/// A capture at the receiver's interface.
+fn start(wire: &Wire, args: &[&str]) -> Running {
+    start_any(wire, &[&[wire.receiver.interface()], args].concat())
 }
 
-fn wire(tag: &str) -> Option<Wire> {
-    let (bed, [sender, receiver]) = Bed::pair(tag)?;
-    Some(Wire { sender, receiver, _bed: bed })
+/// One that is told the interface, too.
+fn start_any(wire: &Wire, args: &[&str]) -> Running {
+    wire.receiver.starts(EVENKEEL, &[&["capture"], args].concat())
 }
 
-impl Wire {
-    fn start(&self, args: &[&str]) -> Running {
-        self.start_any(&[&[self.receiver.interface()], args].concat())
-    }
-
-    /// A capture that is told the interface, too.
-    fn start_any(&self, args: &[&str]) -> Running {
-        self.receiver.run(|| Running::piped(Command::new(EVENKEEL).arg("capture").args(args)))
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.start(args).output()
-    }
-
-    /// Sends `packets` UDP frames of the lab's own generator.
-    fn send(&self, packets: u32, pps: u32) {
-        let mut generator = Command::new(EVENKEEL);
-        generator.args(["gen", self.sender.interface(), "--udp", "--backend", "tx-ring", "--sizes", "64"]);
-        generator.args(["--count", &packets.to_string(), "--rate", &pps.to_string()]);
-        let status = self.sender.run(|| Running::silent(&mut generator)).end();
-        assert!(status.success());
-    }
+/// Sends `packets` UDP frames of the lab's own generator.
+fn send(wire: &Wire, packets: u32, pps: u32) {
+    let (count, rate) = (packets.to_string(), pps.to_string());
+    let flags = ["gen", wire.sender.interface(), "--udp", "--backend", "tx-ring", "--sizes", "64"];
+    ended(&wire.sender.ran(EVENKEEL, &[&flags[..], &["--count", &count, "--rate", &rate]].concat()), 0);
 }
 
 #[test]
 fn a_pipe_flows_and_its_end_is_quiet() {
-    let Some(wire) = wire("pipe") else { return };
-    let mut child = wire.start(&["-w", "-", "--quiet", "--backend", "packet"]);
+    let Some(wire) = Wire::new("pipe") else { return };
+    let mut child = start(&wire, &["-w", "-", "--quiet", "--backend", "packet"]);
     // The head of the file says that the sockets are open.
     let mut stdout = child.child().stdout.take().unwrap();
     let mut head = [0; 4];
     stdout.read_exact(&mut head).unwrap();
     assert_eq!(head, [0x0a, 0x0d, 0x0d, 0x0a]);
-    wire.send(100, 10_000);
+    send(&wire, 100, 10_000);
     let mut packets = vec![0; 100 * 92];
     stdout.read_exact(&mut packets).unwrap();
     drop(stdout);
-    wire.send(100, 10_000);
+    send(&wire, 100, 10_000);
     let output = child.output();
     ended(&output, 0);
     assert!(!text(&output.stderr).contains("evenkeel:"), "{}", text(&output.stderr));
@@ -67,11 +44,11 @@ fn a_pipe_flows_and_its_end_is_quiet() {
 
 #[test]
 fn json_counts_and_readers_add_up() {
-    let Some(wire) = wire("json") else { return };
+    let Some(wire) = Wire::new("json") else { return };
     let child =
-        wire.start(&["udp", "--json", "--quiet", "--backend", "ring+fanout", "--members", "3", "--count", "500"]);
-    hears(&wire, 3);
-    wire.send(600, 10_000);
+        start(&wire, &["udp", "--json", "--quiet", "--backend", "ring+fanout", "--members", "3", "--count", "500"]);
+    wire.hears(3);
+    send(&wire, 600, 10_000);
     let output = child.output();
     ended(&output, 0);
     let json = json(&output);
@@ -82,25 +59,10 @@ fn json_counts_and_readers_add_up() {
     assert_eq!(readers.iter().map(|r| r["packets"].as_u64().unwrap()).sum::<u64>(), 500);
 }
 
-/// Waits until the receiver has so many packet sockets that receive and stay (/proc/net/packet of its namespace): libpcap opens
-/// some for a moment, each time a filter is compiled.
-fn hears(wire: &Wire, sockets: usize) {
-    let receiving = || -> Vec<String> {
-        let table = wire.receiver.read("/proc/thread-self/net/packet");
-        let fields = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
-        fields.filter(|f| f.get(5) == Some(&"1")).filter_map(|f| f.last().map(|&inode| inode.to_owned())).collect()
-    };
-    wait("sockets that receive", || {
-        let first = receiving();
-        std::thread::sleep(Duration::from_millis(100));
-        receiving().iter().filter(|inode| first.contains(inode)).count() >= sockets
-    });
-}
-
 #[test]
 fn auto_says_why_and_attaches_nothing_unasked() {
-    let Some(wire) = wire("auto") else { return };
-    let output = wire.output(&["--backend", "auto", "--duration", "0.1", "--quiet"]);
+    let Some(wire) = Wire::new("auto") else { return };
+    let output = start(&wire, &["--backend", "auto", "--duration", "0.1", "--quiet"]).output();
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains("chosen: ring:") && told.contains("too little traffic"), "{told}");
@@ -109,7 +71,7 @@ fn auto_says_why_and_attaches_nothing_unasked() {
 
 #[test]
 fn bad_input_is_named_with_its_code() {
-    let Some(wire) = wire("bad") else { return };
+    let Some(wire) = Wire::new("bad") else { return };
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no/such.pcapng");
     for (args, code, word) in [
@@ -120,10 +82,10 @@ fn bad_input_is_named_with_its_code() {
         (vec!["-w", missing.to_str().unwrap()], 2, "no/such.pcapng"),
         (vec!["-w", "/dev/full"], 3, "No space left"),
     ] {
-        refused(&wire.output(&args), code, &[word]);
+        refused(&start(&wire, &args).output(), code, &[word]);
     }
     wire.receiver.link_set("down");
-    let output = wire.output(&["--backend", "packet"]);
+    let output = start(&wire, &["--backend", "packet"]).output();
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("is down: bring it up"), "{}", text(&output.stderr));
 }
@@ -142,15 +104,15 @@ fn a_missing_capability_is_named() {
 #[test]
 fn files_of_a_rotation_are_made_in_a_folder_of_another_user_and_nobody_else_reads_them() {
     use std::os::unix::fs::{PermissionsExt, chown};
-    let Some(wire) = wire("fold") else { return };
+    let Some(wire) = Wire::new("fold") else { return };
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     chown(folder.path(), Some(65533), Some(65533)).unwrap();
     let base = folder.path().join("a.pcapng");
     let args = ["udp", "-w", base.to_str().unwrap(), "--rotate-count", "5", "--files", "2", "--count", "23", "--quiet"];
-    let child = wire.start(&[&args[..], &["--backend", "ring+fanout", "--members", "3"]].concat());
-    hears(&wire, 3);
-    wire.send(40, 1_000);
+    let child = start(&wire, &[&args[..], &["--backend", "ring+fanout", "--members", "3"]].concat());
+    wire.hears(3);
+    send(&wire, 40, 1_000);
     ended(&child.output(), 0);
     let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
     files.sort_by_key(std::fs::DirEntry::file_name);
@@ -194,12 +156,12 @@ fn talk(wire: &Wire) {
 
 #[test]
 fn lines_say_what_those_of_tcpdump_say() {
-    let Some(wire) = wire("line") else { return };
+    let Some(wire) = Wire::new("line") else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.pcapng");
     let path = file.to_str().unwrap();
-    let child = wire.start(&["-w", path, "--quiet"]);
-    hears(&wire, 1);
+    let child = start(&wire, &["-w", path, "--quiet"]);
+    wire.hears(1);
     talk(&wire);
     assert!(child.interrupt().status.success());
     let lines = |program: &str, args: &[&str]| -> Vec<String> {
@@ -235,10 +197,10 @@ fn lines_say_what_those_of_tcpdump_say() {
 
 #[test]
 fn a_pipe_gets_lines_and_the_end_counts() {
-    let Some(wire) = wire("tail") else { return };
-    let child = wire.start(&["-n", "udp"]);
-    hears(&wire, 1);
-    wire.send(50, 1000);
+    let Some(wire) = Wire::new("tail") else { return };
+    let child = start(&wire, &["-n", "udp"]);
+    wire.hears(1);
+    send(&wire, 50, 1000);
     std::thread::sleep(Duration::from_millis(400));
     let output = child.interrupt();
     let (lines, told) = (text(&output.stdout), text(&output.stderr));
@@ -250,29 +212,29 @@ fn a_pipe_gets_lines_and_the_end_counts() {
 
 #[test]
 fn any_takes_all_interfaces_and_names_them() {
-    let Some(wire) = wire("anyi") else { return };
+    let Some(wire) = Wire::new("anyi") else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.pcapng");
-    let start = |args: &[&str]| wire.start_any(&[&["-i", "any", "-n"], args].concat());
-    let send = || {
-        wire.send(10, 1000);
+    let any = |args: &[&str]| start_any(&wire, &[&["-i", "any", "-n"], args].concat());
+    let talks = || {
+        send(&wire, 10, 1000);
         wire.receiver
             .run(|| std::net::UdpSocket::bind("127.0.0.1:4000").unwrap().send_to(b"abc", "127.0.0.1:4001").unwrap());
         std::thread::sleep(Duration::from_millis(400));
     };
-    let child = start(&["udp"]);
-    hears(&wire, 1);
+    let child = any(&["udp"]);
+    wire.hears(1);
     std::thread::sleep(Duration::from_millis(200));
-    send();
+    talks();
     let output = child.interrupt();
     let lines = text(&output.stdout);
     let of = |interface: &str| lines.lines().filter(|l| l.split(' ').nth(1) == Some(interface)).count();
     assert_eq!(of(wire.receiver.interface()), 10, "{lines}\n{}", text(&output.stderr));
     assert!(of("lo") >= 1, "{lines}");
-    let child = start(&["udp", "--quiet", "-w", file.to_str().unwrap()]);
-    hears(&wire, 1);
+    let child = any(&["udp", "--quiet", "-w", file.to_str().unwrap()]);
+    wire.hears(1);
     std::thread::sleep(Duration::from_millis(200));
-    send();
+    talks();
     assert!(child.interrupt().status.success());
     let output = Command::new("tshark")
         .args(["-r", file.to_str().unwrap(), "-T", "fields", "-e", "frame.interface_name"])
@@ -290,17 +252,17 @@ fn any_takes_all_interfaces_and_names_them() {
 
 #[test]
 fn signals_that_ask_get_the_counts_and_the_capture_goes_on() {
-    let Some(wire) = wire("usr1") else { return };
-    let mut child = wire.start(&["-n", "udp"]);
-    hears(&wire, 1);
-    wire.send(5, 1000);
+    let Some(wire) = Wire::new("usr1") else { return };
+    let mut child = start(&wire, &["-n", "udp"]);
+    wire.hears(1);
+    send(&wire, 5, 1000);
     let pid = nix::unistd::Pid::from_raw(child.child().id() as i32);
     for signal in [nix::sys::signal::Signal::SIGUSR1, nix::sys::signal::Signal::SIGALRM] {
         std::thread::sleep(Duration::from_millis(500));
         nix::sys::signal::kill(pid, signal).unwrap();
     }
     std::thread::sleep(Duration::from_millis(300));
-    wire.send(5, 1000);
+    send(&wire, 5, 1000);
     std::thread::sleep(Duration::from_millis(400));
     let output = child.interrupt();
     ended(&output, 0);
@@ -312,12 +274,12 @@ fn signals_that_ask_get_the_counts_and_the_capture_goes_on() {
 /// `nsenter --net` leaves /sys as it is: it shows the interfaces of another namespace.
 #[test]
 fn any_takes_the_interfaces_of_its_own_namespace() {
-    let Some(wire) = wire("anyn") else { return };
+    let Some(wire) = Wire::new("anyn") else { return };
     let mut command = wire.receiver.command(EVENKEEL);
     let child = Running::piped(command.args(["capture", "-i", "any", "-n", "udp"]));
-    hears(&wire, 1);
+    wire.hears(1);
     std::thread::sleep(Duration::from_millis(200));
-    wire.send(10, 1000);
+    send(&wire, 10, 1000);
     std::thread::sleep(Duration::from_millis(400));
     let output = child.interrupt();
     let lines = text(&output.stdout);
@@ -388,8 +350,8 @@ fn a_fraction_that_is_no_part_of_a_second_is_told_of_and_added() {
 
 #[test]
 fn what_the_kernel_would_cut_is_refused_before() {
-    let Some(wire) = wire("refu") else { return };
-    let lo = |args: &[&str]| wire.start_any(&[&["-i", "lo", "--duration", "10ms"], args].concat()).output();
+    let Some(wire) = Wire::new("refu") else { return };
+    let lo = |args: &[&str]| start_any(&wire, &[&["-i", "lo", "--duration", "10ms"], args].concat()).output();
     refused(&lo(&["--block-size", "4096"]), 2, &["MTU is 65536", "--block-size 131072", "-s 3936"]);
     ended(&lo(&["--block-size", "4096", "-s", "3936"]), 0);
 }

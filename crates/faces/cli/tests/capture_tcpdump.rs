@@ -6,62 +6,18 @@ use std::{
     time::Duration,
 };
 
-use testbed::{Bed, End, Running, ended, json, refused, text, wait};
+use testbed::{Running, Wire, ended, json, refused, text, wait, write_pcap};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
-/// Sender and receiver, joined.
-struct Wire {
-    sender: End,
-    receiver: End,
-    _bed: Bed,
+fn start(wire: &Wire, args: &[&str]) -> Running {
+    wire.receiver.starts(EVENKEEL, &[&["capture"], args].concat())
 }
 
-fn wire(tag: &str) -> Option<Wire> {
-    let (bed, [sender, receiver]) = Bed::pair(tag)?;
-    Some(Wire { sender, receiver, _bed: bed })
-}
-
-impl Wire {
-    fn start(&self, args: &[&str]) -> Running {
-        self.receiver.run(|| Running::piped(Command::new(EVENKEEL).arg("capture").args(args)))
-    }
-
-    /// Waits until captures have so many sockets that stay (/proc/net/packet).
-    fn ready(&self, sockets: usize) {
-        let receiving = || -> Vec<String> {
-            let table = self.receiver.read("/proc/thread-self/net/packet");
-            let fields = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
-            fields.filter(|f| f.get(5) == Some(&"1")).filter_map(|f| f.last().map(|&inode| inode.to_owned())).collect()
-        };
-        wait("sockets that receive", || {
-            let first = receiving();
-            std::thread::sleep(Duration::from_millis(100));
-            receiving().iter().filter(|inode| first.contains(inode)).count() >= sockets
-        });
-    }
-
-    /// Sends the packets of a file to so many sockets.
-    fn replay(&self, file: &Path, sockets: usize) {
-        self.ready(sockets);
-        let (interface, file) = (self.sender.interface(), file.display());
-        self.sender.output(&format!("tcpreplay -q -i {interface} --pps 2000 {file}"));
-    }
-}
-
-/// A pcap file of Ethernet frames.
-fn pcap(path: &Path, packets: &[Vec<u8>]) {
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, 1] {
-        bytes.extend(u32::to_le_bytes(word));
-    }
-    for (n, data) in packets.iter().enumerate() {
-        for word in [1_800_000_000, n as u32, data.len() as u32, data.len() as u32] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(data);
-    }
-    std::fs::write(path, bytes).unwrap();
+/// Sends the packets of a file to so many sockets.
+fn replay(wire: &Wire, file: &Path, sockets: usize) {
+    wire.hears(sockets);
+    wire.sender.replay(file, 2000);
 }
 
 /// A frame of IPv6 whose headers these are, each behind the number of the one before.
@@ -101,10 +57,10 @@ fn packets_in(path: &Path, filter: &str) -> usize {
 
 #[test]
 fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
-    let Some(wire) = wire("here") else { return };
+    let Some(wire) = Wire::new("here") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (sent, kept) = (folder.path().join("in.pcap"), folder.path().join("out.pcapng"));
-    pcap(&sent, &mixed());
+    write_pcap(&sent, mixed());
     let interface = wire.receiver.interface();
     for (filter, backend, sockets) in [
         // Frames whose tag the kernel took out are no IPv6 frames: the tag is in its place again.
@@ -115,8 +71,8 @@ fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
         let expected = packets_in(&sent, filter);
         assert!(expected > 0 && expected < 70, "{filter}: {expected}");
         let out = kept.to_str().unwrap();
-        let child = wire.start(&[&["-i", interface, "-w", out, "-s", "70", "--json"], backend, &[filter]].concat());
-        wire.replay(&sent, sockets);
+        let child = start(&wire, &[&["-i", interface, "-w", out, "-s", "70", "--json"], backend, &[filter]].concat());
+        replay(&wire, &sent, sockets);
         std::thread::sleep(Duration::from_millis(300));
         let output = child.interrupt();
         ended(&output, 0);
@@ -131,18 +87,18 @@ fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
         assert!(text(&lengths.stdout).lines().all(|n| n.parse::<u32>().unwrap() <= 74), "{}", text(&lengths.stdout));
     }
     // Lines, a number of packets, and the sentence in the totals.
-    let child = wire.start(&["-i", interface, "-n", "-c", "3", "ip6 protochain 17"]);
-    wire.replay(&sent, 1);
+    let child = start(&wire, &["-i", interface, "-n", "-c", "3", "ip6 protochain 17"]);
+    replay(&wire, &sent, 1);
     let output: Output = child.output();
     ended(&output, 0);
     assert_eq!(text(&output.stdout).lines().count(), 3, "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("the filter ran in this process"), "{}", text(&output.stderr));
     // An XDP program cannot; a filter that the kernel runs is not spoken of.
-    let tap = wire.start(&["-i", interface, "--backend", "tap", "ip6 protochain 17"]).output();
+    let tap = start(&wire, &["-i", interface, "--backend", "tap", "ip6 protochain 17"]).output();
     refused(&tap, 3, &["an XDP program cannot run the filter", "--backend ring or packet"]);
-    let nowhere = wire.start(&["-i", interface, "outbound and ip6 protochain 17"]).output();
+    let nowhere = start(&wire, &["-i", interface, "outbound and ip6 protochain 17"]).output();
     refused(&nowhere, 3, &["runs nowhere"]);
-    let quiet = wire.start(&["-i", interface, "--duration", "10ms", "udp"]).output();
+    let quiet = start(&wire, &["-i", interface, "--duration", "10ms", "udp"]).output();
     ended(&quiet, 0);
     assert!(!text(&quiet.stderr).contains("filter ran") && !text(&quiet.stderr).contains("does not run"));
 }
@@ -156,25 +112,24 @@ fn sorted(lines: &[u8]) -> Vec<String> {
 
 #[test]
 fn any_prints_directions_as_tcpdump_does() {
-    let Some(wire) = wire("dirs") else { return };
+    let Some(wire) = Wire::new("dirs") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (came, left) = (folder.path().join("came.pcap"), folder.path().join("left.pcap"));
     let udp = [0x0f, 0xa0, 0x18, 0xd1, 0, 12, 0, 0, 1, 2, 3, 4];
     let to = |address: [u8; 6]| [&address[..], &v6(false, 17, &udp)[6..]].concat();
     let mine = wire.receiver.link.mac;
-    pcap(&came, &[to(mine.0), to([0xff; 6]), to([0x33, 0x33, 0, 0, 0, 9]), to([2, 9, 9, 9, 9, 9])]);
-    pcap(&left, &[to([2, 0, 0, 0, 0, 7])]);
+    write_pcap(&came, &[to(mine.0), to([0xff; 6]), to([0x33, 0x33, 0, 0, 0, 9]), to([2, 9, 9, 9, 9, 9])]);
+    write_pcap(&left, &[to([2, 0, 0, 0, 0, 7])]);
     for backend in ["ring", "packet"] {
         let filter = "udp port 6353";
-        let ours = wire.start(&["-i", "any", "-n", "-t", "--backend", backend, "-c", "6", filter]);
+        let ours = start(&wire, &["-i", "any", "-n", "-t", "--backend", backend, "-c", "6", filter]);
         let tcpdump = wire.receiver.run(|| {
             let mut command = Command::new("tcpdump");
             Running::piped(command.args(["-i", "any", "-n", "-t", "--immediate-mode", "-c", "6", filter]))
         });
         // Ours has one for each of the two interfaces.
-        wire.replay(&came, 3);
-        let interface = wire.receiver.interface();
-        wire.receiver.output(&format!("tcpreplay -q -i {interface} {}", left.display()));
+        replay(&wire, &came, 3);
+        wire.receiver.replay(&left, 2000);
         wire.receiver
             .run(|| std::net::UdpSocket::bind("127.0.0.1:4000").unwrap().send_to(b"a", "127.0.0.1:6353").unwrap());
         let (ours, tcpdump) = (ours.output(), tcpdump.output());
@@ -204,7 +159,7 @@ fn names(folder: &Path) -> Vec<String> {
 fn files_of_a_size_have_the_names_and_the_unit_of_tcpdump() {
     let folder = tempfile::tempdir().unwrap();
     let sent = folder.path().join("in.pcap");
-    pcap(&sent, &vec![vec![7; 1000]; 5000]);
+    write_pcap(&sent, vec![vec![7; 1000]; 5000]);
     for (case, (name, args)) in [
         ("x.pcap", &["-C", "1"][..]),
         ("x.pcap", &["-C", "1", "-W", "3"]),
@@ -236,14 +191,10 @@ fn files_of_a_size_have_the_names_and_the_unit_of_tcpdump() {
 
 #[test]
 fn files_of_a_time_have_the_names_of_tcpdump_and_their_number_ends_the_capture() {
-    let Some(wire) = wire("time") else { return };
+    let Some(wire) = Wire::new("time") else { return };
     let bed = tempfile::tempdir().unwrap();
     let sent = bed.path().join("in.pcap");
-    pcap(&sent, &vec![vec![7; 100]; 20]);
-    let replay = || {
-        let interface = wire.sender.interface();
-        wire.sender.output(&format!("tcpreplay -q -i {interface} --pps 100 {}", sent.display()));
-    };
+    write_pcap(&sent, vec![vec![7; 100]; 20]);
     let round = |name: &str, args: &[&str]| {
         let [theirs, ours] = [(); 2].map(|()| tempfile::tempdir_in(bed.path()).unwrap());
         let interface = wire.receiver.interface();
@@ -257,7 +208,7 @@ fn files_of_a_time_have_the_names_of_tcpdump_and_their_number_ends_the_capture()
         let mut tcpdump = start("tcpdump", &["-Z", "root", "-U"], theirs.path());
         let mut evenkeel = start(EVENKEEL, &["capture"], ours.path());
         wait("the end of both", || {
-            replay();
+            wire.sender.replay(&sent, 100);
             tcpdump.ended().is_some() && evenkeel.ended().is_some()
         });
         let (tcpdump, evenkeel) = (tcpdump.output(), evenkeel.output());
@@ -284,19 +235,19 @@ fn files_of_a_time_have_the_names_of_tcpdump_and_their_number_ends_the_capture()
 
 #[test]
 fn directions_are_chosen_and_interfaces_numbered_as_in_tcpdump() {
-    let Some(wire) = wire("ways") else { return };
+    let Some(wire) = Wire::new("ways") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (came, left) = (folder.path().join("came.pcap"), folder.path().join("left.pcap"));
     let udp = [0x0f, 0xa0, 0x18, 0xd1, 0, 12, 0, 0, 1, 2, 3, 4];
     let frame = |last: u8| [&[2, 0, 0, 0, 0, last][..], &v6(false, 17, &udp)[6..]].concat();
-    pcap(&came, &[frame(1), frame(2)]);
-    pcap(&left, &[frame(3), frame(4)]);
+    write_pcap(&came, &[frame(1), frame(2)]);
+    write_pcap(&left, &[frame(3), frame(4)]);
     let interface = wire.receiver.interface();
     for (direction, count, expected) in
         [("in", "2", &["01", "02"][..]), ("out", "2", &["03", "04"]), ("inout", "4", &["01", "02", "03", "04"])]
     {
         let words = ["-n", "-t", "-e", "-Q", direction, "-c", count, "udp port 6353"];
-        let ours = wire.start(&[&["-i", interface], &words[..]].concat());
+        let ours = start(&wire, &[&["-i", interface], &words[..]].concat());
         let tcpdump = wire.receiver.run(|| {
             let mut command = Command::new("tcpdump");
             Running::piped(command.args(["-i", interface, "--immediate-mode"]).args(words))
@@ -305,10 +256,10 @@ fn directions_are_chosen_and_interfaces_numbered_as_in_tcpdump() {
         let (first, then) = if direction == "in" { (&left, &came) } else { (&came, &left) };
         let send = |file: &Path, sockets| {
             if file == left {
-                wire.ready(sockets);
-                wire.receiver.output(&format!("tcpreplay -q -i {interface} {}", file.display()));
+                wire.hears(sockets);
+                wire.receiver.replay(file, 2000);
             } else {
-                wire.replay(file, sockets);
+                replay(&wire, file, sockets);
             }
         };
         send(first, 2);
@@ -323,14 +274,14 @@ fn directions_are_chosen_and_interfaces_numbered_as_in_tcpdump() {
             .collect();
         assert_eq!(to, expected, "{lines:?}");
     }
-    let list = wire.start(&["-D"]).output();
+    let list = start(&wire, &["-D"]).output();
     ended(&list, 0);
     let list = text(&list.stdout);
     let line = list.lines().find(|line| line.contains(interface)).unwrap_or_else(|| panic!("{list}"));
     assert!(line.ends_with("[up]") && list.contains(".any ["), "{list}");
     let number = line.split('.').next().unwrap();
-    let by_number = wire.start(&["-i", number, "--duration", "10ms", "--json"]).output();
+    let by_number = start(&wire, &["-i", number, "--duration", "10ms", "--json"]).output();
     ended(&by_number, 0);
     assert_eq!(json(&by_number)["interface"], *interface);
-    refused(&wire.start(&["-i", "99"]).output(), 2, &["99", "capture -D"]);
+    refused(&start(&wire, &["-i", "99"]).output(), 2, &["99", "capture -D"]);
 }

@@ -2,29 +2,18 @@
 
 mod common;
 
-use std::{
-    path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use capture::{
     filter::{self, Place},
     open::{self, Tuning},
-    output::{Output, Rotation, Target},
     plan::{Backend, Plan},
-    run::{self, Notice, Report, RunError, Seen, Sink},
+    run::{Notice, Report, RunError},
 };
-use common::{Wire, limits, mixture, options, read_pcapng, replay, section, wire, write_pcap};
+use common::{Notices, capture_told, limits, mixture, options, read_pcapng};
 use model::{Classified, ErrorClass};
 use port::{PacketOptions, PortError};
-use testbed::wait;
-
-/// Notices of a capture so far.
-type Notices = Mutex<Vec<Notice>>;
+use testbed::{Wire, wait, write_pcap};
 
 /// Captures from `interfaces` of the receiver into `file` while `meanwhile` runs, then stops.
 fn capture(
@@ -34,56 +23,43 @@ fn capture(
     file: &Path,
     meanwhile: impl FnOnce(&Notices) + Send,
 ) -> (Report, Vec<Notice>) {
-    let (stop, opened, notices) = (AtomicBool::new(false), AtomicBool::new(false), Notices::default());
-    let report = std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
-            wire.receiver.run(|| {
-                let open = |interface: &&str| {
-                    let place = if backend.is_xdp() { Place::Xdp } else { Place::Socket };
-                    // Without the multicast of IPv6 when an interface comes up.
-                    let filter = filter::compile(interface, "not ether multicast", port::WHOLE_FRAME, place).unwrap();
-                    let options = PacketOptions { interface: (*interface).to_owned(), ..options(wire, filter.program) };
-                    let plan = Plan { backend, readers: vec![None], node: None };
-                    open::open(&plan, &options, &Tuning::default()).unwrap()
-                };
-                let sources = interfaces.iter().flat_map(open).map(|source| (source, None)).collect();
-                let target = Target::File(file.to_owned(), Rotation::default());
-                let output = Box::new(Output::open(target, section(wire)).unwrap());
-                opened.store(true, Ordering::SeqCst);
-                let sink = Sink::Pcapng { output, interfaces: Vec::new() };
-                run::run(sources, sink, limits(), &stop, |seen| {
-                    if let Seen::Notice(notice) = seen {
-                        notices.lock().unwrap().push(notice);
-                    }
-                })
-            })
-        });
-        wait("the capture has begun", || opened.load(Ordering::SeqCst) || run.is_finished());
-        meanwhile(&notices);
-        stop.store(true, Ordering::SeqCst);
-        run.join().unwrap()
-    });
-    (report, notices.into_inner().unwrap())
+    let open = |interface: &&str| {
+        let place = if backend.is_xdp() { Place::Xdp } else { Place::Socket };
+        // Without the multicast of IPv6 when an interface comes up.
+        let filter = filter::compile(interface, "not ether multicast", port::WHOLE_FRAME, place).unwrap();
+        let options = PacketOptions { interface: (*interface).to_owned(), ..options(wire, filter.program) };
+        let plan = Plan { backend, readers: vec![None], node: None };
+        open::open(&plan, &options, &Tuning::default()).unwrap()
+    };
+    let make = || interfaces.iter().flat_map(open).map(|source| (source, None)).collect();
+    capture_told(wire, make, file, limits(), meanwhile)
+}
+
+/// One more interface of the receiver, and its peer.
+fn add_pair(wire: &Wire) {
+    for line in ["add ekgone type veth peer name ekpeer", "set ekgone up", "set ekpeer up"] {
+        wire.receiver.output(&format!("ip link {line}"));
+    }
 }
 
 #[test]
 fn an_interface_that_goes_down_is_captured_again_when_it_is_up() {
-    let Some(wire) = wire("downup") else { return };
+    let Some(wire) = Wire::new("downup") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(100));
+    write_pcap(&file, mixture(100));
     let interface = wire.receiver.interface();
     for backend in
         [Backend::Packet, Backend::PacketFanout, Backend::Ring, Backend::RingFanout, Backend::Tap, Backend::Xdp]
     {
         let ours = dir.path().join(format!("{backend}.pcapng"));
         let (report, notices) = capture(&wire, backend, &[interface], &ours, |notices| {
-            replay(&wire, &file, 10_000);
+            wire.sender.replay(&file, 10_000);
             wire.receiver.link_set("down");
             wait("the notice that it is down", || !notices.lock().unwrap().is_empty());
             wire.receiver.link_set("up");
             wait("the notice that it is up", || notices.lock().unwrap().len() > 1);
-            replay(&wire, &file, 10_000);
+            wire.sender.replay(&file, 10_000);
         });
         assert!(report.failure.is_none(), "{backend}: {:?}", report.failure);
         let expected = [Notice::Down(interface.to_owned()), Notice::Up(interface.to_owned())];
@@ -94,22 +70,20 @@ fn an_interface_that_goes_down_is_captured_again_when_it_is_up() {
 
 #[test]
 fn a_removed_interface_ends_its_capture_alone() {
-    let Some(wire) = wire("removed") else { return };
+    let Some(wire) = Wire::new("removed") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(100));
+    write_pcap(&file, mixture(100));
     let interface = wire.receiver.interface();
     for backend in [Backend::Packet, Backend::Ring, Backend::Tap, Backend::Xdp] {
         let ours = dir.path().join(format!("{backend}.pcapng"));
-        wire.receiver.output("ip link add ekgone type veth peer name ekpeer");
-        wire.receiver.output("ip link set ekgone up");
-        wire.receiver.output("ip link set ekpeer up");
+        add_pair(&wire);
         let (report, notices) = capture(&wire, backend, &[interface, "ekgone"], &ours, |notices| {
             let ended = || notices.lock().unwrap().iter().any(|notice| matches!(notice, Notice::Ended(_)));
-            replay(&wire, &file, 10_000);
+            wire.sender.replay(&file, 10_000);
             wire.receiver.output("ip link del ekgone");
             wait("the notice that it is gone", ended);
-            replay(&wire, &file, 10_000);
+            wire.sender.replay(&file, 10_000);
         });
         assert!(report.failure.is_none(), "{backend}: {:?}", report.failure);
         let ended: Vec<_> = notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).collect();
@@ -121,15 +95,13 @@ fn a_removed_interface_ends_its_capture_alone() {
 
 #[test]
 fn the_removal_of_the_last_interface_is_the_failure_and_leaves_a_whole_file() {
-    let Some(wire) = wire("vanish") else { return };
+    let Some(wire) = Wire::new("vanish") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(100));
+    write_pcap(&file, mixture(100));
     for (backend, first) in [(Backend::Packet, "down"), (Backend::Ring, "up"), (Backend::RingFanout, "up")] {
         let ours = dir.path().join(format!("{backend}.pcapng"));
-        wire.receiver.output("ip link add ekgone type veth peer name ekpeer");
-        wire.receiver.output("ip link set ekgone up");
-        wire.receiver.output("ip link set ekpeer up");
+        add_pair(&wire);
         let (report, _) = capture(&wire, backend, &["ekgone"], &ours, |notices| {
             wire.receiver.output(&format!("tcpreplay -q -i ekpeer --pps 10000 {}", file.display()));
             // One that is down already says nothing when it is removed.

@@ -9,8 +9,9 @@ use capture::{
     plan::{Backend, FANOUT_NAMES},
     run::{Limits, Sink, run},
 };
-use common::{Packet, capture, limits, mixture, packets, read_pcapng, replay, sources, tcpdump, wire, write_pcap};
+use common::{Packet, capture, limits, mixture, packets, read_pcapng, sources, tcpdump};
 use sys::packet::FanoutAlgorithm;
+use testbed::{Wire, write_pcap};
 
 fn sorted(mut packets: Vec<Packet>) -> Vec<Packet> {
     packets.sort();
@@ -19,7 +20,7 @@ fn sorted(mut packets: Vec<Packet>) -> Vec<Packet> {
 
 #[test]
 fn every_backend_captures_what_tcpdump_captures() {
-    let Some(wire) = wire("replay") else { return };
+    let Some(wire) = Wire::new("replay") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
     let sent = mixture(100_000);
@@ -34,7 +35,7 @@ fn every_backend_captures_what_tcpdump_captures() {
         let members = if backend.is_fanout() { 3 } else { 1 };
         let make = || sources(&wire, backend, members, &tuning, "");
         let report = capture(&wire, make, &ours, limits(), || {
-            replay(&wire, &file, 40_000);
+            wire.sender.replay(&file, 40_000);
             // What is on its way reaches a ring in less than its retire time-out; the rest the end of the capture collects.
             std::thread::sleep(Duration::from_millis(300));
         });
@@ -52,10 +53,10 @@ fn every_backend_captures_what_tcpdump_captures() {
 /// Two readers of the same traffic, one of which gets its packets only every 0.3 to 0.6 s.
 #[test]
 fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
-    let Some(wire) = wire("rate") else { return };
+    let Some(wire) = Wire::new("rate") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(45_000));
+    write_pcap(&file, mixture(45_000));
     let tuning = Tuning { retire_ms: 300, block_bytes: 16 << 20, blocks: Some(2), ..Tuning::default() };
     let stop = std::sync::atomic::AtomicBool::new(false);
     let rate = |backend| {
@@ -64,7 +65,7 @@ fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
         run(wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")), Sink::Count, limits, &stop, |_| ())
     };
     let (socket, ring) = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| replay(&wire, &file, 20_000));
+        let sender = scope.spawn(|| wire.sender.replay(&file, 20_000));
         std::thread::sleep(Duration::from_millis(500));
         let socket = scope.spawn(|| rate(Backend::Packet));
         let ring = rate(Backend::Ring);
@@ -79,7 +80,7 @@ fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
 
 #[test]
 fn every_fanout_algorithm_delivers_every_packet_once() {
-    let Some(wire) = wire("fanout") else { return };
+    let Some(wire) = Wire::new("fanout") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
     let sent = mixture(10_000);
@@ -92,7 +93,7 @@ fn every_fanout_algorithm_delivers_every_packet_once() {
             tuning.fanout.algorithm = algorithm;
             tuning.fanout.defrag = algorithm == FanoutAlgorithm::Hash;
             let make = || sources(&wire, backend, 4, &tuning, "");
-            let report = capture(&wire, make, &ours, limits(), || replay(&wire, &file, 40_000));
+            let report = capture(&wire, make, &ours, limits(), || wire.sender.replay(&file, 40_000));
             assert!(report.failure.is_none(), "{backend} {name}: {:?}", report.failure);
             assert!(sorted(read_pcapng(&ours)) == sent, "{backend} {name}: {} packets", report.packets());
             let busy = report.readers.iter().filter(|r| r.packets > 0).count();
@@ -104,7 +105,7 @@ fn every_fanout_algorithm_delivers_every_packet_once() {
 
 #[test]
 fn a_filter_sees_tags_as_tcpdump_does() {
-    let Some(wire) = wire("filter") else { return };
+    let Some(wire) = Wire::new("filter") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
     let sent = mixture(2_000);
@@ -116,7 +117,7 @@ fn a_filter_sees_tags_as_tcpdump_does() {
         for backend in [Backend::Packet, Backend::Ring, Backend::Xdp, Backend::Tap] {
             let ours = dir.path().join("ours.pcapng");
             let make = || sources(&wire, backend, 1, &Tuning::default(), filter);
-            let report = capture(&wire, make, &ours, limits(), || replay(&wire, &file, 20_000));
+            let report = capture(&wire, make, &ours, limits(), || wire.sender.replay(&file, 20_000));
             assert_eq!(report.packets(), expected, "{backend} `{filter}`");
         }
     }

@@ -11,10 +11,11 @@ use capture::{
     plan::Backend,
     run::RunError,
 };
-use common::{capture, limits, mixture, options, read_pcapng, replay, sources, wire, write_pcap};
+use common::{capture, limits, mixture, options, read_pcapng, sources};
 use model::{Classified, ErrorClass};
 use port::{RingSource, Source};
 use sys::packet::RingLayout;
+use testbed::{Wire, write_pcap};
 
 fn small_ring() -> RingLayout {
     RingLayout { block_bytes: 4096, blocks: 2, retire_ms: 10, rx_hash: true, node: Some(0) }
@@ -22,13 +23,13 @@ fn small_ring() -> RingLayout {
 
 #[test]
 fn a_slow_reader_finds_its_losses_marked() {
-    let Some(wire) = wire("slow") else { return };
+    let Some(wire) = Wire::new("slow") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (flood, last) = (dir.path().join("flood.pcap"), dir.path().join("last.pcap"));
-    write_pcap(&flood, &mixture(500));
-    write_pcap(&last, &mixture(2));
+    write_pcap(&flood, mixture(500));
+    write_pcap(&last, mixture(2));
     let mut source = wire.receiver.run(|| RingSource::open(&options(&wire, Vec::new()), small_ring())).unwrap();
-    replay(&wire, &flood, 20_000);
+    wire.sender.replay(&flood, 20_000);
     let (mut seen, mut marked, mut file) = (0u64, 0u64, Vec::new());
     let mut read = |source: &mut RingSource| {
         while source
@@ -42,7 +43,7 @@ fn a_slow_reader_finds_its_losses_marked() {
         {}
     };
     read(&mut source);
-    replay(&wire, &last, 20_000);
+    wire.sender.replay(&last, 20_000);
     read(&mut source);
     let stats = source.stats().unwrap();
     assert!(stats.dropped > 0, "{stats:?}");
@@ -53,10 +54,10 @@ fn a_slow_reader_finds_its_losses_marked() {
 
 #[test]
 fn a_full_disk_is_said_and_leaves_whole_packets() {
-    let Some(wire) = wire("fulldisk") else { return };
+    let Some(wire) = Wire::new("fulldisk") else { return };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(10_000));
+    write_pcap(&file, mixture(10_000));
     let disk = dir.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "ektest"]).arg(&disk).status().unwrap();
@@ -64,7 +65,7 @@ fn a_full_disk_is_said_and_leaves_whole_packets() {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let ours = disk.join("ours.pcapng");
         let make = || sources(&wire, Backend::Ring, 1, &Tuning::default(), "");
-        let report = capture(&wire, make, &ours, limits(), || replay(&wire, &file, 20_000));
+        let report = capture(&wire, make, &ours, limits(), || wire.sender.replay(&file, 20_000));
         let copy = dir.path().join("copy.pcapng");
         std::fs::copy(&ours, &copy).unwrap();
         (report.failure, copy)
@@ -79,22 +80,22 @@ fn a_full_disk_is_said_and_leaves_whole_packets() {
 
 #[test]
 fn a_number_of_packets_is_exact() {
-    let Some(wire) = wire("count") else { return };
+    let Some(wire) = Wire::new("count") else { return };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = dir.path().join("in.pcap");
-    write_pcap(&file, &mixture(1_000));
+    write_pcap(&file, mixture(1_000));
     for (backend, members) in [(Backend::Ring, 1), (Backend::RingFanout, 3)] {
         let ours = dir.path().join(format!("{backend}.pcapng"));
         let limits = capture::run::Limits { packets: Some(137), ..limits() };
         let make = || sources(&wire, backend, members, &Tuning::default(), "");
-        let report = capture(&wire, make, &ours, limits, || replay(&wire, &file, 20_000));
+        let report = capture(&wire, make, &ours, limits, || wire.sender.replay(&file, 20_000));
         assert_eq!((report.packets(), read_pcapng(&ours).len()), (137, 137), "{backend}");
     }
 }
 
 #[test]
 fn a_smaller_buffer_than_asked_for_is_said_or_refused() {
-    let Some(wire) = wire("buffer") else { return };
+    let Some(wire) = Wire::new("buffer") else { return };
     let (said, refused) = wire.receiver.run(|| {
         // Without CAP_NET_ADMIN net.core.rmem_max is the limit.
         sys::privilege::drop_all_but(&[sys::privilege::Capability::CAP_NET_RAW]).unwrap();

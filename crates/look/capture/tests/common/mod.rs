@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
-    fs::File,
-    io::BufWriter,
     path::Path,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -17,29 +18,18 @@ use capture::{
     output::{Output, Rotation, Target},
     pcapng::Section,
     plan::{Backend, Plan},
-    run::{Limits, Report, Sink},
+    run::{Limits, Notice, Report, Seen, Sink},
 };
 use etherparse::PacketBuilder;
-use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
 use port::{PacketOptions, WHOLE_FRAME};
 use sys::packet::Instruction;
-use testbed::{Bed, End, Tcpdump, wait};
+use testbed::{Tcpdump, Wire, read_pcap, wait};
 
 /// A packet as it is compared: length on the wire, bytes.
 pub(crate) type Packet = (u32, Vec<u8>);
 
-/// Sender and receiver, joined.
-pub(crate) struct Wire {
-    pub(crate) sender: End,
-    pub(crate) receiver: End,
-    _bed: Bed,
-}
-
-/// A wire of its own; none, with the reason on stderr, where the machine does not allow it (in CI that is a failure).
-pub(crate) fn wire(tag: &str) -> Option<Wire> {
-    let (bed, [sender, receiver]) = Bed::pair(tag)?;
-    Some(Wire { sender, receiver, _bed: bed })
-}
+/// Notices of a capture so far.
+pub(crate) type Notices = Mutex<Vec<Notice>>;
 
 /// Packets of mixed sizes, IPv4 and IPv6, TCP and UDP, some with VLAN tags.
 pub(crate) fn mixture(count: usize) -> Vec<Vec<u8>> {
@@ -70,32 +60,6 @@ pub(crate) fn mixture(count: usize) -> Vec<Vec<u8>> {
             bytes
         })
         .collect()
-}
-
-/// Writes packets as a pcap file.
-pub(crate) fn write_pcap(path: &Path, packets: &[Vec<u8>]) {
-    let mut writer = PcapWriter::new(BufWriter::new(File::create(path).unwrap())).unwrap();
-    for (i, data) in packets.iter().enumerate() {
-        let time = Duration::from_micros(i as u64 * 20);
-        writer.write_packet(&PcapPacket::new(time, data.len() as u32, data)).unwrap();
-    }
-}
-
-/// Replays a file from the sender.
-pub(crate) fn replay(wire: &Wire, file: &Path, pps: u32) {
-    let (interface, file) = (wire.sender.interface(), file.display());
-    wire.sender.output(&format!("tcpreplay -q -i {interface} --pps {pps} {file}"));
-}
-
-/// The packets of a pcap file.
-pub(crate) fn read_pcap(path: &Path) -> Vec<Packet> {
-    let mut reader = PcapReader::new(File::open(path).unwrap()).unwrap();
-    let mut packets = Vec::new();
-    while let Some(packet) = reader.next_packet() {
-        let packet = packet.unwrap();
-        packets.push((packet.orig_len, packet.data.into_owned()));
-    }
-    packets
 }
 
 /// The packets of a pcapng file, by tshark's own reader: written back as pcap by editcap.
@@ -167,9 +131,19 @@ pub(crate) fn capture(
     limits: Limits,
     meanwhile: impl FnOnce() + Send,
 ) -> Report {
-    let stop = AtomicBool::new(false);
-    let opened = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    capture_told(wire, make, file, limits, |_| meanwhile()).0
+}
+
+/// Likewise, with what was noticed.
+pub(crate) fn capture_told(
+    wire: &Wire,
+    make: impl FnOnce() -> Vec<(AnySource, Option<u32>)> + Send,
+    file: &Path,
+    limits: Limits,
+    meanwhile: impl FnOnce(&Notices) + Send,
+) -> (Report, Vec<Notice>) {
+    let (stop, opened, notices) = (AtomicBool::new(false), AtomicBool::new(false), Notices::default());
+    let report = std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             wire.receiver.run(|| {
                 let sources = make();
@@ -177,12 +151,17 @@ pub(crate) fn capture(
                 let output = Output::open(target, section(wire)).unwrap();
                 opened.store(true, Ordering::SeqCst);
                 let sink = Sink::Pcapng { output: Box::new(output), interfaces: Vec::new() };
-                capture::run::run(sources, sink, limits, &stop, |_| {})
+                capture::run::run(sources, sink, limits, &stop, |seen| {
+                    if let Seen::Notice(notice) = seen {
+                        notices.lock().unwrap().push(notice);
+                    }
+                })
             })
         });
         wait("the capture has begun", || opened.load(Ordering::SeqCst) || run.is_finished());
-        meanwhile();
+        meanwhile(&notices);
         stop.store(true, Ordering::SeqCst);
         run.join().unwrap()
-    })
+    });
+    (report, notices.into_inner().unwrap())
 }
