@@ -20,7 +20,7 @@ use link::{
 };
 use nix::sys::signal::Signal;
 use sys::packet::{Batch, PacketSocket};
-use testbed::{Bed, End, Running};
+use testbed::{Bed, End, Running, poll};
 
 /// Of the programs: their group, and two users.
 const GROUP: u32 = 65_531;
@@ -28,7 +28,6 @@ const USERS: [u32; 2] = [65_532, 65_533];
 const PORT: u16 = 2000;
 const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
 const WAIT_TIME: Duration = Duration::from_millis(10);
-const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
@@ -103,30 +102,33 @@ fn is_a_program() {
 fn joined(engine: &mut Engine<Raw>, to: &End) -> Handle {
     let address = to.run(|| Wire::of(to.interface()).unwrap().address);
     let ours = engine.connect(address, PORT, false).unwrap();
-    let began = Instant::now();
-    while engine.state(ours) == Some(State::Opening) {
+    poll("somebody answers", || {
         engine.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
-        assert!(began.elapsed() < TIMEOUT, "nobody answers");
-    }
+        engine.state(ours) != Some(State::Opening)
+    });
     assert_eq!(engine.state(ours), Some(State::Open));
     ours
 }
 
 fn there_and_back(engine: &mut Engine<Raw>, ours: Handle, text: &[u8]) {
     engine.send(ours, text).unwrap();
-    let (began, mut place) = (Instant::now(), [0; 4096]);
-    loop {
+    let (mut place, mut came) = ([0; 4096], None);
+    poll("the answer comes", || {
         engine.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
-        if let Some(len) = engine.receive(ours, &mut place).unwrap() {
-            // The acknowledgement leaves: nobody serves this engine while the other programs do their part, which may take longer than a node that
-            // waits for one lives.
-            let came = Instant::now();
-            while came.elapsed() < Duration::from_millis(2) {
-                engine.wait(Duration::ZERO, Duration::from_millis(1)).unwrap();
-            }
-            return assert_eq!(&place[..len], text);
-        }
-        assert!(began.elapsed() < TIMEOUT, "no answer: {:?}", engine.counts(ours));
+        came = engine.receive(ours, &mut place).unwrap();
+        came.is_some()
+    });
+    // The acknowledgement leaves: nobody serves this engine while the other programs do their part, which may take longer than a node that waits
+    // for one lives.
+    serve_for(engine, Duration::from_millis(2));
+    assert_eq!(&place[..came.unwrap()], text);
+}
+
+/// Serves the engine, and nobody else, for so long.
+fn serve_for(engine: &mut Engine<Raw>, time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        engine.wait(Duration::ZERO, Duration::from_millis(1)).unwrap();
     }
 }
 
@@ -230,17 +232,14 @@ fn the_other_ends_of_a_killed_program_hear_of_it_at_once() {
             let [used, idle] = [0, 1].map(|_| joined(&mut engine, &left));
             there_and_back(&mut engine, used, b"a message");
             // Nothing is under way any more.
-            let began = Instant::now();
-            while began.elapsed() < Duration::from_millis(300) {
-                engine.wait(Duration::ZERO, WAIT_TIME).unwrap();
-            }
+            serve_for(&mut engine, Duration::from_millis(300));
             program.signal(Signal::SIGKILL);
             let killed = Instant::now();
             let is_open = |engine: &Engine<Raw>| [used, idle].iter().any(|&c| engine.state(c) == Some(State::Open));
-            while is_open(&engine) {
+            poll("it hears of it", || {
                 engine.wait(Duration::ZERO, Duration::from_millis(1)).unwrap();
-                assert!(killed.elapsed() < TIMEOUT, "it never hears of it");
-            }
+                !is_open(&engine)
+            });
             let took = killed.elapsed();
             eprintln!("user {user}, {xdp:?}: told {took:?} after SIGKILL");
             // By a time-out they would be silent, not unknown.

@@ -12,11 +12,10 @@ use sys::{
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
-use testbed::{Bed, End};
+use testbed::{Bed, End, poll};
 
 const PORT: u16 = 1000;
 const ETHERTYPE: u16 = 0x88B5;
-const TIMEOUT: Duration = Duration::from_secs(60);
 const FRAME_MAX: usize = 1514;
 const MESSAGES: u32 = 150;
 const STREAM: usize = 300_000;
@@ -96,18 +95,12 @@ impl Way {
 }
 
 fn until(ends: &mut [Engine<Raw>; 2], mut done: impl FnMut(&mut [Engine<Raw>; 2]) -> bool) {
-    let began = Instant::now();
-    while !done(ends) {
-        let mut came = 0;
-        for end in ends.iter_mut() {
-            came += end.poll().unwrap();
-        }
-        if came == 0 {
+    poll("what both are turned for", || {
+        if ends.iter_mut().map(|end| end.poll().unwrap()).sum::<usize>() == 0 {
             thread::sleep(Duration::from_micros(50));
         }
-        let counts = || ends.each_ref().map(Engine::node_counts);
-        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {:?}", counts());
-    }
+        done(ends)
+    });
 }
 
 fn joined(ends: &mut [Engine<Raw>; 2], port: u16, stream: bool) -> [Handle; 2] {

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use link::{Carrier, Engine, Handle, Raw, State};
-use testbed::{Bed, End};
+use testbed::{Bed, End, poll};
 
 const PORT: u16 = 1000;
 const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
 const WAIT_TIME: Duration = Duration::from_millis(20);
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn node(end: &End, name: &str) -> Engine<Raw> {
     end.run(|| Engine::new(Raw::open(end.interface()).unwrap(), name).unwrap())
@@ -16,12 +15,19 @@ fn node(end: &End, name: &str) -> Engine<Raw> {
 
 /// Turns both in one thread until `done` says so.
 fn until(a: &mut Engine<Raw>, b: &mut Engine<Raw>, mut done: impl FnMut(&mut Engine<Raw>, &mut Engine<Raw>) -> bool) {
-    let began = Instant::now();
-    while !done(a, b) {
+    poll("what both are turned for", || {
         a.poll().unwrap();
         b.poll().unwrap();
-        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {:?} {:?}", a.node_counts(), b.node_counts());
-    }
+        done(a, b)
+    });
+}
+
+/// Has one wait for frames until `done` says so.
+fn wait_until(engine: &mut Engine<Raw>, mut done: impl FnMut(&mut Engine<Raw>) -> bool) {
+    poll("what it waits for", || {
+        engine.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
+        done(engine)
+    });
 }
 
 fn joined(a: &mut Engine<Raw>, b: &mut Engine<Raw>, stream: bool) -> (Handle, Handle) {
@@ -74,27 +80,23 @@ fn a_stream_between_two_threads_arrives_whole_and_ends() {
     let (ours, theirs) = joined(&mut a, &mut b, true);
     let byte = |at: usize| (at / 251 + at) as u8;
     let read = std::thread::spawn(move || {
-        let (mut at, began) = (0, Instant::now());
-        while !b.is_at_end(theirs) {
-            assert!(began.elapsed() < TIMEOUT, "{at} bytes: {:?}", b.counts(theirs));
-            b.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
+        let mut at = 0;
+        wait_until(&mut b, |b| {
             b.read(theirs, |piece| {
                 let wrong = piece.iter().enumerate().find(|&(i, &got)| got != byte(at + i));
                 assert_eq!(wrong, None, "at {at}");
                 at += piece.len();
             })
             .unwrap();
-        }
+            b.is_at_end(theirs)
+        });
         b.close(theirs).unwrap();
-        while b.state(theirs) == Some(State::Open) && began.elapsed() < TIMEOUT {
-            b.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
-        }
+        wait_until(&mut b, |b| b.state(theirs) != Some(State::Open));
         at
     });
     let bytes: Vec<u8> = (0..BYTES).map(byte).collect();
-    let (mut sent, began) = (0, Instant::now());
-    while sent < BYTES {
-        assert!(began.elapsed() < TIMEOUT, "{sent} bytes: {:?}", a.counts(ours));
+    let mut sent = 0;
+    poll("all is written", || {
         let written = a.write(ours, &bytes[sent..]).unwrap();
         sent += written;
         if written > 0 {
@@ -102,11 +104,9 @@ fn a_stream_between_two_threads_arrives_whole_and_ends() {
         } else {
             a.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
         }
-    }
-    while a.close(ours).is_err() || a.state(ours) == Some(State::Open) {
-        a.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
-        assert!(began.elapsed() < TIMEOUT, "{:?}", a.counts(ours));
-    }
+        sent == BYTES
+    });
+    wait_until(&mut a, |a| a.close(ours).is_ok() && a.state(ours) != Some(State::Open));
     assert_eq!(read.join().unwrap(), BYTES);
 }
 
@@ -116,11 +116,7 @@ fn a_program_that_ends_tells_the_other_end() {
     let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
     let (_ours, theirs) = joined(&mut a, &mut b, false);
     drop(a);
-    let began = Instant::now();
-    while b.state(theirs) == Some(State::Open) {
-        b.wait(BUSY_POLL_TIME, WAIT_TIME).unwrap();
-        assert!(began.elapsed() < TIMEOUT);
-    }
+    wait_until(&mut b, |b| b.state(theirs) != Some(State::Open));
     assert_eq!(b.state(theirs), Some(State::Failed(link::Reason::Aborted)));
 }
 
