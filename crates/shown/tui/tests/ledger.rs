@@ -1,13 +1,12 @@
 //! The live ledger drawn into memory. Made-up data: nobody measured any of it.
 
+mod drawn;
+
 use std::time::Duration;
 
+use drawn::screen;
 use model::stations::{Cause, Direction, Entry, LedgerReport, LossKind, Side, Station, StationLoss};
-use ratatui::{
-    Terminal,
-    backend::TestBackend,
-    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
-};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tui::{
     ledger::View,
     live::{Reaction, Screen},
@@ -58,12 +57,6 @@ fn report(lost: u64) -> LedgerReport {
     }
 }
 
-fn drawn(view: &View, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
-    terminal.draw(|frame| view.draw(frame)).expect("memory");
-    terminal.backend().to_string()
-}
-
 fn view() -> View {
     View::new(Duration::from_secs(1), false)
 }
@@ -76,7 +69,7 @@ fn sixty_columns_have_the_whole_title_and_the_whole_cause() {
     let words = cause.words();
     let mut view = view();
     view.push(long);
-    let text = drawn(&view, 60, 30);
+    let text = screen(&view, 60, 30);
     let shown = text.split(['"', ' ', '\n']).filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ");
     assert!(words.len() > 33 && shown.contains(&words), "`{words}` in\n{text}");
     let first = text.lines().next().unwrap_or_default();
@@ -90,11 +83,11 @@ fn the_sums_of_a_small_terminal_are_whole() {
     let mut many = report(90);
     many.receive.unexplained = -123_456;
     view.push(many);
-    let text = drawn(&view, 60, 18);
+    let text = screen(&view, 60, 18);
     for words in [" UNEXPLAINED", " DELIVERED", " 1 000 000 ", " -123 456"] {
         assert!(text.contains(words), "`{words}` in\n{text}");
     }
-    let text = drawn(&view, 48, 18);
+    let text = screen(&view, 48, 18);
     assert!(!text.contains("EXPLAINED") && text.contains(" UNEXPL."), "{text}");
 }
 
@@ -103,7 +96,7 @@ fn a_loss_higher_than_its_room_is_one_and_stays() {
     let mut view = view();
     view.push(report(90));
     for _ in 0..3 {
-        let text = drawn(&view, 60, 13);
+        let text = screen(&view, 60, 13);
         assert!(text.contains("no socket on") && !text.contains("(0 of"), "{text}");
         view.key(KeyEvent::from(KeyCode::Down));
     }
@@ -116,33 +109,33 @@ fn notes_are_shown_in_full() {
     noted.notes =
         vec!["a note that is longer than a line of sixty columns, to its very last word".into(), "two".into()];
     view.push(noted);
-    assert!(drawn(&view, 60, 18).contains("2 notes"));
+    assert!(screen(&view, 60, 18).contains("2 notes"));
     assert_eq!(view.key(KeyEvent::from(KeyCode::Char('?'))), Reaction::Redraw);
-    let text = drawn(&view, 60, 18);
+    let text = screen(&view, 60, 18);
     assert!(text.contains("very last word") && text.contains("- two") && text.contains("hold"), "{text}");
     view.key(KeyEvent::from(KeyCode::Char('?')));
-    assert!(!drawn(&view, 60, 18).contains("- two"));
+    assert!(!screen(&view, 60, 18).contains("- two"));
 }
 
 #[test]
 fn the_screen_of_a_terminal() {
     let mut view = view();
-    assert!(drawn(&view, 80, 24).contains("counting"));
+    assert!(screen(&view, 80, 24).contains("counting"));
     view.push(report(250_000));
-    insta::assert_snapshot!("ledger_80x24", drawn(&view, 80, 24));
+    insta::assert_snapshot!("ledger_80x24", screen(&view, 80, 24));
     for (width, height) in [(20, 5), (40, 10), (200, 60)] {
-        drawn(&view, width, height);
+        screen(&view, width, height);
     }
     let mut quiet = self::view();
     quiet.push(LedgerReport::default());
-    assert!(drawn(&quiet, 80, 24).contains("Quiet"));
+    assert!(screen(&quiet, 80, 24).contains("Quiet"));
 }
 
 #[test]
 fn a_wide_terminal_keeps_numbers_at_their_words_and_advice_at_the_losses() {
     let mut view = view();
     view.push(report(250_000));
-    let text = drawn(&view, 200, 50);
+    let text = screen(&view, 200, 50);
     let line = |word: &str| text.lines().position(|l| l.contains(word)).unwrap_or_else(|| panic!("{word}: {text}"));
     assert!(
         text.lines().nth(line("- TCP")).is_some_and(|l| l.trim_end_matches(['"', ' ']).chars().count() <= 101),
@@ -164,7 +157,7 @@ fn details_stand_below_the_advice() {
     });
     let mut view = view();
     view.push(detailed);
-    let text = drawn(&view, 100, 40);
+    let text = screen(&view, 100, 40);
     for words in ["to UDP 198.18.0.2:9 (10) from 198.18.0.1 (10)", "46 bytes: IP a packet", "__udp4_lib_rcv < ip_pro"] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -177,8 +170,8 @@ fn keys_hold_and_leave() {
     view.push(report(1));
     assert_eq!(press(&mut view, 'p'), Reaction::Redraw);
     view.push(report(2));
-    assert!(drawn(&view, 80, 24).contains("HELD"));
-    assert!(!drawn(&view, 80, 24).contains("and 2 (0.0"), "a held picture stays");
+    assert!(screen(&view, 80, 24).contains("HELD"));
+    assert!(!screen(&view, 80, 24).contains("and 2 (0.0"), "a held picture stays");
     assert_eq!(press(&mut view, '+'), Reaction::Redraw);
     assert_eq!(view.interval(), Duration::from_secs(2));
     assert_eq!(press(&mut view, 'x'), Reaction::Nothing);
@@ -205,12 +198,12 @@ fn what_was_meant_is_not_called_lost_and_losses_come_first() {
     (report.lost, report.intended, report.receive.lost) = (4_090, 4_000, 4_090);
     let mut view = view();
     view.push(report);
-    let screen = drawn(&view, 60, 16);
-    let sums = screen.lines().find(|l| l.contains("receive ")).expect("a line of sums");
-    assert!(screen.contains("PURPOSE") && sums.contains("4.00 k      90"), "{screen}");
-    let at = |word: &str| screen.find(word).unwrap_or_else(|| panic!("{word} in\n{screen}"));
-    assert!(at("udp  ") < screen.find("nft  ").unwrap_or(usize::MAX), "{screen}");
-    let full = drawn(&view, 120, 50);
+    let small = screen(&view, 60, 16);
+    let sums = small.lines().find(|l| l.contains("receive ")).expect("a line of sums");
+    assert!(small.contains("PURPOSE") && sums.contains("4.00 k      90"), "{small}");
+    let at = |word: &str| small.find(word).unwrap_or_else(|| panic!("{word} in\n{small}"));
+    assert!(at("udp  ") < small.find("nft  ").unwrap_or(usize::MAX), "{small}");
+    let full = screen(&view, 120, 50);
     for (row, packets) in [("- dropped on purpose", "4 000"), ("- lost", " 90 ")] {
         assert!(full.lines().any(|l| l.contains(row) && l.contains(packets)), "{row} in\n{full}");
     }

@@ -1,13 +1,12 @@
 //! The view of a shield under attack drawn into memory, at the sizes people have.
 
+mod drawn;
+
 use std::time::Duration;
 
+use drawn::screen;
 use model::shield::{AttackStatus, Fail, Rates, RuleStatus, ShieldStatus, SourceStatus, Totals};
-use ratatui::{
-    Terminal,
-    backend::TestBackend,
-    crossterm::event::{KeyCode, KeyEvent},
-};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use tui::{
     live::{Reaction, Screen},
     shield::View,
@@ -101,12 +100,7 @@ fn drawn(width: u16, height: u16, status: &ShieldStatus) -> String {
         let rates = status.rates.map(|rates| Rates { challenged_pps: rates.challenged_pps * part, ..rates });
         view.push(ShieldStatus { rates, ..status.clone() });
     }
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen in memory");
-    terminal.draw(|frame| view.draw(frame)).expect("drawn");
-    let cells = terminal.backend().buffer().content().chunks(width.into());
-    cells
-        .map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n")
-        .collect()
+    screen(&view, width, height)
 }
 
 #[test]
@@ -164,22 +158,17 @@ fn the_heads_of_rates_are_whole_on_a_narrow_terminal() {
 
 #[test]
 fn head_and_help_are_whole_where_there_is_little_room() {
-    let text = |view: &View<fn()>, width: u16| {
-        let mut terminal = Terminal::new(TestBackend::new(width, 20)).expect("a screen in memory");
-        terminal.draw(|frame| view.draw(frame)).expect("drawn");
-        terminal.backend().to_string()
-    };
     let mut view: View<fn()> = View::new(Duration::from_secs(1), false, false, || ());
     view.push(attacked());
     for width in [50, 60, 80] {
-        let shown = text(&view, width);
+        let shown = screen(&view, width, 20);
         let time = if width > 50 { "03:04:05 UTC  " } else { "" };
         let head = format!("eth0  native XDP  {time}if killed: all passes");
         assert!(shown.contains(&head) && shown.contains("? help"), "{shown}");
     }
     view.key(KeyEvent::from(KeyCode::Char('?')));
     for width in [40, 60, 80] {
-        let shown = text(&view, width);
+        let shown = screen(&view, width, 20);
         for part in ["q end the shield", "a all rules or those with packets", "↑ ↓ rules", "? less help"] {
             assert!(shown.contains(part), "{part} in {width} columns: {shown}");
         }
@@ -197,11 +186,7 @@ fn rules_that_have_expired_are_marked() {
 #[test]
 fn the_shield_ends_only_after_a_clear_yes() {
     let press = |view: &mut View<fn()>, key: char| view.key(KeyEvent::from(KeyCode::Char(key)));
-    let foot = |view: &View<fn()>| {
-        let mut terminal = Terminal::new(TestBackend::new(80, 20)).expect("a screen in memory");
-        terminal.draw(|frame| view.draw(frame)).expect("drawn");
-        terminal.backend().to_string().lines().last().map(ToOwned::to_owned).expect("a last line")
-    };
+    let foot = |view: &View<fn()>| screen(view, 80, 20).lines().last().map(ToOwned::to_owned).expect("a last line");
     for leave in [false, true] {
         let mut view: View<fn()> = View::new(Duration::from_secs(1), false, leave, || ());
         view.push(attacked());

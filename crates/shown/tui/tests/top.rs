@@ -1,17 +1,16 @@
 //! The live view drawn into memory, at the sizes people have.
 
+mod drawn;
+
 use std::time::Duration;
 
+use drawn::screen;
 use model::{
     CoreLoad, CpuSet,
     route::RouteMode,
     top::{Coalescing, CoreRates, DropRate, FastPathRates, InterfaceRates, QueueRates, TopSample},
 };
-use ratatui::{
-    Terminal,
-    backend::TestBackend,
-    crossterm::event::{KeyCode, KeyEvent},
-};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use tui::live::Screen;
 use tui::top::{Filter, View};
 
@@ -82,15 +81,6 @@ fn view(cpus: u32) -> View {
     view
 }
 
-fn screen(view: &View, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen in memory");
-    terminal.draw(|frame| view.draw(frame)).expect("drawn");
-    let cells = terminal.backend().buffer().content().chunks(width.into());
-    cells
-        .map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n")
-        .collect()
-}
-
 fn press(view: &mut View, keys: &str) {
     for key in keys.chars() {
         view.key(KeyEvent::from(KeyCode::Char(key)));
@@ -124,9 +114,8 @@ fn the_last_row_never_leaves_the_screen() {
     for _ in 0..20 {
         v.key(KeyEvent::from(KeyCode::PageDown));
     }
-    let screen = screen(&v, 80, 24);
-    assert!(screen.contains("\n 63 "), "{screen}");
-    assert!(!screen.contains("\n 42 "), "{screen}");
+    let shown = screen(&v, 80, 24);
+    assert!(shown.contains("\n 63 ") && !shown.contains("\n 42 "), "{shown}");
 }
 
 #[test]

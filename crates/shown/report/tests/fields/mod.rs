@@ -17,7 +17,7 @@ fn walk(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<String>>) {
             fields.iter().for_each(|(name, value)| walk(&format!("{path}.{name}"), value, found));
         }
         Value::Array(items) if !items.is_empty() => {
-            items.iter().for_each(|item| walk(&format!("{path}[]"), item, found))
+            items.iter().for_each(|item| walk(&format!("{path}[]"), item, found));
         }
         value => {
             let (values, value) = (found.entry(path.to_owned()).or_default(), value.to_string());
