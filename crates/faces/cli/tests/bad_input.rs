@@ -10,7 +10,7 @@ use std::{
 
 use assert_cmd::cargo::CommandCargoExt;
 use nix::fcntl::{Flock, FlockArg};
-use testbed::{Kept, alone, fixture, privileged, refused, skip, steering, unspread};
+use testbed::{Kept, fixture, refused, skip, steering, unspread};
 
 fn evenkeel() -> Command {
     Command::cargo_bin("evenkeel").unwrap()
@@ -27,10 +27,7 @@ fn settings() -> Vec<(PathBuf, String)> {
 
 /// The turn of a test in which `spread apply` has something to do on this machine; none, with the reason said, elsewhere.
 fn turn() -> Option<(Kept, MutexGuard<'static, ()>)> {
-    if !privileged() {
-        return None;
-    }
-    let turn = alone();
+    let turn = testbed::turn()?;
     let files = steering();
     let kept = Kept::new(files.clone());
     unspread(&files);
@@ -150,6 +147,63 @@ fn a_wrong_word_is_answered_with_the_right_ones() {
     assert!(both.contains("<INTERFACE>") && both.contains("--between <A,B>"), "{both}");
     let file = said(&["capture", "-r", "ek-none.pcap"]);
     assert_eq!(file.matches("ek-none.pcap").count(), 1, "{file}");
+}
+
+#[test]
+fn wrong_arguments_are_named_before_anything_is_made() {
+    for (line, named) in [
+        ("profile sweep --duration 0.1", "--duration"),
+        ("profile sweep --cpus 4000", "CPU 4000"),
+        ("profile sweep --dut toaster", "capture"),
+        ("profile sweep --loads 0", "a number of loads from 1 to 50"),
+        ("profile sweep --repeats 0", "a number of repeats from 1 to 20"),
+        ("profile sweep --html /no/such/folder/x.html", "/no/such/folder/x.html"),
+        ("route compare --duration 10ms", "--duration"),
+        ("route compare --cpus 4000", "CPU 4000"),
+        ("route compare --modes shadow", "stateful"),
+        ("route compare --loads 0", "a number of loads from 1 to 50"),
+        ("route compare --repeats 0", "a number of rounds from 1 to 20"),
+        ("route compare --loss-ratio 60%", "60%"),
+        ("route compare --html /no/such/folder/x.html", "/no/such/folder/x.html"),
+        ("demo --duration 0", "--duration"),
+        ("demo --cpus 4000", "online are"),
+        ("demo --rate 3", "--rate takes"),
+        ("demo --html /no/such/folder/page.html", "cannot write /no/such/folder/page.html"),
+        ("bench --ports eth2", "eth2 alone is named"),
+        ("bench --ports eth2,eth2", "eth2 is named twice"),
+        ("bench --ports a,b,c", "3 ports are named"),
+        ("bench --ports a,b --dut router", "cannot be used with"),
+        ("bench --dut toaster", "`toaster`; there are wire, router"),
+        ("bench --tests speed", "`speed`; there are throughput, loss"),
+        ("bench --preset fast", "`fast`; there are quick, study"),
+        ("bench --flows 0", "--flows takes 1 to 1000000, not 0"),
+        ("bench --flows 1000001", "not 1000001"),
+        ("bench --sizes 63", "63 bytes"),
+        ("bench --sizes 64 --ipv6", "ask for 84"),
+        ("bench --sizes 2000", "take an MTU of 1982"),
+        ("bench --sizes x", "x"),
+        ("bench --datagrams=70000", "65507"),
+        ("bench --loss-ratio 60%", "from 0 to 50 %"),
+        ("bench --duration 0", "--duration"),
+        ("bench --repeats 0", "a number of trials from 1 to 1000"),
+        ("bench --rule-count 0", "a number of rules from 1 to 100000"),
+        ("bench --cpus 4000", "CPU 4000"),
+        ("bench --pcap /no/such/file.pcap", "/no/such/file.pcap"),
+        ("bench --resume /no/such/run.json", "cannot read the run /no/such/run.json"),
+        ("bench --resume x.json --flows 3", "cannot be used with"),
+        ("spread --cpus 0-8000", "there is no CPU"),
+        ("spread --cpus 3-1", "runs backwards"),
+        ("spread --coalesce rx-usecs=many", "is not a number"),
+        ("undo no-such-session --state /nonexistent", "no session `no-such-session`"),
+    ] {
+        let output = run(&line.split(' ').collect::<Vec<_>>());
+        // Who may write nowhere and measure nothing is told that first.
+        if nix::unistd::geteuid().is_root() || !String::from_utf8_lossy(&output.stderr).contains("run as root") {
+            refused(&output, 2, &[named]);
+            assert!(output.stdout.is_empty(), "{line}");
+        }
+    }
+    refused(&run(&["spread", "plan", "ek-no-such"]), 3, &["ek-no-such"]);
 }
 
 #[test]

@@ -78,24 +78,3 @@ fn the_plan_says_what_is_left_out_and_makes_nothing() {
     assert_eq!(plan["skipped"][0]["what"], "with the second core");
     assert!(plan["seconds"].as_f64().unwrap() > 1.0);
 }
-
-#[test]
-fn bad_input_is_named_before_anything_is_made() {
-    for (args, words) in [
-        (&["--duration", "10ms"][..], "--duration"),
-        (&["--cpus", "4000"], "CPU 4000"),
-        (&["--modes", "shadow"], "stateful"),
-        (&["--loads", "0"], "a number of loads from 1 to 50"),
-        (&["--repeats", "0"], "a number of rounds from 1 to 20"),
-        (&["--loss-ratio", "60%"], "60%"),
-        (&["--html", "/no/such/folder/x.html"], "/no/such/folder/x.html"),
-    ] {
-        let output = compare(args);
-        let told = text(&output.stderr);
-        if told.contains("run as root") {
-            continue;
-        }
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(words) && output.stdout.is_empty(), "{args:?}: {told}");
-    }
-}
