@@ -9,23 +9,26 @@ use model::doctor::{Finding, Role, Verdict};
 
 const NIC: &str = "sys/devices/pci0000:00/0000:03:00.0/net/eth0";
 
-fn examined(files: &[(&str, &str)], role: Role, check: &str) -> Diagnosis {
-    let mut tree: Tree = [
-        ("sys/devices/system/cpu/present".to_owned(), "0-1"),
-        ("sys/devices/system/cpu/online".to_owned(), "0-1"),
-        ("proc/interrupts".to_owned(), "           CPU0       CPU1\n"),
-        ("proc/sys/net/ipv4/ip_forward".to_owned(), "0"),
-        (format!("{NIC}/ifindex"), "2"),
-        (format!("{NIC}/flags"), "0x1003"),
-        (format!("{NIC}/mtu"), "1500"),
-    ]
-    .into_iter()
-    .chain(files.iter().map(|(path, text)| ((*path).replace("NIC", NIC), *text)))
-    .map(|(path, text)| (path, Node::File(text.to_owned())))
-    .collect();
+/// A machine of these files, and those without which it is none.
+fn machine(files: &[(&str, &str)]) -> Root {
+    let base = [
+        ("sys/devices/system/cpu/present", "0-1"),
+        ("sys/devices/system/cpu/online", "0-1"),
+        ("proc/interrupts", "           CPU0       CPU1\n"),
+        ("proc/sys/net/ipv4/ip_forward", "0"),
+        ("NIC/ifindex", "2"),
+        ("NIC/flags", "0x1003"),
+        ("NIC/mtu", "1500"),
+    ];
+    let files = base.iter().chain(files);
+    let mut tree: Tree = files.map(|(path, text)| (path.replace("NIC", NIC), Node::File((*text).to_owned()))).collect();
     tree.insert("sys/class/net/eth0", Node::Link("../../devices/pci0000:00/0000:03:00.0/net/eth0".into()));
+    Root::from_tree(tree)
+}
+
+fn examined(files: &[(&str, &str)], role: Role, check: &str) -> Diagnosis {
     let only = Selection::parse(&[check.to_owned()]).unwrap();
-    diagnose(&Evidence::gather(&Root::from_tree(tree), Some(role)).unwrap(), &only)
+    diagnose(&Evidence::gather(&machine(files), Some(role)).unwrap(), &only)
 }
 
 fn only(files: &[(&str, &str)], role: Role, check: &str) -> Finding {
@@ -137,19 +140,11 @@ fn a_strict_filter_that_drops_nothing_is_right() {
 fn what_was_acknowledged_is_not_said_again() {
     use doctor::ack::Acknowledged;
     let machine = |processed: u32, dropped: u32| {
-        let tree: Tree = [
-            ("sys/devices/system/cpu/present", "0".to_owned()),
-            ("proc/interrupts", "  CPU0\n".to_owned()),
-            ("proc/sys/net/ipv4/ip_forward", "0".to_owned()),
-            ("proc/sys/net/core/netdev_max_backlog", "100000".to_owned()),
-            ("proc/sys/net/ipv4/tcp_sack", "0".to_owned()),
-            ("proc/net/softnet_stat", format!("{processed:08x} {dropped:08x} 0 0 0 0 0 0 0 0 0 0 0\n")),
-            ("sys/class/net/lo/ifindex", "1".to_owned()),
-        ]
-        .map(|(path, text)| (path.to_owned(), Node::File(text)))
-        .into_iter()
-        .collect();
-        Root::from_tree(tree)
+        machine(&[
+            ("proc/sys/net/core/netdev_max_backlog", "100000"),
+            ("proc/sys/net/ipv4/tcp_sack", "0"),
+            ("proc/net/softnet_stat", &format!("{processed:08x} {dropped:08x} 0 0 0 0 0 0 0 0 0 0 0\n")),
+        ])
     };
     let only = Selection::parse(&["backlog".to_owned(), "tcp-options".to_owned()]).unwrap();
     let verdict = |root: &Root, acknowledged: &Acknowledged, check: &str| {
@@ -218,28 +213,19 @@ fn cards_of_every_bus_are_looked_at() {
 /// Counts of a machine that was watched: what did not grow meanwhile is told and is no finding, since boot it may be of any time.
 #[test]
 fn a_count_that_does_not_grow_is_no_finding() {
-    let machine = |softnet: (u32, u32), statistics: &'static str, filtered: u32| {
-        let tree: Tree = [
-            ("sys/devices/system/cpu/present", "0".to_owned()),
-            ("sys/devices/system/cpu/online", "0".to_owned()),
-            ("proc/interrupts", "  CPU0\n".to_owned()),
-            ("proc/sys/net/ipv4/ip_forward", "0".to_owned()),
-            ("proc/sys/net/core/netdev_max_backlog", "1000".to_owned()),
-            ("proc/sys/net/core/netdev_budget", "300".to_owned()),
-            ("proc/sys/net/core/netdev_budget_usecs", "2000".to_owned()),
-            ("proc/sys/net/core/somaxconn", "4096".to_owned()),
-            ("proc/net/softnet_stat", format!("000f4240 {:08x} {:08x} 0 0 0 0 0 0 0 0 0 0\n", softnet.0, softnet.1)),
-            ("proc/sys/net/netfilter/nf_conntrack_max", "1000".to_owned()),
-            ("proc/sys/net/netfilter/nf_conntrack_count", "100".to_owned()),
-            ("proc/sys/net/netfilter/nf_conntrack_buckets", "1000".to_owned()),
-            ("proc/net/stat/nf_conntrack", statistics.to_owned()),
-            ("proc/net/netstat", format!("TcpExt: ListenOverflows ListenDrops\nTcpExt: {filtered} {filtered}\n")),
-            ("sys/class/net/lo/ifindex", "1".to_owned()),
-        ]
-        .map(|(path, text)| (path.to_owned(), Node::File(text)))
-        .into_iter()
-        .collect();
-        Root::from_tree(tree)
+    let machine = |softnet: (u32, u32), statistics: &str, filtered: u32| {
+        machine(&[
+            ("proc/sys/net/core/netdev_max_backlog", "1000"),
+            ("proc/sys/net/core/netdev_budget", "300"),
+            ("proc/sys/net/core/netdev_budget_usecs", "2000"),
+            ("proc/sys/net/core/somaxconn", "4096"),
+            ("proc/net/softnet_stat", &format!("000f4240 {:08x} {:08x} 0 0 0 0 0 0 0 0 0 0\n", softnet.0, softnet.1)),
+            ("proc/sys/net/netfilter/nf_conntrack_max", "1000"),
+            ("proc/sys/net/netfilter/nf_conntrack_count", "100"),
+            ("proc/sys/net/netfilter/nf_conntrack_buckets", "1000"),
+            ("proc/net/stat/nf_conntrack", statistics),
+            ("proc/net/netstat", &format!("TcpExt: ListenOverflows ListenDrops\nTcpExt: {filtered} {filtered}\n")),
+        ])
     };
     let checks = ["backlog", "napi-budget", "conntrack-table", "accept-queues"];
     let (none, some) = ("drop early_drop\n00000000 0\n", "drop early_drop\n00000009 0\n");

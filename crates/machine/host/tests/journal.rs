@@ -6,12 +6,47 @@ use std::{collections::BTreeMap, fs, io::Write};
 
 use host::{
     Root,
-    journal::{ApplyError, Guardian, Journal, JournalError, Session, StepState, UndoOptions, Verdict, short_name},
+    journal::{
+        ApplyError, Guardian, Journal, JournalError, Session, StepState, UndoOptions, UndoReport, Verdict, short_name,
+    },
     knob::{Change, Knob, KnobError, Store},
 };
 use proptest::prelude::*;
 
-use knobs::{Model, change, irq, journal, machine};
+use knobs::{Model, change, changes, irq, journal, machine};
+
+/// A machine whose first interrupts were given these values by a session, and what is written down of it.
+struct Applied {
+    folder: tempfile::TempDir,
+    journal: Journal,
+    model: Model,
+    session: Session,
+}
+
+impl Applied {
+    fn new(values: &[&str]) -> Self {
+        let (folder, journal) = journal();
+        let mut model = machine(values.len() as u32);
+        let session = apply(&journal, &mut model, values);
+        Self { folder, journal, model, session }
+    }
+
+    fn undo(&mut self, options: UndoOptions) -> UndoReport {
+        self.session.undo(&self.journal.lock().unwrap(), &mut self.model, options)
+    }
+
+    fn is_as_before(&self) -> bool {
+        self.model.values == machine(self.model.values.len() as u32).values
+    }
+}
+
+/// A session that gives the first interrupts these values.
+fn apply(journal: &Journal, model: &mut Model, values: &[&str]) -> Session {
+    let writer = journal.lock().unwrap();
+    let mut session = Session::begin(&writer, "test").unwrap();
+    session.apply(&writer, model, &changes(values)).unwrap();
+    session
+}
 
 /// Appends a line to the only session file, as a process that then dies would have done.
 fn append(journal: &Journal, line: &str) {
@@ -51,8 +86,7 @@ fn a_refused_write_takes_the_earlier_ones_back_and_names_the_reason() {
     let before = model.values.clone();
     model.refuses = Some(irq(2));
     let mut session = Session::begin(&writer, "test").unwrap();
-    let changes = [change(irq(0), "1"), change(irq(1), "2"), change(irq(2), "4")];
-    let error = session.apply(&writer, &mut model, &changes).unwrap_err();
+    let error = session.apply(&writer, &mut model, &changes(&["1", "2", "4"])).unwrap_err();
     assert!(matches!(error, ApplyError::Undone { restored: 2, .. }), "{error:?}");
     assert!(error.to_string().contains("IRQ 2") && error.to_string().contains("Nothing stays changed"), "{error}");
     assert_eq!(model.values, before);
@@ -87,23 +121,23 @@ fn a_crash_between_the_record_and_its_outcome_is_undone_whether_or_not_the_write
 
 #[test]
 fn a_value_that_somebody_else_wrote_stops_undo_and_is_named() {
-    let (_folder, journal) = journal();
-    let (mut model, writer) = (machine(3), journal.lock().unwrap());
-    let mut session = Session::begin(&writer, "test").unwrap();
-    session.apply(&writer, &mut model, &[change(irq(0), "1"), change(irq(1), "2"), change(irq(2), "4")]).unwrap();
-    model.values.insert(irq(1), "80".into());
-    let report = session.undo(&writer, &mut model, UndoOptions::default());
+    let mut it = Applied::new(&["1", "2", "4"]);
+    it.model.values.insert(irq(1), "80".into());
+    let report = it.undo(UndoOptions::default());
     assert!(!report.is_complete());
-    assert_eq!(model.values[&irq(2)], "ff", "the one behind it was put back");
-    assert_eq!(model.values[&irq(1)], "80", "the foreign value was left alone");
-    assert_eq!(model.values[&irq(0)], "1", "undo stopped there");
+    let values: Vec<&str> = it.model.values.values().map(String::as_str).collect();
+    assert_eq!(
+        values,
+        ["1", "80", "ff"],
+        "the last was put back, the foreign value left alone, and there undo stopped"
+    );
     let text = report.steps.last().unwrap().to_string();
     assert!(text.contains(" CPU 7 since") && text.contains("wrote CPU 1, before that it was CPUs 0-7"), "{text}");
 
-    let mut session = journal.sessions().unwrap().remove(0);
-    let report = session.undo(&writer, &mut model, UndoOptions { force: true, ..UndoOptions::default() });
+    it.session = it.journal.sessions().unwrap().remove(0);
+    let report = it.undo(UndoOptions { force: true, ..UndoOptions::default() });
     assert!(matches!(report.steps[0].state, StepState::Forced { .. }));
-    assert_eq!(model.values, machine(3).values);
+    assert!(it.is_as_before());
 }
 
 #[test]
@@ -121,12 +155,9 @@ fn a_dry_run_changes_neither_the_machine_nor_the_journal() {
 
 #[test]
 fn a_knob_that_vanished_needs_no_undo() {
-    let (_folder, journal) = journal();
-    let (mut model, writer) = (machine(1), journal.lock().unwrap());
-    let mut session = Session::begin(&writer, "test").unwrap();
-    session.apply(&writer, &mut model, &[change(irq(0), "1")]).unwrap();
-    model.values.clear();
-    let report = session.undo(&writer, &mut model, UndoOptions::default());
+    let mut it = Applied::new(&["1"]);
+    it.model.values.clear();
+    let report = it.undo(UndoOptions::default());
     assert!(matches!(report.steps[0].state, StepState::Gone));
     assert!(report.is_complete());
 }
@@ -178,8 +209,7 @@ fn a_journal_lost_in_mid_apply_leaves_nothing_changed() {
     let writer = journal.lock().unwrap();
     let mut session = Session::begin(&writer, "test").unwrap();
     let mut store = LosesJournal(machine(3), &journal, 0);
-    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
-    let error = session.apply(&writer, &mut store, &changes).unwrap_err();
+    let error = session.apply(&writer, &mut store, &changes(&["1"; 3])).unwrap_err();
     assert!(matches!(error, ApplyError::Journal { restored: 2, .. }), "{error}");
     assert!(error.to_string().contains("Nothing stays changed: 2 earlier changes"), "{error}");
     assert_eq!(store.0.values, machine(3).values);
@@ -233,14 +263,11 @@ fn an_earlier_session_waits_for_the_later_one_on_the_same_knob() {
 
 #[test]
 fn an_undo_that_goes_on_leaves_only_the_foreign_value() {
-    let (_folder, journal) = journal();
-    let (mut model, writer) = (machine(3), journal.lock().unwrap());
-    let mut session = Session::begin(&writer, "test").unwrap();
-    session.apply(&writer, &mut model, &[change(irq(0), "1"), change(irq(1), "2"), change(irq(2), "4")]).unwrap();
-    model.values.insert(irq(2), "80".into());
-    let report = session.undo(&writer, &mut model, UndoOptions { go_on: true, ..UndoOptions::default() });
+    let mut it = Applied::new(&["1", "2", "4"]);
+    it.model.values.insert(irq(2), "80".into());
+    let report = it.undo(UndoOptions { go_on: true, ..UndoOptions::default() });
     assert!(!report.is_complete());
-    let left: Vec<&str> = model.values.values().map(String::as_str).collect();
+    let left: Vec<&str> = it.model.values.values().map(String::as_str).collect();
     assert_eq!(left, ["ff", "ff", "80"]);
 }
 
@@ -267,8 +294,7 @@ fn an_interrupt_that_nobody_can_write_does_not_stop_the_others() {
     let (mut model, writer) = (machine(3), journal.lock().unwrap());
     model.managed = Some(irq(1));
     let mut session = Session::begin(&writer, "test").unwrap();
-    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
-    let applied = session.apply(&writer, &mut model, &changes).unwrap();
+    let applied = session.apply(&writer, &mut model, &changes(&["1"; 3])).unwrap();
     assert_eq!((applied.written, applied.refused.len()), (2, 1));
     assert_eq!(applied.refused[0].0.knob, irq(1));
     assert!(session.undo(&writer, &mut model, UndoOptions::default()).is_complete());
@@ -277,10 +303,7 @@ fn an_interrupt_that_nobody_can_write_does_not_stop_the_others() {
 
 /// Runs in a mount namespace of a thread's own, where a tiny disk is mounted on a folder.
 fn on_a_disk_of_its_own(what: impl FnOnce(&std::path::Path, &dyn Fn(&[&str])) + Send + 'static) {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "mounting takes root, and CI must not skip it");
-        return eprintln!("skipped: mounting takes root");
-    }
+    let Some(()) = testbed::privileged() else { return };
     let run = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS | nix::sched::CloneFlags::CLONE_FS).unwrap();
         let mount = |args: &[&str]| assert!(std::process::Command::new("mount").args(args).status().unwrap().success());
@@ -299,9 +322,7 @@ fn a_full_disk_does_not_stand_in_the_way_of_undo() {
         let journal = Journal::at(Some(folder));
         // So many that the records of their undoing need another page.
         let mut model = machine(60);
-        let changes: Vec<Change> = (0..60).map(|n| change(irq(n), "1")).collect();
-        let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
-        session.apply(&journal.lock().unwrap(), &mut model, &changes).unwrap();
+        let mut session = apply(&journal, &mut model, &["1"; 60]);
         fs::write(journal.folder().join("lock"), "").unwrap();
         assert!(fs::write(folder.join("ballast"), vec![0; 1 << 20]).is_err(), "the disk is full");
         let report = session.undo(&journal.lock().unwrap(), &mut model, UndoOptions::default());
@@ -316,9 +337,7 @@ fn a_disk_that_became_read_only_does_not_stand_in_the_way_of_undo_and_is_told() 
     on_a_disk_of_its_own(|folder, mount| {
         let journal = Journal::at(Some(folder));
         let mut model = machine(3);
-        let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
-        let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
-        session.apply(&journal.lock().unwrap(), &mut model, &changes).unwrap();
+        let mut session = apply(&journal, &mut model, &["1"; 3]);
         mount(&["-o", "remount,ro", folder.to_str().unwrap()]);
         let writer = journal.lock().unwrap();
         assert!(matches!(journal.lock(), Err(JournalError::Locked { .. })), "one at a time here, too");
@@ -332,11 +351,7 @@ fn a_disk_that_became_read_only_does_not_stand_in_the_way_of_undo_and_is_told() 
 
 #[test]
 fn a_guardian_acts_though_the_journal_is_gone_and_a_value_is_foreign() {
-    let (_folder, journal) = journal();
-    let mut model = machine(3);
-    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
-    let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
-    session.apply(&journal.lock().unwrap(), &mut model, &changes).unwrap();
+    let Applied { folder: _folder, journal, mut model, session } = Applied::new(&["1"; 3]);
     model.values.insert(irq(2), "80".into());
     fs::write(journal.folder().join("0-0.jsonl"), "damage of another session\n").unwrap();
     let guardian = Guardian::arm(Root::from_files(BTreeMap::new()), Vec::new(), 0);
@@ -367,16 +382,13 @@ fn a_relative_folder_is_the_same_one_for_every_process() {
 
 #[test]
 fn a_guardian_does_not_wait_for_ever_for_a_lock_that_another_process_keeps() {
-    let (_folder, journal) = journal();
-    let mut model = machine(2);
-    let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
-    session.apply(&journal.lock().unwrap(), &mut model, &[change(irq(0), "1")]).unwrap();
+    let Applied { folder: _folder, journal, mut model, session } = Applied::new(&["1", "2"]);
     let kept = fs::File::open(journal.folder().join("lock")).unwrap();
     let kept = nix::fcntl::Flock::lock(kept, nix::fcntl::FlockArg::LockExclusive).unwrap();
     let guardian = Guardian::arm(Root::from_files(BTreeMap::new()), Vec::new(), 0);
     let loaded = journal.session(&session.header.session).unwrap();
     let Verdict::Reverted { report, .. } = guardian.watch(&journal, loaded, &mut model) else { panic!() };
-    assert!(report.is_complete() && report.restored() == 1, "{report:?}");
+    assert!(report.is_complete() && report.restored() == 2, "{report:?}");
     assert_eq!(model.values, machine(2).values);
     drop(kept);
 }
@@ -399,10 +411,7 @@ fn nobody_else_can_open_the_lock_or_read_a_session() {
 #[test]
 fn a_journal_that_somebody_else_could_have_written_is_refused() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
-    let (state, journal) = journal();
-    let mut model = machine(1);
-    let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
-    session.apply(&journal.lock().unwrap(), &mut model, &[change(irq(0), "1")]).unwrap();
+    let Applied { folder: state, journal, session, .. } = Applied::new(&["1"]);
     let name = session.header.session.clone();
     let refused = || {
         matches!(journal.sessions(), Err(JournalError::Foreign(_)))

@@ -15,7 +15,7 @@ use host::{
     knob::{Change, Direction, Knob, KnobError, Store},
 };
 
-use knobs::{Model, change, irq, journal, machine};
+use knobs::{Model, change, changes, irq, journal, machine};
 
 static GO: AtomicBool = AtomicBool::new(false);
 
@@ -113,7 +113,7 @@ fn a_raised_stop_takes_all_of_it_back() {
     let stop = AtomicBool::new(false);
     let mut store = Stops(machine(3), &stop);
     let mut transaction = Transaction::begin(&writer, "test").unwrap();
-    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
+    let changes = changes(&["1"; 3]);
     let error = transaction.make(&mut store, &changes, &stop, no_replan).unwrap_err();
     let TransactionError::Stopped(back) = error else { panic!("{error:?}") };
     assert_eq!((back.restored, back.complete), (1, true));

@@ -20,6 +20,22 @@ use shield::detect::{classify::Finding, fit, insert, ladder, mix::Kind};
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
 
+fn flood(make: fn(&mut mixes::Dice) -> rules::packet::Packet) -> Stream {
+    Stream { pps: 500_000, make }
+}
+
+/// So many tenths of a second without an attack.
+fn calm(config: DetectConfig, tenths: u32) -> World {
+    let mut world = World::new(config);
+    world.run(tenths, &[CALM]);
+    world
+}
+
+/// What is found of an attack of this kind, to which nobody's connections are strange.
+fn finding(class: AttackClass, kind: Kind, remembers: bool) -> Finding {
+    Finding { class, kind, fragments: false, sources: vec![], ports: vec![], connects: true, remembers }
+}
+
 fn thresholds() -> DetectConfig {
     let mut config = DetectConfig { quiet_s: 3.0, ..DetectConfig::default() };
     config.baseline.learn = false;
@@ -31,7 +47,7 @@ fn thresholds() -> DetectConfig {
 fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> rules::packet::Packet, action: &str) {
     let mut world = World::new(thresholds());
     assert_eq!(words(&world.run(100, &[CALM])), [""; 0], "calm before the attack");
-    let events = world.run(10, &[CALM, Stream { pps: 500_000, make }]);
+    let events = world.run(10, &[CALM, flood(make)]);
     assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
     assert_eq!(events[0].class, class, "{events:#?}");
     let (said, after_s) = first_action(&events).expect("a mitigation");
@@ -50,9 +66,8 @@ fn a_spoofed_syn_flood_is_answered_with_cookies() {
 
 #[test]
 fn a_challenge_is_about_the_answers_to_it_too() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
-    world.run(10, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
+    let mut world = calm(thresholds(), 20);
+    world.run(10, &[CALM, flood(syn_flood)]);
     let rules = world.detector.rules();
     let rule = rules.iter().find(|rule| rule.action == Action::Challenge).unwrap();
     // SYN, the ACK that brings the cookie back, and the RST by which a source shows a gateway that it exists.
@@ -83,9 +98,8 @@ fn a_flood_of_fragments_is_dropped() {
 
 #[test]
 fn what_is_none_of_these_is_dropped_from_strangers_and_not_from_others() {
-    let mut world = World::new(thresholds());
-    world.run(100, &[CALM]);
-    let events = world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);
+    let mut world = calm(thresholds(), 100);
+    let events = world.run(10, &[CALM, flood(gre)]);
     assert_eq!(words(&events), ["began", "mitigating"], "there is nothing in GRE to ask about: {events:#?}");
     assert_eq!(first_action(&events).expect("acts").0, "drop packets from sources never seen before");
     assert!(world.detector.regular().is_empty(), "nobody is remembered in an attack");
@@ -94,15 +108,7 @@ fn what_is_none_of_these_is_dropped_from_strangers_and_not_from_others() {
 #[test]
 fn strangers_with_connections_are_nobodys_attack() {
     let rules = |kind| {
-        let finding = Finding {
-            class: AttackClass::Unknown,
-            kind,
-            fragments: false,
-            sources: vec![],
-            ports: vec![],
-            connects: true,
-            remembers: true,
-        };
+        let finding = finding(AttackClass::Unknown, kind, true);
         ladder::rules(&StepConfig::DropStrangers {}, 1, &finding, protected())
     };
     assert!([Kind::Syn, Kind::SynAck, Kind::Tcp].into_iter().all(|kind| rules(kind).is_none()));
@@ -112,12 +118,11 @@ fn strangers_with_connections_are_nobodys_attack() {
 
 #[test]
 fn a_step_in_vain_is_not_waited_for() {
-    let mut world = World::new(thresholds());
-    world.run(100, &[CALM]);
+    let mut world = calm(thresholds(), 100);
     let make = |dice: &mut mixes::Dice| {
         mixes::packet(dice.roll(1 << 32) as u32, 17, Some((dice.roll(65536) as u16, 4000)), 100)
     };
-    let events = world.run(10, &[CALM, Stream { pps: 500_000, make }]);
+    let events = world.run(10, &[CALM, flood(make)]);
     assert_eq!(words(&events), ["began", "mitigating", "mitigating"], "the port is open: {events:#?}");
     let Happened::Mitigating { action, .. } = &events[2].what else { panic!("{events:#?}") };
     assert_eq!(action, "drop UDP from sources never seen before");
@@ -134,7 +139,7 @@ fn strangers_are_dropped_only_once_others_are_remembered() {
     assert!(world.detector.regular().is_empty());
     world.run(1, &[CALM]);
     assert!(!world.detector.regular().is_empty());
-    let events = world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);
+    let events = world.run(10, &[CALM, flood(gre)]);
     assert!(!format!("{events:?}").contains("never seen"), "{events:#?}");
 }
 
@@ -204,10 +209,9 @@ fn an_attack_against_a_learned_limit_is_seen() {
 
 #[test]
 fn one_look_above_a_limit_is_no_attack() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
+    let mut world = calm(thresholds(), 20);
     for _ in 0..20 {
-        world.run(1, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
+        world.run(1, &[CALM, flood(syn_flood)]);
         world.run(5, &[CALM]);
     }
     assert_eq!(words(&world.events), [""; 0]);
@@ -215,10 +219,9 @@ fn one_look_above_a_limit_is_no_attack() {
 
 #[test]
 fn an_attack_that_pauses_goes_on_being_one() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
+    let mut world = calm(thresholds(), 20);
     for _ in 0..5 {
-        world.run(10, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
+        world.run(10, &[CALM, flood(syn_flood)]);
         world.run(20, &[CALM]);
     }
     assert_eq!(words(&world.events), ["began", "mitigating"], "pauses of 2 s, quiet after 3 s");
@@ -236,8 +239,7 @@ fn shadow_first_tells_the_legitimate_share_and_then_acts() {
     let mut config = thresholds();
     config.shadow.first_s = 2.0;
     config.ladder = [(AttackClass::SynFlood, vec![StepConfig::Drop {}])].into();
-    let mut world = World::new(config);
-    world.run(100, &[CALM]);
+    let mut world = calm(config, 100);
     let flood = || Stream { pps: 100_000, make: syn_flood };
     let events = world.run(10, &[CALM, flood()]);
     assert_eq!(words(&events), ["began", "mitigating"]);
@@ -261,8 +263,7 @@ fn what_would_hit_too_much_gives_way_to_the_next_step() {
     config.shadow.first_s = 1.0;
     config.shadow.legitimate_max = 0.01;
     config.ladder = [(AttackClass::SynFlood, vec![StepConfig::Drop {}, StepConfig::Challenge {}])].into();
-    let mut world = World::new(config);
-    world.run(100, &[CALM]);
+    let mut world = calm(config, 100);
     let events = world.run(40, &[CALM, Stream { pps: 100_000, make: syn_flood }]);
     assert_eq!(
         words(&events),
@@ -277,9 +278,8 @@ fn what_would_hit_too_much_gives_way_to_the_next_step() {
 fn shadow_only_never_acts() {
     let mut config = thresholds();
     config.shadow.only = true;
-    let mut world = World::new(config);
-    world.run(100, &[CALM]);
-    let events = world.run(100, &[CALM, Stream { pps: 500_000, make: reflection }]);
+    let mut world = calm(config, 100);
+    let events = world.run(100, &[CALM, flood(reflection)]);
     assert_eq!(words(&events), ["began", "mitigating", "shadowed"]);
     assert!(first_action(&events).is_none());
     assert!(world.detector.rules().iter().all(|r| r.shadow));
@@ -290,8 +290,7 @@ fn what_is_not_enough_is_followed_by_the_next_step_and_then_said() {
     let mut config = thresholds();
     let per_source = StepConfig::LimitPerSource { pps: 1000, burst: None };
     config.ladder = [(AttackClass::Unknown, vec![per_source, StepConfig::DropSources {}])].into();
-    let mut world = World::new(config);
-    world.run(20, &[CALM]);
+    let mut world = calm(config, 20);
     // 5,000,000 packets/s from sources that send one packet each: a limit per source ends none of them.
     let events = world.run(60, &[CALM, Stream { pps: 5_000_000, make: gre }]);
     assert_eq!(words(&events), ["began", "mitigating", "exhausted"], "no source is heavy enough to drop: {events:#?}");
@@ -299,8 +298,7 @@ fn what_is_not_enough_is_followed_by_the_next_step_and_then_said() {
 
 #[test]
 fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
+    let mut world = calm(thresholds(), 20);
     let both = |syn, udp| [CALM, Stream { pps: syn, make: syn_flood }, Stream { pps: udp, make: reflection }];
     world.run(30, &both(500_000, 0));
     let events = world.run(10, &both(500_000, 500_000));
@@ -315,8 +313,7 @@ fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
 #[test]
 fn what_no_step_has_met_is_not_waited_for() {
     for beside in [false, true] {
-        let mut world = World::new(thresholds());
-        world.run(100, &[CALM]);
+        let mut world = calm(thresholds(), 100);
         let reflected = Stream { pps: 200_000, make: reflection };
         let events = world.run(4, &[CALM, reflected]);
         assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
@@ -335,8 +332,7 @@ fn an_attack_that_nothing_is_done_about_is_not_told_of_again_and_again() {
     let mut config = thresholds();
     config.ladder = AttackClass::ALL.map(|class| (class, Vec::new())).into();
     config.ladder.insert(AttackClass::Reflection, vec![StepConfig::DropPorts {}]);
-    let mut world = World::new(config);
-    world.run(100, &[CALM]);
+    let mut world = calm(config, 100);
     // Met, so that the steps so far are not in vain.
     let met = || Stream { pps: 300_000, make: reflection };
     let mut events = world.run(4, &[CALM, met()]);
@@ -350,20 +346,18 @@ fn an_attack_that_nothing_is_done_about_is_not_told_of_again_and_again() {
 
 #[test]
 fn few_samples_of_one_prefix_among_many_are_waited_for() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
+    let mut world = calm(thresholds(), 20);
     world.samples = 8;
-    let events = world.run(6, &[Stream { pps: 500_000, make: reflection }]);
+    let events = world.run(6, &[flood(reflection)]);
     assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
     assert_eq!(events[0].class, AttackClass::Reflection);
-    let events = world.run(30, &[Stream { pps: 500_000, make: reflection }, Stream { pps: 500_000, make: syn_flood }]);
+    let events = world.run(30, &[flood(reflection), flood(syn_flood)]);
     assert_eq!(words(&events), ["reclassified", "mitigating"], "{events:#?}");
 }
 
 #[test]
 fn a_flood_that_changes_to_another_protocol_is_limited_again() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
+    let mut world = calm(thresholds(), 20);
     let udp = Stream {
         pps: 500_000,
         make: |dice| mixes::packet(dice.roll(1 << 32) as u32, 17, Some((dice.roll(65536) as u16, 80)), 100),
@@ -386,19 +380,19 @@ fn a_flood_that_changes_to_another_protocol_is_limited_again() {
 
 #[test]
 fn shadow_is_ended_and_begun_by_a_reload() {
-    let flood = || [CALM, Stream { pps: 500_000, make: reflection }];
+    let both = || [CALM, flood(reflection)];
     let only = |only| DetectConfig { shadow: ShadowConfig { only, ..thresholds().shadow }, ..thresholds() };
     let mut world = World::new(only(true));
     world.run(20, &[CALM]);
-    world.run(30, &flood());
+    world.run(30, &both());
     assert!(world.detector.rules().iter().all(|rule| rule.shadow));
     world.detector.reconfigure(only(false), &[protected()]);
-    let events = world.run(2, &flood());
+    let events = world.run(2, &both());
     assert!(first_action(&events).is_some(), "{events:#?}");
     assert!(!world.detector.rules().is_empty() && world.detector.rules().iter().all(|rule| !rule.shadow));
     world.detector.reconfigure(only(true), &[protected()]);
     assert!(!world.detector.rules().is_empty() && world.detector.rules().iter().all(|rule| rule.shadow));
-    world.run(30, &flood());
+    world.run(30, &both());
     assert!(world.detector.rules().iter().all(|rule| rule.shadow));
 }
 
@@ -406,17 +400,16 @@ fn shadow_is_ended_and_begun_by_a_reload() {
 fn another_ladder_is_begun_at_its_foot_while_the_attack_goes_on() {
     let mut without = thresholds();
     assert!(without.leave_out_challenges());
-    let flood = || [CALM, Stream { pps: 500_000, make: syn_flood }];
-    let mut world = World::new(without);
-    world.run(20, &[CALM]);
-    world.run(60, &flood());
+    let both = || [CALM, flood(syn_flood)];
+    let mut world = calm(without, 20);
+    world.run(60, &both());
     let limits = |rules: &[Rule]| rules.iter().filter(|rule| matches!(rule.action, Action::Limit(_))).count();
     let before = world.detector.rules();
     assert!(limits(&before) == 1 && before.iter().all(|rule| rule.action != Action::Challenge), "{before:#?}");
     world.detector.reconfigure(thresholds(), &[protected()]);
     assert_eq!(world.detector.rules(), before, "what is done goes on until the next look");
     let revision = world.detector.revision();
-    let events = world.run(1, &flood());
+    let events = world.run(1, &both());
     assert!(first_action(&events).expect("a step").0.contains("challenge"), "{events:#?}");
     let rules = world.detector.rules();
     assert!(rules.iter().any(|rule| rule.action == Action::Challenge) && limits(&rules) == 0, "{rules:#?}");
@@ -424,17 +417,16 @@ fn another_ladder_is_begun_at_its_foot_while_the_attack_goes_on() {
     // And of a ladder without a step nothing is left.
     let ladder = AttackClass::ALL.into_iter().map(|class| (class, Vec::new())).collect();
     world.detector.reconfigure(DetectConfig { ladder, ..thresholds() }, &[protected()]);
-    let (revision, mut events) = (world.detector.revision(), world.run(1, &flood()));
+    let (revision, mut events) = (world.detector.revision(), world.run(1, &both()));
     assert!(world.detector.rules().is_empty() && world.detector.revision() != revision);
-    events.extend(world.run(3, &flood()));
+    events.extend(world.run(3, &both()));
     assert_eq!(words(&events), ["exhausted"], "of what came without the rules of before");
 }
 
 #[test]
 fn an_attack_on_what_is_no_longer_protected_is_told_to_be_over() {
-    let mut world = World::new(thresholds());
-    world.run(20, &[CALM]);
-    world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);
+    let mut world = calm(thresholds(), 20);
+    world.run(10, &[CALM, flood(gre)]);
     let (now, at) = (world.now, jiff::Timestamp::UNIX_EPOCH);
     assert!(world.detector.end_attacks(&[protected()], now, at).is_empty(), "it stays");
     let events = world.detector.end_attacks(&[], now, at);
@@ -457,13 +449,12 @@ fn more_mitigations_than_there_is_room_for_are_cut_and_told() {
 fn sources_that_join_a_drop_are_added_to_it() {
     let mut config = thresholds();
     config.ladder = [(AttackClass::FewSources, vec![StepConfig::DropSources {}])].into();
-    let mut world = World::new(config);
-    world.run(20, &[CALM]);
-    world.run(30, &[CALM, Stream { pps: 500_000, make: few_sources }]);
+    let mut world = calm(config, 20);
+    world.run(30, &[CALM, flood(few_sources)]);
     assert_eq!(world.detector.rules()[0].when.source.len(), 4);
     let others =
         Stream { pps: 500_000, make: |dice| mixes::packet(0x0d00_0001 + dice.roll(3) as u32, 17, Some((9, 80)), 100) };
-    let events = world.run(10, &[CALM, Stream { pps: 500_000, make: few_sources }, others]);
+    let events = world.run(10, &[CALM, flood(few_sources), others]);
     assert_eq!(words(&events), ["mitigating"], "{events:#?}");
     assert_eq!(world.detector.rules()[0].when.source.len(), 7);
 }
@@ -492,15 +483,7 @@ fn mitigations_stand_behind_the_management_rules_and_yield_to_what_the_file_drop
         default: Verdict::Drop,
         ..Rules::default()
     };
-    let finding = Finding {
-        class: AttackClass::SynFlood,
-        kind: Kind::Syn,
-        fragments: false,
-        sources: vec![],
-        ports: vec![],
-        connects: true,
-        remembers: false,
-    };
+    let finding = finding(AttackClass::SynFlood, Kind::Syn, false);
     let (rules, _) = ladder::rules(&StepConfig::Challenge {}, 1, &finding, protected()).unwrap();
     let all = insert(&closed, &rules);
     let outcome = |port| {

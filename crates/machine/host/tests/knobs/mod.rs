@@ -58,6 +58,11 @@ pub(crate) fn machine(irqs: u32) -> Model {
     Model { values: (0..irqs).map(|n| (irq(n), "ff".to_owned())).collect(), ..Model::default() }
 }
 
+/// Changes of the first interrupts to these values.
+pub(crate) fn changes(new: &[&str]) -> Vec<Change> {
+    (0..).zip(new).map(|(n, new)| change(irq(n), new)).collect()
+}
+
 pub(crate) fn journal() -> (tempfile::TempDir, Journal) {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::at(Some(folder.path()));
