@@ -1,5 +1,8 @@
 //! Boxes under test on the real kernel: each forwards or ends a counted burst exactly. Needs root.
 
+#[path = "boxes/both_ways.rs"]
+mod both_ways;
+
 use std::{
     net::IpAddr,
     time::{Duration, Instant},
@@ -18,7 +21,7 @@ const COUNT: u64 = 2_000;
 
 /// A lab, or none without privilege; in CI that is a failure.
 fn lab(tag: &str) -> Option<Lab> {
-    privileged().then(|| Lab::new(tag).unwrap())
+    privileged().map(|()| Lab::new(tag).unwrap())
 }
 
 fn host(network: Network, number: u32) -> IpAddr {

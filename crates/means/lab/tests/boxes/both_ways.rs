@@ -1,8 +1,7 @@
-//! Boxes that forward, both ways at once: what goes in at either end comes out at the other. Needs root.
+//! Boxes that forward, both ways at once: what goes in at either end comes out at the other.
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -10,37 +9,17 @@ use std::{
 
 use bpf::{LivePace, LivePacket, LiveSender};
 use lab::{
-    BoxKind, BoxSpec, Lab, TestBox,
-    boxes::{Family, Napi, Network, Place, PortCounters, RuleForm, Ruleset, Sink, Target},
+    BoxKind, BoxSpec, TestBox,
+    boxes::{Family, Napi, Place, PortCounters, RuleForm, Ruleset, Sink, Target},
 };
-use testbed::{Tcpdump, privileged, text, wait_telling};
-use wire::{FlowKey, Kind, Template};
+use testbed::{Tcpdump, text, wait_telling};
 
-const COUNT: u64 = 2_000;
+use super::{COUNT, frames, lab};
 
-/// A lab, or none without privilege; in CI that is a failure.
-fn lab(tag: &str) -> Option<Lab> {
-    privileged().then(|| Lab::new(tag).unwrap())
-}
-
-fn host(network: Network, number: u32) -> IpAddr {
-    match network.address {
-        IpAddr::V4(a) => IpAddr::V4((a.to_bits() + number).into()),
-        IpAddr::V6(a) => IpAddr::V6((a.to_bits() + u128::from(number)).into()),
-    }
-}
-
-/// A least frame to `target`, and how long its headers are.
+/// The first frame of those to `target`, and how long its headers are.
 fn frame(target: &Target) -> (Vec<u8>, usize) {
-    let template = Template { destination: target.mac, source: target.source_mac, tags: [None; 2], kind: Kind::Udp };
-    let v6 = target.sources.address.is_ipv6();
-    let flow = FlowKey {
-        source: host(target.sources, 1),
-        destination: host(target.destinations, 1),
-        source_port: 1024,
-        destination_port: 7,
-    };
-    (template.build(&flow, template.min_size(v6), 0).unwrap(), template.headers_len(v6))
+    let (mut frames, template) = frames(target);
+    (frames.swap_remove(0), template.headers_len(target.sources.address.is_ipv6()))
 }
 
 fn send(from: &Place, (frame, headers): &(Vec<u8>, usize), count: u64, pps: f64) {
@@ -116,7 +95,7 @@ fn what_goes_in_at_either_end_comes_out_at_the_other() {
 /// Output of a verbose `tcpdump` at the other end for `count` frames.
 fn seen(from: &Place, to: &Place, frame: &(Vec<u8>, usize), count: usize) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let more = ["-c", &count.to_string(), "udp port 7"];
+    let more = ["-c", &count.to_string(), "udp port 9"];
     let tcpdump = Tcpdump::start(&to.namespace, &to.end.name, file.path(), &more);
     send(from, frame, count as u64, 1_000.0);
     let shown = Command::new("tcpdump").args(["-lnnev", "-r"]).arg(tcpdump.finish()).output().unwrap();
