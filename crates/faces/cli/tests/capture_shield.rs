@@ -50,8 +50,7 @@ fn told(file: &Path) -> Vec<[String; 2]> {
 #[test]
 fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "capsh") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    bed.protect(DROP_9, &[]);
     let files: [PathBuf; 2] = ["before.pcapng", "behind.pcapng"].map(|name| bed.path(name));
     let before = capture(&bed, "--before", &files[0]);
     let behind = capture(&bed, "--behind", &files[1]);
@@ -88,8 +87,7 @@ fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
 #[test]
 fn a_shield_and_a_capture_that_were_taken_out_of_their_places_are_put_back_and_say_so() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "capback") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    bed.protect(DROP_9, &[]);
     let file = bed.path("back.pcapng");
     let before = capture(&bed, "--before", &file);
     assert_eq!(bed.status()["reattached"], 0);
@@ -143,8 +141,7 @@ fn a_capture_a_shield_and_a_receiver_end_in_every_order() {
 #[test]
 fn kill_9_of_each_owner_leaves_the_others() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "capkill") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--fail", "closed"]);
+    let rules = bed.protect(DROP_9, &["--fail", "closed"]);
     let files: [PathBuf; 2] = ["before.pcapng", "behind.pcapng"].map(|name| bed.path(name));
     let before = capture(&bed, "--before", &files[0]);
     let behind = capture(&bed, "--behind", &files[1]);

@@ -40,8 +40,7 @@ fn pair_in_the_host(bed: &mut ShieldBed) -> (String, String) {
 #[test]
 fn in_generic_mode_the_kernel_makes_the_connections_of_cookies() {
     let Some(mut bed) = bed("eksia") else { return };
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &["--xdp-mode", "generic"]);
+    bed.protect(CHALLENGE, &["--xdp-mode", "generic"]);
     let status = bed.status();
     assert_eq!(status["challenge"]["method"], "kernel-cookies");
     assert!(status["challenge"]["reason"].as_str().is_some_and(|why| why.contains("generic")), "{status}");
@@ -57,8 +56,7 @@ fn in_generic_mode_the_kernel_makes_the_connections_of_cookies() {
 fn where_the_kernel_takes_no_cookies_sources_are_authenticated() {
     let Some(mut bed) = bed("eksif") else { return };
     bed.host.set_sysctl("net.ipv4.tcp_syncookies", "0").expect("a setting");
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     let status = bed.status();
     assert_eq!(status["challenge"]["method"], "sources");
     assert!(status["challenge"]["reason"].as_str().is_some_and(|why| why.contains("tcp_syncookies")), "{status}");
@@ -106,8 +104,7 @@ fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
     let (gro, tso) =
         (format!("ethtool -K {one} gro off"), format!("ethtool -K {other} tso off tx-udp-segmentation off"));
     bed.host.output(&format!("ethtool -K {one} gro on"));
-    let rules = bed.rules(LIMIT);
-    bed.run(&rules, &[]);
+    let rules = bed.protect(LIMIT, &[]);
     assert_eq!(bed.warnings(), "[]", "native");
     bed.stop();
     // Native XDP on a veth has its peer cut segments, and gives that back.
@@ -130,8 +127,7 @@ fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
 #[test]
 fn rules_about_tags_that_stand_beside_the_frames_are_refused() {
     let Some(mut bed) = bed("eksid") else { return };
-    let rules = bed.rules(VLAN);
-    bed.run(&rules, &[]);
+    let rules = bed.protect(VLAN, &[]);
     assert!(bed.log().contains("cannot be checked from this network namespace"), "{}", bed.log());
     bed.stop();
     let (one, other) = pair_in_the_host(&mut bed);
@@ -146,8 +142,7 @@ fn rules_about_tags_that_stand_beside_the_frames_are_refused() {
 #[test]
 fn a_mac_address_that_changes_goes_on_to_be_answered_for() {
     let Some(mut bed) = bed("eksie") else { return };
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     assert!(connects(&bed));
     assert_eq!(bed.status()["totals"]["challenged"], 1);
     let (mac, interface) = ("02:00:00:00:00:77", bed.interface.clone());

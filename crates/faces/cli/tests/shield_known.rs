@@ -84,8 +84,7 @@ fn what_nobody_waits_for_is_dropped_and_what_is_waited_for_is_not() {
         }
     });
     let _waits = bed.server.run(|| bind((SERVER, UDP)));
-    let rules = bed.rules(RULES);
-    bed.run(&rules, &[]);
+    bed.protect(RULES, &[]);
     assert!(echoes(&bed), "{}", bed.log());
     assert_eq!((bed.count("strays"), bed.count("closed")), (0, 0), "a connection is known from its SYN to its end");
     // Of no connection, to an open port and to a closed one; a SYN to a closed one; and UDP.
@@ -127,8 +126,7 @@ fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed()
     let checked = bed.shield(&["check", &closed]);
     assert!(checked.status.code() == Some(1) && said(&checked).contains("`run` refuses it"), "{}", said(&checked));
     nft("delete table ip t");
-    let rules = bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\ntcp-flags = \"!syn\"\nconnection = \"none\"\n[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n");
-    bed.run(&rules, &[]);
+    bed.protect("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\ntcp-flags = \"!syn\"\nconnection = \"none\"\n[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n", &[]);
     assert_eq!(bed.warnings(), "[]");
     let nft = |words: &str| ended(&bed.server.command("nft").arg(words).output().unwrap(), 0);
     nft(

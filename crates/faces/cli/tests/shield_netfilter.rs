@@ -130,8 +130,7 @@ fn sources_are_authenticated_where_the_interface_is_a_port_of_a_bridge() {
     let refused = bed.server.command(EVENKEEL).args(["shield", "run", &port, "--rules"]).arg(&asks).output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
     assert!(said(&refused).contains(&format!("its port {port}")), "{}", said(&refused));
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     let (way, why) = way(&bed);
     assert!(way == "sources" && why.starts_with(&format!("{port} is a port of ekbr")), "{way}: {why}");
     assert_eq!(five(&bed, HOST[0], "80", "10"), all("host"), "{}", bed.log());
@@ -143,8 +142,7 @@ fn cookies_answer_where_nothing_stands_between() {
     // A chain without rules does nothing, and one about what is forwarded nothing here.
     bed.host.nft("add table inet h; add chain inet h i { type filter hook input priority 0; }");
     bed.host.nft("add chain inet h f { type filter hook forward priority 0; policy drop; }");
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     assert_eq!(way(&bed).0, "cookies", "{:?}", way(&bed));
     both_families_connect(&bed, "by cookies");
     // A client whose answer is held up on a busy machine sends its SYN again.
@@ -161,8 +159,7 @@ fn nobody_is_lost_beside_hardening() {
             bed.host.set("net.netfilter.nf_conntrack_tcp_loose", "0");
         }
         both_families_connect(&bed, "without a shield");
-        let rules = bed.rules(CHALLENGE);
-        bed.run(&rules, &[]);
+        bed.protect(CHALLENGE, &[]);
         assert_eq!(way(&bed), ("sources".to_owned(), "nftables filters input (table inet h)".to_owned()));
         both_families_connect(&bed, script);
         assert!(bed.total("challenged") >= 2, "a SYN each: {}", bed.status());
@@ -212,8 +209,7 @@ fn sources_prove_themselves_while_packets_of_no_connection_are_dropped() {
 fn a_rule_that_drops_syns_still_does() {
     let Some(mut bed) = listening("eknfe") else { return };
     bed.host.nft(NO_SYNS_TO_81);
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     for host in HOST {
         assert_eq!(five(&bed, host, "81", "1.5"), all("lost"), "{host}");
     }
@@ -261,8 +257,7 @@ fn a_host_behind_a_router_is_protected() {
         };
         entries.iter().find_map(counter).expect("a counter")
     };
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     let (kind, why) = way(&bed);
     assert_eq!(kind, "sources", "{why}");
     assert!(why.contains("forwarding"), "{why}");
@@ -303,8 +298,7 @@ fn an_address_that_is_translated_leads_where_it_should() {
         }
     };
     connect(&bed, "without a shield");
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     assert_eq!(way(&bed).1, "nftables translates addresses at prerouting (table inet n)");
     connect(&bed, "challenged");
     let flooding = flood(&bed, HOST[0], "20000");
@@ -317,8 +311,7 @@ fn an_address_that_is_translated_leads_where_it_should() {
 #[test]
 fn rules_that_come_and_go_while_it_runs_are_followed() {
     let Some(mut bed) = listening("eknff") else { return };
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    let rules = bed.protect(CHALLENGE, &[]);
     assert_eq!(way(&bed).0, "cookies");
     both_families_connect(&bed, "by cookies");
     bed.host.nft(NEW_WITHOUT_SYN);
@@ -357,8 +350,7 @@ fn no_connection_is_lost_while_the_program_for_new_rules_is_loaded() {
             n & 255
         )
     };
-    let rules = bed.rules(&format!("{CHALLENGE}{}", (0..3000).map(rule).collect::<String>()));
-    bed.run(&rules, &[]);
+    bed.protect(&format!("{CHALLENGE}{}", (0..3000).map(rule).collect::<String>()), &[]);
     assert_eq!(way(&bed).0, "cookies");
     let flooding = flood(&bed, HOST[0], "5000");
     bed.wait("the flood is answered", || bed.total("challenged") > 1000);
@@ -399,8 +391,7 @@ fn clients_with_a_stateful_firewall_get_in() {
     bed.host.nft(NEW_WITHOUT_SYN);
     bed.client.nft("add table ip c; add chain ip c i { type filter hook input priority 0; policy drop; }");
     bed.client.nft("add rule ip c i ct state established,related accept");
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     assert_eq!(way(&bed).0, "sources");
     for n in 10..18 {
         let source = format!("198.18.0.{n}");
@@ -419,8 +410,7 @@ fn clients_with_a_stateful_firewall_get_in() {
 #[test]
 fn handshakes_under_way_end_when_the_way_changes() {
     let Some(mut bed) = listening("eknfh") else { return };
-    let rules = bed.rules(CHALLENGE);
-    bed.run(&rules, &[]);
+    bed.protect(CHALLENGE, &[]);
     assert_eq!(way(&bed).0, "cookies");
     // Its ACKs are held back until the rules are followed; then the data brings the cookie.
     bed.client.nft("add table ip c; add chain ip c o { type filter hook output priority 0; }");

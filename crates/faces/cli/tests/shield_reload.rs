@@ -31,8 +31,7 @@ fn the_allow_list_goes_by_the_machines_addresses() {
     let Some(mut bed) = bed("ekrld") else { return };
     // As at the start of a machine: addresses come later.
     bed.ip(&format!("address del 198.18.0.2/24 dev {}", bed.interface));
-    let rules = bed.rules("default = \"drop\"\n[management]\nfrom = [\"198.18.0.1\"]\n");
-    bed.run(&rules, &[]);
+    bed.protect("default = \"drop\"\n[management]\nfrom = [\"198.18.0.1\"]\n", &[]);
     assert!(!bed.log().contains("new addresses"), "{}", bed.log());
     bed.ip(&format!("address add 198.18.0.2/24 dev {}", bed.interface));
     bed.wait("the allow-list is made anew", || bed.log().contains("new addresses"));
@@ -84,8 +83,7 @@ fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     let Some(mut bed) = bed("ekrlb") else { return };
     let [events, old, metrics] = ["events", "old", "metrics"].map(|name| bed.path(name));
     let detection = format!("detection.events = {events:?}\ndetection.metrics.file = {metrics:?}");
-    let rules = bed.rules(&format!("protect = \"198.18.0.2\"\n{detection}\n{DROP_9}"));
-    bed.run(&rules, &[]);
+    bed.protect(&format!("protect = \"198.18.0.2\"\n{detection}\n{DROP_9}"), &[]);
     fs::rename(&events, &old).expect("rotated");
     let reloaded = bed.shield(&["reload", &bed.interface]);
     assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));

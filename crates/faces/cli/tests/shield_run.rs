@@ -15,8 +15,7 @@ fn bed(tag: &str) -> Option<ShieldBed> {
 #[test]
 fn rules_hold_are_reloaded_and_go() {
     let Some(mut bed) = bed("eksha") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    let rules = bed.protect(DROP_9, &[]);
     assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5));
     assert_eq!(bed.count("nine"), 5);
 
@@ -66,8 +65,7 @@ fn rules_are_replaced_by_others_again_and_again() {
         let others = (0..3990).map(|n| drop(format!("{round}-{n}"), 1000 + n));
         [drop("nine".to_owned(), 9), drop(format!("ten-{round}"), 10)].into_iter().chain(others).collect::<String>()
     };
-    let rules = bed.rules(&many(0));
-    bed.run(&rules, &[]);
+    bed.protect(&many(0), &[]);
     for round in 0..4 {
         if round > 0 {
             bed.rules(&many(round));
@@ -83,8 +81,7 @@ fn rules_are_replaced_by_others_again_and_again() {
 fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over() {
     for (fail, through) in [("open", 5), ("closed", 0)] {
         let Some(mut bed) = bed("ekshb") else { return };
-        let rules = bed.rules(DROP_9);
-        bed.run(&rules, &["--fail", fail]);
+        let rules = bed.protect(DROP_9, &["--fail", fail]);
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5), "{fail}");
         let before = bed.status();
         bed.kill();
@@ -111,8 +108,7 @@ fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over(
 #[test]
 fn what_another_version_left_is_not_taken_over() {
     let Some(mut bed) = bed("ekshv") else { return };
-    let rules = bed.rules("[[rule]]\nname = \"web\"\naction = \"challenge\"\ndestination-port = 80\n");
-    bed.run(&rules, &[]);
+    let rules = bed.protect("[[rule]]\nname = \"web\"\naction = \"challenge\"\ndestination-port = 80\n", &[]);
     bed.kill();
     let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("the host");
     let pins = Path::new("/sys/fs/bpf").join(format!("evenkeel-shield-{}@{}", bed.interface, namespace.ino()));

@@ -26,8 +26,7 @@ fn nothing_is_left(bed: &ShieldBed, interface: &str) {
 #[test]
 fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again() {
     let Some(mut bed) = bed("ekska") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    bed.protect(DROP_9, &[]);
     assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
     let interface = bed.interface.clone();
     bed.ip(&format!("link set {interface} down"));
@@ -45,8 +44,7 @@ fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again
 #[test]
 fn an_interface_that_is_renamed_has_its_shield_by_the_new_name() {
     let Some(mut bed) = bed("ekskb") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    let rules = bed.protect(DROP_9, &[]);
     let old = bed.interface.clone();
     let new = format!("{old}n");
     bed.ip(&format!("link set {old} name {new}"));
@@ -66,8 +64,7 @@ fn an_interface_that_is_renamed_has_its_shield_by_the_new_name() {
 #[test]
 fn an_interface_that_is_removed_ends_its_shield_with_nothing_left() {
     let Some(mut bed) = bed("ekskc") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    bed.protect(DROP_9, &[]);
     let interface = bed.interface.clone();
     bed.ip(&format!("link del {interface}"));
     let code = bed.ended().code();
@@ -79,8 +76,7 @@ fn an_interface_that_is_removed_ends_its_shield_with_nothing_left() {
 #[test]
 fn a_shield_whose_process_hangs_is_shown_by_its_maps_and_removed() {
     let Some(mut bed) = bed("ekskh") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--fail", "closed"]);
+    let rules = bed.protect(DROP_9, &["--fail", "closed"]);
     let interface = bed.interface.clone();
     let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).expect("stopped");
@@ -228,8 +224,7 @@ fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_el
         )
     };
     let (one, other) = ("198.18.0.2/32".to_owned(), "198.18.0.3/32".to_owned());
-    let rules = bed.rules(&text("\"198.18.0.2\"", 50));
-    bed.run(&rules, &[]);
+    let rules = bed.protect(&text("\"198.18.0.2\"", 50), &[]);
     assert_eq!(limited(&metrics), Vec::<String>::new());
     bed.wait("it has learned", || limited(&metrics) == [one.clone()]);
     bed.rules(&text("\"198.18.0.3\", \"198.18.0.2\"", 100));
@@ -256,8 +251,7 @@ fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_el
 #[test]
 fn a_shield_whose_pins_cannot_be_seen_is_told_of_and_left_alone() {
     let Some(mut bed) = bed("ekskf") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--fail", "closed"]);
+    bed.protect(DROP_9, &["--fail", "closed"]);
     bed.kill();
     // It has a /sys of its own.
     let elsewhere = |arguments: &[&str]| {
@@ -279,8 +273,7 @@ fn a_shield_whose_pins_cannot_be_seen_is_told_of_and_left_alone() {
 #[test]
 fn counters_whose_names_are_lost_are_nobody_s() {
     let Some(mut bed) = bed("ekskg") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &[]);
+    let rules = bed.protect(DROP_9, &[]);
     assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 5));
     bed.kill();
     let memory = format!("/run/evenkeel/{}/memory.json", left(&bed, "/run/evenkeel", &bed.interface)[0]);

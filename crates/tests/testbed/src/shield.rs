@@ -123,6 +123,14 @@ impl ShieldBed {
         format!("{},{}", self.interface, self.second.as_deref().expect("a gateway"))
     }
 
+    /// Writes the file of rules, and starts the shield with it; its path.
+    #[track_caller]
+    pub fn protect(&mut self, text: &str, more: &[&str]) -> String {
+        let rules = self.rules(text);
+        self.run(&rules, more);
+        rules
+    }
+
     /// Starts the shield and waits until its rules hold.
     #[track_caller]
     pub fn run(&mut self, rules: &str, more: &[&str]) {

@@ -182,8 +182,7 @@ fn replay(tag: &str, more: &[&str]) {
     let Some(mut bed) = bed(tag) else { return };
     let seconds = std::env::var("EVENKEEL_REPLAY_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"));
     let time = Duration::from_secs_f64(seconds);
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, more);
+    bed.protect(DROP_9, more);
     let taps = [&bed.client, &bed.server].map(|end| {
         ["out", "in"].map(|direction| {
             let file = bed.path(&format!("{}-{direction}.pcap", end.interface()));
