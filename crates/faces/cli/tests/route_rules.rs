@@ -183,38 +183,6 @@ fn reloads_that_are_asked_for_at_once_are_done_one_after_the_other() {
 }
 
 #[test]
-fn rules_hold_before_frames_are_handed_to_other_cpus() {
-    let Some(world) = World::new("rrcpu") else { return };
-    let path = world.bed.file("rules.toml", drops(53));
-    let router = world.run_with(&["--rules", &path, "--cpus", "0"]);
-    assert_eq!(world.reached(&[53, 54, 55]), [54, 55]);
-    assert_eq!(world.packets("udp-53"), 1);
-    world.bed.file("rules.toml", drops(54));
-    assert_eq!(world.ask(&["reload"]).status.code(), Some(0));
-    for cpus in ["0-1", "none", "1"] {
-        assert_eq!(world.ask(&["cpus", cpus]).status.code(), Some(0));
-        assert_eq!(world.reached(&[53, 54, 55]), [53, 55], "{cpus}");
-    }
-    assert_eq!(world.packets("udp-54"), 3);
-    assert!(router.stop(Signal::SIGTERM).success());
-    assert_eq!(world.reached(&[53, 54]), [53, 54]);
-}
-
-#[test]
-fn a_killed_router_takes_its_rules_with_it() {
-    let Some(world) = World::new("rrkil") else { return };
-    let path = world.bed.file("rules.toml", drops(53));
-    let router = world.run(&path);
-    assert_eq!(world.reached(&[53, 54]), [54]);
-    router.stop(Signal::SIGKILL);
-    wait("no program is left", || !world.runs_a_program());
-    assert_eq!(world.reached(&[53, 54]), [53, 54]);
-    let router = world.run(&path);
-    assert_eq!(world.reached(&[53, 54]), [54], "another one begins");
-    assert!(router.stop(Signal::SIGTERM).success());
-}
-
-#[test]
 fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
     let Some(world) = World::new("rrsty") else { return };
     let path = world.bed.file("rules.toml", drops(53));

@@ -53,8 +53,7 @@ fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
     for more in [&[][..], &["--backend", "ring"]] {
         let Some(mut bed) = bed("ekbwa") else { return };
         assert_eq!(bed.come_through(10, 3), 0, "nothing crosses by itself");
-        let rules = bed.rules(DROP_9);
-        bed.run(&rules, more);
+        let rules = bed.protect(DROP_9, more);
         // It asks for the address by ARP, which crosses too.
         bed.wait("frames cross", || bed.come_through(10, 1) == 1);
         assert_eq!((bed.come_through(10, 5), bed.come_through(9, 5)), (5, 0), "{more:?}");
@@ -72,20 +71,6 @@ fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
         bed.stop();
         assert!(flags(&bed).iter().all(|flags| !flags.contains("PROMISC")), "{:?}", flags(&bed));
         assert_eq!(bed.come_through(10, 3), 0, "the shield is gone");
-    }
-}
-
-#[test]
-fn rules_from_a_pipe_hold() {
-    let only_10 =
-        "default = \"drop\"\n[[rule]]\nname = \"ten\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 10\n";
-    for more in [&[][..], &["--backend", "ring"]] {
-        let Some(mut bed) = bed("ekbwp") else { return };
-        bed.run_fed("/dev/stdin", more, only_10);
-        bed.wait("frames cross", || bed.come_through(10, 1) == 1);
-        assert_eq!((bed.come_through(10, 5), bed.come_through(9, 5)), (5, 0), "{more:?}");
-        assert_eq!((bed.count("ten"), bed.status()["default"].as_str()), (6, Some("drop")), "{more:?}");
-        bed.stop();
     }
 }
 
@@ -144,8 +129,7 @@ fn interfaces_that_will_not_do_are_refused() {
 fn the_link_state_of_one_side_is_carried_over_and_put_back() {
     for more in [&[][..], &["--backend", "ring"]] {
         let Some(mut bed) = bed("ekbwc") else { return };
-        let rules = bed.rules(DROP_9);
-        bed.run(&rules, more);
+        bed.protect(DROP_9, more);
         assert_eq!(bed.come_through(10, 3), 3);
         bed.client.link_set("down");
         bed.wait("the other side is down", || !is_up(&bed, 1));
@@ -168,8 +152,7 @@ fn the_link_state_of_one_side_is_carried_over_and_put_back() {
 fn what_a_killed_process_took_down_is_up_again_with_the_next_one() {
     for more in [&[][..], &["--backend", "ring"]] {
         let Some(mut bed) = bed("ekbwk") else { return };
-        let rules = bed.rules(DROP_9);
-        bed.run(&rules, more);
+        let rules = bed.protect(DROP_9, more);
         bed.client.link_set("down");
         bed.wait("the other side is down", || !is_up(&bed, 1));
         bed.kill();
@@ -192,8 +175,7 @@ fn what_a_killed_process_took_down_is_up_again_with_the_next_one() {
 fn a_killed_control_process_leaves_the_way_open_or_closed_and_another_takes_it_over() {
     for (fail, through) in [("open", 5), ("closed", 0)] {
         let Some(mut bed) = bed("ekbwd") else { return };
-        let rules = bed.rules(DROP_9);
-        bed.run(&rules, &["--fail", fail]);
+        let rules = bed.protect(DROP_9, &["--fail", fail]);
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5), "{fail}");
         // One port that the rules drop, another that they pass.
         let (dropped, passed) = (bed.flow(9, Duration::from_millis(2)), bed.flow(10, Duration::from_millis(2)));
@@ -231,8 +213,7 @@ fn a_killed_control_process_leaves_the_way_open_or_closed_and_another_takes_it_o
 #[test]
 fn no_packet_is_lost_while_rules_are_reloaded_and_the_control_process_is_replaced() {
     let Some(mut bed) = bed("ekbwe") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--fail", "closed"]);
+    let rules = bed.protect(DROP_9, &["--fail", "closed"]);
     assert_eq!(bed.come_through(10, 1), 1, "the neighbours are known");
     let flow = bed.flow(10, Duration::from_micros(250));
     for round in 0..6 {
@@ -259,8 +240,7 @@ fn no_packet_is_lost_while_rules_are_reloaded_and_the_control_process_is_replace
 #[test]
 fn a_ring_is_closed_when_its_process_is_gone() {
     let Some(mut bed) = bed("ekbwf") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
+    let rules = bed.protect(DROP_9, &["--backend", "ring", "--threads", "2"]);
     assert_eq!(bed.come_through(10, 5), 5);
     bed.rules(&format!("[sets.unused]\nprefixes = \"192.0.2.1\"\n{DROP_9_AND_11}"));
     let reloaded = bed.reload();
@@ -277,8 +257,7 @@ fn a_ring_is_closed_when_its_process_is_gone() {
 fn a_ring_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     let Some(mut bed) = bed("ekbwl") else { return };
     let [events, old] = ["events", "old"].map(|name| bed.path(name));
-    let rules = bed.rules(&format!("protect = \"{SERVER}\"\ndetection.events = {events:?}\n{DROP_9}"));
-    bed.run(&rules, &["--backend", "ring"]);
+    bed.protect(&format!("protect = \"{SERVER}\"\ndetection.events = {events:?}\n{DROP_9}"), &["--backend", "ring"]);
     std::fs::rename(&events, &old).expect("rotated");
     bed.reload();
     assert!(events.exists() && old.exists());
@@ -289,8 +268,7 @@ fn a_ring_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
 fn the_second_interface_is_known_to_belong_to_the_shield_of_both() {
     for more in [&[][..], &["--backend", "ring"]] {
         let Some(mut bed) = bed("ekbwm") else { return };
-        let rules = bed.rules(DROP_9);
-        bed.run(&rules, more);
+        let rules = bed.protect(DROP_9, more);
         let (pair, second) = (bed.pair(), bed.second.clone().expect("a gateway"));
         let turned = format!("{second},{}", bed.interface);
         let other = ["run", "--rules", &rules, "--quiet"];
@@ -313,8 +291,7 @@ fn the_second_interface_is_known_to_belong_to_the_shield_of_both() {
 #[test]
 fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
     let Some(mut bed) = bed("ekbwj") else { return };
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
+    bed.protect(DROP_9, &["--backend", "ring", "--threads", "2"]);
     assert_eq!(bed.come_through(10, 5), 5);
     let (first, second) = (bed.interface.clone(), bed.second.clone().expect("a gateway"));
     // Each process that sets it takes about a millisecond: down again while rings are opened, among others.
@@ -419,8 +396,7 @@ fn rings_finish_checksums_that_were_left_to_a_nic() {
             end.feature(feature, false);
         }
     }
-    let rules = bed.rules(DROP_9);
-    bed.run(&rules, &["--backend", "ring"]);
+    bed.protect(DROP_9, &["--backend", "ring"]);
     bed.wait("frames cross", || bed.come_through(10, 1) == 1);
     assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
     assert!(bed.connects(WAIT_TIMEOUT) && bed.connects_back(WAIT_TIMEOUT));
@@ -429,8 +405,7 @@ fn rings_finish_checksums_that_were_left_to_a_nic() {
 
 fn unknown_sources(tag: &str, more: &[&str]) {
     let Some(mut bed) = bed(tag) else { return };
-    let rules = bed.rules("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
-    bed.run(&rules, more);
+    let rules = bed.protect("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n", more);
     // The rule is for both directions, and so is the question to sources that nobody knows.
     assert!(bed.connects(WAIT_TIMEOUT) && bed.connects_back(WAIT_TIMEOUT) && bed.connects(WAIT_TIMEOUT));
     let asked = bed.total("challenged");

@@ -15,7 +15,7 @@ use bpf::filter::{CookieMode, Cookies, HostCookies};
 use serde_json::Value;
 use shield::run::Paths;
 use sys::ethtool::Ethtool;
-use testbed::{CLIENT, End, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
+use testbed::{CLIENT, End, Ends, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Several times the limit of [`rules`].
@@ -23,15 +23,6 @@ const FLOOD: &str = "60000";
 const FLOOD_TIME: &str = "2s";
 /// Packets between two looks at a counter, half a millisecond apart, that only a flood brings.
 const JUMP: u64 = 12;
-
-/// Tells threads to end, also when what they go on beside has panicked.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// A host with the shield, and the network with a client and a flooder.
 struct Bed(ShieldBed);
@@ -94,7 +85,7 @@ impl Bed {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let clock = scope.spawn(|| self.host.run(|| time_to_act(&self.interface, &over)));
-            let ending = Over(&over);
+            let ending = Ends(&over);
             thread::sleep(Duration::from_millis(50));
             let done = self.client.command(EVENKEEL).args(all).output().expect("the program starts");
             assert!(done.status.success(), "{}", said(&done));
@@ -150,7 +141,7 @@ impl Bed {
                     }
                 }
             });
-            let ending = Over(&over);
+            let ending = Ends(&over);
             let done = work();
             drop(ending);
             (done, counted.join().expect("a count"))
@@ -238,7 +229,7 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
                         connects.fetch_add(1, Ordering::Relaxed);
                     }
                 });
-                let ending = Over(&over);
+                let ending = Ends(&over);
                 let took = bed.flood(arguments);
                 drop(ending);
                 client.join().expect("connections");
@@ -250,7 +241,8 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
         ends(&bed);
         let events = events(&bed).split_off(before);
         eprintln!("{class}: {took:.0?}, {lost} of {sent} datagrams lost, {connects:?} connections");
-        assert_eq!((&events[0]["event"], &events[0]["class"]), (&"began".into(), &class.into()), "{events:#?}");
+        let [event, of, prefix] = ["event", "class", "prefix"].map(|key| events[0][key].as_str());
+        assert_eq!((event, of, prefix), (Some("began"), Some(class), Some("198.18.0.2/32")), "{events:#?}");
         assert_eq!(events.iter().filter(|event| event["event"] == "ended").count(), 1, "{events:#?}");
         assert!(sent > 100 && lost == 0, "{class}: {lost} of {sent} datagrams of a client were dropped");
         assert!(connects.into_inner() > 0, "{class}: nobody connected");

@@ -3,17 +3,15 @@
 mod world;
 
 use std::{
-    io::{BufRead, BufReader},
     net::UdpSocket,
-    process::Command,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bpf::{TapStamp, XdpDrop, XdpMode, XdpPass};
 use port::{PortError, Source, TapOptions, TapSource, XdpOptions, XdpSource, XdpWait};
 use sys::{packet::Instruction, xsk::BusyPoll};
-use testbed::{Running, wait, wait_for};
-use world::{ADDRESS, RECEIVER, World, datagram, read, send, within};
+use testbed::{wait, wait_for};
+use world::{ADDRESS, RECEIVER, World, datagram, read, send};
 
 /// Frames of every length from the shortest to that of the MTU, in steps that are no multiple of anything.
 fn all_lengths(longest: usize) -> Vec<Vec<u8>> {
@@ -373,33 +371,4 @@ fn nothing_arrives_after_the_intake_is_closed() {
     sources[0].close_intake().expect("close");
     send(&mut world.sink(0), &frames[1..]);
     assert_eq!(read(&mut sources[0], 2).len(), 1);
-}
-
-/// Not a test of its own: what the killed process of the next one runs.
-#[test]
-fn hold_until_killed() {
-    let Some(ns) = std::env::var_os("EK_HOLD_IN") else { return };
-    let backend = std::env::var("EK_HOLD_BACKEND").unwrap_or_default();
-    within(&ns.to_string_lossy(), || {
-        let tap = (backend == "tap").then(|| TapSource::open(&TapOptions::new(RECEIVER), 1).expect("a tap"));
-        let xdp = (backend == "xdp").then(|| XdpSource::open(&XdpOptions::new(RECEIVER), 1).expect("sockets"));
-        eprintln!("holding");
-        std::thread::sleep(Duration::from_secs(60));
-        drop((tap, xdp));
-    });
-}
-
-#[test]
-fn a_killed_process_leaves_no_program_behind() {
-    let Some(world) = World::new(1) else { return };
-    for backend in ["tap", "xdp"] {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "hold_until_killed", "--nocapture"]);
-        let mut holder = Running::piped(command.env("EK_HOLD_IN", world.to.name()).env("EK_HOLD_BACKEND", backend));
-        let said = BufReader::new(holder.child().stderr.take().expect("stderr")).lines().map_while(Result::ok);
-        assert!(said.into_iter().any(|line| line == "holding"), "{backend}: the child did not open it");
-        assert!(world.shows_xdp(), "{backend}: not attached");
-        holder.kill();
-        assert!(!world.shows_xdp(), "{backend}: still attached");
-    }
 }

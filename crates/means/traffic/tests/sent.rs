@@ -320,20 +320,6 @@ fn damaged_and_forbidden_files_are_refused_by_packet_number() {
 }
 
 #[test]
-fn a_peer_without_napi_is_named_and_auto_takes_the_ring() {
-    let Some(bed) = Bed::new("gennapi", false) else { return };
-    let config = |backend| {
-        let mut c = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), Backend::TxRing, 10);
-        c.backend = backend;
-        c
-    };
-    let refused = bed.send(config(Some(Backend::XdpLive))).unwrap_err().to_string();
-    assert!(refused.contains("`ethtool -K PEER gro off`, then `gro on`"), "{refused}");
-    let report = bed.send(config(None)).unwrap();
-    assert_eq!((report.backend.as_str(), report.submitted, report.device_sent), ("tx-ring", 10, 10));
-}
-
-#[test]
 fn several_senders_share_the_count_and_the_flows() {
     let Some(bed) = Bed::new("gencpus", true) else { return };
     let online = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();

@@ -7,66 +7,14 @@ use std::{net::UdpSocket, time::Duration};
 use model::route::{RouteMode, RouteTotals};
 use route::Router;
 use testbed::{run, wait};
-use world::{World, settings};
-
-fn sum(router: &Router, of: impl Fn(&RouteTotals) -> u64) -> u64 {
-    router.counts().unwrap().iter().map(|(_, counts)| of(counts)).sum()
-}
-
-#[test]
-fn packets_of_both_versions_are_forwarded_as_the_kernel_does() {
-    let Some(world) = World::new("rtfwd") else { return };
-    let World { bed: _bed, a, ra, rb, b } = &world;
-    let names = [ra.interface(), rb.interface()];
-    let server = b.space().run(|| {
-        let socket = UdpSocket::bind("[::]:4000").unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-        socket
-    });
-    ra.space().run(|| {
-        let mut router = Router::start(settings(&names)).unwrap();
-        assert_eq!(router.obstacles(), []);
-        let ping = |more: &str| {
-            a.space().output(&format!("ping -c 3 -i 0.05 -W 1 {more}"));
-        };
-        for far in ["198.18.2.2", "2001:2:0:2::2"] {
-            let mut command = a.space().command("ping");
-            command.args(["-c", "1", "-W", "1", far]);
-            wait("the far end answers", || command.output().unwrap().status.success());
-        }
-        for mode in [RouteMode::Shadow, RouteMode::Routed] {
-            router.set_mode(mode).unwrap();
-            ping("198.18.2.2");
-            ping("2001:2:0:2::2");
-            ping("-s 4000 198.18.2.2");
-            let text = a.space().run(|| {
-                let client = UdpSocket::bind("198.18.1.2:0").unwrap();
-                client.send_to(b"hello", "198.18.2.2:4000").unwrap();
-                let mut buffer = [0; 64];
-                let (read, _) = server.recv_from(&mut buffer).unwrap();
-                buffer[..read].to_vec()
-            });
-            assert_eq!(text, b"hello");
-            std::thread::sleep(Duration::from_millis(400));
-            let result = router.compare().unwrap();
-            assert_eq!((result.wrong(), result.not_sent), (0, 0), "{result:?}");
-            assert!(result.same >= 12, "{result:?}");
-            assert_eq!(router.poll_within(Duration::from_millis(10)).unwrap(), []);
-            if mode == RouteMode::Shadow {
-                assert_eq!(sum(&router, |counts| counts.forwarded), 0, "the kernel did");
-                assert!(sum(&router, |counts| counts.shadowed) >= 12);
-            }
-        }
-        wait("frames are forwarded", || sum(&router, |counts| counts.forwarded) >= 6);
-    });
-}
+use world::{World, totals};
 
 #[test]
 fn a_shadow_judges_no_frames_of_an_earlier_one() {
     let Some(world) = World::new("rtagain") else { return };
-    let World { bed: _bed, a, ra, rb, .. } = &world;
+    let World { bed: _bed, a, ra, .. } = &world;
     ra.space().run(|| {
-        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
+        let mut router = world.router(RouteMode::Standard);
         let mut command = a.space().command("ping");
         command.args(["-c", "1", "-W", "1", "198.18.2.2"]);
         wait("the far end answers", || command.output().unwrap().status.success());
@@ -74,7 +22,7 @@ fn a_shadow_judges_no_frames_of_an_earlier_one() {
         // Those of the last moments are not judged: the kernel may have them still.
         wait("a frame that is not judged yet", || {
             a.space().output("ping -c 2 -i 0.01 -W 1 198.18.2.2");
-            sum(&router, |counts| counts.sampled) > router.compare().unwrap().same
+            totals(&router).sampled > router.compare().unwrap().same
         });
         router.set_mode(RouteMode::Standard).unwrap();
         router.set_mode(RouteMode::Shadow).unwrap();
@@ -113,17 +61,17 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
         assert_eq!((&buffer[..read], from), (&number.to_be_bytes()[..], client.local_addr().unwrap()));
     };
     ra.space().run(|| {
-        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
+        let mut router = world.router(RouteMode::Standard);
         assert_eq!(router.obstacles(), []);
         // The sender finds the router, while the kernel forwards: the first packets go up.
         crosses(0);
         router.set_mode(RouteMode::Routed).unwrap();
         [far, "fe80::77"].iter().for_each(|who| stale(who));
-        let before = sum(&router, |counts| counts.forwarded);
+        let before = totals(&router).forwarded;
         for number in 1..=10 {
             crosses(number);
         }
-        assert_eq!(sum(&router, |counts| counts.forwarded) - before, 10);
+        assert_eq!(totals(&router).forwarded - before, 10);
         assert_eq!(state(far), "STALE", "the kernel saw none of them");
         wait("the neighbour is asked for", || {
             router.poll_within(Duration::from_millis(50)).unwrap();
@@ -139,7 +87,7 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
 #[test]
 fn what_is_remembered_ends_with_the_route() {
     let Some(world) = World::new("rtgen") else { return };
-    let World { a, ra, rb, .. } = &world;
+    let World { a, ra, .. } = &world;
     // Nobody has the addresses: what is counted is what becomes of the packets in the router.
     let far = ["198.18.9.9:4000", "[2001:2:0:9::9]:4000"];
     let clients = a.space().run(|| ["0.0.0.0:0", "[::]:0"].map(|any| UdpSocket::bind(any).unwrap()));
@@ -148,15 +96,14 @@ fn what_is_remembered_ends_with_the_route() {
             run(&format!("ip route {verb} {v4}"));
             run(&format!("ip -6 route {verb} {v6}"));
         };
-        let mut router = Router::start(settings(&[ra.interface(), rb.interface()])).unwrap();
-        router.set_mode(RouteMode::Routed).unwrap();
+        let mut router = world.router(RouteMode::Routed);
         routes("add", "198.18.9.0/24 via 198.18.2.2", "2001:2:0:9::/64 via 2001:2:0:2::2");
         for (to, client) in far.iter().zip(&clients) {
             wait("the fast path forwards to it", || {
-                let before = sum(&router, |counts| counts.forwarded);
+                let before = totals(&router).forwarded;
                 client.send_to(b"x", to).unwrap();
                 std::thread::sleep(Duration::from_millis(20));
-                sum(&router, |counts| counts.forwarded) > before
+                totals(&router).forwarded > before
             });
         }
         // What becomes of two packets to each, once the router's loop has taken the kernel's messages: not every kernel lets its functions be followed.
@@ -165,14 +112,14 @@ fn what_is_remembered_ends_with_the_route() {
                 assert_eq!(router.poll_within(Duration::from_millis(20)).unwrap(), []);
             }
             let of = |counts: &RouteTotals| counts.forwarded + counts.refused;
-            let before = [sum(&router, |counts| counts.forwarded), sum(&router, |counts| counts.refused)];
+            let before = [totals(&router).forwarded, totals(&router).refused];
             for (to, client) in far.iter().zip(&clients) {
                 for _ in 0..2 {
                     client.send_to(b"x", to).unwrap();
                 }
             }
-            wait("they are counted", || sum(&router, of) >= before.iter().sum::<u64>() + 4);
-            let now = [sum(&router, |counts| counts.forwarded), sum(&router, |counts| counts.refused)];
+            wait("they are counted", || of(&totals(&router)) >= before.iter().sum::<u64>() + 4);
+            let now = [totals(&router).forwarded, totals(&router).refused];
             [now[0] > before[0], now[1] > before[1]]
         };
         assert_eq!(sends(), [true, false]);
@@ -193,8 +140,7 @@ fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
     }
     ra.space().run(|| {
         let trial = Duration::from_millis(1200);
-        let mut router =
-            Router::start(route::RouteSettings { trial, ..settings(&[ra.interface(), rb.interface()]) }).unwrap();
+        let mut router = Router::start(route::RouteSettings { trial, ..world.settings() }).unwrap();
         let mut tried = |ping: bool| {
             router.set_mode(RouteMode::Routed).unwrap();
             assert!(!router.status().unwrap().unverified, "the trial has begun");

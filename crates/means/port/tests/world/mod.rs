@@ -3,13 +3,10 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
-    fs::File,
     sync::atomic::{AtomicU32, Ordering},
-    thread,
     time::{Duration, Instant},
 };
 
-use nix::sched::{CloneFlags, setns};
 use port::{Frame, Source, XdpSink, XdpSinkOptions};
 use sys::xsk::CopyMode;
 use testbed::{Bed, End};
@@ -54,17 +51,6 @@ impl World {
     pub(crate) fn shows_xdp(&self) -> bool {
         self.to.output(&format!("ip link show {RECEIVER}")).contains("prog/xdp")
     }
-}
-
-pub(crate) fn within<T: Send>(ns: &str, f: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            let file = File::open(format!("/run/netns/{ns}")).expect("the namespace");
-            setns(file, CloneFlags::CLONE_NEWNET).expect("setns");
-            f()
-        });
-        inside.join().expect("the thread in the namespace")
-    })
 }
 
 /// A UDP datagram to the receiving end's port 4444, `len` bytes with its Ethernet header, marked with `number`.
