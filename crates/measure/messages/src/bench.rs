@@ -13,7 +13,7 @@
 //! between  the same between two machines
 //! ```
 //!
-//! A further way is a [`Way`], an end of its own and its places in [`Plan::new`].
+//! A further way is a [`Transport`], an end of its own and its places in [`Plan::new`].
 
 mod bed;
 mod between;
@@ -33,4 +33,4 @@ use crate::MessagesError;
 pub use between::{Between, answer, carry_out_between};
 pub use carry::carry_out;
 
-pub use plan::{Asked, Plan, Step, Way, What};
+pub use plan::{BenchOptions, Plan, Step, Transport, Workload};

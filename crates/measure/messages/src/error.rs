@@ -5,7 +5,7 @@ use std::io;
 use link::LinkError;
 use model::speedup::FitError;
 
-use crate::{bench::Way, speedup::NODES_MAX};
+use crate::{bench::Transport, speedup::NODES_MAX};
 
 /// A measurement that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum MessagesError {
     #[error("{by}: node {node} added up other values than were sent in step {step}")]
     Sum { by: &'static str, node: u32, step: u32 },
     #[error("{0} may lose bytes of a transfer")]
-    Unreliable(Way),
+    Unreliable(Transport),
     #[error("{0} panicked")]
     Panicked(&'static str),
     #[error("the measurement was stopped")]

@@ -1,4 +1,4 @@
-//! What communication costs as nodes are added: steps of work on 1 to 8 nodes, over link and over TCP.
+//! Cost of communication as nodes are added: steps of work on 1 to 8 nodes, over link and over TCP.
 //!
 //! ```text
 //! plan     which numbers of nodes, exchanges and carriers, in which order (pure)
@@ -27,5 +27,5 @@ use crate::MessagesError;
 
 pub use between::answer_as_node;
 
-pub use plan::{Asked, By, NODES_MAX, Plan, Turn};
+pub use plan::{NODES_MAX, Plan, SpeedupOptions, Transport, Trial};
 pub use run::{carry_out, carry_out_between};

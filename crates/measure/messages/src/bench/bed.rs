@@ -12,7 +12,7 @@ use link::LinkError;
 /// The addresses of both ends.
 pub(super) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
 pub(super) const PREFIX_LEN: u8 = 24;
-/// What segments, and what joins segments.
+/// Offloads that segment or merge packets.
 const OFFLOADS: [&str; 3] = ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"];
 
 /// A place of an end: its namespace and its interface.

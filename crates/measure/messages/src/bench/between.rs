@@ -2,17 +2,17 @@
 //! standard input.
 //!
 //! ```text
-//! words   what the two processes say to each other
+//! orders  orders of the coordinator, answers of the worker
 //! single  one end, opened without the other at hand
-//! far     the process on the other machine
+//! worker  the process on the other machine
 //! carry   does the steps with it
 //! ```
 
 mod carry;
-mod far;
+mod orders;
 mod single;
-mod words;
+mod worker;
 
 pub(super) use carry::Machines;
 pub use carry::{Between, carry_out_between};
-pub use far::answer;
+pub use worker::answer;

@@ -16,7 +16,7 @@ use sys::worker::Worker;
 use super::{
     MessagesError,
     bed::{ADDRESSES, Bed, PREFIX_LEN, Place},
-    end::{End, LONG},
+    end::{End, MESSAGE_TIMEOUT},
 };
 use link::{
     LinkError, Paths,
@@ -24,9 +24,9 @@ use link::{
     sockets::{BrokerClient, Sockets},
 };
 
-/// Nodes know each other within this time.
-const SEEN: Duration = Duration::from_secs(8);
-const STEP: Duration = Duration::from_millis(10);
+/// Time for both nodes to discover each other.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(8);
+const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
 /// A broker on threads of its own. They end when it is dropped.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Serves {
                 Ok((_held, mut broker, mut sockets)) => {
                     let _ = ready.send(Ok(()));
                     thread::scope(|scope| {
-                        // What goes wrong is seen by the ends, which nobody serves then.
+                        // Workload goes wrong is seen by the ends, which nobody serves then.
                         scope.spawn(move || drop(sockets.run(stop)));
                         let _ = broker.run(stop, |_| ());
                     });
@@ -89,8 +89,8 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Mes
     let here = loop {
         match a.space.run(|| connect(to))?.map_err(system("connect through a broker"))? {
             Some(end) => break end,
-            None if began.elapsed() > SEEN => return Err(MessagesError::Silent("a broker")),
-            None => thread::sleep(STEP),
+            None if began.elapsed() > DISCOVERY_TIMEOUT => return Err(MessagesError::Silent("a broker")),
+            None => thread::sleep(RETRY_PERIOD),
         }
     };
     let there = b.space.run(|| {
@@ -102,10 +102,10 @@ pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], Mes
     })?;
     let there = there.map_err(system("accept through a broker"))?;
     let end = |fd: OwnedFd| {
-        // What is asked of it, reads, writes and time-outs, is the same for all stream sockets.
+        // Workload is asked of it, reads, writes and time-outs, is the same for all stream sockets.
         let end = TcpStream::from(fd);
-        end.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
-        end.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+        end.set_read_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))?;
+        end.set_write_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))?;
         end.set_nonblocking(receive == Receive::Spinning).map_err(system("set a socket"))?;
         Ok::<_, MessagesError>(Brokered { end, _brokers: Arc::clone(&brokers) })
     };

@@ -15,20 +15,20 @@ use super::{
     MessagesError,
     bed::Bed,
     brokered::{Brokered, brokered},
-    end::{End, LONG, Native, link},
-    plan::Way,
+    end::{End, MESSAGE_TIMEOUT, Native, link},
+    plan::Transport,
     sockets::tcp,
 };
 
 /// Bytes of a write and of a read.
-const PIECE: usize = 1 << 16;
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// An end that takes and gives bytes.
 pub(super) trait Stream: End {
-    /// Takes some of these bytes, or waits for a while; how many.
+    /// Sends some of these bytes, or waits for a while; returns how many.
     fn put(&mut self, bytes: &[u8]) -> Result<usize, MessagesError>;
 
-    /// Reads what is there, or waits for a while; how many bytes.
+    /// Reads available bytes, or waits for a while; returns how many.
     fn take(&mut self, place: &mut [u8]) -> Result<usize, MessagesError>;
 }
 
@@ -80,16 +80,16 @@ impl Stream for Brokered {
     }
 }
 
-/// Seconds that so many bytes take, until the other end has said that it has all.
-pub(super) fn transfer(bed: &Bed, way: Way, cpus: [u32; 2], bytes: u64) -> Result<f64, MessagesError> {
-    match way {
-        Way::Link | Way::LinkSockets => between(link(bed, way, Receive::Polling, true)?, cpus, bytes),
-        Way::Broker => between(brokered(bed, Receive::Sleeping)?, cpus, bytes),
-        Way::Tcp => match tcp(bed, Receive::Sleeping)? {
+/// Seconds of a transfer, until the receiver confirms all bytes.
+pub(super) fn transfer(bed: &Bed, transport: Transport, cpus: [u32; 2], bytes: u64) -> Result<f64, MessagesError> {
+    match transport {
+        Transport::Link | Transport::LinkSockets => between(link(bed, transport, Receive::Polling, true)?, cpus, bytes),
+        Transport::Broker => between(brokered(bed, Receive::Sleeping)?, cpus, bytes),
+        Transport::Tcp => match tcp(bed, Receive::Sleeping)? {
             Ok(ends) => between(ends, cpus, bytes),
             Err(_) => Err(MessagesError::Silent("TCP")),
         },
-        Way::Packet | Way::Xdp | Way::Udp => Err(MessagesError::Unreliable(way)),
+        Transport::Packet | Transport::Xdp | Transport::Udp => Err(MessagesError::Unreliable(transport)),
     }
 }
 
@@ -118,12 +118,12 @@ fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64)
     })
 }
 
-/// Reads so many bytes, and says so by one.
+/// Reads `bytes`, and confirms by one byte.
 pub(super) fn take_all<S: Stream + ?Sized>(there: &mut S, bytes: u64) -> Result<(), MessagesError> {
-    let (mut place, mut left, mut last) = (vec![0; PIECE], bytes, Instant::now());
+    let (mut place, mut left, mut last) = (vec![0; CHUNK_BYTES], bytes, Instant::now());
     while left > 0 {
         match there.take(&mut place)? as u64 {
-            0 if last.elapsed() > LONG => return Err(MessagesError::Silent("transfer")),
+            0 if last.elapsed() > MESSAGE_TIMEOUT => return Err(MessagesError::Silent("transfer")),
             0 => {}
             count => (left, last) = (left.saturating_sub(count), Instant::now()),
         }
@@ -132,19 +132,19 @@ pub(super) fn take_all<S: Stream + ?Sized>(there: &mut S, bytes: u64) -> Result<
     Ok(())
 }
 
-/// Writes so many bytes; the seconds until the other end has said that it has all.
+/// Writes `bytes`; returns the seconds until the receiver confirms all.
 pub(super) fn put_all<S: Stream + ?Sized>(here: &mut S, bytes: u64) -> Result<f64, MessagesError> {
-    let (piece, mut left) = (vec![0x5a; PIECE], bytes);
+    let (piece, mut left) = (vec![0x5a; CHUNK_BYTES], bytes);
     let (began, mut last) = (Instant::now(), Instant::now());
     while left > 0 {
-        match here.put(&piece[..left.min(PIECE as u64) as usize])? as u64 {
-            0 if last.elapsed() > LONG => return Err(MessagesError::Silent("transfer")),
+        match here.put(&piece[..left.min(CHUNK_BYTES as u64) as usize])? as u64 {
+            0 if last.elapsed() > MESSAGE_TIMEOUT => return Err(MessagesError::Silent("transfer")),
             0 => {}
             count => (left, last) = (left - count, Instant::now()),
         }
     }
     while here.take(&mut [0])? == 0 {
-        if last.elapsed() > 2 * LONG {
+        if last.elapsed() > 2 * MESSAGE_TIMEOUT {
             return Err(MessagesError::Silent("transfer"));
         }
     }
@@ -153,7 +153,7 @@ pub(super) fn put_all<S: Stream + ?Sized>(here: &mut S, bytes: u64) -> Result<f6
 
 /// Writes until it is to stop.
 pub(super) fn put_until<S: Stream + ?Sized>(here: &mut S, stop: &AtomicBool) -> Result<(), MessagesError> {
-    let piece = vec![0x5a; PIECE];
+    let piece = vec![0x5a; CHUNK_BYTES];
     while !stop.load(Ordering::Relaxed) {
         here.put(&piece)?;
     }
@@ -178,7 +178,7 @@ pub(super) fn beside<T>(
         });
         let reads = scope.spawn(move || -> Result<(), MessagesError> {
             pin(cpus[1])?;
-            let mut place = vec![0; PIECE];
+            let mut place = vec![0; CHUNK_BYTES];
             loop {
                 match there.read(&mut place) {
                     Ok(0) => return Ok(()),

@@ -1,4 +1,4 @@
-//! Does the steps, round by round: in each every row has its turn.
+//! The steps of a run, round by round.
 
 use std::sync::atomic::AtomicBool;
 
@@ -25,11 +25,11 @@ use super::{
     end::pair,
     incast::incast,
     ping::pings,
-    plan::{Plan, Step, Way, What},
+    plan::{Plan, Step, Transport, Workload},
     xdp,
 };
 
-/// What a step found in one round.
+/// Result of a step in one round.
 #[derive(Debug, Clone)]
 pub(super) enum Measured {
     Pings(PingRound),
@@ -86,7 +86,7 @@ impl Experiment for Rounds<'_> {
     type Error = MessagesError;
 
     fn plan(&self) -> Vec<Planned<usize>> {
-        (0..self.plan.asked.rounds).flat_map(|_| (0..self.plan.steps.len()).map(Planned::new)).collect()
+        (0..self.plan.options.rounds).flat_map(|_| (0..self.plan.steps.len()).map(Planned::new)).collect()
     }
 
     fn name(&self, &at: &usize) -> Option<String> {
@@ -96,8 +96,8 @@ impl Experiment for Rounds<'_> {
     /// A bed serves as long as its conditions are asked for.
     fn build(&mut self, &at: &usize, _: &mut Control<'_>) -> Result<(), MessagesError> {
         let step = &self.plan.steps[at];
-        if let (Site::Lab(bed), What::Pings { .. } | What::Transfer) = (&mut self.site, step.what) {
-            let queues = if step.way == Way::Xdp { xdp::QUEUES } else { 1 };
+        if let (Site::Lab(bed), Workload::Pings { .. } | Workload::Transfer) = (&mut self.site, step.workload) {
+            let queues = if step.transport == Transport::Xdp { xdp::QUEUES } else { 1 };
             if !bed.as_ref().is_some_and(|bed| (bed.conditions, bed.queues) == (step.conditions, queues)) {
                 // The last one goes before the next one is made.
                 *bed = None;
@@ -116,11 +116,11 @@ impl Experiment for Rounds<'_> {
         match measured {
             Ok(one) => self.figures[at].push(one),
             Err(why) => {
-                let what = match step.what {
-                    What::Pings { receive, .. } => format!("{} {}", step.way, receive.word()),
-                    _ => format!("transfer over {}", step.way),
+                let workload = match step.workload {
+                    Workload::Pings { receive, .. } => format!("{} {}", step.transport, receive.word()),
+                    _ => format!("transfer over {}", step.transport),
                 };
-                let left = Skipped { what, reason: why };
+                let left = Skipped { what: workload, reason: why };
                 if !self.skipped.contains(&left) {
                     self.skipped.push(left);
                 }
@@ -146,7 +146,7 @@ impl Experiment for Rounds<'_> {
             peer_machine: other,
             load_average: facts.load_average,
             cores: vec![cores::role(&[a], "the end that asks or sends"), answers],
-            rounds: plan.asked.rounds,
+            rounds: plan.options.rounds,
             pings: Vec::new(),
             transfers: Vec::new(),
             incasts: Vec::new(),
@@ -164,20 +164,20 @@ impl Experiment for Rounds<'_> {
 /// Adds the row of each step that found something: `figures` has what each found, round by round.
 fn add_rows(run: &mut LinkBench, plan: &Plan, figures: &[Vec<Measured>]) {
     for (step, figures) in plan.steps.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
-        match step.what {
-            What::Pings { receive, bytes, beside_transfer } => {
+        match step.workload {
+            Workload::Pings { receive, bytes, beside_transfer } => {
                 let rounds = rounds(figures, |one| if let Measured::Pings(it) = one { Some(*it) } else { None });
                 run.pings.push(pings_of(step, rounds, receive, bytes, beside_transfer));
             }
-            What::Transfer => {
+            Workload::Transfer => {
                 let rounds = rounds(figures, |one| if let Measured::Transfer(it) = one { Some(*it) } else { None });
-                run.transfers.push(transfer_of(step, rounds, plan.asked.transfer_bytes));
+                run.transfers.push(transfer_of(step, rounds, plan.options.transfer_bytes));
             }
-            What::Incast { senders } => {
+            Workload::Incast { senders } => {
                 let rounds = rounds(figures, |one| if let Measured::Incast(it) = one { Some(*it) } else { None });
                 run.incasts.push(incast_of(step, senders, rounds));
             }
-            What::Crowd { connections, nodes } => {
+            Workload::Crowd { connections, nodes } => {
                 let rounds = rounds(figures, |one| if let Measured::Crowd(it) = one { Some(*it) } else { None });
                 run.crowds.push(crowd_of(step, connections, nodes, &rounds));
             }
@@ -189,23 +189,23 @@ fn rounds<T>(figures: &[Measured], of: impl Fn(&Measured) -> Option<T>) -> Vec<T
     figures.iter().filter_map(of).collect()
 }
 
-/// What a step finds; or why this machine does not let it be measured.
+/// Measures a step; the inner error is why this machine cannot.
 fn measure(bed: &mut Option<Box<Bed>>, plan: &Plan, step: &Step) -> Result<Result<Measured, String>, MessagesError> {
-    let (cpus, asked) = (plan.cpus, &plan.asked);
+    let (cpus, options) = (plan.cpus, &plan.options);
     let built = || bed.as_ref().ok_or(MessagesError::Panicked("the lab"));
-    let measured = match step.what {
-        What::Incast { senders } => Ok(Measured::Incast(incast(step.way, senders, cpus)?)),
-        What::Crowd { connections, nodes } => Ok(Measured::Crowd(crowd(connections, nodes)?)),
-        What::Transfer => Ok(Measured::Transfer(transfer(built()?, step.way, cpus, asked.transfer_bytes)?)),
-        What::Pings { receive, bytes, beside_transfer } => match pair(built()?, step.way, receive)? {
+    let measured = match step.workload {
+        Workload::Incast { senders } => Ok(Measured::Incast(incast(step.transport, senders, cpus)?)),
+        Workload::Crowd { connections, nodes } => Ok(Measured::Crowd(crowd(connections, nodes)?)),
+        Workload::Transfer => Ok(Measured::Transfer(transfer(built()?, step.transport, cpus, options.transfer_bytes)?)),
+        Workload::Pings { receive, bytes, beside_transfer } => match pair(built()?, step.transport, receive)? {
             Err(why) => Err(why),
             Ok(ends) => {
-                let work = || pings(ends, cpus, bytes, asked.messages);
+                let work = || pings(ends, cpus, bytes, options.messages);
                 Ok(Measured::Pings(if beside_transfer { beside(built()?, cpus, work)? } else { work()? }))
             }
         },
     };
-    if matches!(step.way, Way::Xdp | Way::Broker) {
+    if matches!(step.transport, Transport::Xdp | Transport::Broker) {
         // Some time after it has ended the kernel keeps the queue of an AF_XDP socket, and a thread of a broker its place in the XDP hook.
         *bed = None;
     }
@@ -214,7 +214,7 @@ fn measure(bed: &mut Option<Box<Bed>>, plan: &Plan, step: &Step) -> Result<Resul
 
 fn pings_of(step: &Step, rounds: Vec<PingRound>, receive: Receive, bytes: u32, beside_transfer: bool) -> Pings {
     Pings {
-        transport: step.way.key().into(),
+        transport: step.transport.key().into(),
         receive,
         bytes,
         beside_transfer,
@@ -229,7 +229,7 @@ fn pings_of(step: &Step, rounds: Vec<PingRound>, receive: Receive, bytes: u32, b
 fn transfer_of(step: &Step, rounds_s: Vec<f64>, bytes: u64) -> Transfer {
     let seconds = middle(rounds_s.iter().copied());
     Transfer {
-        transport: step.way.key().into(),
+        transport: step.transport.key().into(),
         bytes,
         conditions: step.conditions,
         rounds_s,
@@ -240,7 +240,7 @@ fn transfer_of(step: &Step, rounds_s: Vec<f64>, bytes: u64) -> Transfer {
 
 fn incast_of(step: &Step, senders: u32, rounds: Vec<IncastRound>) -> Incast {
     Incast {
-        transport: step.way.key().into(),
+        transport: step.transport.key().into(),
         senders,
         bits_per_second: middle(rounds.iter().map(|r| r.bits_per_second)),
         ratio_to_one_sender: middle(rounds.iter().map(|r| r.bits_per_second / r.alone_bits_per_second)),
@@ -252,7 +252,7 @@ fn incast_of(step: &Step, senders: u32, rounds: Vec<IncastRound>) -> Incast {
 fn crowd_of(step: &Step, connections: u32, nodes: u32, rounds: &[Costs]) -> Crowd {
     let of = |figure: fn(&Costs) -> f64| middle(rounds.iter().map(figure));
     Crowd {
-        transport: step.way.key().into(),
+        transport: step.transport.key().into(),
         connections,
         nodes,
         endpoint_bytes: of(|costs| costs.end_bytes),
@@ -262,15 +262,15 @@ fn crowd_of(step: &Step, connections: u32, nodes: u32, rounds: &[Costs]) -> Crow
     }
 }
 
-/// How TCP waits where a way waits like this: it has no polling of its own on a link without NAPI.
+/// The receive mode of TCP to compare with: without NAPI it cannot busy-poll.
 fn as_tcp(receive: Receive) -> Receive {
     if receive == Receive::Polling { Receive::Spinning } else { receive }
 }
 
 /// Lays each row beside TCP of the same round.
 fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
-    let tcp: Vec<Pings> = pings.iter().filter(|p| p.transport == Way::Tcp.key()).cloned().collect();
-    for row in pings.iter_mut().filter(|p| p.transport != Way::Tcp.key()) {
+    let tcp: Vec<Pings> = pings.iter().filter(|p| p.transport == Transport::Tcp.key()).cloned().collect();
+    for row in pings.iter_mut().filter(|p| p.transport != Transport::Tcp.key()) {
         let same = |p: &&Pings| {
             (p.bytes, p.receive, p.beside_transfer) == (row.bytes, as_tcp(row.receive), row.beside_transfer)
         };
@@ -279,8 +279,8 @@ fn beside_tcp(pings: &mut [Pings], transfers: &mut [Transfer]) {
             median(ratios)
         });
     }
-    let tcp: Vec<Transfer> = transfers.iter().filter(|t| t.transport == Way::Tcp.key()).cloned().collect();
-    for row in transfers.iter_mut().filter(|t| t.transport != Way::Tcp.key()) {
+    let tcp: Vec<Transfer> = transfers.iter().filter(|t| t.transport == Transport::Tcp.key()).cloned().collect();
+    for row in transfers.iter_mut().filter(|t| t.transport != Transport::Tcp.key()) {
         row.ratio_to_tcp = tcp
             .iter()
             .find(|t| t.conditions == row.conditions)
@@ -292,7 +292,7 @@ fn notes(plan: &Plan) -> Vec<String> {
     vec![
         format!(
             "Both ends are threads of one process in two namespaces that a veth pair joins; each has its CPU. {} messages there and back per round",
-            plan.asked.messages
+            plan.options.messages
         ),
         "AF_PACKET and AF_XDP have no protocol: they neither order nor retransmit, and truncate what is longer than a frame. AF_XDP copies on a veth".into(),
         "link polls in its receive call; it is compared with TCP whose non-blocking receive is called in a loop".into(),

@@ -1,4 +1,4 @@
-//! Many connections of one node to others: what an open one costs, and what one costs that is used.
+//! Cost of open and of used connections of one node to others.
 
 use std::{
     fs,
@@ -12,19 +12,19 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::{
     MessagesError,
-    end::{LONG, PORT, Patience, RING_BYTES},
+    end::{MESSAGE_TIMEOUT, PORT, RING_BYTES, SpinTimeout},
 };
 use link::{Engine, Handle, Raw, State};
 
 use crate::bridged::Bridged;
 
-/// So long nobody sends while the processor time is counted.
-const IDLE: Duration = Duration::from_secs(2);
-/// A node that sleeps looks up so often.
-const STEP: Duration = Duration::from_secs(1);
-const BYTES: usize = 64;
+/// Time without messages in which processor time is counted.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+/// Longest sleep of a node.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+const MESSAGE_BYTES: usize = 64;
 
-/// What many connections cost.
+/// Cost of many connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Costs {
     pub(super) end_bytes: f64,
@@ -51,18 +51,18 @@ pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, MessagesError
         let stop = &stop;
         let echoes: Vec<_> = engines.into_iter().map(|engine| scope.spawn(move || echo(engine, stop))).collect();
         let mut work = || {
-            // What opening them left to do is done.
-            idle(&mut one, STEP)?;
+            // Workload opening them left to do is done.
+            idle(&mut one, SLEEP_MAX)?;
             let began = spent()?;
-            idle(&mut one, IDLE)?;
-            let idle_cpu = (spent()? - began).as_secs_f64() / IDLE.as_secs_f64();
+            idle(&mut one, IDLE_TIME)?;
+            let idle_cpu = (spent()? - began).as_secs_f64() / IDLE_TIME.as_secs_f64();
             let began = spent()?;
-            let (message, mut place) = ([0x5a; BYTES], [0; BYTES]);
+            let (message, mut place) = ([0x5a; MESSAGE_BYTES], [0; MESSAGE_BYTES]);
             for &handle in &ours {
                 one.send(handle, &message)?;
                 let sent = Instant::now();
                 while one.receive(handle, &mut place)?.is_none() {
-                    if one.wait(Duration::ZERO, STEP)? == 0 && sent.elapsed() > LONG {
+                    if one.wait(Duration::ZERO, SLEEP_MAX)? == 0 && sent.elapsed() > MESSAGE_TIMEOUT {
                         return Err(MessagesError::Silent("link"));
                     }
                 }
@@ -93,12 +93,12 @@ fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Resu
         let at = n % others.len();
         let other = &mut others[at];
         let ours = one.connect(other.carrier().address(), PORT, false)?;
-        let (mut is_accepted, mut patience) = (false, Patience::default());
+        let (mut is_accepted, mut spin_timeout) = (false, SpinTimeout::default());
         while !is_accepted || one.state(ours) != Some(State::Open) {
             one.poll()?;
             other.poll()?;
             is_accepted |= other.accept(PORT).is_some();
-            patience.spin("link")?;
+            spin_timeout.spin("link")?;
         }
         all.push(ours);
     }
@@ -106,9 +106,9 @@ fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Resu
 }
 
 fn echo(mut engine: Engine<Raw>, stop: &AtomicBool) -> Result<(), MessagesError> {
-    let mut place = [0; BYTES];
+    let mut place = [0; MESSAGE_BYTES];
     while !stop.load(Ordering::Relaxed) {
-        engine.wait(Duration::ZERO, STEP)?;
+        engine.wait(Duration::ZERO, SLEEP_MAX)?;
         while let Some(handle) = engine.next_changed() {
             while engine.receive(handle, &mut place)?.is_some() {
                 engine.send(handle, &place)?;
@@ -123,7 +123,7 @@ fn idle(engine: &mut Engine<Raw>, time: Duration) -> Result<(), MessagesError> {
     while let left = time.saturating_sub(began.elapsed())
         && !left.is_zero()
     {
-        engine.wait(Duration::ZERO, left.min(STEP))?;
+        engine.wait(Duration::ZERO, left.min(SLEEP_MAX))?;
     }
     Ok(())
 }

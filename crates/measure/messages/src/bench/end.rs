@@ -1,4 +1,4 @@
-//! One end of a way.
+//! One end of a connection.
 
 use std::time::{Duration, Instant};
 
@@ -14,25 +14,25 @@ use super::{
     MessagesError,
     bed::Bed,
     brokered::brokered,
-    plan::Way,
+    plan::Transport,
     sockets::{Datagrams, tcp},
     xdp,
 };
 use link::{Engine, Handle, Raw, State};
 
-/// Nobody waits longer for a message.
-pub(super) const LONG: Duration = Duration::from_secs(10);
-/// An end that sleeps looks up so often.
-pub(super) const STEP: Duration = Duration::from_millis(100);
-/// Spins of a loop between two looks at the clock.
-const SPINS: u32 = 1 << 12;
+/// Time to wait for a message.
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest sleep of an end.
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Iterations between two readings of the clock.
+const SPINS_PER_CLOCK_READ: u32 = 1 << 12;
 /// The port that an end of link listens on.
 pub(super) const PORT: u16 = 1100;
 /// The EtherType of bare frames: the second that IEEE 802 leaves to local experiments.
-pub(super) const BARE: u16 = 0x88b6;
+pub(super) const BARE_ETHERTYPE: u16 = 0x88b6;
 pub(super) const ETHERNET_BYTES: usize = 14;
-const FRAMES: usize = 64;
-const BUFFER: u32 = 8 << 20;
+const BATCH_FRAMES: usize = 64;
+const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 
 /// An end that sends and receives messages, or bytes.
 pub(super) trait End: Send {
@@ -41,37 +41,43 @@ pub(super) trait End: Send {
     /// Receives a message that fills the place.
     fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError>;
 
-    /// Does what the other end may still need once its last message is here or sent; at most for a while.
+    /// Serves the other end after the last message, for a while.
     fn serve(&mut self) -> Result<(), MessagesError> {
         Ok(())
     }
 }
 
-/// Ends a loop that spins for too long.
+/// Timeout of a spinning loop.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct SpinTimeout {
     spins: u32,
     began: Option<Instant>,
 }
 
-impl Patience {
+impl SpinTimeout {
     #[inline]
     pub(super) fn spin(&mut self, who: &'static str) -> Result<(), MessagesError> {
         std::hint::spin_loop();
         self.spins += 1;
-        if !self.spins.is_multiple_of(SPINS) {
+        if !self.spins.is_multiple_of(SPINS_PER_CLOCK_READ) {
             return Ok(());
         }
         let began = *self.began.get_or_insert_with(Instant::now);
-        if began.elapsed() < LONG { Ok(()) } else { Err(MessagesError::Silent(who)) }
+        if began.elapsed() < MESSAGE_TIMEOUT { Ok(()) } else { Err(MessagesError::Silent(who)) }
     }
 }
 
-/// Both ends of a way, ready; none with the reason if this machine does not let it wait so.
-pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<dyn End>; 2], String>, MessagesError> {
-    Ok(Ok(match way {
-        Way::Link | Way::LinkSockets => link(bed, way, receive, false)?.map(|end| Box::new(end) as Box<dyn End>),
-        Way::Packet => {
+/// Both ends of a connection; the inner error is why this machine cannot receive so.
+pub(super) fn pair(
+    bed: &Bed,
+    transport: Transport,
+    receive: Receive,
+) -> Result<Result<[Box<dyn End>; 2], String>, MessagesError> {
+    Ok(Ok(match transport {
+        Transport::Link | Transport::LinkSockets => {
+            link(bed, transport, receive, false)?.map(|end| Box::new(end) as Box<dyn End>)
+        }
+        Transport::Packet => {
             let end = |i: usize| {
                 let (here, there) = (&bed.places[i], &bed.places[1 - i]);
                 here.space.run(|| {
@@ -80,13 +86,13 @@ pub(super) fn pair(bed: &Bed, way: Way, receive: Receive) -> Result<Result<[Box<
             };
             [Box::new(end(0)?), Box::new(end(1)?)]
         }
-        Way::Xdp => xdp::pair(bed, receive)?.map(|end| Box::new(end) as Box<dyn End>),
-        Way::Udp => match Datagrams::pair(bed, receive)? {
+        Transport::Xdp => xdp::pair(bed, receive)?.map(|end| Box::new(end) as Box<dyn End>),
+        Transport::Udp => match Datagrams::pair(bed, receive)? {
             Ok(ends) => ends.map(|end| Box::new(end) as Box<dyn End>),
             Err(why) => return Ok(Err(why)),
         },
-        Way::Broker => brokered(bed, receive)?.map(|end| Box::new(end) as Box<dyn End>),
-        Way::Tcp => match tcp(bed, receive)? {
+        Transport::Broker => brokered(bed, receive)?.map(|end| Box::new(end) as Box<dyn End>),
+        Transport::Tcp => match tcp(bed, receive)? {
             Ok(ends) => ends.map(|end| Box::new(end) as Box<dyn End>),
             Err(why) => return Ok(Err(why)),
         },
@@ -104,22 +110,27 @@ pub(super) struct Native {
 }
 
 /// Both ends of a connection of link: a stream, or messages.
-pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Result<[Native; 2], MessagesError> {
+pub(super) fn link(
+    bed: &Bed,
+    transport: Transport,
+    receive: Receive,
+    stream: bool,
+) -> Result<[Native; 2], MessagesError> {
     let [a, b] = &bed.places;
-    let raw = |name: &str| match way {
-        Way::Link => Raw::open_ring(name, XdpMode::Native, RING_BYTES),
+    let raw = |name: &str| match transport {
+        Transport::Link => Raw::open_ring(name, XdpMode::Native, RING_BYTES),
         _ => Raw::open(name),
     };
     let mut here = a.space.run(|| Engine::new(raw(&a.link.name)?, "a"))??;
     let mut there = b.space.run(|| Engine::new(raw(&b.link.name)?, "b"))??;
     there.listen(PORT, stream, 1)?;
     let ours = here.connect(there.carrier().address(), PORT, stream)?;
-    let (mut theirs, mut patience) = (None, Patience::default());
+    let (mut theirs, mut spin_timeout) = (None, SpinTimeout::default());
     while theirs.is_none() || here.state(ours) != Some(State::Open) {
         here.poll()?;
         there.poll()?;
         theirs = theirs.or_else(|| there.accept(PORT));
-        patience.spin("link")?;
+        spin_timeout.spin("link")?;
     }
     let theirs = theirs.ok_or(MessagesError::Silent("link"))?;
     Ok([Native::new(here, ours, receive), Native::new(there, theirs, receive)])
@@ -127,13 +138,13 @@ pub(super) fn link(bed: &Bed, way: Way, receive: Receive, stream: bool) -> Resul
 
 impl Native {
     pub(super) fn new(engine: Engine<Raw>, handle: Handle, receive: Receive) -> Self {
-        let spin = if receive == Receive::Sleeping { Duration::ZERO } else { LONG };
+        let spin = if receive == Receive::Sleeping { Duration::ZERO } else { MESSAGE_TIMEOUT };
         Self { engine, handle, spin }
     }
 
-    /// Turns until a frame came.
+    /// Polls until a frame arrives.
     pub(super) fn wait(&mut self) -> Result<(), MessagesError> {
-        self.engine.wait(self.spin, STEP)?;
+        self.engine.wait(self.spin, SLEEP_MAX)?;
         Ok(())
     }
 }
@@ -143,7 +154,9 @@ impl End for Native {
         let began = Instant::now();
         loop {
             match self.engine.send(self.handle, message) {
-                Err(link::LinkError::Send(link::SendError::Full)) if began.elapsed() < LONG => self.wait()?,
+                Err(link::LinkError::Send(link::SendError::Full)) if began.elapsed() < MESSAGE_TIMEOUT => {
+                    self.wait()?;
+                }
                 other => return Ok(other?),
             }
         }
@@ -155,7 +168,9 @@ impl End for Native {
             if self.engine.receive(self.handle, place)?.is_some() {
                 return Ok(());
             }
-            if self.engine.wait(self.spin, STEP)? == 0 && began.get_or_insert_with(Instant::now).elapsed() > LONG {
+            if self.engine.wait(self.spin, SLEEP_MAX)? == 0
+                && began.get_or_insert_with(Instant::now).elapsed() > MESSAGE_TIMEOUT
+            {
                 return Err(MessagesError::Silent("link"));
             }
         }
@@ -181,18 +196,18 @@ impl Frames {
         let frame_max = ETHERNET_BYTES + mtu as usize;
         let socket = PacketSocket::open().map_err(link::LinkError::from)?;
         let set = || {
-            socket.set_receive_buffer(BUFFER)?;
+            socket.set_receive_buffer(SOCKET_BUFFER_BYTES)?;
             socket.set_ignore_outgoing()?;
-            socket.bind_for(index, BARE)
+            socket.bind_for(index, BARE_ETHERTYPE)
         };
         set().map_err(link::LinkError::from)?;
         let mut frame = vec![0; frame_max];
         frame[..6].copy_from_slice(&to.0);
         frame[6..12].copy_from_slice(&from.0);
-        frame[12..14].copy_from_slice(&BARE.to_be_bytes());
-        let out = PacketBatch::open(index, frame_max, BUFFER as usize).map_err(link::LinkError::from)?;
+        frame[12..14].copy_from_slice(&BARE_ETHERTYPE.to_be_bytes());
+        let out = PacketBatch::open(index, frame_max, SOCKET_BUFFER_BYTES as usize).map_err(link::LinkError::from)?;
         let sleeps = receive == Receive::Sleeping;
-        Ok(Self { socket, batch: Batch::new(FRAMES, frame_max), out, frame, sleeps })
+        Ok(Self { socket, batch: Batch::new(BATCH_FRAMES, frame_max), out, frame, sleeps })
     }
 
     fn flush(&mut self) -> Result<(), MessagesError> {
@@ -215,7 +230,7 @@ impl End for Frames {
     }
 
     fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
-        let (mut at, mut patience, mut slept) = (0, Patience::default(), Duration::ZERO);
+        let (mut at, mut spin_timeout, mut slept) = (0, SpinTimeout::default(), Duration::ZERO);
         while at < place.len() {
             let count = self.batch.receive(&self.socket).map_err(link::LinkError::from)?;
             for packet in self.batch.packets(count) {
@@ -226,13 +241,13 @@ impl End for Frames {
             }
             if count == 0 && self.sleeps {
                 let began = Instant::now();
-                self.socket.wait(STEP).map_err(link::LinkError::from)?;
+                self.socket.wait(SLEEP_MAX).map_err(link::LinkError::from)?;
                 slept += began.elapsed();
-                if slept > LONG {
+                if slept > MESSAGE_TIMEOUT {
                     return Err(MessagesError::Silent("AF_PACKET"));
                 }
             } else if count == 0 {
-                patience.spin("AF_PACKET")?;
+                spin_timeout.spin("AF_PACKET")?;
             }
         }
         Ok(())

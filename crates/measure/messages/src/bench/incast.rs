@@ -14,29 +14,29 @@ use sys::affinity::pin_current_thread;
 
 use super::{
     MessagesError,
-    end::{LONG, PORT, Patience, RING_BYTES},
-    plan::Way,
+    end::{MESSAGE_TIMEOUT, PORT, RING_BYTES, SpinTimeout},
+    plan::Transport,
 };
 use link::{Engine, Handle, Raw, State};
 
 use crate::bridged::Bridged;
 
-/// All send so long before what arrives counts.
-const WARM_UP: Duration = Duration::from_millis(200);
-const COUNTED: Duration = Duration::from_secs(2);
-/// A sender, or the receiver, that has nothing to do looks up so often.
-const STEP: Duration = Duration::from_millis(10);
-const PIECE: usize = 1 << 16;
+/// Sending time before bytes are counted.
+const WARM_UP_TIME: Duration = Duration::from_millis(200);
+const COUNT_TIME: Duration = Duration::from_secs(2);
+/// Longest sleep of an idle sender or receiver.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// The receiver of several connections.
 trait Sink: Send {
-    /// Reads what is there of each, adds its bytes to the connection's sum, and waits for a while if there was nothing.
+    /// Reads available bytes of each connection, adds them to its sum, and waits for a while if there are none.
     fn take(&mut self, sums: &mut [u64]) -> Result<(), MessagesError>;
 }
 
 /// A sender on a node of its own.
 trait Source: Send {
-    /// Sends what can be sent, or waits for a while.
+    /// Sends as many bytes as there is room for, or waits for a while.
     fn put(&mut self, piece: &[u8]) -> Result<(), MessagesError>;
 }
 
@@ -55,7 +55,7 @@ impl Sink for Node {
             (all, *sum) = (all + count, *sum + count as u64);
         }
         if all == 0 {
-            self.engine.wait(Duration::ZERO, STEP)?;
+            self.engine.wait(Duration::ZERO, SLEEP_MAX)?;
         } else {
             self.engine.poll()?;
         }
@@ -66,7 +66,7 @@ impl Sink for Node {
 impl Source for Node {
     fn put(&mut self, piece: &[u8]) -> Result<(), MessagesError> {
         match self.engine.write(self.handles[0], piece)? {
-            0 => self.engine.wait(Duration::ZERO, STEP)?,
+            0 => self.engine.wait(Duration::ZERO, SLEEP_MAX)?,
             _ => self.engine.poll()?,
         };
         Ok(())
@@ -75,7 +75,7 @@ impl Source for Node {
 
 impl Sink for Vec<TcpStream> {
     fn take(&mut self, sums: &mut [u64]) -> Result<(), MessagesError> {
-        let (mut place, mut all) = (vec![0; PIECE], 0);
+        let (mut place, mut all) = (vec![0; CHUNK_BYTES], 0);
         for (stream, sum) in self.iter_mut().zip(sums) {
             match stream.read(&mut place) {
                 Ok(count) => (all, *sum) = (all + count, *sum + count as u64),
@@ -101,11 +101,11 @@ impl Source for TcpStream {
     }
 }
 
-/// What arrives of one sender, then of `senders` at once.
-pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRound, MessagesError> {
+/// Bits per second of one sender, then of `senders` at once.
+pub(super) fn incast(transport: Transport, senders: u32, cpus: [u32; 2]) -> Result<IncastRound, MessagesError> {
     let bed = Bridged::new("incast", senders + 1)?;
-    let alone: f64 = arrived(&bed, way, 1, cpus)?.iter().sum();
-    let all = arrived(&bed, way, senders, cpus)?;
+    let alone: f64 = arrived(&bed, transport, 1, cpus)?.iter().sum();
+    let all = arrived(&bed, transport, senders, cpus)?;
     let sum: f64 = all.iter().sum();
     let least = all.iter().copied().fold(f64::INFINITY, f64::min);
     Ok(IncastRound {
@@ -116,13 +116,13 @@ pub(super) fn incast(way: Way, senders: u32, cpus: [u32; 2]) -> Result<IncastRou
 }
 
 /// Bits per second of each connection.
-fn arrived(bed: &Bridged, way: Way, senders: u32, cpus: [u32; 2]) -> Result<Vec<f64>, MessagesError> {
-    match way {
-        Way::Link => {
+fn arrived(bed: &Bridged, transport: Transport, senders: u32, cpus: [u32; 2]) -> Result<Vec<f64>, MessagesError> {
+    match transport {
+        Transport::Link => {
             let (sink, sources) = nodes(bed, senders as usize)?;
             measure(sink, sources, cpus)
         }
-        Way::Tcp => {
+        Transport::Tcp => {
             let (sink, sources) = streams(bed, senders as usize)?;
             measure(sink, sources, cpus)
         }
@@ -142,7 +142,7 @@ fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> 
             .map(|mut source| {
                 scope.spawn(move || -> Result<(), MessagesError> {
                     pin(cpus[0])?;
-                    let piece = vec![0x5a; PIECE];
+                    let piece = vec![0x5a; CHUNK_BYTES];
                     while !stop.load(Ordering::Relaxed) {
                         source.put(&piece)?;
                     }
@@ -155,12 +155,12 @@ fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> 
                 pin(cpus[1])?;
                 let mut sums = vec![0; count];
                 let began = Instant::now();
-                while began.elapsed() < WARM_UP {
+                while began.elapsed() < WARM_UP_TIME {
                     sink.take(&mut sums)?;
                 }
                 sums.fill(0);
                 let began = Instant::now();
-                while began.elapsed() < COUNTED {
+                while began.elapsed() < COUNT_TIME {
                     sink.take(&mut sums)?;
                 }
                 let seconds = began.elapsed().as_secs_f64();
@@ -191,12 +191,12 @@ fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), MessagesErr
     for place in &bed.places[1..=senders] {
         let mut source = node(place)?;
         let ours = source.engine.connect(sink.engine.carrier().address(), PORT, true)?;
-        let (mut theirs, mut patience) = (None, Patience::default());
+        let (mut theirs, mut spin_timeout) = (None, SpinTimeout::default());
         while theirs.is_none() || source.engine.state(ours) != Some(State::Open) {
             source.engine.poll()?;
             sink.engine.poll()?;
             theirs = theirs.or_else(|| sink.engine.accept(PORT));
-            patience.spin("link")?;
+            spin_timeout.spin("link")?;
         }
         source.handles.push(ours);
         sink.handles.extend(theirs);
@@ -212,8 +212,9 @@ fn streams(bed: &Bridged, senders: usize) -> Result<(Vec<TcpStream>, Vec<TcpStre
     let to = listener.local_addr().map_err(system("read an address"))?;
     let (mut sinks, mut sources) = (Vec::new(), Vec::new());
     for place in &bed.places[1..=senders] {
-        let source = place.space.run(|| TcpStream::connect_timeout(&to, LONG))?.map_err(system("connect"))?;
-        source.set_write_timeout(Some(STEP)).map_err(system("set a time-out"))?;
+        let source =
+            place.space.run(|| TcpStream::connect_timeout(&to, MESSAGE_TIMEOUT))?.map_err(system("connect"))?;
+        source.set_write_timeout(Some(SLEEP_MAX)).map_err(system("set a time-out"))?;
         let (sink, _) = listener.accept().map_err(system("accept a connection"))?;
         sink.set_nonblocking(true).map_err(system("set a socket"))?;
         sinks.push(sink);

@@ -11,8 +11,8 @@ use sys::affinity::pin_current_thread;
 
 use super::{MessagesError, end::End};
 
-/// Messages that go before those that count, as a share of them.
-const WARM_UP: u32 = 10;
+/// Messages per warm-up message.
+const WARM_UP_DIVISOR: u32 = 10;
 
 /// Exchanges so many messages.
 pub(super) fn pings(
@@ -36,9 +36,9 @@ pub(super) fn pings(
             Ok(())
         });
         let ask = scope.spawn(move || {
-            let asked = pin(cpus[0]).and_then(|()| ask(&mut *here, bytes, all));
+            let options = pin(cpus[0]).and_then(|()| ask(&mut *here, bytes, all));
             done.store(true, Ordering::Release);
-            asked
+            options
         });
         (ask.join(), echo.join())
     });
@@ -50,7 +50,7 @@ pub(super) fn pings(
 
 /// So many messages, and those that go before.
 pub(super) fn with_warm_up(count: u32) -> u32 {
-    count + count / WARM_UP + 1
+    count + count / WARM_UP_DIVISOR + 1
 }
 
 /// Sends each of so many messages back.
@@ -63,7 +63,7 @@ pub(super) fn echo(end: &mut dyn End, bytes: u32, count: u32) -> Result<(), Mess
     Ok(())
 }
 
-/// What the last `count` of these times say.
+/// Statistics of the last `count` times.
 pub(super) fn round(mut times: Vec<u64>, count: u32) -> PingRound {
     let mut counted = times.split_off(times.len() - count as usize);
     counted.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is measured, and in which order: pure.
+//! The plan of a run.
 
 use std::fmt;
 
@@ -12,27 +12,27 @@ use serde::{Deserialize, Serialize};
 use super::MessagesError;
 
 /// Bytes of the messages that go there and back. The longest is one datagram of UDP.
-const SIZES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
+const MESSAGE_BYTES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
 /// Bytes of the messages that every receive call is tried with, as the source of the question did.
-const COMPARED: u32 = 5000;
+const COMPARED_BYTES: u32 = 5000;
 /// The sizes of a first look.
-const QUICK_SIZES: [u32; 2] = [64, COMPARED];
-/// The link as the kernel makes it.
+const QUICK_MESSAGE_BYTES: [u32; 2] = [64, COMPARED_BYTES];
+/// Default conditions.
 pub(super) const PLAIN: Conditions = Conditions { mtu: 1500, offloads: true, tcp_rmem: None, lost_per_million: None };
 /// Bytes of the receive buffers that TCP is swept over.
-const RMEM: [u64; 3] = [10_000, 20_000, 100_000];
+const TCP_RMEM_BYTES: [u64; 3] = [10_000, 20_000, 100_000];
 /// The MTU of jumbo frames.
-const JUMBO: u32 = 9000;
+const JUMBO_MTU: u32 = 9000;
 /// Frames of a million that a wire loses.
-const LOSSES: [u32; 3] = [0, 1_000, 10_000];
+const LOSSES_PER_MILLION: [u32; 3] = [0, 1_000, 10_000];
 /// Nodes that send to one at once.
-const SENDERS: u32 = 8;
+const INCAST_SENDERS: u32 = 8;
 /// Connections, and the nodes that they go to.
 const CROWD: (u32, u32) = (1_000, 8);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Transport {
     /// The native interface, by rings out of the XDP hook.
     Link,
     /// The same by packet sockets.
@@ -48,7 +48,7 @@ pub enum Way {
     Broker,
 }
 
-impl Way {
+impl Transport {
     /// All, as they are shown.
     pub const ALL: [Self; 7] =
         [Self::Link, Self::LinkSockets, Self::Packet, Self::Xdp, Self::Udp, Self::Tcp, Self::Broker];
@@ -75,7 +75,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Link => "link",
@@ -90,7 +90,7 @@ impl fmt::Display for Way {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum Workload {
     /// Messages of so many bytes there and back.
     Pings {
         /// How both ends wait.
@@ -109,33 +109,35 @@ pub enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Step {
-    pub way: Way,
+    pub transport: Transport,
     pub conditions: Conditions,
-    pub what: What,
+    pub workload: Workload,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { way, conditions, what } = self;
-        match what {
-            What::Pings { receive, bytes, beside_transfer } => {
+        let Self { transport, conditions, workload } = self;
+        match workload {
+            Workload::Pings { receive, bytes, beside_transfer } => {
                 let beside = if *beside_transfer { ", beside a transfer" } else { "" };
-                write!(f, "{way} {}, {bytes} bytes there and back{beside}", receive.word())
+                write!(f, "{transport} {}, {bytes} bytes there and back{beside}", receive.word())
             }
-            What::Transfer => {
+            Workload::Transfer => {
                 let offloads = if conditions.offloads { "" } else { ", no offloads" };
-                write!(f, "transfer over {way}, MTU {}{offloads}", conditions.mtu)?;
+                write!(f, "transfer over {transport}, MTU {}{offloads}", conditions.mtu)?;
                 conditions.lost_per_million.map_or(Ok(()), |lost| write!(f, ", {lost} of a million lost"))?;
                 conditions.tcp_rmem.map_or(Ok(()), |bytes| write!(f, ", tcp_rmem {bytes}"))
             }
-            What::Incast { senders } => write!(f, "{way}, {senders} nodes to one"),
-            What::Crowd { connections, nodes } => write!(f, "{way}, {connections} connections to {nodes} nodes"),
+            Workload::Incast { senders } => write!(f, "{transport}, {senders} nodes to one"),
+            Workload::Crowd { connections, nodes } => {
+                write!(f, "{transport}, {connections} connections to {nodes} nodes")
+            }
         }
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct BenchOptions {
     pub cpus: CpuSet,
     pub rounds: u32,
     /// Messages there and back of a step.
@@ -147,73 +149,97 @@ pub struct Asked {
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub asked: Asked,
+    pub options: BenchOptions,
     /// The CPU of each end.
     pub cpus: [u32; 2],
     pub steps: Vec<Step>,
 }
 
 impl Plan {
-    pub fn new(asked: Asked) -> Result<Self, MessagesError> {
-        let cpus: Vec<u32> = asked.cpus.iter().collect();
+    pub fn new(options: BenchOptions) -> Result<Self, MessagesError> {
+        let cpus: Vec<u32> = options.cpus.iter().collect();
         let &[a, b, ..] = cpus.as_slice() else { return Err(MessagesError::Cpus(cpus.len())) };
         let mut steps = Vec::new();
-        let sizes = if asked.quick { &QUICK_SIZES[..] } else { &SIZES[..] };
+        let sizes = if options.quick { &QUICK_MESSAGE_BYTES[..] } else { &MESSAGE_BYTES[..] };
         for &bytes in sizes {
-            for way in Way::ALL {
-                let receives = way.receives().iter();
-                let pings = |&receive| What::Pings { receive, bytes, beside_transfer: false };
-                steps.extend(receives.map(pings).map(|what| Step { way, conditions: PLAIN, what }));
+            for transport in Transport::ALL {
+                let receives = transport.receives().iter();
+                let pings = |&receive| Workload::Pings { receive, bytes, beside_transfer: false };
+                steps.extend(receives.map(pings).map(|workload| Step { transport, conditions: PLAIN, workload }));
             }
         }
-        for way in [Way::Link, Way::Udp, Way::Tcp] {
-            let what = What::Pings { receive: Receive::Sleeping, bytes: 64, beside_transfer: true };
-            steps.push(Step { way, conditions: PLAIN, what });
+        for transport in [Transport::Link, Transport::Udp, Transport::Tcp] {
+            let workload = Workload::Pings { receive: Receive::Sleeping, bytes: 64, beside_transfer: true };
+            steps.push(Step { transport, conditions: PLAIN, workload });
         }
         let bare = Conditions { offloads: false, ..PLAIN };
         let mut links = vec![PLAIN, bare];
-        if !asked.quick {
-            links.extend([Conditions { mtu: JUMBO, ..PLAIN }, Conditions { mtu: JUMBO, ..bare }]);
+        if !options.quick {
+            links.extend([Conditions { mtu: JUMBO_MTU, ..PLAIN }, Conditions { mtu: JUMBO_MTU, ..bare }]);
         }
         for conditions in links {
-            steps.extend([Way::Link, Way::Broker, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
+            steps.extend([Transport::Link, Transport::Broker, Transport::Tcp].map(|transport| Step {
+                transport,
+                conditions,
+                workload: Workload::Transfer,
+            }));
         }
-        let swept = if asked.quick { &RMEM[2..] } else { &RMEM[..] };
+        let swept = if options.quick { &TCP_RMEM_BYTES[2..] } else { &TCP_RMEM_BYTES[..] };
         let narrow = |&bytes| Conditions { tcp_rmem: Some(bytes), ..PLAIN };
         steps.extend(swept.iter().map(narrow).map(|conditions| Step {
-            way: Way::Tcp,
+            transport: Transport::Tcp,
             conditions,
-            what: What::Transfer,
+            workload: Workload::Transfer,
         }));
-        let losses = if asked.quick { &LOSSES[2..] } else { &LOSSES[..] };
+        let losses = if options.quick { &LOSSES_PER_MILLION[2..] } else { &LOSSES_PER_MILLION[..] };
         for &lost in losses {
             let conditions = Conditions { lost_per_million: Some(lost), ..bare };
-            steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
+            steps.extend([Transport::Link, Transport::Tcp].map(|transport| Step {
+                transport,
+                conditions,
+                workload: Workload::Transfer,
+            }));
         }
-        let incast = What::Incast { senders: SENDERS };
-        steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions: PLAIN, what: incast }));
+        let incast = Workload::Incast { senders: INCAST_SENDERS };
+        steps.extend([Transport::Link, Transport::Tcp].map(|transport| Step {
+            transport,
+            conditions: PLAIN,
+            workload: incast,
+        }));
         let (connections, nodes) = CROWD;
-        steps.push(Step { way: Way::Link, conditions: PLAIN, what: What::Crowd { connections, nodes } });
-        Ok(Self { asked, cpus: [a, b], steps })
+        steps.push(Step {
+            transport: Transport::Link,
+            conditions: PLAIN,
+            workload: Workload::Crowd { connections, nodes },
+        });
+        Ok(Self { options, cpus: [a, b], steps })
     }
 
     /// Plans a run between two machines whose link has this MTU and is measured as it is set. The CPU of the end of the other machine is its own matter.
-    pub fn between(asked: Asked, mtu: u32) -> Result<Self, MessagesError> {
-        let cpu = asked.cpus.iter().next().ok_or(MessagesError::Cpus(0))?;
+    pub fn between(options: BenchOptions, mtu: u32) -> Result<Self, MessagesError> {
+        let cpu = options.cpus.iter().next().ok_or(MessagesError::Cpus(0))?;
         let conditions = Conditions { mtu, ..PLAIN };
         let mut steps = Vec::new();
-        for &bytes in if asked.quick { &QUICK_SIZES[..] } else { &SIZES[..] } {
-            for way in Way::ALL {
-                let pings = |&receive| What::Pings { receive, bytes, beside_transfer: false };
-                steps.extend(way.receives().iter().map(pings).map(|what| Step { way, conditions, what }));
+        for &bytes in if options.quick { &QUICK_MESSAGE_BYTES[..] } else { &MESSAGE_BYTES[..] } {
+            for transport in Transport::ALL {
+                let pings = |&receive| Workload::Pings { receive, bytes, beside_transfer: false };
+                steps.extend(transport.receives().iter().map(pings).map(|workload| Step {
+                    transport,
+                    conditions,
+                    workload,
+                }));
             }
         }
-        for way in [Way::Link, Way::Udp, Way::Tcp] {
-            let what = What::Pings { receive: Receive::Sleeping, bytes: 64, beside_transfer: true };
-            steps.push(Step { way, conditions, what });
+        for transport in [Transport::Link, Transport::Udp, Transport::Tcp] {
+            let workload = Workload::Pings { receive: Receive::Sleeping, bytes: 64, beside_transfer: true };
+            steps.push(Step { transport, conditions, workload });
         }
-        steps.extend([Way::Link, Way::Tcp].map(|way| Step { way, conditions, what: What::Transfer }));
-        Ok(Self { asked, cpus: [cpu, cpu], steps })
+        steps.extend([Transport::Link, Transport::Tcp].map(|transport| Step {
+            transport,
+            conditions,
+            workload: Workload::Transfer,
+        }));
+        Ok(Self { options, cpus: [cpu, cpu], steps })
     }
 }
 
@@ -223,24 +249,24 @@ mod tests {
 
     use super::*;
 
-    fn asked(cpus: &str, quick: bool) -> Asked {
-        Asked { cpus: cpus.parse().unwrap(), rounds: 1, messages: 10, transfer_bytes: 1, quick }
+    fn options(cpus: &str, quick: bool) -> BenchOptions {
+        BenchOptions { cpus: cpus.parse().unwrap(), rounds: 1, messages: 10, transfer_bytes: 1, quick }
     }
 
     #[test]
     fn each_end_has_a_cpu_of_its_own() {
-        assert_eq!(Plan::new(asked("1,3-4", true)).unwrap().cpus, [1, 3]);
-        assert!(matches!(Plan::new(asked("1", true)), Err(MessagesError::Cpus(1))));
+        assert_eq!(Plan::new(options("1,3-4", true)).unwrap().cpus, [1, 3]);
+        assert!(matches!(Plan::new(options("1", true)), Err(MessagesError::Cpus(1))));
     }
 
     #[test]
     fn no_step_comes_twice_and_tcp_is_beside_each_transfer() {
         for quick in [true, false] {
-            let plan = Plan::new(asked("0-1", quick)).unwrap();
+            let plan = Plan::new(options("0-1", quick)).unwrap();
             let all: HashSet<Step> = plan.steps.iter().copied().collect();
             assert_eq!(all.len(), plan.steps.len());
-            for step in plan.steps.iter().filter(|s| s.what == What::Transfer) {
-                assert!(all.contains(&Step { way: Way::Tcp, ..*step }), "{step}");
+            for step in plan.steps.iter().filter(|s| s.workload == Workload::Transfer) {
+                assert!(all.contains(&Step { transport: Transport::Tcp, ..*step }), "{step}");
             }
         }
     }

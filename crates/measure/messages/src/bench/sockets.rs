@@ -12,13 +12,13 @@ use sys::busy_poll;
 use super::{
     MessagesError,
     bed::{ADDRESSES, Bed},
-    end::{End, LONG, Patience},
+    end::{End, MESSAGE_TIMEOUT, SpinTimeout},
 };
 
-/// How long a call polls for what is not there.
+/// Busy-poll time of a receive call, in microseconds.
 const BUSY_POLL_US: u32 = 1_000_000;
 
-/// Both ends, or why this machine does not let them wait so.
+/// Both ends, or why this machine cannot receive so.
 pub(super) type Pair<E> = Result<[E; 2], String>;
 
 /// Asks for a way to wait once something has come by; why not, where there is nothing to poll.
@@ -46,8 +46,8 @@ pub(super) struct Datagrams {
 pub(super) fn set_up(stream: &TcpStream) -> Result<(), MessagesError> {
     let system = MessagesError::system;
     stream.set_nodelay(true).map_err(system("set TCP_NODELAY"))?;
-    stream.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
-    stream.set_write_timeout(Some(LONG)).map_err(system("set a time-out"))
+    stream.set_read_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))?;
+    stream.set_write_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))
 }
 
 impl Datagrams {
@@ -63,9 +63,9 @@ impl Datagrams {
         for (end, other) in [(0, 1), (1, 0)] {
             let to = ends[other].local_addr().map_err(system("read an address"))?;
             ends[end].connect(to).map_err(system("connect a UDP socket"))?;
-            ends[end].set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+            ends[end].set_read_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))?;
         }
-        // What has come once says where from.
+        // Workload has come once says where from.
         for [from, to] in [[0, 1], [1, 0]] {
             ends[from].send(&[0]).map_err(system("send a datagram"))?;
             ends[to].recv(&mut [0]).map_err(system("receive a datagram"))?;
@@ -82,22 +82,22 @@ impl Datagrams {
 
 impl End for Datagrams {
     fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
-        let mut patience = Patience::default();
+        let mut spin_timeout = SpinTimeout::default();
         loop {
             match self.socket.send(message) {
                 Ok(_) => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("UDP")?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => spin_timeout.spin("UDP")?,
                 Err(source) => return Err(MessagesError::System { operation: "send a datagram", source }),
             }
         }
     }
 
     fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
-        let mut patience = Patience::default();
+        let mut spin_timeout = SpinTimeout::default();
         loop {
             match self.socket.recv(place) {
                 Ok(_) => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("UDP")?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => spin_timeout.spin("UDP")?,
                 Err(source) => return Err(MessagesError::System { operation: "receive a datagram", source }),
             }
         }
@@ -129,12 +129,12 @@ pub(super) fn tcp(bed: &Bed, receive: Receive) -> Result<Pair<TcpStream>, Messag
 
 /// Does a part of a message until there is nothing left.
 fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> Result<(), MessagesError> {
-    let (mut at, mut patience) = (0, Patience::default());
+    let (mut at, mut spin_timeout) = (0, SpinTimeout::default());
     while at < len {
         match part(at) {
             Ok(0) => return Err(MessagesError::Short("TCP")),
             Ok(count) => at += count,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => patience.spin("TCP")?,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => spin_timeout.spin("TCP")?,
             Err(source) => return Err(MessagesError::System { operation: "exchange bytes over TCP", source }),
         }
     }

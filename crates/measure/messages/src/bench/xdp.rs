@@ -13,7 +13,7 @@ use wire::Mac;
 use super::{
     MessagesError,
     bed::Bed,
-    end::{BARE, ETHERNET_BYTES, End, LONG, Patience, STEP},
+    end::{BARE_ETHERTYPE, ETHERNET_BYTES, End, MESSAGE_TIMEOUT, SLEEP_MAX, SpinTimeout},
 };
 use link::LinkError;
 
@@ -39,7 +39,7 @@ pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<[Frames; 2], MessagesE
     let end = |i: usize| -> Result<Frames, MessagesError> {
         let (here, there) = (&bed.places[i], &bed.places[1 - i]);
         here.space.run(|| {
-            // What goes out of a queue of a veth comes in by that queue of the other end.
+            // Workload goes out of a queue of a veth comes in by that queue of the other end.
             let [receives, sends] = [1 - i as u32, i as u32];
             Frames::open(
                 &here.link.name,
@@ -81,7 +81,7 @@ impl Frames {
         let mut head = [0; ETHERNET_BYTES];
         head[..6].copy_from_slice(&to.0);
         head[6..12].copy_from_slice(&from.0);
-        head[12..].copy_from_slice(&BARE.to_be_bytes());
+        head[12..].copy_from_slice(&BARE_ETHERTYPE.to_be_bytes());
         let sleeps = receive == Receive::Sleeping;
         Ok(Self { _program: program, receiver, sender, head, payload_max: bed.conditions.mtu as usize, sleeps })
     }
@@ -90,7 +90,7 @@ impl Frames {
 impl End for Frames {
     fn send(&mut self, message: &[u8]) -> Result<(), MessagesError> {
         let mut pieces = message.chunks(self.payload_max).peekable();
-        let mut patience = Patience::default();
+        let mut spin_timeout = SpinTimeout::default();
         while pieces.peek().is_some() {
             let room = self.sender.room();
             let head = &self.head;
@@ -103,14 +103,14 @@ impl End for Frames {
             });
             while !self.sender.kick().map_err(MessagesError::Xsk)? {
                 self.sender.reap();
-                patience.spin("AF_XDP")?;
+                spin_timeout.spin("AF_XDP")?;
             }
         }
         Ok(())
     }
 
     fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
-        let (mut at, mut patience, mut slept) = (0, Patience::default(), Duration::ZERO);
+        let (mut at, mut spin_timeout, mut slept) = (0, SpinTimeout::default(), Duration::ZERO);
         while at < place.len() {
             let count = self.receiver.receive(FRAMES, |frame| {
                 let piece = frame.get(ETHERNET_BYTES..).unwrap_or_default();
@@ -120,13 +120,13 @@ impl End for Frames {
             });
             if count == 0 && self.sleeps {
                 let began = Instant::now();
-                self.receiver.wait(STEP).map_err(MessagesError::Xsk)?;
+                self.receiver.wait(SLEEP_MAX).map_err(MessagesError::Xsk)?;
                 slept += began.elapsed();
-                if slept > LONG {
+                if slept > MESSAGE_TIMEOUT {
                     return Err(MessagesError::Silent("AF_XDP"));
                 }
             } else if count == 0 {
-                patience.spin("AF_XDP")?;
+                spin_timeout.spin("AF_XDP")?;
             }
         }
         Ok(())

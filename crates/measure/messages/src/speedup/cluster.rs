@@ -15,7 +15,7 @@ use super::{
     MessagesError,
     mesh::{Halt, Mesh},
     node::{Task, Took, work},
-    plan::{By, Plan, Turn},
+    plan::{Plan, Transport, Trial},
 };
 
 /// Delay between the orders of a turn and its start on all nodes.
@@ -30,7 +30,7 @@ pub(super) struct Step {
 
 /// The nodes of a carrier, each in a thread that waits for turns. The threads end when it is dropped.
 pub(super) struct Cluster {
-    pub(super) by: By,
+    pub(super) transport: Transport,
     tasks: Vec<Sender<Task>>,
     took: Receiver<Result<Took, MessagesError>>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
-        by: By,
+        transport: Transport,
         nodes: Vec<Box<dyn Mesh>>,
         halt: Halt<'env>,
     ) -> Self {
@@ -61,28 +61,28 @@ impl Cluster {
             });
             tasks.push(task);
         }
-        Self { by, tasks, took }
+        Self { transport, tasks, took }
     }
 
     /// Does a turn.
     ///
     /// # Errors
     /// The first that a node had by itself; [`MessagesError::Stopped`] if the user ended all.
-    pub(super) fn turn(&self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
+    pub(super) fn trial(&self, plan: &Plan, trial: Trial) -> Result<Step, MessagesError> {
         let start = Instant::now() + START_DELAY;
         let task = Task {
-            turn,
-            steps: plan.asked.steps,
-            bytes: plan.asked.bytes,
-            computing: plan.computing(turn.nodes),
+            trial,
+            steps: plan.options.steps,
+            bytes: plan.options.bytes,
+            computing: plan.computing(trial.nodes),
             start,
             quiet: Arc::new(AtomicU32::new(0)),
         };
-        for node in &self.tasks[..turn.nodes as usize] {
+        for node in &self.tasks[..trial.nodes as usize] {
             node.send(task.clone()).map_err(|_| MessagesError::Panicked("a node"))?;
         }
         let (mut all, mut failed) = (Vec::new(), None);
-        for _ in 0..turn.nodes {
+        for _ in 0..trial.nodes {
             match self.took.recv().map_err(|_| MessagesError::Panicked("a node"))? {
                 Ok(took) => all.push(took),
                 // Those that a failure of another one stopped say less than this.
@@ -93,11 +93,11 @@ impl Cluster {
         if let Some(error) = failed {
             return Err(error);
         }
-        let steps = f64::from(plan.asked.steps);
+        let steps = f64::from(plan.options.steps);
         let last = all.iter().map(|took| took.end).max().unwrap_or(start);
         let computed: f64 = all.iter().map(|took| took.computed.as_secs_f64()).sum();
         let seconds = last.duration_since(start).as_secs_f64() / steps;
-        Ok(Step { seconds, exchange_s: (seconds - computed / f64::from(turn.nodes) / steps).max(0.0) })
+        Ok(Step { seconds, exchange_s: (seconds - computed / f64::from(trial.nodes) / steps).max(0.0) })
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use model::speedup::Exchange;
 
     use super::*;
-    use crate::speedup::Asked;
+    use crate::speedup::SpeedupOptions;
 
     /// A node without a carrier: it does to a step what its test wants.
     struct Made(Exchanged);
@@ -146,34 +146,34 @@ mod tests {
     }
 
     /// A turn of three nodes of which the last is this one.
-    fn turn(last: Made, stop: bool) -> Result<Step, MessagesError> {
-        let asked = Asked {
+    fn trial(last: Made, stop: bool) -> Result<Step, MessagesError> {
+        let options = SpeedupOptions {
             nodes: vec![1, 2, 3],
             step: Duration::from_millis(1),
             serial_share: 0.0,
             exchanges: vec![Exchange::AllReduce],
-            carriers: vec![By::Link],
+            carriers: vec![Transport::Link],
             bytes: 4,
             rounds: 1,
             steps: 2,
         };
-        let plan = Plan::new(asked)?;
+        let plan = Plan::new(options)?;
         let (stop, failed) = (AtomicBool::new(stop), AtomicBool::new(false));
         let nodes: Vec<Box<dyn Mesh>> = vec![Box::new(Made(waits)), Box::new(Made(waits)), Box::new(last)];
         thread::scope(|scope| {
-            let cluster = Cluster::start(scope, By::Link, nodes, Halt { stop: &stop, failed: &failed });
-            cluster.turn(&plan, Turn { by: By::Link, exchange: Exchange::AllReduce, nodes: 3 })
+            let cluster = Cluster::start(scope, Transport::Link, nodes, Halt { stop: &stop, failed: &failed });
+            cluster.trial(&plan, Trial { transport: Transport::Link, exchange: Exchange::AllReduce, nodes: 3 })
         })
     }
 
     #[test]
     fn the_failure_of_one_node_ends_all_and_is_the_one_that_is_told() {
         let began = Instant::now();
-        let found = turn(Made(|_, _, _| Err(MessagesError::Closed("made up"))), false);
+        let found = trial(Made(|_, _, _| Err(MessagesError::Closed("made up"))), false);
         assert!(matches!(found, Err(MessagesError::Closed("made up"))), "{found:?}");
-        let found = turn(Made(|_, _, _| panic!("made up")), false);
+        let found = trial(Made(|_, _, _| panic!("made up")), false);
         assert!(matches!(found, Err(MessagesError::Panicked("a node"))), "{found:?}");
-        let found = turn(
+        let found = trial(
             Made(|peers, _, on| {
                 peers.iter().for_each(|_| on(&[9, 9, 9, 9]));
                 Ok(())
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn nodes_end_when_the_user_wants_no_more() {
-        let found = turn(Made(waits), true);
+        let found = trial(Made(waits), true);
         assert!(matches!(found, Err(MessagesError::Stopped)), "{found:?}");
     }
 }

@@ -33,7 +33,7 @@ impl Halt<'_> {
 
 /// A node of a carrier. It sleeps while it waits: there are more nodes than CPUs.
 pub(super) trait Mesh: Send {
-    /// Waits until a moment. What the carrier needs meanwhile is done, as the kernel does it for TCP.
+    /// Sleeps until a time, while the carrier is served as the kernel serves TCP.
     fn pause(&mut self, until: Instant) -> Result<(), MessagesError>;
 
     /// Sends `ours` to each of `peers`, and hands over one message of as many bytes from each, in the order in which they come.

@@ -10,13 +10,13 @@ use model::speedup::Exchange;
 use super::{
     MessagesError,
     mesh::{Halt, Mesh},
-    plan::Turn,
+    plan::Trial,
 };
 
 /// A turn of all its nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
-    pub(super) turn: Turn,
+    pub(super) trial: Trial,
     pub(super) steps: u32,
     pub(super) bytes: u32,
     /// The wait that stands for computing a step.
@@ -27,16 +27,16 @@ pub(super) struct Task {
     pub(super) quiet: Arc<AtomicU32>,
 }
 
-/// What a turn took a node.
+/// Times of a node in a trial.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Took {
     /// The end of its last step.
     pub(super) end: Instant,
-    /// What of it stood for computing.
+    /// Emulated computing time.
     pub(super) computed: Duration,
 }
 
-/// Those that a node exchanges values with.
+/// Peers of a node in an exchange.
 fn peers(exchange: Exchange, me: u32, nodes: u32) -> Vec<usize> {
     let mut peers: Vec<u32> = match exchange {
         Exchange::AllReduce => (0..nodes).collect(),
@@ -59,8 +59,8 @@ fn add(sum: &mut [u8], values: &[u8]) {
 
 /// Does the steps of node `me`.
 pub(super) fn work(mesh: &mut dyn Mesh, me: u32, task: &Task, halt: Halt<'_>) -> Result<Took, MessagesError> {
-    let Task { turn, steps, bytes, computing, start, quiet } = task;
-    let peers = peers(turn.exchange, me, turn.nodes);
+    let Task { trial, steps, bytes, computing, start, quiet } = task;
+    let peers = peers(trial.exchange, me, trial.nodes);
     let mut ours = values(me, *bytes);
     let mut all = ours.clone();
     peers.iter().for_each(|&peer| add(&mut all, &values(peer as u32, *bytes)));
@@ -69,7 +69,7 @@ pub(super) fn work(mesh: &mut dyn Mesh, me: u32, task: &Task, halt: Halt<'_>) ->
     let (mut sum, mut computed) = (vec![0; *bytes as usize], Duration::ZERO);
     mesh.pause(*start)?;
     for step in 0..*steps {
-        halt.look(Instant::now(), turn.by.name())?;
+        halt.look(Instant::now(), trial.transport.name())?;
         let began = Instant::now();
         mesh.pause(began + *computing)?;
         computed += began.elapsed();
@@ -81,11 +81,11 @@ pub(super) fn work(mesh: &mut dyn Mesh, me: u32, task: &Task, halt: Halt<'_>) ->
         mesh.exchange(&peers, &ours, halt, &mut |values| add(&mut sum, values))?;
         all[0] = firsts.wrapping_add(members.wrapping_mul(step as u8));
         if sum != all {
-            return Err(MessagesError::Sum { by: turn.by.name(), node: me + 1, step });
+            return Err(MessagesError::Sum { by: trial.transport.name(), node: me + 1, step });
         }
     }
     let end = Instant::now();
-    mesh.settle(quiet, turn.nodes, halt)?;
+    mesh.settle(quiet, trial.nodes, halt)?;
     Ok(Took { end, computed })
 }
 

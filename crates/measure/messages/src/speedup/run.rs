@@ -18,7 +18,7 @@ use super::{
     cluster::{Cluster, Step},
     mesh::{Halt, Mesh},
     native,
-    plan::{By, Plan, Turn},
+    plan::{Plan, Transport, Trial},
     tcp,
 };
 use crate::{bridged::Bridged, remote::Reach};
@@ -29,7 +29,7 @@ enum Nodes {
     Apart(Machines),
 }
 
-/// The turns of each round, and what they took.
+/// The trials of each round, and their times.
 struct Rounds<'a> {
     plan: &'a Plan,
     nodes: Nodes,
@@ -47,17 +47,17 @@ pub fn carry_out(
     let failed = AtomicBool::new(false);
     let halt = Halt { stop, failed: &failed };
     let mut beds = Vec::new();
-    for &by in &plan.asked.carriers {
-        beds.push((by, Bridged::new(&format!("speedup{}", by.key()), plan.most())?));
+    for &transport in &plan.options.carriers {
+        beds.push((transport, Bridged::new(&format!("speedup{}", transport.key()), plan.most())?));
     }
     thread::scope(|scope| {
         let mut clusters = Vec::new();
-        for (by, bed) in &beds {
-            let nodes: Vec<Box<dyn Mesh>> = match by {
-                By::Link => boxed(native::nodes(bed, plan.asked.bytes)?),
-                By::Tcp => boxed(tcp::nodes(bed, plan.asked.bytes)?),
+        for (transport, bed) in &beds {
+            let nodes: Vec<Box<dyn Mesh>> = match transport {
+                Transport::Link => boxed(native::nodes(bed, plan.options.bytes)?),
+                Transport::Tcp => boxed(tcp::nodes(bed, plan.options.bytes)?),
             };
-            clusters.push(Cluster::start(scope, *by, nodes, halt));
+            clusters.push(Cluster::start(scope, *transport, nodes, halt));
         }
         carry_out_on(Nodes::Here(clusters), plan, machine, stop, progress)
     })
@@ -86,22 +86,22 @@ fn carry_out_on(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<LinkSpeedup>, MessagesError> {
-    let rounds = Rounds { plan, nodes, is_warm: false, measured: vec![Vec::new(); plan.turns.len()] };
+    let rounds = Rounds { plan, nodes, is_warm: false, measured: vec![Vec::new(); plan.trials.len()] };
     let watched = (0..machine.cpus).collect();
     experiment::carry_out(rounds, machine, &watched, stop, progress)
 }
 
 impl Rounds<'_> {
-    fn turns(&mut self, control: &Control<'_>) -> Result<Vec<Step>, MessagesError> {
-        let one = |&turn: &Turn| match &mut self.nodes {
+    fn trials(&mut self, control: &Control<'_>) -> Result<Vec<Step>, MessagesError> {
+        let one = |&trial: &Trial| match &mut self.nodes {
             _ if control.is_stopped() => Err(MessagesError::Stopped),
-            Nodes::Apart(machines) => machines.turn(self.plan, turn),
+            Nodes::Apart(machines) => machines.trial(self.plan, trial),
             Nodes::Here(clusters) => {
-                let cluster = clusters.iter().find(|cluster| cluster.by == turn.by);
-                cluster.ok_or(MessagesError::Stopped)?.turn(self.plan, turn)
+                let cluster = clusters.iter().find(|cluster| cluster.transport == trial.transport);
+                cluster.ok_or(MessagesError::Stopped)?.trial(self.plan, trial)
             }
         };
-        self.plan.turns.iter().map(one).collect()
+        self.plan.trials.iter().map(one).collect()
     }
 }
 
@@ -112,24 +112,24 @@ impl Experiment for Rounds<'_> {
 
     fn plan(&self) -> Vec<Planned<u32>> {
         let seconds = Some(self.plan.round_s());
-        (1..=self.plan.asked.rounds).map(|step| Planned { step, seconds }).collect()
+        (1..=self.plan.options.rounds).map(|step| Planned { step, seconds }).collect()
     }
 
     fn name(&self, round: &u32) -> Option<String> {
-        Some(format!("round {round} of {}", self.plan.asked.rounds))
+        Some(format!("round {round} of {}", self.plan.options.rounds))
     }
 
     fn build(&mut self, _: &u32, control: &mut Control<'_>) -> Result<(), MessagesError> {
         // What is first in a series meets caches and memory that nobody used yet.
         if !self.is_warm {
-            self.turns(control)?;
+            self.trials(control)?;
         }
         self.is_warm = true;
         Ok(())
     }
 
     fn round(&mut self, _: &u32, control: &mut Control<'_>) -> Result<(), MessagesError> {
-        let steps = self.turns(control)?;
+        let steps = self.trials(control)?;
         self.measured.iter_mut().zip(steps).for_each(|(all, step)| all.push(step));
         Ok(())
     }
@@ -140,9 +140,9 @@ impl Experiment for Rounds<'_> {
             return Ok(None);
         }
         let mut series = Vec::new();
-        for &exchange in &plan.asked.exchanges {
-            for &by in &plan.asked.carriers {
-                series.push(series_of(plan, by, exchange, &self.measured)?);
+        for &exchange in &plan.options.exchanges {
+            for &transport in &plan.options.carriers {
+                series.push(series_of(plan, transport, exchange, &self.measured)?);
             }
         }
         beside_tcp(&mut series);
@@ -157,11 +157,11 @@ impl Experiment for Rounds<'_> {
             disturbed: facts.disturbed,
             nodes,
             load_average: facts.load_average,
-            rounds: plan.asked.rounds,
-            steps: plan.asked.steps,
-            step_s: plan.asked.step.as_secs_f64(),
-            serial_share: plan.asked.serial_share,
-            bytes: plan.asked.bytes,
+            rounds: plan.options.rounds,
+            steps: plan.options.steps,
+            step_s: plan.options.step.as_secs_f64(),
+            serial_share: plan.options.serial_share,
+            bytes: plan.options.bytes,
             series,
             notes: notes(plan, &about),
         }))
@@ -173,11 +173,20 @@ fn boxed(nodes: Vec<impl Mesh + 'static>) -> Vec<Box<dyn Mesh>> {
 }
 
 /// The points of a carrier and an exchange, and the model of them.
-fn series_of(plan: &Plan, by: By, exchange: Exchange, measured: &[Vec<Step>]) -> Result<Series, MessagesError> {
-    let rows = plan.turns.iter().zip(measured).filter(|(turn, _)| turn.by == by && turn.exchange == exchange);
-    let rows: Vec<(u32, &Vec<Step>)> = rows.map(|(turn, steps)| (turn.nodes, steps)).collect();
+fn series_of(
+    plan: &Plan,
+    transport: Transport,
+    exchange: Exchange,
+    measured: &[Vec<Step>],
+) -> Result<Series, MessagesError> {
+    let rows = plan
+        .trials
+        .iter()
+        .zip(measured)
+        .filter(|(trial, _)| trial.transport == transport && trial.exchange == exchange);
+    let rows: Vec<(u32, &Vec<Step>)> = rows.map(|(trial, steps)| (trial.nodes, steps)).collect();
     let nodes: Vec<u32> = rows.iter().map(|row| row.0).collect();
-    let rounds: Vec<Vec<f64>> = (0..plan.asked.rounds as usize)
+    let rounds: Vec<Vec<f64>> = (0..plan.options.rounds as usize)
         .map(|round| rows.iter().map(|(_, steps)| steps[round].seconds).collect())
         .collect();
     let times = fitted(&nodes, &rounds)?;
@@ -197,7 +206,7 @@ fn series_of(plan: &Plan, by: By, exchange: Exchange, measured: &[Vec<Step>]) ->
         }
     };
     let points = rows.iter().map(point).collect();
-    Ok(Series { transport: by.key().into(), exchange, points, fitting: fitting(times, &nodes, &rounds)? })
+    Ok(Series { transport: transport.key().into(), exchange, points, fitting: fitting(times, &nodes, &rounds)? })
 }
 
 fn fitting(times: Times, nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Fitting, MessagesError> {
@@ -219,8 +228,8 @@ fn fitting(times: Times, nodes: &[u32], rounds: &[Vec<f64>]) -> Result<Fitting, 
 
 /// Lays each exchange beside TCP's of the same round.
 fn beside_tcp(series: &mut [Series]) {
-    let tcp: Vec<Series> = series.iter().filter(|row| row.transport == By::Tcp.key()).cloned().collect();
-    for row in series.iter_mut().filter(|row| row.transport != By::Tcp.key()) {
+    let tcp: Vec<Series> = series.iter().filter(|row| row.transport == Transport::Tcp.key()).cloned().collect();
+    for row in series.iter_mut().filter(|row| row.transport != Transport::Tcp.key()) {
         let Some(tcp) = tcp.iter().find(|tcp| tcp.exchange == row.exchange) else { continue };
         for (ours, theirs) in row.points.iter_mut().zip(&tcp.points).filter(|(ours, _)| ours.nodes > 1) {
             let both = ours.exchange_rounds_s.iter().zip(&theirs.exchange_rounds_s);
@@ -230,7 +239,7 @@ fn beside_tcp(series: &mut [Series]) {
     }
 }
 
-/// What the nodes of a lab are.
+/// Notes on the nodes of a lab.
 fn lab(cpus: u32) -> [String; 2] {
     [
         format!(
@@ -255,14 +264,14 @@ fn apart(nodes: &[Machine]) -> [String; 2] {
 fn notes(plan: &Plan, nodes: &[String]) -> Vec<String> {
     let mut notes = nodes.to_vec();
     notes.extend([
-        format!("A turn is {} steps; its time is that from the start of all nodes to the end of the last, over the steps", plan.asked.steps),
+        format!("A turn is {} steps; its time is that from the start of all nodes to the end of the last, over the steps", plan.options.steps),
         "All-reduce: each node sends its values to each other one, N (N - 1) messages in all, and adds up those of all. Nearest neighbours: the nodes are a ring, and each sends to both sides. \
          Sums are checked in each step"
             .into(),
         "The model is T(N) = p/N + s + q N\u{b2} by least squares over the medians of the rounds, a = s/(p + s), n = q/(p + s); intervals are the 95 % percentiles of a bootstrap over the rounds".into(),
         "Speed-up is (p + s) of the fit over the time of a step: by the formula one node has 1/(1 + n)".into(),
     ]);
-    if plan.asked.carriers.contains(&By::Link) {
+    if plan.options.carriers.contains(&Transport::Link) {
         notes.push(
             "link: shared rings filled by XDP (native), MTU 1500; while a node computes, its engine receives, as the kernel does for TCP".into(),
         );

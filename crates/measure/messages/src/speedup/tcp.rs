@@ -31,8 +31,8 @@ pub(super) struct Tcp {
     place: Vec<u8>,
 }
 
-/// How far a message is each way.
-struct Way {
+/// Progress of an exchange with a peer.
+struct Progress {
     peer: usize,
     sent: usize,
     come: Vec<u8>,
@@ -108,7 +108,7 @@ fn set_up(end: &TcpStream) -> Result<(), MessagesError> {
     end.set_nonblocking(true).map_err(MessagesError::system("set a socket"))
 }
 
-/// What a call did; none: it would have to wait.
+/// Bytes of a call; none: it would block.
 fn some(done: io::Result<usize>) -> Result<Option<usize>, MessagesError> {
     match done {
         Ok(0) => Err(MessagesError::Closed(WHO)),
@@ -124,20 +124,20 @@ impl Tcp {
     }
 
     /// Sends and reads what can be; true if anything was.
-    fn push(&mut self, way: &mut Way, ours: &[u8]) -> Result<bool, MessagesError> {
-        let mut stream = self.streams.get(way.peer).and_then(Option::as_ref).ok_or(MessagesError::Closed(WHO))?;
+    fn push(&mut self, progress: &mut Progress, ours: &[u8]) -> Result<bool, MessagesError> {
+        let mut stream = self.streams.get(progress.peer).and_then(Option::as_ref).ok_or(MessagesError::Closed(WHO))?;
         let mut did = false;
-        while way.sent < ours.len()
-            && let Some(count) = some(stream.write(&ours[way.sent..]))?
+        while progress.sent < ours.len()
+            && let Some(count) = some(stream.write(&ours[progress.sent..]))?
         {
-            way.sent += count;
+            progress.sent += count;
             did = true;
         }
-        while way.come.len() < ours.len() {
+        while progress.come.len() < ours.len() {
             // No byte of the next message: a neighbour may be a step ahead.
-            let left = &mut self.place[..ours.len() - way.come.len()];
+            let left = &mut self.place[..ours.len() - progress.come.len()];
             let Some(count) = some(stream.read(left))? else { break };
-            way.come.extend_from_slice(&left[..count]);
+            progress.come.extend_from_slice(&left[..count]);
             did = true;
         }
         Ok(did)
@@ -158,23 +158,23 @@ impl Mesh for Tcp {
         on: &mut dyn FnMut(&[u8]),
     ) -> Result<(), MessagesError> {
         let began = Instant::now();
-        let way = |&peer: &usize| Way { peer, sent: 0, come: Vec::with_capacity(ours.len()) };
-        let mut ways: Vec<Way> = peers.iter().map(way).collect();
+        let progress = |&peer: &usize| Progress { peer, sent: 0, come: Vec::with_capacity(ours.len()) };
+        let mut transfers: Vec<Progress> = peers.iter().map(progress).collect();
         loop {
             let mut did = false;
-            for way in &mut ways {
-                let before = way.come.len();
-                did |= self.push(way, ours)?;
-                if before < ours.len() && way.come.len() == ours.len() {
-                    on(&way.come);
+            for progress in &mut transfers {
+                let before = progress.come.len();
+                did |= self.push(progress, ours)?;
+                if before < ours.len() && progress.come.len() == ours.len() {
+                    on(&progress.come);
                 }
             }
-            ways.retain(|way| way.sent < ours.len() || way.come.len() < ours.len());
-            if ways.is_empty() {
+            transfers.retain(|progress| progress.sent < ours.len() || progress.come.len() < ours.len());
+            if transfers.is_empty() {
                 return Ok(());
             }
             if !did {
-                self.sleep(&ways, ours.len())?;
+                self.sleep(&transfers, ours.len())?;
                 halt.look(began, WHO)?;
             }
         }
@@ -188,13 +188,13 @@ impl Mesh for Tcp {
 
 impl Tcp {
     /// Sleeps until one of these can go on.
-    fn sleep(&self, ways: &[Way], bytes: usize) -> Result<(), MessagesError> {
-        let mut waits = Vec::with_capacity(ways.len());
-        for way in ways {
+    fn sleep(&self, transfers: &[Progress], bytes: usize) -> Result<(), MessagesError> {
+        let mut waits = Vec::with_capacity(transfers.len());
+        for progress in transfers {
             let mut what = PollFlags::empty();
-            what.set(PollFlags::POLLIN, way.come.len() < bytes);
-            what.set(PollFlags::POLLOUT, way.sent < bytes);
-            waits.push(PollFd::new(self.stream(way.peer)?.as_fd(), what));
+            what.set(PollFlags::POLLIN, progress.come.len() < bytes);
+            what.set(PollFlags::POLLOUT, progress.sent < bytes);
+            waits.push(PollFd::new(self.stream(progress.peer)?.as_fd(), what));
         }
         match ppoll(&mut waits, Some(TimeSpec::from_duration(CHECK_PERIOD)), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),

@@ -6,7 +6,7 @@ use clap::Args;
 use host::{Host, Root};
 use messages::{
     MessagesError,
-    bench::{Asked, Between, Plan, answer, carry_out, carry_out_between},
+    bench::{BenchOptions, Between, Plan, answer, carry_out, carry_out_between},
 };
 use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
 use report::Look;
@@ -81,7 +81,7 @@ pub(crate) struct BenchArgs {
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let (rounds, messages, megabytes) = if args.quick { QUICK } else { USUAL };
-    let asked = Asked {
+    let options = BenchOptions {
         cpus: cores::usable(&host, args.cpus.as_ref())?,
         rounds: args.repeats.unwrap_or(rounds),
         messages: args.messages.unwrap_or(messages),
@@ -89,7 +89,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         quick: args.quick,
     };
     if args.dry_run {
-        return plan(asked, args.interface.is_some())?.print("link.bench.plan", args.json);
+        return plan(options, args.interface.is_some())?.print("link.bench.plan", args.json);
     }
     let machine = host::machine::describe(&host);
     let found = match (&args.interface, &args.with) {
@@ -97,13 +97,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
             let between = between(args, interface, node, machine)?;
             privilege::require_root("link bench", &LAB_CAPABILITIES)?;
             let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-            (page, long_run(|stop, bar| carry_out_between(between, |mtu| Plan::between(asked, mtu), stop, bar))?)
+            (page, long_run(|stop, bar| carry_out_between(between, |mtu| Plan::between(options, mtu), stop, bar))?)
         }
         _ => {
-            let plan = Plan::new(asked)?;
+            let plan = Plan::new(options)?;
             privilege::require_root("link bench", &LAB_CAPABILITIES)?;
             let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-            let rounds = plan.asked.rounds;
+            let rounds = plan.options.rounds;
             let word = if rounds == 1 { "round" } else { "rounds" };
             note(format_args!("evenkeel: {rounds} {word} of {} steps", plan.steps.len()));
             (page, long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?)
@@ -124,9 +124,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
 const STEP_S: f64 = 1.0;
 
 /// The steps of a run, and its time.
-fn plan(asked: Asked, between: bool) -> Result<DryRun, Failure> {
-    let plan = if between { Plan::between(asked, MTU)? } else { Plan::new(asked)? };
-    let rounds = plan.asked.rounds;
+fn plan(options: BenchOptions, between: bool) -> Result<DryRun, Failure> {
+    let plan = if between { Plan::between(options, MTU)? } else { Plan::new(options)? };
+    let rounds = plan.options.rounds;
     let mut steps: Vec<String> = Vec::new();
     for step in &plan.steps {
         let line = format!("{step}, {}", times(rounds));

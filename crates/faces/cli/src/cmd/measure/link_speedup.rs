@@ -7,7 +7,7 @@ use clap::Args;
 use host::{Host, Root};
 use messages::{
     remote::Reach,
-    speedup::{Asked, By, NODES_MAX, Plan, answer_as_node, carry_out, carry_out_between},
+    speedup::{NODES_MAX, Plan, SpeedupOptions, Transport, answer_as_node, carry_out, carry_out_between},
 };
 use model::units::duration_words;
 use model::{
@@ -41,10 +41,10 @@ const EXCHANGES: [(&str, &str, &[Exchange]); 3] = [
     ("neighbour", "The nodes are a ring, and each sends its values to both sides", &[Exchange::Neighbour]),
     ("both", "One after the other", &[Exchange::AllReduce, Exchange::Neighbour]),
 ];
-const CARRIERS: [(&str, &str, &[By]); 3] = [
-    ("link", "Messages of link", &[By::Link]),
-    ("tcp", "TCP connections", &[By::Tcp]),
-    ("both", "In turns", &[By::Link, By::Tcp]),
+const CARRIERS: [(&str, &str, &[Transport]); 3] = [
+    ("link", "Messages of link", &[Transport::Link]),
+    ("tcp", "TCP connections", &[Transport::Tcp]),
+    ("both", "In turns", &[Transport::Link, Transport::Tcp]),
 ];
 
 /// Measure what communication costs as nodes are added.
@@ -96,7 +96,7 @@ pub(crate) struct SpeedupArgs {
     exchange: &'static [Exchange],
     /// Carrier of the messages.
     #[arg(long, value_name = "CARRIER", default_value = "both", value_parser = words(&CARRIERS), help_heading = "Measurements")]
-    carrier: &'static [By],
+    carrier: &'static [Transport],
     /// Bytes that one node sends another.
     ///
     /// 1 to 262144, in each step to each node that it exchanges with.
@@ -140,7 +140,7 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         ([], others) => (1..=others + 1).collect(),
         (asked, _) => asked.to_vec(),
     };
-    let plan = Plan::new(Asked {
+    let plan = Plan::new(SpeedupOptions {
         nodes,
         step: args.step,
         serial_share: args.serial,
@@ -151,12 +151,12 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         steps: args.count.unwrap_or(steps),
     })?;
     // One round more warms up.
-    let about = plan.round_s() * f64::from(plan.asked.rounds + 1);
+    let about = plan.round_s() * f64::from(plan.options.rounds + 1);
     if args.dry_run {
-        let nodes: Vec<String> = plan.asked.nodes.iter().map(ToString::to_string).collect();
+        let nodes: Vec<String> = plan.options.nodes.iter().map(ToString::to_string).collect();
         let steps = vec![
             format!("nodes: {}", nodes.join(", ")),
-            format!("{} rounds of {} turns, {} steps each", plan.asked.rounds, plan.turns.len(), plan.asked.steps),
+            format!("{} rounds of {} turns, {} steps each", plan.options.rounds, plan.trials.len(), plan.options.steps),
         ];
         return DryRun { steps, seconds: about }.print("link.speedup.plan", args.json);
     }
@@ -168,8 +168,8 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
     let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
     note(format_args!(
         "evenkeel: {} rounds of {} turns, about {}",
-        plan.asked.rounds,
-        plan.turns.len(),
+        plan.options.rounds,
+        plan.trials.len(),
         duration_words(about)
     ));
     let machine = host::machine::describe(&Host::read(&Root::live())?);

@@ -1,4 +1,4 @@
-//! Does the steps with the far process.
+//! Does the steps with the worker process.
 
 use std::{
     net::{Shutdown, TcpStream},
@@ -18,17 +18,17 @@ use super::{
         bulk,
         carry::{Measured, Site, carry_out_at},
         ping,
-        plan::{Plan, Step, Way, What},
+        plan::{Plan, Step, Transport, Workload},
     },
+    orders::{Answer, Order},
     single::{self, Kind, Single},
-    words::{Answer, Order},
 };
 use crate::{
     MessagesError,
     remote::{Facts, Reach, Worker},
 };
 
-type There = Worker<Answer>;
+type Peer = Worker<Answer>;
 
 /// The two machines of a run.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Between {
 
 /// This machine and the other one, with its process.
 pub(in super::super) struct Machines {
-    near: There,
+    worker: Peer,
     ours: Facts,
     theirs: Facts,
 }
@@ -61,23 +61,23 @@ pub fn carry_out_between(
     let mut ours = Facts::read(&interface, machine.clone(), 0)?;
     let plan = plan(ours.mtu)?;
     ours.cpu = plan.cpus[0];
-    let mut near = There::start(other)?;
-    let theirs = near.facts(&ours)?;
-    let site = Site::Machines(Box::new(Machines { near, ours, theirs }));
+    let mut worker = Peer::start(other)?;
+    let theirs = worker.facts(&ours)?;
+    let site = Site::Machines(Box::new(Machines { worker, ours, theirs }));
     carry_out_at(site, &plan, machine, stop, progress)
 }
 
 impl Machines {
-    /// What a step finds; or why these machines do not let it be measured.
+    /// Measures a step; the inner error is why these machines cannot.
     pub(in super::super) fn measure(
         &mut self,
         plan: &Plan,
         step: &Step,
     ) -> Result<Result<Measured, String>, MessagesError> {
-        let Self { near, ours, theirs } = self;
-        measure(near, plan, step, [ours, theirs]).map_err(|error| match error {
+        let Self { worker, ours, theirs } = self;
+        measure(worker, plan, step, [ours, theirs]).map_err(|error| match error {
             MessagesError::Silent(by) => {
-                let (node, interface) = (near.node().to_owned(), ours.interface.clone());
+                let (node, interface) = (worker.node().to_owned(), ours.interface.clone());
                 MessagesError::Unheard { node, by, interface }
             }
             other => other,
@@ -90,103 +90,103 @@ impl Machines {
 
     /// The CPU of its end.
     pub(in super::super) fn answers(&self) -> CoreRole {
-        let does = format!("on {}: the end that answers or receives", self.near.node());
+        let does = format!("on {}: the end that answers or receives", self.worker.node());
         cores::role(&[self.theirs.cpu], &does)
     }
 
     pub(in super::super) fn notes(&self, plan: &Plan) -> Vec<String> {
-        notes(plan, self.near.node(), [&self.ours, &self.theirs])
+        notes(plan, self.worker.node(), [&self.ours, &self.theirs])
     }
 }
 
-/// What a step finds; or why these machines do not let it be measured.
+/// Measures a step; the inner error is why these machines cannot.
 fn measure(
-    near: &mut There,
+    worker: &mut Peer,
     plan: &Plan,
     step: &Step,
     both: [&Facts; 2],
 ) -> Result<Result<Measured, String>, MessagesError> {
-    let (receive, stream) = match step.what {
-        What::Pings { receive, .. } => (receive, false),
-        _ => (if step.way == Way::Tcp { Receive::Sleeping } else { Receive::Polling }, true),
+    let (receive, stream) = match step.workload {
+        Workload::Pings { receive, .. } => (receive, false),
+        _ => (if step.transport == Transport::Tcp { Receive::Sleeping } else { Receive::Polling }, true),
     };
-    let mut end = match open(near, Kind { way: step.way, receive, stream }, both)? {
+    let mut end = match open(worker, Kind { transport: step.transport, receive, stream }, both)? {
         Ok(end) => end,
         Err(why) => {
-            close(near)?;
+            close(worker)?;
             return Ok(Err(why));
         }
     };
     let cpu = plan.cpus[0];
-    let measured = match (step.what, &mut end) {
-        (What::Pings { bytes, beside_transfer, .. }, end) => {
-            let count = plan.asked.messages;
+    let measured = match (step.workload, &mut end) {
+        (Workload::Pings { bytes, beside_transfer, .. }, end) => {
+            let count = plan.options.messages;
             let found = match beside_transfer {
-                false => pings(near, end, cpu, bytes, count),
-                true => beside(near, end, cpu, bytes, count, both[1]),
+                false => pings(worker, end, cpu, bytes, count),
+                true => beside(worker, end, cpu, bytes, count, both[1]),
             };
             found.map(Measured::Pings)
         }
         (_, Single::Bytes(stream)) => {
-            let bytes = plan.asked.transfer_bytes;
-            near.order(&Order::Take { bytes })?;
+            let bytes = plan.options.transfer_bytes;
+            worker.order(&Order::Take { bytes })?;
             on_cpu(cpu, || bulk::put_all(&mut **stream, bytes)).map(Measured::Transfer)
         }
-        (_, Single::Messages(_)) => Err(MessagesError::Unreliable(step.way)),
+        (_, Single::Messages(_)) => Err(MessagesError::Unreliable(step.transport)),
     };
-    match (close(near), measured) {
+    match (close(worker), measured) {
         // Lost on the way: bare frames and datagrams are not sent again.
         (Err(why @ MessagesError::Far { .. }), _) | (Ok(()), Err(why @ MessagesError::Silent(_)))
-            if matches!(step.way, Way::Packet | Way::Udp) =>
+            if matches!(step.transport, Transport::Packet | Transport::Udp) =>
         {
             Ok(Err(why.to_string()))
         }
         // Neither end heard the other.
         (_, Err(silent @ MessagesError::Silent(_))) => Err(silent),
-        // What failed there says more than what did not come here.
+        // Workload failed there says more than what did not come here.
         (closed, measured) => closed.and(measured).map(Ok),
     }
 }
 
-fn misled(what: String) -> MessagesError {
+fn invalid_message(what: String) -> MessagesError {
     MessagesError::Words(what)
 }
 
 /// Closes the end there; what failed there since it was opened.
-fn close(near: &mut There) -> Result<(), MessagesError> {
-    near.order(&Order::Close)?;
-    match near.answer()? {
+fn close(worker: &mut Peer) -> Result<(), MessagesError> {
+    worker.order(&Order::Close)?;
+    match worker.answer()? {
         Answer::Done => Ok(()),
-        other => Err(misled(format!("{other:?} for a close"))),
+        other => Err(invalid_message(format!("{other:?} for a close"))),
     }
 }
 
-fn open(near: &mut There, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single, String>, MessagesError> {
-    let Kind { way, receive, stream } = kind;
-    near.order(&Order::Open { way, receive, stream, mac: both[0].mac.clone() })?;
-    let port = match near.answer()? {
+fn open(worker: &mut Peer, kind: Kind, both: [&Facts; 2]) -> Result<Result<Single, String>, MessagesError> {
+    let Kind { transport, receive, stream } = kind;
+    worker.order(&Order::Open { transport, receive, stream, mac: both[0].mac.clone() })?;
+    let port = match worker.answer()? {
         Answer::Waits { port } => port,
         Answer::Skipped(why) => return Ok(Err(why)),
-        other => return Err(misled(format!("{other:?} for an end"))),
+        other => return Err(invalid_message(format!("{other:?} for an end"))),
     };
-    let here = single::meet(kind, both, port);
-    match (near.answer(), here) {
+    let here = single::connect(kind, both, port);
+    match (worker.answer(), here) {
         (Ok(Answer::Open), Ok(end)) => Ok(end),
         (Ok(Answer::Skipped(why)), Ok(_)) | (_, Ok(Err(why))) => Ok(Err(why)),
-        (Ok(other), Ok(_)) => Err(misled(format!("{other:?} for an end"))),
+        (Ok(other), Ok(_)) => Err(invalid_message(format!("{other:?} for an end"))),
         (Err(error), Ok(_)) | (_, Err(error)) => Err(error),
     }
 }
 
-fn pings(near: &mut There, end: &mut Single, cpu: u32, bytes: u32, count: u32) -> Result<PingRound, MessagesError> {
+fn pings(worker: &mut Peer, end: &mut Single, cpu: u32, bytes: u32, count: u32) -> Result<PingRound, MessagesError> {
     let all = ping::with_warm_up(count);
-    near.order(&Order::Echo { bytes, count: all })?;
+    worker.order(&Order::Echo { bytes, count: all })?;
     Ok(ping::round(on_cpu(cpu, || ping::ask(end.end(), bytes, all))?, count))
 }
 
 /// The same while bytes cross the same link over TCP, as many as can.
 fn beside(
-    near: &mut There,
+    worker: &mut Peer,
     end: &mut Single,
     cpu: u32,
     bytes: u32,
@@ -194,10 +194,10 @@ fn beside(
     theirs: &Facts,
 ) -> Result<PingRound, MessagesError> {
     let failed = MessagesError::system;
-    near.order(&Order::Drain)?;
-    let (port, to) = match (near.answer()?, theirs.address) {
+    worker.order(&Order::Drain)?;
+    let (port, to) = match (worker.answer()?, theirs.address) {
         (Answer::Waits { port }, Some((to, _))) => (port, to),
-        (other, _) => return Err(misled(format!("{other:?} for a transfer beside"))),
+        (other, _) => return Err(invalid_message(format!("{other:?} for a transfer beside"))),
     };
     let mut stream = TcpStream::connect((to, port)).map_err(failed("connect"))?;
     let stop = AtomicBool::new(false);
@@ -208,7 +208,7 @@ fn beside(
             bulk::put_until(&mut stream, stop)?;
             stream.shutdown(Shutdown::Write).map_err(failed("end a TCP connection"))
         });
-        let measured = pings(near, end, cpu, bytes, count);
+        let measured = pings(worker, end, cpu, bytes, count);
         stop.store(true, Ordering::Relaxed);
         writes.join().map_err(|_| MessagesError::Panicked("the end that writes"))??;
         measured
@@ -233,7 +233,7 @@ fn notes(plan: &Plan, node: &str, [ours, theirs]: [&Facts; 2]) -> Vec<String> {
             "Between two machines: {} of {} and {} of {} ({node}: {}, {} CPUs, Linux {}), MTU {}, all else as it was set",
             ours.interface, ours.machine.hostname, theirs.interface, there.hostname, there.cpu_model, there.cpus, there.kernel, ours.mtu
         ),
-        format!("{} messages there and back per round; each end is a thread bound to its CPU", plan.asked.messages),
+        format!("{} messages there and back per round; each end is a thread bound to its CPU", plan.options.messages),
         "AF_PACKET has no protocol: it neither orders nor retransmits, and truncates what is longer than a frame".into(),
         "link receives through a ring that XDP fills; link, sockets through packet sockets. TCP runs without Nagle's delay".into(),
         "Beside a transfer: TCP fills the same link meanwhile, its sender on the CPU of the end that asks".into(),

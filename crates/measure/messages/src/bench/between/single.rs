@@ -1,4 +1,4 @@
-//! One end of a way, opened without the other at hand.
+//! One end of a connection between machines.
 
 use std::{
     io::{Read, Write},
@@ -14,23 +14,23 @@ use wire::Mac;
 use super::super::{
     MessagesError,
     bulk::Stream,
-    end::{End, Frames, LONG, Native, PORT, RING_BYTES},
-    plan::Way,
+    end::{End, Frames, MESSAGE_TIMEOUT, Native, PORT, RING_BYTES},
+    plan::Transport,
     sockets::{Datagrams, set_up, wait_as},
 };
 use link::{Engine, LinkError, Raw, State};
 
 use crate::remote::Facts;
 
-/// An end looks so often whether the other one came.
-const LOOK: Duration = Duration::from_millis(1);
+/// Time between two checks for the other end.
+const CHECK_PERIOD: Duration = Duration::from_millis(1);
 
-/// What an end is to be.
+/// Kind of an end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    pub(super) way: Way,
+    pub(super) transport: Transport,
     pub(super) receive: Receive,
-    /// It carries bytes rather than messages.
+    /// Bytes, not messages.
     pub(super) stream: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Waiting {
     Packet(Box<Frames>),
 }
 
-/// An end, or why this machine does not let it wait so.
+/// An end, or why this machine cannot receive so.
 pub(super) type Opened = Result<Single, String>;
 
 fn address(facts: &Facts) -> Result<Ipv4Addr, String> {
@@ -67,14 +67,14 @@ fn address(facts: &Facts) -> Result<Ipv4Addr, String> {
         .ok_or_else(|| format!("{} of {} has no IPv4 address", facts.interface, facts.machine.hostname))
 }
 
-fn engine(way: Way, ours: &Facts) -> Result<Result<Engine<Raw>, String>, MessagesError> {
-    let raw = match way {
-        Way::Link => Raw::open_ring(&ours.interface, XdpMode::Native, RING_BYTES),
+fn engine(transport: Transport, ours: &Facts) -> Result<Result<Engine<Raw>, String>, MessagesError> {
+    let raw = match transport {
+        Transport::Link => Raw::open_ring(&ours.interface, XdpMode::Native, RING_BYTES),
         _ => Raw::open(&ours.interface),
     };
     match raw {
         // A driver may run no program in its XDP hook, or another program sits there. A broker there would take part in every row.
-        Err(why) if way == Way::Link && !matches!(why, LinkError::Xdp(XdpError::Taken { .. })) => {
+        Err(why) if transport == Transport::Link && !matches!(why, LinkError::Xdp(XdpError::Taken { .. })) => {
             Ok(Err(format!("{}: {why}", ours.machine.hostname)))
         }
         raw => Ok(Ok(Engine::new(raw?, &ours.machine.hostname)?)),
@@ -93,25 +93,25 @@ fn tcp(stream: TcpStream, kind: Kind) -> Single {
 /// The far end, as far as it comes without the near one; with its port, where it has one.
 pub(super) fn wait_for(kind: Kind, ours: &Facts, theirs: Mac) -> Result<Result<(Waiting, u16), String>, MessagesError> {
     let system = MessagesError::system;
-    Ok(Ok(match kind.way {
-        Way::Link | Way::LinkSockets => {
-            let mut engine = match engine(kind.way, ours)? {
+    Ok(Ok(match kind.transport {
+        Transport::Link | Transport::LinkSockets => {
+            let mut engine = match engine(kind.transport, ours)? {
                 Ok(engine) => engine,
                 Err(why) => return Ok(Err(why)),
             };
             engine.listen(PORT, kind.stream, 1)?;
             (Waiting::Link(Box::new(engine)), PORT)
         }
-        Way::Packet => {
+        Transport::Packet => {
             let frames = Frames::open(ours.ifindex, [theirs, ours.mac()?], ours.mtu, kind.receive)?;
             (Waiting::Packet(Box::new(frames)), 0)
         }
-        Way::Tcp | Way::Udp => {
+        Transport::Tcp | Transport::Udp => {
             let address = match address(ours) {
                 Ok(address) => address,
                 Err(why) => return Ok(Err(why)),
             };
-            let (waiting, at) = if kind.way == Way::Tcp {
+            let (waiting, at) = if kind.transport == Transport::Tcp {
                 let listener = TcpListener::bind((address, 0)).map_err(system("listen"))?;
                 let at = listener.local_addr();
                 (Waiting::Tcp(listener), at)
@@ -122,30 +122,30 @@ pub(super) fn wait_for(kind: Kind, ours: &Facts, theirs: Mac) -> Result<Result<(
             };
             (waiting, at.map_err(system("read an address"))?.port())
         }
-        Way::Xdp | Way::Broker => return Ok(Err(lab_alone(kind.way))),
+        Transport::Xdp | Transport::Broker => return Ok(Err(lab_alone(kind.transport))),
     }))
 }
 
-fn lab_alone(way: Way) -> String {
-    match way {
-        Way::Xdp => "the driver chooses the queue of bare frames; without INTERFACE, a lab measures it".into(),
+fn lab_alone(transport: Transport) -> String {
+    match transport {
+        Transport::Xdp => "the driver chooses the queue of bare frames; without INTERFACE, a lab measures it".into(),
         _ => "run its programs on both machines by `evenkeel link run`; without INTERFACE, a lab measures it".into(),
     }
 }
 
 impl Waiting {
     /// The same once the near end has come.
-    pub(super) fn meet(self, kind: Kind) -> Result<Opened, MessagesError> {
+    pub(super) fn connect(self, kind: Kind) -> Result<Opened, MessagesError> {
         let system = MessagesError::system;
         match self {
             Self::Link(mut engine) => {
                 let began = Instant::now();
                 loop {
-                    engine.wait(Duration::ZERO, LOOK)?;
+                    engine.wait(Duration::ZERO, CHECK_PERIOD)?;
                     if let Some(handle) = engine.accept(PORT) {
                         return Ok(Ok(native(*engine, handle, kind)));
                     }
-                    if began.elapsed() > LONG {
+                    if began.elapsed() > MESSAGE_TIMEOUT {
                         return Err(MessagesError::Silent("link"));
                     }
                 }
@@ -159,7 +159,7 @@ impl Waiting {
                 Ok(ready(&stream, kind.receive)?.map_or_else(|| Ok(tcp(stream, kind)), Err))
             }
             Self::Udp(socket) => {
-                socket.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+                socket.set_read_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))?;
                 let (_, from) = socket.recv_from(&mut [0]).map_err(system("receive a datagram"))?;
                 socket.connect(from).map_err(system("connect a UDP socket"))?;
                 socket.send(&[0]).map_err(system("send a datagram"))?;
@@ -170,48 +170,48 @@ impl Waiting {
 }
 
 /// The near end, with the far one waiting at `port`.
-pub(super) fn meet(kind: Kind, [ours, theirs]: [&Facts; 2], port: u16) -> Result<Opened, MessagesError> {
+pub(super) fn connect(kind: Kind, [ours, theirs]: [&Facts; 2], port: u16) -> Result<Opened, MessagesError> {
     let system = MessagesError::system;
-    let to = match (kind.way, address(theirs)) {
-        (Way::Tcp | Way::Udp, Err(why)) => return Ok(Err(why)),
+    let to = match (kind.transport, address(theirs)) {
+        (Transport::Tcp | Transport::Udp, Err(why)) => return Ok(Err(why)),
         (_, address) => (address.unwrap_or(Ipv4Addr::UNSPECIFIED), port),
     };
-    match kind.way {
-        Way::Link | Way::LinkSockets => {
-            let mut engine = match engine(kind.way, ours)? {
+    match kind.transport {
+        Transport::Link | Transport::LinkSockets => {
+            let mut engine = match engine(kind.transport, ours)? {
                 Ok(engine) => engine,
                 Err(why) => return Ok(Err(why)),
             };
             let (handle, began) = (engine.connect(theirs.mac()?, port, kind.stream)?, Instant::now());
             while engine.state(handle) != Some(State::Open) {
-                engine.wait(Duration::ZERO, LOOK)?;
-                if began.elapsed() > LONG {
+                engine.wait(Duration::ZERO, CHECK_PERIOD)?;
+                if began.elapsed() > MESSAGE_TIMEOUT {
                     return Err(MessagesError::Silent("link"));
                 }
             }
             Ok(Ok(native(engine, handle, kind)))
         }
-        Way::Packet => {
+        Transport::Packet => {
             let frames = Frames::open(ours.ifindex, [theirs.mac()?, ours.mac()?], ours.mtu, kind.receive)?;
             Ok(Ok(Single::Messages(Box::new(frames))))
         }
-        Way::Tcp => {
-            let mut stream = TcpStream::connect_timeout(&to.into(), LONG).map_err(system("connect"))?;
+        Transport::Tcp => {
+            let mut stream = TcpStream::connect_timeout(&to.into(), MESSAGE_TIMEOUT).map_err(system("connect"))?;
             set_up(&stream)?;
             stream.write_all(&[0]).map_err(system("write"))?;
             stream.read_exact(&mut [0]).map_err(system("read"))?;
             Ok(ready(&stream, kind.receive)?.map_or_else(|| Ok(tcp(stream, kind)), Err))
         }
-        Way::Udp => {
+        Transport::Udp => {
             let from = address(ours).unwrap_or(Ipv4Addr::UNSPECIFIED);
             let socket = UdpSocket::bind((from, 0)).map_err(system("bind a UDP socket"))?;
             socket.connect(to).map_err(system("connect a UDP socket"))?;
-            socket.set_read_timeout(Some(LONG)).map_err(system("set a time-out"))?;
+            socket.set_read_timeout(Some(MESSAGE_TIMEOUT)).map_err(system("set a time-out"))?;
             socket.send(&[0]).map_err(system("send a datagram"))?;
             socket.recv(&mut [0]).map_err(system("receive a datagram"))?;
             Ok(datagrams(socket, kind)?)
         }
-        Way::Xdp | Way::Broker => Ok(Err(lab_alone(kind.way))),
+        Transport::Xdp | Transport::Broker => Ok(Err(lab_alone(kind.transport))),
     }
 }
 
@@ -243,7 +243,9 @@ pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, MessagesError>
                 stream.set_nonblocking(false).map_err(failed("set a socket"))?;
                 return Ok(stream);
             }
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock && began.elapsed() < LONG => std::thread::sleep(LOOK),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock && began.elapsed() < MESSAGE_TIMEOUT => {
+                std::thread::sleep(CHECK_PERIOD);
+            }
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err(MessagesError::Silent("TCP")),
             Err(source) => return Err(MessagesError::System { operation: "accept a connection", source }),
         }

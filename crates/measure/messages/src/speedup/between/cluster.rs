@@ -7,9 +7,9 @@ use model::run::Machine;
 use super::{
     super::{
         cluster::Step,
-        plan::{By, Plan, Turn},
+        plan::{Plan, Transport, Trial},
     },
-    words::{Answer, Order, Other},
+    orders::{Answer, Order, Other},
 };
 use crate::{
     MessagesError,
@@ -38,7 +38,7 @@ impl Machines {
             return Err(MessagesError::SameMachine(one.mac.clone()));
         }
         let mut machines = Self { nodes, facts };
-        plan.asked.carriers.iter().try_for_each(|&by| machines.join(by, plan.asked.bytes))?;
+        plan.options.carriers.iter().try_for_each(|&transport| machines.join(transport, plan.options.bytes))?;
         Ok(machines)
     }
 
@@ -46,16 +46,16 @@ impl Machines {
         self.facts.iter().map(|facts| facts.machine.clone()).collect()
     }
 
-    fn join(&mut self, by: By, bytes: u32) -> Result<(), MessagesError> {
+    fn join(&mut self, transport: Transport, bytes: u32) -> Result<(), MessagesError> {
         let nodes = self.nodes.len();
-        let listens = (0..nodes).map(|me| Order::Listen { by, me, nodes, bytes });
+        let listens = (0..nodes).map(|me| Order::Listen { transport, me, nodes, bytes });
         let ports = self.ask(listens.collect(), |answer| match answer {
             Answer::Listens { port } => Some(port),
             _ => None,
         })?;
         let other =
             |facts: &Facts| Other { mac: facts.mac.clone(), address: facts.address.map(|(address, _)| address) };
-        let join = Order::Join { by, others: self.facts.iter().map(other).collect(), ports };
+        let join = Order::Join { transport, others: self.facts.iter().map(other).collect(), ports };
         let joined = self.ask(vec![join; nodes], |answer| (answer == Answer::Joined).then_some(()))?;
         drop(joined);
         Ok(())
@@ -74,11 +74,11 @@ impl Machines {
         answers.collect()
     }
 
-    pub(in super::super) fn turn(&mut self, plan: &Plan, turn: Turn) -> Result<Step, MessagesError> {
-        let Turn { by, exchange, nodes } = turn;
-        let (steps, bytes) = (plan.asked.steps, plan.asked.bytes);
+    pub(in super::super) fn trial(&mut self, plan: &Plan, trial: Trial) -> Result<Step, MessagesError> {
+        let Trial { transport, exchange, nodes } = trial;
+        let (steps, bytes) = (plan.options.steps, plan.options.bytes);
         let computing_ns = Duration::as_nanos(&plan.computing(nodes)) as u64;
-        let order = Order::Turn { by, exchange, nodes, steps, bytes, computing_ns };
+        let order = Order::Trial { transport, exchange, nodes, steps, bytes, computing_ns };
         let took = self.ask(vec![order; nodes as usize], |answer| match answer {
             Answer::Took { seconds, computed_s } => Some((seconds, computed_s)),
             _ => None,

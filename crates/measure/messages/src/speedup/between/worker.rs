@@ -18,10 +18,10 @@ use super::{
         mesh::{Halt, Mesh},
         native,
         node::{Task, work},
-        plan::{By, Turn},
+        plan::{Transport, Trial},
         tcp,
     },
-    words::{Answer, Order, Other},
+    orders::{Answer, Order, Other},
 };
 use crate::{
     MessagesError,
@@ -35,7 +35,7 @@ enum Waiting {
 }
 
 struct Node {
-    by: By,
+    transport: Transport,
     me: usize,
     waiting: Option<Waiting>,
     mesh: Option<Box<dyn Mesh>>,
@@ -44,7 +44,7 @@ struct Node {
 /// Time between two polls of a node without an order.
 const SERVE_PERIOD: Duration = Duration::from_millis(1);
 
-/// Is the node at `interface`: does what `input` says, and answers on `output`, until the input ends.
+/// Runs the node at `interface`: carries out the orders on `input`, and answers on `output`, until the input ends.
 pub fn answer_as_node(
     interface: &str,
     machine: Machine,
@@ -57,7 +57,7 @@ pub fn answer_as_node(
     let (never, all) = (AtomicBool::new(false), AtomicU32::new(1));
     let halt = Halt { stop: &never, failed: &never };
     while let Some(order) = orders.next() {
-        let reply = match obey(&ours, &mut nodes, order, halt) {
+        let reply = match carry_out(&ours, &mut nodes, order, halt) {
             Ok(answer) => Reply::Answer(answer),
             Err(error) => Reply::Failed(error.to_string()),
         };
@@ -73,51 +73,53 @@ pub fn answer_as_node(
     Ok(())
 }
 
-fn misled(what: &str) -> MessagesError {
+fn invalid_message(what: &str) -> MessagesError {
     MessagesError::Words(what.to_owned())
 }
 
-fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, MessagesError> {
+fn carry_out(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, MessagesError> {
     match order {
-        Order::Listen { by, me, nodes: count, bytes } => {
-            let (waiting, port) = match by {
-                By::Link => {
+        Order::Listen { transport, me, nodes: count, bytes } => {
+            let (waiting, port) = match transport {
+                Transport::Link => {
                     let (waiting, port) = native::listen(&ours.interface, &ours.machine.hostname, count, bytes)?;
                     (Waiting::Link(Box::new(waiting)), port)
                 }
-                By::Tcp => {
+                Transport::Tcp => {
                     let (waiting, port) =
                         tcp::listen(address(ours.address.map(|(address, _)| address))?, count, bytes)?;
                     (Waiting::Tcp(waiting), port)
                 }
             };
-            nodes.push(Node { by, me, waiting: Some(waiting), mesh: None });
+            nodes.push(Node { transport, me, waiting: Some(waiting), mesh: None });
             Ok(Answer::Listens { port })
         }
-        Order::Join { by, others, ports } => {
-            let node = of(nodes, by)?;
-            let mesh: Box<dyn Mesh> = match node.waiting.take().ok_or_else(|| misled("a node that waits for nobody"))? {
-                Waiting::Link(waiting) => {
-                    let macs = others.iter().map(|other| other.mac.parse().map_err(|_| misled("no address")));
-                    Box::new(waiting.join(node.me, &macs.collect::<Result<Vec<_>, _>>()?, &ports)?)
-                }
-                Waiting::Tcp(waiting) => {
-                    let all = others.iter().map(|other: &Other| address(other.address));
-                    Box::new(waiting.join(node.me, &all.collect::<Result<Vec<_>, _>>()?, &ports)?)
-                }
-            };
+        Order::Join { transport, others, ports } => {
+            let node = of(nodes, transport)?;
+            let mesh: Box<dyn Mesh> =
+                match node.waiting.take().ok_or_else(|| invalid_message("a node that waits for nobody"))? {
+                    Waiting::Link(waiting) => {
+                        let macs =
+                            others.iter().map(|other| other.mac.parse().map_err(|_| invalid_message("no address")));
+                        Box::new(waiting.join(node.me, &macs.collect::<Result<Vec<_>, _>>()?, &ports)?)
+                    }
+                    Waiting::Tcp(waiting) => {
+                        let all = others.iter().map(|other: &Other| address(other.address));
+                        Box::new(waiting.join(node.me, &all.collect::<Result<Vec<_>, _>>()?, &ports)?)
+                    }
+                };
             node.mesh = Some(mesh);
             Ok(Answer::Joined)
         }
-        Order::Turn { by, exchange, nodes: count, steps, bytes, computing_ns } => {
-            let node = of(nodes, by)?;
-            let mesh = node.mesh.as_mut().ok_or_else(|| misled("a turn before all have met"))?;
+        Order::Trial { transport, exchange, nodes: count, steps, bytes, computing_ns } => {
+            let node = of(nodes, transport)?;
+            let mesh = node.mesh.as_mut().ok_or_else(|| invalid_message("a turn before all have met"))?;
             // All begin with what one has said to each: their clocks need not agree.
             let all: Vec<usize> = (0..count as usize).filter(|&other| other != node.me).collect();
             mesh.exchange(&all, &vec![0; bytes as usize], halt, &mut |_| {})?;
             let start = Instant::now();
             let task = Task {
-                turn: Turn { by, exchange, nodes: count },
+                trial: Trial { transport, exchange, nodes: count },
                 steps,
                 bytes,
                 computing: Duration::from_nanos(computing_ns),
@@ -132,8 +134,11 @@ fn obey(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Re
     }
 }
 
-fn of(nodes: &mut [Node], by: By) -> Result<&mut Node, MessagesError> {
-    nodes.iter_mut().find(|node| node.by == by).ok_or_else(|| misled("a carrier that nobody listens by"))
+fn of(nodes: &mut [Node], transport: Transport) -> Result<&mut Node, MessagesError> {
+    nodes
+        .iter_mut()
+        .find(|node| node.transport == transport)
+        .ok_or_else(|| invalid_message("a carrier that nobody listens by"))
 }
 
 fn address(address: Option<Ipv4Addr>) -> Result<Ipv4Addr, MessagesError> {

@@ -1,15 +1,16 @@
-//! What the two processes say to each other besides their facts.
+//! Orders of the coordinator and answers of the worker.
 
 use model::link_bench::Receive;
 use serde::{Deserialize, Serialize};
 
-use super::super::plan::Way;
+use super::super::plan::Transport;
 
+/// An order of the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Open an end for one at this hardware address.
     Open {
-        way: Way,
+        transport: Transport,
         receive: Receive,
         stream: bool,
         mac: String,
@@ -28,6 +29,7 @@ pub(super) enum Order {
     Close,
 }
 
+/// An answer of the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The end waits for the other one, at this port where it has one.
@@ -36,7 +38,7 @@ pub(super) enum Answer {
     },
     /// Both ends have met.
     Open,
-    /// This machine does not let an end wait so.
+    /// This machine cannot receive so.
     Skipped(String),
     Done,
 }

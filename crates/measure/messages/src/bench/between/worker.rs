@@ -11,16 +11,16 @@ use sys::affinity::pin_current_thread;
 
 use super::{
     super::{bulk, ping},
+    orders::{Answer, Order},
     single::{self, Kind, Single},
-    words::{Answer, Order},
 };
 use crate::{
     MessagesError,
     remote::{Facts, Orders, Reply},
 };
 
-/// The end, and what became of it.
-struct Far<W> {
+/// State of the worker process.
+struct WorkerState<W> {
     ours: Facts,
     end: Option<Single>,
     /// What failed since the end was opened.
@@ -28,7 +28,7 @@ struct Far<W> {
     orders: Orders<Order, W>,
 }
 
-/// Does what the near process says on `input`, and answers on `output`, until the input ends.
+/// Carries out the orders on `input`, and answers on `output`, until the input ends.
 pub fn answer(
     interface: &str,
     machine: Machine,
@@ -39,27 +39,29 @@ pub fn answer(
     let ours = Facts::read(interface, machine, cpu)?;
     pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"))?;
     let orders = Orders::open(input, output, &ours)?;
-    let mut far = Far { ours, end: None, failed: None, orders };
-    while let Some(order) = far.orders.next() {
-        let reply = match far.obey(order) {
+    let mut state = WorkerState { ours, end: None, failed: None, orders };
+    while let Some(order) = state.orders.next() {
+        let reply = match state.carry_out(order) {
             Ok(None) => continue,
             Ok(Some(answer)) => Reply::Answer(answer),
             Err(error) => Reply::Failed(error.to_string()),
         };
-        far.orders.reply(&reply)?;
+        state.orders.reply(&reply)?;
     }
     Ok(())
 }
 
-fn misled(what: &str) -> MessagesError {
+fn invalid_message(what: &str) -> MessagesError {
     MessagesError::Words(what.to_owned())
 }
 
-impl<W: Write> Far<W> {
-    /// Does it; what is to be said of it, where anything is.
-    fn obey(&mut self, order: Order) -> Result<Option<Answer>, MessagesError> {
+impl<W: Write> WorkerState<W> {
+    /// Carries out an order; none: it has no answer.
+    fn carry_out(&mut self, order: Order) -> Result<Option<Answer>, MessagesError> {
         match order {
-            Order::Open { way, receive, stream, mac } => self.open(Kind { way, receive, stream }, &mac).map(Some),
+            Order::Open { transport, receive, stream, mac } => {
+                self.open(Kind { transport, receive, stream }, &mac).map(Some)
+            }
             Order::Echo { bytes, count } => {
                 self.work(|end| ping::echo(end.end(), bytes, count));
                 Ok(None)
@@ -67,7 +69,7 @@ impl<W: Write> Far<W> {
             Order::Take { bytes } => {
                 self.work(|end| match end {
                     Single::Bytes(stream) => bulk::take_all(&mut **stream, bytes),
-                    Single::Messages(_) => Err(misled("bytes for an end of messages")),
+                    Single::Messages(_) => Err(invalid_message("bytes for an end of messages")),
                 });
                 Ok(None)
             }
@@ -81,13 +83,13 @@ impl<W: Write> Far<W> {
 
     fn open(&mut self, kind: Kind, mac: &str) -> Result<Answer, MessagesError> {
         (self.end, self.failed) = (None, None);
-        let theirs = mac.parse().map_err(|_| misled("an address that is none"))?;
+        let theirs = mac.parse().map_err(|_| invalid_message("an address that is none"))?;
         let (waiting, port) = match single::wait_for(kind, &self.ours, theirs)? {
             Ok(waiting) => waiting,
             Err(why) => return Ok(Answer::Skipped(why)),
         };
         self.orders.reply(&Reply::Answer(Answer::Waits { port }))?;
-        match waiting.meet(kind)? {
+        match waiting.connect(kind)? {
             Ok(end) => {
                 self.end = Some(end);
                 Ok(Answer::Open)
@@ -96,10 +98,10 @@ impl<W: Write> Far<W> {
         }
     }
 
-    /// Works with the end, and then serves what the near end may still need, until the next order is here.
+    /// Works with the end, and then serves the other end until the next order.
     fn work(&mut self, work: impl FnOnce(&mut Single) -> Result<(), MessagesError>) {
         let Some(end) = self.end.as_mut() else {
-            self.failed = Some(misled("work before an end"));
+            self.failed = Some(invalid_message("work before an end"));
             return;
         };
         let mut done = work(end);
@@ -113,7 +115,7 @@ impl<W: Write> Far<W> {
     /// Reads what a connection of its own brings, in a thread that ends with it.
     fn drain(&self) -> Result<Answer, MessagesError> {
         let failed = MessagesError::system;
-        let (address, _) = self.ours.address.ok_or_else(|| misled("TCP without an address"))?;
+        let (address, _) = self.ours.address.ok_or_else(|| invalid_message("TCP without an address"))?;
         let listener = TcpListener::bind((address, 0)).map_err(failed("listen"))?;
         let port = listener.local_addr().map_err(failed("read an address"))?.port();
         thread::spawn(move || {
