@@ -133,13 +133,13 @@ fn set(path: &str, old: i64, new: i64, outcome: Outcome) -> Outcome {
 }
 
 fn tcp_options(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
-    const ASKED: [(&str, &str); 3] = [
+    const TCP_OPTIONS: [(&str, &str); 3] = [
         ("tcp_timestamps", "Without timestamps TCP measures round trips poorly, and a SYN cookie loses its options."),
         ("tcp_sack", "Without SACK one lost packet makes TCP send the whole window again."),
         ("tcp_window_scaling", "Without window scaling a connection has at most 64 KiB under way, whatever the link."),
     ];
     let mut all = Vec::new();
-    for (name, why) in ASKED {
+    for (name, why) in TCP_OPTIONS {
         let path = format!("net/ipv4/{name}");
         let Some(value) = sysctl::number(&ev.root, &path)? else { continue };
         let outcome = match value {
@@ -196,9 +196,9 @@ fn memory_limits(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 
 fn backlog(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     const PATH: &str = "net/core/netdev_max_backlog";
-    const LONG: i64 = 100_000;
+    const BACKLOG_MAX: i64 = 100_000;
     let Some(value) = sysctl::number(&ev.root, PATH)? else { return Ok(Vec::new()) };
-    let outcome = if value > LONG {
+    let outcome = if value > BACKLOG_MAX {
         let why = "A backlog of that length holds packets for seconds under overload, and never loses them where it would help.";
         set(PATH, value, 10_000, Outcome::improve(why))
     } else {

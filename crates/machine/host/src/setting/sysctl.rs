@@ -4,7 +4,7 @@ use super::{Missing, text};
 use crate::{picture::Host, root::Root};
 
 /// Sysctls of the network stack that checks ask for.
-pub const ASKED: [&str; 30] = [
+pub const RECORDED: [&str; 30] = [
     "net/ipv4/ip_forward",
     "net/ipv6/conf/all/forwarding",
     "net/ipv4/tcp_syncookies",
@@ -136,7 +136,7 @@ fn kept_text(text: &str, lines: &[Line]) -> String {
 }
 
 pub(super) fn record(root: &Root, host: &Host) {
-    for path in ASKED {
+    for path in RECORDED {
         let _ = value(root, path);
     }
     let _ = by_interface(root, host, "rp_filter");

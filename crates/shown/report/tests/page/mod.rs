@@ -1,11 +1,11 @@
 //! Properties of every page: it stands alone, is small, and has its charts in every width.
 
 /// The most bytes of a page.
-const MOST: usize = 400_000;
+const PAGE_BYTES_MAX: usize = 400_000;
 
 /// Asserts that the page loads nothing, runs no script, stays small, and has these charts, each drawn for every width.
 pub(crate) fn stands_alone(page: &str, charts: &[&str]) {
-    assert!(page.len() < MOST, "{} bytes", page.len());
+    assert!(page.len() < PAGE_BYTES_MAX, "{} bytes", page.len());
     // A link to another place of the page loads nothing.
     let elsewhere = page.replace("href=\"#", "");
     for loads in ["<script", " src=", "href=", "@import", "url(http", "<link", "<img", "<iframe", "javascript:"] {
