@@ -65,12 +65,12 @@ pub use messages::{
 pub use port_owner::{PortOwners, PortSockets};
 pub use program::ProgramError;
 pub use route::{
-    cpus::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},
     look::RouteLook,
     port::{RoutePort, stateful_lacks},
     shadow::{RouteLeaving, RouteOut, RouteSample, shadow_lacks},
+    steering::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},
     tables::{
-        LIMITS_MAX as ROUTE_LIMITS_MAX, LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey,
+        BUCKETS as ROUTE_BUCKETS, LIMITS_MAX as ROUTE_LIMITS_MAX, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey,
         RouteSlots, RouteTables, RouteTrack, RouteWay,
     },
     watch::RouteWatch,

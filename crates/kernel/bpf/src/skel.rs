@@ -43,7 +43,7 @@ skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(route, "/route.skel.rs");
 skeleton!(route_stateful, "/route_stateful.skel.rs");
 skeleton!(route_out, "/route_out.skel.rs");
-skeleton!(route_spread, "/route_spread.skel.rs");
+skeleton!(route_steer, "/route_steer.skel.rs");
 skeleton!(route_loss, "/route_loss.skel.rs");
 skeleton!(route_watch, "/route_watch.skel.rs");
 skeleton!(shield, "/shield.skel.rs");

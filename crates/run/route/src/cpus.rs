@@ -1,28 +1,28 @@
-//! The CPUs that forward: which there are, which lots of flows each has, and what works against them.
+//! The CPUs that forward: which there are, the buckets assigned to each, and what works against them.
 
-use bpf::{ROUTE_LOTS, XdpMode};
+use bpf::{ROUTE_BUCKETS, XdpMode};
 use host::Root;
 use model::{CpuSet, route::Obstacle};
 
 use crate::RouteError;
 
-/// The CPU of each lot of flows, by its number.
-pub(crate) type Lots = [u16; ROUTE_LOTS];
+/// The CPU of each bucket.
+pub(crate) type IndirectionTable = [u16; ROUTE_BUCKETS];
 
-/// Deals all lots to `cpus`, as evenly as can be. A lot stays where it was as far as that allows: its flows stay in order.
-pub(crate) fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
+/// Assigns all buckets to `cpus` as evenly as possible. As few as possible move, since the flows of a bucket that moves may be reordered.
+pub(crate) fn assign(before: &IndirectionTable, cpus: &CpuSet) -> IndirectionTable {
     let count = cpus.len().max(1);
-    let (each, more) = (ROUTE_LOTS / count, ROUTE_LOTS % count);
-    let had = |cpu: u32| before.iter().filter(|lot| u32::from(**lot) == cpu).count();
+    let (each, more) = (ROUTE_BUCKETS / count, ROUTE_BUCKETS % count);
+    let had = |cpu: u32| before.iter().filter(|bucket| u32::from(**bucket) == cpu).count();
     // Those that have most already take one more where it does not come out even.
     let mut order: Vec<u32> = cpus.iter().collect();
     order.sort_by_key(|&cpu| std::cmp::Reverse(had(cpu)));
     let mut room: Vec<(u32, usize)> =
         order.into_iter().enumerate().map(|(n, cpu)| (cpu, each + usize::from(n < more))).collect();
-    let mut lots = *before;
+    let mut buckets = *before;
     let mut loose = Vec::new();
-    for (at, lot) in lots.iter().enumerate() {
-        match room.iter_mut().find(|(cpu, left)| *cpu == u32::from(*lot) && *left > 0) {
+    for (at, bucket) in buckets.iter().enumerate() {
+        match room.iter_mut().find(|(cpu, left)| *cpu == u32::from(*bucket) && *left > 0) {
             Some((_, left)) => *left -= 1,
             None => loose.push(at),
         }
@@ -30,10 +30,10 @@ pub(crate) fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
     for at in loose {
         if let Some((cpu, left)) = room.iter_mut().max_by_key(|(_, left)| *left) {
             *left -= 1;
-            lots[at] = *cpu as u16;
+            buckets[at] = *cpu as u16;
         }
     }
-    lots
+    buckets
 }
 
 pub(crate) fn online() -> Result<CpuSet, RouteError> {
@@ -96,26 +96,26 @@ mod tests {
         CpuSet::parse_list(text).unwrap()
     }
 
-    fn count(lots: &Lots, cpu: u16) -> usize {
-        lots.iter().filter(|lot| **lot == cpu).count()
+    fn count(buckets: &IndirectionTable, cpu: u16) -> usize {
+        buckets.iter().filter(|bucket| **bucket == cpu).count()
     }
 
     #[test]
-    fn lots_are_dealt_evenly_and_stay_where_they_can() {
-        let two = deal(&[0; ROUTE_LOTS], &list("2-3"));
+    fn buckets_are_assigned_evenly_and_as_few_as_possible_move() {
+        let two = assign(&[0; ROUTE_BUCKETS], &list("2-3"));
         assert_eq!((count(&two, 2), count(&two, 3)), (128, 128));
-        let three = deal(&two, &list("2-4"));
-        assert_eq!([2, 3, 4].map(|cpu| count(&three, cpu)).iter().sum::<usize>(), ROUTE_LOTS);
+        let three = assign(&two, &list("2-4"));
+        assert_eq!([2, 3, 4].map(|cpu| count(&three, cpu)).iter().sum::<usize>(), ROUTE_BUCKETS);
         assert!([2, 3, 4].map(|cpu| count(&three, cpu)).iter().all(|n| [85, 86].contains(n)));
         let moved = two.iter().zip(&three).filter(|(before, after)| before != after);
         assert!(moved.clone().all(|(_, after)| *after == 4) && moved.count() == count(&three, 4));
         // Who goes gives all he had, and nobody else moves.
-        let back = deal(&three, &list("2,4"));
+        let back = assign(&three, &list("2,4"));
         assert!(three.iter().zip(&back).all(|(before, after)| *before == 3 || before == after));
         assert_eq!((count(&back, 2), count(&back, 4)), (128, 128));
-        assert_eq!(deal(&back, &list("2,4")), back);
+        assert_eq!(assign(&back, &list("2,4")), back);
         let many: CpuSet = (0..300).collect();
-        assert!((0..300).all(|cpu| count(&deal(&back, &many), cpu) <= 1));
+        assert!((0..300).all(|cpu| count(&assign(&back, &many), cpu) <= 1));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use libbpf_rs::{
 use model::route::RouteTotals;
 
 use super::{
-    cpus::Spreader,
+    steering::FlowSteering,
     tables::{PORTS_MAX, PROGRAM, RouteTables, set_groups},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub struct RoutePort {
     counts: MapHandle,
     more: MapHandle,
     pub(super) has_state: bool,
-    pub(super) spreader: Option<Spreader>,
+    pub(super) steering: Option<FlowSteering>,
     number: usize,
     ifindex: u32,
     /// Packets may come whose checksum is left to a device.
@@ -139,7 +139,7 @@ impl RoutePort {
             counts,
             more,
             has_state: false,
-            spreader: None,
+            steering: None,
             number,
             ifindex,
             unfinished,
@@ -153,9 +153,9 @@ impl RoutePort {
         self.seat.put(&[program.as_fd()])
     }
 
-    /// What a frame of this port meets first, behind the rules: the program, or what deals flows to other CPUs.
+    /// What a frame of this port meets first, behind the rules: the program, or the one that steers flows to other CPUs.
     pub(super) fn first(&self) -> BorrowedFd<'_> {
-        self.spreader.as_ref().and_then(Spreader::dealing).unwrap_or(self.program.as_fd())
+        self.steering.as_ref().and_then(FlowSteering::active_program).unwrap_or(self.program.as_fd())
     }
 
     /// Has frames meet [`RoutePort::first`] as it is now, where the rules stand before it or alone.
@@ -222,8 +222,8 @@ impl RoutePort {
         let program = skel.progs.ek_route_state.as_fd().as_raw_fd();
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
-        if let Some(spreader) = &mut self.spreader {
-            spreader.add_state((self.number as u32, self.ifindex, self.unfinished), &self.counts, tables)?;
+        if let Some(steering) = &mut self.steering {
+            steering.add_state((self.number as u32, self.ifindex, self.unfinished), &self.counts, tables)?;
         }
         self.has_state = true;
         Ok(())

@@ -8,7 +8,7 @@
  * changes, at each change of routes, neighbours and interfaces, by programs that the kernel's own functions call (route_watch.bpf.c), and for
  * some seconds at the most.
  *
- * The same program, loaded as one of a CPU map, takes the frames that a port's receiving core handed on (route_spread.bpf.c).
+ * The same program, loaded as one of a CPU map, takes the frames that a port's receiving core handed on (route_steer.bpf.c).
  */
 #include "route/decide.h"
 #include "route/send.h"

@@ -122,13 +122,13 @@ struct route_track {
 	struct route_time stream;
 };
 
-/* Flows are dealt to CPUs in so many lots. */
-#define ROUTE_LOTS 256
+/* Buckets of the indirection table that assigns flows to CPUs, as in RSS (ethtool -x). */
+#define ROUTE_BUCKETS 256
 
-/* Which CPU has each lot; nobody else needs to know the seed. */
-struct route_deal {
+/* The indirection table, and the secret seed of its hash. */
+struct route_reta {
 	__u64 seed;
-	__u16 cpu[ROUTE_LOTS];
+	__u16 cpu[ROUTE_BUCKETS];
 };
 
 /* Written by user space but for the generation, which those that watch the kernel's tables count up too. */
@@ -144,7 +144,7 @@ struct route_config {
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
 	__u64 local[ROUTE_LOCAL_BITS / 64];
-	struct route_deal deal;
+	struct route_reta reta;
 };
 
 /* Frames of a port that were lost on their way between CPUs. */

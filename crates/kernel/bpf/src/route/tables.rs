@@ -22,7 +22,7 @@ use crate::{
     skel::route::{
         RouteSkelBuilder,
         types::{
-            route_config, route_deal, route_group_flow, route_group_v4, route_group_v6, route_hop, route_port,
+            route_config, route_group_flow, route_group_v4, route_group_v6, route_hop, route_port, route_reta,
             route_slot_flow, route_slot_v4, route_slot_v6, route_time, route_track, route_way,
         },
     },
@@ -52,8 +52,8 @@ pub const LIMITS_MAX: usize = 32_768;
 const SHARED_STATEFUL: [&str; 1] = ["route_conns"];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
-/// Lots of flows that are dealt to CPUs.
-pub const LOTS: usize = 256;
+/// Buckets of the indirection table that assigns flows to CPUs.
+pub const BUCKETS: usize = 256;
 /// Where of a port's settings the end of its address and its flags are.
 const MAC_END: usize = 8;
 /// ROUTE_EXITS of exits.h.
@@ -69,9 +69,9 @@ const STATEFUL: u32 = 4;
 const _: () = assert!(
     offset_of!(route_config, ports) == 64
         && offset_of!(route_port, flags) == MAC_END + 2
-        && offset_of!(route_config, deal) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
-        && size_of::<route_config>() == offset_of!(route_config, deal) + size_of::<route_deal>()
-        && size_of::<route_deal>() == 8 + LOTS * 2
+        && offset_of!(route_config, reta) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
+        && size_of::<route_config>() == offset_of!(route_config, reta) + size_of::<route_reta>()
+        && size_of::<route_reta>() == 8 + BUCKETS * 2
         && size_of::<route_track>() == 44
         && size_of::<route_way>() == 8
         && size_of::<route_hop>() == 24
@@ -305,21 +305,21 @@ impl RouteTables {
         self.config.half_word(at + offset_of!(route_track, mask)).store(track.mask, Ordering::Release);
     }
 
-    /// Which CPU has each lot of flows from now on, by its number; each has a queue on every port ([`super::port::RoutePort::add_cpus`]).
-    pub fn deal(&self, lots: &[u16; LOTS]) {
-        let at = offset_of!(route_config, deal) + offset_of!(route_deal, cpu);
-        for (pair, cpus) in lots.chunks_exact(2).enumerate() {
+    /// Assigns each bucket of flows to a CPU; each has a queue on every port ([`super::port::RoutePort::add_cpus`]).
+    pub fn set_indirection(&self, buckets: &[u16; BUCKETS]) {
+        let at = offset_of!(route_config, reta) + offset_of!(route_reta, cpu);
+        for (pair, cpus) in buckets.chunks_exact(2).enumerate() {
             let word = cpus.iter().rev().fold(0, |word, cpu| word << 16 | u32::from(*cpu));
             let word = if cfg!(target_endian = "big") { word.rotate_left(16) } else { word };
             self.config.half_word(at + pair * 4).store(word, Ordering::Release);
         }
     }
 
-    /// Which flows are of one lot depends on this.
+    /// Seed of the hash that assigns flows to buckets.
     fn seed(&self) {
         // Keys of the system's random numbers; nobody who does not know it can choose flows that all meet one CPU.
         let seed = std::hash::RandomState::new().build_hasher().finish();
-        let at = offset_of!(route_config, deal) + offset_of!(route_deal, seed);
+        let at = offset_of!(route_config, reta) + offset_of!(route_reta, seed);
         self.config.word(at).store(seed, Ordering::Release);
     }
 

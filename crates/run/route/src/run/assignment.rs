@@ -1,6 +1,6 @@
 //! The CPUs that forward, and the flows assigned to each.
 
-use bpf::{ROUTE_LOTS, RouteLosses, RoutePort, RouteTables, XdpMode};
+use bpf::{ROUTE_BUCKETS, RouteLosses, RoutePort, RouteTables, XdpMode};
 use model::{
     CpuSet,
     route::{RouteEvent, RouteLost},
@@ -8,7 +8,7 @@ use model::{
 
 use crate::{
     RouteError,
-    cpus::{self, Lots},
+    cpus::{self, IndirectionTable},
 };
 
 /// Which CPU forwards which flows.
@@ -20,14 +20,14 @@ pub(crate) struct Assignment {
     cpus: CpuSet,
     /// Frames that the queue of a port to each CPU holds.
     queue: u32,
-    lots: Lots,
+    buckets: IndirectionTable,
     losses: Option<RouteLosses>,
 }
 
 impl Assignment {
     /// No CPU: the cores that receive forward.
     pub(crate) fn new(queue: u32) -> Self {
-        Self { requested: CpuSet::new(), cpus: CpuSet::new(), queue, lots: [0; ROUTE_LOTS], losses: None }
+        Self { requested: CpuSet::new(), cpus: CpuSet::new(), queue, buckets: [0; ROUTE_BUCKETS], losses: None }
     }
 
     /// The CPUs that forward; empty: the cores that receive.
@@ -78,15 +78,15 @@ impl Assignment {
         if *cpus == self.cpus {
             return Ok(());
         }
-        // All have queues before the first flow is dealt, and keep them until the last one is.
+        // All have queues before the first flow is assigned, and keep them until the last one is.
         let added = ports.iter_mut().try_for_each(|port| port.add_cpus(tables, cpus, self.queue));
         if let Err(error) = added {
             ports.iter_mut().try_for_each(|port| port.use_cpus(&self.cpus))?;
             return Err(error.into());
         }
         if !cpus.is_empty() {
-            self.lots = cpus::deal(&self.lots, cpus);
-            tables.deal(&self.lots);
+            self.buckets = cpus::assign(&self.buckets, cpus);
+            tables.set_indirection(&self.buckets);
         }
         if self.losses.is_none() {
             let maps: Vec<u32> = ports.iter().filter_map(RoutePort::queues_id).collect();

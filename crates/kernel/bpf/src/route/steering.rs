@@ -23,19 +23,19 @@ use crate::{
     skel::{
         route::RouteSkelBuilder,
         route_loss::{RouteLossSkelBuilder, types::route_loss},
-        route_spread::RouteSpreadSkelBuilder,
         route_stateful::RouteStatefulSkelBuilder,
+        route_steer::RouteSteerSkelBuilder,
     },
 };
 
-const PROGRAM: Program = Program("ek_route_spread");
+const PROGRAM: Program = Program("ek_route_steer");
 const LOSS: Program = Program("route_loss");
 /// Frames that a queue to a CPU holds, at the most (kernel/bpf/cpumap.c).
 pub const QUEUE_MAX: u32 = 16384;
 
-/// What deals a port's flows to CPUs: the program in the port's place, the queues, and the programs behind them.
+/// Steering of a port's flows to CPUs: the program in the port's slot, the queues (a CPU map), and the programs behind them.
 #[derive(Debug)]
-pub(super) struct Spreader {
+pub(super) struct FlowSteering {
     /// It sits in the port's place while there are CPUs, or directly behind the rules that sit there.
     program: OwnedFd,
     /// What it goes on to: the kernel empties it with its last descriptor.
@@ -48,11 +48,11 @@ pub(super) struct Spreader {
     more: MapHandle,
     has_state: bool,
     on: CpuSet,
-    /// Frames meet it.
-    deals: bool,
+    /// It runs in the port's slot.
+    is_active: bool,
 }
 
-impl Spreader {
+impl FlowSteering {
     fn load(port: &RoutePort, tables: &RouteTables) -> Result<Self, XdpError> {
         let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
@@ -70,7 +70,7 @@ impl Spreader {
         let (taker, more) = (ROUTE.descriptor(skel.progs.ek_route.as_fd())?, ROUTE.map(&skel.maps.route_more)?);
 
         let mut object = MaybeUninit::uninit();
-        let mut open = PROGRAM.open::<RouteSpreadSkelBuilder>(&mut object)?;
+        let mut open = PROGRAM.open::<RouteSteerSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
@@ -87,13 +87,13 @@ impl Spreader {
         put.map_err(|e| PROGRAM.failed("keep frames on the core that receives them", to_io(&e)))?;
         let here = PROGRAM.map(&skel.maps.route_here)?;
         let (program, queues) =
-            (PROGRAM.descriptor(skel.progs.ek_route_spread.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
-        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new(), deals: false })
+            (PROGRAM.descriptor(skel.progs.ek_route_steer.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
+        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new(), is_active: false })
     }
 
-    /// Its program, while frames are to meet it.
-    pub(super) fn dealing(&self) -> Option<BorrowedFd<'_>> {
-        self.deals.then(|| self.program.as_fd())
+    /// The steering program, while CPUs are assigned.
+    pub(super) fn active_program(&self) -> Option<BorrowedFd<'_>> {
+        self.is_active.then(|| self.program.as_fd())
     }
 
     /// Loads the program of mode stateful behind the queues, once.
@@ -126,7 +126,7 @@ impl Spreader {
         Ok(())
     }
 
-    /// Makes the queue of a CPU, which begins to take frames once flows are dealt to it.
+    /// Makes the queue of a CPU, which begins to take frames once flows are assigned to it.
     fn add(&mut self, cpu: u32, queue: u32) -> Result<(), XdpError> {
         if self.on.contains(cpu) {
             return Ok(());
@@ -154,21 +154,21 @@ impl Spreader {
 }
 
 impl RoutePort {
-    /// Makes a queue of `queue` frames to each of these CPUs, to which flows can then be dealt ([`RouteTables::deal`]).
+    /// Makes a queue of `queue` frames to each of these CPUs, to which flows can then be assigned ([`RouteTables::set_indirection`]).
     ///
     /// # Errors
     /// [`crate::ProgramError::Setting`] for a CPU that this machine cannot have; what the kernel refuses.
     pub fn add_cpus(&mut self, tables: &RouteTables, cpus: &CpuSet, queue: u32) -> Result<(), XdpError> {
-        let mut spreader = match self.spreader.take() {
-            Some(spreader) => spreader,
-            None => Spreader::load(self, tables)?,
+        let mut steering = match self.steering.take() {
+            Some(steering) => steering,
+            None => FlowSteering::load(self, tables)?,
         };
         if self.has_state {
             let port = (self.number() as u32, self.ifindex(), self.unfinished());
-            spreader.add_state(port, self.counts_map(), tables)?;
+            steering.add_state(port, self.counts_map(), tables)?;
         }
-        let added = cpus.iter().try_for_each(|cpu| spreader.add(cpu, queue.clamp(1, QUEUE_MAX)));
-        self.spreader = Some(spreader);
+        let added = cpus.iter().try_for_each(|cpu| steering.add(cpu, queue.clamp(1, QUEUE_MAX)));
+        self.steering = Some(steering);
         added
     }
 
@@ -177,13 +177,13 @@ impl RoutePort {
     /// # Errors
     /// Those of [`crate::Seat::put`]; those before go on then.
     pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
-        let Some(spreader) = &mut self.spreader else { return Ok(()) };
-        let before = std::mem::replace(&mut spreader.deals, !cpus.is_empty());
+        let Some(steering) = &mut self.steering else { return Ok(()) };
+        let before = std::mem::replace(&mut steering.is_active, !cpus.is_empty());
         let put = self.put_first();
-        if let Some(spreader) = &mut self.spreader {
+        if let Some(steering) = &mut self.steering {
             match put {
-                Ok(()) => spreader.keep(cpus),
-                Err(_) => spreader.deals = before,
+                Ok(()) => steering.keep(cpus),
+                Err(_) => steering.is_active = before,
             }
         }
         put
@@ -191,7 +191,7 @@ impl RoutePort {
 
     /// The number of its CPU map in the kernel; none: it has none.
     pub fn queues_id(&self) -> Option<u32> {
-        Some(self.spreader.as_ref()?.queues.info().ok()?.info.id)
+        Some(self.steering.as_ref()?.queues.info().ok()?.info.id)
     }
 }
 

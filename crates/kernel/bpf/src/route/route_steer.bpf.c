@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* clang: -mcpu=v3 */
 /*
- * The core that receives a port's frames deals their flows to the CPUs that forward: each flow to one, both directions to the same. There
+ * The core that receives a port's frames steers their flows to the CPUs that forward: each flow to one, both directions to the same. There
  * ek_route runs as the program of a CPU map, in whatever mode.
  *
- * A program of its own in the port's place: without CPUs to deal to, frames meet ek_route itself and pay nothing for this.
+ * A program of its own in the port's place: without such CPUs, frames meet ek_route itself and pay nothing for this.
  */
 #include "chain/place.h"
-#include "route/flow.h"
+#include "route/flow_hash.h"
 #include "route/unfinished.h"
 
 /* By the CPU's number. */
@@ -27,19 +27,19 @@ struct {
 } route_here SEC(".maps");
 
 SEC("xdp.frags")
-int ek_route_spread(struct xdp_md *ctx)
+int ek_route_steer(struct xdp_md *ctx)
 {
-	__u32 lot = route_lot_of(ctx), zero = 0;
+	__u32 bucket = route_frame_bucket(ctx), zero = 0;
 	struct route_count *count;
 
 	/* A frame without its socket buffer is one that the kernel does not finish any more. */
-	if (route_unfinished && lot < ROUTE_LOTS && route_is_unfinished(ctx))
-		lot = ROUTE_STAYS;
+	if (route_unfinished && bucket < ROUTE_BUCKETS && route_is_unfinished(ctx))
+		bucket = ROUTE_NO_BUCKET;
 	count = bpf_map_lookup_elem(&route_counts, &zero);
-	if (count && lot < ROUTE_LOTS) {
+	if (count && bucket < ROUTE_BUCKETS) {
 		/* A CPU that was just taken out of the map has no queue: its frames are forwarded here. */
-		if (bpf_redirect_map(&route_cpus, route_config.deal.cpu[lot], XDP_PASS) == XDP_REDIRECT) {
-			count->enqueued++;
+		if (bpf_redirect_map(&route_cpus, route_config.reta.cpu[bucket], XDP_PASS) == XDP_REDIRECT) {
+			count->handed++;
 			return XDP_REDIRECT;
 		}
 	}
