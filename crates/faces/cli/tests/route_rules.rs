@@ -194,7 +194,7 @@ fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
         assert_eq!(world.ask(&["stop"]).status.code(), Some(1), "there is none any more");
     };
     for end in [Signal::SIGKILL, Signal::SIGTERM] {
-        world.run_with(&["--rules", &path, "--rules-stay"]).stop(end);
+        world.run_with(&["--rules", &path, "--pin-rules"]).stop(end);
         for _ in 0..3 {
             assert_eq!(world.reached(&both), [54], "the kernel forwards what the rules pass");
         }
@@ -211,9 +211,9 @@ fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
     taken_off();
 
     // The next one takes over, with other rules.
-    world.run_with(&["--rules", &path, "--rules-stay"]).stop(Signal::SIGKILL);
+    world.run_with(&["--rules", &path, "--pin-rules"]).stop(Signal::SIGKILL);
     world.bed.file("rules.toml", drops(54));
-    let next = world.run_with(&["--rules", &path, "--rules-stay"]);
+    let next = world.run_with(&["--rules", &path, "--pin-rules"]);
     assert_eq!(world.reached(&both), [53]);
     assert!(world.status()["ports"].as_array().unwrap().iter().any(|port| port["totals"]["forwarded"] != 0));
     next.stop(Signal::SIGKILL);
@@ -226,7 +226,7 @@ fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
     assert_eq!(world.reached(&both), both);
 
     // While it runs, `stop` ends it and its rules.
-    let running = world.run_with(&["--rules", &path, "--rules-stay"]);
+    let running = world.run_with(&["--rules", &path, "--pin-rules"]);
     taken_off();
     assert!(running.end().success());
 }
@@ -249,7 +249,7 @@ fn what_killed_routers_left_of_namespaces_that_are_gone_goes_and_nothing_else() 
     let [was, of_killed, of_runs, of_next] = [&gone, &killed.0, &runs.0, &next.0].map(number);
     let start = |world: &router::World| {
         let path = world.bed.file("rules.toml", drops(53));
-        world.run(&["--trial", "0", "--rules", &path, "--rules-stay"])
+        world.run(&["--trial", "0", "--rules", &path, "--pin-rules"])
     };
     start(&gone).stop(Signal::SIGKILL);
     start(&killed).stop(Signal::SIGKILL);

@@ -171,7 +171,7 @@ fn a_unit_has_the_options_and_no_relative_path() {
         "2s",
         "--metrics-port",
         "9464",
-        "--stay",
+        "--no-auto-return",
     ];
     let full = ended(&unit(&words), 0);
     assert_eq!(start(&full), format!("{one} {two} --quiet {}", words.join(" ").replace("500ms", "0.5s")));

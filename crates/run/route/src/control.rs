@@ -44,24 +44,23 @@ pub enum Answer {
 /// Asks the router of this network namespace.
 ///
 /// # Errors
-/// [`RouteError::None`] if there is none, [`RouteError::Starts`] if it starts; it does not answer.
+/// [`RouteError::NotRunning`] if there is none, [`RouteError::Starting`] if it starts; it does not answer.
 pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     let home = home::here();
-    control::ask(&home.socket(), command)?.ok_or_else(|| home::starting(&home).unwrap_or(RouteError::None))
+    control::ask(&home.socket(), command)?.ok_or_else(|| home::starting(&home).unwrap_or(RouteError::NotRunning))
 }
 
-/// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left. One that does not
-/// answer is killed: its id.
+/// Ends the router of this network namespace and unpins its rules; returns once it has ended. A router that does not answer is killed: its id.
 ///
 /// # Errors
-/// As [`ask`], unless rules were left; it cannot be ended; its rules cannot be taken off.
+/// As [`ask`], unless there are pinned rules; it cannot be ended; its rules cannot be unpinned.
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
     let asked = Instant::now();
     let mut waits = END_TIMEOUT;
     let answer = match ask(&Command::Stop) {
-        Err(RouteError::None) if !stay::left().is_empty() => {
-            // Nobody is there who ends; its socket may be.
+        Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() => {
+            // No process runs; its socket may be left.
             waits = Duration::ZERO;
             Answer::Done
         }
@@ -76,12 +75,12 @@ pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     while home::here().socket().exists() && asked.elapsed() < waits {
         thread::sleep(END_PERIOD);
     }
-    stay::take_off()?;
+    pinned::unpin()?;
     Ok((answer, killed))
 }
 
-/// What came of a reload, in words.
-pub fn said(answer: &Answer) -> String {
+/// Result of a reload, in words.
+pub fn reload_message(answer: &Answer) -> String {
     match answer {
         Answer::Reloaded(Reloaded { rules, built_in, expired, seconds, warnings: _ }) => {
             let holding = status::Holding { rules: *rules, built_in: *built_in, expired: *expired, attack: 0 };

@@ -20,20 +20,20 @@ pub enum RouteError {
     #[error("cannot {operation}: {source}")]
     System { operation: &'static str, source: io::Error },
     #[error("a router needs two interfaces, or one with VLAN devices: name them")]
-    OneWay,
+    OnePort,
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
     #[error(
         "process {pid} runs a router in this network namespace already; `evenkeel route status` shows it, `evenkeel route stop` ends it"
     )]
-    Runs { pid: String },
+    AlreadyRunning { pid: String },
     #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
-    None,
+    NotRunning,
     #[error(
         "a router has been starting in this network namespace for {:.1} s: process {pid} {does}; `kill {pid}` ends it",
         since.as_secs_f64()
     )]
-    Starts { pid: String, since: Duration, does: String },
+    Starting { pid: String, since: Duration, does: String },
     #[error("this router has no rules: start it with `evenkeel route run … --rules FILE`")]
     NoRules,
     #[error(transparent)]
@@ -41,22 +41,22 @@ pub enum RouteError {
     #[error(transparent)]
     Port(#[from] PortError),
     #[error("{what}; {instead}. To load them anyway: --force")]
-    CutsOff { what: String, instead: String },
+    LocksOut { what: String, instead: String },
     #[error("{} is no regular file and cannot be read again: to reload, start the router with a file", path.display())]
-    NotReadTwice { path: PathBuf },
+    NotReloadable { path: PathBuf },
     #[error("cannot {operation} {}, where rules are kept: {source}", path.display())]
-    Kept { operation: &'static str, path: PathBuf, source: io::Error },
+    Pin { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("no BPF file system at {path}, where rules are kept: mount -t bpf bpf {path} (inside `ip netns exec`: use `nsenter --net=/run/netns/NAME` instead)", path = path.display())]
     NoBpfFileSystem { path: PathBuf },
     #[error(
         "rules of an earlier router are still active on {}: start this one with --rules, or remove them with `evenkeel route stop`",
         interfaces.join(", ")
     )]
-    Left { interfaces: Vec<String> },
+    Pinned { interfaces: Vec<String> },
     #[error(
         "the rules of an earlier router on {interface} run in {mode} mode: use --xdp-mode {mode}, or remove them with `evenkeel route stop`"
     )]
-    LeftInMode { interface: String, mode: bpf::XdpMode },
+    PinnedInMode { interface: String, mode: bpf::XdpMode },
     #[error("{} ports, but a router has at most {}", ports, bpf::ROUTE_PORTS_MAX)]
     TooMany { ports: usize },
     #[error("{} named twice", interface)]
@@ -95,17 +95,17 @@ impl Classified for RouteError {
             Self::Xdp(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Serve(e) => e.class(),
-            Self::None | Self::Starts { .. } => ErrorClass::Lacking,
+            Self::NotRunning | Self::Starting { .. } => ErrorClass::Lacking,
             Self::Rules(e) => e.class(),
             Self::Port(e) => e.class(),
-            Self::Kept { .. } | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
-            Self::Left { .. }
-            | Self::LeftInMode { .. }
+            Self::Pin { .. } | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
+            Self::Pinned { .. }
+            | Self::PinnedInMode { .. }
             | Self::NoRules
-            | Self::CutsOff { .. }
-            | Self::NotReadTwice { .. } => ErrorClass::Usage,
-            Self::Runs { .. } => ErrorClass::Lacking,
-            Self::OneWay | Self::TooMany { .. } | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
+            | Self::LocksOut { .. }
+            | Self::NotReloadable { .. } => ErrorClass::Usage,
+            Self::AlreadyRunning { .. } => ErrorClass::Lacking,
+            Self::OnePort | Self::TooMany { .. } | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
                 ErrorClass::Usage
             }
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,

@@ -35,7 +35,7 @@ pub(crate) fn all() -> Vec<Home> {
 pub fn hold(home: &Home) -> Result<Held, RouteError> {
     match home.hold() {
         Ok(held) => Ok(Held(held)),
-        Err(HomeError::Held { pid }) => Err(RouteError::Runs { pid }),
+        Err(HomeError::Held { pid }) => Err(RouteError::AlreadyRunning { pid }),
         Err(HomeError::Folder { source, .. }) => Err(RouteError::System { operation: "make /run/evenkeel", source }),
         Err(HomeError::Serve(error)) => Err(error.into()),
     }
@@ -50,7 +50,7 @@ pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
 pub(crate) fn starting(home: &Home) -> Option<RouteError> {
     let does = std::fs::read_to_string(home.file(STARTS)).ok()?;
     let (pid, since) = home.holder()?;
-    Some(RouteError::Starts { pid, since, does })
+    Some(RouteError::Starting { pid, since, does })
 }
 
 /// The folder of the one router of a network namespace, until it is dropped.

@@ -12,20 +12,20 @@ use serve::Home;
 use crate::{
     RouteError,
     home::{self, Held},
-    stay::Stay,
+    pinned::PinnedRules,
 };
 
 /// What is left behind. Nothing is changed.
 pub fn dead() -> Vec<PathBuf> {
     let folders = home::all().into_iter().filter(Home::is_left).map(|home| home.folder().to_owned());
-    folders.chain(Stay::all().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder))).collect()
+    folders.chain(PinnedRules::all_folders().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder))).collect()
 }
 
 /// Removes what is left behind; gives it. `own`: the lock that the caller holds. What a running router has is left alone, and so are rules that
 /// stay on an interface.
 pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
     let mut removed = Vec::new();
-    for (namespace, folder) in Stay::all() {
+    for (namespace, folder) in PinnedRules::all_folders() {
         if !holds_nothing(&folder) {
             continue;
         }
@@ -35,12 +35,12 @@ pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
             Some(_) => None,
             None => match home::hold(&home) {
                 Ok(held) => Some(held),
-                Err(RouteError::Runs { .. }) => continue,
+                Err(RouteError::AlreadyRunning { .. }) => continue,
                 Err(error) => return Err(error),
             },
         };
         if holds_nothing(&folder) {
-            Stay::remove(&folder)?;
+            PinnedRules::remove_folder(&folder)?;
             removed.push(folder);
         }
     }

@@ -24,6 +24,7 @@ mod error;
 mod evidence;
 pub mod home;
 pub mod leftovers;
+pub mod pinned;
 mod plan;
 pub mod rules;
 mod run;
@@ -32,7 +33,6 @@ mod service;
 mod settings;
 mod shadow;
 mod stateful;
-pub mod stay;
 pub mod unit;
 
 pub use error::RouteError;

@@ -67,7 +67,7 @@ pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan
         return Err(RouteError::NoEthernet { interface: interface.clone() });
     }
     if plan.ways.len() < 2 {
-        return Err(RouteError::OneWay);
+        return Err(RouteError::OnePort);
     }
     Ok(plan)
 }

@@ -23,7 +23,7 @@ use rules::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{RouteError, stay::Stay};
+use crate::{RouteError, pinned::PinnedRules};
 use maker::{Holding, Made, Maker, judged, tags};
 
 /// The rules of a router, and the programs that hold them.
@@ -38,8 +38,8 @@ pub struct RouteRules {
     /// Others that are being made, if there are.
     coming: Option<Coming>,
     reloads: u64,
-    reload_error: Option<String>,
-    /// They stay when the process ends.
+    refused: Option<String>,
+    /// Rules that stay on the ports when the process ends.
     pinned: bool,
     /// Result of the last reload, not yet collected.
     reloaded: Option<Result<Reloaded, RouteError>>,
@@ -95,21 +95,21 @@ impl RouteRules {
             holding,
             coming: None,
             reloads: 0,
-            reload_error: None,
+            refused: None,
             pinned: false,
             reloaded: None,
             followed: Vec::new(),
         })
     }
 
-    /// As they are, to stay on the ports when the process ends, whatever ends it, until [`crate::stay::take_off`].
+    /// Rules that stay on the ports when the process ends, until [`crate::pinned::unpin`].
     #[must_use]
-    pub fn staying(self) -> Self {
+    pub fn into_pinned(self) -> Self {
         Self { pinned: true, ..self }
     }
 
-    /// Whether they stay on the ports when the process ends.
-    pub fn pinned(&self) -> bool {
+    /// Rules that stay on the ports when the process ends.
+    pub fn is_pinned(&self) -> bool {
         self.pinned
     }
 
@@ -121,7 +121,7 @@ impl RouteRules {
         let told = tags(&self.file, ports.iter().map(|port| port.seat().interface()))?;
         let next = self.maker(ports)?.load(&self.file, &self.sessions)?;
         self.put(next, ports)?;
-        Stay::here().keep_all(self.pinned, ports)?;
+        PinnedRules::here().set_pinned(self.pinned, ports)?;
         Ok(told)
     }
 

@@ -23,7 +23,7 @@ use crate::{
     plan::{planned, slots},
     rules::{Reloaded, RouteRules},
     settings::RouteSettings,
-    stay::Stay,
+    pinned::PinnedRules,
 };
 use assignment::Assignment;
 use follower::{Changes, Follower};
@@ -65,10 +65,10 @@ impl Router {
         let follower = Follower::open(&settings.ports)?;
         let evidence = follower.evidence();
         let planned = planned(evidence, &settings.ports)?;
-        let mut left = Stay::here().left();
-        left.retain(|interface| settings.ports.contains(interface));
-        if rules.is_none() && !left.is_empty() {
-            return Err(RouteError::Left { interfaces: left });
+        let mut pinned = PinnedRules::here().interfaces();
+        pinned.retain(|interface| settings.ports.contains(interface));
+        if rules.is_none() && !pinned.is_empty() {
+            return Err(RouteError::Pinned { interfaces: pinned });
         }
         let tables = RouteTables::create(slots(settings.slots, &evidence.routes))?;
         tables.set_mode(RouteMode::Standard, false);

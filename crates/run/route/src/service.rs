@@ -78,7 +78,7 @@ impl RouteService {
         }
         say(format!("{ports}: mode {} ({} XDP)", router.mode().name(), router.xdp_mode()));
         if let Some(rules) = router.rules() {
-            let end = if rules.pinned() { "stay until `evenkeel route stop`" } else { "go with this process" };
+            let end = if rules.is_pinned() { "stay until `evenkeel route stop`" } else { "go with this process" };
             say(format!("{} active in each mode; they {end}", rules.holding()));
         }
         let (told, reloads, emit) = (CpuSet::new(), Reloads::default(), Box::new(emit));

@@ -1,4 +1,4 @@
-//! What a router is asked for.
+//! Settings of a router.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use model::{
     route::{CtMark, RouteMode},
 };
 
-/// How the router is to run.
+/// Settings of a router.
 #[derive(Debug, Clone)]
 pub struct RouteSettings {
     pub ports: Vec<String>,
@@ -17,9 +17,9 @@ pub struct RouteSettings {
     /// Next hops, and connections, of each IP version that each CPU remembers; none: as many as suit the routes.
     pub slots: Option<u32>,
     pub mode: RouteMode,
-    /// Go back to the mode wanted when an obstacle is gone.
-    pub returns: bool,
-    /// Compare with the kernel for so long before the fast path forwards.
+    /// Return to the requested mode once no obstacle is left.
+    pub auto_return: bool,
+    /// Time in shadow before the fast path forwards.
     pub trial: Duration,
     /// The mark of the connections that mode stateful takes.
     pub mark: CtMark,

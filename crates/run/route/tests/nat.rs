@@ -15,11 +15,40 @@ use std::{thread, time::Duration};
 
 use flows::{ACK, FIN, Flow, PUSH, RST, Shape};
 use host::netlink::conntrack::Connections;
-use hosts::{establish, exchange, flows, macs, send, traffic, world};
-use model::route::{RouteMode, RouteTotals};
-use route::RouteSettings;
-use testbed::{End, RouterBed, Tcpdump, read_pcap};
-use world::{Asks, settings};
+use model::{
+    CpuSet,
+    route::{CtMark, RouteMode, RouteTotals},
+};
+use pcap_file::pcap::PcapReader;
+use route::{RouteSettings, Router};
+use testbed::{End, Tcpdump};
+use world::{World, establish, exchange, flows, macs, send, traffic, world};
+
+fn settings(world: &World) -> RouteSettings {
+    RouteSettings {
+        ports: world.ports.iter().map(|port| port.interface().to_owned()).collect(),
+        xdp: XdpMode::Native,
+        slots: Some(1024),
+        mode: RouteMode::Stateful,
+        auto_return: false,
+        trial: Duration::ZERO,
+        cpus: CpuSet::new(),
+        queue: 2048,
+        mark: CtMark::default(),
+    }
+}
+
+/// What is asked of a router in its thread.
+type Question = Box<dyn FnOnce(&mut Router) + Send>;
+
+/// Ends the router also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Does `work` while a router runs in mode stateful.
 fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Asks<'_>) -> T) -> T {

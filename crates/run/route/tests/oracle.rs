@@ -154,24 +154,43 @@ fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Rout
     if ruled {
         alone.router.nft(filter::NFT);
     }
-    let rules = ruled.then(|| {
-        let file = fast.bed.file("rules.toml", filter::RULES);
-        fast.router.run(|| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0)
-    });
-    let expected = received(alone, &frames);
-    let settings = RouteSettings {
-        slots: Some(1024),
-        returns: false,
-        cpus: CpuSet::parse_list(cpus).unwrap(),
-        // All frames find room: the neighbours send as fast as they can.
-        queue: bpf::ROUTE_QUEUE_MAX,
-        ..settings(&fast.ports()[..3])
-    };
-    let (got, counts) = beside_with(&fast.router, settings, rules, RouteMode::Routed, |asks| {
-        asks.ask(move |router| check(router));
-        let got = received(fast, &frames);
-        assert_eq!(asks.events(), []);
-        (got, asks.ask(|router| (router.counts().unwrap()[0].1, router.status().unwrap().rules)))
+    let file = ruled.then(|| fast.bed.file("rules.toml", filter::RULES));
+    let expected = received(alone, &frames, 20_000);
+    let stop = AtomicBool::new(false);
+    let ports = fast.ports.iter().map(|port| port.interface().to_owned()).collect();
+    let (got, counts) = thread::scope(|scope| {
+        let (started, is_started) = std::sync::mpsc::channel();
+        let stop = &stop;
+        let router = scope.spawn(move || {
+            fast.ports[0].space().run(|| {
+                let settings = RouteSettings {
+                    ports,
+                    xdp: XdpMode::Native,
+                    slots: Some(1024),
+                    mode: RouteMode::Routed,
+                    auto_return: false,
+                    trial: Duration::ZERO,
+                    mark: CtMark::default(),
+                    cpus: CpuSet::parse_list(cpus).unwrap(),
+                    // All frames find room: the neighbours send as fast as they can.
+                    queue: bpf::ROUTE_QUEUE_MAX,
+                };
+                let rules = file.map(|file| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0);
+                let mut router = Router::start_with(settings, rules).unwrap().0;
+                router.set_mode(RouteMode::Routed).unwrap();
+                check(&router);
+                started.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let happened = router.poll_within(Duration::from_millis(100)).unwrap();
+                    assert_eq!(happened, []);
+                }
+                (router.counts().unwrap()[0].1, router.status().unwrap().rules)
+            })
+        });
+        is_started.recv().unwrap();
+        let got = received(fast, &frames, 20_000);
+        stop.store(true, Ordering::Relaxed);
+        (got, router.join().unwrap())
     });
     (expected, got, counts)
 }

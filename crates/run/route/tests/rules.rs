@@ -36,23 +36,22 @@ impl World {
         self.0.router.run(work);
     }
 
-    /// Writes the rules; their path.
-    fn rules(&self, text: &str) -> String {
-        self.0.bed.file("rules.toml", text)
-    }
-
-    /// A router with these rules, in mode routed.
-    fn routed(&self, text: &str) -> Router {
-        let mut router = self.start_on("", text);
-        router.set_mode(RouteMode::Routed).unwrap();
-        router
-    }
-
-    /// A router with these rules where these CPUs forward.
-    fn start_on(&self, cpus: &str, text: &str) -> Router {
-        let (rules, _) = RouteRules::read(Path::new(&self.rules(text)), &Requester::default()).unwrap();
-        let settings = RouteSettings { cpus: CpuSet::parse_list(cpus).unwrap(), ..settings(&self.0.ports()) };
-        let (router, told) = Router::start_with(settings, Some(rules)).unwrap();
+    /// The same where these CPUs forward.
+    fn start_on(&self, cpus: &str, text: &str) -> Result<Router, RouteError> {
+        let file = self.bed.file("rules.toml", text);
+        let (rules, _) = RouteRules::read(Path::new(&file), &Requester::default())?;
+        let settings = RouteSettings {
+            ports: self.ports.iter().map(|port| port.interface().to_owned()).collect(),
+            xdp: XdpMode::Native,
+            slots: Some(1024),
+            mode: RouteMode::Standard,
+            auto_return: true,
+            trial: Duration::ZERO,
+            cpus: CpuSet::parse_list(cpus).unwrap(),
+            queue: 2048,
+            mark: CtMark::default(),
+        };
+        let (router, told) = Router::start_with(settings, Some(rules))?;
         // What nobody in the router's namespace can tell.
         assert!(told.iter().all(|told| told.contains("must keep VLAN tags in the frames")), "{told:?}");
         router

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Outcome, print, print_json};
 /// A killed `bench --neighbour` leaves its control groups, and the folder of its files; a killed `bench --dut guest` the root and the folder of its guest. They are
 /// removed, and processes in such groups are ended.
 ///
-/// A killed `route run` leaves its lock in /run/evenkeel, and with --rules-stay names in /sys/fs/bpf, which stay when the interface goes. Those
+/// A killed `route run` leaves its lock in /run/evenkeel, and with --pin-rules names in /sys/fs/bpf, which stay when the interface goes. Those
 /// that nobody holds are removed; rules that still hold on an interface are not.
 ///
 /// A killed `link serve`, and one whose network namespace is gone, leaves a folder in /run/evenkeel-link. It is removed, unless a program still listens.

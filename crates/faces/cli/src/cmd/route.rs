@@ -123,19 +123,19 @@ struct RouterArgs {
     /// The file is one as for `shield run`.
     #[arg(long, short, value_name = "FILE", help_heading = "Rules")]
     rules: Option<PathBuf>,
-    /// The rules stay at the end, until `route stop`.
+    /// Pin the rules: they stay active until `route stop`.
     ///
-    /// They stay whatever ends this process. The kernel forwards what they pass.
+    /// They outlive this process, however it ends. The kernel forwards what they pass.
     #[arg(long, requires = "rules", help_heading = "Rules")]
-    rules_stay: bool,
+    pin_rules: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.
     #[arg(long, hide_short_help = true, requires = "rules", help_heading = "Rules")]
     force: bool,
-    /// After an obstacle stay in mode standard.
+    /// Stay in mode standard after an obstacle.
     ///
-    /// `route mode` then says when the fast path begins again.
+    /// `route mode` then starts the fast path again.
     #[arg(long, help_heading = "Operation")]
-    stay: bool,
+    no_auto_return: bool,
     /// Mode of the XDP program.
     #[arg(
         long,
@@ -281,13 +281,13 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Stop(args) => stop(args),
     };
     match done {
-        Err(starts @ RouteError::Starts { .. }) => {
+        Err(starts @ RouteError::Starting { .. }) => {
             note(starts);
             Ok(Outcome::No)
         }
-        Err(RouteError::None) => {
-            note(RouteError::None);
-            let left = route::stay::left();
+        Err(RouteError::NotRunning) => {
+            note(RouteError::NotRunning);
+            let left = route::pinned::interfaces();
             if !left.is_empty() {
                 note(format_args!(
                     "rules of an earlier router are still active on {}; `evenkeel route stop` removes them",
@@ -344,23 +344,23 @@ fn by_whom(cpus: &CpuSet) -> String {
 fn reload(args: &ReloadArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     let asked = Requester { sessions: host::session::sessions(), force: args.force };
     let answer = control::ask(&Command::Reload(asked))?;
-    let said = control::said(&answer);
+    let message = control::reload_message(&answer);
     let reloaded = match &answer {
         Answer::Reloaded(reloaded) => Some(reloaded),
         Answer::Refused(_) => None,
         other => return Ok(Err(unexpected(other))),
     };
     if args.json {
-        let body = serde_json::json!({ "done": reloaded.is_some(), "message": said, "reloaded": reloaded });
+        let body = serde_json::json!({ "done": reloaded.is_some(), "message": message, "reloaded": reloaded });
         if let Err(failure) = print_json("route.reload", body) {
             return Ok(Err(failure));
         }
     }
-    let Some(reloaded) = reloaded else { return Ok(Err(Failure::usage(anyhow!(said)))) };
+    let Some(reloaded) = reloaded else { return Ok(Err(Failure::usage(anyhow!(message)))) };
     reloaded.warnings.iter().for_each(note);
     Ok(match args.json {
         true => Ok(Outcome::Fine),
-        false => print(&format!("{said}\n")).map(|()| Outcome::Fine),
+        false => print(&format!("{message}\n")).map(|()| Outcome::Fine),
     })
 }
 
@@ -417,12 +417,12 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         mode,
         trial,
         rules,
-        rules_stay,
+        pin_rules,
         force,
         mark,
         cpus,
         cpu_queue,
-        stay,
+        no_auto_return,
         xdp_mode,
         remember,
         outputs,
@@ -430,7 +430,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     let rules = rules.as_deref().map(|file| {
         let asked = Requester { sessions: host::session::sessions(), force: *force };
         let (rules, told) = RouteRules::read(file, &asked)?;
-        Ok::<_, RouteError>((if *rules_stay { rules.staying() } else { rules }, told))
+        Ok::<_, RouteError>((if *pin_rules { rules.into_pinned() } else { rules }, told))
     });
     let (rules, told) = rules.transpose()?.unzip();
     told.iter().flatten().for_each(note);
@@ -444,13 +444,13 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         xdp: *xdp_mode,
         slots: *remember,
         mode: (*mode).into(),
-        returns: !stay,
+        auto_return: !no_auto_return,
         trial: *trial,
         mark: *mark,
         cpus: cpus.clone().unwrap_or_default(),
         queue: *cpu_queue,
     };
-    let stays = *rules_stay && rules.is_some();
+    let pinned = *pin_rules && rules.is_some();
     let show = Show::start(show::WHO, args.interval, args.json, args.quiet)?;
     let service = RouteService::open(held, settings, rules, &outputs.settings(), note, show::emit(&show))?;
     let router = server.add(service)?;
@@ -460,7 +460,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     let ran = router.ended().transpose();
     let failed = ran.as_ref().err().map(model::Classified::class);
     end_soon(failed.map_or(0, model::ErrorClass::exit_code));
-    note(match stays {
+    note(match pinned {
         true => "fast path removed; the kernel forwards what the rules pass, and they stay until `evenkeel route stop`",
         false => "fast path removed; the kernel forwards",
     });

@@ -46,7 +46,7 @@ impl FastPath {
             xdp: XdpMode::Native,
             slots: Some(SLOTS),
             mode: RouteMode::Standard,
-            returns: true,
+            auto_return: true,
             trial: Duration::ZERO,
             mark: CtMark::default(),
             cpus: cpus.clone(),

@@ -39,7 +39,7 @@ pub(crate) struct Made {
 }
 
 pub(crate) fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, RouteError> {
-    let harm = |harm: rules::check::Finding| RouteError::CutsOff { what: harm.what, instead: harm.instead };
+    let harm = |harm: rules::check::Finding| RouteError::LocksOut { what: harm.what, instead: harm.instead };
     let skipped = file.skipped.iter().map(|line| format!("skipped (bad-line = \"skip\"): {line}"));
     Ok(skipped.chain(asked.judge(file).map_err(harm)?).collect())
 }
@@ -58,7 +58,7 @@ impl Maker {
     /// Reads the file for whoever asks, and makes its rules.
     pub(crate) fn read(self, path: &Path, asked: &Requester, mut sessions: Vec<Session>) -> Result<Made, RouteError> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(RouteError::NotReadTwice { path: path.to_owned() });
+            return Err(RouteError::NotReloadable { path: path.to_owned() });
         }
         let file = file::read_for_router(path)?;
         let mut warnings = judged(asked, &file)?;

@@ -23,7 +23,7 @@ pub(crate) struct Mode {
     xdp: XdpMode,
     trial: Duration,
     /// Return to the requested mode when no obstacle is left.
-    returns: bool,
+    auto_return: bool,
     trial_ends: Option<Instant>,
     /// Reason for the fallback; `None` while the requested mode is active.
     fallback: Option<String>,
@@ -36,14 +36,14 @@ pub(crate) struct Mode {
 impl Mode {
     /// Standard, until [`Mode::request`].
     pub(crate) fn new(settings: &RouteSettings, evidence: &Evidence) -> Self {
-        let &RouteSettings { xdp, mode, returns, trial, mark, .. } = settings;
+        let &RouteSettings { xdp, mode, auto_return, trial, mark, .. } = settings;
         Self {
             requested: mode,
             active: RouteMode::Standard,
             mark,
             xdp,
             trial,
-            returns,
+            auto_return,
             trial_ends: None,
             fallback: None,
             obstacles: obstacles(evidence, &settings.ports, consent(mode, mark), xdp),
@@ -163,7 +163,10 @@ impl Mode {
         self.shadow.compare(evidence, tables)
     }
 
-    /// Falls back on obstacles that are new; where it may, returns once none is left.
+    /// Falls back on obstacles that are new; where it may, auto_return once none is left.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
     pub(crate) fn judge(
         &mut self,
         now: Vec<Obstacle>,
@@ -181,7 +184,7 @@ impl Mode {
         if let Some(why) = first {
             self.fall_back(&why, tables, happened);
         }
-        if self.fallback.is_some() && self.obstacles.is_empty() && self.returns && may_return {
+        if self.fallback.is_some() && self.obstacles.is_empty() && self.auto_return && may_return {
             self.fallback = None;
             self.begin(ports, tables)?;
             let why = "no obstacle is left".to_owned();

@@ -11,7 +11,7 @@ use crate::{
     evidence::Evidence,
     plan::{RoutePlan, plan},
     rules::RouteRules,
-    stay::Stay,
+    pinned::PinnedRules,
 };
 
 /// The ports of a router, by number.
@@ -174,16 +174,16 @@ fn load(
     // Of hardware a driver finishes what it hands over, but for what only generic XDP gets.
     let virtual_one = |name: &str| evidence.links.values().any(|link| link.name == name && !link.kind.is_empty());
     let unfinished = |name: &str| xdp == XdpMode::Generic || virtual_one(name);
-    let stay = Stay::here();
+    let pinned = PinnedRules::here();
     let one = |(number, (name, mac)): (usize, (&String, &Option<[u8; 6]>))| {
         let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
-        let Some(left) = stay.left_on(name)? else {
+        let Some(pin) = pinned.find(name)? else {
             return Ok(RoutePort::load(tables, number, name, mac, xdp, unfinished(name))?);
         };
-        let port = RoutePort::take_over(tables, number, &left, mac, unfinished(name))?;
+        let port = RoutePort::take_over(tables, number, &pin, mac, unfinished(name))?;
         let runs = port.seat().mode();
         if runs != xdp {
-            return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
+            return Err(RouteError::PinnedInMode { interface: name.clone(), mode: runs });
         }
         Ok(port)
     };

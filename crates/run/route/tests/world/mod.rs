@@ -72,7 +72,7 @@ pub(crate) fn settings(ports: &[&str]) -> RouteSettings {
         xdp: XdpMode::Native,
         slots: Some(4096),
         mode: RouteMode::Standard,
-        returns: true,
+        auto_return: true,
         trial: Duration::ZERO,
         mark: CtMark::default(),
         cpus: CpuSet::new(),

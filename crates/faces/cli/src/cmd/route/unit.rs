@@ -56,12 +56,12 @@ fn words(router: &RouterArgs) -> Vec<String> {
         mode,
         trial,
         rules,
-        rules_stay,
+        pin_rules,
         force,
         mark,
         cpus,
         cpu_queue,
-        stay,
+        no_auto_return,
         xdp_mode,
         remember,
         outputs,
@@ -86,7 +86,7 @@ fn words(router: &RouterArgs) -> Vec<String> {
     add("hook-timeout", outputs.hook.as_ref().map(|_| seconds(outputs.hook_timeout)).filter(|time| time != "10s"));
     add("metrics-file", path(&outputs.metrics_file));
     add("metrics-port", outputs.metrics_port.map(|port| port.to_string()));
-    let set = [("--rules-stay", *rules_stay), ("--force", *force), ("--stay", *stay)];
+    let set = [("--pin-rules", *pin_rules), ("--force", *force), ("--no-auto-return", *no_auto_return)];
     words.extend(set.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| (*flag).to_owned()));
     words
 }

@@ -1,0 +1,167 @@
+//! Rules pinned in the BPF file system: they stay on their ports when the process ends, until they are unpinned.
+
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use bpf::{RoutePort, chain::Seat, link::attached};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use sys::owner::trusted_folder;
+
+use crate::RouteError;
+
+/// The BPF file system (bpf(8)).
+const BPFFS: &str = "/sys/fs/bpf";
+const HEAD: &str = "evenkeel-route-";
+
+/// The pinned rules of a network namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct PinnedRules {
+    root: PathBuf,
+    namespace: u64,
+}
+
+impl PinnedRules {
+    /// Those of this thread's network namespace.
+    pub(crate) fn here() -> Self {
+        Self { root: PathBuf::from(BPFFS), namespace: host::namespace::own().unwrap_or(0) }
+    }
+
+    /// Folders of all network namespaces, with the number of the namespace; folders of other users are skipped.
+    pub(crate) fn all_folders() -> Vec<(u64, PathBuf)> {
+        let entries = fs::read_dir(BPFFS).into_iter().flatten().flatten();
+        let of = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let namespace = name.strip_prefix(HEAD)?.rsplit_once('@')?.1.parse().ok()?;
+            trusted_folder(&entry.path()).ok().map(|()| (namespace, entry.path()))
+        };
+        entries.filter_map(of).collect()
+    }
+
+    /// Names in a BPF file system have no dots.
+    fn folder(&self, interface: &str) -> PathBuf {
+        self.root.join(format!("{HEAD}{}@{}", interface.replace('.', "%"), self.namespace))
+    }
+
+    fn link(&self, interface: &str) -> PathBuf {
+        self.folder(interface).join("link")
+    }
+
+    /// Interfaces with pinned rules.
+    pub(crate) fn interfaces(&self) -> Vec<String> {
+        let end = format!("@{}", self.namespace);
+        let names = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let of = |name: String| Some(name.strip_prefix(HEAD)?.strip_suffix(&end)?.replace('%', "."));
+        let mut interfaces: Vec<String> = names.filter_map(of).collect();
+        interfaces.sort_unstable();
+        interfaces
+    }
+
+    /// The pinned link of `interface`, if it has pinned rules.
+    ///
+    /// # Errors
+    /// The folder belongs to another user; the interface does not exist.
+    pub(crate) fn find(&self, interface: &str) -> Result<Option<PathBuf>, RouteError> {
+        let folder = self.folder(interface);
+        match trusted_folder(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(RouteError::Pin { operation: "use", path: folder, source }),
+            // The interface was removed and made again.
+            Ok(()) if attached(interface)?.is_none() => self.unpin(interface).map(|()| None),
+            Ok(()) => Ok(Some(self.link(interface)).filter(|link| link.exists())),
+        }
+    }
+
+    /// Pins the slot of `port`.
+    ///
+    /// # Errors
+    /// There is no BPF file system, or it refuses.
+    fn pin(&self, port: &mut RoutePort) -> Result<(), RouteError> {
+        if !statfs(&self.root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
+            return Err(RouteError::NoBpfFileSystem { path: self.root.clone() });
+        }
+        let interface = port.seat().interface().to_owned();
+        let folder = self.folder(&interface);
+        let failed = |operation| move |source| RouteError::Pin { operation, path: folder.clone(), source };
+        match fs::DirBuilder::new().mode(0o700).create(self.folder(&interface)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                trusted_folder(&self.folder(&interface)).map_err(failed("use"))?;
+            }
+            made => made.map_err(failed("make"))?,
+        }
+        Ok(port.pin(&self.link(&interface))?)
+    }
+
+    /// Pins the slots of `ports`, or unpins them so that they end with this process.
+    ///
+    /// # Errors
+    /// As [`PinnedRules::pin`]: none is pinned then.
+    pub(crate) fn set_pinned(&self, pinned: bool, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        let mut added = Vec::new();
+        for port in ports {
+            let interface = port.seat().interface().to_owned();
+            let was_pinned = self.find(&interface)?.is_some();
+            if !pinned && was_pinned {
+                self.unpin(&interface)?;
+            }
+            if pinned && !was_pinned {
+                added.push(interface);
+                if let Err(error) = self.pin(port) {
+                    for interface in added {
+                        // The first failure is the one reported.
+                        let _ = self.unpin(&interface);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Unpins the rules of `interface`: they end with the last process that holds them.
+    ///
+    /// # Errors
+    /// A pin cannot be removed.
+    pub(crate) fn unpin(&self, interface: &str) -> Result<(), RouteError> {
+        Self::remove_folder(&self.folder(interface))
+    }
+
+    /// Removes a folder of pins.
+    ///
+    /// # Errors
+    /// A pin cannot be removed.
+    pub(crate) fn remove_folder(folder: &Path) -> Result<(), RouteError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| RouteError::Pin { operation: "remove", path, source }
+        };
+        // Also what a killed process has not finished.
+        for entry in fs::read_dir(folder).map_err(failed(folder))?.flatten() {
+            fs::remove_file(entry.path()).map_err(failed(&entry.path()))?;
+        }
+        fs::remove_dir(folder).map_err(failed(folder))
+    }
+}
+
+/// Interfaces of this network namespace with pinned rules that still run.
+pub fn interfaces() -> Vec<String> {
+    let rules = PinnedRules::here();
+    let mut interfaces = rules.interfaces();
+    // Another tool may have detached the program and left the pins.
+    interfaces.retain(|interface| !Seat::is_over(&rules.link(interface)));
+    interfaces
+}
+
+/// Unpins all rules of this network namespace; gives their interfaces.
+///
+/// # Errors
+/// A pin cannot be removed.
+pub fn unpin() -> Result<Vec<String>, RouteError> {
+    let rules = PinnedRules::here();
+    let interfaces = rules.interfaces();
+    interfaces.iter().try_for_each(|interface| rules.unpin(interface))?;
+    Ok(interfaces)
+}
