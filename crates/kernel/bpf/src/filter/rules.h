@@ -61,7 +61,7 @@ struct shield_total {
 	/* Passed, and dropped, because the heartbeat had stopped. */
 	__u64 failed_open;
 	__u64 failed_closed;
-	/* Sources that took the place of another one whose limit was in use. */
+	/* Sources evicted from the table of limits while their limit was in use. */
 	__u64 evicted_sources;
 	/* When shield_failed() last saw the heart beat, as a number that changes with the time and the beat. */
 	__u64 beat_looked;

@@ -84,9 +84,9 @@ static __always_inline __u64 limit_key(const __u32 *source, __u8 family, __u32 b
 	return limit_mix(key + number, seed) | 1;
 }
 
-/* limit_take() of the source of that key, whose set this is. `evicted` counts sources that take the place of one whose limit is in use. */
+/* limit_take() of the source of that key, whose set this is. `evicted_sources` counts sources evicted while their limit was in use. */
 static __always_inline bool limit_take_source(struct limit_sources *set, __u64 key, __u64 interval, __u64 tolerance, __u64 now,
-					     __u64 *evicted)
+					     __u64 *evicted_sources)
 {
 	__u64 age, oldest_age = 0;
 	__u32 i, oldest = 0;
@@ -102,9 +102,9 @@ static __always_inline bool limit_take_source(struct limit_sources *set, __u64 k
 		}
 	}
 	if (!oldest_age) {
-		/* All four are limited at this moment: one of them is forgotten, and begins anew when it comes again. */
+		/* All four are limited at this moment: one of them is evicted. */
 		oldest = (now >> (LIMIT_TICKS_SHIFT + 4)) & (LIMIT_WAYS - 1);
-		(*evicted)++;
+		(*evicted_sources)++;
 	}
 	set->way[oldest & (LIMIT_WAYS - 1)].key = key;
 	set->way[oldest & (LIMIT_WAYS - 1)].full_at = now + interval;

@@ -41,8 +41,8 @@ struct Way {
 pub(super) enum Taken {
     /// It was taken out of its bucket.
     Within,
-    /// The same; its source took the place of another whose limit was in use, which begins anew.
-    Crowding,
+    /// It was taken out of its bucket, and its source evicted another whose limit was in use.
+    Evicting,
     /// It exceeds the limit, and nothing was taken.
     Not,
 }
@@ -88,7 +88,7 @@ impl Buckets {
         };
         way.key.store(key, Ordering::Relaxed);
         way.full_at.store(now.wrapping_add(interval), Ordering::Relaxed);
-        if until > 0 { Taken::Crowding } else { Taken::Within }
+        if until > 0 { Taken::Evicting } else { Taken::Within }
     }
 
     /// Never 0.
@@ -160,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_place_of_another_is_told_apart() {
+    fn a_source_that_evicts_another_is_counted() {
         let (buckets, limit) = (Buckets::new(&[1; 16]), limit(1, 3, Some((32, 64))));
         let places = (SETS * WAYS) as u32;
-        let crowding = |sources: std::ops::Range<u32>, ns| {
+        let evicting = |sources: std::ops::Range<u32>, ns| {
             let taken = |n: u32| buckets.take(&limit, IpAddr::V4(n.into()), ns);
-            sources.filter(|n| taken(*n) == Taken::Crowding).count()
+            sources.filter(|n| taken(*n) == Taken::Evicting).count()
         };
-        assert!(crowding(0..places / 16, SECOND) < 10);
-        let crowded = crowding(places..2 * places, SECOND);
-        assert!((places as usize / 8..places as usize / 2).contains(&crowded), "{crowded}");
-        assert_eq!(crowding(2 * places..2 * places + 100, 60 * SECOND), 0, "all are idle by then");
+        assert!(evicting(0..places / 16, SECOND) < 10);
+        let evictions = evicting(places..2 * places, SECOND);
+        assert!((places as usize / 8..places as usize / 2).contains(&evictions), "{evictions}");
+        assert_eq!(evicting(2 * places..2 * places + 100, 60 * SECOND), 0, "all are idle by then");
     }
 
     #[test]

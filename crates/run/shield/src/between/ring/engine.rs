@@ -112,7 +112,7 @@ impl Engine {
             let limit = &self.tables.rules[rule];
             match self.state.buckets.take(limit, packet.source, now) {
                 Taken::Within => false,
-                Taken::Crowding => {
+                Taken::Evicting => {
                     counts.totals.evicted_sources.add(1);
                     false
                 }
