@@ -170,7 +170,10 @@ fn sources_beyond_the_tables_room_are_let_in_and_counted() {
         assert_eq!(shield.test(&frame).unwrap().action, PASS);
     }
     let evicted_sources = shared.counts().totals.evicted_sources;
-    assert!((1..50_000).contains(&evicted_sources), "{evicted_sources} of 100,000 sources found no room in 65,536 sets of 4");
+    assert!(
+        (1..50_000).contains(&evicted_sources),
+        "{evicted_sources} of 100,000 sources found no room in 65,536 sets of 4"
+    );
 }
 
 #[test]

@@ -105,9 +105,11 @@ impl Classified for RouteError {
             | Self::LocksOut { .. }
             | Self::NotReloadable { .. } => ErrorClass::Usage,
             Self::AlreadyRunning { .. } => ErrorClass::Lacking,
-            Self::OnePort | Self::TooMany { .. } | Self::Twice { .. } | Self::CpusInGeneric | Self::NoSuchCpu { .. } => {
-                ErrorClass::Usage
-            }
+            Self::OnePort
+            | Self::TooMany { .. }
+            | Self::Twice { .. }
+            | Self::CpusInGeneric
+            | Self::NoSuchCpu { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorClass::Lacking,

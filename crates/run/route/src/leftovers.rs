@@ -18,7 +18,9 @@ use crate::{
 /// What is left behind. Nothing is changed.
 pub fn dead() -> Vec<PathBuf> {
     let folders = home::all().into_iter().filter(Home::is_left).map(|home| home.folder().to_owned());
-    folders.chain(PinnedRules::all_folders().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder))).collect()
+    folders
+        .chain(PinnedRules::all_folders().into_iter().map(|(_, folder)| folder).filter(|folder| holds_nothing(folder)))
+        .collect()
 }
 
 /// Removes what is left behind; gives it. `own`: the lock that the caller holds. What a running router has is left alone, and so are rules that

@@ -20,10 +20,10 @@ use rules::requester::Requester;
 
 use crate::{
     RouteError, cpus,
+    pinned::PinnedRules,
     plan::{planned, slots},
     rules::{Reloaded, RouteRules},
     settings::RouteSettings,
-    pinned::PinnedRules,
 };
 use assignment::Assignment;
 use follower::{Changes, Follower};

@@ -155,7 +155,10 @@ pub fn metrics(status: &RouteStatus) -> Metrics {
         reattached.add(&[("interface", &port.interface)], port.reattached);
         can_transmit.add(&[("interface", &port.interface)], u8::from(port.can_transmit));
     }
-    let fallback = gauge("evenkeel_route_fallback", "1 while the mode is not the requested one because of an obstacle or a failed trial.");
+    let fallback = gauge(
+        "evenkeel_route_fallback",
+        "1 while the mode is not the requested one because of an obstacle or a failed trial.",
+    );
     let obstacles = gauge("evenkeel_route_obstacles", "Things that stand against the fast path.");
     metrics.extend([
         build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1),

@@ -123,12 +123,12 @@ fn syns_pass_while_answers_are_withheld_and_cookies_of_before_stay_right() {
     for family in 0..2 {
         let syn = server.syn(family);
         let answer = server.answer(&syn, &syn.bytes());
-        connected.withhold(true);
+        connected.set_withheld(true);
         assert_eq!(server.test(&syn.bytes()).action, PASS);
         assert_eq!(server.test(&syn.finish(&answer).bytes()).action, PASS);
         let guessed = Frame { ack: answer.seq.wrapping_add(7), ..syn.finish(&answer) };
         assert_eq!(server.test(&guessed.bytes()).action, DROP, "as ever");
-        connected.withhold(false);
+        connected.set_withheld(false);
         // Of another client: of that one a connection may have come to be.
         let other = Frame { ports: (40_001, cookie_bed::PORT), ..syn };
         server.answer(&other, &other.bytes());

@@ -238,7 +238,7 @@ fn the_syn_of_a_half_open_connection_does_not_go_to_the_kernel_again() {
     };
     wait("the kernel has them", || half_open() == 8);
     bed.link.put(&bed.shield).unwrap();
-    bed.cookies.connected().unwrap().doubt();
+    bed.cookies.connected().unwrap().mark_incomplete();
     let before = bed.counts();
     for source in 0..8 {
         let from = cookie_bed::spoofed(source).to_string();
@@ -257,7 +257,7 @@ fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
         let mut stream = bed.connect(to).unwrap();
         talk(&mut stream);
         let from = stream.local_addr().unwrap();
-        assert!(connected.may(to, from), "the program noted it, under the same bit as we look at");
+        assert!(connected.may_contain(to, from), "the program noted it, under the same bit as we look at");
         let asked = |port| {
             let frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
             let syn = Frame { ports: (port, PORT), ..frame }.bytes();
@@ -274,14 +274,14 @@ fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
         });
         assert!(forgotten);
         // Nor is anybody answered for want of a note while the notes may lack some.
-        connected.doubt();
+        connected.mark_incomplete();
         for _ in 0..50 {
             connected.clear();
             assert_eq!((asked(other), asked(from.port())), (REDIRECTED, PASSED));
         }
-        connected.renew(|| Ok::<_, ()>(vec![(to, from)])).unwrap();
+        connected.rebuild(|| Ok::<_, ()>(vec![(to, from)])).unwrap();
         assert!((0..50).all(|_| (asked(other), asked(from.port())) == (REDIRECTED, PASSED)));
-        assert!(connected.filled() < 1e-4);
+        assert!(connected.fill_ratio() < 1e-4);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Connections whose SYNs go to the kernel, as bits by a hash (`src/filter/cookie/connected.h`).
+//! A Bloom filter of the connections whose SYNs go to the kernel (`src/filter/cookie/connected.h`).
 
 use std::{
     io,
@@ -20,44 +20,45 @@ const COMPLETE: usize = BITS / 8;
 const KEY: [usize; 2] = [COMPLETE + 8, COMPLETE + 16];
 /// Likewise of `withheld`.
 const WITHHELD: usize = COMPLETE + 24;
-/// More bits than this are too many: SYNs of a flood are looked up in vain.
-const CROWDED: f64 = 0.25;
+/// Share of set bits above which too many SYNs of a flood are looked up in vain.
+const FILL_RATIO_MAX: f64 = 0.25;
 
-/// The connections that there may be. The kernel program sets bits too, while its rules challenge. It goes by the bits only while they are
+/// The filter. The kernel program sets bits too, while its rules challenge, and goes by them only while they are
 /// known to be complete; if not, it looks for each SYN's connection.
 #[derive(Debug)]
 pub struct Connected(SharedMemory);
 
 impl Connected {
-    /// Of the map.
+    /// Length of the map's value.
     pub(super) const BYTES: usize = COMPLETE + 64;
 
     pub(super) fn of(map: &MapHandle) -> Result<Self, XdpError> {
         Ok(Self(PROGRAM.memory(map, Self::BYTES, "map the connections of SYN cookies")?))
     }
 
-    pub fn note(&self, local: SocketAddr, peer: SocketAddr) {
+    /// Inserts a connection.
+    pub fn insert(&self, local: SocketAddr, peer: SocketAddr) {
         let bit = bit(local, peer);
         self.0.word(bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::Relaxed);
     }
 
     /// True if there may be such a connection.
-    pub fn may(&self, local: SocketAddr, peer: SocketAddr) -> bool {
+    pub fn may_contain(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         let bit = bit(local, peer);
         self.0.word(bit / 64 * 8).load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
     }
 
-    /// Notes all connections, which `read` gives as local and peer when it is called: those that are there once rules challenge. Bits of
+    /// Inserts all connections that `read` gives as local and peer: those that exist once rules challenge. Bits of
     /// connections that ended go if there are too many of them.
     ///
     /// # Errors
     /// Those of `read`; then each SYN is looked up.
-    pub fn renew<E>(&self, read: impl FnOnce() -> Result<Vec<(SocketAddr, SocketAddr)>, E>) -> Result<(), E> {
-        self.doubt();
-        if self.is_crowded() {
+    pub fn rebuild<E>(&self, read: impl FnOnce() -> Result<Vec<(SocketAddr, SocketAddr)>, E>) -> Result<(), E> {
+        self.mark_incomplete();
+        if self.is_saturated() {
             self.clear();
         }
-        read()?.into_iter().for_each(|(local, peer)| self.note(local, peer));
+        read()?.into_iter().for_each(|(local, peer)| self.insert(local, peer));
         self.0.word(COMPLETE).store(1, Ordering::Release);
         Ok(())
     }
@@ -74,32 +75,33 @@ impl Connected {
         Ok(key)
     }
 
-    /// From now on host mode answers no SYN, and each goes to the kernel; or it answers them again. Right cookies of before are taken either way.
-    pub fn withhold(&self, answers: bool) {
-        self.0.word(WITHHELD).store(answers.into(), Ordering::Release);
+    /// Withholds host mode's answers, so that each SYN goes to the kernel. Valid cookies are accepted either way.
+    pub fn set_withheld(&self, withheld: bool) {
+        self.0.word(WITHHELD).store(withheld.into(), Ordering::Release);
     }
 
-    /// From now on there may be connections that the program does not see.
-    pub fn doubt(&self) {
+    /// Marks the filter incomplete: connections may exist that have no bit.
+    pub fn mark_incomplete(&self) {
         self.0.word(COMPLETE).store(0, Ordering::Release);
     }
 
-    /// True if the program takes what has no bit for no connection, and does not look it up.
+    /// True if what has no bit is no connection, so that the program need not look it up.
     pub fn is_complete(&self) -> bool {
         self.0.word(COMPLETE).load(Ordering::Acquire) != 0
     }
 
-    /// True if so many bits are set, those of connections that ended included, that it is time to [`Connected::renew`] them.
-    pub fn is_crowded(&self) -> bool {
-        self.filled() > CROWDED
+    /// True if so many bits are set, also by ended connections, that the filter is to be rebuilt.
+    pub fn is_saturated(&self) -> bool {
+        self.fill_ratio() > FILL_RATIO_MAX
     }
 
-    /// The share of bits that are set, 0 to 1: of SYNs that are looked up although there is no such connection.
-    pub fn filled(&self) -> f64 {
+    /// Share of bits that are set, 0 to 1: the share of SYNs looked up in vain.
+    pub fn fill_ratio(&self) -> f64 {
         let ones = |word| u64::from(self.0.word(word * 8).load(Ordering::Relaxed).count_ones());
         (0..BITS / 64).map(ones).sum::<u64>() as f64 / BITS as f64
     }
 
+    /// Clears all bits.
     pub fn clear(&self) {
         (0..BITS / 64).for_each(|word| self.0.word(word * 8).store(0, Ordering::Relaxed));
     }
@@ -121,7 +123,7 @@ fn folded(address: IpAddr) -> u64 {
     }
 }
 
-/// The bit of a connection: connected_bit() of a packet from its peer.
+/// Bit of a connection: connected_bit() of a packet from its peer.
 fn bit(local: SocketAddr, peer: SocketAddr) -> usize {
     let hash = mix(mix(folded(peer.ip())) ^ folded(local.ip()));
     (mix(hash ^ (u64::from(peer.port()) << 16 | u64::from(local.port()))) >> 44) as usize

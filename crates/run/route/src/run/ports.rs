@@ -9,9 +9,9 @@ use crate::{
     RouteError,
     driver::{changed_exits, exits},
     evidence::Evidence,
+    pinned::PinnedRules,
     plan::{RoutePlan, plan},
     rules::RouteRules,
-    pinned::PinnedRules,
 };
 
 /// The ports of a router, by number.

@@ -38,10 +38,10 @@ impl Control<Xdp> {
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
     fn follow_connections(&self) -> Result<(), ShieldError> {
-        let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| syn_answers::is_crowded(cookies)) else {
+        let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| syn_answers::is_saturated(cookies)) else {
             return Ok(());
         };
-        syn_answers::know_connections(Some(cookies), self.challenges())
+        syn_answers::update_connections(Some(cookies), self.challenges())
     }
 
     /// Makes the program anew when the interface's address, its MTU or settings net.ipv4.tcp_* have changed, which SYN-ACKs go by: frames to
@@ -117,7 +117,7 @@ impl Control<Xdp> {
     /// Leaves SYNs to the kernel that would be answered by cookies, or answers them again.
     pub(super) fn withhold_answers(&self, withhold: bool) -> Result<(), ShieldError> {
         if let Some(cookies) = &self.plane.cookies {
-            cookies.connected()?.withhold(withhold);
+            cookies.connected()?.set_withheld(withhold);
         }
         Ok(())
     }

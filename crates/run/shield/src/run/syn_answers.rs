@@ -52,21 +52,21 @@ pub(super) fn cookies(settings: &Settings, choice: &Choice) -> Result<Cookies, S
 ///
 /// # Errors
 /// The connections cannot be read; then the program looks for that of each SYN, which costs time under a flood and nothing else.
-pub(super) fn know_connections(cookies: Option<&Cookies>, challenge: bool) -> Result<(), ShieldError> {
+pub(super) fn update_connections(cookies: Option<&Cookies>, challenge: bool) -> Result<(), ShieldError> {
     let Some(cookies) = cookies.filter(|cookies| !matches!(cookies.mode(), CookieMode::Gateway(_))) else {
         return Ok(());
     };
     let connected = cookies.connected()?;
     if challenge && is_host(cookies) {
-        return connected.renew(session::connections).map_err(|error| ShieldError::Lacking(error.to_string()));
+        return connected.rebuild(session::connections).map_err(|error| ShieldError::Lacking(error.to_string()));
     }
-    connected.doubt();
+    connected.mark_incomplete();
     Ok(())
 }
 
-/// Returns whether bits of connections that ended are in the way.
-pub(super) fn is_crowded(cookies: &Cookies) -> bool {
-    is_host(cookies) && cookies.connected().is_ok_and(|connected| connected.is_crowded())
+/// Reports that bits of ended connections fill the filter.
+pub(super) fn is_saturated(cookies: &Cookies) -> bool {
+    is_host(cookies) && cookies.connected().is_ok_and(|connected| connected.is_saturated())
 }
 
 fn is_host(cookies: &Cookies) -> bool {

@@ -30,7 +30,7 @@ use super::{
     plane::{Changed, Coming, DataPlane, Standing},
     preload::Preload,
     settings::Settings,
-    syn_answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, know_connections},
+    syn_answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, update_connections},
     transition::Counting,
 };
 use crate::{
@@ -356,7 +356,7 @@ impl DataPlane for Xdp {
     ) -> Result<(), ShieldError> {
         // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
         if (challenges || challenged)
-            && let Err(error) = know_connections(self.cookies.as_ref(), challenges)
+            && let Err(error) = update_connections(self.cookies.as_ref(), challenges)
         {
             notes.push(error.to_string());
         }

@@ -147,7 +147,7 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
     let shield = load(&cookies, vec![link.maps()], &shared);
     link.put(&shield).unwrap();
     // There is no connection yet.
-    cookies.connected().unwrap().renew(|| Ok::<_, ()>(Vec::new())).unwrap();
+    cookies.connected().unwrap().rebuild(|| Ok::<_, ()>(Vec::new())).unwrap();
     (link, ack, shield, cookies, shared)
 }
 
