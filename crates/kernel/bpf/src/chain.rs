@@ -1,6 +1,6 @@
 //! The chain: several features' programs on one interface, each in its place.
 //!
-//! One small resident program ([`ENTRY`]) is attached; it calls the program of each place in turn, in the order of [`Place::ALL`]. A program
+//! A small resident program ([`ENTRY`]) is attached; it calls the program of each place in turn, in the order of [`Place::ALL`]. A program
 //! that lets a frame pass hands it to the places behind its own. A feature takes a place by [`Seat::take`], fills it and empties it by itself
 //! while traffic flows; the chain goes with its last user.
 //!
@@ -48,7 +48,7 @@ pub enum Place {
     /// A router's fast path.
     Route,
     Link,
-    /// What ends frames: a receiver that counts them.
+    /// A receiver that counts and drops frames.
     End,
 }
 
@@ -70,7 +70,7 @@ impl Place {
         }
     }
 
-    /// Who sits there, in words.
+    /// Description of the user of the place.
     fn words(self) -> &'static str {
         match self {
             Self::Before => "a capture (before the shield)",
@@ -86,6 +86,9 @@ impl Place {
 
 /// Has `start` begin again, for about a second, while it fails because another feature put the chain on the interface after this one had
 /// looked: the next time it joins that chain.
+///
+/// # Errors
+/// The errors of `start`.
 pub fn together<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     const AGAIN: (u32, Duration) = (20, Duration::from_millis(50));
     for _ in 0..AGAIN.0 {
@@ -97,12 +100,12 @@ pub fn together<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> 
     start()
 }
 
-/// Whether a program of that name is the resident one of a chain, of this or another version.
+/// True if `name` is that of a chain's resident program, of this or another version.
 pub fn is_chain(name: &str) -> bool {
     name.starts_with(CHAIN)
 }
 
-/// Who sits in the chain whose resident program has that id, with the id of the program in each place. Empty: it is no chain of this version,
+/// Users of the chain whose resident program has that id, with the id of the program in each place. Empty: it is no chain of this version,
 /// or may not be read.
 pub fn users(entry: u32) -> Vec<(Place, u32)> {
     if program_name(entry) != ENTRY {

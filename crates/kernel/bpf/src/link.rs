@@ -12,7 +12,7 @@ use crate::program::{Program, ProgramError, class_of, opts, to_io};
 
 pub use model::xdp::XdpMode;
 
-/// What the names of chains' resident programs begin with, in all versions.
+/// Prefix of the names of chains' resident programs, in all versions.
 pub(crate) const CHAIN: &str = "ek_chain";
 
 /// The XDP program that an interface runs.

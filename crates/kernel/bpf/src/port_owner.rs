@@ -15,7 +15,7 @@ use crate::{
 const PROGRAM: Program = Program("port_owner");
 const REUSE: Program = Program("port_reuse");
 
-/// Who owns each port of a node. Owner 0 has all that nobody else has.
+/// Owners of a node's ports. Owner 0 has all that nobody else has.
 #[derive(Debug)]
 pub struct PortOwners {
     map: MapHandle,

@@ -121,7 +121,7 @@ fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; the kernel's verifier: {log}") }
 }
 
-/// What this thread lacks, where that is why the load failed.
+/// The privilege that this thread lacks, if the load failed for it.
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     if e.kind() == ErrorKind::PermissionDenied {
         if require("a kernel program", &NEEDED).is_ok() {
@@ -146,7 +146,7 @@ where
     B::default().open(object)
 }
 
-/// One of libbpf's structs of options, each of which carries its own size.
+/// A struct of libbpf's options, each of which carries its own size.
 macro_rules! opts {
     ($struct:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         libbpf_rs::libbpf_sys::$struct {
@@ -274,7 +274,7 @@ pub(crate) fn to_io(e: &libbpf_rs::Error) -> io::Error {
     }
 }
 
-/// What the kernel attaches links at tc by. The older programs at tc (clsact) stay when their process is killed, and would keep a host's
+/// The kernel function that attaches links at tc. The older programs at tc (clsact) stay when their process is killed, and would keep a host's
 /// stack away for good.
 pub(crate) const TCX: &str = "tcx_link_attach";
 
@@ -291,7 +291,7 @@ pub(crate) fn module_has(module: &str, function: &str) -> bool {
     types.is_ok_and(|types| types.windows(name.len()).any(|at| at == name))
 }
 
-/// Whether the running kernel has a tracepoint of that name that programs of the kind tp_btf can be attached to.
+/// True if the running kernel has a tracepoint of that name that programs of the kind tp_btf can be attached to.
 pub(crate) fn kernel_traces(tracepoint: &str) -> bool {
     let name = format!("btf_trace_{tracepoint}");
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<types::Typedef<'_>>(&name).is_some())

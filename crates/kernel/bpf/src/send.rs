@@ -1,4 +1,4 @@
-//! What sends live frames, and what counts, measures or ends them where they arrive.
+//! Senders of live frames, and programs that count, measure or drop them where they arrive.
 
 mod bench_clock;
 pub mod bench_rx;

@@ -205,7 +205,7 @@ fn steps_follow_each_other() {
     assert_eq!(after.units, [1, 0]);
 }
 
-/// One unit per second, the first after half of one. Each look may make good at most 0.134 s: so there is one in the first eleven looks that are at
+/// A unit per second, the first after half of one. Each look may make good at most 0.134 s: so there is one in the first eleven looks that are at
 /// least 0.1 s apart, however slow the machine is, if program and handle agree on the unit of the rate.
 #[test]
 fn the_achieved_rate_follows_the_knob() {
@@ -266,7 +266,7 @@ fn what_cannot_be_sent_is_refused() {
     assert!(sender.set_device(0, "ek-none").unwrap_err().to_string().contains("`ek-none`"));
 }
 
-/// What may be due at once, in nanoseconds of the wanted rate, read from the program's own clock: all of the time since the last look that it did
+/// Backlog that may be due at once, in nanoseconds of the wanted rate, read from the program's own clock: all of the time since the last look that it did
 /// not give up. So the speed of the machine does not matter.
 fn most_due_ns(rings: Option<BenchRings>, pps: f64) -> u64 {
     let pace = BenchPace { steps: vec![(Some(pps), HOUR)], ..unpaced() };

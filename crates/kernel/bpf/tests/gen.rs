@@ -153,7 +153,7 @@ fn count_and_stop_end_the_sending() {
     assert_eq!((stopped.try_once().unwrap().0, stopped.counts().done), (XDP_DROP, true));
 }
 
-/// One packet per second, of which each look at the clock may make good at most 0.134 s: so there is one packet in the first twelve
+/// A packet per second, of which each look at the clock may make good at most 0.134 s: so there is one packet in the first twelve
 /// looks that are at least 0.1 s apart, however slow the machine is, if program and handle agree on the unit of the rate.
 #[test]
 fn the_achieved_rate_follows_the_knob() {

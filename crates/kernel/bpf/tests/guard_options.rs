@@ -33,7 +33,7 @@ fn makes_a_ring() {
     }
 }
 
-/// What a process of that user is told that makes a ring of a socket which it was given.
+/// Errno of a process of that user that makes a ring of a socket which it was given.
 fn ring_by(user: u32, socket: &PacketSocket) -> String {
     let folder = tempfile::Builder::new().prefix("ek-options-").tempdir_in("/tmp").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

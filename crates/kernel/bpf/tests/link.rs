@@ -37,7 +37,7 @@ impl Bed {
         self.port.try_frame(frame, frame.len(), 1).unwrap().0
     }
 
-    /// What the counters rise by while `work` is done.
+    /// Counters of `work`.
     fn counted(&self, work: impl FnOnce()) -> LinkCounts {
         let before = self.port.counts().unwrap();
         work();

@@ -1,4 +1,4 @@
-//! What a delivered message costs. Measurements, told and not judged: `cargo test --release -p bpf --test link_pace -- --ignored --nocapture`.
+//! Cost of a delivered message. Measurements, printed and not asserted: `cargo test --release -p bpf --test link_pace -- --ignored --nocapture`.
 
 mod link_bed;
 
@@ -185,7 +185,7 @@ fn microseconds_there_and_back() {
     }
 }
 
-/// What a frame costs its sender in bursts of several lengths: live frames beside sendmmsg(2), into a ring of the far end that another CPU reads.
+/// Cost of a frame to its sender in bursts of several lengths: live frames beside sendmmsg(2), into a ring of the far end that another CPU reads.
 #[test]
 #[ignore = "a measurement"]
 fn nanoseconds_of_a_burst() {

@@ -116,7 +116,7 @@ fn contradictions_are_malformed() {
     }
 }
 
-/// What a stack has merged beyond 64 KiB has length 0 in its header (BIG TCP), over IPv6 with or without the option of RFC 2675.
+/// A packet merged beyond 64 KiB has length 0 in its header (BIG TCP), over IPv6 with or without the option of RFC 2675.
 #[test]
 fn a_packet_longer_than_its_length_fields_is_as_long_as_its_frame() {
     let Some((shield, shared)) = loaded() else { return };

@@ -1,4 +1,4 @@
-//! What keeps the fast path off: what it cannot honour, each with a name and the way out.
+//! Obstacles to the fast path: each has a code and a remedy.
 
 use bpf::{XdpMode, chain::users, link::attached, shadow_lacks, stateful_lacks};
 use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
@@ -12,10 +12,10 @@ use crate::{
 
 /// Disciplines that do not shape, drop or reorder what there is room for.
 const PLAIN_QDISCS: [&str; 9] = ["", "noqueue", "noop", "pfifo_fast", "pfifo", "bfifo", "mq", "fq_codel", "fq"];
-/// What may sit on a port without seeing its frames first: VLAN devices have frames of their own.
+/// Kinds of devices on top of a port that do not see its frames first: VLAN devices have frames of their own.
 const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
 
-/// What stands against forwarding between `ports` in XDP, in the mode `xdp` of it; with `consent`, of connections that a rule gave that mark.
+/// Obstacles to forwarding between `ports` in XDP mode `xdp`; with `consent`, of connections that a rule gave that mark.
 pub(crate) fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>, xdp: XdpMode) -> Vec<Obstacle> {
     let mut found = consent.map(|mark| stateful::obstacles(evidence, mark)).unwrap_or_default();
     let mut add =
@@ -80,7 +80,7 @@ pub(crate) fn consent(mode: RouteMode, mark: CtMark) -> Option<CtMark> {
     (mode == RouteMode::Stateful).then_some(mark)
 }
 
-/// What stands against `mode` on `ports`, and what it would depend on, without starting anything.
+/// Obstacles to `mode` on `ports`, and the key of its next hops, without starting anything.
 ///
 /// # Errors
 /// An interface that is not there; what the kernel refuses to tell.

@@ -1,14 +1,14 @@
-//! How conntrack is set, as far as mode stateful depends on it.
+//! Settings of conntrack that mode stateful depends on.
 
 use std::fs;
 
 use bpf::RouteTrack;
 use model::route::CtMark;
 
-/// Where conntrack is liberal about TCP's windows.
+/// The sysctl by which conntrack ignores TCP windows.
 pub const LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
-/// How conntrack is set in this network namespace.
+/// Settings of conntrack in this network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conntrack {
     pub liberal: bool,
@@ -22,7 +22,7 @@ pub struct Conntrack {
 }
 
 impl Conntrack {
-    /// Of the network namespace of this thread; none: this kernel has no conntrack.
+    /// Reads those of this thread's network namespace; none: this kernel has no conntrack.
     pub(crate) fn read() -> Option<Self> {
         let number = |name: &str| -> Option<u32> {
             fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}")).ok()?.trim().parse().ok()
@@ -36,7 +36,7 @@ impl Conntrack {
         })
     }
 
-    /// What the kernel programs need of it.
+    /// Its part in the settings of the kernel programs.
     pub fn track(&self, mark: CtMark, nat: [bool; 2]) -> RouteTrack {
         let Self { liberal, established_s, unanswered_s, stream_s, .. } = *self;
         RouteTrack { mark: mark.value, mask: mark.mask, tcp: liberal, established_s, unanswered_s, stream_s, nat }

@@ -20,6 +20,7 @@ const END_PERIOD: Duration = Duration::from_millis(50);
 /// A router that was asked to end may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A command to the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
@@ -31,6 +32,7 @@ pub enum Command {
     Stop,
 }
 
+/// Its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Status(Box<RouteStatus>),

@@ -73,7 +73,7 @@ fn steered(interface: &str) -> CpuSet {
     masks.fold(CpuSet::new(), |all, mask| all.union(&mask))
 }
 
-/// What works against the CPUs that forward: RPS on a port.
+/// Notes on settings that work against the CPUs that forward: RPS on a port.
 pub(crate) fn notes(ports: &[String]) -> Vec<Obstacle> {
     let note = |port: &String| {
         let cpus = steered(port);

@@ -1,4 +1,4 @@
-//! What stands between a port's driver and the routes, beside netfilter and disciplines: programs and filters at tc, and what a card does to frames
+//! Obstacles between a port's driver and the routes, beside netfilter and qdiscs: programs and filters at tc, and what a card does to frames
 //! before XDP sees them.
 
 use bpf::{
@@ -13,12 +13,12 @@ use port::offloads::{self, Feature, LRO, Tags};
 
 use crate::RouteError;
 
-/// What the names of evenkeel's own programs begin with.
+/// Prefix of the names of evenkeel's own programs.
 const OWN: &str = "ek_";
 
-/// What a card merges before generic XDP gets it. GRO of the kernel passes by an interface with such a program.
+/// Merging by the card, before generic XDP. The kernel's GRO skips an interface with such a program.
 const MERGED: Feature = ("rx-gro-hw", "rx-gro-hw");
-/// By this a veth hands over packets whose checksum is not finished.
+/// Feature by which a veth hands over packets with CHECKSUM_PARTIAL.
 const UNFINISHED: Feature = ("tx-checksum-ip-generic", "tx");
 /// The largest MTU of which one buffer of any driver holds a frame with two tags: a page less the room before and behind it.
 const ONE_BUFFER: u32 = 3_400;
@@ -46,7 +46,7 @@ pub(crate) fn without_xdp(port: &str, xdp: XdpMode) -> Option<Obstacle> {
     })
 }
 
-/// What does not keep the fast path off, but packets from it.
+/// Notes: settings that keep packets off the fast path, not the fast path itself.
 pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
     let mut notes = Vec::new();
     let mut add =
@@ -86,6 +86,9 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
 }
 
 /// The obstacles at one port that is there. They are read anew each time: no message tells of most of them.
+///
+/// # Errors
+/// The kernel refuses to answer.
 pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32) -> Result<Vec<Obstacle>, RouteError> {
     let mut found = Vec::new();
     let mut add =
@@ -127,7 +130,7 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32)
     Ok(found)
 }
 
-/// Whether tags can come at all: to a veth whose other end is here they come from VLAN devices there alone.
+/// True if tags can arrive: a veth whose other end is here gets them from VLAN devices there alone.
 fn tags_come(port: &str) -> bool {
     match offloads::peer(port) {
         Ok(Some(Peer::Here(peer))) => offloads::vlans(&peer).is_ok_and(|vlans| !vlans.is_empty()),

@@ -1,4 +1,4 @@
-//! What can go wrong with a router's fast path.
+//! Errors of a router's fast path.
 
 use std::{io, path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a forwarding decision depends on, as the kernel tells it now.
+//! The kernel's configuration that forwarding decisions depend on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +34,7 @@ pub(crate) struct Switches {
     pub without_v6: bool,
 }
 
-/// What of the routes matters to how next hops may be remembered, and whose packets may come.
+/// Routes that restrict the cache of next hops, or packets that may arrive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Routes {
     /// Routes of several hops, of all tables.
@@ -45,7 +45,7 @@ pub(crate) struct Routes {
     pub own: BTreeSet<Route>,
     /// Routes that say how long a packet may be.
     pub limited: BTreeSet<Route>,
-    /// How many there were of all tables when they were last read all: IPv4 and IPv6.
+    /// Routes of all tables at the last full read: IPv4 and IPv6.
     pub read: [usize; 2],
 }
 
@@ -106,12 +106,12 @@ pub(crate) struct Evidence {
     pub switches: BTreeMap<u32, Switches>,
     /// net.ipv4.fib_multipath_hash_policy and that of IPv6.
     pub hash_policy: [u8; 2],
-    /// What of netfilter forwarded packets meet.
+    /// Netfilter hooks that forwarded packets meet.
     pub netfilter: Forwarding,
-    /// How conntrack is set; none: there is none.
+    /// Settings of conntrack; none: this kernel has none.
     pub conntrack: Option<Conntrack>,
     pub xfrm_policies: usize,
-    /// What stands between the ports' drivers and the routes.
+    /// Obstacles between the ports' drivers and the routes.
     pub drivers: Vec<Obstacle>,
 }
 
@@ -130,6 +130,9 @@ impl Reader {
     }
 
     /// All but the routes, which may be a million: those are as in `routes`.
+    ///
+    /// # Errors
+    /// The kernel refuses to answer.
     pub(crate) fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
         let links = interface::links(&mut self.route).map_err(RouteError::system("read the interfaces"))?;
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
@@ -152,6 +155,9 @@ impl Reader {
     }
 
     /// The routes, as far as they matter.
+    ///
+    /// # Errors
+    /// The kernel refuses to answer.
     pub(crate) fn routes(&mut self) -> Result<Routes, RouteError> {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
         let mut routes = Routes::default();

@@ -42,6 +42,9 @@ pub fn hold(home: &Home) -> Result<Held, RouteError> {
 }
 
 /// Removes what a killed router left; whether there was anything.
+///
+/// # Errors
+/// It cannot be removed.
 pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
     home.clear().map_err(RouteError::system("remove what a killed router left in /run/evenkeel"))
 }

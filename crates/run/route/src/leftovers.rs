@@ -1,4 +1,4 @@
-//! What routers that were killed left behind: folders of the run-time state whose lock nobody holds, and names of rules that hold on no
+//! Leftovers of killed routers: folders of the run-time state whose lock nobody holds, and pins of rules that hold on no
 //! interface any more, of this network namespace and of others, which may be gone.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::{
     pinned::PinnedRules,
 };
 
-/// What is left behind. Nothing is changed.
+/// Lists leftovers; changes nothing.
 pub fn dead() -> Vec<PathBuf> {
     let folders = home::all().into_iter().filter(Home::is_left).map(|home| home.folder().to_owned());
     folders
@@ -54,7 +54,7 @@ pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
     Ok(removed)
 }
 
-/// Whether nothing is kept there that is on an interface: the interface went away, or its process was killed before it had kept anything.
+/// True if nothing pinned there is on an interface: that is gone, or the process was killed before it had pinned anything.
 fn holds_nothing(folder: &Path) -> bool {
     let link = folder.join("link");
     match fs::symlink_metadata(&link) {

@@ -9,7 +9,7 @@
 //! [`rules`] puts stateless rules before the programs, which hold whatever the mode is. [`RouteService`] is the process around it, [`control`]
 //! its commands, [`home`] its folder, [`seen`] what others see of it, [`unit`] its systemd unit, [`leftovers`] what killed ones left behind.
 //!
-//! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
+//! The same program runs on each port in every mode, and the mode is a word in a map: switching attaches nothing and loses no packet.
 //!
 //! The kernel is asked for a next hop once; each CPU remembers the answer under a generation, for 16 s at the most. The generation grows at each change of
 //! the kernel's tables. Rules sit in the route's place, before its program, by which no instruction is there for who has none.

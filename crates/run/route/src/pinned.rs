@@ -24,7 +24,7 @@ pub(crate) struct PinnedRules {
 }
 
 impl PinnedRules {
-    /// Those of this thread's network namespace.
+    /// Rules of this thread's network namespace.
     pub(crate) fn here() -> Self {
         Self { root: PathBuf::from(BPFFS), namespace: host::namespace::own().unwrap_or(0) }
     }

@@ -1,4 +1,4 @@
-//! What the kernel programs need to know, made of what the kernel says.
+//! Tables of the kernel programs, computed from the kernel's configuration.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ pub(crate) struct RoutePlan {
     pub ports: Vec<Option<[u8; 6]>>,
     /// Ways in and out, by interface's index.
     pub ways: BTreeMap<u32, RouteWay>,
-    /// What next hops depend on.
+    /// Fields that next hops depend on.
     pub key: RouteKey,
     /// This machine's own addresses and those of broadcasts.
     pub own: Vec<Ipv4Addr>,
@@ -33,14 +33,14 @@ pub(crate) struct RoutePlan {
     pub sends: Vec<bool>,
 }
 
-/// What each CPU remembers unless it is told: at least so many next hops of each version, or by flow …
+/// Default size of each CPU's cache: at least so many next hops of each version, or by flow …
 const REMEMBERED: u32 = 1 << 16;
 /// … and at the most so many by destination: 16 and 32 MiB.
 const REMEMBERED_MAX: usize = 1 << 20;
 /// Connections, 16 MiB: of as many as conntrack holds by default, both directions.
 const CONNECTIONS: u32 = 1 << 19;
 
-/// What each CPU remembers: `wanted` of each, or twice as many next hops as there are routes.
+/// Size of each CPU's cache: `requested` of each, or twice as many next hops as there are routes.
 pub(crate) fn slots(wanted: Option<u32>, routes: &Routes) -> RouteSlots {
     let fit = |routes: usize| (routes.min(REMEMBERED_MAX / 2) as u32 * 2).max(REMEMBERED);
     let fitting =
@@ -149,7 +149,7 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// What next hops depend on.
+/// Fields that next hops depend on.
 fn key(evidence: &Evidence, rp_filter: bool) -> RouteKey {
     let multipath = !evidence.routes.multipath.is_empty();
     let [v4, v6] = evidence.hash_policy;
@@ -168,7 +168,7 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     bytes.try_into().ok().filter(|mac| *mac != [0; 6])
 }
 
-/// What next hops depend on, in words.
+/// Fields that next hops depend on, in words.
 pub(crate) fn key_words(key: RouteKey) -> Vec<String> {
     let RouteKey { source, ports, tos, label } = key;
     let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];

@@ -51,7 +51,7 @@ pub struct RouteRules {
 #[derive(Debug)]
 struct Coming {
     begun: Instant,
-    /// What is followed; none: a reload was asked for.
+    /// The change that caused it; none: a reload was requested.
     followed: Option<&'static str>,
     thread: JoinHandle<Result<Made, RouteError>>,
 }
@@ -65,7 +65,7 @@ pub struct Reloaded {
     pub expired: usize,
     /// From the request to the first packet that the new rules judge, in seconds.
     pub seconds: f64,
-    /// What is probably not meant, in words.
+    /// Warnings about rules that are probably not meant.
     pub warnings: Vec<String>,
 }
 
@@ -84,7 +84,10 @@ impl RouteRules {
         Ok((rules, warnings))
     }
 
-    /// Those of `file`, which were not read; a reload reads them from `path`.
+    /// Rules of `file`, already read; a reload reads `path`.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
         let (shared, holding) = (Arc::new(ShieldShared::create()?), Holding::default());
         Ok(Self {
@@ -147,12 +150,15 @@ impl RouteRules {
         std::mem::take(&mut self.followed)
     }
 
-    /// Whether rules are being made: no others can be meanwhile.
+    /// True while rules are being loaded; no others can be meanwhile.
     pub(crate) fn is_busy(&self) -> bool {
         self.coming.is_some()
     }
 
     /// Has a thread read the file again; [`RouteRules::poll`] has its rules hold in place of those of now.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn begin_reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<(), RouteError> {
         let (maker, asked) = (self.maker(ports)?, asked.clone());
         let (path, sessions) = (self.path.clone(), self.sessions.clone());
@@ -234,7 +240,7 @@ impl RouteRules {
         })
     }
 
-    /// What rules are made with beside their file.
+    /// A loader for the rules of `ports`.
     fn maker(&self, ports: &mut [RoutePort]) -> Result<Maker, RouteError> {
         Ok(Maker {
             interfaces: ports.iter().map(|port| port.seat().interface().to_owned()).collect(),
@@ -260,12 +266,12 @@ impl RouteRules {
         Ok(())
     }
 
-    /// How many hold.
+    /// Numbers of active rules.
     pub fn holding(&self) -> status::Holding {
         status::holding_of(&self.holding.shown)
     }
 
-    /// How they are. `ended`: ports on which they do not hold any more.
+    /// Their status. `ended`: ports on which they are no longer active.
     pub(crate) fn status(&self, ended: Vec<String>) -> RouteRulesStatus {
         let counts = self.shared.counts_of(self.holding.counters.end());
         let counted = |rule: &RuleStatus| {

@@ -122,12 +122,12 @@ impl Router {
         self.rules.as_mut().ok_or(RouteError::NoRules)?.begin_reload(asked, self.ports.each_mut())
     }
 
-    /// Whether rules are being made: a reload can begin once they hold.
+    /// True while rules are being loaded: a reload can begin once they are active.
     pub fn makes_rules(&self) -> bool {
         self.rules.as_ref().is_some_and(RouteRules::is_busy)
     }
 
-    /// How the last reload went, once.
+    /// Result of the last reload, once.
     pub fn take_reloaded(&mut self) -> Option<Result<Reloaded, RouteError>> {
         self.rules.as_mut()?.take_reloaded()
     }
@@ -154,8 +154,9 @@ impl Router {
     /// Follows the kernel's configuration, and does what is due; gives the events since the last poll.
     ///
     /// # Errors
-    /// What the kernel refuses. The mode is standard then.
-    pub fn poll(&mut self) -> Result<Vec<RouteEvent>, RouteError> {
+    /// The kernel refuses; the mode is standard then.
+    pub fn turn(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
+        self.follower.wait(timeout)?;
         let mut happened = Vec::new();
         let turned = self.follow(&mut happened);
         if turned.is_err() {

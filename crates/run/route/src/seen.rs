@@ -1,4 +1,4 @@
-//! What is seen of a running router: its status with what the interfaces count and what happened last, its events and its metrics.
+//! Outputs of a running router: its status with the counters of interfaces and the last events, its events and its metrics.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::{RouteError, Router};
 /// Events that `status` shows.
 const EVENTS: usize = 16;
 
-/// What the process tells whoever started it.
+/// A message or event for the terminal.
 #[derive(Debug)]
 pub enum Message {
     Event(RouteMoment),
@@ -31,7 +31,7 @@ impl From<ServeError> for Message {
     }
 }
 
-/// What others see.
+/// Outputs of a router.
 #[derive(Debug)]
 pub struct Seen {
     links: Netlink,
@@ -40,12 +40,19 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Opens the outputs.
+    ///
+    /// # Errors
+    /// An output cannot be opened.
     pub fn open(settings: &OutputSettings) -> Result<Self, RouteError> {
         let links = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for interfaces"))?;
         Ok(Self { links, events: VecDeque::new(), outputs: Outputs::start(settings)? })
     }
 
-    /// How `router` is.
+    /// Status of `router`.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
     pub fn status(&mut self, router: &Router) -> Result<RouteStatus, RouteError> {
         let mut status = router.status()?;
         let links = interface::links(&mut self.links).map_err(RouteError::system("read the interfaces"))?;

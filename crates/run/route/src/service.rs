@@ -180,8 +180,9 @@ impl Service for RouteService {
 /// Reloads, one after the other, while the loop goes on.
 #[derive(Default)]
 struct Reloads {
-    /// Who asked, and where the answer goes; none: a signal.
+    /// Requesters, and where each answer goes; none: a signal.
     waiting: VecDeque<(Requester, Option<Sender<Answer>>)>,
+    /// The reload in progress, and where its answer goes.
     begun: Option<Option<Sender<Answer>>>,
 }
 

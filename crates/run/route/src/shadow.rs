@@ -1,4 +1,4 @@
-//! What the programs would have done, held against what the kernel did.
+//! Decisions of the programs in shadow, compared with the kernel's.
 
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// Begins a comparison, unless one runs.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn begin(&mut self, ports: &[RoutePort], tables: &RouteTables) -> Result<(), RouteError> {
         if !self.outs.is_empty() {
             return Ok(());
@@ -61,7 +64,7 @@ pub(crate) fn now_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// How a frame's two ways differ.
+/// Difference between a frame's two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Difference {
     /// Out of another port, or in another VLAN.
@@ -111,7 +114,7 @@ fn mac(bytes: [u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// How the two ways of a frame differ; none: they do not.
+/// Difference between the two ways of a frame; none: they are equal.
 fn difference(sample: &RouteSample) -> Option<Difference> {
     let Some(kernel) = sample.kernel else { return Some(Difference::NotSent) };
     let way = |l: &RouteLeaving| (l.ifindex, l.tag);

@@ -8,7 +8,7 @@ fn item(code: &str, what: impl Into<String>, remedy: impl Into<String>) -> Obsta
     Obstacle { code: code.to_owned(), what: what.into(), remedy: remedy.into() }
 }
 
-/// What stands against mode stateful of netfilter, conntrack and the rules of policy routing.
+/// Obstacles to mode stateful: netfilter, conntrack, rules of policy routing.
 pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if evidence.conntrack.is_none() {
@@ -36,7 +36,7 @@ pub(crate) fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
     found
 }
 
-/// What the operator gives up by mode stateful, and what he may not expect.
+/// Notes on mode stateful: limits that the operator accepts with it.
 pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let conntrack = evidence.conntrack.unwrap_or_default();

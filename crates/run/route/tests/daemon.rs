@@ -23,12 +23,12 @@ use testbed::{Bed, End, wait};
 use traffic::{PREFIX_LEN, ROUTES_MAX, Traffic, hop, network, route_of};
 use world::{Asks, beside, settings};
 
-/// How many routes there are, if another number than these.
+/// Environment variable for another number of routes.
 const ROUTES_VARIABLE: &str = "EK_DAEMON_ROUTES";
 const ROUTES: u32 = 2_000;
 /// In four flaps each route has led to each neighbour, and to none.
 const FLAPS: u32 = 4;
-/// How long all stays as it is, under traffic.
+/// Time without changes, under traffic.
 const STEADY: Duration = Duration::from_millis(500);
 const ROUTER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
@@ -83,7 +83,7 @@ fn write(file: &Path, count: u32, phase: u32) {
     fs::write(file, routes(all)).unwrap();
 }
 
-/// Whether the kernel's routes of BIRD's are those of a phase, no more and no less.
+/// True if BIRD's routes in the kernel are exactly those of a phase.
 fn has(around: &Around, count: u32, phase: u32) -> bool {
     let mut seen = vec![None; count as usize];
     // 12: RTPROT_BIRD (linux/rtnetlink.h)

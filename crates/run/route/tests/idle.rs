@@ -15,9 +15,9 @@ use world::{World, beside};
 
 /// conntrack's time for an established connection, and for one that waits for an answer: shorter, as by default.
 const TIMES: [(&str, &str); 2] = [("tcp_timeout_established", "6"), ("tcp_timeout_unacknowledged", "2")];
-/// What is said begins the time anew, soon after it began and late; all of it takes longer than twice the time.
+/// Packets restart the timeout, soon after it began and late; all of it takes longer than twice the timeout.
 const PAUSES_MS: [u64; 4] = [2000, 4500, 2000, 4500];
-/// What conntrack has forgotten the kernel forwards no more.
+/// Connections that conntrack has dropped are not forwarded by the kernel.
 const RULES: &str = "
 table inet filter {
   chain forward {

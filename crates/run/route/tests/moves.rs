@@ -19,7 +19,7 @@ use world::{Asks, Tap, World, beside};
 
 const PORT: u16 = 4000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// What the kernel goes by: reachable for 0.5 to 1.5 times so many milliseconds, which is longer than the delay of a second that follows, as it would
+/// The kernel's times: reachable for 0.5 to 1.5 times so many milliseconds, which is longer than the delay of a second that follows, as it would
 /// look by itself else; then so many questions to the old address.
 const TIMES: [(&str, &str); 4] = [
     ("base_reachable_time_ms", "2100"),
@@ -30,17 +30,17 @@ const TIMES: [(&str, &str); 4] = [
 const ARP: [u8; 2] = [8, 6];
 const NEIGHBOUR: [u8; 2] = [135, 136];
 
-/// What `b` said of who it is: where an answer is whole, what it answers was asked.
+/// Neighbour discovery seen at `b`: a complete answer means that a request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     Answer,
     Unasked,
 }
 
-/// What `b` heard and said since its address is `mac`.
+/// Messages of `b` since its address is `mac`.
 struct Heard {
     mac: [u8; 6],
-    /// Whether each datagram was for that address.
+    /// True if each datagram was for that address.
     datagrams: Vec<bool>,
     said: Vec<Word>,
 }

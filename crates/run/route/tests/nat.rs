@@ -38,7 +38,7 @@ fn settings(world: &World) -> RouteSettings {
     }
 }
 
-/// What is asked of a router in its thread.
+/// A closure for the router's thread.
 type Question = Box<dyn FnOnce(&mut Router) + Send>;
 
 /// Ends the router also when a test fails.
@@ -133,7 +133,7 @@ fn the_shadow_of_each_mode_counts_each_frame_once() {
 
 macro_rules! minus {
     ($(#[$meta:meta])* pub struct RouteTotals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
-        /// What was counted since `before`.
+        /// Counters since `before`.
         fn minus(now: &RouteTotals, before: &RouteTotals) -> RouteTotals {
             RouteTotals { $($field: now.$field - before.$field,)+ }
         }
@@ -141,7 +141,7 @@ macro_rules! minus {
 }
 model::route_totals!(minus);
 
-/// One connection over IPv4, established; and what is asked of conntrack.
+/// An established connection over IPv4, and its conntrack entry.
 struct One<'a> {
     world: &'a RouterBed,
     ask: &'a Asks<'a>,
@@ -170,7 +170,7 @@ impl<'a> One<'a> {
         (minus(&self.ask.totals(), &before), !read_pcap(&tap.stop()).is_empty())
     }
 
-    /// What the counters rise by while `work` is done and the router's own loop, which forgets all each second, stands still: packets meet
+    /// Counters of `work`, while the router's own loop, which empties the cache each second, stands still: packets meet
     /// what is remembered.
     fn remembered(&self, work: impl FnOnce(&Self)) -> RouteTotals {
         let before = self.ask.totals();
@@ -194,7 +194,7 @@ impl<'a> One<'a> {
         testbed::wait("the frames are received", || received() >= before + times as u64);
     }
 
-    /// What `conntrack` says of it, or does.
+    /// Output of a `conntrack` command on it.
     fn conntrack(&self, arguments: &str) -> String {
         self.world.router.output(&format!("conntrack {arguments}"))
     }

@@ -91,16 +91,52 @@ fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
     let [router, sender] = macs(1);
     let aim = Aim { router, sender, mtus: [1500, MTU, 1450, LIMIT] };
     let mut dice = Dice::new(seed);
-    write_pcap(path, (0..count).map(|_| frame(&mut dice, &aim)).filter(|frame| wanted(frame)));
+    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
+    for n in 0..count {
+        let bytes = frame(&mut dice, &aim);
+        if !wanted(&bytes) {
+            continue;
+        }
+        let packet = PcapPacket::new(Duration::from_micros(n), bytes.len() as u32, &bytes);
+        file.write_packet(&packet).unwrap();
+    }
 }
 
-/// How often each of `a`, `b`, `c` and `d` received each frame.
+/// Times that each frame was received.
+fn read(path: &Path) -> BTreeMap<Vec<u8>, i64> {
+    let mut file = PcapReader::new(File::open(path).unwrap()).unwrap();
+    let mut seen = BTreeMap::new();
+    while let Some(packet) = file.next_packet() {
+        if let Some(frame) = compared(&packet.unwrap().data, &ROUTERS) {
+            *seen.entry(frame).or_default() += 1;
+        }
+    }
+    seen
+}
+
+/// Times that each of `a`, `b`, `c` and `d` received each frame.
 type Seen = [BTreeMap<Vec<u8>, i64>; 4];
 
-/// What they received of the frames.
-fn received(world: &RouterBed, frames: &Path) -> Seen {
-    let seen = world.received(0, frames).iter().map(|came| counted(came, &ROUTERS)).collect::<Vec<_>>();
-    seen.try_into().expect("four neighbours")
+/// Frames that they received.
+fn received(world: &World, frames: &Path, pps: u64) -> Seen {
+    let ends = [&world.a, &world.b, &world.c, &world.d];
+    let taps: Vec<Tcpdump> = ends
+        .iter()
+        .enumerate()
+        .map(|(n, end)| {
+            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
+        })
+        .collect();
+    let mut replay = Command::new("tcpreplay");
+    replay.args(["-q", "-i", world.a.interface(), &format!("--pps={pps}")]).arg(frames);
+    let done = world.a.space().run(|| replay.output().unwrap());
+    assert!(done.status.success(), "{}", testbed::said(&done));
+    let files: Vec<PathBuf> = taps.into_iter().map(Tcpdump::stop).collect();
+    [0, 1, 2, 3].map(|n| read(&files[n]))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(120).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The same frames through both; what the fast path counted.
@@ -113,7 +149,7 @@ fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: fn(&Router)) 
     both_with(tag, cpus, sysctls, false, check).map(|(counts, _)| counts)
 }
 
-/// What each of the two routers counted: frames, and rules.
+/// Counters of the two routers: frames, and rules.
 type Counted = (RouteTotals, Option<RouteRulesStatus>);
 
 /// Likewise, with the rules of [`filter`] on both where they are `ruled`; what each counted.

@@ -17,12 +17,12 @@ use wire::checksum::Sum;
 /// The port, the tag, and the network of each way: 198.18.N.0/24 and 2001:2:0:N::/64. The first two are the ports without a tag.
 const WAYS: [(usize, Option<u16>, u8); 6] =
     [(0, None, 1), (1, None, 2), (1, Some(6), 3), (0, Some(5), 5), (0, Some(7), 7), (1, Some(5), 8)];
-/// Those that frames are sent to, all of the first port.
+/// Destinations of frames, all behind the first port.
 const INTO: [usize; 3] = [0, 3, 4];
 /// Of the second port.
 const MTU: usize = 1400;
 
-/// What was received by each way, and how often.
+/// Frames received by each way, with their number.
 type Seen = [BTreeMap<Vec<u8>, i64>; WAYS.len()];
 
 /// The router's address on the link, and its neighbour's.
@@ -89,8 +89,24 @@ fn tagged(frame: &[u8], tag: u16, priority: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &(priority << 13 | tag).to_be_bytes(), &frame[12..]].concat()
 }
 
-/// What came by which way when `frames` are sent by the neighbour at the end of `from`.
-fn received(world: &RouterBed, from: usize, frames: &[Vec<u8>]) -> Seen {
+fn write(path: &Path, frames: &[Vec<u8>]) {
+    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
+    for (n, frame) in frames.iter().enumerate() {
+        let packet = PcapPacket::new(Duration::from_micros(n as u64), frame.len() as u32, frame);
+        file.write_packet(&packet).unwrap();
+    }
+}
+
+/// Frames received by each way when the neighbour at the end of `from` sends `frames`.
+fn received(world: &World, from: usize, frames: &[Vec<u8>]) -> Seen {
+    let taps: Vec<Tcpdump> = world
+        .far
+        .iter()
+        .enumerate()
+        .map(|(n, end)| {
+            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
+        })
+        .collect();
     let path = world.bed.path("sent.pcap");
     write_pcap(&path, frames);
     let routers: Vec<Ipv4Addr> = WAYS.iter().map(|(_, _, net)| Ipv4Addr::new(198, 18, *net, 1)).collect();

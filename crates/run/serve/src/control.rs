@@ -40,7 +40,7 @@ use crate::{
 const ACCEPT_PERIOD: Duration = Duration::from_millis(50);
 /// A process that works gives a sign of life this often until it has the answer: a space, which JSON may begin with.
 const SIGN_PERIOD: Duration = Duration::from_millis(400);
-/// One that gives none for so long hangs, or is stopped.
+/// Time without a sign of life after which a process hangs or is stopped.
 const SILENCE: Duration = Duration::from_secs(2);
 /// The longest that an answer may take: a million prefixes take seconds to be read.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -256,7 +256,7 @@ fn converse<C: Serialize, A: DeserializeOwned>(mut stream: &UnixStream, command:
 /// to wait for that.
 ///
 /// # Errors
-/// It may not be ended, or which one it is cannot be known from here.
+/// No permission, or the process is not known from here.
 pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
     let ServeError::Silent { path, pid: Some(pid) } = &silent else { return Err(silent) };
     // Still the one that listens there: its number goes to nobody else meanwhile.

@@ -1,4 +1,4 @@
-//! What can go wrong in serving.
+//! Errors of serving.
 
 use std::{
     io,

@@ -16,7 +16,7 @@ use crate::error::ServeError;
 pub struct Event {
     /// Its name: `EVENKEEL_EVENT` of a hook.
     pub name: &'static str,
-    /// One line of JSON, its end included.
+    /// A line of JSON, with its newline.
     pub line: String,
     /// Further variables of a hook's environment.
     pub environment: Vec<(&'static str, String)>,

@@ -20,7 +20,7 @@ use crate::{
 const TRIES_MAX: u32 = 16;
 const LOCK: &str = "lock";
 const SOCKET: &str = "control";
-/// What is written before it takes the place of another file.
+/// Suffix of a file that is written before it replaces another.
 const NEW: &str = "new";
 
 /// A kind of instances, each with a folder of its own.
@@ -117,12 +117,15 @@ impl Home {
         lock_left(&self.lock_file()).map(|lock| HeldHome { home: self.clone(), _lock: lock })
     }
 
-    /// Whether the instance was killed.
+    /// True if the instance was killed.
     pub fn is_left(&self) -> bool {
         trusted_folder(&self.folder).is_ok() && lock_left(&self.lock_file()).is_some()
     }
 
     /// Removes what an instance that was killed left. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// It cannot be removed.
     pub fn clear(&self) -> io::Result<bool> {
         let Some(left) = self.hold_left() else { return Ok(false) };
         drop(left);
@@ -149,12 +152,18 @@ pub struct HeldHome {
 
 impl HeldHome {
     /// Writes a file of the folder in one step: whoever reads it meanwhile finds the earlier one.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let new = self.file(NEW);
         fs::write(&new, text).and_then(|()| fs::rename(&new, self.file(name)))
     }
 
     /// Removes a file of the folder.
+    ///
+    /// # Errors
+    /// The file is still there.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -179,7 +179,7 @@ struct Connection {
     stream: TcpStream,
     until: Instant,
     head: Vec<u8>,
-    /// What is still to be written; empty: the request is not whole yet.
+    /// The rest of the answer; empty: the request is not complete yet.
     answer: Vec<u8>,
 }
 

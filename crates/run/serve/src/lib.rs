@@ -1,4 +1,4 @@
-//! What every long-running part of the program needs, whatever it does: it is asked, it is watched, it tells of events, and it never waits
+//! Parts of every long-running process: it answers commands, publishes metrics and events, and never waits
 //! for those who read what it says.
 //!
 //! - [`Server`] runs [`Service`]s on one thread: signals, readiness, sockets, the wait. Each keeps its folder, lock and socket in a [`Home`].

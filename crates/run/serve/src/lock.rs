@@ -1,4 +1,4 @@
-//! One process does a thing: the one that holds its lock.
+//! Locks by which one process at a time runs a service.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -67,13 +67,13 @@ pub fn lock_left(path: &Path) -> Option<Lock> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).ok().filter(|lock| is_at(lock, path))
 }
 
-/// Whether `path` still leads to that file.
+/// True if `path` still leads to that file.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = |found: fs::Metadata| Ok((found.dev(), found.ino()) == file.metadata().map(|of| (of.dev(), of.ino()))?);
     fs::symlink_metadata(path).and_then(same).unwrap_or(false)
 }
 
-/// Whether a process is on its way out: killed, ending, or gone (proc_pid_stat(5), proc_pid_status(5)).
+/// True if a process is killed, ending, or gone (proc_pid_stat(5), proc_pid_status(5)).
 fn is_ending(pid: &str) -> bool {
     // Who has just taken it has not written its number yet.
     if pid.parse::<u32>().is_err() {

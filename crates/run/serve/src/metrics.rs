@@ -32,15 +32,15 @@ impl Notation {
 /// The course of a value over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It grows. Samples are called NAME_total.
+    /// Counter, which grows. Samples are called NAME_total.
     Counter,
-    /// It goes up and down.
+    /// Gauge, which goes up and down.
     Gauge,
-    /// It is 1; its labels say something. Samples are called NAME_info.
+    /// Constant 1 with information in its labels. Samples are called NAME_info.
     Info,
 }
 
-/// One quantity in one unit.
+/// A metric family: one quantity in one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     name: &'static str,

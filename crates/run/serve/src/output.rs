@@ -26,7 +26,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Output that reached nobody.
 #[derive(Debug)]
 pub enum Lost {
-    /// It cannot be written any more; this is reported once.
+    /// The stream cannot be written any more; reported once.
     Ended(io::Error),
     /// So many texts were left out because nobody read those before.
     LeftOut(u64),

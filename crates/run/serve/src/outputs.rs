@@ -1,4 +1,4 @@
-//! What a long-running process tells others: a file of events, a hook, metrics in a file and over HTTP.
+//! Outputs of a long-running process: a file of events, a hook, metrics in a file and over HTTP.
 
 use std::{
     path::PathBuf,
@@ -58,7 +58,7 @@ impl OutputsChange {
     /// Opens what `settings` ask for and `before` did not.
     ///
     /// # Errors
-    /// What cannot be opened, by name; nothing has changed then.
+    /// An output cannot be opened; nothing has changed then.
     pub fn open(settings: &OutputSettings, before: &OutputSettings) -> Result<Self, ServeError> {
         let (file, file_before) = (settings.metrics_file.as_ref(), before.metrics_file.as_ref());
         let (port, port_before) = (settings.metrics_port.as_ref(), before.metrics_port.as_ref());

@@ -1,4 +1,4 @@
-//! One process with one or several services: signals, sockets, readiness, the loop.
+//! A process with one or several services: signals, sockets, readiness, the loop.
 
 use std::{
     fmt, io,
@@ -218,7 +218,7 @@ impl<S: Service> Handle<S> {
         &self.client
     }
 
-    /// How the service ended; none: it runs, or this was asked before.
+    /// Result of the service, once; none: it still runs.
     pub fn ended(&self) -> Option<Result<S::Ended, S::Error>> {
         self.ended.try_recv().ok()
     }

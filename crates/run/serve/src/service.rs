@@ -1,4 +1,4 @@
-//! What a [`Server`](crate::Server) runs.
+//! The services that a [`Server`](crate::Server) runs.
 
 use std::{ops::ControlFlow, path::PathBuf, sync::mpsc::Sender};
 
@@ -8,16 +8,16 @@ use crate::wake::Wait;
 
 /// A part of a process that runs until it is told to end, answers commands on a socket, and shares its thread with others.
 ///
-/// It is open when it is given to a [`Server`](crate::Server): its [home](crate::Home) is held, and all that can be refused was.
+/// A service is open when a [`Server`](crate::Server) gets it: its [home](crate::Home) is held, and whatever could fail at the start has not.
 pub trait Service {
     /// A command that comes by the socket.
     type Command: DeserializeOwned + Send + 'static;
     type Answer: Serialize + Send + 'static;
     /// The state that is shown.
     type Status;
-    /// What is left to be told after the end.
+    /// The service's result.
     type Ended;
-    /// Why it ended by itself, or could not end as it should.
+    /// Reason for an end by itself, or for a failed close.
     type Error;
 
     /// Its name in a sentence, as `the router`.
@@ -26,7 +26,7 @@ pub trait Service {
     /// The socket at which it answers commands.
     fn socket(&self) -> PathBuf;
 
-    /// It answers commands from now on.
+    /// Called once commands are answered.
     fn on_listen(&mut self) {}
 
     /// Does what is due, and does not wait.

@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-/// What a unit runs, and what its sandbox leaves open.
+/// Commands of a unit, and the permissions of its sandbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unit<'a> {
-    /// What it is, for `systemctl status`.
+    /// Description for `systemctl status`.
     pub description: &'a str,
     /// A man page: `evenkeel-shield(1)`.
     pub manual: &'a str,
-    /// It starts when these are there and ends when one of them goes.
+    /// Interfaces: the unit starts when they exist and ends when one of them is removed.
     pub interfaces: &'a [&'a str],
     /// The program and its arguments.
     pub start: &'a [String],
-    /// What makes it read its configuration again; empty: it has none.
+    /// Reload command; empty: none.
     pub reload: &'a [String],
     pub capabilities: &'a [&'a str],
     /// Families of sockets that it may open beside AF_UNIX, AF_NETLINK, AF_INET and AF_INET6.

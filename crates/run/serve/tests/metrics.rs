@@ -108,7 +108,7 @@ fn the_port_answers_on_loopback_in_the_notation_that_is_asked_for() {
     assert!(matches!(taken, ServeError::MetricsPort { port, .. } if port == server.address().port()), "{taken}");
 }
 
-/// Whether the other end has closed it.
+/// True if the other end has closed it.
 fn is_closed(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match stream.peek(&mut [0]) {

@@ -25,7 +25,7 @@ const FRAMES: usize = 2000;
 /// SYNs and ACKs beside them, for each kind of cookies.
 const SYNS: u64 = 2000;
 
-/// What was done.
+/// The work that was done.
 #[derive(Default)]
 struct Done {
     frames: u64,

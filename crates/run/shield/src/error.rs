@@ -1,4 +1,4 @@
-//! What can go wrong in the shield.
+//! Errors of the shield.
 
 use std::{io, path::PathBuf};
 

@@ -29,7 +29,7 @@ const DROPPED: u32 = 1;
 const PASSED: u32 = 2;
 const REDIRECTED: u32 = 4;
 
-/// What `ss -tie` says of the only established connection of a namespace.
+/// Output of `ss -tie` on the only established connection of a namespace.
 fn ss(end: &End) -> String {
     end.output("ss -tieOHn state established")
 }

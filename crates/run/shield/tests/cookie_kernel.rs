@@ -12,7 +12,7 @@ use cookie_bed::{
 use nix::sys::socket::{Backlog, listen};
 use testbed::wait;
 
-/// What it answers when it is told to by net.ipv4.tcp_syncookies=2.
+/// The kernel's answer with net.ipv4.tcp_syncookies=2.
 fn always(tag: &str) -> Option<Bed> {
     let bed = Bed::new(tag, Way::Kernel)?;
     bed.server.set("net.ipv4.tcp_syncookies", "2");

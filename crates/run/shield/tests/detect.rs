@@ -309,7 +309,7 @@ fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
     assert_eq!(words(&world.run(50, &both(500_000, 500_000))), [""; 0], "both are held");
 }
 
-/// What comes in the place of what was met, or beside it, is met as soon as a first attack.
+/// Traffic that replaces or joins what was mitigated is mitigated as soon as a first attack.
 #[test]
 fn what_no_step_has_met_is_not_waited_for() {
     for beside in [false, true] {

@@ -35,7 +35,7 @@ struct Bed {
     _bed: testbed::Bed,
     inside: End,
     sender: pcap::Capture<pcap::Active>,
-    /// One for IPv4, one for IPv6, one for [`LAST`]: sockets for a protocol are served behind the ingress hook, those for all
+    /// Sockets for IPv4, for IPv6 and for [`LAST`]: sockets for a protocol are served behind the ingress hook, those for all
     /// protocols (as bound ones are) before it.
     receivers: [PacketSocket; 3],
     batch: Batch,
@@ -78,7 +78,7 @@ impl Bed {
         arrived
     }
 
-    /// Whether the frame is sent. False: the kernel says that it was dropped for want of room (ENOBUFS).
+    /// True if the frame was sent. False: the kernel dropped it for lack of memory (ENOBUFS).
     fn is_sent(&mut self, frame: &[u8]) -> bool {
         match self.sender.sendpacket(frame) {
             Ok(()) => true,

@@ -32,7 +32,7 @@ fn of(detector: &Detector) -> Metrics {
     metrics::metrics("eth\"0", &totals, &[("a \\ rule\n".into(), count), ("b".into(), count)], Some(detector))
 }
 
-/// What a program says that reads `text`, and whether it is content.
+/// Output of a program that reads `text`, and its success.
 fn read_by(mut command: Command, text: &str) -> (bool, String) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; run tools/setup test"));

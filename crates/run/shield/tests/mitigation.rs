@@ -19,7 +19,7 @@ use shield::run::{Control, Paths, Settings, Source, Xdp, xdp};
 use testbed::{End, wait, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// How long packets are sent at most.
+/// Longest time in which packets are sent.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A flooder and a target; the shield of the target is made in its namespace.

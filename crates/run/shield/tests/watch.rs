@@ -1,4 +1,4 @@
-//! What the kernel counts for protected prefixes is what came.
+//! The kernel's counters of protected prefixes match the traffic.
 
 mod random;
 

@@ -60,7 +60,7 @@ pub enum TapStamp {
 pub enum TapPlace {
     #[default]
     Before,
-    /// Those that the shield lets through.
+    /// Frames that the shield lets through.
     Behind,
 }
 
@@ -85,7 +85,7 @@ pub struct TapSettings {
 pub struct Tap {
     /// None: it was detached.
     seat: Option<Seat>,
-    /// One for each of its places.
+    /// A program for each of its places.
     programs: Vec<OwnedFd>,
     /// Keeps the program that sees the end of NAPI polls.
     _poll_end: Option<Link>,
@@ -290,7 +290,7 @@ impl TapReader {
 
     /// Hands the frames that are there, `most` at the most, to `each`, frees their room at the end, and returns how many there were.
     ///
-    /// It looks once at the line that the program writes for every frame. Call it at intervals (100 us, say) rather than in a
+    /// Reads once the cache line that the program writes for every frame. Call it at intervals (100 us, say) rather than in a
     /// tight loop: each look takes that line away from the program for a moment.
     pub fn read<F: FnMut(TapFrame<'_>)>(&mut self, most: usize, mut each: F) -> usize {
         // Losses first: with a ring that is empty after that, every later record was written after them.
@@ -388,7 +388,7 @@ impl TapReader {
         self.shared.control.word(self.control + offset_of!(tap_control, tail)).store(tail, Ordering::Release);
     }
 
-    /// What the program has counted on this CPU. The first reader also tells of CPUs that came online later and have no ring.
+    /// Counters of the program on this CPU. The first reader also counts CPUs that came online later and have no ring.
     pub fn counts(&self) -> TapCounts {
         let at = |offset| self.shared.control.word(self.control + offset).load(Ordering::Relaxed);
         let elsewhere = match self.cpu {

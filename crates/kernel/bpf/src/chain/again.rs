@@ -13,7 +13,7 @@ use super::{
 };
 use crate::link::XdpLink;
 
-/// What looking again has found so far.
+/// Findings of checks so far.
 #[derive(Debug, Default)]
 pub(super) struct Looked(Mutex<Found>);
 

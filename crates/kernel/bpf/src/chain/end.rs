@@ -11,14 +11,17 @@ use crate::{
 /// A program that ends what comes to it. Dropping it takes it off.
 #[derive(Debug)]
 pub enum AtEnd {
-    /// It is the interface's one program, as nobody else needs the interface: a jump less for each frame.
+    /// The interface's only program: one jump less for each frame.
     Alone(XdpLink),
-    /// It sees what all others in the interface's chain let pass.
+    /// The last place of the interface's chain.
     InChain(Seat),
 }
 
 impl AtEnd {
     /// Puts the program on `interface`, or in the last place of the chain that it runs.
+    ///
+    /// # Errors
+    /// The errors of [`XdpLink::attach`] and [`Seat::take`].
     pub(crate) fn attach(
         program: BorrowedFd<'_>,
         name: Program,
@@ -46,7 +49,7 @@ impl AtEnd {
         }
     }
 
-    /// Whether the interface still exists and runs it.
+    /// True if the interface still exists and runs it.
     pub fn is_alive(&self) -> bool {
         match self {
             Self::Alone(link) => link.is_alive(),

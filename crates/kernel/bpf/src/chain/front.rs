@@ -23,6 +23,9 @@ pub(crate) fn behind(maps: &Maps) -> Option<u32> {
 impl SeatMaps {
     /// For a shield's program that stands directly before `next`, which judges in a place that is not the shield's own: captures hear nothing of
     /// its verdicts. `next` is left out once this is dropped, or the process dies; what passes then goes to the kernel.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn before(next: BorrowedFd<'_>) -> Result<Self, XdpError> {
         let failed = |operation| move |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed(operation, to_io(&e)));
         let opts = |flags| libbpf_sys::bpf_map_create_opts {
@@ -43,7 +46,7 @@ impl SeatMaps {
     /// Of those from [`SeatMaps::before`]: what passes goes on to another program from now on. Each frame meets the one or the other.
     ///
     /// # Errors
-    /// What the kernel refuses; the one before goes on.
+    /// The kernel refuses; the program of before stays.
     pub(crate) fn go_on_to(&self, next: BorrowedFd<'_>) -> Result<(), XdpError> {
         let entered = put(self.rests_map(), Place::Filter as u32, next);
         Ok(entered.map_err(|e| PROGRAM.failed("enter what follows a program", e))?)

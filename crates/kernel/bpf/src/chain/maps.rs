@@ -82,7 +82,7 @@ impl Maps {
         Ok((maps, entry, kept))
     }
 
-    /// Those of the program with that id, of which `wanted` likes the name. All are opened, as only then they tell it: not for the resident
+    /// Maps of the program with that id whose name `wanted` accepts. All are opened to read their names: not for the resident
     /// program of a chain ([`Maps::of_chain`]).
     ///
     /// # Errors
@@ -91,8 +91,11 @@ impl Maps {
         Self::opened(program, |_| true, wanted)
     }
 
-    /// Those of a chain's resident program that `wanted` likes. Others are not opened: the kernel empties a place without an owner whenever
+    /// Maps of a chain's resident program that `wanted` accepts. Others are not opened: the kernel empties a place without an owner whenever
     /// a descriptor of it is closed, a little later, when somebody may have filled it meanwhile.
+    ///
+    /// # Errors
+    /// The errors of [`Maps::of`].
     pub(super) fn of_chain(entry: u32, wanted: impl Fn(&str) -> bool) -> Result<Self, XdpError> {
         let order = order();
         Self::opened(entry, |at| order.get(at).is_some_and(|name| wanted(name)), &wanted)
@@ -134,7 +137,10 @@ impl Maps {
     }
 }
 
-/// What follows behind each place, of a chain that runs.
+/// Programs behind each place of a running chain.
+///
+/// # Errors
+/// CAP_SYS_ADMIN is missing.
 pub(super) fn kept(rests: &MapHandle) -> Result<Rests, XdpError> {
     let mut kept = Rests::new();
     for place in Place::ALL {

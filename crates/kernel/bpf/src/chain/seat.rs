@@ -57,7 +57,7 @@ pub struct Seat {
 pub(super) struct Spot {
     pub(super) place: Place,
     pub(super) map: MapHandle,
-    /// What stands in the place when it is left; none: it is pinned, and stays as it is.
+    /// The program put into the place at the end; none: the place is pinned and keeps its program.
     none: Option<OwnedFd>,
     /// The program that was put there last, with its id; none: none was, or it cannot be had.
     pub(super) program: Option<(OwnedFd, u32)>,
@@ -71,7 +71,7 @@ struct Busy {
     is_changing: bool,
 }
 
-/// Why a place was not taken.
+/// Reason why a place was not taken.
 enum Refused {
     Busy(Busy),
     Error(XdpError),
@@ -83,15 +83,15 @@ impl From<XdpError> for Refused {
     }
 }
 
-/// Whether the chain runs already.
+/// State of the chain's attachment.
 #[derive(Debug)]
 enum On {
-    /// It goes on the interface with the first program.
+    /// Attached together with the first program.
     NotYet(OwnedFd),
     Link(XdpLink),
 }
 
-/// What a program has to be loaded with that is to sit in a place.
+/// Maps that a program is loaded with to run in a place.
 #[derive(Debug, Clone)]
 pub struct SeatMaps(Arc<Held>);
 
@@ -112,7 +112,7 @@ impl SeatMaps {
         lend(object, state, &self.0.state)
     }
 
-    /// What `chain_cpus_mask` of such a program is to be.
+    /// The value of `chain_cpus_mask` in such a program.
     pub(crate) fn cpus_mask() -> Result<u64, XdpError> {
         Ok(state_cpus()? as u64 - 1)
     }
@@ -121,7 +121,7 @@ impl SeatMaps {
         &self.0.rests
     }
 
-    /// Whether both are of one place.
+    /// True if both are of one place.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -225,7 +225,7 @@ impl Seat {
         Ok(())
     }
 
-    /// What a program for this place has to be loaded with.
+    /// Maps that a program for this place is loaded with.
     pub fn maps(&self) -> SeatMaps {
         self.maps.clone()
     }
@@ -328,6 +328,9 @@ impl Seat {
     }
 
     /// The names of the rules of this interface's shield.
+    ///
+    /// # Errors
+    /// The names cannot be mapped.
     pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
         RuleNames::of(&self.names)
     }
@@ -349,12 +352,12 @@ impl Seat {
         }
     }
 
-    /// Whether the interface still exists and runs the chain with no program of others in these places, or the chain waits for its first program.
+    /// True if the interface still exists and runs the chain without programs of others in these places, or the chain waits for its first program.
     pub fn is_alive(&self) -> bool {
         self.link().is_none_or(XdpLink::is_alive) && self.usurper().is_none()
     }
 
-    /// Why the chain is not alive, in words; none: it is.
+    /// Reason why the chain is not alive, in words; none: it is.
     pub fn why_ended(&self) -> Option<String> {
         if self.link().is_none_or(XdpLink::is_alive) {
             return self.usurper().map(|(place, id)| {
@@ -391,7 +394,7 @@ impl Seat {
         self.interface_name().is_some()
     }
 
-    /// It goes by the interface's new name from now on.
+    /// Follows the interface's new name.
     pub(crate) fn rename(&mut self, name: String) {
         self.interface = name;
     }
@@ -429,7 +432,17 @@ impl Seat {
         Ok(())
     }
 
-    /// Whether what was pinned as `path` is on no interface any more: that went away, in whichever network namespace it was. False also where
+    /// Takes the names away: place and chain go with the last process that holds them.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path.
+    pub fn unpin(path: &Path) -> Result<(), XdpError> {
+        let remove = |path: &Path| fs::remove_file(path).map_err(|source| XdpError::pin("remove", path, source));
+        remove(path)?;
+        beside(path).iter().try_for_each(|path| remove(path))
+    }
+
+    /// True if the link pinned as `path` is on no interface any more: that was removed, in whichever network namespace it was. False also where
     /// it cannot be asked.
     pub fn is_over(path: &Path) -> bool {
         let info = open_pin(path).ok().and_then(|link| link_info(link.as_fd()).ok());
@@ -503,7 +516,7 @@ fn find(
     Ok((maps, link))
 }
 
-/// Whether nobody has that place.
+/// True if the place is free.
 fn is_free(place: Place, map: &MapHandle, state: &ChainState) -> Result<(), Busy> {
     if let Some(id) = sits(map, 0) {
         let is_changing = matches!(program_name(id).as_str(), "" | maps::NONE);
@@ -517,7 +530,7 @@ fn is_free(place: Place, map: &MapHandle, state: &ChainState) -> Result<(), Busy
     }
 }
 
-/// Those who join and leave chains of this network namespace do it one after the other. None: this process is not root's, which makes chains and
+/// Lock by which chains of this network namespace are joined and left one after the other. None: this process is not root's, which makes chains and
 /// joins none.
 fn lock(interface: &str, until: Until) -> Result<Option<LockFile>, XdpError> {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|e| system(interface, "tell the namespace", e))?;

@@ -1,4 +1,4 @@
-//! What programs of a chain tell each other of a frame, and rules' names.
+//! State of a frame that programs of a chain pass on, and rules' names.
 
 use std::{
     mem::offset_of,
@@ -31,7 +31,7 @@ pub(super) fn state_bytes() -> Result<usize, XdpError> {
     Ok(offset_of!(chain_state, cpu) + state_cpus()? * size_of::<chain_cpu>())
 }
 
-/// Who sits in a chain, and what its programs tell each other of frames; mapped.
+/// Users of a chain, and the state of frames that its programs pass on; mapped.
 #[derive(Debug)]
 pub(crate) struct ChainState(SharedMemory);
 

@@ -52,7 +52,7 @@ impl Connected {
     /// connections that ended go if there are too many of them.
     ///
     /// # Errors
-    /// Those of `read`; then each SYN is looked up.
+    /// The errors of `read`; then each SYN is looked up.
     pub fn rebuild<E>(&self, read: impl FnOnce() -> Result<Vec<(SocketAddr, SocketAddr)>, E>) -> Result<(), E> {
         self.mark_incomplete();
         if self.is_saturated() {

@@ -202,7 +202,7 @@ fn failed_on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error)
 pub struct GatewayCookies {
     /// Seconds that a source stays known after its last SYN.
     pub known_s: u32,
-    /// What is not a SYN and comes from an unknown source is dropped too, connections that were there before included.
+    /// Drop other packets of unknown sources too, those of earlier connections included.
     pub strict: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One set of rules as a loaded program.
+//! A set of rules as a loaded program.
 
 use std::{
     io,
@@ -51,11 +51,11 @@ pub struct ShieldConfig {
     pub cookies: Option<Cookies>,
     /// Where what comes to each protected prefix is counted ([`super::Watch::config`]).
     pub watch: Option<WatchConfig>,
-    /// What passes leaves by the other one of two interfaces, on both of which the program is then to be attached.
+    /// Two interfaces: frames that pass leave by the other one, and the program is attached to both.
     pub between: Option<Between>,
     /// The places in chains that the program is for ([`ShieldLink::maps`]): one, or two with `between`, in its order. None: for test runs.
     pub seats: Vec<SeatMaps>,
-    /// What the program can know of packets; needed if a rule asks.
+    /// Lookups that the program can do for packets; required if a rule asks.
     pub known: Option<KnownPackets>,
     /// Frames begin with the IP header: the interface has no link layer.
     pub bare_ip: bool,
@@ -63,7 +63,7 @@ pub struct ShieldConfig {
     pub tell: bool,
 }
 
-/// What can be known of packets beside their bytes.
+/// Lookups for packets, beside their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KnownPackets {
     /// The MAC address that packets for this machine have, so that nothing is said of a bridge's others; none: all are taken for its.
@@ -123,9 +123,9 @@ pub struct Tested {
     pub action: u32,
     /// The index of the rule that decided; none: the default, or no rule was asked.
     pub rule: Option<usize>,
-    /// That rule asks for a cookie.
+    /// True if that rule asks for a cookie.
     pub challenged: bool,
-    /// What parsing found; none if it did not come to that: the heart had stopped, and everything passes.
+    /// Result of parsing; none without one: the heartbeat had stopped, and everything passes.
     pub parsed: Option<ShieldParsed>,
     /// The frame as the program left it.
     pub frame: Vec<u8>,

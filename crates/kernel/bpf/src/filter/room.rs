@@ -91,7 +91,7 @@ pub(super) fn fill_v6(layout: &PrefixLayout, v6: Option<&V6Prefixes>, section: &
     put(section, layout.slots, v6.slots.as_bytes());
 }
 
-/// What stays of an earlier table behind the parts' ends is named by nothing.
+/// Bytes of an earlier table behind the parts' ends are unreferenced.
 fn fill_trie(at: &TrieLayout, table: Option<&V4Prefixes>, section: &mut [u8]) {
     let Some(table) = table else {
         return section[at.states as usize..][..STATES_LEN].fill(0);

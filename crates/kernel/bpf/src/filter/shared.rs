@@ -48,7 +48,7 @@ const VERSION: u64 = 2;
 
 /// The maps that all programs of one interface share, one after the other.
 ///
-/// They live as long as this, a program that uses them, or their names under [`ShieldShared::pin`].
+/// Maps that live as long as this, a program that uses them, or their pins ([`ShieldShared::pin`]).
 #[derive(Debug)]
 pub struct ShieldShared {
     maps: Vec<(&'static str, MapHandle)>,
@@ -121,7 +121,23 @@ impl ShieldShared {
         Ok(())
     }
 
-    /// Those that another process pinned.
+    /// Takes away the names under `dir`, and `dir` if nothing else is left there. What is in use goes on.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path; names that are gone already are none.
+    pub fn unpin(dir: &Path) -> Result<(), XdpError> {
+        for name in SHARED {
+            let path = path_of(dir, name);
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
+                _ => {}
+            }
+        }
+        let _ = fs::remove_dir(dir);
+        Ok(())
+    }
+
+    /// Opens the maps that another process pinned.
     ///
     /// # Errors
     /// [`XdpError::Pin`] if one is missing or of a version of evenkeel that had other ones.

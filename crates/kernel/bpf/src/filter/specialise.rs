@@ -33,7 +33,7 @@ type Section = elf::SectionHeader64<NativeEndian>;
 /// Opens a program's object file with its constants as `constants` has them, the bytes of its section `.rodata`.
 ///
 /// # Errors
-/// What libbpf says of it, or that it is no object file whose constants can be written into it.
+/// The errors of libbpf; an object file whose constants cannot be written into it.
 pub(crate) fn open(name: &str, file: &[u8], constants: &[u8]) -> Result<OpenObject, libbpf_rs::Error> {
     let written = write(file, constants).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
     let mut open = ObjectBuilder::default().name(name)?.open_memory(&written)?;

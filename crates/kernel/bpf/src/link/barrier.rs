@@ -53,7 +53,7 @@ enum Sits {
     Behind(MapHandle),
 }
 
-/// What a barrier's endpoint is told: all have come to the round.
+/// Message to a barrier's endpoint: all have arrived at the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarrierDone {
     pub epoch: u32,
@@ -82,7 +82,7 @@ impl LinkBarrier {
     /// Puts the program in the place of messages on `interface`.
     ///
     /// # Errors
-    /// Those of [`Seat::take`] and [`Seat::put`]; an interface without an address.
+    /// The errors of [`Seat::take`] and [`Seat::put`]; an interface without an address.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         let mut seat = Seat::take(interface, mode, &[Place::Link])?;
         let (maps, mac) = (seat.maps(), mac_of(interface)?);
@@ -180,7 +180,10 @@ impl LinkBarrier {
         frame
     }
 
-    /// What it has done so far, over all CPUs.
+    /// Counters so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn counts(&self) -> Result<BarrierCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
     }
@@ -196,7 +199,7 @@ impl LinkBarrier {
     /// As [`LinkPort::try_frame`].
     ///
     /// # Errors
-    /// What BPF_PROG_TEST_RUN answers: EINVAL for less than an Ethernet header.
+    /// The errors of BPF_PROG_TEST_RUN: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8], repeat: u32) -> Result<(u32, Duration), XdpError> {
         let ran = PROGRAM.run(&self.program, frame, frame.len(), frame.len(), repeat.cast_signed())?;
         Ok((ran.verdict, ran.time))

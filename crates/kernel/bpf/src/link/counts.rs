@@ -1,4 +1,4 @@
-//! What a protocol's program has counted.
+//! Counters of a protocol's program.
 
 /// Defines the counters of a protocol: those that all have (struct link_count), and its own reasons by number.
 macro_rules! link_counts {
@@ -47,7 +47,7 @@ macro_rules! link_counts {
 }
 
 link_counts! {
-    /// What the program of a [`crate::LinkPort`] has done so far, over all CPUs.
+    /// Counters of the program of a [`crate::LinkPort`] so far, over all CPUs.
     pub struct LinkCounts {
         /// Dropped: of a kind that this version does not know.
         kind = 0,
@@ -55,7 +55,7 @@ link_counts! {
 }
 
 link_counts! {
-    /// What the program of a [`crate::LinkBarrier`] has done so far, over all CPUs.
+    /// Counters of the program of a [`crate::LinkBarrier`] so far, over all CPUs.
     pub struct BarrierCounts {
         /// Of a group, epoch or node that nobody waits for.
         foreign = 0,

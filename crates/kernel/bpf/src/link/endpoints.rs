@@ -20,14 +20,14 @@ use crate::{
 /// The largest ring, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 30;
 
-/// Who holds the program holds these: what is entered here stays while the program or this lives.
+/// Maps of endpoints, which live while the program or this does.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     program: Program,
     rings: MapHandle,
     words: MapHandle,
     taken: BTreeSet<u32>,
-    /// What stands for endpoints that were removed: the kernel waits at the end of each call until no program is at work, and takes many
+    /// Replacement for endpoints that were removed: the kernel waits at the end of each call until no program is at work, and takes many
     /// entries in one call only where they are replaced.
     nobody: [MapHandle; 2],
 }

@@ -1,4 +1,4 @@
-//! What stands between the packet sockets of programs that are not trusted and the interface that carries messages.
+//! Guard between packet sockets of untrusted programs and the interface that carries messages.
 
 use std::{
     mem::MaybeUninit,

@@ -1,4 +1,4 @@
-//! Who may set options of the packet sockets that programs of other users have.
+//! Guard over socket options of packet sockets that belong to programs of other users.
 
 use std::mem::MaybeUninit;
 

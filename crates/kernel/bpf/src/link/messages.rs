@@ -1,6 +1,6 @@
 //! Programs that deliver messages between nodes: frames of one EtherType each, copied into rings of the processes that they are for.
 //!
-//! What protocols have in common is in C (`hooks.h`, docs/protocol/link-builders.md); [`port::LinkPort`] is the reference protocol of
+//! The common parts of protocols are in C (`hooks.h`, docs/protocol/link-builders.md); [`port::LinkPort`] is the reference protocol of
 //! docs/protocol/link.md, [`barrier::LinkBarrier`] a second one.
 
 pub(crate) mod barrier;

@@ -38,7 +38,7 @@ impl Default for LinkSettings {
     }
 }
 
-/// Whether the program's own answers leave.
+/// Way of the program's own answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkAnswers {
     Sent,
@@ -66,7 +66,7 @@ impl LinkPort {
     /// address.
     ///
     /// # Errors
-    /// Those of [`Seat::take`] and [`Seat::put`]; an interface without an address.
+    /// The errors of [`Seat::take`] and [`Seat::put`]; an interface without an address.
     pub fn attach(interface: &str, mode: XdpMode, settings: LinkSettings) -> Result<Self, XdpError> {
         let mac = mac_of(interface)?;
         let mut seat = Seat::take(interface, mode, &[Place::Link])?;
@@ -122,12 +122,15 @@ impl LinkPort {
         set_mac(&self.own, mac);
     }
 
-    /// Whether the answers to probes of the node leave by this interface.
+    /// Way of the node's answers to probes.
     pub fn answers(&self) -> LinkAnswers {
         self.answers
     }
 
-    /// What it has done so far, over all CPUs.
+    /// Counters so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn counts(&self) -> Result<LinkCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
     }
@@ -146,7 +149,7 @@ impl LinkPort {
     /// the frame as it is afterwards, and the mean time of a run. Where it delivers, it delivers each time.
     ///
     /// # Errors
-    /// What BPF_PROG_TEST_RUN answers: EINVAL for less than an Ethernet header.
+    /// The errors of BPF_PROG_TEST_RUN: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8], first: usize, repeat: u32) -> Result<(u32, Vec<u8>, Duration), XdpError> {
         let ran = PROGRAM.run(&self.program, frame, first, frame.len(), repeat.cast_signed())?;
         Ok((ran.verdict, ran.frame, ran.time))

@@ -45,7 +45,7 @@ impl LinkRing {
         Ok(Self { ring, word_fd: word, word: memory })
     }
 
-    /// What another process makes the same ring of, with [`LinkRing::of`]: the ring's descriptor, and that of the page beside it. Of all who have
+    /// Descriptors by which another process opens the same ring, with [`LinkRing::of`]: of the ring, and of the page beside it. Of all who have
     /// them one may read.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.ring.as_fd(), self.word_fd.as_fd()]
@@ -102,6 +102,9 @@ impl LinkRing {
     }
 
     /// Sleeps until a frame comes, at the longest for `timeout` (none: for ever); true if there is one.
+    ///
+    /// # Errors
+    /// The errors of poll(2).
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = match timeout {
             None => PollTimeout::NONE,
@@ -114,7 +117,7 @@ impl LinkRing {
 }
 
 impl AsFd for LinkRing {
-    /// What a reader that sleeps waits for.
+    /// The descriptor that a sleeping reader polls.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }

@@ -52,13 +52,16 @@ impl RouteLook {
         self.queues
     }
 
-    /// Who forwards now; none: a mode that this version does not know.
+    /// The active mode; none: a mode that this version does not know.
     pub fn mode(&self) -> Option<RouteMode> {
         let now = self.config.half_word(offset_of!(route_config, mode)).load(Ordering::Acquire);
         RouteMode::ALL.into_iter().find(|mode| number(*mode) == now)
     }
 
-    /// What the port has done so far, over all CPUs.
+    /// Counters of the port so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn totals(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }

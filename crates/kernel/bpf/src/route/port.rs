@@ -32,11 +32,11 @@ use crate::{
 };
 
 pub(super) const STATEFUL: Program = Program("ek_route_state");
-/// What that program calls, and where it is from.
+/// Kernel functions that it calls, with the Linux version of each.
 const NEEDED: [(&str, &str); 3] =
     [("bpf_xdp_ct_lookup", "6.0"), ("bpf_ct_change_timeout", "6.0"), ("bpf_rdonly_cast", "6.2")];
 
-/// What the running kernel lacks of what mode stateful calls; none: it has all.
+/// The first requirement of mode stateful that the running kernel lacks.
 pub fn stateful_lacks() -> Option<ProgramError> {
     // Connection tracking is a module on most kernels.
     let lacks = |&(function, _): &(&str, &str)| !kernel_has(function) && !module_has("nf_conntrack", function);
@@ -70,7 +70,7 @@ pub struct RoutePort {
     ifindex: u32,
     /// Packets may come whose checksum is left to a device.
     unfinished: bool,
-    /// What a program with rules is loaded with that stands before this one.
+    /// Maps of the slot in front, for a program with rules.
     front: Option<SeatMaps>,
 }
 
@@ -93,6 +93,9 @@ impl RoutePort {
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
     /// something is put there.
+    ///
+    /// # Errors
+    /// The errors of [`Seat::open`].
     pub fn take_over(
         tables: &RouteTables,
         number: usize,
@@ -148,12 +151,15 @@ impl RoutePort {
     }
 
     /// Puts the program in its place.
+    ///
+    /// # Errors
+    /// The errors of [`Seat::put`].
     pub fn put(&mut self) -> Result<(), XdpError> {
         let program = PROGRAM.descriptor(self.first())?;
         self.seat.put(&[program.as_fd()])
     }
 
-    /// What a frame of this port meets first, behind the rules: the program, or the one that steers flows to other CPUs.
+    /// The port's first program behind the rules: the forwarding one, or the one that steers flows to other CPUs.
     pub(super) fn first(&self) -> BorrowedFd<'_> {
         self.steering.as_ref().and_then(FlowSteering::active_program).unwrap_or(self.program.as_fd())
     }
@@ -166,7 +172,10 @@ impl RoutePort {
         }
     }
 
-    /// What rules for this port have to be loaded with ([`crate::filter::ShieldConfig::seats`]).
+    /// Maps that rules for this port are loaded with ([`crate::filter::ShieldConfig::seats`]).
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub fn front(&mut self) -> Result<SeatMaps, XdpError> {
         let front = match self.front.take() {
             Some(front) => front,
@@ -189,6 +198,9 @@ impl RoutePort {
 
     /// Keeps the rules in its place beyond the end of this process, under the name `path` in a BPF file system. The program of this port itself
     /// goes with the process: what the rules let pass goes to the kernel then.
+    ///
+    /// # Errors
+    /// The errors of [`Seat::pin`].
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
         self.seat.pin(path)
     }
@@ -230,6 +242,9 @@ impl RoutePort {
     }
 
     /// Frames leave by it. The kernel takes an interface that leaves its network namespace out of the map of exits, also if it comes back.
+    ///
+    /// # Errors
+    /// The interface is not in this namespace.
     pub fn enter(&self, tables: &RouteTables) -> io::Result<()> {
         tables.set_exit(self.number, Some(self.ifindex))
     }
@@ -245,7 +260,10 @@ impl RoutePort {
         tables.forget();
     }
 
-    /// What it has done so far, over all CPUs.
+    /// Counters so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn counts(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }

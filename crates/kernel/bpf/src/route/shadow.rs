@@ -1,4 +1,4 @@
-//! What the kernel sends out of a port, held against what the program would have done.
+//! Frames that the kernel sends out of a port, compared with the program's decisions.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use crate::{
 const PROGRAM: Program = Program("ek_route_out");
 const NO_TAG: u16 = 4096;
 
-/// What the running kernel lacks of what comparing needs; none: it has all.
+/// The first requirement of the shadow that the running kernel lacks.
 pub fn shadow_lacks() -> Option<ProgramError> {
     (!kernel_has(TCX)).then_some(ProgramError::Kernel {
         feature: "the trial in shadow",
@@ -74,6 +74,7 @@ impl RouteOut {
     }
 }
 
+/// A frame's way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteLeaving {
     pub ifindex: u32,
@@ -90,9 +91,9 @@ pub struct RouteLeaving {
 /// A frame that the shadow has written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteSample {
-    /// How the program would have sent it.
+    /// The program's decision.
     pub own: RouteLeaving,
-    /// How the kernel sent it; none: it did not, by no port.
+    /// The kernel's way; none: it sent the frame by no port.
     pub kernel: Option<RouteLeaving>,
     /// When it came (CLOCK_MONOTONIC).
     pub came_ns: u64,

@@ -36,9 +36,9 @@ pub const QUEUE_MAX: u32 = 16384;
 /// Steering of a port's flows to CPUs: the program in the port's slot, the queues (a CPU map), and the programs behind them.
 #[derive(Debug)]
 pub(super) struct FlowSteering {
-    /// It sits in the port's place while there are CPUs, or directly behind the rules that sit there.
+    /// The steering program, in the port's slot or directly behind the rules there.
     program: OwnedFd,
-    /// What it goes on to: the kernel empties it with its last descriptor.
+    /// Tail call to `ek_route`: the kernel empties the map with its last descriptor.
     _here: MapHandle,
     /// By the CPU's number.
     queues: MapHandle,
@@ -48,7 +48,7 @@ pub(super) struct FlowSteering {
     more: MapHandle,
     has_state: bool,
     on: CpuSet,
-    /// It runs in the port's slot.
+    /// True while it runs in the port's slot.
     is_active: bool,
 }
 
@@ -175,7 +175,7 @@ impl RoutePort {
     /// Has these CPUs forward, which have queues, and no others; none: the core that receives does. Each frame meets the one or the other.
     ///
     /// # Errors
-    /// Those of [`crate::Seat::put`]; those before go on then.
+    /// The errors of [`crate::Seat::put`]; the CPUs of before go on then.
     pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
         let Some(steering) = &mut self.steering else { return Ok(()) };
         let before = std::mem::replace(&mut steering.is_active, !cpus.is_empty());
@@ -209,6 +209,9 @@ impl std::fmt::Debug for RouteLosses {
 
 impl RouteLosses {
     /// Begins to count for the CPU maps with these numbers; none: this kernel does not let these tracepoints be followed.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub fn attach(maps: &[u32]) -> Result<Option<Self>, XdpError> {
         if !["xdp_cpumap_enqueue", "xdp_cpumap_kthread"].into_iter().all(kernel_traces) {
             return Ok(None);
@@ -226,7 +229,10 @@ impl RouteLosses {
         Ok(Some(Self { losses, _links: links }))
     }
 
-    /// What was lost so far on the way to the CPUs of that map.
+    /// Frames lost so far on the way to the CPUs of that map.
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn of(&self, map: u32) -> Result<RouteLost, XdpError> {
         let found = self.losses.lookup(&map.to_ne_bytes(), MapFlags::ANY);
         let raw = found.map_err(|e| LOSS.failed("read the map route_losses", to_io(&e)))?.unwrap_or_default();

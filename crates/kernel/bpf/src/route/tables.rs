@@ -1,4 +1,4 @@
-//! What the programs of all ports of a router share: mode, ways, what is remembered.
+//! Maps that the programs of a router's ports share: mode, interfaces, the cache of next hops.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,7 @@ const SHARED: [&str; 11] = [
 const LIMITS: &str = "route_limits";
 /// Prefixes of routes with a limit that the programs know (max_entries of route_limits, less those that go while others come).
 pub const LIMITS_MAX: usize = 32_768;
-/// Those that only programs of mode stateful have.
+/// Maps of mode stateful alone.
 const SHARED_STATEFUL: [&str; 1] = ["route_conns"];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
@@ -77,7 +77,7 @@ const _: () = assert!(
         && size_of::<route_hop>() == 24
 );
 
-/// What a next hop depends on beside the destination and the way in. All else is not told apart by what is remembered.
+/// Fields that a next hop depends on beside the destination and the ingress interface: the key of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouteKey {
     /// The source's address: routes of several hops, rules by source, rp_filter.
@@ -128,7 +128,7 @@ pub struct RouteWay {
     pub redirects: bool,
     /// net.ipv4.conf.*.rp_filter is 1.
     pub strict: bool,
-    /// It is 2.
+    /// True if rp_filter is 2.
     pub loose: bool,
     /// net.ipv6.conf.*.disable_ipv6: the kernel drops IPv6 that comes in by it.
     pub without_v6: bool,
@@ -156,7 +156,7 @@ pub struct RouteHop {
     pub address: IpAddr,
 }
 
-/// What each CPU remembers, at the most.
+/// Size of each CPU's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteSlots {
     /// Next hops by IPv4 destination: 16 bytes each.
@@ -276,7 +276,7 @@ impl RouteTables {
         self.slots
     }
 
-    /// Who forwards from now on; the next frame of each CPU meets it. A shadow is that of mode stateful if `stateful`.
+    /// Sets the mode, from the next frame of each CPU. A shadow is that of mode stateful if `stateful`.
     pub fn set_mode(&self, mode: RouteMode, stateful: bool) {
         let number = number(mode) | if stateful && mode == RouteMode::Shadow { STATEFUL } else { 0 };
         self.config.half_word(offset_of!(route_config, mode)).store(number, Ordering::Release);
@@ -323,7 +323,7 @@ impl RouteTables {
         self.config.word(at).store(seed, Ordering::Release);
     }
 
-    /// What next hops depend on from now on. What was remembered is forgotten.
+    /// Sets the fields that next hops depend on, and empties the cache.
     pub fn set_key(&self, key: RouteKey) {
         self.config.half_word(offset_of!(route_config, key)).store(key.bits(), Ordering::Release);
         self.forget();
@@ -339,7 +339,7 @@ impl RouteTables {
         self.config.half_word(offset_of!(route_config, second)).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What comes in by port `number` without a tag comes by a way with these flags.
+    /// Sets the flags of untagged ingress on port `number`.
     fn set_untagged(&self, number: usize, flags: u16) {
         let at = offset_of!(route_config, ports) + number % PORTS_MAX * size_of::<route_port>();
         let word = self.config.half_word(at + MAC_END);

@@ -16,7 +16,7 @@ const RUNS: usize = 31;
 /// The cost of a reading of the clock, and its resolution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockCost {
-    /// One reading, in nanoseconds: the median over runs of many in a row.
+    /// Cost of a reading, in nanoseconds: the median over runs of many in a row.
     pub cost_ns: f64,
     /// The least difference between two readings that differ, in nanoseconds. It cannot be seen finer than a reading takes.
     pub resolution_ns: f64,
@@ -25,7 +25,7 @@ pub struct ClockCost {
 /// Measures the clock (bpf_ktime_get_ns) on this CPU; takes about a millisecond, and tens more for the kernel's bookkeeping.
 ///
 /// # Errors
-/// What loading a program or BPF_PROG_TEST_RUN answers; [`crate::ProgramError::Map`] as well for a clock that stands still.
+/// The errors of loading a program and of BPF_PROG_TEST_RUN; [`crate::ProgramError::Map`] as well for a clock that stands still.
 pub fn clock() -> Result<ClockCost, XdpError> {
     let mut object = MaybeUninit::uninit();
     let skel = PROGRAM.load(PROGRAM.open::<BenchClockSkelBuilder>(&mut object)?)?;

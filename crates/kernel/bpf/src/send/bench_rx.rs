@@ -70,7 +70,7 @@ pub struct BenchRxConfig {
 }
 
 impl Default for BenchRxConfig {
-    /// One flow of whole units with the tag 0, nothing else.
+    /// A single flow of whole units with the tag 0.
     fn default() -> Self {
         Self { tag: 0, before: None, flows: 1, fragments: 1, echo: None, silence: false, gap_times: false }
     }
@@ -312,7 +312,7 @@ impl BenchReceiver {
     /// Runs the program once on `frame`, as if it had just arrived; gives its verdict and what it made of the frame.
     ///
     /// # Errors
-    /// What BPF_PROG_TEST_RUN answers: EINVAL for less than an Ethernet header.
+    /// The errors of BPF_PROG_TEST_RUN: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), XdpError> {
         Ok(PROGRAM.test(&self.program, frame)?)
     }

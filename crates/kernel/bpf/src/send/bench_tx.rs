@@ -42,7 +42,7 @@ const STAMPED_PER_LOOK: u32 = 8;
 /// Frames that the kernel collects before it hands them on, without a pace and with one: fewer make stamps truer, more are faster.
 const BATCH_UNPACED: u32 = 256;
 const BATCH_PACED: u32 = 32;
-/// What may be due at once before time is given up: so many units, or what comes in so many nanoseconds. A sender that made good
+/// Units that may be due at once before time is given up: so many, or those of so many nanoseconds. A sender that made good
 /// all that it missed would overload the box for as long.
 const PENDING_UNITS: f64 = 64.0;
 const PENDING_NS: f64 = 50_000.0;
@@ -59,7 +59,7 @@ const NEAR: Duration = Duration::from_micros(200);
 /// The same in a run that ends with a count, at a pace.
 const COUNTING: Duration = Duration::from_millis(1);
 
-/// One frame of the lap that a sender repeats.
+/// A frame of the lap that a sender repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BenchEntry {
     /// The headers, up to and with the room for the signature, whose bytes are zeros; the zeros behind it are implied. At most [`crate::send::r#gen::HEADER_MAX`] bytes.
@@ -117,7 +117,7 @@ pub struct BenchPace {
     pub steps: Vec<(Option<f64>, Duration)>,
     /// Units to send; none is no limit.
     pub count: Option<u64>,
-    /// One unit in so many is stamped, the first among them; 1 is all.
+    /// Period of stamps: one unit in so many, from the first on; 1 is all.
     pub stamp_every: u32,
     pub probe: Option<BenchProbe>,
 }

@@ -31,7 +31,7 @@ const LAST_LOOK: Duration = Duration::from_micros(200);
 
 const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 96);
 
-/// One packet of the cycle that a sender repeats.
+/// A packet of the cycle that a sender repeats.
 #[derive(Debug, Clone, Copy)]
 pub struct LivePacket<'a> {
     /// The bytes that differ from packet to packet: the headers, checksums included. All of one length.
@@ -52,7 +52,7 @@ pub struct RandomSources {
     pub bits: u8,
     /// Of IPv6 draw the bits before the last 64 instead: each source is then of a /64 of its own, as whoever counts by /64 sees it.
     pub networks: bool,
-    /// What they are drawn from.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -268,7 +268,10 @@ pub fn takes_large_redirected_frames(interface: &str) -> Result<Option<bool>, Xd
     has_feature(interface, NDO_XMIT_SG)
 }
 
-/// Whether the driver of `interface` runs XDP programs itself (native mode); none when the kernel (before 6.3) cannot tell.
+/// True if the driver of `interface` runs XDP programs itself (native mode); none when the kernel (before 6.3) cannot tell.
+///
+/// # Errors
+/// As there.
 pub fn runs_native_xdp(interface: &str) -> Result<Option<bool>, XdpError> {
     /// NETDEV_XDP_ACT_BASIC.
     const BASIC: u64 = 1;

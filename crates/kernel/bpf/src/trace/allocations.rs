@@ -61,7 +61,7 @@ impl AllocationCounter {
 }
 
 impl Allocated {
-    /// What came since `earlier`.
+    /// Counts since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

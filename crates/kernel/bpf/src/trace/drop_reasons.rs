@@ -133,7 +133,7 @@ impl Types {
         NonNull::new(btf).map(Self).ok_or_else(std::io::Error::last_os_error)
     }
 
-    /// Those of a module that is loaded; they continue the kernel's and must not outlive them.
+    /// Types of a loaded module, which continue the kernel's and must not outlive them.
     fn of_module(&self, module: &str) -> Option<ModuleTypes<'_>> {
         let name = CString::new(module).ok()?;
         // SAFETY: the name is a C string that outlives the call; the kernel's types are alive as long as the answer, by its lifetime.

@@ -131,7 +131,7 @@ pub struct TraceCost {
     pub look_ns: u64,
     /// The kernel program's least time for an event, measured on this machine at the start, in nanoseconds.
     pub pass_ns: u32,
-    /// One in this many events of the fastest kind on the busiest CPU is looked at now; 1: all.
+    /// Sampling period: of the fastest kind on the busiest CPU, one event in so many is looked at; 1: all.
     pub sampling: u32,
     /// Not every event was looked at.
     pub backed_off: bool,
@@ -154,7 +154,7 @@ pub struct TraceCost {
 /// Everything counted since the tracing began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DropRead {
-    /// One entry per kind of drop.
+    /// An entry for each kind of drop.
     pub counts: Vec<DropCount>,
     /// Drops of the whole machine by reason, exact and without the filter; those of subsystems (OVS, mac80211) together as `u32::MAX`.
     pub by_reason: Vec<(u32, u64)>,

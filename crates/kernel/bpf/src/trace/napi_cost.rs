@@ -31,7 +31,7 @@ pub enum NapiCostError {
 
 model::classified!(NapiCostError: Lacking, Internal: Read);
 
-/// What one NAPI instance cost on one CPU since the measurement began.
+/// Cost of a NAPI instance on one CPU since the measurement began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NapiCost {
     /// Tells instances apart as long as the measurement lasts.

@@ -85,7 +85,7 @@ pub struct StackCount {
     pub kernel: Vec<u64>,
     /// The CPU ran the program itself, not the kernel.
     pub user: bool,
-    /// It was the idle task's turn. That is idleness only if no soft interrupt was served on top of it: then `kernel`
+    /// True for the idle task. That is idleness only if no soft interrupt was served on top of it: then `kernel`
     /// holds `handle_softirqs` (before 6.10 `__do_softirq`).
     pub idle_task: bool,
     pub samples: u64,

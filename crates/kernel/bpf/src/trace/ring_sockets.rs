@@ -43,7 +43,7 @@ pub enum RingKind {
     Xdp,
 }
 
-/// One socket. Each is listed once, with the process of the lowest id that holds it.
+/// A socket, listed once, with the process of the lowest id that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingSocket {
     pub kind: RingKind,

@@ -1,4 +1,4 @@
-//! What the tests of messages between nodes are made of: frames by hand, and what a ring has of them.
+//! Fixtures of the message tests: handmade frames, and the records of a ring.
 #![allow(dead_code, reason = "each test file takes what it needs of this")]
 
 use bpf::LinkRing;
@@ -9,7 +9,7 @@ pub(crate) const ETHERTYPE: u16 = 0x88B5;
 pub(crate) const FAR: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub(crate) const PORT: u16 = 40_000;
 
-/// What a ring hands over: address, VLAN, header and payload.
+/// A record of a ring: address, VLAN, header and payload.
 pub(crate) type Read = ([u8; 6], Option<u16>, Vec<u8>);
 
 /// Header and payload, with a right checksum; by hand, as docs/protocol/link.md has them.

@@ -1,4 +1,4 @@
-//! What the shield's tests are made of: tables of simple rules, and frames.
+//! Fixtures of the shield's tests: tables of simple rules, and frames.
 #![allow(dead_code, reason = "each test file takes what it needs of this")]
 
 use bpf::filter::ShieldConfig;

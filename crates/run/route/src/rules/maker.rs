@@ -19,6 +19,7 @@ use rules::{
 
 use crate::RouteError;
 
+/// The active rules.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     pub programs: Vec<Shield>,
@@ -29,7 +30,7 @@ pub(crate) struct Holding {
     pub read_at: Option<Now>,
 }
 
-/// What a [`Maker`] made, of which nothing holds yet.
+/// Result of a [`Maker`]: rules that are loaded and not yet active.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub next: Holding,
@@ -44,12 +45,12 @@ pub(crate) fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, 
     Ok(skipped.chain(asked.judge(file).map_err(harm)?).collect())
 }
 
-/// What makes rules, wherever it runs.
+/// Loader of rules, which may run in a thread of its own.
 pub(crate) struct Maker {
     pub interfaces: Vec<String>,
     pub seats: Vec<SeatMaps>,
     pub shared: Arc<ShieldShared>,
-    /// Of the rules of now, and their names.
+    /// Counters of the active rules.
     pub counters: Counters,
     pub now: Vec<String>,
 }

@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Assignment {
     /// The CPUs asked for; empty: the cores that receive.
     requested: CpuSet,
-    /// Those of them that are online.
+    /// The requested CPUs that are online.
     cpus: CpuSet,
     /// Frames that the queue of a port to each CPU holds.
     queue: u32,
@@ -61,6 +61,9 @@ impl Assignment {
     }
 
     /// Follows CPUs that went offline, or came back.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn follow_online(
         &mut self,
         ports: &mut [RoutePort],

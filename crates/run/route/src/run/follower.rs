@@ -20,7 +20,7 @@ use crate::{
     shadow::now_ns,
 };
 
-/// How often neighbours are told of, and settings without a message are read.
+/// Period in which neighbours are confirmed and settings without a netlink message are read.
 const REFRESH_PERIOD: Duration = Duration::from_secs(1);
 /// IPv6 routes of several hops come hop by hop: after such a change all routes are read anew, this much later.
 const REREAD_DELAY: Duration = Duration::from_millis(500);
@@ -35,9 +35,9 @@ pub(crate) struct Follower {
     reader: Reader,
     evidence: Evidence,
     refreshed: Instant,
-    /// When all routes are to be read anew.
+    /// Time at which all routes are read again.
     reread_at: Option<Instant>,
-    /// When neighbours were last told of, by CLOCK_MONOTONIC.
+    /// Time at which neighbours were last confirmed, by CLOCK_MONOTONIC.
     neighbours_ns: u64,
 }
 
@@ -51,6 +51,9 @@ pub(crate) struct Changes {
 
 impl Follower {
     /// Listens, then reads the configuration of `ports`.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn open(ports: &[String]) -> Result<Self, RouteError> {
         let monitor = Monitor::with_buffer(CHANGES_BYTES)
             .map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
@@ -66,6 +69,9 @@ impl Follower {
     }
 
     /// Waits for a change, for `timeout` at the most.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), RouteError> {
         match self.monitor.wait(timeout) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => {
@@ -80,8 +86,11 @@ impl Follower {
         self.monitor.sockets()
     }
 
-    /// Reads the messages. Where the kernel's own calls are `untraced` the programs forget their next hops by them.
-    pub(crate) fn read(&mut self, tables: &RouteTables, untraced: bool) -> Result<Changes, RouteError> {
+    /// Reads the messages. Where the kernel's own calls are `unwatched` the programs forget their next hops by them.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn read(&mut self, tables: &RouteTables, unwatched: bool) -> Result<Changes, RouteError> {
         let (mut changes, mut messages, mut routes_anew) = (Changes::default(), 0, false);
         let routes = &mut self.evidence.routes;
         let read = self.monitor.read(|event| {
@@ -117,6 +126,9 @@ impl Follower {
     }
 
     /// Reads all routes anew if that is due; whether it was.
+    ///
+    /// # Errors
+    /// The kernel refuses to answer.
     pub(crate) fn reread_routes(&mut self) -> Result<bool, RouteError> {
         if self.reread_at.is_none_or(|at| at > Instant::now()) {
             return Ok(false);
@@ -126,24 +138,30 @@ impl Follower {
         Ok(true)
     }
 
-    /// Whether all routes are to be read anew soon.
+    /// True if all routes are about to be read again.
     pub(crate) fn is_rereading(&self) -> bool {
         self.reread_at.is_some()
     }
 
     /// Reads all but the routes anew.
+    ///
+    /// # Errors
+    /// The kernel refuses to answer.
     pub(crate) fn reread(&mut self, ports: &[String]) -> Result<(), RouteError> {
         let routes = std::mem::take(&mut self.evidence.routes);
         self.evidence = self.reader.read(ports, routes)?;
         Ok(())
     }
 
-    /// Whether a second has passed since [`Follower::refresh`].
+    /// True once a second has passed since [`Follower::refresh`].
     pub(crate) fn is_due(&self) -> bool {
         self.refreshed.elapsed() >= REFRESH_PERIOD
     }
 
     /// Once a second: has the kernel ask for the neighbours that frames were sent to.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn refresh(&mut self, tables: &RouteTables) -> Result<(), RouteError> {
         self.refreshed = Instant::now();
         tables.next_second();

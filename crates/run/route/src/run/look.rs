@@ -1,4 +1,4 @@
-//! What a router tells of itself.
+//! Status of a router.
 
 use bpf::{RouteKey, RoutePort, XdpMode};
 use model::{
@@ -10,12 +10,12 @@ use super::Router;
 use crate::{RouteError, cpus, plan::key_words, stateful};
 
 impl Router {
-    /// Who forwards now.
+    /// The active mode.
     pub fn mode(&self) -> RouteMode {
         self.mode.active()
     }
 
-    /// What the operator gives up by the mode wanted, and what works against the CPUs that forward.
+    /// Notes: limits of the requested mode, and settings that work against the CPUs that forward.
     pub fn notes(&self) -> Vec<Obstacle> {
         let mut notes = match self.mode.requested() {
             RouteMode::Stateful => stateful::notes(self.follower.evidence()),
@@ -36,12 +36,12 @@ impl Router {
         self.assignment.cpus()
     }
 
-    /// What stands against the fast path.
+    /// Obstacles to the fast path.
     pub fn obstacles(&self) -> &[Obstacle] {
         self.mode.obstacles()
     }
 
-    /// What next hops depend on.
+    /// Fields that next hops depend on.
     pub fn key(&self) -> RouteKey {
         self.ports.applied().key
     }
@@ -57,6 +57,10 @@ impl Router {
         self.ports.each().iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
     }
 
+    /// The router's status.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
             let way = self.ports.applied().ways.get(&port.ifindex());
@@ -90,7 +94,7 @@ impl Router {
     }
 }
 
-/// What each CPU did with a port's frames, of those that did anything; empty while none is handed on.
+/// Counters of the CPUs that handled frames of a port; empty without steering.
 fn by_cpu(port: &RoutePort) -> Result<Vec<RouteCpu>, RouteError> {
     if port.queues_id().is_none() {
         return Ok(Vec::new());

@@ -93,6 +93,9 @@ impl Mode {
     }
 
     /// Begins `mode`, which has passed [`Mode::check`] with these obstacles.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn request(
         &mut self,
         mode: RouteMode,
@@ -106,7 +109,7 @@ impl Mode {
         self.begin(ports, tables)
     }
 
-    /// Whether `mode` forwards, and after a trial.
+    /// True if `mode` forwards and a trial comes first.
     fn is_tried(&self, mode: RouteMode) -> bool {
         matches!(mode, RouteMode::Routed | RouteMode::Stateful) && !self.trial.is_zero()
     }
@@ -131,6 +134,9 @@ impl Mode {
     }
 
     /// Ends the trial when it is over: the fast path forwards, unless it would have sent frames in another way than the kernel.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(crate) fn end_trial(
         &mut self,
         evidence: &Evidence,
@@ -166,7 +172,7 @@ impl Mode {
     /// Falls back on obstacles that are new; where it may, auto_return once none is left.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel refuses.
     pub(crate) fn judge(
         &mut self,
         now: Vec<Obstacle>,

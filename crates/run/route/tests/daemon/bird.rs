@@ -37,7 +37,7 @@ impl Bird {
         command.arg("-v").arg("-s").arg(&self.socket).args(words.split(' ')).output().unwrap()
     }
 
-    /// What it answers, each line with its code.
+    /// Reply lines, each with its code.
     fn asked(&self, words: &str) -> String {
         let output = self.ask(words);
         assert!(output.status.success(), "{}", said(&output));
@@ -51,12 +51,12 @@ impl Bird {
         assert!(answer.lines().any(|line| line.starts_with("0003") || line.starts_with("0004")), "{answer}");
     }
 
-    /// Whether the session with its peer stands.
+    /// True if the session with the peer is established.
     pub(crate) fn is_established(&self) -> bool {
         self.asked("show protocols peer").contains("Established")
     }
 
-    /// How often the session began.
+    /// Times that the session was established.
     pub(crate) fn sessions(&self) -> usize {
         log(&self.log).matches("peer: State changed to up").count()
     }

@@ -46,11 +46,11 @@ fn phases(epoch: u32) -> [u32; 2] {
     [epoch / 2, epoch.div_ceil(2)]
 }
 
-/// What was sent in an epoch, and what came of it.
+/// Frames of an epoch, sent and received.
 #[derive(Debug, Default)]
 pub(crate) struct Epoch {
     pub(crate) sent: AtomicU64,
-    /// What had a neighbour before and after, and how much of it came.
+    /// Frames that had a neighbour before and after, sent and received.
     pub(crate) due: AtomicU64,
     pub(crate) due_came: AtomicU64,
     pub(crate) at_old: AtomicU64,
@@ -74,7 +74,7 @@ pub(crate) struct Traffic {
     stop: AtomicBool,
     /// Numbers that came.
     numbers: Mutex<Vec<u64>>,
-    /// What came and should not have.
+    /// Frames that should not have arrived.
     wrong: Mutex<Vec<String>>,
 }
 
@@ -101,13 +101,13 @@ impl Traffic {
         })
     }
 
-    /// What is sent from now on is of this epoch; nothing of those before is sent any more when this comes back.
+    /// Starts an epoch: when this returns, no frame of an earlier one is sent any more.
     pub(crate) fn begin(&self, epoch: u32) {
         self.epoch.store(epoch, Relaxed);
         wait("the sender goes on", || self.seen.load(Relaxed) == epoch);
     }
 
-    /// What became of an epoch.
+    /// Result of an epoch.
     pub(crate) fn epoch(&self, epoch: u32) -> &Epoch {
         &self.epochs[epoch as usize]
     }

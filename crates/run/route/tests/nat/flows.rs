@@ -20,7 +20,7 @@ pub(crate) struct Flow {
     pub(crate) out: [SocketAddr; 2],
     /// From and to, as the server sends them.
     pub(crate) back: [SocketAddr; 2],
-    /// What was sent so far, by each side.
+    /// Bytes sent so far by each side.
     pub(crate) seq: [u32; 2],
 }
 
@@ -71,7 +71,7 @@ impl Flow {
     }
 }
 
-/// How the packets of a frame look around what they carry.
+/// Headers of a frame's packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// To and from, on the link.
@@ -83,7 +83,7 @@ pub(crate) struct Shape {
     pub(crate) options: bool,
     /// UDP over IPv4 without a checksum.
     pub(crate) no_sum: bool,
-    /// What follows the packet.
+    /// Padding behind the packet.
     pub(crate) trailer: usize,
 }
 

@@ -121,7 +121,7 @@ pub(crate) const NFT: &str = "table inet ekrules {
     }
 }";
 
-/// Whether rules are asked about the frame at all. What they call malformed they drop whatever it is for; of that the kernel forwards some, such
+/// True if rules judge the frame. They drop malformed frames whatever their destination; the kernel forwards some of these, such
 /// as TCP without a whole header.
 pub(crate) fn is_whole(frame: &[u8]) -> bool {
     !matches!(Packet::parse(frame), Parsed::Malformed(_))

@@ -31,7 +31,7 @@ impl Asks<'_> {
         answered.recv().unwrap()
     }
 
-    /// What all ports did.
+    /// Counters of all ports.
     pub(crate) fn totals(&self) -> RouteTotals {
         self.ask(|router| totals(router))
     }
@@ -48,7 +48,7 @@ impl Asks<'_> {
         wait("the mode is the one wanted", || self.ask(|router| router.mode()) == mode);
     }
 
-    /// What happened so far.
+    /// Events so far.
     pub(crate) fn events(&self) -> Vec<RouteEvent> {
         self.events.lock().unwrap().clone()
     }

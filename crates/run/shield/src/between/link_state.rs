@@ -1,4 +1,4 @@
-//! What is set on two interfaces while frames cross between them, and put back afterwards: promiscuous mode, and the link state of one
+//! Settings of two interfaces while frames cross between them, restored afterwards: promiscuous mode, and the link state of one
 //! carried over to the other.
 
 use std::{
@@ -115,6 +115,9 @@ impl LinkState {
 
 /// Brings up what an earlier process took down, so that it is not taken for an interface that somebody else wants down. Whether the other
 /// side still has no link shows afterwards, as it does at each start.
+///
+/// # Errors
+/// It cannot be brought up, or the change cannot be saved.
 pub(crate) fn bring_up(pair: &Pair, state: &Path) -> Result<(), ShieldError> {
     let left = read(state).filter(|left| left.names == pair.names());
     let Some((changed, held)) = left.and_then(|left| Some((left.clone(), left.held_down?))) else { return Ok(()) };

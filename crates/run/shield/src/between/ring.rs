@@ -1,7 +1,7 @@
 //! Between two interfaces by AF_PACKET rings, for drivers without XDP: frames are read into this process, judged by the same tables, and
 //! sent past the other interface's queues.
 //!
-//! What is protected is watched as by the kernel program, by each thread that reads, and what detection asks for holds as soon as its tables are made.
+//! Each reading thread counts for protected prefixes as the kernel program does, and rules of detection are active once their tables are made.
 //!
 //! There is no program in the kernel: what is not carried here does not cross, so that the way is closed when this process is gone. The
 //! stack of this host is kept away from both interfaces ([`bpf::filter::StackHold`]). Frames wait up to a few milliseconds in a block of
@@ -99,6 +99,7 @@ pub struct Ring {
     engine: Option<Arc<RwLock<Arc<Engine>>>>,
     state: Arc<State>,
     cache: Cache,
+    /// Counters of each thread.
     counts: Arc<Vec<Counts>>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
@@ -168,7 +169,7 @@ fn begin(
     Control::begin(settings, file, plane, None, notes, lock)
 }
 
-/// Those that a process before this one has written down; none: this is the first one.
+/// Sources that an earlier process has saved; none: this is the first one.
 fn kept_sources(path: &Path) -> Result<Option<SynProof>, String> {
     match fs::read(path) {
         Ok(bytes) => SynProof::read(&bytes).map(Some).ok_or_else(|| "it is damaged".to_owned()),

@@ -85,7 +85,7 @@ struct Rest {
     applied: HashMap<String, u64>,
 }
 
-/// What comes through beside the steps so far.
+/// The traffic that the steps so far let through.
 struct Left {
     finding: Finding,
     above: Vec<Exceeded>,
@@ -211,7 +211,7 @@ impl Attack {
         self.fresh = true;
     }
 
-    /// One more look; [`Happened::Ended`] is the last that is heard of it.
+    /// Judges another window; [`Happened::Ended`] is its last event.
     pub fn look(
         &mut self,
         look: &Look<'_>,
@@ -336,13 +336,13 @@ impl Attack {
         events
     }
 
-    /// Whether no step has met this yet. Samples do not say which of them begin a flow: what is left of those is guessed.
+    /// True if no step has met this form yet. Samples do not say which of them begin a flow: what is left of those is guessed.
     fn is_unmet(&self, left: &Left) -> bool {
         let is_sure = left.above.iter().any(|above| above.measure != Measure::NewFlows);
         is_sure && !self.taken.contains_key(&left.finding.form())
     }
 
-    /// What comes through of `rest`, if it is above a limit.
+    /// The part of `rest` that passes, if it is above a limit.
     fn left(&self, rest: &Rest, baseline: &Baseline, config: &DetectConfig) -> Option<Left> {
         let rates = Rates::of(&rest.counts, rest.time);
         let weighed = effect::left_over(&rest.samples, &self.acting, &rest.applied, rest.counts.packets);
@@ -409,8 +409,8 @@ impl Attack {
     }
 }
 
-/// Whether only the machine's own limit is exceeded.
-fn is_busy_alone(above: &[Exceeded]) -> bool {
+/// True if only the machine's own limit is exceeded.
+fn is_busy_alone(above: &[Above]) -> bool {
     above.iter().all(|above| above.headroom)
 }
 

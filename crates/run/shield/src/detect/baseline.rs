@@ -35,7 +35,7 @@ pub struct Baseline {
 pub enum LimitOrigin {
     Configured,
     Learned,
-    /// What the machine takes in with the CPU time that it may spend on packets.
+    /// Packet rate that the machine can receive with the CPU time available for packets.
     Headroom,
 }
 

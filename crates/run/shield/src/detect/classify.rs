@@ -1,4 +1,4 @@
-//! What kind of attack it is.
+//! Classification of attacks.
 
 use model::shield_event::AttackClass;
 use rules::{
@@ -49,7 +49,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// It decides which rules there are against the attack: its class, and where that does not tell the kind of its packets, their kind.
+    /// The key of the rules against the attack: its class, and where that does not name the kind of its packets, their kind.
     pub fn form(&self) -> (AttackClass, Kind) {
         match self.class {
             AttackClass::FewSources | AttackClass::Unknown => (self.class, self.kind),

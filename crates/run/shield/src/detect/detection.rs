@@ -17,7 +17,7 @@ use serve::{OutputSettings, Outputs, OutputsChange, ServeError};
 use super::{Detector, Heavy, Learned, Reader, Window, headroom::Headroom};
 use crate::{events::event, metrics};
 
-/// What is done about an attack before its first step.
+/// Status text of an attack before its first step.
 const NOTHING_YET: &str = "nothing yet";
 /// Sources that `status` shows.
 const SOURCES: usize = 8;

@@ -42,7 +42,7 @@ pub struct Detector {
     regular: Vec<IpAddr>,
 }
 
-/// One protected prefix.
+/// A protected prefix.
 #[derive(Debug)]
 struct Watched {
     prefix: Prefix,
@@ -204,7 +204,7 @@ impl Detector {
         }
     }
 
-    /// One look that ended at `now`, by a clock that never goes back; `at` is the same moment on the wall.
+    /// Judges a window that ended at `now`, by a monotonic clock; `at` is the same moment by wall clock.
     pub fn step(&mut self, window: &Window, now: Duration, at: jiff::Timestamp) -> Vec<ShieldEvent> {
         if window.time.is_zero() || window.time > Duration::from_millis(self.config.every_ms) * LATE {
             return Vec::new();
@@ -259,7 +259,7 @@ impl Detector {
         events
     }
 
-    /// What the machine takes in is each prefix's limit beside what others get now: only one that has most of it can be above. While there is an attack, it
+    /// The machine's capacity less the traffic of the others is each prefix's limit: only one that has most of it can be above. While there is an attack, it
     /// stays as it was: drops cost less than what they are about, and would have it look harmless.
     fn set_ceilings(&mut self, window: &Window) {
         if self.prefixes.iter().any(|watched| watched.attack.is_some()) {
@@ -282,7 +282,7 @@ impl Detector {
         self.prefixes.iter().filter_map(|w| w.attack.as_ref()).flat_map(Attack::rules).collect()
     }
 
-    /// Those of the mitigations that go on if only `protected` is watched.
+    /// Rules of the mitigations that continue if only `protected` is watched.
     pub fn rules_for(&self, protected: &[Prefix]) -> Vec<Rule> {
         let stays = self.prefixes.iter().filter(|w| protected.contains(&w.prefix));
         stays.filter_map(|w| w.attack.as_ref()).flat_map(Attack::rules).collect()
@@ -318,7 +318,7 @@ fn is_remembered(packet: &Packet) -> bool {
     Kind::of(packet) != Kind::Syn
 }
 
-/// One prefix as it is now.
+/// State of a prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct State<'a> {
     pub prefix: Prefix,

@@ -1,4 +1,4 @@
-//! What mitigations do to the traffic, as its samples tell.
+//! Effect of mitigations on the traffic, estimated from samples.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -106,7 +106,7 @@ pub fn left_over(samples: &[Packet], rules: &[Rule], ended: &HashMap<String, u64
         .collect()
 }
 
-/// What a rule asks of a packet's bytes.
+/// The conditions of a rule on a packet's bytes.
 fn bytes_alone(rule: &Rule) -> Match {
     Match { known: Default::default(), ..rule.when.clone() }
 }

@@ -1,4 +1,4 @@
-//! How much more the machine's busiest CPU takes in: a limit that holds before anything was learned.
+//! Headroom of the machine's busiest CPU: a limit that holds before a baseline is learned.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -46,7 +46,7 @@ impl Headroom {
 mod tests {
     use super::*;
 
-    /// One second of two CPUs, of which the second spends `softirq` of 100 ticks on soft interrupts and loses `steal`.
+    /// A second of two CPUs, of which the second spends `softirq` of 100 ticks on soft interrupts and loses `steal`.
     fn after(pps: u64, softirq: u64, steal: u64) -> Option<f64> {
         let mut headroom = Headroom::default();
         assert!(headroom.is_due(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! Who sends most just now, by the samples of all looks: for people, not for judgements.
+//! Top senders, by the samples of all windows: for display, not for decisions.
 
 use std::collections::HashMap;
 

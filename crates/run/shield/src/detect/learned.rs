@@ -1,4 +1,4 @@
-//! What was learned about protected prefixes, kept in a file beyond the end of the process that learned it.
+//! Baselines of protected prefixes, kept in a file for later processes.
 
 use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
 
@@ -56,7 +56,7 @@ impl Learned {
     /// Reads `path`; none: there is no such file.
     ///
     /// # Errors
-    /// It cannot be used, and the reason: it is damaged, of another version, or older than `memory` (what was usual then is forgotten by now).
+    /// The reason why it cannot be used: damaged, of another version, or older than `memory`.
     pub fn read(path: &Path, now: Duration, memory: Duration) -> Result<Option<Self>, String> {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, now, memory).map(Some),

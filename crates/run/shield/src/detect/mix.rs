@@ -1,4 +1,4 @@
-//! What an attack is made of: kinds of packets, sources, source ports.
+//! Composition of an attack: kinds of packets, sources, source ports.
 
 use std::{collections::HashMap, hash::Hash, net::IpAddr};
 

@@ -1,4 +1,4 @@
-//! One look at the counters: what came to each protected prefix since the last.
+//! Counters of each protected prefix over one window of time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ pub use model::PrefixCounts as Counts;
 use model::shield_event::Measure;
 use rules::packet::Packet;
 
-/// One look.
+/// Counters of a window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Window {
     /// Since the last look.
@@ -37,6 +37,7 @@ impl Rates {
         Self(Measure::ALL.map(|m| counts.measure(m) as f64 / seconds))
     }
 
+    /// The rate of a measure.
     pub fn get(&self, measure: Measure) -> f64 {
         self.0[measure as usize]
     }

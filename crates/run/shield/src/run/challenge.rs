@@ -1,4 +1,4 @@
-//! How SYNs that rules challenge are answered in front of this machine.
+//! Choice of how challenged SYNs are answered in front of this machine.
 //!
 //! By cookies where nothing but the kernel's TCP sees the SYN. Netfilter would see no SYN and no SYN-ACK of such a connection: its first packet is the
 //! ACK, which rules about new connections drop, and which address translation does not know. Where netfilter has rules, sources are authenticated
@@ -26,7 +26,7 @@ use crate::error::ShieldError;
 /// Handshakes that were begun by cookies are let end for so long.
 const HANDSHAKES: Duration = Duration::from_secs(10);
 
-/// One of the ways, and what decided about it; looked at again and again.
+/// The chosen way and its reason; reviewed while the shield runs.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) hooks: Hooks,

@@ -1,4 +1,4 @@
-//! What the process that controls a shield is asked, and its answers.
+//! Commands to the process that controls a shield, and its answers.
 
 use model::shield::ShieldStatus;
 use rules::requester::Requester;
@@ -26,7 +26,7 @@ impl Command {
     /// Asks the process that controls the shield; none: there is none.
     ///
     /// # Errors
-    /// It does not answer ([`ServeError::Silent`]); it may not be asked.
+    /// The process does not answer ([`ServeError::Silent`]), or refuses this user.
     pub fn ask(&self, paths: &Paths) -> Result<Option<Answer>, ShieldError> {
         Ok(control::ask(&paths.socket(), self)?)
     }
@@ -77,7 +77,7 @@ impl Answer {
         Self { done, said: said.into(), warnings: Vec::new(), status: None, reloaded: None }
     }
 
-    /// It was done; there is nothing more to say.
+    /// Success without further data.
     pub fn done() -> Self {
         Self::new(true, "")
     }

@@ -1,4 +1,4 @@
-//! One shield and the process that controls it, whatever judges the frames.
+//! A shield and the process that controls it, for any data plane.
 
 use std::{
     net::IpAddr,
@@ -50,7 +50,7 @@ pub struct Control<P> {
     /// The moment at which what was learned was last written down.
     learned_at: Instant,
     pub(super) sides: Option<LinkState>,
-    /// It was said that an interface was moved to another network namespace.
+    /// True once the move of an interface to another network namespace was reported.
     pub(super) moved: bool,
     read_at: Now,
     reloads: u64,
@@ -411,6 +411,9 @@ impl<P: Upkeep> Control<P> {
 }
 
 /// Warnings about the rules of `file` for the one who asks for them.
+///
+/// # Errors
+/// The rules would lock the requester out.
 pub fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, ShieldError> {
     asked.judge(file).map_err(|harm| ShieldError::CutsOff { what: harm.what, instead: harm.instead })
 }

@@ -1,4 +1,4 @@
-//! What changes under a running shield: the clock, the interface and its name.
+//! Changes under a running shield: the clock, the interface and its name.
 
 use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, ShieldLink, SourceCookies};
 use model::shield::ChallengeStatus;
@@ -37,6 +37,9 @@ impl Control<Xdp> {
     }
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
+    ///
+    /// # Errors
+    /// The connections cannot be read.
     fn follow_connections(&self) -> Result<(), ShieldError> {
         let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| syn_answers::is_saturated(cookies)) else {
             return Ok(());

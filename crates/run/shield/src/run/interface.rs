@@ -1,4 +1,4 @@
-//! What an interface has to be like for rules to do what they say.
+//! Requirements of rules on their interface.
 
 use bpf::{XdpMode, filter::HostCookies};
 use host::interface::Peer;
@@ -64,6 +64,9 @@ pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut 
 }
 
 /// Checks that SYNs to this host can be answered by XDP.
+///
+/// # Errors
+/// It is not possible; the message has the remedy.
 pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
     if offloads::begins_with_ip(interface)? {

@@ -1,4 +1,4 @@
-//! What can be known of packets, beside their bytes, in front of an interface of this machine.
+//! Lookups that the kernel offers for packets in front of an interface of this machine.
 
 use bpf::filter::KnownPackets;
 use host::stack::Hooks;
@@ -15,7 +15,10 @@ use super::{
 };
 use crate::error::ShieldError;
 
-/// What can be known now, with netfilter's rules as `hooks` finds them.
+/// Lookups possible now, with netfilter's rules as `hooks` finds them.
+///
+/// # Errors
+/// Nothing can, and why.
 pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPackets, ShieldError> {
     let lacking = |why: String| Err(ShieldError::Lacking(why));
     if settings.between.is_some() {

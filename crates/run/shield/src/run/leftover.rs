@@ -1,4 +1,4 @@
-//! What a process before this one left.
+//! Leftovers of an earlier process.
 
 use std::sync::Arc;
 

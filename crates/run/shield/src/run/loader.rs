@@ -19,7 +19,7 @@ use rules::{
 use super::{preload, syn_answers};
 use crate::{detect, error::ShieldError};
 
-/// What programs that wait are loaded from. They are of use until something of it changes.
+/// The input of preloaded programs, which are usable until it changes.
 pub(super) struct Base {
     /// The rules that hold without mitigations.
     pub(super) rules: Rules,

@@ -1,4 +1,4 @@
-//! What a shield keeps for a later process, beside its pins.
+//! State of a shield for a later process, beside its pins.
 
 use std::fs;
 

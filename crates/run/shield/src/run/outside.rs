@@ -1,4 +1,4 @@
-//! What `[detection]` needs beside the file: folders to write in, a program to run.
+//! Requirements of `[detection]` outside the file: folders to write in, a program to run.
 
 use std::path::Path;
 

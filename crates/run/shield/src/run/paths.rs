@@ -1,4 +1,4 @@
-//! Where the shield of an interface keeps what outlives its control process.
+//! Paths of a shield's pins and state, which outlive its process.
 
 use std::{
     collections::BTreeSet,
@@ -114,6 +114,9 @@ impl Paths {
     }
 
     /// Refuses folders under these names that are links or somebody else's: what is in them is believed, and emptied.
+    ///
+    /// # Errors
+    /// A folder is not as required; the message says why.
     pub fn check(&self) -> Result<(), ShieldError> {
         for path in [&self.pins, &self.state] {
             match trusted_folder(path) {

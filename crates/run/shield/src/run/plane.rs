@@ -1,4 +1,4 @@
-//! What judges frames for a shield: a program in the kernel ([`super::xdp`]), or threads of this process ([`crate::between::ring`]).
+//! The data plane of a shield: a program in the kernel ([`super::xdp`]), or threads of this process ([`crate::between::ring`]).
 
 use std::{fmt::Debug, net::IpAddr};
 
@@ -19,7 +19,7 @@ pub struct Coming<'a> {
     pub settings: &'a Settings,
     /// The file that they are from.
     pub file: &'a RuleFile,
-    /// Those of the file, behind the management allow-list.
+    /// Rules of the file, behind the management allow-list.
     pub calm: &'a Rules,
     /// All: also those that detection adds.
     pub rules: &'a Rules,
@@ -32,7 +32,7 @@ pub struct Coming<'a> {
     pub now: Now,
 }
 
-/// What has changed since the rules that hold.
+/// The change since the active rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
     /// The file, or something that programs go by.
@@ -62,7 +62,7 @@ pub trait DataPlane: Debug + Send + Sized {
     type Ready;
     /// Work that is left once they hold.
     type Rest;
-    /// It stays when its process ends, for a process that comes.
+    /// True if the plane can outlive its process, for a later one.
     const STAYS: bool;
     /// Two interfaces have to be set promiscuous for it.
     const SETS_PROMISCUOUS: bool;
@@ -87,7 +87,7 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Makes rules ready. Names that `counters` has not met get a slot there.
     ///
     /// # Errors
-    /// They cannot be compiled or loaded; those that hold go on.
+    /// The rules cannot be compiled or loaded; the active ones stay.
     fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Self::Ready, ShieldError>;
 
     /// Puts rules in the place of those that hold, or begins with them. `memory` is what is known of them, `before` of those before.
@@ -155,6 +155,9 @@ pub trait DataPlane: Debug + Send + Sized {
     fn has_ended(&mut self, name: &str) -> Option<ShieldError>;
 
     /// Ends it, as far as that takes more than dropping it.
+    ///
+    /// # Errors
+    /// The plane had failed before.
     fn end(&mut self) -> Result<(), ShieldError> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What is done before it is needed: programs are loaded that only wait for the rules against an attack.
+//! Preloading: programs that need only the rules against an attack.
 //!
 //! Rules become acting in milliseconds by filling one of them; the verifier, which takes a third of a second and more for a new
 //! program, has its time beside: then the program that was made for these rules alone replaces the filled one.
@@ -19,7 +19,7 @@ use crate::error::ShieldError;
 /// is through with a third.
 const SPARES: usize = 2;
 
-/// One for each series of rules that protect the same prefixes.
+/// A preloaded program for each series of rules that protect the same prefixes.
 #[derive(Debug)]
 pub(super) struct Preload {
     cache: Arc<Mutex<Cache>>,

@@ -37,7 +37,7 @@ pub enum Message {
 pub enum Ended {
     /// The shield was taken away.
     Stopped,
-    /// It stays in front of the interface.
+    /// The shield stays on the interface without a process.
     Left,
 }
 
@@ -84,7 +84,7 @@ impl<P: Upkeep> ShieldService<P> {
         }
     }
 
-    /// When something is to be done, unless nftables changes.
+    /// Time of the next work, unless nftables changes.
     fn due_at(&self) -> Instant {
         let check_at = self.checked_at + CHECK_PERIOD;
         self.control.look_every().map_or(check_at, |every| check_at.min(self.looked_at + every))

@@ -1,4 +1,4 @@
-//! What is asked of a shield, and where its rules come from.
+//! Settings of a shield, and the source of its rules.
 
 use std::{
     fs, io,
@@ -53,6 +53,10 @@ fn refuse_foreign(path: &Path) -> io::Result<PathBuf> {
 }
 
 impl Source {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The rules are wrong.
     pub fn read(&self) -> Result<RuleFile, ShieldError> {
         let mut read = match &self.file {
             Some(path) => {
@@ -78,7 +82,7 @@ impl Source {
     /// Reads them again. A pipe, which whoever runs the shield may have written the first rules into, would be waited for.
     ///
     /// # Errors
-    /// They are wrong, or their file is none that can be read twice.
+    /// The rules are wrong, or their file cannot be read twice.
     pub fn read_again(&self) -> Result<RuleFile, ShieldError> {
         let sets = self.sets.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| Path::new(file));
         for path in self.file.as_deref().into_iter().chain(sets) {

@@ -1,4 +1,4 @@
-//! What SYN cookies need beside the program: maps, and the program that makes connections.
+//! Resources of SYN cookies beside the program: maps, and the program that makes connections.
 
 use std::fs;
 

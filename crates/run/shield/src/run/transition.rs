@@ -16,7 +16,7 @@ use crate::{
     state_file::write_whole,
 };
 
-/// What was learned is written down this often.
+/// Period in which baselines are saved.
 const KEEP_PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +39,12 @@ impl Counting {
 /// The change of detection that goes with a change of rules. Nothing has changed yet.
 #[derive(Debug)]
 pub(crate) enum Transition {
-    /// It stays as it is, or there is none and is to be none.
+    /// Unchanged, or without detection before and after.
     Same,
     /// Nothing is protected any more.
     Gone,
     First(Box<Detection>),
-    /// It is to watch something else, or otherwise.
+    /// Changed: other prefixes, or other settings.
     Other(Box<Change>),
 }
 

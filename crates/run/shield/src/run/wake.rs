@@ -1,4 +1,4 @@
-//! Changes of nftables that a shield waits for.
+//! Waiting for changes of nftables, or for the next deadline.
 
 use std::{
     io,
@@ -38,12 +38,12 @@ impl Wake {
         Self { monitor, changed, rests_until: Instant::now() }
     }
 
-    /// Whether the rules of nftables are to be looked at now.
+    /// True if the rules of nftables are to be read now.
     pub(super) fn is_changed(&self) -> bool {
         self.changed && self.rests_until <= Instant::now()
     }
 
-    /// They were looked at, which began at that moment; `followed`: something had to be done.
+    /// Notes that they were read from that moment on; `followed`: something had to be changed.
     pub(super) fn looked(&mut self, begun: Instant, followed: bool) {
         let now = Instant::now();
         let rest = if followed { Duration::ZERO } else { (now - begun) * PART };

@@ -21,7 +21,7 @@ pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
     (!up).then(|| format!("{name} is down: the filter stays attached but receives no packets; `ip link set {name} up`"))
 }
 
-/// What outlives the process has been taken away.
+/// The pins were removed by others.
 pub(super) fn of_pins(paths: &Paths) -> Option<String> {
     let link = paths.link();
     matches!(link.try_exists(), Ok(false)).then(|| {

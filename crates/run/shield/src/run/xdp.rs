@@ -53,9 +53,9 @@ pub struct Xdp {
     /// Settings that SYN-ACKs go by of the programs that were loaded last.
     pub(super) host: Option<HostCookies>,
     pub(super) ack: Option<ShieldAck>,
-    /// What the programs that were loaded last can know of packets; none: nothing.
+    /// Lookups that the loaded programs can do for packets; none: no lookup.
     pub(super) known: Option<KnownPackets>,
-    /// What the interface receives begins with the IP header.
+    /// Frames of the interface begin with the IP header.
     bare_ip: bool,
     ahead: Preload,
     /// The program of the rules that hold without mitigations, while it is of use.
@@ -67,7 +67,7 @@ pub struct Xdp {
 /// A program that is ready to be put in front of the interface.
 pub struct Ready {
     shield: Arc<Shield>,
-    /// It has no rules against attacks.
+    /// The active program has no rules against attacks.
     calm: bool,
     rest: Rest,
 }
@@ -78,7 +78,7 @@ pub struct Rest(After);
 enum After {
     /// Programs that wait have to be loaded anew, of prefixes that are protected from now on too.
     Anew { base: Box<Base>, ahead: Option<Preload>, host: Option<Box<HostCookies>> },
-    /// They stay; the filled program that holds is to be replaced.
+    /// The rules stay; the filled program that runs them is replaced.
     Same(Option<Box<Exact>>),
 }
 
@@ -213,7 +213,7 @@ impl Xdp {
         Ok(())
     }
 
-    /// What programs that wait are to be loaded from once these rules hold.
+    /// The input of preloaded programs, once these rules are active.
     fn base(&self, coming: &Coming<'_>, mut config: ShieldConfig) -> Base {
         let first = coming.calm.protected.first().filter(|_| coming.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&coming.file.detection, *first));

@@ -144,7 +144,7 @@ impl Frame {
         }
     }
 
-    /// What ends the handshake that `answer` offers to this SYN.
+    /// The ACK that completes the handshake offered by `answer`.
     pub fn finish(&self, answer: &Self) -> Self {
         let mut ack = Self { seq: self.seq + 1, ack: answer.seq.wrapping_add(1), flags: ACK, ..self.clone() };
         ack.options = match answer.stamp() {

@@ -27,7 +27,7 @@ pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
 pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 pub const PORT: u16 = 80;
 
-/// How long packets are sent, and answers waited for.
+/// Time in which packets are sent and answers awaited.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Bed {

@@ -22,10 +22,10 @@ const BACK: [u32; 2] = [3, 4];
 const FRAME_MIN: usize = 60;
 /// The option of every SYN-ACK: the MSS.
 const MSS_LEN: usize = 4;
-/// What a right ACK is marked with, before the frame.
+/// Marks of a valid ACK, before the frame.
 const MARK_LEN: usize = 16;
 
-/// What was tried.
+/// The attempts.
 #[derive(Debug, Default)]
 pub struct Tried {
     pub frames: u64,
@@ -147,7 +147,7 @@ fn send(
     }
 }
 
-/// Whether the answer is one to this question; why not.
+/// Checks that the answer matches this question.
 fn well_formed(question: &[u8], tested: &Tested, host: bool) -> Result<(), String> {
     let answer = &tested.frame[..];
     let Parsed::Ip(asked) = Packet::parse(question) else { return Err("what is no packet is answered".into()) };

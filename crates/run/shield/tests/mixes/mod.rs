@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// One stream of packets.
+/// A stream of packets.
 pub(crate) struct Stream {
     pub(crate) pps: u64,
     pub(crate) make: fn(&mut Dice) -> Packet,
@@ -224,7 +224,7 @@ impl World {
     }
 }
 
-/// What a server knows whose clients are those of [`web`], and whose open ports are TCP 80 and 443, and UDP 443 and 4000.
+/// Lookups of a server with the clients of [`web`] and the open ports TCP 80 and 443, UDP 443 and 4000.
 fn known(packet: &Packet) -> Known {
     let is_client = matches!(packet.source, std::net::IpAddr::V4(source) if source.octets()[0] == 10);
     let open = |port| match packet.protocol {
@@ -261,7 +261,7 @@ pub(crate) fn words(events: &[ShieldEvent]) -> Vec<&'static str> {
     events.iter().map(|e| e.what.word()).collect()
 }
 
-/// What was said first about acting rules: action and time since the attack began.
+/// The first event about acting rules: action and time since the attack began.
 pub(crate) fn first_action(events: &[ShieldEvent]) -> Option<(String, f64)> {
     events.iter().find_map(|e| match &e.what {
         Happened::Mitigating { action, shadow: false, .. } => Some((action.clone(), e.since_s)),

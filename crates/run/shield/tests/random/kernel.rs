@@ -9,7 +9,7 @@ use rules::{
     reference::{self, Decision, Outcome},
 };
 
-/// What the kernel refuses to run on.
+/// Frames that the kernel refuses to run on.
 const FRAME_MIN: usize = 14;
 
 /// Bytes of the first buffer of a test run: a page less 256 of headroom and 320 for what the kernel keeps behind.
@@ -34,7 +34,7 @@ fn headers_end(parsed: &Parsed) -> usize {
     }
 }
 
-/// Whether the kernel runs frames whose first buffer is not all of them (6.18), as the tests of that need; said if not.
+/// True if the kernel runs frames of several buffers (6.18), which some tests need; printed if not.
 pub fn splits() -> bool {
     let shared = ShieldShared::create().unwrap();
     let tables = compile::tables(&Rules::default(), &mut Counters::new(), Now::read()).unwrap();
@@ -46,7 +46,7 @@ pub fn splits() -> bool {
     refused.is_none()
 }
 
-/// What a machine without sockets knows: that nobody has or waits for TCP and UDP to one host.
+/// Lookups of a machine without sockets: none for TCP and UDP to one host.
 fn known(packet: &Packet) -> Known {
     let one_host = match packet.destination {
         IpAddr::V4(to) => !(to.is_multicast() || to.is_loopback() || to.octets()[0] == 0 || to.is_broadcast()),

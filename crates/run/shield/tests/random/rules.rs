@@ -5,7 +5,7 @@ use rules::{Action, Fragment, Limit, Match, Place, Prefix, PrefixSet, Rule, Rule
 
 use super::{DSCP, FLAGS, ICMP_TYPES, LENGTHS, PORTS, PROTOCOLS, Random, VLANS, address};
 
-/// What random rules may have.
+/// Conditions that random rules may have.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// 0 to this many.

@@ -16,7 +16,7 @@ const ROUNDS_MAX: usize = 32;
 pub(super) struct Code<'a> {
     pub(super) insns: Vec<Insn>,
     pub(super) addresses: BTreeMap<usize, usize>,
-    /// Those that load what only the kernel or the loader knows.
+    /// Instructions that load what only the kernel or the loader knows.
     pub(super) foreign: BTreeSet<usize>,
     pub(super) constants: &'a [u8],
     pub(super) entries: Vec<usize>,

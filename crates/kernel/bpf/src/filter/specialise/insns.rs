@@ -1,4 +1,4 @@
-//! One instruction of BPF (RFC 9669): what it reads, changes and does.
+//! An instruction of BPF (RFC 9669): its reads, writes and effects.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -1,4 +1,4 @@
-//! What one instruction makes of registers whose values are known.
+//! Constant folding of single instructions.
 
 use super::insns::*;
 

@@ -9,7 +9,7 @@ use crate::{
     skel::bench_tx::types::bench_tx_entry,
 };
 
-/// What lies before the headers of an entry.
+/// Bytes before the headers of an entry.
 const HEAD: usize = size_of::<bench_tx_entry>();
 /// The largest table, in bytes (BPF_MAX_VAR_OFF is the verifier's bound).
 const TABLE_MAX: usize = 1 << 28;
@@ -22,7 +22,7 @@ const PLAIN: (u8, u8) = (42, 40);
 
 const _: () = assert!(HEAD == 24);
 
-/// How the table is laid out.
+/// Layout of the table.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) header_len: usize,

@@ -21,7 +21,7 @@ pub fn explain(name: &str) -> Option<Explanation> {
 static TABLE: LazyLock<BTreeMap<&str, Explanation>> =
     LazyLock::new(|| include_str!("hints.txt").lines().filter_map(row).collect());
 
-/// One line of the table; none for a comment or an empty line.
+/// Parses a line of the table; none for a comment or an empty line.
 fn row(line: &'static str) -> Option<(&'static str, Explanation)> {
     let mut fields = line.split('|').map(str::trim);
     let (name, kind) = (fields.next()?, fields.next()?);

@@ -151,7 +151,7 @@ fn map_cpus(skel: &DropsSkel<'_>, cpus: usize) -> Result<SharedMemory, DropError
         .map_err(|e| DropError::Read { operation: "map the counters drop_cpus", source: e.into() })
 }
 
-/// What an event costs at least, and what a look costs beyond what its own clock sees: both paths, run by themselves. Leaves the
+/// Measures the least cost of an event, and the cost of a look beyond what its own clock sees, by running both paths alone. Leaves the
 /// counters as they were found, at zero, but for the second figure.
 fn calibrate(skel: &DropsSkel<'_>, memory: &SharedMemory, cpus: usize) -> Result<u32, DropError> {
     for cpu in 0..cpus {

@@ -8,7 +8,7 @@ use std::{
 use super::RawFlow;
 use crate::bytes::word16;
 
-/// What kind of packet was dropped, as far as it tells whether something was lost.
+/// Kind of a dropped packet, as far as it tells whether data was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum DropKind {
     /// None of the others, or it could not be told.

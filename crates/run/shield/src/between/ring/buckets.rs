@@ -39,11 +39,11 @@ struct Way {
 /// The answer of a limit to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It was taken out of its bucket.
+    /// Within the limit: taken out of its bucket.
     Within,
-    /// It was taken out of its bucket, and its source evicted another whose limit was in use.
+    /// Within the limit, and its source evicted another whose limit was in use.
     Evicting,
-    /// It exceeds the limit, and nothing was taken.
+    /// Over the limit: nothing was taken.
     Not,
 }
 

@@ -1,4 +1,4 @@
-//! One direction: threads that read frames of one interface and send what passes by the other one.
+//! A direction: threads that read frames of one interface and send those that pass by the other one.
 
 use std::{
     ops::Range,
@@ -31,7 +31,7 @@ use crate::error::ShieldError;
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 /// More blocks than these wait: it is behind.
 const BEHIND: usize = 4;
-/// It asks the kernel for losses this often.
+/// Period in which the kernel's losses are read.
 const LOSSES_PERIOD: Duration = Duration::from_millis(100);
 /// Rings are opened again so often, a tick apart, for an interface that is up and yet refuses.
 const TRIES: u32 = 20;
@@ -39,6 +39,7 @@ const TRIES: u32 = 20;
 /// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
 const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire_ms: 1, rx_hash: false, node: None };
 
+/// A direction.
 #[derive(Debug)]
 pub(super) struct Carrier {
     /// Indices of the interfaces.

@@ -1,4 +1,4 @@
-//! What became of frames: each thread counts for itself, and whoever asks adds up.
+//! Counters of frames: one set for each thread, summed when read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use model::shield::Totals;
 use rules::compile::COUNTERS_MAX;
 use rules::tables::RuleCount;
 
-/// One number of one thread, which alone writes.
+/// A counter of a thread, which alone writes it.
 #[derive(Debug, Default)]
 pub(super) struct ThreadCounter(AtomicU64);
 

@@ -28,7 +28,7 @@ struct Set([AtomicU64; PLACES]);
 pub(super) struct Known {
     sets: Box<[Set]>,
     hasher: SipHasher13,
-    /// It is other than when it was last written down.
+    /// True if it changed since it was last saved.
     changed: AtomicBool,
 }
 

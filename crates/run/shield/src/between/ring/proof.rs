@@ -35,13 +35,13 @@ const MINUTE_S: u32 = 60;
 /// The verdict on a packet that a rule challenges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenged {
-    /// It goes on: its source is known, or it is neither a SYN nor a RST that answers.
+    /// Passes: its source is known, or it is neither a SYN nor a RST that answers.
     Pass,
-    /// It ends: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to come again ([`Overload`]).
+    /// Dropped: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to be retransmitted ([`Overload`]).
     Drop,
-    /// It is answered by a frame to where it came from.
+    /// Answered by a frame to its sender.
     Question(Written),
-    /// It showed that its source exists. This frame, its SYN, goes on in its place.
+    /// Replaced by its SYN, as it showed that its source exists.
     Resumed(Written),
 }
 
@@ -71,7 +71,7 @@ pub struct SynProof {
     keys: [[u8; 16]; 2],
 }
 
-/// What stands before all that is written down: changes whenever its meaning does.
+/// Version header of the saved sources.
 const KEPT: &[u8; 16] = b"evenkeel sources";
 
 impl SynProof {

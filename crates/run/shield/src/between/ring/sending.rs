@@ -1,4 +1,4 @@
-//! What leaves: frames that cross, and questions to where they came from.
+//! Transmission: forwarded frames, and SYN-ACKs back to their senders.
 
 use std::{
     thread,

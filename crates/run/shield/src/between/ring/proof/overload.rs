@@ -1,4 +1,4 @@
-//! What is done when more SYNs of unknown sources come than can be answered: those are answered that come a second time, and others only as
+//! Overload by SYNs of unknown sources: retransmitted ones are answered, and others only as
 //! long as the ring is not filling up.
 //!
 //! To remember a SYN costs a fraction of an answer. A client sends its SYN again after a second and is answered then; a flood of sources

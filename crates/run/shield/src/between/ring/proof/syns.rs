@@ -10,7 +10,7 @@ const LASTS_S: u32 = 3;
 const TCP_LEN: usize = 20;
 const OPTIONS_MAX: usize = 40;
 
-/// What of a SYN is sent on: a cache line.
+/// The part of a SYN that is forwarded later: a cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Syn {
