@@ -67,11 +67,11 @@ pub use program::ProgramError;
 pub use route::{
     look::RouteLook,
     port::{RoutePort, stateful_lacks},
-    shadow::{RouteLeaving, RouteOut, RouteSample, shadow_lacks},
+    shadow::{RouteEgress, RouteEgressWatch, RouteSample, shadow_lacks},
     steering::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},
     tables::{
-        BUCKETS as ROUTE_BUCKETS, LIMITS_MAX as ROUTE_LIMITS_MAX, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey,
-        RouteSlots, RouteTables, RouteTrack, RouteWay,
+        BUCKETS as ROUTE_BUCKETS, MTUS_MAX as ROUTE_MTUS_MAX, PORTS_MAX as ROUTE_PORTS_MAX, RouteInterface, RouteKey,
+        RouteNeighbour, RouteSlots, RouteTables, RouteTrack,
     },
     watch::RouteWatch,
     xdp_fib::{FibCounts, XdpFib},

@@ -89,7 +89,7 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
     let routes = reader.routes()?;
     let evidence = reader.read(ports, routes)?;
     let plan = planned(&evidence, ports)?;
-    let exits = driver::exits(ports, xdp);
+    let can_transmit = driver::can_transmit(ports, xdp);
     let mut obstacles = obstacles(&evidence, ports, consent(mode, mark), xdp);
     for port in ports {
         obstacles.extend(foreign_program(port)?);
@@ -115,8 +115,8 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
         mode,
         obstacles,
         notes,
-        cannot_transmit: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
-        fib_key: key_words(plan.key),
+        cannot_send: ports.iter().zip(&can_transmit).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
+        key: key_words(plan.key),
         ports: ports.to_vec(),
     })
 }

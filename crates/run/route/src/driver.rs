@@ -14,23 +14,23 @@ use port::offloads::{self, Feature, LRO, Tags};
 use crate::RouteError;
 
 /// Prefix of the names of evenkeel's own programs.
-const OWN: &str = "ek_";
+const OWN_PREFIX: &str = "ek_";
 
 /// Merging by the card, before generic XDP. The kernel's GRO skips an interface with such a program.
 const MERGED: Feature = ("rx-gro-hw", "rx-gro-hw");
 /// Feature by which a veth hands over packets with CHECKSUM_PARTIAL.
-const UNFINISHED: Feature = ("tx-checksum-ip-generic", "tx");
+const PARTIAL_CHECKSUM: Feature = ("tx-checksum-ip-generic", "tx");
 /// The largest MTU of which one buffer of any driver holds a frame with two tags: a page less the room before and behind it.
-const ONE_BUFFER: u32 = 3_400;
+const ONE_BUFFER_MTU: u32 = 3_400;
 
-/// Which ports take redirected frames. Of a driver that does not say it is believed; what generic XDP redirects the kernel sends by any device.
-pub(crate) fn exits(ports: &[String], xdp: XdpMode) -> Vec<bool> {
+/// The ports that can transmit redirected frames. A driver that does not say is taken to; frames of generic XDP leave by any device.
+pub(crate) fn can_transmit(ports: &[String], xdp: XdpMode) -> Vec<bool> {
     let takes = |name: &String| takes_redirected_frames(name).ok().flatten() != Some(false);
     ports.iter().map(|name| xdp == XdpMode::Generic || takes(name)).collect()
 }
 
-/// The ports out of which frames can be sent again, or no longer. Nothing is known `before` the first time.
-pub(crate) fn changed_exits(ports: &[String], before: &[bool], now: &[bool]) -> Vec<RouteEvent> {
+/// Events for ports that can transmit again, or no longer; none the first time, when `before` is empty.
+pub(crate) fn transmit_changes(ports: &[String], before: &[bool], now: &[bool]) -> Vec<RouteEvent> {
     let each = ports.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
     each.map(|(interface, (_, &sends))| RouteEvent::Transmit { interface: interface.clone(), can_transmit: sends })
         .collect()
@@ -53,16 +53,16 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
         |code: &str, what: String, remedy: String| notes.push(Obstacle { code: code.to_owned(), what, remedy });
     for port in ports {
         let (what, remedy) = match offloads::peer(port) {
-            Ok(Some(Peer::Here(peer))) if offloads::on(&peer, &[UNFINISHED]).is_ok_and(|on| !on.is_empty()) => {
+            Ok(Some(Peer::Here(peer))) if offloads::on(&peer, &[PARTIAL_CHECKSUM]).is_ok_and(|on| !on.is_empty()) => {
                 let what =
-                    format!("packets from {peer}, the peer of {port}, have unfinished checksums (a veth's default)");
-                (what, offloads::off(&peer, &[UNFINISHED.1]))
+                    format!("packets from {peer}, the peer of {port}, have partial checksums (a veth's default)");
+                (what, offloads::off(&peer, &[PARTIAL_CHECKSUM.1]))
             }
             Ok(Some(Peer::Elsewhere)) => (
                 format!(
-                    "packets from the peer of {port} may have unfinished checksums (a veth's default; it cannot be checked from this network namespace)"
+                    "packets from the peer of {port} may have partial checksums (a veth's default; it cannot be checked from this network namespace)"
                 ),
-                offloads::off("PEER", &[UNFINISHED.1]),
+                offloads::off("PEER", &[PARTIAL_CHECKSUM.1]),
             ),
             _ => continue,
         };
@@ -103,7 +103,7 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32)
         Err(XdpError::NoInterface { .. }) => Vec::new(),
         other => other?,
     };
-    for (id, name) in programs.into_iter().filter(|(_, name)| !name.starts_with(OWN)) {
+    for (id, name) in programs.into_iter().filter(|(_, name)| !name.starts_with(OWN_PREFIX)) {
         let what = format!("{port} runs the program `{name}` (id {id}) at tc");
         add("tc", what, format!("end the tool that it belongs to; `bpftool net show dev {port}` shows it"));
     }
@@ -113,11 +113,11 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32)
         add("lro", what, offloads::off(port, &[LRO.1]));
     }
     // A kernel that does not tell (before 6.3) redirects none to any device.
-    if mtu > ONE_BUFFER && takes_large_redirected_frames(port).ok().flatten() != Some(true) {
+    if mtu > ONE_BUFFER_MTU && takes_large_redirected_frames(port).ok().flatten() != Some(true) {
         let what = format!(
             "{port} has MTU {mtu}, and its driver, or a kernel before 6.3, sends no redirected frames of several buffers"
         );
-        add("jumbo", what, format!("ip link set {port} mtu {ONE_BUFFER}"));
+        add("jumbo", what, format!("ip link set {port} mtu {ONE_BUFFER_MTU}"));
     }
     match offloads::tags(port) {
         Ok(Tags::Beside { who, switch }) if tags_come(port) => {

@@ -44,7 +44,7 @@ pub(crate) struct Routes {
     /// This machine's own IPv4 addresses and those of broadcasts, beyond 127.0.0.0/8.
     pub own: BTreeSet<Route>,
     /// Routes that say how long a packet may be.
-    pub limited: BTreeSet<Route>,
+    pub with_mtu: BTreeSet<Route>,
     /// Routes of all tables at the last full read: IPv4 and IPv6.
     pub read: [usize; 2],
 }
@@ -77,14 +77,14 @@ impl Routes {
     /// With a route that is in the place of none. Whether that matters.
     fn insert(&mut self, route: Route) -> bool {
         let limited = route.mtu.is_some() && matches!(route.kind, RouteKind::Unicast | RouteKind::Other(_));
-        let limited = limited && self.limited.insert(route.clone());
+        let limited = limited && self.with_mtu.insert(route.clone());
         self.set_of(&route).is_some_and(|set| set.insert(route)) || limited
     }
 
     /// Without a route, and others for the same prefix. Whether that matters.
     pub(crate) fn remove(&mut self, route: &Route) -> bool {
         let other = |of: &Route| (of.table, of.to, of.metric) != (route.table, route.to, route.metric);
-        let sets = [&mut self.multipath, &mut self.partial, &mut self.own, &mut self.limited];
+        let sets = [&mut self.multipath, &mut self.partial, &mut self.own, &mut self.with_mtu];
         let before = sets.iter().map(|set| set.len()).sum::<usize>();
         let after = sets.into_iter().map(|set| {
             set.retain(other);

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use bpf::{ROUTE_LIMITS_MAX, ROUTE_PORTS_MAX, RouteKey, RouteSlots, RouteTrack, RouteWay};
+use bpf::{ROUTE_MTUS_MAX, ROUTE_PORTS_MAX, RouteInterface, RouteKey, RouteSlots, RouteTrack};
 use host::{interface::NoInterface, netlink::route::Route};
 use model::route::CtMark;
 
@@ -19,33 +19,37 @@ use crate::{
 pub(crate) struct RoutePlan {
     /// The ports' addresses on the link, in their order; none: the port is gone.
     pub ports: Vec<Option<[u8; 6]>>,
-    /// Ways in and out, by interface's index.
-    pub ways: BTreeMap<u32, RouteWay>,
+    /// Ports and VLAN devices on them, by index.
+    pub interfaces: BTreeMap<u32, RouteInterface>,
     /// Fields that next hops depend on.
     pub key: RouteKey,
     /// This machine's own addresses and those of broadcasts.
     pub own: Vec<Ipv4Addr>,
-    /// The longest packets to addresses of a prefix, where its route or one around it says so.
-    pub limits: BTreeMap<(IpAddr, u8), u32>,
-    /// Which connections mode stateful takes.
+    /// MTUs of routes by prefix, the least of a route and those around it.
+    pub mtus: BTreeMap<(IpAddr, u8), u32>,
+    /// Settings of mode stateful.
     pub track: RouteTrack,
-    /// Which ports take redirected frames, in their order.
-    pub sends: Vec<bool>,
+    /// Ports that can transmit redirected frames, in their order.
+    pub can_transmit: Vec<bool>,
 }
 
 /// Default size of each CPU's cache: at least so many next hops of each version, or by flow …
-const REMEMBERED: u32 = 1 << 16;
+const NEXTHOPS_MIN: u32 = 1 << 16;
 /// … and at the most so many by destination: 16 and 32 MiB.
-const REMEMBERED_MAX: usize = 1 << 20;
+const NEXTHOPS_MAX: usize = 1 << 20;
 /// Connections, 16 MiB: of as many as conntrack holds by default, both directions.
-const CONNECTIONS: u32 = 1 << 19;
+const CONNECTIONS_DEFAULT: u32 = 1 << 19;
 
 /// Size of each CPU's cache: `requested` of each, or twice as many next hops as there are routes.
-pub(crate) fn slots(wanted: Option<u32>, routes: &Routes) -> RouteSlots {
-    let fit = |routes: usize| (routes.min(REMEMBERED_MAX / 2) as u32 * 2).max(REMEMBERED);
-    let fitting =
-        || RouteSlots { v4: fit(routes.read[0]), v6: fit(routes.read[1]), flows: REMEMBERED, connections: CONNECTIONS };
-    wanted.map_or_else(fitting, RouteSlots::all)
+pub(crate) fn slots(requested: Option<u32>, routes: &Routes) -> RouteSlots {
+    let fit = |routes: usize| (routes.min(NEXTHOPS_MAX / 2) as u32 * 2).max(NEXTHOPS_MIN);
+    let fitting = || RouteSlots {
+        v4: fit(routes.read[0]),
+        v6: fit(routes.read[1]),
+        flows: NEXTHOPS_MIN,
+        connections: CONNECTIONS_DEFAULT,
+    };
+    requested.map_or_else(fitting, RouteSlots::all)
 }
 
 /// The plan for these ports, if they can be those of a router.
@@ -66,22 +70,22 @@ pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan
     if let Some((interface, _)) = ports.iter().zip(&plan.ports).find(|(_, mac)| mac.is_none()) {
         return Err(RouteError::NoEthernet { interface: interface.clone() });
     }
-    if plan.ways.len() < 2 {
+    if plan.interfaces.len() < 2 {
         return Err(RouteError::OnePort);
     }
     Ok(plan)
 }
 
-/// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.
+/// Makes the tables. `out`: the ports that can transmit redirected frames, in the order of `ports`.
 pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: CtMark) -> RoutePlan {
     let find = |name: &String| evidence.links.iter().find(|(_, link)| link.name == *name);
-    let mut ways = BTreeMap::new();
+    let mut interfaces = BTreeMap::new();
     for (number, (name, &out)) in ports.iter().zip(out).enumerate() {
         let Some((&port, link)) = find(name) else { continue };
-        let mut way = |index: u32, tag: Option<u16>, running: bool| {
+        let mut add = |index: u32, tag: Option<u16>, running: bool| {
             let Switches { rp_filter, redirects, without_v6, .. } =
                 evidence.switches.get(&index).copied().unwrap_or_default();
-            let way = RouteWay {
+            let interface = RouteInterface {
                 port: number as u32,
                 tag,
                 out: out && running,
@@ -90,12 +94,12 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
                 loose: rp_filter == 2,
                 without_v6,
             };
-            ways.insert(index, way);
+            interfaces.insert(index, interface);
         };
-        way(port, None, link.running);
+        add(port, None, link.running);
         for (&index, vlan) in evidence.links.iter().filter(|(_, l)| l.lower == Some(port) && l.vlan.is_some()) {
             // The priority of a tag that leaves is the kernel's to write.
-            way(index, vlan.vlan, link.running && vlan.running && !vlan.vlan_priorities);
+            add(index, vlan.vlan, link.running && vlan.running && !vlan.vlan_priorities);
         }
     }
     let own = evidence.routes.own.iter().filter_map(|route| match route.to.address {
@@ -104,25 +108,25 @@ pub(crate) fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: Ct
     });
     RoutePlan {
         ports: ports.iter().map(|name| find(name).and_then(|(_, link)| mac(&link.address))).collect(),
-        key: key(evidence, ways.values().any(|way| way.strict || way.loose)),
-        ways,
+        key: key(evidence, interfaces.values().any(|it| it.strict || it.loose)),
+        interfaces,
         own: own.collect(),
-        limits: limits(evidence.routes.limited.iter()),
-        sends: out.to_vec(),
+        mtus: mtus(evidence.routes.with_mtu.iter()),
+        can_transmit: out.to_vec(),
         track: evidence.conntrack.unwrap_or_default().track(mark, evidence.netfilter.translates),
     }
 }
 
-/// The limits of routes by prefix. Which of the routes around an address applies (by table, source or TOS) is not known here: the least counts, so that what may
+/// MTUs of routes by prefix. Which of the routes around an address applies (by table, source or TOS) is not known here: the least counts, so that what may
 /// be too long goes up.
-fn limits<'a>(routes: impl Iterator<Item = &'a Route>) -> BTreeMap<(IpAddr, u8), u32> {
+fn mtus<'a>(routes: impl Iterator<Item = &'a Route>) -> BTreeMap<(IpAddr, u8), u32> {
     let mut own: BTreeMap<(IpAddr, u8), u32> = BTreeMap::new();
     for route in routes {
         let Some(mtu) = route.mtu else { continue };
         let least = own.entry((route.to.address, route.to.length)).or_insert(mtu);
         *least = mtu.min(*least);
     }
-    if own.len() > ROUTE_LIMITS_MAX {
+    if own.len() > ROUTE_MTUS_MAX {
         let mut all = BTreeMap::new();
         for ((address, _), mtu) in own {
             let least = all.entry((masked(address, 0), 0)).or_insert(mtu);

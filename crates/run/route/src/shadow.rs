@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bpf::{RouteLeaving, RouteOut, RoutePort, RouteSample, RouteTables};
+use bpf::{RouteEgress, RouteEgressWatch, RoutePort, RouteSample, RouteTables};
 use model::route::ShadowResult;
 use nix::time::{ClockId, clock_gettime};
 
@@ -17,7 +17,7 @@ const EXAMPLES: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     /// Programs that see what the kernel sends out of each port.
-    outs: Vec<RouteOut>,
+    outs: Vec<RouteEgressWatch>,
     result: ShadowResult,
 }
 
@@ -33,7 +33,7 @@ impl Shadow {
         // Frames that an earlier shadow wrote down at its end are none of this one's.
         tables.take_samples(u64::MAX)?;
         self.result = ShadowResult::default();
-        let attach = |port: &RoutePort| RouteOut::attach(tables, port.seat().interface());
+        let attach = |port: &RoutePort| RouteEgressWatch::attach(tables, port.seat().interface());
         self.outs = ports.iter().map(attach).collect::<Result<_, _>>()?;
         Ok(())
     }
@@ -96,7 +96,7 @@ fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> St
 
 /// Both ways of a frame, and its first bytes.
 fn words(sample: &RouteSample, name: impl Fn(u32) -> String) -> String {
-    let leaving = |l: &RouteLeaving| {
+    let leaving = |l: &RouteEgress| {
         let tag = l.tag.map_or_else(String::new, |tag| format!(" VLAN {tag}"));
         format!("{}{tag} to {} from {}, hop limit {}", name(l.ifindex), mac(l.to), mac(l.from), l.hop_limit)
     };
@@ -117,8 +117,8 @@ fn mac(bytes: [u8; 6]) -> String {
 /// Difference between the two ways of a frame; none: they are equal.
 fn difference(sample: &RouteSample) -> Option<Difference> {
     let Some(kernel) = sample.kernel else { return Some(Difference::NotSent) };
-    let way = |l: &RouteLeaving| (l.ifindex, l.tag);
-    let macs = |l: &RouteLeaving| (l.to, l.from);
+    let way = |l: &RouteEgress| (l.ifindex, l.tag);
+    let macs = |l: &RouteEgress| (l.to, l.from);
     if way(&kernel) != way(&sample.own) {
         Some(Difference::Output)
     } else if macs(&kernel) != macs(&sample.own) {

@@ -143,10 +143,8 @@ fn lost(router: &Router) -> RouteLost {
 /// Frames that each CPU took, of all ports.
 fn taken(router: &Router) -> BTreeMap<u32, u64> {
     let mut by_cpu = BTreeMap::new();
-    for RouteCpu { cpu, dequeued: taken, .. } in
-        router.status().unwrap().ports.iter().flat_map(|port| port.cpus.clone())
-    {
-        *by_cpu.entry(cpu).or_default() += taken;
+    for RouteCpu { cpu, dequeued, .. } in router.status().unwrap().ports.iter().flat_map(|port| port.cpus.clone()) {
+        *by_cpu.entry(cpu).or_default() += dequeued;
     }
     by_cpu
 }

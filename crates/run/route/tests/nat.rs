@@ -77,7 +77,7 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let all = counts.forwarded + counts.up();
     assert!(counts.forwarded * 100 > all * 50, "{} of {all} were forwarded by the fast path", counts.forwarded);
     assert!(counts.translated * 100 > all * 30, "{} of {all} were translated by the fast path", counts.translated);
-    let reasons = "handshake no_connection unmarked not_established icmp_error options hop_limit too_big fragment untracked ct_extension";
+    let reasons = "handshake no_connection unmarked not_established icmp_error options hop_limit too_big fragment untracked special";
     let reasons: Vec<&str> = reasons.split(' ').collect();
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(&counts) > 0, "nothing was {}", counter.name);

@@ -8,7 +8,7 @@ mod frames;
 
 use std::{collections::BTreeMap, env, net::Ipv4Addr};
 
-use bpf::{RouteKey, RoutePort, RouteSlots, RouteTables, RouteWay, XdpMode};
+use bpf::{RouteInterface, RouteKey, RoutePort, RouteSlots, RouteTables, XdpMode};
 use frames::{Aim, Dice, answers_refused, compared, frame};
 use model::route::{RouteMode, RouteTotals};
 use testbed::{End, RouterBed, write_pcap};
@@ -146,7 +146,7 @@ impl Fast {
         let mut ports: Vec<RoutePort> = [0, 1].map(load).into();
         tables.set_own_addresses(WAYS.iter().map(|(_, _, net)| Ipv4Addr::new(198, 18, *net, 1)));
         let way = |(end, (port, tag, _)): (&End, (usize, Option<u16>, u8))| {
-            let way = RouteWay {
+            let way = RouteInterface {
                 port: port as u32,
                 tag,
                 out: true,
@@ -157,7 +157,7 @@ impl Fast {
             };
             (end.link.index, way)
         };
-        tables.set_ways(&world.near.iter().zip(WAYS).map(way).collect()).unwrap();
+        tables.set_interfaces(&world.near.iter().zip(WAYS).map(way).collect()).unwrap();
         tables.set_mode(RouteMode::Routed, false);
         ports.iter_mut().for_each(|port| port.put().unwrap());
         Self { tables, ports }
@@ -240,7 +240,7 @@ fn what_comes_or_leaves_with_a_tag_is_what_a_link_in_its_place_would_carry() {
     for version in ["ipv4", "ipv6"] {
         r.set(&format!("net.{version}.conf.{}.forwarding", world.near[3].interface()), "0");
     }
-    fast.tables.forget();
+    fast.tables.flush();
     received(&world, 0, &sent(3));
     let after = fast.totals();
     assert_eq!((after.forwarded - now.forwarded, after.no_forwarding > now.no_forwarding), (0, true), "{after:?}");

@@ -127,7 +127,7 @@ pub struct RoutePort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCpu {
     pub cpu: u32,
-    /// Frames that it received and put into the queue of another CPU.
+    /// Frames that it received and queued to other CPUs.
     pub enqueued: u64,
     /// Frames that it took out of its queue.
     pub dequeued: u64,

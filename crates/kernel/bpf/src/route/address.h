@@ -34,7 +34,7 @@ static __always_inline bool route_is_own_mac(const struct ethhdr *eth)
 }
 
 /* Sources and destinations that the kernel drops, keeps, or answers. */
-static __always_inline bool route_is_odd_v4(__u32 address)
+static __always_inline bool route_is_martian_v4(__u32 address)
 {
 	__u32 a = bpf_ntohl(address);
 
@@ -43,7 +43,7 @@ static __always_inline bool route_is_odd_v4(__u32 address)
 }
 
 /* Unspecified, loopback, IPv4 in IPv6; link-local and site-local; groups. */
-static __always_inline bool route_is_odd_v6(const struct in6_addr *address)
+static __always_inline bool route_is_martian_v6(const struct in6_addr *address)
 {
 	__u32 first = address->in6_u.u6_addr32[0];
 
@@ -51,7 +51,7 @@ static __always_inline bool route_is_odd_v6(const struct in6_addr *address)
 }
 
 /* An address that is this machine's own sets its bit; one in some thousands of others has the same. */
-static __always_inline bool route_may_be_own(__u32 address)
+static __always_inline bool route_may_be_local(__u32 address)
 {
 	__u32 bit = (address * 0x9e3779b1U) >> 20;
 

@@ -44,7 +44,7 @@ static __always_inline __u32 route_bucket_v4(struct cursor *c)
 	struct iphdr *ip = cursor_take(c, sizeof(*ip));
 	__u32 ports = 0;
 
-	if (!ip || *(__u8 *)ip != 0x45 || ip->ttl <= 1 || route_is_odd_v4(ip->daddr) || route_may_be_own(ip->daddr))
+	if (!ip || *(__u8 *)ip != 0x45 || ip->ttl <= 1 || route_is_martian_v4(ip->daddr) || route_may_be_local(ip->daddr))
 		return ROUTE_NO_BUCKET;
 	/* The pieces of a packet do not all have ports. */
 	if (!(ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET)))
@@ -65,7 +65,7 @@ static __always_inline __u32 route_bucket_v6(struct cursor *c)
 	__u32 ports;
 
 	if (!ip || ip->version != 6 || ip->hop_limit <= 1 || ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING ||
-	    route_is_odd_v6(&ip->daddr))
+	    route_is_martian_v6(&ip->daddr))
 		return ROUTE_NO_BUCKET;
 	ports = route_flow_ports(c, ip->nexthdr);
 	return route_bucket(route_fold(&ip->saddr) ^ (__u16)ports, route_fold(&ip->daddr) ^ ports >> 16, ip->nexthdr);

@@ -69,14 +69,14 @@ pub struct RoutePort {
     number: usize,
     ifindex: u32,
     /// Packets may come whose checksum is left to a device.
-    unfinished: bool,
+    partial_csum: bool,
     /// Maps of the slot in front, for a program with rules.
     front: Option<SeatMaps>,
 }
 
 impl RoutePort {
     /// Loads the program and takes its place on `interface`; no frame meets it before [`RoutePort::put`] or [`RoutePort::put_behind`].
-    /// `unfinished`: packets may come whose checksum is left to a device, of a virtual interface or in generic mode; they go up to the kernel.
+    /// `partial_csum`: packets may come whose checksum is left to a device, of a virtual interface or in generic mode; they go up to the kernel.
     ///
     /// # Errors
     /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
@@ -86,9 +86,9 @@ impl RoutePort {
         interface: &str,
         mac: [u8; 6],
         mode: XdpMode,
-        unfinished: bool,
+        partial_csum: bool,
     ) -> Result<Self, XdpError> {
-        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac, unfinished)
+        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac, partial_csum)
     }
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
@@ -101,9 +101,9 @@ impl RoutePort {
         number: usize,
         path: &Path,
         mac: [u8; 6],
-        unfinished: bool,
+        partial_csum: bool,
     ) -> Result<Self, XdpError> {
-        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac, unfinished)
+        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac, partial_csum)
     }
 
     fn load_in(
@@ -111,7 +111,7 @@ impl RoutePort {
         tables: &RouteTables,
         number: usize,
         mac: [u8; 6],
-        unfinished: bool,
+        partial_csum: bool,
     ) -> Result<Self, XdpError> {
         if number >= PORTS_MAX {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
@@ -124,7 +124,7 @@ impl RoutePort {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (number as u32, ifindex);
             set_groups!(knobs, tables);
-            knobs.route_unfinished = unfinished;
+            knobs.route_partial_csum = partial_csum;
         }
         seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -132,10 +132,10 @@ impl RoutePort {
         let (program, counts, more) = (
             PROGRAM.descriptor(skel.progs.ek_route.as_fd())?,
             PROGRAM.map(&skel.maps.route_counts)?,
-            PROGRAM.map(&skel.maps.route_more)?,
+            PROGRAM.map(&skel.maps.route_stateful)?,
         );
         tables.set_port(number, ifindex, mac);
-        tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
+        tables.set_transmit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
         Ok(Self {
             seat,
             program,
@@ -145,7 +145,7 @@ impl RoutePort {
             steering: None,
             number,
             ifindex,
-            unfinished,
+            partial_csum,
             front: None,
         })
     }
@@ -224,7 +224,7 @@ impl RoutePort {
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
             set_groups!(knobs, tables);
             knobs.route_connections_mask = tables.slots().groups().connections - 1;
-            knobs.route_unfinished = self.unfinished;
+            knobs.route_partial_csum = self.partial_csum;
         }
         self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
@@ -235,7 +235,7 @@ impl RoutePort {
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
         if let Some(steering) = &mut self.steering {
-            steering.add_state((self.number as u32, self.ifindex, self.unfinished), &self.counts, tables)?;
+            steering.add_state((self.number as u32, self.ifindex, self.partial_csum), &self.counts, tables)?;
         }
         self.has_state = true;
         Ok(())
@@ -246,7 +246,7 @@ impl RoutePort {
     /// # Errors
     /// The interface is not in this namespace.
     pub fn enter(&self, tables: &RouteTables) -> io::Result<()> {
-        tables.set_exit(self.number, Some(self.ifindex))
+        tables.set_transmit(self.number, Some(self.ifindex))
     }
 
     /// The interface has another name.
@@ -257,7 +257,7 @@ impl RoutePort {
     /// The address on the link is another one now.
     pub fn set_mac(&self, tables: &RouteTables, mac: [u8; 6]) {
         tables.set_port(self.number, self.ifindex, mac);
-        tables.forget();
+        tables.flush();
     }
 
     /// Counters so far, over all CPUs.
@@ -278,8 +278,8 @@ impl RoutePort {
         Ok(PROGRAM.per_cpu(&self.counts, "read the map route_counts")?.iter().map(of).collect())
     }
 
-    pub(super) fn unfinished(&self) -> bool {
-        self.unfinished
+    pub(super) fn partial_csum(&self) -> bool {
+        self.partial_csum
     }
 
     pub(super) fn counts_map(&self) -> &MapHandle {
@@ -325,7 +325,7 @@ mod tests {
         }
         let (mut object, mut other) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object).expect("the program");
-        open.maps.rodata_data.as_deref_mut().expect("knobs").route_unfinished = true;
+        open.maps.rodata_data.as_deref_mut().expect("knobs").route_partial_csum = true;
         let plain = PROGRAM.load(open).expect("loaded");
         let plain = verified(plain.progs.ek_route.as_fd());
         assert!(plain < 50_000, "ek_route: {plain}");
@@ -333,7 +333,7 @@ mod tests {
             return eprintln!("skipped: mode stateful needs Linux 6.2");
         }
         let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut other).expect("the program");
-        open.maps.rodata_data.as_deref_mut().expect("knobs").route_unfinished = true;
+        open.maps.rodata_data.as_deref_mut().expect("knobs").route_partial_csum = true;
         let stateful = STATEFUL.load(open).expect("loaded");
         let stateful = verified(stateful.progs.ek_route_state.as_fd());
         // clang 14 makes 184,046 of it, clang 19 228,491.

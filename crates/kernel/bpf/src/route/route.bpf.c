@@ -10,8 +10,8 @@
  *
  * The same program, loaded as one of a CPU map, takes the frames that a port's receiving core handed on (route_steer.bpf.c).
  */
-#include "route/decide.h"
-#include "route/send.h"
+#include "route/frame.h"
+#include "route/rewrite.h"
 #include "route/shadow.h"
 
 /* The program of mode stateful, if it was wanted. */
@@ -20,13 +20,13 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} route_more SEC(".maps");
+} route_stateful SEC(".maps");
 
 /* Loaded for the queues of the CPUs that forward: frames come out of one. */
 const volatile bool route_from_queue = false;
 
 /* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */
-static __always_inline bool route_read_ports(struct route_key *k, struct cursor *c, __u8 protocol, __u32 left)
+static __always_inline bool route_parse_ports(struct route_key *k, struct cursor *c, __u8 protocol, __u32 left)
 {
 	__be32 *ports;
 
@@ -40,66 +40,66 @@ static __always_inline bool route_read_ports(struct route_key *k, struct cursor 
 	return true;
 }
 
-static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+static __always_inline enum route_verdict route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
 {
 	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
-	enum route_end end = route_read_v4(ctx, &c, ip, d, k);
+	enum route_verdict verdict = route_parse_v4(ctx, &c, ip, d, k);
 	__u32 by = k->by;
 
-	if (end != ROUTE_FORWARDED)
-		return end;
+	if (verdict != ROUTE_FORWARDED)
+		return verdict;
 	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
 				return ROUTE_FRAGMENT;
-			if (!route_read_ports(k, &c, ip->protocol, d->ip_len - sizeof(*ip)))
+			if (!route_parse_ports(k, &c, ip->protocol, d->ip_len - sizeof(*ip)))
 				return ROUTE_BAD_HEADER;
 		}
 		if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
 			return ROUTE_ICMP_ERROR;
 	}
-	return route_find(ctx, d, k, 4, 0);
+	return route_lookup(ctx, d, k, 4, 0);
 }
 
-static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+static __always_inline enum route_verdict route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
 {
 	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
-	enum route_end end = route_read_v6(ctx, &c, ip, d, k);
+	enum route_verdict verdict = route_parse_v6(ctx, &c, ip, d, k);
 	__u32 by = k->by;
 
-	if (end != ROUTE_FORWARDED)
-		return end;
+	if (verdict != ROUTE_FORWARDED)
+		return verdict;
 	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)
 				return ROUTE_FRAGMENT;
-			if (!route_read_ports(k, &c, ip->nexthdr, d->ip_len - sizeof(*ip)))
+			if (!route_parse_ports(k, &c, ip->nexthdr, d->ip_len - sizeof(*ip)))
 				return ROUTE_BAD_HEADER;
 		}
 		if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
 			return ROUTE_ICMP_ERROR;
 	}
-	return route_find(ctx, d, k, 6, 0);
+	return route_lookup(ctx, d, k, 6, 0);
 }
 
 /* Fills in `d`. */
 static __always_inline void route_decide(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
 {
 	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
-	struct route_key k = { .way = route_ifindex, .by = *(volatile __u32 *)&route_config.key };
+	struct route_key k = { .iif = route_ifindex, .by = *(volatile __u32 *)&route_config.key };
 	__u16 family;
 
 	d->count = count;
-	if (!route_read_frame(ctx, &c, d, &k, &family))
+	if (!route_parse_frame(ctx, &c, d, &k, &family))
 		return;
 	if (family == bpf_htons(ETH_P_IP))
-		d->end = route_decide_v4(ctx, c, d, &k);
+		d->verdict = route_decide_v4(ctx, c, d, &k);
 	else if (family == bpf_htons(ETH_P_IPV6))
-		d->end = route_decide_v6(ctx, c, d, &k);
+		d->verdict = route_decide_v6(ctx, c, d, &k);
 	d->family = family;
 }
 
-static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
+static __noinline int route_sample_frame(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
 {
 	return count && d ? route_sample_of(ctx, count, d, 0) : 0;
 }
@@ -110,7 +110,7 @@ int ek_route(struct xdp_md *ctx)
 	struct route_decision d = {};
 	struct route_count *count;
 	__u32 zero = 0, mode = *(volatile __u32 *)&route_config.mode;
-	__u64 end;
+	__u64 verdict;
 
 	if (route_from_queue) {
 		count = bpf_map_lookup_elem(&route_counts, &zero);
@@ -120,19 +120,19 @@ int ek_route(struct xdp_md *ctx)
 	if (mode == ROUTE_STANDARD)
 		goto up;
 	if (mode & ROUTE_STATEFUL) {
-		bpf_tail_call(ctx, &route_more, 0);
+		bpf_tail_call(ctx, &route_stateful, 0);
 		goto up;
 	}
 	count = bpf_map_lookup_elem(&route_counts, &zero);
 	if (!count)
 		goto up;
 	route_decide(ctx, count, &d);
-	if (route_unfinished && d.is_suspect && d.end == ROUTE_FORWARDED && route_is_unfinished(ctx))
-		d.end = ROUTE_PARTIAL_CHECKSUM;
-	if (d.end == ROUTE_FORWARDED) {
+	if (route_partial_csum && d.may_be_partial_csum && d.verdict == ROUTE_FORWARDED && route_is_partial_csum(ctx))
+		d.verdict = ROUTE_PARTIAL_CHECKSUM;
+	if (d.verdict == ROUTE_FORWARDED) {
 		if (mode == ROUTE_SHADOW) {
 			count->shadowed++;
-			route_write_down(ctx, count, &d);
+			route_sample_frame(ctx, count, &d);
 			goto up;
 		}
 		if (route_rewrite(ctx, &d, 0)) {
@@ -140,12 +140,12 @@ int ek_route(struct xdp_md *ctx)
 			count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
 			return bpf_redirect_map(&route_ports, d.port, 0);
 		}
-		d.end = ROUTE_NOT_A_PORT;
+		d.verdict = ROUTE_NOT_A_PORT;
 	}
-	end = d.end;
-	keep(end);
-	if (end < ROUTE_ENDS)
-		((__u64 *)count)[end]++;
+	verdict = d.verdict;
+	keep(verdict);
+	if (verdict < ROUTE_VERDICTS)
+		((__u64 *)count)[verdict]++;
 up:
 	chain_go_on(ctx, CHAIN_ROUTE);
 	return XDP_PASS;

@@ -32,7 +32,7 @@ enum route_mode {
  * What became of a frame, and its counter. All but the first went up to the kernel; those from UNTRACKED to OIF_CHANGED are of mode
  * stateful.
  */
-#define ROUTE_EACH_END(X) \
+#define ROUTE_EACH_VERDICT(X) \
 	X(FORWARDED, forwarded) \
 	X(OTHER_MAC, other_mac) \
 	X(NOT_IP, not_ip) \
@@ -58,23 +58,23 @@ enum route_mode {
 	X(NO_CONNECTION, no_connection) \
 	X(UNMARKED, unmarked) \
 	X(NOT_ESTABLISHED, not_established) \
-	X(CT_EXTENSION, ct_extension) \
+	X(SPECIAL, special) \
 	X(WINDOW, window) \
-	X(OIF_CHANGED, oif_changed) \
+	X(MOVED, moved) \
 	X(PARTIAL_CHECKSUM, partial_checksum)
 
-enum route_end {
+enum route_verdict {
 #define X(NAME, name) ROUTE_##NAME,
-	ROUTE_EACH_END(X)
+	ROUTE_EACH_VERDICT(X)
 #undef X
-	ROUTE_ENDS,
+	ROUTE_VERDICTS,
 };
 
 /* One port and CPU. */
 struct route_count {
-	/* In the order of route_end, by which the programs index them. */
+	/* In the order of route_verdict, by which the programs index them. */
 #define X(NAME, name) __u64 name;
-	ROUTE_EACH_END(X)
+	ROUTE_EACH_VERDICT(X)
 #undef X
 	__u64 forwarded_bytes;
 	/* Forwarded ones whose next hop was not remembered. */
@@ -89,9 +89,9 @@ struct route_count {
 	/* Taken out of it by this CPU. */
 	__u64 dequeued;
 	/* Grows with frames whose next hop was not remembered, shrinks with those whose was; not a counter. */
-	__u64 doubt;
+	__u64 misses;
 };
-_Static_assert(__builtin_offsetof(struct route_count, forwarded_bytes) == ROUTE_ENDS * sizeof(__u64), "a counter for each end");
+_Static_assert(__builtin_offsetof(struct route_count, forwarded_bytes) == ROUTE_VERDICTS * sizeof(__u64), "a counter for each verdict");
 
 /* A port's interface, and its address on the link. */
 struct route_port {
@@ -139,7 +139,7 @@ struct route_config {
 	/* What was remembered under another one is not used. */
 	__u64 generation;
 	struct route_track track;
-	/* Counted up each second: exits that are used are told of once in each. */
+	/* Counted up each second: next hops that are used are told of once in each. */
 	__u32 second;
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
@@ -158,7 +158,7 @@ struct route_loss {
 };
 
 /* A way in or out: a port, or a VLAN device on it. */
-struct route_way {
+struct route_interface {
 	/* The port's number. */
 	__u32 port;
 	/* VLAN id, or ROUTE_NO_TAG. */
@@ -168,26 +168,26 @@ struct route_way {
 };
 
 /* Frames can be sent out by it. */
-#define ROUTE_WAY_OUT 1
+#define ROUTE_IF_OUT 1
 /* What goes back by the way that it came is answered by a redirect. */
-#define ROUTE_WAY_REDIRECTS 2
+#define ROUTE_IF_REDIRECTS 2
 /* net.ipv4.conf.*.rp_filter: 1 and 2. */
-#define ROUTE_WAY_STRICT 4
-#define ROUTE_WAY_LOOSE 8
+#define ROUTE_IF_STRICT 4
+#define ROUTE_IF_LOOSE 8
 /* There is such a way. */
-#define ROUTE_WAY_IN 16
+#define ROUTE_IF_IN 16
 /* net.ipv6.conf.*.disable_ipv6 */
-#define ROUTE_WAY_NO_V6 32
+#define ROUTE_IF_NO_V6 32
 
 /* A neighbour that frames were sent to. */
-struct route_hop {
+struct route_neigh {
 	__u32 ifindex;
 	__u32 family;
 	__u32 address[4];
 };
 
 /* How a frame leaves. */
-struct route_leaving {
+struct route_egress {
 	/* The port's interface, and the tag on the link. */
 	__u32 ifindex;
 	__u16 tag;
@@ -201,9 +201,9 @@ struct route_leaving {
 
 /* A frame of the shadow: how it would have left, and how the kernel sent it. */
 struct route_sample {
-	struct route_leaving own;
-	struct route_leaving kernel;
-	__u64 came_ns;
+	struct route_egress own;
+	struct route_egress kernel;
+	__u64 ingress_ns;
 	/* Times that the kernel has sent it. */
 	__u32 sent;
 	/* Of the frame, and of its bytes here. */

@@ -8,7 +8,7 @@
  */
 #include "chain/place.h"
 #include "route/flow_hash.h"
-#include "route/unfinished.h"
+#include "route/partial_csum.h"
 
 /* By the CPU's number. */
 struct {
@@ -24,7 +24,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} route_here SEC(".maps");
+} route_local SEC(".maps");
 
 SEC("xdp.frags")
 int ek_route_steer(struct xdp_md *ctx)
@@ -33,17 +33,17 @@ int ek_route_steer(struct xdp_md *ctx)
 	struct route_count *count;
 
 	/* A frame without its socket buffer is one that the kernel does not finish any more. */
-	if (route_unfinished && bucket < ROUTE_BUCKETS && route_is_unfinished(ctx))
+	if (route_partial_csum && bucket < ROUTE_BUCKETS && route_is_partial_csum(ctx))
 		bucket = ROUTE_NO_BUCKET;
 	count = bpf_map_lookup_elem(&route_counts, &zero);
 	if (count && bucket < ROUTE_BUCKETS) {
 		/* A CPU that was just taken out of the map has no queue: its frames are forwarded here. */
 		if (bpf_redirect_map(&route_cpus, route_config.reta.cpu[bucket], XDP_PASS) == XDP_REDIRECT) {
-			count->handed++;
+			count->enqueued++;
 			return XDP_REDIRECT;
 		}
 	}
-	bpf_tail_call(ctx, &route_here, 0);
+	bpf_tail_call(ctx, &route_local, 0);
 	chain_go_on(ctx, CHAIN_ROUTE);
 	return XDP_PASS;
 }

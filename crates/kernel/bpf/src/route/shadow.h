@@ -3,8 +3,8 @@
 #pragma once
 
 #include "route/digest.h"
-#include "route/remember.h"
-#include "route/translate.h"
+#include "route/nexthop_cache.h"
+#include "route/nat.h"
 
 /* Too large for the stack. */
 struct {
@@ -49,7 +49,7 @@ static __always_inline int route_sample_of(struct xdp_md *ctx, struct route_coun
 	sample->kept = len;
 	sample->sent = 0;
 	sample->in_ifindex = route_ifindex;
-	sample->came_ns = bpf_ktime_get_ns();
+	sample->ingress_ns = bpf_ktime_get_ns();
 	sample->own.ifindex = route_config.ports[d->port & (ROUTE_PORTS - 1)].ifindex;
 	sample->own.tag = d->out_tag;
 	sample->own.hop_limit = d->hop_limit - 1;

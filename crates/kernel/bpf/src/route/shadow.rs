@@ -14,7 +14,7 @@ use crate::{
     link::{XdpError, interface_index},
     program::{Program, ProgramError, TCX, kernel_has, to_io},
     skel::{
-        route::types::{route_leaving, route_sample},
+        route::types::{route_egress, route_sample},
         route_out::RouteOutSkelBuilder,
     },
 };
@@ -34,11 +34,11 @@ pub fn shadow_lacks() -> Option<ProgramError> {
 
 /// The program at a port's egress. Dropping it takes it off.
 #[derive(Debug)]
-pub struct RouteOut {
+pub struct RouteEgressWatch {
     _link: OwnedFd,
 }
 
-impl RouteOut {
+impl RouteEgressWatch {
     /// Puts it behind all other programs at tc egress (tcx) of `interface`.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl RouteOut {
 
 /// A frame's way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouteLeaving {
+pub struct RouteEgress {
     pub ifindex: u32,
     /// The VLAN's id on the link; none: untagged.
     pub tag: Option<u16>,
@@ -92,11 +92,11 @@ pub struct RouteLeaving {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteSample {
     /// The program's decision.
-    pub own: RouteLeaving,
+    pub own: RouteEgress,
     /// The kernel's way; none: it sent the frame by no port.
-    pub kernel: Option<RouteLeaving>,
+    pub kernel: Option<RouteEgress>,
     /// When it came (CLOCK_MONOTONIC).
-    pub came_ns: u64,
+    pub ingress_ns: u64,
     /// The interface that it came by.
     pub in_ifindex: u32,
     /// Its length without FCS.
@@ -114,7 +114,7 @@ impl RouteTables {
         for key in map.keys().collect::<Vec<_>>() {
             let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)? else { continue };
             let sample = sample(&value);
-            if sample.came_ns < before_ns {
+            if sample.ingress_ns < before_ns {
                 // That it was displaced meanwhile is as good.
                 let _ = map.delete(&key);
                 samples.push(sample);
@@ -124,14 +124,14 @@ impl RouteTables {
     }
 }
 
-fn leaving(raw: &[u8]) -> RouteLeaving {
-    let tag = raw[offset_of!(route_leaving, tag)..].first_chunk().map_or(NO_TAG, |&tag| u16::from_ne_bytes(tag));
-    let macs = &raw[offset_of!(route_leaving, macs)..];
+fn leaving(raw: &[u8]) -> RouteEgress {
+    let tag = raw[offset_of!(route_egress, tag)..].first_chunk().map_or(NO_TAG, |&tag| u16::from_ne_bytes(tag));
+    let macs = &raw[offset_of!(route_egress, macs)..];
     let mac = |at: usize| macs[at..].first_chunk().copied().unwrap_or_default();
-    RouteLeaving {
-        ifindex: word32(raw, offset_of!(route_leaving, ifindex)),
+    RouteEgress {
+        ifindex: word32(raw, offset_of!(route_egress, ifindex)),
         tag: (tag != NO_TAG).then_some(tag),
-        hop_limit: raw[offset_of!(route_leaving, hop_limit)],
+        hop_limit: raw[offset_of!(route_egress, hop_limit)],
         to: mac(0),
         from: mac(6),
     }
@@ -144,7 +144,7 @@ fn sample(raw: &[u8]) -> RouteSample {
         own: leaving(&raw[offset_of!(route_sample, own)..]),
         kernel: (word32(raw, offset_of!(route_sample, sent)) > 0)
             .then(|| leaving(&raw[offset_of!(route_sample, kernel)..])),
-        came_ns: word64(raw, offset_of!(route_sample, came_ns)),
+        ingress_ns: word64(raw, offset_of!(route_sample, ingress_ns)),
         in_ifindex: word32(raw, offset_of!(route_sample, in_ifindex)),
         len: word32(raw, offset_of!(route_sample, len)),
         head: head[..kept.min(head.len())].to_vec(),

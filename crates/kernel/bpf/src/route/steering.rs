@@ -60,21 +60,21 @@ impl FlowSteering {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
             set_groups!(knobs, tables);
-            (knobs.route_from_queue, knobs.route_unfinished) = (true, port.unfinished());
+            (knobs.route_from_queue, knobs.route_partial_csum) = (true, port.partial_csum());
         }
         // Calls between programs of interfaces and those of queues are refused: what follows in the chain is not called from here.
         open.progs.ek_route.set_attach_type(ProgramAttachType::XdpCpumap);
         tables.lend(open.open_object_mut()).map_err(failed)?;
         open.maps.route_counts.reuse_fd(port.counts_map().as_fd()).map_err(failed)?;
         let skel = ROUTE.load(open)?;
-        let (taker, more) = (ROUTE.descriptor(skel.progs.ek_route.as_fd())?, ROUTE.map(&skel.maps.route_more)?);
+        let (taker, more) = (ROUTE.descriptor(skel.progs.ek_route.as_fd())?, ROUTE.map(&skel.maps.route_stateful)?);
 
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSteerSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
-            knobs.route_unfinished = port.unfinished();
+            knobs.route_partial_csum = port.partial_csum();
         }
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
         open.maps.route_cpus.set_max_entries(cpus).map_err(failed)?;
@@ -83,9 +83,9 @@ impl FlowSteering {
         open.maps.route_counts.reuse_fd(port.counts_map().as_fd()).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
         let itself = port.program().as_raw_fd().to_ne_bytes();
-        let put = skel.maps.route_here.update(&0u32.to_ne_bytes(), &itself, MapFlags::ANY);
+        let put = skel.maps.route_local.update(&0u32.to_ne_bytes(), &itself, MapFlags::ANY);
         put.map_err(|e| PROGRAM.failed("keep frames on the core that receives them", to_io(&e)))?;
-        let here = PROGRAM.map(&skel.maps.route_here)?;
+        let here = PROGRAM.map(&skel.maps.route_local)?;
         let (program, queues) =
             (PROGRAM.descriptor(skel.progs.ek_route_steer.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
         Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new(), is_active: false })
@@ -110,7 +110,7 @@ impl FlowSteering {
         let mut object = MaybeUninit::uninit();
         let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.route_port, knobs.route_ifindex, knobs.route_unfinished) = port;
+            (knobs.route_port, knobs.route_ifindex, knobs.route_partial_csum) = port;
             set_groups!(knobs, tables);
             knobs.route_connections_mask = tables.slots().groups().connections - 1;
         }
@@ -164,7 +164,7 @@ impl RoutePort {
             None => FlowSteering::load(self, tables)?,
         };
         if self.has_state {
-            let port = (self.number() as u32, self.ifindex(), self.unfinished());
+            let port = (self.number() as u32, self.ifindex(), self.partial_csum());
             steering.add_state(port, self.counts_map(), tables)?;
         }
         let added = cpus.iter().try_for_each(|cpu| steering.add(cpu, queue.clamp(1, QUEUE_MAX)));

@@ -22,8 +22,8 @@ use crate::{
     skel::route::{
         RouteSkelBuilder,
         types::{
-            route_config, route_group_flow, route_group_v4, route_group_v6, route_hop, route_port, route_reta,
-            route_slot_flow, route_slot_v4, route_slot_v6, route_time, route_track, route_way,
+            route_config, route_group_flow, route_group_v4, route_group_v6, route_interface, route_neigh, route_port,
+            route_reta, route_slot_flow, route_slot_v4, route_slot_v6, route_time, route_track,
         },
     },
 };
@@ -32,33 +32,33 @@ pub(super) const PROGRAM: Program = Program("ek_route");
 /// The map of what user space sets.
 pub(super) const CONFIG: &str = ".data.route";
 /// Maps that the programs of all ports share, by name.
-const SHARED: [&str; 11] = [
+const SHARED_MAPS: [&str; 11] = [
     CONFIG,
     "route_ports",
-    "route_ways",
+    "route_ifs",
     "route_tags",
-    "route_hops",
-    LIMITS,
+    "route_neighs",
+    MTUS,
     "route_slots_v4",
     "route_slots_v6",
     "route_slots_flow",
-    "route_exits",
+    "route_nexthops",
     "route_samples",
 ];
-const LIMITS: &str = "route_limits";
-/// Prefixes of routes with a limit that the programs know (max_entries of route_limits, less those that go while others come).
-pub const LIMITS_MAX: usize = 32_768;
+const MTUS: &str = "route_mtus";
+/// Prefixes of routes with a limit that the programs know (max_entries of route_mtus, less those that go while others come).
+pub const MTUS_MAX: usize = 32_768;
 /// Maps of mode stateful alone.
-const SHARED_STATEFUL: [&str; 1] = ["route_conns"];
+const STATEFUL_MAPS: [&str; 1] = ["route_conns"];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
 /// Buckets of the indirection table that assigns flows to CPUs.
 pub const BUCKETS: usize = 256;
 /// Where of a port's settings the end of its address and its flags are.
 const MAC_END: usize = 8;
-/// ROUTE_EXITS of exits.h.
-const EXITS: u32 = 4096;
-/// ROUTE_CONNECTIONS of connections.h.
+/// ROUTE_NEXTHOPS of nexthop.h.
+const NEXTHOPS: u32 = 4096;
+/// ROUTE_CONNECTIONS of conn_cache.h.
 const CONNECTIONS: u32 = 4;
 const NO_TAG: u16 = 4096;
 const LOCAL_BITS: u32 = 4096;
@@ -73,8 +73,8 @@ const _: () = assert!(
         && size_of::<route_config>() == offset_of!(route_config, reta) + size_of::<route_reta>()
         && size_of::<route_reta>() == 8 + BUCKETS * 2
         && size_of::<route_track>() == 44
-        && size_of::<route_way>() == 8
-        && size_of::<route_hop>() == 24
+        && size_of::<route_interface>() == 8
+        && size_of::<route_neigh>() == 24
 );
 
 /// Fields that a next hop depends on beside the destination and the ingress interface: the key of the cache.
@@ -116,9 +116,9 @@ pub struct RouteTrack {
     pub nat: [bool; 2],
 }
 
-/// A way in or out: a port, or a VLAN device on it.
+/// An interface that frames arrive or leave by: a port, or a VLAN device on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RouteWay {
+pub struct RouteInterface {
     pub port: u32,
     /// The VLAN's id; none: untagged.
     pub tag: Option<u16>,
@@ -134,7 +134,7 @@ pub struct RouteWay {
     pub without_v6: bool,
 }
 
-impl RouteWay {
+impl RouteInterface {
     fn raw(&self) -> [u8; 8] {
         let mut raw = [0; 8];
         raw[..4].copy_from_slice(&self.port.to_ne_bytes());
@@ -151,7 +151,7 @@ impl RouteWay {
 
 /// A neighbour to whom frames were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RouteHop {
+pub struct RouteNeighbour {
     pub ifindex: u32,
     pub address: IpAddr,
 }
@@ -170,7 +170,7 @@ pub struct RouteSlots {
 }
 
 impl RouteSlots {
-    /// So many next hops of each kind, and four times as many connections.
+    /// `slots` next hops of each kind, and four times as many connections.
     pub const fn all(slots: u32) -> Self {
         Self { v4: slots, v6: slots, flows: slots, connections: slots.saturating_mul(4) }
     }
@@ -180,7 +180,7 @@ impl RouteSlots {
         Self { v4: round(self.v4), v6: round(self.v6), flows: round(self.flows), connections: round(self.connections) }
     }
 
-    /// In groups (remember.h).
+    /// In groups (nexthop_cache.h).
     pub(super) fn groups(self) -> Self {
         let room = |slots: u32, group: usize, slot: usize| slots / (group / slot) as u32;
         Self {
@@ -230,9 +230,9 @@ impl RouteTables {
         open.maps.route_slots_v4.set_max_entries(cpus * groups.v4).map_err(failed)?;
         open.maps.route_slots_v6.set_max_entries(cpus * groups.v6).map_err(failed)?;
         open.maps.route_slots_flow.set_max_entries(cpus * groups.flows).map_err(failed)?;
-        open.maps.route_exits.set_max_entries(cpus * EXITS).map_err(failed)?;
+        open.maps.route_nexthops.set_max_entries(cpus * NEXTHOPS).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
-        let maps = handles(skel.object(), &SHARED).map_err(failed)?;
+        let maps = handles(skel.object(), &SHARED_MAPS).map_err(failed)?;
         let config = maps.iter().find(|(name, _)| *name == CONFIG).map(|(_, map)| map);
         let config = config.ok_or_else(|| XdpError::setting("the router's program has no settings".to_owned()))?;
         let config = SharedMemory::of(config.as_fd(), size_of::<route_config>(), 0)
@@ -251,7 +251,7 @@ impl RouteTables {
             {
                 own.set_max_entries(map.max_entries())?;
                 own.reuse_fd(map.as_fd())?;
-            } else if SHARED_STATEFUL.iter().any(|name| own.name() == *name) {
+            } else if STATEFUL_MAPS.iter().any(|name| own.name() == *name) {
                 own.set_max_entries(self.cpus * self.slots.groups().connections)?;
             }
         }
@@ -262,7 +262,7 @@ impl RouteTables {
     pub(super) fn keep_stateful(&self, object: &Object) -> libbpf_rs::Result<()> {
         if self.stateful.get().is_none() {
             // Nobody else sets it: a router loads one program after the other.
-            let _ = self.stateful.set(handles(object, &SHARED_STATEFUL)?);
+            let _ = self.stateful.set(handles(object, &STATEFUL_MAPS)?);
         }
         Ok(())
     }
@@ -326,16 +326,16 @@ impl RouteTables {
     /// Sets the fields that next hops depend on, and empties the cache.
     pub fn set_key(&self, key: RouteKey) {
         self.config.half_word(offset_of!(route_config, key)).store(key.bits(), Ordering::Release);
-        self.forget();
+        self.flush();
     }
 
-    /// Forgets all that was remembered.
-    pub fn forget(&self) {
+    /// Empties the caches of next hops and connections.
+    pub fn flush(&self) {
         self.config.word(offset_of!(route_config, generation)).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A second has gone by: of what is used from now on the neighbours are named ([`RouteTables::used_hops`]).
-    pub fn next_second(&self) {
+    /// Starts another second: neighbours used from now on are listed ([`RouteTables::used_neighbours`]).
+    pub fn start_second(&self) {
         self.config.half_word(offset_of!(route_config, second)).fetch_add(1, Ordering::AcqRel);
     }
 
@@ -370,76 +370,87 @@ impl RouteTables {
         for (at, word) in bits.into_iter().enumerate() {
             self.config.word(offset_of!(route_config, local) + at * 8).store(word, Ordering::Relaxed);
         }
-        self.forget();
+        self.flush();
     }
 
-    /// The ways in and out, by the interface's index: all others are not.
-    pub fn set_ways(&self, ways: &BTreeMap<u32, RouteWay>) -> Result<(), XdpError> {
-        let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the ways", to_io(&e)));
-        let (by_index, by_tag) = (self.map("route_ways")?, self.map("route_tags")?);
-        let tag = |way: &RouteWay| way.tag.map(|tag| (way.port << 12 | u32::from(tag)).to_ne_bytes());
-        let tags: BTreeMap<[u8; 4], u32> = ways.iter().filter_map(|(index, way)| Some((tag(way)?, *index))).collect();
+    /// Sets the interfaces that frames arrive and leave by, by index.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_interfaces(&self, interfaces: &BTreeMap<u32, RouteInterface>) -> Result<(), XdpError> {
+        let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the interfaces", to_io(&e)));
+        let (by_index, by_tag) = (self.map("route_ifs")?, self.map("route_tags")?);
+        let tag = |it: &RouteInterface| it.tag.map(|tag| (it.port << 12 | u32::from(tag)).to_ne_bytes());
+        let tags: BTreeMap<[u8; 4], u32> =
+            interfaces.iter().filter_map(|(index, interface)| Some((tag(interface)?, *index))).collect();
         for key in by_tag.keys().filter(|key| !tags.contains_key(key.as_slice())) {
             by_tag.delete(&key).map_err(failed)?;
         }
-        for key in by_index.keys().filter(|key| !ways.contains_key(&word32(key, 0))) {
+        for key in by_index.keys().filter(|key| !interfaces.contains_key(&word32(key, 0))) {
             by_index.delete(&key).map_err(failed)?;
         }
-        for (index, way) in ways {
-            by_index.update(&index.to_ne_bytes(), &way.raw(), MapFlags::ANY).map_err(failed)?;
+        for (index, interface) in interfaces {
+            by_index.update(&index.to_ne_bytes(), &interface.raw(), MapFlags::ANY).map_err(failed)?;
         }
         for (tag, index) in tags {
             by_tag.update(&tag, &index.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         }
         for number in 0..PORTS_MAX {
-            let way = ways.values().find(|way| way.port as usize == number && way.tag.is_none());
-            self.set_untagged(number, way.map_or(0, RouteWay::flags));
+            let interface =
+                interfaces.values().find(|interface| interface.port as usize == number && interface.tag.is_none());
+            self.set_untagged(number, interface.map_or(0, RouteInterface::flags));
         }
-        self.forget();
+        self.flush();
         Ok(())
     }
 
-    /// The longest packets to addresses of these prefixes, which are not more than [`LIMITS_MAX`]; longer ones go up. Others have the limit of their port.
-    pub fn set_limits(&self, limits: &BTreeMap<(IpAddr, u8), u32>) -> Result<(), XdpError> {
-        let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the limits of routes", to_io(&e)));
-        let map = self.map(LIMITS)?;
-        let limits: BTreeMap<Vec<u8>, u32> =
-            limits.iter().map(|((address, length), mtu)| (limit_key(*address, *length), *mtu)).collect();
-        for (key, mtu) in &limits {
+    /// Sets the MTUs of routes by prefix, at most [`MTUS_MAX`]; longer packets go up. Other destinations have the MTU of their port.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_mtus(&self, mtus: &BTreeMap<(IpAddr, u8), u32>) -> Result<(), XdpError> {
+        let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the MTUs of routes", to_io(&e)));
+        let map = self.map(MTUS)?;
+        let mtus: BTreeMap<Vec<u8>, u32> =
+            mtus.iter().map(|((address, length), mtu)| (mtu_key(*address, *length), *mtu)).collect();
+        for (key, mtu) in &mtus {
             map.update(key, &mtu.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         }
-        for key in map.keys().filter(|key| !limits.contains_key(key)).collect::<Vec<_>>() {
+        for key in map.keys().filter(|key| !mtus.contains_key(key)).collect::<Vec<_>>() {
             map.delete(&key).map_err(failed)?;
         }
-        self.forget();
+        self.flush();
         Ok(())
     }
 
-    /// Lets frames leave by port `number`, or no more.
-    pub(super) fn set_exit(&self, number: usize, ifindex: Option<u32>) -> io::Result<()> {
-        let Ok(exits) = self.map("route_ports") else { return Ok(()) };
+    /// Lets frames leave by port `number`; none: no longer.
+    pub(super) fn set_transmit(&self, number: usize, ifindex: Option<u32>) -> io::Result<()> {
+        let Ok(devices) = self.map("route_ports") else { return Ok(()) };
         let key = (number as u32).to_ne_bytes();
         let done = match ifindex {
-            Some(index) => exits.update(&key, &index.to_ne_bytes(), MapFlags::ANY),
-            None => exits.delete(&key),
+            Some(index) => devices.update(&key, &index.to_ne_bytes(), MapFlags::ANY),
+            None => devices.delete(&key),
         };
         done.map_err(|e| to_io(&e))
     }
 
-    /// The neighbours that the kernel named since `since_ns` (CLOCK_MONOTONIC, as coarse as ticks) as next hops.
-    pub fn used_hops(&self, since_ns: u64) -> Result<Vec<RouteHop>, XdpError> {
-        let map = self.map("route_hops")?;
-        let mut hops = Vec::new();
+    /// The neighbours used as next hops since `since_ns` (CLOCK_MONOTONIC, as coarse as ticks).
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn used_neighbours(&self, since_ns: u64) -> Result<Vec<RouteNeighbour>, XdpError> {
+        let map = self.map("route_neighs")?;
+        let mut neighbours = Vec::new();
         for key in map.keys() {
             let value =
-                map.lookup(&key, MapFlags::ANY).map_err(|e| PROGRAM.failed("read the map route_hops", to_io(&e)))?;
+                map.lookup(&key, MapFlags::ANY).map_err(|e| PROGRAM.failed("read the map route_neighs", to_io(&e)))?;
             // It was displaced meanwhile.
             let Some(value) = value else { continue };
             if word64(&value, 0) >= since_ns {
-                hops.push(hop(&key));
+                neighbours.push(neighbour(&key));
             }
         }
-        Ok(hops)
+        Ok(neighbours)
     }
 }
 
@@ -469,8 +480,8 @@ fn ticks_per_second() -> u64 {
     (1_000_000_000 + tick / 2) / tick
 }
 
-/// `struct route_prefix` of ask.h.
-fn limit_key(address: IpAddr, length: u8) -> Vec<u8> {
+/// `struct route_prefix` of fib.h.
+fn mtu_key(address: IpAddr, length: u8) -> Vec<u8> {
     let (version, mut octets) = match address {
         IpAddr::V4(v4) => (4u32, v4.octets().to_vec()),
         IpAddr::V6(v6) => (6, v6.octets().to_vec()),
@@ -479,10 +490,10 @@ fn limit_key(address: IpAddr, length: u8) -> Vec<u8> {
     [(32 + u32::from(length)).to_ne_bytes().as_slice(), &version.to_be_bytes(), &octets].concat()
 }
 
-fn hop(key: &[u8]) -> RouteHop {
-    let address = &key[offset_of!(route_hop, address)..];
+fn neighbour(key: &[u8]) -> RouteNeighbour {
+    let address = &key[offset_of!(route_neigh, address)..];
     let v4 = || address.first_chunk::<4>().map(|&a| IpAddr::from(Ipv4Addr::from(a)));
     let v6 = || address.first_chunk::<16>().map(|&a| IpAddr::from(Ipv6Addr::from(a)));
-    let address = if word32(key, offset_of!(route_hop, family)) == AF_INET { v4() } else { v6() };
-    RouteHop { ifindex: word32(key, 0), address: address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) }
+    let address = if word32(key, offset_of!(route_neigh, family)) == AF_INET { v4() } else { v6() };
+    RouteNeighbour { ifindex: word32(key, 0), address: address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) }
 }

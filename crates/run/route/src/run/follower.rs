@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{RouteHop, RouteTables};
+use bpf::{RouteNeighbour, RouteTables};
 use host::netlink::{
     monitor::{Change, Event, Monitor},
     route::{neighbours, use_neighbour},
@@ -95,8 +95,8 @@ impl Follower {
         let routes = &mut self.evidence.routes;
         let read = self.monitor.read(|event| {
             // What the kernel's own calls do not tell of is forgotten with the first message.
-            if untraced && messages == 0 {
-                tables.forget();
+            if unwatched && messages == 0 {
+                tables.flush();
             }
             messages += 1;
             match event {
@@ -112,8 +112,8 @@ impl Follower {
             }
         });
         // What changed while these were read was asked for before it changed, perhaps.
-        if untraced && messages > 1 {
-            tables.forget();
+        if unwatched && messages > 1 {
+            tables.flush();
         }
         read.map_err(RouteError::system("read the kernel's changes"))?;
         if changes.lost {
@@ -164,13 +164,13 @@ impl Follower {
     /// The kernel refuses.
     pub(crate) fn refresh(&mut self, tables: &RouteTables) -> Result<(), RouteError> {
         self.refreshed = Instant::now();
-        tables.next_second();
+        tables.start_second();
         let since = std::mem::replace(&mut self.neighbours_ns, now_ns());
-        self.keep_alive(&tables.used_hops(since)?)
+        self.keep_alive(&tables.used_neighbours(since)?)
     }
 
     /// Has the kernel ask for those neighbours that frames were sent to and that are stale, as it would if it had sent them itself.
-    fn keep_alive(&mut self, used: &[RouteHop]) -> Result<(), RouteError> {
+    fn keep_alive(&mut self, used: &[RouteNeighbour]) -> Result<(), RouteError> {
         if used.is_empty() {
             return Ok(());
         }

@@ -63,11 +63,11 @@ impl Router {
     /// The kernel refuses to read its map.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
-            let way = self.ports.applied().ways.get(&port.ifindex());
+            let device = self.ports.applied().interfaces.get(&port.ifindex());
             Ok::<_, RouteError>(model::route::RoutePort {
                 interface: port.seat().interface().to_owned(),
                 xdp: port.seat().mode().to_string(),
-                can_transmit: way.is_some_and(|way| way.out),
+                sends: device.is_some_and(|device| device.out),
                 totals: port.counts()?,
                 reattached: port.seat().times_put_back(),
                 lost: self.assignment.lost(port)?,

@@ -7,7 +7,7 @@ use model::route::{CtMark, RouteEvent};
 
 use crate::{
     RouteError,
-    driver::{changed_exits, exits},
+    driver::{can_transmit, transmit_changes},
     evidence::Evidence,
     pinned::PinnedRules,
     plan::{RoutePlan, plan},
@@ -107,7 +107,7 @@ impl Ports {
         mark: CtMark,
         tables: &RouteTables,
     ) -> Result<Vec<RouteEvent>, RouteError> {
-        let new = plan(evidence, &self.names_now(), &exits(&self.names, self.xdp), mark);
+        let new = plan(evidence, &self.names_now(), &can_transmit(&self.names, self.xdp), mark);
         for (port, now) in self.ports.iter().zip(&new.ports) {
             let before = self.applied.ports.get(port.number()).copied().flatten();
             if before != *now {
@@ -119,15 +119,15 @@ impl Ports {
                 let _ = port.enter(tables);
             }
         }
-        // What next hops depend on is set before ways that may need it.
+        // The key is set before interfaces that may need it.
         if new.key != self.applied.key {
             tables.set_key(new.key);
         }
-        if new.limits != self.applied.limits {
-            tables.set_limits(&new.limits)?;
+        if new.mtus != self.applied.mtus {
+            tables.set_mtus(&new.mtus)?;
         }
-        if new.ways != self.applied.ways {
-            tables.set_ways(&new.ways)?;
+        if new.interfaces != self.applied.interfaces {
+            tables.set_interfaces(&new.interfaces)?;
         }
         if new.own != self.applied.own {
             tables.set_own_addresses(new.own.iter().copied());
@@ -136,7 +136,7 @@ impl Ports {
             tables.set_track(new.track);
         }
         let before = std::mem::replace(&mut self.applied, new);
-        Ok(changed_exits(&self.names, &before.sends, &self.applied.sends))
+        Ok(transmit_changes(&self.names, &before.can_transmit, &self.applied.can_transmit))
     }
 
     /// The ports that others took the programs off: those put back, and those that ended.
@@ -176,14 +176,14 @@ fn load(
 ) -> Result<Vec<RoutePort>, RouteError> {
     // Of hardware a driver finishes what it hands over, but for what only generic XDP gets.
     let virtual_one = |name: &str| evidence.links.values().any(|link| link.name == name && !link.kind.is_empty());
-    let unfinished = |name: &str| xdp == XdpMode::Generic || virtual_one(name);
+    let partial_csum = |name: &str| xdp == XdpMode::Generic || virtual_one(name);
     let pinned = PinnedRules::here();
     let one = |(number, (name, mac)): (usize, (&String, &Option<[u8; 6]>))| {
         let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
         let Some(pin) = pinned.find(name)? else {
-            return Ok(RoutePort::load(tables, number, name, mac, xdp, unfinished(name))?);
+            return Ok(RoutePort::load(tables, number, name, mac, xdp, partial_csum(name))?);
         };
-        let port = RoutePort::take_over(tables, number, &pin, mac, unfinished(name))?;
+        let port = RoutePort::take_over(tables, number, &pin, mac, partial_csum(name))?;
         let runs = port.seat().mode();
         if runs != xdp {
             return Err(RouteError::PinnedInMode { interface: name.clone(), mode: runs });

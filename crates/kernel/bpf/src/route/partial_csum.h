@@ -10,7 +10,7 @@
 #include "route/address.h"
 
 /* Such packets may come: of another network namespace or guest, and those that generic XDP gets, which may be merged ones too. */
-const volatile bool route_unfinished = false;
+const volatile bool route_partial_csum = false;
 
 /* Bytes that are summed up at a time, and how often at the most: what is longer is merged. */
 #define ROUTE_SUMMED 64
@@ -25,7 +25,7 @@ static __always_inline bool route_is_multiple(__u64 sum)
 
 /* Whether what stands in the place of a packet's checksum is the sum of the pseudo header, or cannot be told here; `sum` is of the addresses, and
  * `l4` stands behind the IP header with `left` bytes of the packet. */
-static __always_inline bool route_is_suspect(const struct cursor *l4, __u8 protocol, __u32 left, __u64 sum)
+static __always_inline bool route_may_be_partial_csum(const struct cursor *l4, __u8 protocol, __u32 left, __u64 sum)
 {
 	__u32 at;
 
@@ -103,7 +103,7 @@ static __always_inline bool route_is_whole(struct xdp_md *ctx, __u32 at, __u32 l
 
 /* What stands in the place of the checksum then is the sum of the pseudo header, as in one finished packet of 65,536: that one is summed up.
  * SCTP has zero. */
-static __always_inline bool route_is_unfinished(struct xdp_md *ctx)
+static __always_inline bool route_is_partial_csum(struct xdp_md *ctx)
 {
 	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 	struct ethhdr *eth = cursor_take(&c, sizeof(*eth));

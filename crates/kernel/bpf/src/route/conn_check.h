@@ -7,8 +7,8 @@
 
 #include "lib/cursor.h"
 #include "route/conntrack.h"
-#include "route/remember.h"
-#include "route/translate.h"
+#include "route/nexthop_cache.h"
+#include "route/nat.h"
 
 #define ROUTE_TCP_FIN 1
 #define ROUTE_TCP_SYN 2
@@ -21,17 +21,17 @@ PER_CPU(struct route_nat, route_nats);
 struct route_tracked {
 	struct route_decision d;
 	/* The interface that all of a masqueraded connection leaves by; 0: any. */
-	__u32 leaves;
+	__u32 masq_ifindex;
 	/* None: it is not translated. */
 	struct route_nat *nat;
-	/* The number of the exit. */
-	__u32 exit;
+	/* The number of the next hop. */
+	__u32 nexthop;
 	/* Where its connection is remembered, and when that was begun. */
-	__u32 place;
+	__u32 slot;
 	__u32 digest;
 	__u64 now;
 	/* Its connection was remembered: nothing has to be looked up. */
-	bool is_known;
+	bool is_cached;
 	bool shadow;
 };
 
@@ -40,11 +40,11 @@ struct route_segment {
 	__be32 ports;
 	bool tcp;
 	/* TCP: its sender waits for an answer. */
-	bool waits;
+	bool expects_ack;
 };
 
 /* False with the reason in `end`. */
-static __always_inline bool route_read_segment(struct route_segment *s, struct cursor *c, __u8 protocol, __u32 left, enum route_end *end)
+static __always_inline bool route_parse_segment(struct route_segment *s, struct cursor *c, __u8 protocol, __u32 left, enum route_verdict *verdict)
 {
 	struct tcphdr *tcp;
 	struct udphdr *udp;
@@ -52,35 +52,35 @@ static __always_inline bool route_read_segment(struct route_segment *s, struct c
 
 	if (protocol == IPPROTO_TCP) {
 		tcp = cursor_take(c, sizeof(*tcp));
-		*end = ROUTE_BAD_HEADER;
+		*verdict = ROUTE_BAD_HEADER;
 		if (!tcp || tcp->doff < 5 || left < tcp->doff * 4)
 			return false;
 		flags = ((__u8 *)tcp)[13];
-		*end = ROUTE_HANDSHAKE;
+		*verdict = ROUTE_HANDSHAKE;
 		if ((flags & (ROUTE_TCP_FIN | ROUTE_TCP_SYN | ROUTE_TCP_RST | ROUTE_TCP_ACK)) != ROUTE_TCP_ACK)
 			return false;
 		s->ports = *(__be32 *)tcp;
 		s->tcp = true;
-		s->waits = left > tcp->doff * 4 || !tcp->window;
+		s->expects_ack = left > tcp->doff * 4 || !tcp->window;
 		return true;
 	}
 	if (protocol == IPPROTO_UDP) {
 		udp = cursor_take(c, sizeof(*udp));
-		*end = ROUTE_BAD_HEADER;
+		*verdict = ROUTE_BAD_HEADER;
 		if (!udp || bpf_ntohs(udp->len) < sizeof(*udp) || bpf_ntohs(udp->len) > left)
 			return false;
 		s->ports = *(__be32 *)udp;
 		s->tcp = false;
-		s->waits = false;
+		s->expects_ack = false;
 		return true;
 	}
-	*end = ROUTE_UNTRACKED;
+	*verdict = ROUTE_UNTRACKED;
 	return false;
 }
 
 /* Milliseconds that the connection is granted because of this packet, as if the kernel had seen it; 0: it has them. Where a sender waits for an
  * answer the kernel grants less time. */
-static __always_inline __u32 route_grants(const struct nf_conn *conn, const struct route_segment *s)
+static __always_inline __u32 route_renewal_ms(const struct nf_conn *conn, const struct route_segment *s)
 {
 	const struct route_track *track = &route_config.track;
 	/* Not all at the same moment: up to an eighth of the time is over by then. */
@@ -90,7 +90,7 @@ static __always_inline __u32 route_grants(const struct nf_conn *conn, const stru
 	if (!s->tcp) {
 		whole = track->stream.ticks;
 		ms = track->stream.ms;
-	} else if (s->waits && track->unanswered.ticks < whole) {
+	} else if (s->expects_ack && track->unanswered.ticks < whole) {
 		/* What was granted in the last few ticks was for an answer: the next one is on its way. */
 		bool is_long = left > (__s32)track->unanswered.ticks && left + (__s32)track->slack < (__s32)whole;
 
@@ -103,7 +103,7 @@ static __always_inline __u32 route_grants(const struct nf_conn *conn, const stru
 }
 
 /* The packet is translated: `other` is how the packets of the other direction look when they come. */
-static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tuple *other, struct route_tracked *t, struct route_key *k,
+static __always_inline enum route_verdict route_set_nat(const struct nf_conntrack_tuple *other, struct route_tracked *t, struct route_key *k,
 						    const struct route_segment *s, bool v6)
 {
 	struct route_nat *nat;
@@ -132,13 +132,13 @@ static __always_inline enum route_end route_set_nat(const struct nf_conntrack_tu
 }
 
 /* Whether the connection is, at this moment, one whose packets are forwarded here. */
-static __always_inline enum route_end route_is_open(const struct nf_conn *conn, const struct route_segment *s, __u64 status, bool v6)
+static __always_inline enum route_verdict route_conn_verdict(const struct nf_conn *conn, const struct route_segment *s, __u64 status, bool v6)
 {
 	const struct route_track *track = &route_config.track;
 
 	if ((conn->mark & track->mask) != track->mark)
 		return ROUTE_UNMARKED;
-	if ((status & ROUTE_SETTLED) != ROUTE_SETTLED || status & ROUTE_UNSETTLED)
+	if ((status & ROUTE_ESTABLISHED_BITS) != ROUTE_ESTABLISHED_BITS || status & ROUTE_CLOSING_BITS)
 		return ROUTE_NOT_ESTABLISHED;
 	if (status & ROUTE_SPECIAL_BITS)
 		return ROUTE_CT_EXTENSION;
@@ -155,18 +155,18 @@ static __always_inline enum route_end route_is_open(const struct nf_conn *conn, 
 }
 
 /* Held against the connection; where it is translated, `t` and the key that the route is looked up by. */
-static __always_inline enum route_end route_judge(struct nf_conn *conn, struct route_tracked *t, struct route_key *k, const struct route_segment *s,
+static __always_inline enum route_verdict route_check_conn(struct nf_conn *conn, struct route_tracked *t, struct route_key *k, const struct route_segment *s,
 						  bool reply, bool v6)
 {
 	__u64 status = conn->status;
 	struct nf_conn_nat *moves;
 	struct nf_ct_ext *ext;
-	enum route_end end;
+	enum route_verdict verdict;
 	__u8 at;
 
-	end = route_is_open(conn, s, status, v6);
-	if (end != ROUTE_FORWARDED)
-		return end;
+	verdict = route_conn_verdict(conn, s, status, v6);
+	if (verdict != ROUTE_FORWARDED)
+		return verdict;
 	ext = conn->ext;
 	if (ext) {
 		/* A place for sequence numbers is there also where none are rewritten: the bit above says which. */
@@ -181,8 +181,8 @@ static __always_inline enum route_end route_judge(struct nf_conn *conn, struct r
 			/* A type of the module nf_nat, which no pointer is cast to: known if that was there when this program was loaded. */
 			moves = (void *)ext + at;
 			if (!bpf_core_field_exists(moves->masq_index) ||
-			    bpf_core_read(&t->leaves, sizeof(t->leaves), &moves->masq_index))
-				return ROUTE_CT_EXTENSION;
+			    bpf_core_read(&t->masq_ifindex, sizeof(t->masq_ifindex), &moves->masq_index))
+				return ROUTE_SPECIAL;
 		}
 	}
 	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, t, k, s, v6);

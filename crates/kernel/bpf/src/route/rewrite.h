@@ -6,14 +6,14 @@
 #include <linux/ipv6.h>
 
 #include "lib/cursor.h"
-#include "route/remember.h"
-#include "route/translate.h"
+#include "route/nexthop_cache.h"
+#include "route/nat.h"
 
 /* Bytes of the smallest frame, without FCS. */
 #define ROUTE_SMALLEST 60
 
 /* One hop less: the checksum of the header changes by the same 0x0100, in network order (RFC 1624). */
-static __always_inline void route_hop_less_v4(struct iphdr *ip)
+static __always_inline void route_decrease_ttl(struct iphdr *ip)
 {
 	__u32 sum = ip->check + bpf_htons(0x0100);
 
@@ -67,7 +67,7 @@ static __always_inline bool route_rewrite(struct xdp_md *ctx, const struct route
 	if (nat && *nat && !route_translate(ip, (void *)(long)ctx->data_end, d->family == bpf_htons(ETH_P_IP), *nat))
 		return false;
 	if (d->family == bpf_htons(ETH_P_IP)) {
-		route_hop_less_v4(ip);
+		route_decrease_ttl(ip);
 	} else {
 		ip6 = (void *)ip;
 		ip6->hop_limit--;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Where frames go: asked of the kernel once, then remembered by each CPU, in groups of slots that share a cache line. A slot holds what the
- * answer depends on and the number of an exit, which many slots share: so as many destinations as possible fit into the CPU's caches.
+ * answer depends on and the number of a next hop, which many slots share: so as many destinations as possible fit into the CPU's caches.
  */
 #pragma once
 
 #include "lib/verifier.h"
-#include "route/ask.h"
+#include "route/fib.h"
 
 #define ROUTE_SLOTS_V4 4
 #define ROUTE_SLOTS_V6 2
@@ -20,7 +20,7 @@ const volatile __u32 route_groups_flow_mask = 0;
 /* What becomes of a frame, and how it looks when it leaves. */
 struct route_decision {
 	struct route_count *count;
-	__u32 end;
+	__u32 verdict;
 	__u32 frame_len;
 	__u32 ip_at;
 	__u32 ip_len;
@@ -31,15 +31,15 @@ struct route_decision {
 	__u16 family;
 	__u8 hop_limit;
 	/* Its checksum may have been left to a device. */
-	bool is_suspect;
+	bool may_be_partial_csum;
 	__u32 macs[3];
 };
 
 /* By the destination and the way in. */
 struct route_slot_v4 {
 	__u32 to;
-	/* The way in << ROUTE_EXIT_BITS | the exit. */
-	__u32 way;
+	/* The way in << ROUTE_NEXTHOP_BITS | the next hop. */
+	__u32 path;
 	__u64 generation;
 };
 
@@ -50,7 +50,7 @@ struct route_group_v4 {
 struct route_slot_v6 {
 	__u64 to[2];
 	__u64 generation;
-	__u32 way;
+	__u32 path;
 	__u32 pad;
 };
 
@@ -67,7 +67,7 @@ struct route_slot_flow {
 	/* The flow label, TOS and the protocol. */
 	__u64 label;
 	__u64 generation;
-	__u32 exit;
+	__u32 nexthop;
 	__u32 pad;
 };
 
@@ -79,25 +79,25 @@ ROUTE_TABLE(struct route_group_v4, route_slots_v4, 1);
 ROUTE_TABLE(struct route_group_v6, route_slots_v6, 1);
 ROUTE_TABLE(struct route_group_flow, route_slots_flow, 1);
 /* What is asked of the kernel: too large for the stack. */
-PER_CPU(struct route_exit, route_asked);
+PER_CPU(struct route_nexthop, route_fib_entry);
 PER_CPU(struct route_slot_flow, route_flow);
 
-static __always_inline void route_take(struct route_decision *d, const struct route_exit *exit)
+static __always_inline void route_set_nexthop(struct route_decision *d, const struct route_nexthop *nexthop)
 {
-	d->port = exit->port;
-	d->ifindex = exit->ifindex;
-	d->out_tag = exit->tag;
-	__builtin_memcpy(d->macs, exit->macs, sizeof(d->macs));
+	d->port = nexthop->port;
+	d->ifindex = nexthop->ifindex;
+	d->out_tag = nexthop->tag;
+	__builtin_memcpy(d->macs, nexthop->macs, sizeof(d->macs));
 }
 
 /* The way in, as slots know it. */
-static __always_inline __u32 route_way_in(const struct route_decision *d)
+static __always_inline __u32 route_ingress(const struct route_decision *d)
 {
 	return route_port << 13 | d->in_tag;
 }
 
 /* Where an answer is kept: in a slot of another generation, else in any. */
-#define route_room(group, slots, now) \
+#define route_victim(group, slots, now) \
 	({ \
 		__u32 room = bpf_get_prandom_u32() & (slots - 1), i; \
 		_Pragma("unroll") for (i = 0; i < slots; i++) \
@@ -106,7 +106,7 @@ static __always_inline __u32 route_way_in(const struct route_decision *d)
 		&(group)->slot[room & (slots - 1)]; \
 	})
 
-static __always_inline __u32 route_recall_v4(__u32 at, __u32 to, __u32 way, __u64 now)
+static __always_inline __u32 route_lookup_v4(__u32 at, __u32 to, __u32 ingress, __u64 now)
 {
 	struct route_group_v4 *group = bpf_map_lookup_elem(&route_slots_v4, &at);
 	__u32 i;
@@ -117,26 +117,26 @@ static __always_inline __u32 route_recall_v4(__u32 at, __u32 to, __u32 way, __u6
 	for (i = 0; i < ROUTE_SLOTS_V4; i++) {
 		struct route_slot_v4 *slot = &group->slot[i];
 
-		if (slot->to == to && slot->way >> ROUTE_EXIT_BITS == way && slot->generation == now)
-			return slot->way & (ROUTE_EXITS - 1);
+		if (slot->to == to && slot->path >> ROUTE_NEXTHOP_BITS == ingress && slot->generation == now)
+			return slot->path & (ROUTE_NEXTHOPS - 1);
 	}
 	return ROUTE_UNKNOWN;
 }
 
-static __always_inline void route_store_v4(__u32 at, __u32 to, __u32 way, __u64 now, __u32 exit)
+static __always_inline void route_insert_v4(__u32 at, __u32 to, __u32 ingress, __u64 now, __u32 nexthop)
 {
 	struct route_group_v4 *group = bpf_map_lookup_elem(&route_slots_v4, &at);
 	struct route_slot_v4 *slot;
 
 	if (!group)
 		return;
-	slot = route_room(group, ROUTE_SLOTS_V4, now);
+	slot = route_victim(group, ROUTE_SLOTS_V4, now);
 	slot->to = to;
-	slot->way = way << ROUTE_EXIT_BITS | exit;
+	slot->path = ingress << ROUTE_NEXTHOP_BITS | nexthop;
 	slot->generation = now;
 }
 
-static __always_inline __u32 route_recall_v6(__u32 at, const __u64 *to, __u32 way, __u64 now)
+static __always_inline __u32 route_lookup_v6(__u32 at, const __u64 *to, __u32 ingress, __u64 now)
 {
 	struct route_group_v6 *group = bpf_map_lookup_elem(&route_slots_v6, &at);
 	__u32 i;
@@ -147,23 +147,23 @@ static __always_inline __u32 route_recall_v6(__u32 at, const __u64 *to, __u32 wa
 	for (i = 0; i < ROUTE_SLOTS_V6; i++) {
 		struct route_slot_v6 *slot = &group->slot[i];
 
-		if (slot->to[0] == to[0] && slot->to[1] == to[1] && slot->way >> ROUTE_EXIT_BITS == way && slot->generation == now)
-			return slot->way & (ROUTE_EXITS - 1);
+		if (slot->to[0] == to[0] && slot->to[1] == to[1] && slot->path >> ROUTE_NEXTHOP_BITS == ingress && slot->generation == now)
+			return slot->path & (ROUTE_NEXTHOPS - 1);
 	}
 	return ROUTE_UNKNOWN;
 }
 
-static __always_inline void route_store_v6(__u32 at, const __u64 *to, __u32 way, __u64 now, __u32 exit)
+static __always_inline void route_insert_v6(__u32 at, const __u64 *to, __u32 ingress, __u64 now, __u32 nexthop)
 {
 	struct route_group_v6 *group = bpf_map_lookup_elem(&route_slots_v6, &at);
 	struct route_slot_v6 *slot;
 
 	if (!group)
 		return;
-	slot = route_room(group, ROUTE_SLOTS_V6, now);
+	slot = route_victim(group, ROUTE_SLOTS_V6, now);
 	slot->to[0] = to[0];
 	slot->to[1] = to[1];
-	slot->way = way << ROUTE_EXIT_BITS | exit;
+	slot->path = ingress << ROUTE_NEXTHOP_BITS | nexthop;
 	slot->generation = now;
 }
 
@@ -173,7 +173,7 @@ static __always_inline void route_flow_of(struct route_slot_flow *flow, const st
 	__u32 by = k->by;
 
 	__builtin_memset(flow, 0, sizeof(*flow));
-	flow->rest = (__u64)route_way_in(d) << 32 | (__u64)(version == 6) << 63;
+	flow->rest = (__u64)route_ingress(d) << 32 | (__u64)(version == 6) << 63;
 	if (by & ROUTE_BY_PORTS)
 		/* Different protocols may use the same ports, and a rule may name one of them. */
 		flow->rest |= k->ports, flow->label |= k->protocol;
@@ -192,7 +192,7 @@ static __always_inline void route_flow_of(struct route_slot_flow *flow, const st
 	}
 }
 
-static __always_inline __u32 route_recall_flow(__u32 at, const struct route_slot_flow *flow)
+static __always_inline __u32 route_lookup_flow(__u32 at, const struct route_slot_flow *flow)
 {
 	struct route_group_flow *group = bpf_map_lookup_elem(&route_slots_flow, &at);
 	__u32 i;
@@ -205,39 +205,39 @@ static __always_inline __u32 route_recall_flow(__u32 at, const struct route_slot
 
 		if (slot->to[0] == flow->to[0] && slot->to[1] == flow->to[1] && slot->from[0] == flow->from[0] && slot->from[1] == flow->from[1] &&
 		    slot->rest == flow->rest && slot->label == flow->label && slot->generation == flow->generation)
-			return slot->exit & (ROUTE_EXITS - 1);
+			return slot->nexthop & (ROUTE_NEXTHOPS - 1);
 	}
 	return ROUTE_UNKNOWN;
 }
 
-static __always_inline void route_store_flow(__u32 at, const struct route_slot_flow *flow)
+static __always_inline void route_insert_flow(__u32 at, const struct route_slot_flow *flow)
 {
 	struct route_group_flow *group = bpf_map_lookup_elem(&route_slots_flow, &at);
 	struct route_slot_flow *slot;
 
 	if (!group)
 		return;
-	slot = route_room(group, ROUTE_SLOTS_FLOW, flow->generation);
+	slot = route_victim(group, ROUTE_SLOTS_FLOW, flow->generation);
 	*slot = *flow;
 }
 
 /* Where most destinations come once before all is forgotten, as with a full table whose routes change all the time, to look for what is remembered
  * is in vain. It is done then for a part of them, which shows when it pays again. */
-#define ROUTE_DOUBT 4096
-#define ROUTE_DOUBT_LESS 16
-#define ROUTE_IS_PART(hash) (!((hash) >> 26 & 15))
+#define ROUTE_MISSES_MAX 4096
+#define ROUTE_HIT_CREDIT 16
+#define ROUTE_IS_PROBE(hash) (!((hash) >> 26 & 15))
 
-/* Where the frame goes; `number`, unless it is 0, gets the number of the exit. */
-static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version, __u32 *number)
+/* Where the frame goes; `number`, unless it is 0, gets the number of the next hop. */
+static __always_inline enum route_verdict route_lookup(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version, __u32 *number)
 {
 	__u64 generation = *(volatile __u64 *)&route_config.generation, now, hash;
-	__u32 by = k->by, way = route_way_in(d), at, found = ROUTE_UNKNOWN, zero = 0;
+	__u32 by = k->by, ingress = route_ingress(d), at, found = ROUTE_UNKNOWN, zero = 0;
 	struct route_count *count = d->count;
 	struct route_slot_flow *flow = 0;
 	__u64 *to = (__u64 *)k->to;
-	struct route_exit *exit;
-	bool looks;
-	int end;
+	struct route_nexthop *nexthop;
+	bool tries_cache;
+	int verdict;
 
 	if (by) {
 		flow = bpf_map_lookup_elem(&route_flow, &zero);
@@ -246,63 +246,63 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		route_flow_of(flow, d, k, version);
 		hash = route_hash(flow->to[0] ^ (flow->to[1] << 7 | flow->to[1] >> 57),
 				  flow->rest ^ flow->label << 17 ^ flow->from[0] ^ flow->from[0] << 32 ^ flow->from[1] * 3);
-		at = route_own(hash, route_groups_flow_mask);
+		at = route_cpu_index(hash, route_groups_flow_mask);
 	} else if (version == 4) {
-		hash = route_hash(k->to[0], way);
-		at = route_own(hash, route_groups_v4_mask);
+		hash = route_hash(k->to[0], ingress);
+		at = route_cpu_index(hash, route_groups_v4_mask);
 	} else {
-		hash = route_hash(to[0] ^ (to[1] << 7 | to[1] >> 57), way);
-		at = route_own(hash, route_groups_v6_mask);
+		hash = route_hash(to[0] ^ (to[1] << 7 | to[1] >> 57), ingress);
+		at = route_cpu_index(hash, route_groups_v6_mask);
 	}
-	now = route_turn(generation, at);
+	now = route_group_generation(generation, at);
 	if (flow)
 		flow->generation = now;
-	looks = count->doubt < ROUTE_DOUBT || ROUTE_IS_PART(hash);
-	if (looks) {
+	tries_cache = count->misses < ROUTE_MISSES_MAX || ROUTE_IS_PROBE(hash);
+	if (tries_cache) {
 		if (flow)
-			found = route_recall_flow(at, flow);
+			found = route_lookup_flow(at, flow);
 		else if (version == 4)
-			found = route_recall_v4(at, k->to[0], way, now);
+			found = route_lookup_v4(at, k->to[0], ingress, now);
 		else
-			found = route_recall_v6(at, to, way, now);
+			found = route_lookup_v6(at, to, ingress, now);
 	}
 	if (found != ROUTE_UNKNOWN) {
-		exit = route_exit_of(found);
-		if (!exit)
+		nexthop = route_nexthop_at(found);
+		if (!nexthop)
 			return ROUTE_LOCAL;
-		if (count->doubt)
-			count->doubt = count->doubt > ROUTE_DOUBT_LESS ? count->doubt - ROUTE_DOUBT_LESS : 0;
-		if (d->ip_len > exit->mtu)
+		if (count->misses)
+			count->misses = count->misses > ROUTE_HIT_CREDIT ? count->misses - ROUTE_HIT_CREDIT : 0;
+		if (d->ip_len > nexthop->mtu)
 			return ROUTE_TOO_BIG;
-		route_use(exit);
-		route_take(d, exit);
+		route_nexthop_use(nexthop);
+		route_set_nexthop(d, nexthop);
 		if (number)
 			*number = found;
 		return ROUTE_FORWARDED;
 	}
-	exit = bpf_map_lookup_elem(&route_asked, &zero);
-	if (!exit)
+	nexthop = bpf_map_lookup_elem(&route_fib_entry, &zero);
+	if (!nexthop)
 		return ROUTE_LOCAL;
-	exit->generation = generation;
-	end = route_ask(ctx, k, exit, d->ip_len, version);
-	if (end != ROUTE_FORWARDED)
-		return end;
-	count->fib_lookups++;
-	route_take(d, exit);
-	found = exit->number;
+	nexthop->generation = generation;
+	verdict = route_fib_lookup(ctx, k, nexthop, d->ip_len, version);
+	if (verdict != ROUTE_FORWARDED)
+		return verdict;
+	count->looked_up++;
+	route_set_nexthop(d, nexthop);
+	found = nexthop->number;
 	if (number)
 		*number = found;
-	if (!looks || found >= ROUTE_EXITS)
+	if (!tries_cache || found >= ROUTE_NEXTHOPS)
 		return ROUTE_FORWARDED;
-	if (count->doubt < ROUTE_DOUBT)
-		count->doubt++;
+	if (count->misses < ROUTE_MISSES_MAX)
+		count->misses++;
 	if (flow) {
-		flow->exit = found;
-		route_store_flow(at, flow);
+		flow->nexthop = found;
+		route_insert_flow(at, flow);
 	} else if (version == 4) {
-		route_store_v4(at, k->to[0], way, now, found);
+		route_insert_v4(at, k->to[0], ingress, now, found);
 	} else {
-		route_store_v6(at, to, way, now, found);
+		route_insert_v6(at, to, ingress, now, found);
 	}
 	return ROUTE_FORWARDED;
 }

@@ -7,15 +7,15 @@
 
 #include "chain/place.h"
 #include "route/address.h"
-#include "route/remember.h"
-#include "route/unfinished.h"
+#include "route/nexthop_cache.h"
+#include "route/partial_csum.h"
 
 #define ROUTE_ICMPV6 58
 /* Messages of ICMP about another packet: unreachable, quench, redirect, time, parameter. */
 #define ROUTE_ICMP_ERRORS (1U << 3 | 1U << 4 | 1U << 5 | 1U << 11 | 1U << 12)
 
 /* A header of 20 bytes whose ones' complement sum is not all ones is damaged. */
-static __always_inline bool route_sums_up(const struct iphdr *ip)
+static __always_inline bool route_checksum_ok(const struct iphdr *ip)
 {
 	const __u32 *word = (const __u32 *)ip;
 
@@ -35,7 +35,7 @@ static __always_inline bool route_is_icmp_error(struct cursor *c, bool v6)
 }
 
 /* Reads the header of IPv4, which `c` is behind, into `d` and `k`. ROUTE_FORWARDED: nothing in it stands against the fast path. */
-static __always_inline enum route_end route_read_v4(struct xdp_md *ctx, const struct cursor *c, const struct iphdr *ip, struct route_decision *d,
+static __always_inline enum route_verdict route_parse_v4(struct xdp_md *ctx, const struct cursor *c, const struct iphdr *ip, struct route_decision *d,
 						    struct route_key *k)
 {
 	if (!ip)
@@ -45,24 +45,24 @@ static __always_inline enum route_end route_read_v4(struct xdp_md *ctx, const st
 	d->ip_len = bpf_ntohs(ip->tot_len);
 	if (d->ip_len < sizeof(*ip) || (d->ip_at + d->ip_len > d->frame_len && d->ip_at + d->ip_len > bpf_xdp_get_buff_len(ctx)))
 		return ROUTE_BAD_HEADER;
-	if (!route_sums_up(ip))
+	if (!route_checksum_ok(ip))
 		return ROUTE_BAD_CHECKSUM;
 	if (ip->ttl <= 1)
 		return ROUTE_HOP_LIMIT;
-	if (route_is_odd_v4(ip->saddr) || route_is_odd_v4(ip->daddr) || route_may_be_own(ip->saddr))
+	if (route_is_martian_v4(ip->saddr) || route_is_martian_v4(ip->daddr) || route_may_be_local(ip->saddr))
 		return ROUTE_MARTIAN;
 	d->hop_limit = ip->ttl;
 	k->to[0] = ip->daddr;
 	k->from[0] = ip->saddr;
 	k->protocol = ip->protocol;
 	k->tos = ip->tos;
-	if (route_unfinished)
-		d->is_suspect = route_is_suspect(c, ip->protocol, d->ip_len - sizeof(*ip), (__u64)ip->saddr + ip->daddr);
+	if (route_partial_csum)
+		d->may_be_partial_csum = route_may_be_partial_csum(c, ip->protocol, d->ip_len - sizeof(*ip), (__u64)ip->saddr + ip->daddr);
 	return ROUTE_FORWARDED;
 }
 
 /* The same of IPv6. */
-static __always_inline enum route_end route_read_v6(struct xdp_md *ctx, const struct cursor *c, const struct ipv6hdr *ip, struct route_decision *d,
+static __always_inline enum route_verdict route_parse_v6(struct xdp_md *ctx, const struct cursor *c, const struct ipv6hdr *ip, struct route_decision *d,
 						    struct route_key *k)
 {
 	if (!ip || ip->version != 6)
@@ -77,7 +77,7 @@ static __always_inline enum route_end route_read_v6(struct xdp_md *ctx, const st
 		return ROUTE_OPTIONS;
 	if (ip->hop_limit <= 1)
 		return ROUTE_HOP_LIMIT;
-	if (route_is_odd_v6(&ip->saddr) || route_is_odd_v6(&ip->daddr))
+	if (route_is_martian_v6(&ip->saddr) || route_is_martian_v6(&ip->daddr))
 		return ROUTE_MARTIAN;
 	d->hop_limit = ip->hop_limit;
 	__builtin_memcpy(k->to, &ip->daddr, sizeof(k->to));
@@ -85,20 +85,20 @@ static __always_inline enum route_end route_read_v6(struct xdp_md *ctx, const st
 	k->label = *(__be32 *)ip & bpf_htonl(0x0fffffff);
 	k->protocol = ip->nexthdr;
 	k->tos = bpf_ntohl(k->label) >> 20;
-	if (route_unfinished)
-		d->is_suspect = route_is_suspect(c, ip->nexthdr, d->ip_len - sizeof(*ip),
+	if (route_partial_csum)
+		d->may_be_partial_csum = route_may_be_partial_csum(c, ip->nexthdr, d->ip_len - sizeof(*ip),
 						 (__u64)k->to[0] + k->to[1] + k->to[2] + k->to[3] + k->from[0] + k->from[1] + k->from[2] + k->from[3]);
 	return ROUTE_FORWARDED;
 }
 
 /* Reads the frame up to its IP header, which `c` is before then. False: it has none for this router. */
-static __always_inline bool route_read_frame(struct xdp_md *ctx, struct cursor *c, struct route_decision *d, struct route_key *k, __u16 *family)
+static __always_inline bool route_parse_frame(struct xdp_md *ctx, struct cursor *c, struct route_decision *d, struct route_key *k, __u16 *family)
 {
 	struct ethhdr *eth = cursor_take(c, sizeof(*eth));
 	__u16 ethertype, *tag;
-	__u32 in, *way;
+	__u32 in, *iif;
 
-	d->end = ROUTE_NOT_IP;
+	d->verdict = ROUTE_NOT_IP;
 	d->frame_len = ctx->data_end - ctx->data;
 	d->ip_at = sizeof(*eth);
 	d->in_tag = ROUTE_NO_TAG;
@@ -106,7 +106,7 @@ static __always_inline bool route_read_frame(struct xdp_md *ctx, struct cursor *
 		return false;
 	ethertype = eth->h_proto;
 	if (!route_is_own_mac(eth)) {
-		d->end = ROUTE_OTHER_MAC;
+		d->verdict = ROUTE_OTHER_MAC;
 		return false;
 	}
 	if (ethertype == bpf_htons(ETH_P_8021Q)) {
@@ -117,12 +117,12 @@ static __always_inline bool route_read_frame(struct xdp_md *ctx, struct cursor *
 		d->ip_at += ROUTE_TAG_BYTES;
 		ethertype = tag[1];
 		in = route_port << 12 | d->in_tag;
-		way = bpf_map_lookup_elem(&route_tags, &in);
-		if (!way) {
-			d->end = ROUTE_UNKNOWN_VLAN;
+		iif = bpf_map_lookup_elem(&route_tags, &in);
+		if (!iif) {
+			d->verdict = ROUTE_UNKNOWN_VLAN;
 			return false;
 		}
-		k->way = *way;
+		k->iif = *iif;
 		k->tagged = true;
 	}
 	*family = ethertype;

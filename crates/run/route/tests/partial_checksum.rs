@@ -78,7 +78,7 @@ fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode()
 
 /// Of 65,536 finished packets that differ in two bytes one has the sum of the pseudo header for its checksum.
 #[test]
-fn no_finished_packet_is_taken_for_an_unfinished_one() {
+fn no_complete_checksum_is_taken_for_a_partial_one() {
     let Some(world) = World::new("ralls") else { return };
     world.ra.space().run(|| {
         let router = world.router(RouteMode::Routed);
@@ -150,15 +150,15 @@ fn whoever_may_leave_checksums_is_named() {
         let check = route::audit::check(ports, RouteMode::Routed, model::route::CtMark::default(), XdpMode::Native);
         check.unwrap().notes.into_iter().map(|note| (note.code, note.remedy)).collect::<Vec<_>>()
     };
-    let unfinished = |who: &str| ("partial-checksum".to_owned(), format!("ethtool -K {who} tx off"));
+    let partial_checksum = |who: &str| ("partial-checksum".to_owned(), format!("ethtool -K {who} tx off"));
     world.ra.space().run(|| {
         // The other ends are in other namespaces: nobody here can ask them.
         let ports = [world.ra.interface().to_owned(), world.rb.interface().to_owned()];
-        assert_eq!(notes(&ports), [unfinished("PEER"), unfinished("PEER")]);
+        assert_eq!(notes(&ports), [partial_checksum("PEER"), partial_checksum("PEER")]);
         testbed::run("ip link add ekrmerg0 type veth peer name ekrmerg1");
         let ports = [world.ra.interface().to_owned(), "ekrmerg0".to_owned()];
-        assert_eq!(notes(&ports)[1], unfinished("ekrmerg1"));
+        assert_eq!(notes(&ports)[1], partial_checksum("ekrmerg1"));
         testbed::run("ethtool -K ekrmerg1 tx off");
-        assert_eq!(notes(&ports), [unfinished("PEER")]);
+        assert_eq!(notes(&ports), [partial_checksum("PEER")]);
     });
 }
