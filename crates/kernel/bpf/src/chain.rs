@@ -1,26 +1,26 @@
 //! The chain: several features' programs on one interface, each in its place.
 //!
 //! A small resident program ([`ENTRY`]) is attached; it calls the program of each place in turn, in the order of [`Place::ALL`]. A program
-//! that lets a frame pass hands it to the places behind its own. A feature takes a place by [`Seat::take`], fills it and empties it by itself
+//! that lets a frame pass hands it to the places behind its own. A feature takes a place by [`Slot::take`], fills it and empties it by itself
 //! while traffic flows; the chain goes with its last user.
 //!
 //! Nothing keeps the chain but its users: each holds a descriptor of the link and one of its own place, or a name for them in a BPF file
 //! system. The kernel empties a program array whose last descriptor and name are gone, a little later. So a place whose owner was killed is
 //! empty soon after. Three things follow. Whoever sits elsewhere must not hold a descriptor of it. Who closes the last one leaves something
 //! in it, so that the next one, who waits until it is empty, is not emptied out with it. And as anybody can open and close the array of an
-//! empty place (`bpftool map show` does), an owner looks again ([`Seat::put_back`]). docs/protocol/chain.md has the whole protocol.
+//! empty place (`bpftool map show` does), an owner looks again ([`Slot::put_back`]). docs/protocol/chain.md has the whole protocol.
 
-mod again;
 mod end;
 mod front;
 mod maps;
-mod seat;
+mod repair;
+mod slot;
 mod state;
 
 pub use end::AtEnd;
 pub(crate) use front::behind;
 pub(crate) use maps::{Maps, RESTS};
-pub use seat::{Seat, SeatMaps};
+pub use slot::{Slot, SlotMaps};
 pub use state::RuleNames;
 pub(crate) use state::{ChainState, STATE};
 
@@ -84,16 +84,16 @@ impl Place {
     }
 }
 
-/// Has `start` begin again, for about a second, while it fails because another feature put the chain on the interface after this one had
-/// looked: the next time it joins that chain.
+/// Retries `start`, for about a second, while it fails because another feature attached its chain first: the next try joins that chain.
 ///
 /// # Errors
 /// The errors of `start`.
-pub fn together<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-    const AGAIN: (u32, Duration) = (20, Duration::from_millis(50));
-    for _ in 0..AGAIN.0 {
+pub fn retry_if_raced<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    const RETRIES_MAX: u32 = 20;
+    const RETRY_PERIOD: Duration = Duration::from_millis(50);
+    for _ in 0..RETRIES_MAX {
         match start() {
-            Err(error) if is_raced(&error) => sleep(AGAIN.1),
+            Err(error) if is_raced(&error) => sleep(RETRY_PERIOD),
             done => return done,
         }
     }

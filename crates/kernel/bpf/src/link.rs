@@ -111,7 +111,7 @@ impl XdpError {
         ProgramError::Setting(text).into()
     }
 
-    /// Another feature's chain came at the same moment ([`crate::chain::together`]).
+    /// Another feature's chain came at the same moment ([`crate::chain::retry_if_raced`]).
     pub fn is_raced(&self) -> bool {
         matches!(self, Self::Raced { .. })
     }

@@ -208,7 +208,7 @@ fn all_programs_of_a_chain_go_together() {
             (ShieldLink::take(b.interface(), XdpMode::Native).unwrap(), ShieldShared::create().unwrap());
         let mut tables = Tables::new(1);
         tables.rule(0, RuleAction::Pass);
-        let config = ShieldConfig { seats: vec![shield.maps()], ..ShieldConfig::default() };
+        let config = ShieldConfig { slots: vec![shield.maps()], ..ShieldConfig::default() };
         shield.put(&Shield::load(&tables.build(), &config, &shared).unwrap()).unwrap();
         let routes = RouteTables::create(RouteSlots::all(64)).unwrap();
         let mut route = RoutePort::load(&routes, 0, b.interface(), b.link.mac.0, XdpMode::Native, true).unwrap();
@@ -242,6 +242,6 @@ fn all_programs_of_a_chain_go_together() {
         wait("it goes past the empty place", || ended() >= before + 21);
         assert!(read(&mut ring).is_empty());
         let again = LinkPort::attach(b.interface(), XdpMode::Native, LinkSettings::default()).unwrap();
-        assert!(again.seat().is_alive());
+        assert!(again.slot().is_alive());
     });
 }

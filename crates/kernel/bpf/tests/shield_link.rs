@@ -32,8 +32,8 @@ fn in_namespace(test: fn()) {
 fn dropping(counter: u16, shared: &ShieldShared, links: &[&ShieldLink]) -> Shield {
     let mut tables = Tables::new(1);
     tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[PORT.into()]).set(|r| r.counter = counter);
-    let seats = links.iter().map(|link| link.maps()).collect();
-    Shield::load(&tables.build(), &ShieldConfig { seats, ..ShieldConfig::default() }, shared).unwrap()
+    let slots = links.iter().map(|link| link.maps()).collect();
+    Shield::load(&tables.build(), &ShieldConfig { slots, ..ShieldConfig::default() }, shared).unwrap()
 }
 
 fn send(datagrams: usize) {

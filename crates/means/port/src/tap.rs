@@ -9,7 +9,7 @@ use std::{
 
 use bpf::{
     Tap, TapPlace, TapReader, TapSettings, TapStamp, XdpError, XdpMode,
-    chain::{self, RuleNames, Seat},
+    chain::{self, RuleNames, Slot},
 };
 use model::verdict::Verdict;
 use nix::time::{ClockId, clock_gettime};
@@ -150,10 +150,10 @@ impl TapSource {
             tap.attach()?;
             Ok(tap)
         };
-        let mut tap = chain::together(XdpError::is_raced, start).map_err(explain)?;
+        let mut tap = chain::retry_if_raced(XdpError::is_raced, start).map_err(explain)?;
         let rings = tap.take_readers();
-        let mode = tap.seat().map_or(options.mode, Seat::mode);
-        let names = tap.seat().map(Seat::rule_names).transpose().map_err(explain)?.map(Arc::new);
+        let mode = tap.slot().map_or(options.mode, Slot::mode);
+        let names = tap.slot().map(Slot::rule_names).transpose().map_err(explain)?.map(Arc::new);
         let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, companion });
         let tai_ahead_ns = tai_ahead_ns();
         Ok(distribute(rings, readers)
@@ -194,7 +194,7 @@ impl TapSource {
             if self.pace.time_for_checks() {
                 self.tai_ahead_ns = tai_ahead_ns();
                 // Its number is in the statistics.
-                self.attachment.with(|tap| tap.seat().and_then(Seat::put_back));
+                self.attachment.with(|tap| tap.slot().and_then(Slot::put_back));
                 if found == 0 && !self.closed {
                     self.check()?;
                 }
@@ -209,9 +209,9 @@ impl TapSource {
     /// Why it is not alive.
     fn ended(&self) -> PortError {
         let interface = self.interface.clone();
-        match self.attachment.with(|tap| tap.seat().and_then(Seat::why_ended)) {
+        match self.attachment.with(|tap| tap.slot().and_then(Slot::why_ended)) {
             Some(why) if host::interface::exists(&interface) => PortError::TakenOff { interface, why },
-            None if self.attachment.with(|tap| tap.seat().is_some_and(|seat| !seat.is_here())) => {
+            None if self.attachment.with(|tap| tap.slot().is_some_and(|slot| !slot.is_here())) => {
                 let why = format!("{interface} was moved to another network namespace");
                 PortError::TakenOff { interface, why }
             }
@@ -221,7 +221,7 @@ impl TapSource {
 
     /// Looks at the program and at the interface. Without a slot another source of ours has ended the capture.
     fn check(&mut self) -> Result<(), PortError> {
-        if !self.attachment.with(|tap| tap.seat().is_none_or(|seat| seat.is_alive() && seat.is_here())) {
+        if !self.attachment.with(|tap| tap.slot().is_none_or(|slot| slot.is_alive() && slot.is_here())) {
             return Err(self.ended());
         }
         if self.presence.link_state(&self.attachment.companion) != LinkState::Up {
@@ -286,8 +286,8 @@ impl Source for TapSource {
     fn stats(&mut self) -> Result<SourceStats, PortError> {
         let dropped = self.rings.iter().map(|ring| ring.counts().lost).sum();
         // After the end it is as it was.
-        self.reattached = self.reattached.max(self.attachment.with(|tap| tap.seat().map_or(0, Seat::times_put_back)));
-        Ok(SourceStats { delivered: self.delivered, dropped, reattached: self.reattached, ..SourceStats::default() })
+        self.put_back = self.put_back.max(self.attachment.with(|tap| tap.slot().map_or(0, Slot::times_put_back)));
+        Ok(SourceStats { delivered: self.delivered, dropped, put_back: self.put_back, ..SourceStats::default() })
     }
 }
 

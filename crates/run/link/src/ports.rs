@@ -239,12 +239,12 @@ impl Ports {
     /// False if another tool has detached the XDP program. Does not wait while it is locked (tens of milliseconds).
     pub(crate) fn is_alive(&self) -> bool {
         let Some(port) = &self.xdp else { return true };
-        port.try_lock().map_or(true, |port| port.seat().is_alive())
+        port.try_lock().map_or(true, |port| port.slot().is_alive())
     }
 
     /// Attaches the XDP program again if others have detached it; returns a message then. Does not wait while it is locked.
     pub(crate) fn put_back(&self) -> Option<String> {
-        self.xdp.as_ref()?.try_lock().ok()?.seat().put_back()
+        self.xdp.as_ref()?.try_lock().ok()?.slot().put_back()
     }
 
     /// Sets the nodes that programs can look up.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bpf::chain::Seat;
+use bpf::chain::Slot;
 use serve::Home;
 
 use crate::{
@@ -58,7 +58,7 @@ pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
 fn holds_nothing(folder: &Path) -> bool {
     let link = folder.join("link");
     match fs::symlink_metadata(&link) {
-        Ok(_) => Seat::is_over(&link),
+        Ok(_) => Slot::is_over(&link),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound && folder.is_dir(),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bpf::{RoutePort, chain::Seat, link::attached};
+use bpf::{RoutePort, chain::Slot, link::attached};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use sys::owner::trusted_folder;
 
@@ -83,7 +83,7 @@ impl PinnedRules {
         if !statfs(&self.root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
             return Err(RouteError::NoBpfFileSystem { path: self.root.clone() });
         }
-        let interface = port.seat().interface().to_owned();
+        let interface = port.slot().interface().to_owned();
         let folder = self.folder(&interface);
         let failed = |operation| move |source| RouteError::Pin { operation, path: folder.clone(), source };
         match fs::DirBuilder::new().mode(0o700).create(self.folder(&interface)) {
@@ -102,7 +102,7 @@ impl PinnedRules {
     pub(crate) fn set_pinned(&self, pinned: bool, ports: &mut [RoutePort]) -> Result<(), RouteError> {
         let mut added = Vec::new();
         for port in ports {
-            let interface = port.seat().interface().to_owned();
+            let interface = port.slot().interface().to_owned();
             let was_pinned = self.find(&interface)?.is_some();
             if !pinned && was_pinned {
                 self.unpin(&interface)?;
@@ -151,7 +151,7 @@ pub fn interfaces() -> Vec<String> {
     let rules = PinnedRules::here();
     let mut interfaces = rules.interfaces();
     // Another tool may have detached the program and left the pins.
-    interfaces.retain(|interface| !Seat::is_over(&rules.link(interface)));
+    interfaces.retain(|interface| !Slot::is_over(&rules.link(interface)));
     interfaces
 }
 

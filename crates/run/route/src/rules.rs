@@ -121,7 +121,7 @@ impl RouteRules {
     /// # Errors
     /// Rules that say nothing on a port; what the kernel refuses.
     pub(crate) fn begin(&mut self, ports: &mut [RoutePort]) -> Result<Vec<String>, RouteError> {
-        let told = tags(&self.file, ports.iter().map(|port| port.seat().interface()))?;
+        let told = tags(&self.file, ports.iter().map(|port| port.slot().interface()))?;
         let next = self.maker(ports)?.load(&self.file, &self.sessions)?;
         self.put(next, ports)?;
         PinnedRules::here().set_pinned(self.pinned, ports)?;
@@ -243,8 +243,8 @@ impl RouteRules {
     /// A loader for the rules of `ports`.
     fn maker(&self, ports: &mut [RoutePort]) -> Result<Maker, RouteError> {
         Ok(Maker {
-            interfaces: ports.iter().map(|port| port.seat().interface().to_owned()).collect(),
-            seats: ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?,
+            interfaces: ports.iter().map(|port| port.slot().interface().to_owned()).collect(),
+            slots: ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?,
             shared: Arc::clone(&self.shared),
             counters: self.holding.counters.clone(),
             now: self.holding.shown.iter().map(|rule| rule.name.clone()).collect(),

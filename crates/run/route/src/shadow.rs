@@ -33,7 +33,7 @@ impl Shadow {
         // Frames that an earlier shadow wrote down at its end are none of this one's.
         tables.take_samples(u64::MAX)?;
         self.result = ShadowResult::default();
-        let attach = |port: &RoutePort| RouteEgressWatch::attach(tables, port.seat().interface());
+        let attach = |port: &RoutePort| RouteEgressWatch::attach(tables, port.slot().interface());
         self.outs = ports.iter().map(attach).collect::<Result<_, _>>()?;
         Ok(())
     }

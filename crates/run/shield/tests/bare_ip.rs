@@ -86,7 +86,7 @@ fn a_tun_is_filtered_as_nftables_and_the_rules_say() {
         let link = space.run(|| {
             let mut link = ShieldLink::take(TUN, XdpMode::Generic).expect("the hook");
             let tables = compile::tables(&rules, &mut Counters::new(), now).expect("tables");
-            let config = ShieldConfig { bare_ip: true, seats: vec![link.maps()], ..ShieldConfig::default() };
+            let config = ShieldConfig { bare_ip: true, slots: vec![link.maps()], ..ShieldConfig::default() };
             link.put(&Shield::load(&tables, &config, &shared).expect("a program")).expect("the place");
             link
         });

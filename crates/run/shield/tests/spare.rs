@@ -107,7 +107,7 @@ fn each_way_to_answer_has_stack_enough_beside_all_that_rules_may_ask() {
                 cookies: Some(Cookies::create(far.interface(), mode.clone(), 1 << 10).unwrap()),
                 watch: Some(watch.config().clone()),
                 between: across.then_some(Between { first: 1, second: 2 }),
-                seats: vec![link.maps(); if across { 2 } else { 1 }],
+                slots: vec![link.maps(); if across { 2 } else { 1 }],
                 known: Some(KnownPackets {
                     mac: host.mac,
                     forwards: true,

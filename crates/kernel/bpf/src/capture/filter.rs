@@ -14,7 +14,7 @@ use sys::packet::Instruction;
 
 use crate::{
     capture::translate::{self, End, FilterError},
-    chain::{Place, SeatMaps},
+    chain::{Place, SlotMaps},
     link::XdpError,
     program::{Program, opts, to_io},
 };
@@ -44,7 +44,7 @@ impl Filter {
         target: BorrowedFd<'_>,
         skipped: Option<BorrowedFd<'_>>,
         frags: bool,
-        chain: Option<(Place, &SeatMaps)>,
+        chain: Option<(Place, &SlotMaps)>,
     ) -> Result<LoadedFilter, XdpError> {
         let load_failed = |source| PROGRAM.refused(source);
         let opts = opts!(bpf_map_create_opts {});

@@ -15,7 +15,7 @@ use sys::map_mmap::SharedMemory;
 
 use crate::{
     capture::filter::{Filter, LoadedFilter},
-    chain::{self, ChainState, Place, Seat, SeatMaps},
+    chain::{self, ChainState, Place, Slot, SlotMaps},
     link::{XdpError, XdpMode},
     program::Program,
     skel::tap::{
@@ -84,7 +84,7 @@ pub struct TapSettings {
 #[derive(Debug)]
 pub struct Tap {
     /// None: it was detached.
-    seat: Option<Seat>,
+    slot: Option<Slot>,
     /// A program for each of its places.
     programs: Vec<OwnedFd>,
     /// Keeps the program that sees the end of NAPI polls.
@@ -114,7 +114,7 @@ impl Tap {
     /// filter, only the frames that it takes are captured, and the others go on.
     ///
     /// # Errors
-    /// See [`Seat::take`]; what the kernel refuses.
+    /// See [`Slot::take`]; what the kernel refuses.
     pub fn load(
         interface: &str,
         mode: XdpMode,
@@ -139,8 +139,8 @@ impl Tap {
             TapPlace::Behind => &[Place::Behind, Place::Crossing],
         };
         let place = places[0];
-        let seat = Seat::take(interface, mode, places)?;
-        let maps = seat.maps();
+        let slot = Slot::take(interface, mode, places)?;
+        let maps = slot.maps();
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<TapSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
@@ -150,7 +150,7 @@ impl Tap {
             knobs.stamp_per_poll = u32::from(settings.stamp == TapStamp::PerPoll);
             knobs.consume = settings.consume;
             knobs.tap_place = place as u32;
-            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
         }
         maps.lend(open.open_object_mut(), "ek_rests", chain::STATE).map_err(failed)?;
         open.maps.tap_ring.set_max_entries(elements).map_err(failed)?;
@@ -193,16 +193,16 @@ impl Tap {
             segments,
             ringless: cpus as usize * size_of::<tap_control>(),
         };
-        Ok(Self { seat: Some(seat), programs, _poll_end: poll_end, _filters: filters, shared: Arc::new(shared), cpus })
+        Ok(Self { slot: Some(slot), programs, _poll_end: poll_end, _filters: filters, shared: Arc::new(shared), cpus })
     }
 
-    /// Puts the program in its place. See [`Seat::put`] for what is refused.
+    /// Puts the program in its place. See [`Slot::put`] for what is refused.
     pub fn attach(&mut self) -> Result<(), XdpError> {
         if self.shared.judged {
             self.shared.chain.want(self.shared.place == TapPlace::Behind, true);
         }
         let programs: Vec<_> = self.programs.iter().map(AsFd::as_fd).collect();
-        let put = self.seat.iter_mut().try_for_each(|seat| seat.put(&programs));
+        let put = self.slot.iter_mut().try_for_each(|slot| slot.put(&programs));
         if put.is_err() {
             self.shared.chain.want(self.shared.place == TapPlace::Behind, false);
         }
@@ -211,17 +211,17 @@ impl Tap {
 
     /// Takes the program off; what it wrote stays readable.
     pub fn detach(&mut self) {
-        let Some(seat) = self.seat.take() else { return };
+        let Some(slot) = self.slot.take() else { return };
         if self.shared.judged {
             self.shared.chain.want(self.shared.place == TapPlace::Behind, false);
         }
-        drop(seat);
+        drop(slot);
         self.shared.detached.store(true, Ordering::Release);
     }
 
     /// Its place in the interface's chain; none: it was detached.
-    pub fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    pub fn slot(&self) -> Option<&Slot> {
+        self.slot.as_ref()
     }
 
     /// The readers of the rings, one per ring, in the order of the CPUs. Nothing but the first call gets any, so that a

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::{Place, Seat, is_chain};
+use super::{Place, Slot, is_chain};
 use crate::{
     link::{XdpError, XdpLink, XdpMode, attached},
     program::Program,
@@ -14,14 +14,14 @@ pub enum AtEnd {
     /// The interface's only program: one jump less for each frame.
     Alone(XdpLink),
     /// The last place of the interface's chain.
-    InChain(Seat),
+    InChain(Slot),
 }
 
 impl AtEnd {
     /// Puts the program on `interface`, or in the last place of the chain that it runs.
     ///
     /// # Errors
-    /// The errors of [`XdpLink::attach`] and [`Seat::take`].
+    /// The errors of [`XdpLink::attach`] and [`Slot::take`].
     pub(crate) fn attach(
         program: BorrowedFd<'_>,
         name: Program,
@@ -36,16 +36,16 @@ impl AtEnd {
                 alone => return alone.map(Self::Alone),
             }
         }
-        let mut seat = Seat::take(interface, mode, &[Place::End])?;
-        seat.put(&[program])?;
-        Ok(Self::InChain(seat))
+        let mut slot = Slot::take(interface, mode, &[Place::End])?;
+        slot.put(&[program])?;
+        Ok(Self::InChain(slot))
     }
 
     /// The mode in which the kernel says that it runs.
     pub fn mode(&self) -> XdpMode {
         match self {
             Self::Alone(link) => link.mode(),
-            Self::InChain(seat) => seat.mode(),
+            Self::InChain(slot) => slot.mode(),
         }
     }
 
@@ -53,29 +53,29 @@ impl AtEnd {
     pub fn is_alive(&self) -> bool {
         match self {
             Self::Alone(link) => link.is_alive(),
-            Self::InChain(seat) => seat.is_alive(),
+            Self::InChain(slot) => slot.is_alive(),
         }
     }
 
-    /// Puts it back if somebody else emptied its place, and says so ([`Seat::put_back`]).
+    /// Puts it back if somebody else emptied its place, and says so ([`Slot::put_back`]).
     pub fn put_back(&self) -> Option<String> {
         match self {
             Self::Alone(_) => None,
-            Self::InChain(seat) => seat.put_back(),
+            Self::InChain(slot) => slot.put_back(),
         }
     }
 
     pub fn times_put_back(&self) -> u64 {
         match self {
             Self::Alone(_) => 0,
-            Self::InChain(seat) => seat.times_put_back(),
+            Self::InChain(slot) => slot.times_put_back(),
         }
     }
 
     pub fn program_id(&self) -> u32 {
         match self {
             Self::Alone(link) => link.program_id(),
-            Self::InChain(seat) => seat.program_id(),
+            Self::InChain(slot) => slot.program_id(),
         }
     }
 }

@@ -7,7 +7,7 @@ use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use super::{
     Maps, PROGRAM, Place,
     maps::{self, put, sits},
-    seat::SeatMaps,
+    slot::SlotMaps,
     state::{STATE, state_bytes},
 };
 use crate::{link::XdpError, program::to_io};
@@ -15,12 +15,12 @@ use crate::{link::XdpError, program::to_io};
 /// CHAIN_RESTS: what follows behind each place, and the same programs again.
 const ENTRIES: u32 = 2 * Place::ALL.len() as u32;
 
-/// The id of the program that follows one before it ([`SeatMaps::before`]), of whose maps these are some.
+/// The id of the program that follows one before it ([`SlotMaps::before`]), of whose maps these are some.
 pub(crate) fn behind(maps: &Maps) -> Option<u32> {
     sits(maps.get(maps::RESTS).ok()?, Place::Filter as u32)
 }
 
-impl SeatMaps {
+impl SlotMaps {
     /// For a shield's program that stands directly before `next`, which judges in a place that is not the shield's own: captures hear nothing of
     /// its verdicts. `next` is left out once this is dropped, or the process dies; what passes then goes to the kernel.
     ///
@@ -43,7 +43,7 @@ impl SeatMaps {
         Ok(front)
     }
 
-    /// Of those from [`SeatMaps::before`]: what passes goes on to another program from now on. Each frame meets the one or the other.
+    /// Of those from [`SlotMaps::before`]: what passes goes on to another program from now on. Each frame meets the one or the other.
     ///
     /// # Errors
     /// The kernel refuses; the program of before stays.

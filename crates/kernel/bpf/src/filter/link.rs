@@ -8,27 +8,30 @@ use std::{
 
 use super::{PROGRAM, load::Shield};
 use crate::{
-    chain::{Place, RuleNames, Seat, SeatMaps},
+    chain::{Place, RuleNames, Slot, SlotMaps},
     link::{XdpError, XdpMode},
 };
 
 /// The shield's place in an interface's chain. Dropping it takes the program off, unless it is pinned.
 #[derive(Debug)]
 pub struct ShieldLink {
-    seat: Seat,
+    slot: Slot,
     /// The program, for putting it back; none: another process put it there.
     program: Option<OwnedFd>,
 }
 
 impl ShieldLink {
     /// Takes the shield's place on `interface`. No frame is judged before the first [`ShieldLink::put`], and nothing is attached.
+    ///
+    /// # Errors
+    /// See [`Slot::take`].
     pub fn take(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
-        Ok(Self { seat: Seat::take(interface, mode, &[Place::Filter])?, program: None })
+        Ok(Self { slot: Slot::take(interface, mode, &[Place::Filter])?, program: None })
     }
 
-    /// The maps that a program for this place is loaded with ([`super::ShieldConfig::seats`]).
-    pub fn maps(&self) -> SeatMaps {
-        self.seat.maps()
+    /// The maps that a program for this place is loaded with ([`super::ShieldConfig::slots`]).
+    pub fn maps(&self) -> SlotMaps {
+        self.slot.maps()
     }
 
     /// Puts `shield` in the place, or in the place of the program that runs. Each packet sees the old one or the new one.
@@ -36,7 +39,7 @@ impl ShieldLink {
     /// # Errors
     /// [`XdpError::System`] with what the kernel answers, and those of [`crate::XdpLink::attach`]; the old program then goes on.
     pub fn put(&mut self, shield: &Shield) -> Result<(), XdpError> {
-        if !shield.is_for(&self.seat.maps()) {
+        if !shield.is_for(&self.slot.maps()) {
             let text = format!("the shield's program was not loaded for the chain of {}", self.interface());
             return Err(XdpError::setting(text));
         }
@@ -71,7 +74,7 @@ impl ShieldLink {
     }
 
     fn update(&mut self, program: OwnedFd) -> Result<(), XdpError> {
-        self.seat.put(&[program.as_fd()])?;
+        self.slot.put(&[program.as_fd()])?;
         self.program = Some(program);
         Ok(())
     }
@@ -79,7 +82,12 @@ impl ShieldLink {
     /// Keeps the program on the interface under the name `path` of a BPF file system, and names that begin with it, beyond the end of this
     /// process.
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
-        self.seat.pin(path)
+        self.slot.pin(path)
+    }
+
+    /// Takes the names away: the program goes with the last process that holds it.
+    pub fn unpin(path: &Path) -> Result<(), XdpError> {
+        Slot::unpin(path)
     }
 
     /// The program that another process pinned as `path`, on an interface of this network namespace.
@@ -87,59 +95,59 @@ impl ShieldLink {
     /// # Errors
     /// [`XdpError::Pin`] if there is none, its interface is gone, or another version pinned it.
     pub fn open(path: &Path) -> Result<Self, XdpError> {
-        Ok(Self { seat: Seat::open(path, Place::Filter)?, program: None })
+        Ok(Self { slot: Slot::open(path, Place::Filter)?, program: None })
     }
 
     /// The names of rules that captures read.
     pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
-        self.seat.rule_names()
+        self.slot.rule_names()
     }
 
     /// The mode in which the kernel says that it runs.
     pub fn mode(&self) -> XdpMode {
-        self.seat.mode()
+        self.slot.mode()
     }
 
     pub fn interface(&self) -> &str {
-        self.seat.interface()
+        self.slot.interface()
     }
 
     /// The id of the program in the place; 0: none yet.
     pub fn program_id(&self) -> u32 {
-        self.seat.program_id()
+        self.slot.program_id()
     }
 
     /// True if the interface still exists and runs the program.
     pub fn is_alive(&self) -> bool {
-        self.seat.is_alive()
+        self.slot.is_alive()
     }
 
     /// The reason why it is not alive, in words; none: it is.
     pub fn why_ended(&self) -> Option<String> {
-        self.seat.why_ended()
+        self.slot.why_ended()
     }
 
-    /// Puts the program back if somebody else emptied its place, and says so ([`Seat::put_back`]).
+    /// Puts the program back if somebody else emptied its place, and says so ([`Slot::put_back`]).
     pub fn put_back(&self) -> Option<String> {
-        self.seat.put_back()
+        self.slot.put_back()
     }
 
     pub fn times_put_back(&self) -> u64 {
-        self.seat.times_put_back()
+        self.slot.times_put_back()
     }
 
     /// The interface's new name, if it has another one than before: [`ShieldLink::interface`] is the new one from then on.
     pub fn renamed(&mut self) -> Option<&str> {
-        let now = self.seat.interface_name()?;
-        if now == self.seat.interface() {
+        let now = self.slot.interface_name()?;
+        if now == self.slot.interface() {
             return None;
         }
-        self.seat.rename(now);
-        Some(self.seat.interface())
+        self.slot.rename(now);
+        Some(self.slot.interface())
     }
 
     /// True if this network namespace has the interface: it may have been moved to another one, where the program goes on.
     pub fn is_here(&self) -> bool {
-        self.seat.is_here()
+        self.slot.is_here()
     }
 }

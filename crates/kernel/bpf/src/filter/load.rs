@@ -24,7 +24,7 @@ use super::{
     watch::WatchConfig,
 };
 use crate::{
-    chain::SeatMaps,
+    chain::SlotMaps,
     link::XdpError,
     program::{kernel_has, module_has, to_io},
     skel::shield::{
@@ -54,7 +54,7 @@ pub struct ShieldConfig {
     /// Two interfaces: frames that pass leave by the other one, and the program is attached to both.
     pub between: Option<Between>,
     /// The places in chains that the program is for ([`ShieldLink::maps`]): one, or two with `between`, in its order. None: for test runs.
-    pub seats: Vec<SeatMaps>,
+    pub slots: Vec<SlotMaps>,
     /// Lookups that the program can do for packets; required if a rule asks.
     pub known: Option<KnownPackets>,
     /// Frames begin with the IP header: the interface has no link layer.
@@ -146,7 +146,7 @@ pub struct Shield {
     program: OwnedFd,
     /// The maps of its tables, where others are to use them too.
     tables: Vec<(&'static str, MapHandle)>,
-    seats: Vec<SeatMaps>,
+    slots: Vec<SlotMaps>,
     told: Option<Mutex<SharedMemory>>,
 }
 
@@ -159,17 +159,20 @@ impl Shield {
         Self::load_as(&Layout::of(tables)?, tables, config, shared, &[]).map(|(shield, _)| shield)
     }
 
-    /// Loads a program with the same `tables` for each of several `seats`: they are there once.
+    /// Loads a program with the same `tables` for each of several `slots`: they are there once.
+    ///
+    /// # Errors
+    /// As for [`Shield::load`].
     pub fn load_each(
         tables: &RuleTables,
         config: &ShieldConfig,
-        seats: Vec<SeatMaps>,
+        slots: Vec<SlotMaps>,
         shared: &ShieldShared,
     ) -> Result<Vec<Self>, XdpError> {
         let layout = Layout::of(tables)?;
         let mut all: Vec<Self> = Vec::new();
-        for seat in seats {
-            let config = ShieldConfig { seats: vec![seat], ..config.clone() };
+        for slot in slots {
+            let config = ShieldConfig { slots: vec![slot], ..config.clone() };
             let there = all.first().map_or(&[][..], |first| &first.tables);
             let (shield, _) = Self::load_as(&layout, tables, &config, shared, there)?;
             all.push(shield);
@@ -234,8 +237,8 @@ impl Shield {
                 knobs.shield_crosses = true;
                 knobs.shield_between_first = between.first;
             }
-            if !config.seats.is_empty() {
-                (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            if !config.slots.is_empty() {
+                (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
             }
             if let Some(heartbeat) = config.heartbeat {
                 knobs.shield_beat_ns = u64::try_from(heartbeat.timeout.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -258,8 +261,8 @@ impl Shield {
         }
         shared.lend(&mut open).map_err(failed)?;
         let of_chain = [("ek_rests", ".data.chain"), ("chain_rests_2nd", ".data.chain_2nd")];
-        for (seat, (rests, state)) in config.seats.iter().zip(of_chain) {
-            seat.lend(&mut open, rests, state).map_err(failed)?;
+        for (slot, (rests, state)) in config.slots.iter().zip(of_chain) {
+            slot.lend(&mut open, rests, state).map_err(failed)?;
         }
         if let Some(cookies) = &config.cookies {
             cookies.lend(&mut open).map_err(failed)?;
@@ -298,12 +301,12 @@ impl Shield {
         let program = loaded.progs().find(|program| program.name() == "ek_shield");
         let program = program.ok_or_else(missing)?;
         let program = PROGRAM.descriptor(program.as_fd())?;
-        Ok((Self { program, tables: kept, seats: config.seats.clone(), told }, sections))
+        Ok((Self { program, tables: kept, slots: config.slots.clone(), told }, sections))
     }
 
     /// True if it was loaded for that place.
-    pub(crate) fn is_for(&self, seat: &SeatMaps) -> bool {
-        self.seats.iter().any(|other| other.is(seat))
+    pub(crate) fn is_for(&self, slot: &SlotMaps) -> bool {
+        self.slots.iter().any(|other| other.is(slot))
     }
 
     /// Runs the program once on `frame`, attached or not. Counters count.

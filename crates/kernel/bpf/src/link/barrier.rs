@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     bytes::{word32, word64},
-    chain::{Place, STATE, Seat, SeatMaps},
+    chain::{Place, STATE, Slot, SlotMaps},
     link::{XdpError, XdpMode},
     program::{Program, to_io},
     skel::barrier::{
@@ -48,7 +48,7 @@ pub struct LinkBarrier {
 /// Where it sits.
 #[derive(Debug)]
 enum Sits {
-    First(Seat),
+    First(Slot),
     /// Behind another protocol, which hands on what is not its own.
     Behind(MapHandle),
 }
@@ -82,13 +82,13 @@ impl LinkBarrier {
     /// Puts the program in the place of messages on `interface`.
     ///
     /// # Errors
-    /// The errors of [`Seat::take`] and [`Seat::put`]; an interface without an address.
+    /// The errors of [`Slot::take`] and [`Slot::put`]; an interface without an address.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
-        let mut seat = Seat::take(interface, mode, &[Place::Link])?;
-        let (maps, mac) = (seat.maps(), mac_of(interface)?);
+        let mut slot = Slot::take(interface, mode, &[Place::Link])?;
+        let (maps, mac) = (slot.maps(), mac_of(interface)?);
         Self::load(&maps, mac, |program| {
-            seat.put(&[program.as_fd()])?;
-            Ok(Sits::First(seat))
+            slot.put(&[program.as_fd()])?;
+            Ok(Sits::First(slot))
         })
     }
 
@@ -100,9 +100,9 @@ impl LinkBarrier {
         let next = port.next()?;
         let key = 0u32.to_ne_bytes();
         if next.lookup(&key, MapFlags::ANY).ok().flatten().is_some() {
-            return Err(XdpError::setting(format!("{} has a second protocol already", port.seat().interface())));
+            return Err(XdpError::setting(format!("{} has a second protocol already", port.slot().interface())));
         }
-        Self::load(&port.seat().maps(), mac_of(port.seat().interface())?, |program| {
+        Self::load(&port.slot().maps(), mac_of(port.slot().interface())?, |program| {
             let put = next.update(&key, &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
             put.map_err(|e| PROGRAM.failed("follow another protocol", to_io(&e)))?;
             Ok(Sits::Behind(next))
@@ -110,14 +110,14 @@ impl LinkBarrier {
     }
 
     fn load(
-        maps: &SeatMaps,
+        maps: &SlotMaps,
         mac: [u8; 6],
         put: impl FnOnce(&OwnedFd) -> Result<Sits, XdpError>,
     ) -> Result<Self, XdpError> {
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<BarrierSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
         }
         maps.lend(open.open_object_mut(), "ek_rests", STATE).map_err(|source| PROGRAM.refused(source))?;
         let skel = PROGRAM.load(open)?;
@@ -191,7 +191,7 @@ impl LinkBarrier {
     /// The mode in which the kernel says that it runs; none: that of the protocol before it.
     pub fn mode(&self) -> Option<XdpMode> {
         match &self.sits {
-            Sits::First(seat) => Some(seat.mode()),
+            Sits::First(slot) => Some(slot.mode()),
             Sits::Behind(_) => None,
         }
     }

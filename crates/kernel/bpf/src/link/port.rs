@@ -13,7 +13,7 @@ use sys::{ethtool::Ethtool, map_mmap::SharedMemory};
 
 use super::{counts::LinkCounts, endpoints::Endpoints, ring::LinkRing};
 use crate::{
-    chain::{Place, STATE, Seat, SeatMaps},
+    chain::{Place, STATE, Slot, SlotMaps},
     link::{XdpError, XdpMode, query},
     program::Program,
     skel::link::{LinkSkelBuilder, types::link_own},
@@ -52,7 +52,7 @@ pub enum LinkAnswers {
 /// dies, rings get nothing any more.
 #[derive(Debug)]
 pub struct LinkPort {
-    seat: Seat,
+    slot: Slot,
     program: OwnedFd,
     counts: MapHandle,
     own: SharedMemory,
@@ -66,10 +66,10 @@ impl LinkPort {
     /// address.
     ///
     /// # Errors
-    /// The errors of [`Seat::take`] and [`Seat::put`]; an interface without an address.
+    /// The errors of [`Slot::take`] and [`Slot::put`]; an interface without an address.
     pub fn attach(interface: &str, mode: XdpMode, settings: LinkSettings) -> Result<Self, XdpError> {
         let mac = mac_of(interface)?;
-        let mut seat = Seat::take(interface, mode, &[Place::Link])?;
+        let mut slot = Slot::take(interface, mode, &[Place::Link])?;
         let answers = match answers(interface, mode)? {
             LinkAnswers::IfPeerRunsXdp if !settings.answers_on_veth => LinkAnswers::ByStack,
             answers => answers,
@@ -78,11 +78,11 @@ impl LinkPort {
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<LinkSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
             knobs.link_checked = settings.checked;
             knobs.link_answers = answers != LinkAnswers::ByStack;
         }
-        seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        slot.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
         let program = PROGRAM.descriptor(skel.progs.ek_link.as_fd())?;
         let own = PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?;
@@ -90,8 +90,8 @@ impl LinkPort {
         let endpoints =
             Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?)?;
         let (counts, next) = (PROGRAM.map(&skel.maps.link_counts)?, PROGRAM.map(&skel.maps.link_next)?);
-        seat.put(&[program.as_fd()])?;
-        Ok(Self { seat, program, counts, own, endpoints, next, answers })
+        slot.put(&[program.as_fd()])?;
+        Ok(Self { slot, program, counts, own, endpoints, next, answers })
     }
 
     /// Makes a ring of at least `bytes` (a power of two is made of it), and has what comes for `ports` go there from now on. Some tens of
@@ -137,12 +137,12 @@ impl LinkPort {
 
     /// The mode in which the kernel says that it runs.
     pub fn mode(&self) -> XdpMode {
-        self.seat.mode()
+        self.slot.mode()
     }
 
     /// Its place in the interface's chain.
-    pub fn seat(&self) -> &Seat {
-        &self.seat
+    pub fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Runs the program `repeat` times on `frame`, as if it had just arrived, with the first `first` bytes in the first buffer; gives the verdict,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     bytes::word64,
-    chain::{Place, STATE, Seat, SeatMaps},
+    chain::{Place, STATE, Slot, SlotMaps},
     counters::PerCpu,
     filter::Shield,
     link::{XdpError, XdpMode, interface_index},
@@ -60,7 +60,7 @@ model::route_totals!(of_cpu);
 /// A port: its program in the interface's chain, until it is dropped.
 #[derive(Debug)]
 pub struct RoutePort {
-    pub(super) seat: Seat,
+    pub(super) slot: Slot,
     pub(super) program: OwnedFd,
     counts: MapHandle,
     more: MapHandle,
@@ -71,7 +71,7 @@ pub struct RoutePort {
     /// Packets may come whose checksum is left to a device.
     partial_csum: bool,
     /// Maps of the slot in front, for a program with rules.
-    front: Option<SeatMaps>,
+    front: Option<SlotMaps>,
 }
 
 impl RoutePort {
@@ -79,7 +79,7 @@ impl RoutePort {
     /// `partial_csum`: packets may come whose checksum is left to a device, of a virtual interface or in generic mode; they go up to the kernel.
     ///
     /// # Errors
-    /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
+    /// [`ProgramError::Setting`] for a port too many, and those of [`Slot::take`].
     pub fn load(
         tables: &RouteTables,
         number: usize,
@@ -88,14 +88,14 @@ impl RoutePort {
         mode: XdpMode,
         partial_csum: bool,
     ) -> Result<Self, XdpError> {
-        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac, partial_csum)
+        Self::load_in(Slot::take(interface, mode, &[Place::Route])?, tables, number, mac, partial_csum)
     }
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
     /// something is put there.
     ///
     /// # Errors
-    /// The errors of [`Seat::open`].
+    /// The errors of [`Slot::open`].
     pub fn take_over(
         tables: &RouteTables,
         number: usize,
@@ -103,11 +103,11 @@ impl RoutePort {
         mac: [u8; 6],
         partial_csum: bool,
     ) -> Result<Self, XdpError> {
-        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac, partial_csum)
+        Self::load_in(Slot::open(path, Place::Route)?, tables, number, mac, partial_csum)
     }
 
     fn load_in(
-        seat: Seat,
+        slot: Slot,
         tables: &RouteTables,
         number: usize,
         mac: [u8; 6],
@@ -117,16 +117,16 @@ impl RoutePort {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
         }
         let failed = |source| PROGRAM.refused(source);
-        let ifindex = interface_index(seat.interface())?;
+        let ifindex = interface_index(slot.interface())?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (number as u32, ifindex);
             set_groups!(knobs, tables);
             knobs.route_partial_csum = partial_csum;
         }
-        seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        slot.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
         let (program, counts, more) = (
@@ -137,7 +137,7 @@ impl RoutePort {
         tables.set_port(number, ifindex, mac);
         tables.set_transmit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
         Ok(Self {
-            seat,
+            slot,
             program,
             counts,
             more,
@@ -153,10 +153,10 @@ impl RoutePort {
     /// Puts the program in its place.
     ///
     /// # Errors
-    /// The errors of [`Seat::put`].
+    /// The errors of [`Slot::put`].
     pub fn put(&mut self) -> Result<(), XdpError> {
         let program = PROGRAM.descriptor(self.first())?;
-        self.seat.put(&[program.as_fd()])
+        self.slot.put(&[program.as_fd()])
     }
 
     /// The port's first program behind the rules: the forwarding one, or the one that steers flows to other CPUs.
@@ -172,14 +172,14 @@ impl RoutePort {
         }
     }
 
-    /// Maps that rules for this port are loaded with ([`crate::filter::ShieldConfig::seats`]).
+    /// Maps that rules for this port are loaded with ([`crate::filter::ShieldConfig::slots`]).
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn front(&mut self) -> Result<SeatMaps, XdpError> {
+    pub fn front(&mut self) -> Result<SlotMaps, XdpError> {
         let front = match self.front.take() {
             Some(front) => front,
-            None => SeatMaps::before(self.first())?,
+            None => SlotMaps::before(self.first())?,
         };
         Ok(self.front.insert(front).clone())
     }
@@ -188,21 +188,21 @@ impl RoutePort {
     /// port gets what they let pass.
     ///
     /// # Errors
-    /// Rules that were loaded for something else; those of [`Seat::put`]. What was there goes on.
+    /// Rules that were loaded for something else; those of [`Slot::put`]. What was there goes on.
     pub fn put_behind(&mut self, rules: &Shield) -> Result<(), XdpError> {
         if !self.front.as_ref().is_some_and(|front| rules.is_for(front)) {
-            return Err(XdpError::setting(format!("the rules were not loaded for {}", self.seat.interface())));
+            return Err(XdpError::setting(format!("the rules were not loaded for {}", self.slot.interface())));
         }
-        self.seat.put(&[rules.as_fd()])
+        self.slot.put(&[rules.as_fd()])
     }
 
     /// Keeps the rules in its place beyond the end of this process, under the name `path` in a BPF file system. The program of this port itself
     /// goes with the process: what the rules let pass goes to the kernel then.
     ///
     /// # Errors
-    /// The errors of [`Seat::pin`].
+    /// The errors of [`Slot::pin`].
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
-        self.seat.pin(path)
+        self.slot.pin(path)
     }
 
     /// Loads the program of mode stateful beside the other, once: only that mode needs a kernel that has its functions.
@@ -220,13 +220,13 @@ impl RoutePort {
         let mut object = MaybeUninit::uninit();
         let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
             set_groups!(knobs, tables);
             knobs.route_connections_mask = tables.slots().groups().connections - 1;
             knobs.route_partial_csum = self.partial_csum;
         }
-        self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        self.slot.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
         open.maps.route_counts.reuse_fd(self.counts.as_fd()).map_err(failed)?;
         let skel = STATEFUL.load(open)?;
@@ -251,7 +251,7 @@ impl RoutePort {
 
     /// The interface has another name.
     pub fn rename(&mut self, name: &str) {
-        self.seat.rename(name.to_owned());
+        self.slot.rename(name.to_owned());
     }
 
     /// The address on the link is another one now.
@@ -291,8 +291,8 @@ impl RoutePort {
     }
 
     /// Its place in the interface's chain.
-    pub fn seat(&self) -> &Seat {
-        &self.seat
+    pub fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Its number among the ports.

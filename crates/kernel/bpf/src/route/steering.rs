@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     bytes::word64,
-    chain::{STATE, SeatMaps},
+    chain::{STATE, SlotMaps},
     link::XdpError,
     program::{Program, kernel_traces, to_io},
     skel::{
@@ -72,13 +72,13 @@ impl FlowSteering {
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSteerSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SlotMaps::cpus_mask()?);
             (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
             knobs.route_partial_csum = port.partial_csum();
         }
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
         open.maps.route_cpus.set_max_entries(cpus).map_err(failed)?;
-        port.seat().maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        port.slot().maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
         open.maps.route_counts.reuse_fd(port.counts_map().as_fd()).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
@@ -175,7 +175,7 @@ impl RoutePort {
     /// Has these CPUs forward, which have queues, and no others; none: the core that receives does. Each frame meets the one or the other.
     ///
     /// # Errors
-    /// The errors of [`crate::Seat::put`]; the CPUs of before go on then.
+    /// The errors of [`crate::Slot::put`]; the CPUs of before go on then.
     pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
         let Some(steering) = &mut self.steering else { return Ok(()) };
         let before = std::mem::replace(&mut steering.is_active, !cpus.is_empty());

@@ -3,7 +3,7 @@
 use std::{fs, net::IpAddr, path::Path, sync::Arc};
 
 use bpf::{
-    chain::SeatMaps,
+    chain::SlotMaps,
     filter::{Shield, ShieldConfig, ShieldShared},
 };
 use host::session::own_addresses;
@@ -48,7 +48,7 @@ pub(crate) fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, 
 /// Loader of rules, which may run in a thread of its own.
 pub(crate) struct Maker {
     pub interfaces: Vec<String>,
-    pub seats: Vec<SeatMaps>,
+    pub slots: Vec<SlotMaps>,
     pub shared: Arc<ShieldShared>,
     /// Counters of the active rules.
     pub counters: Counters,
@@ -70,7 +70,7 @@ impl Maker {
 
     /// Programs with the rules of `file`, one for each port.
     pub(crate) fn load(self, file: &RuleFile, sessions: &[Session]) -> Result<Holding, RouteError> {
-        let Self { seats, shared, mut counters, now, .. } = self;
+        let Self { slots, shared, mut counters, now, .. } = self;
         let own = own_addresses().map_err(RouteError::system("list this machine's addresses"))?;
         let mut rules = file.rules.clone();
         rules.rules.splice(0..0, file.management.all(&own, sessions));
@@ -79,7 +79,7 @@ impl Maker {
         let read_at = Now::read();
         let tables = compile::tables(&rules, &mut counters, read_at)?;
         Ok(Holding {
-            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &shared)?,
+            programs: Shield::load_each(&tables, &ShieldConfig::default(), slots, &shared)?,
             counters,
             shown: rules.rules.iter().map(status::rule).collect(),
             default: status::verdict(rules.default),

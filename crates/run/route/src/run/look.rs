@@ -54,7 +54,7 @@ impl Router {
     /// The ports with what they did.
     pub fn counts(&self) -> Result<Vec<(&str, RouteTotals)>, RouteError> {
         let of = |port: &'_ RoutePort| port.counts().map_err(RouteError::from);
-        self.ports.each().iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
+        self.ports.each().iter().map(|port| Ok((port.slot().interface(), of(port)?))).collect()
     }
 
     /// The router's status.
@@ -65,11 +65,11 @@ impl Router {
         let port = |port: &RoutePort| {
             let device = self.ports.applied().interfaces.get(&port.ifindex());
             Ok::<_, RouteError>(model::route::RoutePort {
-                interface: port.seat().interface().to_owned(),
-                xdp: port.seat().mode().to_string(),
+                interface: port.slot().interface().to_owned(),
+                xdp: port.slot().mode().to_string(),
                 sends: device.is_some_and(|device| device.out),
                 totals: port.counts()?,
-                reattached: port.seat().times_put_back(),
+                put_back: port.slot().times_put_back(),
                 lost: self.assignment.lost(port)?,
                 cpus: by_cpu(port)?,
                 counters: PortCounters::default(),

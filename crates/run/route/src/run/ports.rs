@@ -40,7 +40,7 @@ impl Ports {
         mut rules: Option<&mut RouteRules>,
     ) -> Result<(Self, Vec<String>), RouteError> {
         let is_raced = |error: &RouteError| matches!(error, RouteError::Xdp(error) if error.is_raced());
-        let (ports, told) = chain::together(is_raced, || {
+        let (ports, told) = chain::retry_if_raced(is_raced, || {
             let mut ports = load(&names, xdp, evidence, plan, tables)?;
             let told = match rules.as_mut() {
                 Some(rules) => rules.begin(&mut ports)?,
@@ -75,7 +75,7 @@ impl Ports {
 
     /// The mode in which the programs run.
     pub(crate) fn xdp_mode(&self) -> XdpMode {
-        self.ports.first().map_or(self.xdp, |port| port.seat().mode())
+        self.ports.first().map_or(self.xdp, |port| port.slot().mode())
     }
 
     /// The names of the ports' interfaces now. One that is gone, or in another network namespace, has none: another interface may have its name.
@@ -141,20 +141,20 @@ impl Ports {
 
     /// The ports that others took the programs off: those put back, and those that ended.
     pub(crate) fn lost(&mut self) -> Vec<RouteEvent> {
-        let put_back = self.ports.iter().filter_map(|port| port.seat().put_back());
-        let mut happened: Vec<_> = put_back.map(|what| RouteEvent::Reattached { what }).collect();
+        let put_back = self.ports.iter().filter_map(|port| port.slot().put_back());
+        let mut happened: Vec<_> = put_back.map(|what| RouteEvent::PutBack { what }).collect();
         let here: Vec<String> = self.ports.iter().filter_map(name).collect();
         self.ended.retain(|port| !here.contains(port));
         for port in self.ports.iter().filter(|port| name(port).is_none()) {
-            if self.ended.insert(port.seat().interface().to_owned()) {
+            if self.ended.insert(port.slot().interface().to_owned()) {
                 let moved = || {
                     format!(
                         "{} was moved to another network namespace: its frames are no longer forwarded",
-                        port.seat().interface()
+                        port.slot().interface()
                     )
                 };
-                let why = port.seat().why_ended().unwrap_or_else(moved);
-                happened.push(RouteEvent::PortEnded { reason: why });
+                let why = port.slot().why_ended().unwrap_or_else(moved);
+                happened.push(RouteEvent::PortEnded { why });
             }
         }
         happened
@@ -184,7 +184,7 @@ fn load(
             return Ok(RoutePort::load(tables, number, name, mac, xdp, partial_csum(name))?);
         };
         let port = RoutePort::take_over(tables, number, &pin, mac, partial_csum(name))?;
-        let runs = port.seat().mode();
+        let runs = port.slot().mode();
         if runs != xdp {
             return Err(RouteError::PinnedInMode { interface: name.clone(), mode: runs });
         }
@@ -195,5 +195,5 @@ fn load(
 
 /// The name that a port's interface has now; none: it is gone, another tool took the program off, or it is in another network namespace.
 fn name(port: &RoutePort) -> Option<String> {
-    port.seat().is_alive().then(|| sys::link::name_of(port.ifindex())).flatten()
+    port.slot().is_alive().then(|| sys::link::name_of(port.ifindex())).flatten()
 }

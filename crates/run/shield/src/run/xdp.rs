@@ -103,7 +103,7 @@ pub fn start(settings: &Settings, file: &RuleFile) -> Result<Control<Xdp>, Shiel
 /// Starts it if nobody else has the interface, be it beside others that come to it at the same moment.
 fn alone(settings: &Settings, file: &RuleFile, notes: &[String]) -> Result<Control<Xdp>, ShieldError> {
     let is_raced = |error: &ShieldError| matches!(error, ShieldError::Xdp(error) if error.is_raced());
-    chain::together(is_raced, || once(settings.clone(), file.clone(), notes.to_vec()))
+    chain::retry_if_raced(is_raced, || once(settings.clone(), file.clone(), notes.to_vec()))
 }
 
 fn once(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
@@ -288,7 +288,7 @@ impl DataPlane for Xdp {
             watch: coming.watch.clone(),
             between: settings.between.as_ref().map(indices).transpose()?,
             known: self.known,
-            seats: self.links.iter().map(ShieldLink::maps).collect(),
+            slots: self.links.iter().map(ShieldLink::maps).collect(),
             bare_ip: self.bare_ip,
             tell: false,
         };

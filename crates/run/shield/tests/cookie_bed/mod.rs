@@ -14,7 +14,7 @@ use std::{
 
 use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
-    chain::SeatMaps,
+    chain::SlotMaps,
     filter::{
         AckCounts, AckProgram, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, Shield, ShieldAck,
         ShieldConfig, ShieldLink, ShieldShared,
@@ -152,10 +152,10 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
 }
 
 /// A program that challenges everything.
-fn load(cookies: &Cookies, seats: Vec<SeatMaps>, shared: &ShieldShared) -> Shield {
+fn load(cookies: &Cookies, slots: Vec<SlotMaps>, shared: &ShieldShared) -> Shield {
     let rule = RuleEntry { action: RuleAction::Challenge, ..RuleEntry::default() };
     let tables = RuleTables { words: 1, rules: vec![rule], malformed_drop: true, ..RuleTables::default() };
-    let config = ShieldConfig { cookies: Some(cookies.clone()), seats, tell: true, ..ShieldConfig::default() };
+    let config = ShieldConfig { cookies: Some(cookies.clone()), slots, tell: true, ..ShieldConfig::default() };
     Shield::load(&tables, &config, shared).unwrap()
 }
 
@@ -169,7 +169,7 @@ impl Bed {
 
     /// A program that passes everything, for the same place.
     pub fn passing(&self) -> Shield {
-        let config = ShieldConfig { seats: vec![self.link.maps()], ..ShieldConfig::default() };
+        let config = ShieldConfig { slots: vec![self.link.maps()], ..ShieldConfig::default() };
         let tables = RuleTables { words: 1, ..RuleTables::default() };
         self.server.run(|| Shield::load(&tables, &config, &self._shared)).unwrap()
     }

@@ -1,4 +1,4 @@
-//! The owner of a place looks again: whether what it put there is there.
+//! Repair of a place that was emptied from outside.
 
 use std::{
     os::fd::AsFd,
@@ -9,13 +9,13 @@ use std::{
 use super::{
     Place,
     maps::{put, sits},
-    seat::{Seat, Spot},
+    slot::{Slot, SlotPlace},
 };
 use crate::link::XdpLink;
 
 /// Findings of checks so far.
 #[derive(Debug, Default)]
-pub(super) struct Looked(Mutex<Found>);
+pub(super) struct Repairs(Mutex<Found>);
 
 #[derive(Debug, Default)]
 struct Found {
@@ -24,24 +24,24 @@ struct Found {
     is_refused: bool,
 }
 
-impl Seat {
+impl Slot {
     /// Puts programs back into their places that somebody else emptied, and says so; none: all are there. To be called at intervals, of a second
     /// at most: until then frames pass by.
     ///
     /// The kernel empties an array of programs some time after its last descriptor was closed, whoever closed it while the place had no owner.
     pub fn put_back(&self) -> Option<String> {
-        let mut found = self.looked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.repairs.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = found.before.replace(Instant::now());
         if !self.link().is_some_and(XdpLink::is_alive) {
             return None;
         }
         let mut emptied = Vec::new();
         let mut result = Ok(());
-        for spot in self.spots.iter().rev() {
-            let Some((program, _)) = &spot.program else { continue };
-            if sits(&spot.map, 0).is_none() {
-                emptied.push(spot.place.words());
-                result = result.and(put(&spot.map, 0, program.as_fd()));
+        for taken in self.places.iter().rev() {
+            let Some((program, _)) = &taken.program else { continue };
+            if sits(&taken.map, 0).is_none() {
+                emptied.push(taken.place.words());
+                result = result.and(put(&taken.map, 0, program.as_fd()));
             }
         }
         let is_refused = result.is_err();
@@ -74,15 +74,15 @@ impl Seat {
 
     /// The number of times that programs were put back.
     pub fn times_put_back(&self) -> u64 {
-        self.looked.0.lock().unwrap_or_else(PoisonError::into_inner).put_back
+        self.repairs.0.lock().unwrap_or_else(PoisonError::into_inner).put_back
     }
 
     /// The program that somebody else put into one of the places.
-    pub(super) fn usurper(&self) -> Option<(Place, u32)> {
-        let other = |spot: &Spot| {
-            let (_, own) = spot.program.as_ref()?;
-            sits(&spot.map, 0).filter(|id| id != own).map(|id| (spot.place, id))
+    pub(super) fn intruder(&self) -> Option<(Place, u32)> {
+        let other = |taken: &SlotPlace| {
+            let (_, own) = taken.program.as_ref()?;
+            sits(&taken.map, 0).filter(|id| id != own).map(|id| (taken.place, id))
         };
-        self.spots.iter().find_map(other)
+        self.places.iter().find_map(other)
     }
 }

@@ -1,4 +1,4 @@
-//! A feature's place in an interface's chain: taken, filled, emptied, handed on.
+//! A slot: a feature's place in an interface's chain, taken, filled, emptied, handed on.
 
 use std::{
     ffi::CString,
@@ -17,11 +17,10 @@ use libbpf_rs::{MapCore, MapHandle, OpenObject, libbpf_sys};
 use sys::lock_file::{LockError, LockFile, Until};
 
 use super::{
-    ENTRY, PROGRAM, Place, RuleNames,
-    again::Looked,
-    is_chain,
+    ENTRY, PROGRAM, Place, RuleNames, is_chain,
     maps::{self, Maps, NAMES, RESTS, Rests, cross, kept, lend, link_of, none, put, sits},
     raw,
+    repair::Repairs,
     state::{ChainState, STATE, state_cpus},
 };
 use crate::{
@@ -30,19 +29,19 @@ use crate::{
 };
 
 /// The wait for a place in which a program runs: its owner may just be ending.
-const RUNNING: Duration = Duration::from_millis(500);
+const OCCUPIED_TIMEOUT: Duration = Duration::from_millis(500);
 /// The wait for a place that is being left or filled: the kernel empties it when it comes to it, on a busy CPU late.
-const CHANGING: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(10);
+const CHANGING_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
 /// A place in the chain of an interface, or several. Dropping it empties them, unless it is pinned.
 #[derive(Debug)]
-pub struct Seat {
-    pub(super) spots: Vec<Spot>,
+pub struct Slot {
+    pub(super) places: Vec<SlotPlace>,
     pub(super) interface: String,
     mode: XdpMode,
-    link: On,
-    maps: SeatMaps,
+    link: Attachment,
+    maps: SlotMaps,
     names: MapHandle,
     state: ChainState,
     /// The programs that are called behind each place while somebody is there.
@@ -50,11 +49,11 @@ pub struct Seat {
     /// A program was put here, and the places before go on to it.
     is_called: bool,
     pinned: bool,
-    pub(super) looked: Looked,
+    pub(super) repairs: Repairs,
 }
 
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct SlotPlace {
     pub(super) place: Place,
     pub(super) map: MapHandle,
     /// The program put into the place at the end; none: the place is pinned and keeps its program.
@@ -63,7 +62,7 @@ pub(super) struct Spot {
     pub(super) program: Option<(OwnedFd, u32)>,
 }
 
-/// A place that another seat has.
+/// A place that another slot has.
 struct Busy {
     place: Place,
     id: u32,
@@ -72,12 +71,12 @@ struct Busy {
 }
 
 /// Reason why a place was not taken.
-enum Refused {
+enum TakeError {
     Busy(Busy),
     Error(XdpError),
 }
 
-impl From<XdpError> for Refused {
+impl From<XdpError> for TakeError {
     fn from(error: XdpError) -> Self {
         Self::Error(error)
     }
@@ -85,15 +84,15 @@ impl From<XdpError> for Refused {
 
 /// State of the chain's attachment.
 #[derive(Debug)]
-enum On {
+enum Attachment {
     /// Attached together with the first program.
-    NotYet(OwnedFd),
+    Pending(OwnedFd),
     Link(XdpLink),
 }
 
 /// Maps that a program is loaded with to run in a place.
 #[derive(Debug, Clone)]
-pub struct SeatMaps(Arc<Held>);
+pub struct SlotMaps(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
@@ -101,7 +100,7 @@ struct Held {
     state: MapHandle,
 }
 
-impl SeatMaps {
+impl SlotMaps {
     pub(super) fn of(rests: MapHandle, state: MapHandle) -> Self {
         Self(Arc::new(Held { rests, state }))
     }
@@ -136,7 +135,7 @@ impl SeatMaps {
     }
 }
 
-impl Seat {
+impl Slot {
     /// Takes a place in the chain of `interface`; where there is none, one is made, which goes on the interface with the first program. One that
     /// is being left is waited for.
     ///
@@ -150,13 +149,13 @@ impl Seat {
             // Neither the lock nor a descriptor of the place is held meanwhile: its owner needs the one to leave, and the kernel empties the place
             // of one that was killed only without the other.
             let busy = match Self::take_now(interface, mode, places) {
-                Ok(seat) => return Ok(seat),
-                Err(Refused::Error(error)) => return Err(error),
-                Err(Refused::Busy(busy)) => busy,
+                Ok(slot) => return Ok(slot),
+                Err(TakeError::Error(error)) => return Err(error),
+                Err(TakeError::Busy(busy)) => busy,
             };
             let waited = match busy.is_changing {
-                true => began.elapsed() < CHANGING,
-                false => running.get_or_insert_with(Instant::now).elapsed() < RUNNING,
+                true => began.elapsed() < CHANGING_TIMEOUT,
+                false => running.get_or_insert_with(Instant::now).elapsed() < OCCUPIED_TIMEOUT,
             };
             if !waited {
                 let (interface, place) = (interface.to_owned(), busy.place.words());
@@ -166,12 +165,12 @@ impl Seat {
                 let source = io::Error::new(io::ErrorKind::Interrupted, "this process was told to end");
                 return Err(system(interface, "wait for a place in the chain", source));
             }
-            sleep(PAUSE);
+            sleep(RETRY_PERIOD);
         }
     }
 
-    fn take_now(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, Refused> {
-        let lock = lock(interface, Until::Stopped)?;
+    fn take_now(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, TakeError> {
+        let turn = turn(interface, Until::Stopped)?;
         let index = interface_index(interface)?;
         let (mut maps, link, rests) = loop {
             let Some(runs) = attached(interface)? else {
@@ -179,7 +178,7 @@ impl Seat {
                 for other in Place::ALL.into_iter().filter(|other| !places.contains(other)) {
                     leave(maps.get(other.map())?, &none(other, maps.get(RESTS)?)?);
                 }
-                break (maps, On::NotYet(entry), rests);
+                break (maps, Attachment::Pending(entry), rests);
             };
             let id = runs.id;
             let found = find(interface, index, mode, places, runs)
@@ -189,7 +188,7 @@ impl Seat {
                     let source = io::Error::new(io::ErrorKind::PermissionDenied, "this takes root's user id");
                     return Err(system(interface, "join the chain", source).into());
                 }
-                Ok((rests, maps, link)) => break (maps, On::Link(link), rests),
+                Ok((rests, maps, link)) => break (maps, Attachment::Link(link), rests),
                 // It went while it was looked at.
                 Err(_) if attached(interface)?.is_none_or(|now| now.id != id) => {}
                 Err(error) => return Err(error.into()),
@@ -198,35 +197,36 @@ impl Seat {
         let held = Held { rests: maps.take(RESTS)?, state: maps.take(STATE)? };
         let state = ChainState::of(&held.state)?;
         for place in places {
-            is_free(*place, maps.get(place.map())?, &state).map_err(Refused::Busy)?;
+            is_free(*place, maps.get(place.map())?, &state).map_err(TakeError::Busy)?;
         }
-        let spot = |place: &Place| {
+        let taken = |place: &Place| {
             let map = maps.take(place.map())?;
             let none = none(*place, &held.rests)?;
-            Ok::<_, XdpError>(Spot { place: *place, map, none: Some(none), program: None })
+            Ok::<_, XdpError>(SlotPlace { place: *place, map, none: Some(none), program: None })
         };
-        let spots: Vec<_> = places.iter().map(spot).collect::<Result<_, _>>()?;
+        let places: Vec<_> = places.iter().map(taken).collect::<Result<_, _>>()?;
         let names = maps.take(NAMES)?;
-        let (maps, looked) = (SeatMaps(Arc::new(held)), Looked::default());
+        let (maps, repairs) = (SlotMaps(Arc::new(held)), Repairs::default());
         let (interface, is_called, pinned) = (interface.to_owned(), false, false);
-        let seat = Self { spots, interface, mode, link, maps, names, state, rests, is_called, pinned, looked };
-        seat.claim()?;
-        Ok(seat)
+        let slot = Self { places, interface, mode, link, maps, names, state, rests, is_called, pinned, repairs };
+        slot.claim()?;
+        Ok(slot)
     }
 
-    /// Makes the places this seat's own before anything is put there.
+    /// Makes the places this slot's own before anything is put there.
     fn claim(&self) -> Result<(), XdpError> {
-        for spot in &self.spots {
-            if let Some(none) = &spot.none {
-                self.state.user(spot.place).store(program_info(none.as_fd()).0, Ordering::Relaxed);
-                put(&spot.map, 0, none.as_fd()).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+        for taken in &self.places {
+            if let Some(none) = &taken.none {
+                self.state.user(taken.place).store(program_info(none.as_fd()).0, Ordering::Relaxed);
+                put(&taken.map, 0, none.as_fd())
+                    .map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
             }
         }
         Ok(())
     }
 
     /// Maps that a program for this place is loaded with.
-    pub fn maps(&self) -> SeatMaps {
+    pub fn maps(&self) -> SlotMaps {
         self.maps.clone()
     }
 
@@ -234,32 +234,32 @@ impl Seat {
     /// the chain on the interface. `programs`: one for each place that was taken, filled from the last one on.
     ///
     /// # Errors
-    /// [`XdpError::Raced`] if another's chain came meanwhile: begin again, with [`super::together`]; [`XdpError::System`] with what the kernel answers, and those of [`XdpLink::attach`]; what was there goes on.
+    /// [`XdpError::Raced`] if another's chain came meanwhile: begin again, with [`super::retry_if_raced`]; [`XdpError::System`] with what the kernel answers, and those of [`XdpLink::attach`]; what was there goes on.
     pub fn put(&mut self, programs: &[BorrowedFd<'_>]) -> Result<(), XdpError> {
         if self.link().is_some_and(|link| !link.is_alive()) {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
             return Err(system(&self.interface, "replace the program", source));
         }
-        let _lock = (!self.is_called).then(|| lock(&self.interface, Until::Stopped)).transpose()?;
-        for (spot, program) in self.spots.iter_mut().zip(programs).rev() {
+        let _turn = (!self.is_called).then(|| turn(&self.interface, Until::Stopped)).transpose()?;
+        for (taken, program) in self.places.iter_mut().zip(programs).rev() {
             let (id, kept) = (program_info(*program).0, PROGRAM.descriptor(*program)?);
-            put(&spot.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
-            self.state.user(spot.place).store(id, Ordering::SeqCst);
-            spot.program = Some((kept, id));
-            if spot.place == Place::Crossing {
-                let cross = cross(&spot.map)?;
+            put(&taken.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+            self.state.user(taken.place).store(id, Ordering::SeqCst);
+            taken.program = Some((kept, id));
+            if taken.place == Place::Crossing {
+                let cross = cross(&taken.map)?;
                 put(&self.maps.0.rests, Place::Crossing as u32, cross.as_fd())
                     .map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
             }
         }
         self.call_rests()?;
-        if let On::NotYet(entry) = &self.link {
+        if let Attachment::Pending(entry) = &self.link {
             let link = XdpLink::attach(entry.as_fd(), PROGRAM, &self.interface, self.mode).map_err(|error| {
                 let is_ours = attached(&self.interface).is_ok_and(|now| now.is_some_and(|now| is_chain(&now.name)));
                 if is_ours { XdpError::Raced { interface: self.interface.clone() } } else { error }
             })?;
             self.mode = link.mode();
-            self.link = On::Link(link);
+            self.link = Attachment::Link(link);
         }
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Seat {
         if self.is_called {
             return Ok(());
         }
-        let last = self.spots.iter().map(|spot| spot.place).filter(|place| *place != Place::Crossing);
+        let last = self.places.iter().map(|taken| taken.place).filter(|place| *place != Place::Crossing);
         let last = last.map(|place| place as u32).max().unwrap_or(0);
         for (place, program) in self.rests.iter().filter(|(place, _)| (*place as u32) < last) {
             put(&self.maps.0.rests, *place as u32, program.as_fd())
@@ -305,26 +305,26 @@ impl Seat {
 
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.
     fn empty(&self) {
-        // A process that gave up its rights, as a capture does, gets no lock.
-        let lock = lock(&self.interface, Until::Timeout);
-        for spot in &self.spots {
-            if spot.place == Place::Crossing {
+        // A process that gave up its rights, as a capture does, gets no turn.
+        let turn = turn(&self.interface, Until::Limit);
+        for taken in &self.places {
+            if taken.place == Place::Crossing {
                 let _ = self.maps.0.rests.delete(&(Place::Crossing as u32).to_ne_bytes());
             }
             // That it is empty already is as good.
-            let _ = spot.map.delete(&0u32.to_ne_bytes());
-            if let Some(none) = &spot.none {
-                leave(&spot.map, none);
+            let _ = taken.map.delete(&0u32.to_ne_bytes());
+            if let Some(none) = &taken.none {
+                leave(&taken.map, none);
             }
             // Last: a place that has a user is nobody else's, also while it is empty.
-            self.state.user(spot.place).store(0, Ordering::SeqCst);
+            self.state.user(taken.place).store(0, Ordering::SeqCst);
         }
         self.end_rests(matches!(lock, Ok(Some(_))));
     }
 
     /// The id of the program in the first place; 0: none.
     pub fn program_id(&self) -> u32 {
-        self.spots.first().and_then(|spot| sits(&spot.map, 0)).unwrap_or(0)
+        self.places.first().and_then(|taken| sits(&taken.map, 0)).unwrap_or(0)
     }
 
     /// The names of the rules of this interface's shield.
@@ -347,20 +347,20 @@ impl Seat {
     /// The link of the chain; none: it is on no interface yet.
     pub(super) fn link(&self) -> Option<&XdpLink> {
         match &self.link {
-            On::NotYet(_) => None,
-            On::Link(link) => Some(link),
+            Attachment::Pending(_) => None,
+            Attachment::Link(link) => Some(link),
         }
     }
 
     /// True if the interface still exists and runs the chain without programs of others in these places, or the chain waits for its first program.
     pub fn is_alive(&self) -> bool {
-        self.link().is_none_or(XdpLink::is_alive) && self.usurper().is_none()
+        self.link().is_none_or(XdpLink::is_alive) && self.intruder().is_none()
     }
 
     /// Reason why the chain is not alive, in words; none: it is.
     pub fn why_ended(&self) -> Option<String> {
         if self.link().is_none_or(XdpLink::is_alive) {
-            return self.usurper().map(|(place, id)| {
+            return self.intruder().map(|(place, id)| {
                 format!(
                     "another tool put the program `{}` (id {id}) in the place of {} in the chain of {}",
                     program_name(id),
@@ -405,12 +405,12 @@ impl Seat {
     /// # Errors
     /// [`XdpError::Pin`] with the path; a chain that is not on its interface yet cannot be kept.
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
-        let (On::Link(link), Some(spot)) = (&self.link, self.spots.first()) else {
+        let (Attachment::Link(link), Some(taken)) = (&self.link, self.places.first()) else {
             return Err(XdpError::pin("pin the program as", path, io::ErrorKind::NotConnected.into()));
         };
         let [place, rests, state, names] = &beside(path);
         let all = [
-            (spot.map.as_fd(), place.as_path()),
+            (taken.map.as_fd(), place.as_path()),
             (self.maps.0.rests.as_fd(), rests),
             (self.maps.0.state.as_fd(), state),
             (self.names.as_fd(), names),
@@ -467,15 +467,15 @@ impl Seat {
         let map = open(&map)?;
         // What runs there, to be put back until something else is put; without CAP_SYS_ADMIN it cannot be had.
         let program = sits(&map, 0).and_then(|id| Some((libbpf_rs::Program::fd_from_id(id).ok()?, id)));
-        let spots = vec![Spot { place, map, none: None, program }];
-        let (mode, link, maps) = (link.mode(), On::Link(link), SeatMaps(Arc::new(held)));
-        let looked = Looked::default();
+        let places = vec![SlotPlace { place, map, none: None, program }];
+        let (mode, link, maps) = (link.mode(), Attachment::Link(link), SlotMaps(Arc::new(held)));
+        let repairs = Repairs::default();
         let (rests, is_called, pinned) = (Rests::new(), true, true);
-        Ok(Self { spots, interface, mode, link, maps, names, state, rests, is_called, pinned, looked })
+        Ok(Self { places, interface, mode, link, maps, names, state, rests, is_called, pinned, repairs })
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         if !self.pinned {
             self.empty();
