@@ -189,14 +189,14 @@ pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
 /// # Errors
 /// [`XdpError::NoInterface`]; what else the kernel refuses.
 pub fn tcx_programs(interface: &str) -> Result<Vec<(u32, String)>, XdpError> {
-    const MOST: usize = 64;
+    const PROGRAMS_MAX: usize = 64;
     let index = interface_index(interface)?.cast_signed();
     let mut found = Vec::new();
     for hook in [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS] {
-        let mut ids = [0u32; MOST];
+        let mut ids = [0u32; PROGRAMS_MAX];
         let mut opts = opts!(bpf_prog_query_opts {});
         opts.prog_ids = ids.as_mut_ptr();
-        opts.__bindgen_anon_1.count = MOST as u32;
+        opts.__bindgen_anon_1.count = PROGRAMS_MAX as u32;
         // SAFETY: `opts` is initialised and carries its own size; it and the array that it points to, of as many places as it says, outlive the
         // call, which writes into them alone.
         match unsafe { libbpf_sys::bpf_prog_query_opts(index, hook, &raw mut opts) } {
@@ -206,7 +206,7 @@ pub fn tcx_programs(interface: &str) -> Result<Vec<(u32, String)>, XdpError> {
             _ => {
                 // SAFETY: the kernel has written the count into the one field of the union.
                 let count = unsafe { opts.__bindgen_anon_1.count } as usize;
-                found.extend(ids[..count.min(MOST)].iter().map(|&id| (id, program_name(id))));
+                found.extend(ids[..count.min(PROGRAMS_MAX)].iter().map(|&id| (id, program_name(id))));
             }
         }
     }

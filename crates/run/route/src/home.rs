@@ -9,8 +9,8 @@ use sys::RUN_FOLDER;
 use crate::{RouteError, Router};
 
 /// The file that says what a starting router does; it is removed when the router answers.
-const STARTS: &str = "starts";
-const KIND: HomeKind = HomeKind { prefix: "route@", mode: 0o700, files: &[FastPath::FILE, STARTS] };
+const STARTING_FILE: &str = "starts";
+const KIND: HomeKind = HomeKind { prefix: "route@", mode: 0o700, files: &[FastPath::FILE, STARTING_FILE] };
 
 /// The router of this network namespace, which has one.
 pub fn here() -> Home {
@@ -51,7 +51,7 @@ pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
 
 /// The router that starts, as an error of whoever asks it something.
 pub(crate) fn starting(home: &Home) -> Option<RouteError> {
-    let does = std::fs::read_to_string(home.file(STARTS)).ok()?;
+    let does = std::fs::read_to_string(home.file(STARTING_FILE)).ok()?;
     let (pid, since) = home.holder()?;
     Some(RouteError::Starting { pid, since, does })
 }
@@ -67,13 +67,13 @@ impl Held {
 
     /// Says to whoever asks before the router can answer what it does, as `loads the programs`.
     pub fn starts(&self, does: &str) -> Result<(), RouteError> {
-        self.0.write(STARTS, does).map_err(RouteError::system("say in /run/evenkeel that a router starts"))
+        self.0.write(STARTING_FILE, does).map_err(RouteError::system("say in /run/evenkeel that a router starts"))
     }
 
     /// The router answers from now on.
     pub fn started(&self) {
         // Who asks is answered first, be the file there or not.
-        let _ = self.0.remove(STARTS);
+        let _ = self.0.remove(STARTING_FILE);
     }
 
     /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
@@ -115,7 +115,7 @@ mod tests {
         drop(held);
         fs::create_dir(home.folder()).unwrap();
         fs::write(home.lock_file(), lock).unwrap();
-        fs::write(home.file(STARTS), "loads the programs").unwrap();
+        fs::write(home.file(STARTING_FILE), "loads the programs").unwrap();
         assert!(starting(&home).is_none());
     }
 }

@@ -14,7 +14,7 @@ use crate::RouteError;
 
 /// The BPF file system (bpf(8)).
 const BPFFS: &str = "/sys/fs/bpf";
-const HEAD: &str = "evenkeel-route-";
+const FOLDER_PREFIX: &str = "evenkeel-route-";
 
 /// The pinned rules of a network namespace.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl PinnedRules {
         let entries = fs::read_dir(BPFFS).into_iter().flatten().flatten();
         let of = |entry: fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
-            let namespace = name.strip_prefix(HEAD)?.rsplit_once('@')?.1.parse().ok()?;
+            let namespace = name.strip_prefix(FOLDER_PREFIX)?.rsplit_once('@')?.1.parse().ok()?;
             trusted_folder(&entry.path()).ok().map(|()| (namespace, entry.path()))
         };
         entries.filter_map(of).collect()
@@ -42,7 +42,7 @@ impl PinnedRules {
 
     /// Names in a BPF file system have no dots.
     fn folder(&self, interface: &str) -> PathBuf {
-        self.root.join(format!("{HEAD}{}@{}", interface.replace('.', "%"), self.namespace))
+        self.root.join(format!("{FOLDER_PREFIX}{}@{}", interface.replace('.', "%"), self.namespace))
     }
 
     fn link(&self, interface: &str) -> PathBuf {
@@ -54,7 +54,7 @@ impl PinnedRules {
         let end = format!("@{}", self.namespace);
         let names = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-        let of = |name: String| Some(name.strip_prefix(HEAD)?.strip_suffix(&end)?.replace('%', "."));
+        let of = |name: String| Some(name.strip_prefix(FOLDER_PREFIX)?.strip_suffix(&end)?.replace('%', "."));
         let mut interfaces: Vec<String> = names.filter_map(of).collect();
         interfaces.sort_unstable();
         interfaces

@@ -16,7 +16,7 @@ use serve::{
 use crate::{RouteError, Router};
 
 /// Events that `status` shows.
-const EVENTS: usize = 16;
+const EVENTS_MAX: usize = 16;
 
 /// A message or event for the terminal.
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl Seen {
 
     /// Tells the outputs of an event. Gives it with its time, and what failed.
     pub fn note(&mut self, what: RouteEvent) -> Vec<Message> {
-        let moment = RouteMoment { timestamp: now(), what };
-        if self.events.len() == EVENTS {
+        let moment = RouteMoment { at: now(), what };
+        if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }
         self.events.push_back(moment.clone());

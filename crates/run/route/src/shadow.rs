@@ -11,7 +11,7 @@ use crate::{RouteError, evidence::Evidence};
 /// A frame that the kernel has not sent so long after it came is one that it does not send.
 const SENT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Differing frames that are kept to be shown.
-const EXAMPLES: usize = 16;
+const EXAMPLES_MAX: usize = 16;
 
 /// The comparison that runs in mode shadow.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> St
         Difference::HopLimit => &mut result.hop_limit,
         Difference::NotSent => &mut result.not_sent,
     } += 1;
-    if result.examples.len() < EXAMPLES {
+    if result.examples.len() < EXAMPLES_MAX {
         result.examples.push(words(sample, name));
     }
 }

@@ -9,9 +9,9 @@ use std::{
 };
 
 /// Connections that are served at once; more wait in the kernel's queue.
-const AT_ONCE: usize = 64;
+const CONNECTIONS_MAX: usize = 64;
 /// The end of one of them is looked for this often while all are taken.
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
 
 /// The connections that are being served, up to a limit.
 #[derive(Debug, Default)]
@@ -23,10 +23,10 @@ impl ConnectionLimit {
     /// Returns whether there is room for another connection, and waits a moment for it.
     pub(crate) fn has_room(&mut self) -> bool {
         self.threads.retain(|thread| !thread.is_finished());
-        if self.threads.len() < AT_ONCE {
+        if self.threads.len() < CONNECTIONS_MAX {
             return true;
         }
-        thread::sleep(LOOK_PERIOD);
+        thread::sleep(POLL_PERIOD);
         false
     }
 
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn one_more_than_fit_waits() {
         let mut limit = ConnectionLimit::default();
-        let gates: Vec<_> = (0..AT_ONCE)
+        let gates: Vec<_> = (0..CONNECTIONS_MAX)
             .map(|_| {
                 assert!(limit.has_room());
                 let (gate, open) = mpsc::channel::<()>();

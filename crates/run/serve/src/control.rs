@@ -39,15 +39,15 @@ use crate::{
 /// The pause before a connection is accepted, or a process is asked, once more.
 const ACCEPT_PERIOD: Duration = Duration::from_millis(50);
 /// A process that works gives a sign of life this often until it has the answer: a space, which JSON may begin with.
-const SIGN_PERIOD: Duration = Duration::from_millis(400);
+const KEEPALIVE_PERIOD: Duration = Duration::from_millis(400);
 /// Time without a sign of life after which a process hangs or is stopped.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest that an answer may take: a million prefixes take seconds to be read.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A process that has said that it ends may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest request in bytes: a reload has the sessions with it that it is asked from.
-const REQUEST_MAX: u64 = 1 << 14;
+const REQUEST_BYTES_MAX: u64 = 1 << 14;
 /// A client has so long to send its request, and again so long to read the answer. Then its connection is closed.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -145,13 +145,13 @@ fn private_listener(path: &Path) -> io::Result<UnixListener> {
 fn serve<C: DeserializeOwned, A: Serialize>(stream: &UnixStream, to: &Requests<Request<C, A>>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut line = String::new();
-    BufReader::new(Deadline::new(stream, CLIENT_TIMEOUT).take(REQUEST_MAX)).read_line(&mut line)?;
+    BufReader::new(Deadline::new(stream, CLIENT_TIMEOUT).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let (answer_to, answers) = mpsc::channel();
     let ended = || io::Error::other("the process ends");
     to.send((serde_json::from_str(&line)?, answer_to)).map_err(|_| ended())?;
     let asked = Instant::now();
     let answer = loop {
-        match answers.recv_timeout(SIGN_PERIOD) {
+        match answers.recv_timeout(KEEPALIVE_PERIOD) {
             Ok(answer) => break answer,
             Err(RecvTimeoutError::Timeout) if asked.elapsed() < ANSWER_TIMEOUT => {
                 Deadline::new(stream, CLIENT_TIMEOUT).write_all(b" ")?;
@@ -226,13 +226,13 @@ fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Resu
     converse(&stream, command).map(Some).map_err(|source| Failed { source, pid })
 }
 
-/// A connection that waits for nothing longer than [`SILENCE`], not even for its beginning.
+/// A connection that waits for nothing longer than [`SILENCE_TIMEOUT`], not even for its beginning.
 fn connected(path: &Path) -> io::Result<UnixStream> {
     let stream = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&stream, SendTimeout, &TimeVal::new(SILENCE.as_secs() as i64, 0))?;
+    setsockopt(&stream, SendTimeout, &TimeVal::new(SILENCE_TIMEOUT.as_secs() as i64, 0))?;
     connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
     let stream = UnixStream::from(stream);
-    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
     Ok(stream)
 }
 
@@ -301,7 +301,7 @@ mod tests {
         let listener = Listener::start(&path, Requests { to, waker: Wakes::new().unwrap().waker() }).unwrap();
         let slow = thread::spawn(move || {
             let (command, to) = requests.recv().unwrap();
-            thread::sleep(SILENCE + SIGN_PERIOD);
+            thread::sleep(SILENCE_TIMEOUT + KEEPALIVE_PERIOD);
             to.send(2 * command).unwrap();
         });
         assert_eq!(ask(&path, &7).unwrap(), Some(14));

@@ -21,7 +21,7 @@ const TRIES_MAX: u32 = 16;
 const LOCK: &str = "lock";
 const SOCKET: &str = "control";
 /// Suffix of a file that is written before it replaces another.
-const NEW: &str = "new";
+const TEMPORARY_SUFFIX: &str = "new";
 
 /// A kind of instances, each with a folder of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl HeldHome {
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let new = self.file(NEW);
+        let new = self.file(TEMPORARY_SUFFIX);
         fs::write(&new, text).and_then(|()| fs::rename(&new, self.file(name)))
     }
 
@@ -183,7 +183,7 @@ impl Deref for HeldHome {
 impl Drop for HeldHome {
     fn drop(&mut self) {
         // The lock is the last: until then nobody else begins.
-        for file in [SOCKET].iter().chain(self.kind.files).chain(&[NEW, LOCK]) {
+        for file in [SOCKET].iter().chain(self.kind.files).chain(&[TEMPORARY_SUFFIX, LOCK]) {
             // A file that stays is one file more.
             let _ = self.remove(file);
         }

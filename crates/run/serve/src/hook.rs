@@ -24,11 +24,11 @@ use sys::{
 use crate::{background::Background, error::ServeError, event::Event};
 
 /// Events that wait while the program runs. Those beyond are refused.
-const WAITING_MAX: usize = 256;
+const PENDING_MAX: usize = 256;
 /// No timeout is longer.
-const DAY: Duration = Duration::from_secs(86_400);
+const TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 /// The end of the program is looked for this often.
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 /// The kernel takes so long at most to end a program that was killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -60,7 +60,7 @@ impl Hook {
             failed("start", format!("{distrust}; {way_out}"))
         })?;
         let (told, failures) = channel();
-        let (end, timeout) = (End::default(), timeout.min(DAY));
+        let (end, timeout) = (End::default(), timeout.min(TIMEOUT_MAX));
         let (run, known, failing) = (run.to_vec(), Arc::clone(&end), failed.clone());
         let job = move |event: Event| {
             if known.get().is_none_or(|end| Instant::now() < *end)
@@ -69,7 +69,7 @@ impl Hook {
                 let _ = told.send(failing(event.name, reason));
             }
         };
-        let events = Background::start("ek-hook", WAITING_MAX, job).map_err(|e| failed("start", e.to_string()))?;
+        let events = Background::start("ek-hook", PENDING_MAX, job).map_err(|e| failed("start", e.to_string()))?;
         Ok(Self { events: Some(events), failures, program, timeout, end })
     }
 
@@ -83,7 +83,7 @@ impl Hook {
             program: self.program.clone(),
             event: event.name,
             reason: match e {
-                TrySendError::Full(_) => format!("{WAITING_MAX} events wait for it already"),
+                TrySendError::Full(_) => format!("{PENDING_MAX} events wait for it already"),
                 TrySendError::Disconnected(_) => "its thread has ended".into(),
             },
         })
@@ -147,7 +147,7 @@ fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
                     (None, signal) => format!("it was ended by signal {}", signal.unwrap_or(0)),
                 });
             }
-            Ok(None) if in_time() => thread::sleep(LOOK_PERIOD),
+            Ok(None) if in_time() => thread::sleep(POLL_PERIOD),
             Ok(None) => {
                 // Its group, which it leads: what it started goes with it.
                 let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);

@@ -1,5 +1,5 @@
 //! HTTP on 127.0.0.1, for what is read only. One thread serves all connections as they become ready: who says nothing, or reads nothing, holds up
-//! nobody, and beyond [`CONNECTIONS`] the one that has been there the longest goes.
+//! nobody, and beyond [`CONNECTIONS_MAX`] the one that has been there the longest goes.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -12,15 +12,15 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Connections at a time.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS_MAX: usize = 64;
 /// A connection ends after so long.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A longer request is refused.
-const HEAD_MAX: usize = 8192;
+const HEAD_BYTES_MAX: usize = 8192;
 /// After a failure to accept a connection: out of descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_PERIOD: Duration = Duration::from_millis(50);
 /// Names of this machine's loopback address. Pages of elsewhere come with other names (DNS rebinding).
-const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+const LOOPBACK_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// A request for something: GET or HEAD, by a name of this machine.
 #[derive(Debug)]
@@ -150,10 +150,10 @@ impl<F: Fn(&HttpRequest<'_>) -> HttpResponse> Server<F> {
 
     /// Takes all that wait for it.
     fn accept(&mut self) {
-        for _ in 0..CONNECTIONS {
+        for _ in 0..CONNECTIONS_MAX {
             match self.listener.accept() {
                 Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
-                    if self.connections.len() == CONNECTIONS {
+                    if self.connections.len() == CONNECTIONS_MAX {
                         self.connections.remove(0);
                     }
                     let mut connection = Connection {
@@ -169,7 +169,7 @@ impl<F: Fn(&HttpRequest<'_>) -> HttpResponse> Server<F> {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => return thread::sleep(ACCEPT_PAUSE),
+                Err(_) => return thread::sleep(ACCEPT_RETRY_PERIOD),
             }
         }
     }
@@ -199,7 +199,7 @@ impl Connection {
                 Err(_) => return false,
             };
             let whole = at_end || [&b"\r\n\r\n"[..], b"\n\n"].iter().any(|end| contains(&self.head, end));
-            if self.head.len() > HEAD_MAX {
+            if self.head.len() > HEAD_BYTES_MAX {
                 self.answer = HttpResponse::text("431 Request Header Fields Too Large", "too long\n").bytes(true);
             } else if whole && !self.head.is_empty() {
                 self.answer = answered(&String::from_utf8_lossy(&self.head), &answer);
@@ -253,7 +253,7 @@ fn is_local(host: &str) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    HOSTS.iter().any(|known| known.eq_ignore_ascii_case(name))
+    LOOPBACK_HOSTS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

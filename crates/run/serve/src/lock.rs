@@ -17,8 +17,8 @@ use crate::error::ServeError;
 pub type Lock = Flock<File>;
 
 /// A process that was killed holds its lock until the kernel has taken its programs down, which was seen to take up to two seconds.
-const ENDING: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(20);
+const ENDING_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_PERIOD: Duration = Duration::from_millis(20);
 
 /// Takes the lock at `path`, whose text is the id of the process that holds it. One that is ending is waited for, up to five seconds.
 ///
@@ -50,11 +50,11 @@ pub fn lock(path: &Path) -> Result<Lock, ServeError> {
                 let mut pid = String::new();
                 // A pid that cannot be read is not worth more than its question mark.
                 let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
-                if !is_ending(&pid) || start.elapsed() > ENDING {
+                if !is_ending(&pid) || start.elapsed() > ENDING_TIMEOUT {
                     let pid = if pid.is_empty() { "?".into() } else { pid };
                     return Err(ServeError::Locked { path: path.to_owned(), pid });
                 }
-                thread::sleep(PAUSE);
+                thread::sleep(RETRY_PERIOD);
                 file
             }
         };
@@ -129,7 +129,7 @@ mod tests {
         let next = thread::scope(|scope| {
             let next = scope.spawn(|| lock(&path));
             // It has opened the file by then, or opens the next one: both must end with a lock that others meet.
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PERIOD);
             fs::remove_file(&path).unwrap();
             drop(held);
             next.join().unwrap().unwrap()
@@ -149,6 +149,6 @@ mod tests {
         let start = Instant::now();
         let Err(ServeError::Locked { pid, .. }) = lock(&path) else { panic!("it is held") };
         assert_eq!(pid, std::process::id().to_string());
-        assert!(start.elapsed() < ENDING, "nobody is waited for");
+        assert!(start.elapsed() < ENDING_TIMEOUT, "nobody is waited for");
     }
 }

@@ -17,9 +17,9 @@ use model::visible::visible;
 use crate::background::Background;
 
 /// Texts that wait to be read. More are left out, and that is reported.
-const WAITING_MAX: usize = 1024;
+const PENDING_MAX: usize = 1024;
 /// Likewise in bytes: the document of an interval may be a megabyte.
-const WAITING_BYTES: usize = 8 << 20;
+const PENDING_BYTES_MAX: usize = 8 << 20;
 /// The end of the program waits so long for what is still to be written.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -67,7 +67,7 @@ impl OutputThread {
                 count => lost(Lost::LeftOut(count)),
             }
         };
-        Ok(Self { texts: Background::start("ek-output", WAITING_MAX, write)?, state })
+        Ok(Self { texts: Background::start("ek-output", PENDING_MAX, write)?, state })
     }
 
     /// Has `text` written after what waits, or left out.
@@ -79,7 +79,7 @@ impl OutputThread {
         let len = text.len();
         // One is taken whatever its size.
         let before = state.waiting_bytes.fetch_add(len, Ordering::Relaxed);
-        let full = before > 0 && before + len > WAITING_BYTES;
+        let full = before > 0 && before + len > PENDING_BYTES_MAX;
         if full || self.texts.put(text).is_err() {
             state.waiting_bytes.fetch_sub(len, Ordering::Relaxed);
             state.left_out.fetch_add(1, Ordering::Relaxed);

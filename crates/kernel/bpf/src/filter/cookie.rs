@@ -26,12 +26,12 @@ const V4: &str = "known_v4";
 const V6: &str = "known_v6";
 const CONNECTED: &str = "cookie_connected";
 /// The sources that are surely not known.
-const TURNS: &str = "cookie_turns";
+const GENERATIONS: &str = "cookie_turns";
 /// The SYNs of sources that were asked.
-const ASKED: &str = "cookie_asked";
+const PENDING: &str = "cookie_asked";
 /// So many of them (16 MB), a power of two.
-const ASKED_SYNS: u32 = 1 << 18;
-const ALL: [&str; 6] = [V4, V6, CONNECTED, TURNS, ASKED, COUNTS];
+const PENDING_SYNS_MAX: u32 = 1 << 18;
+const ALL: [&str; 6] = [V4, V6, CONNECTED, GENERATIONS, PENDING, COUNTS];
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
@@ -262,7 +262,7 @@ impl Cookies {
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
             new(CONNECTED, MapType::Array, 4, Connected::BYTES as u32, 1)?,
-            new(TURNS, MapType::Array, 4, size_of::<cookie_turns>() as u32, 1)?,
+            new(GENERATIONS, MapType::Array, 4, size_of::<cookie_turns>() as u32, 1)?,
             asked(room)?,
             new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
         ];
@@ -306,13 +306,13 @@ impl Cookies {
         let mut maps = Vec::new();
         for (name, map) in self.maps.iter() {
             let path = dir.join(name);
-            if ![V4, V6, ASKED].contains(name) {
+            if ![V4, V6, PENDING].contains(name) {
                 let again = MapHandle::try_from(map).map_err(|e| failed("make room for known sources", &e))?;
                 maps.push((*name, again));
                 continue;
             }
             let (name, mut map) = match *name {
-                ASKED => asked(sources.max(2))?,
+                PENDING => asked(sources.max(2))?,
                 name => new(name, MapType::LruHash, map.key_size(), 4, sources.max(2))?,
             };
             match fs::remove_file(&path) {
@@ -393,7 +393,7 @@ impl Cookies {
         knobs.cookie_by_redirect = self.by_redirect;
         knobs.cookie_key =
             self.connected()?.cookie_key().map_err(|e| PROGRAM.failed("make a key for SYN cookies", e))?;
-        let asked = self.maps.iter().find(|(name, _)| *name == ASKED);
+        let asked = self.maps.iter().find(|(name, _)| *name == PENDING);
         knobs.cookie_asked_mask = asked.map_or(0, |(_, map)| map.max_entries() - 1);
         match &self.mode {
             CookieMode::Host(host) => {
@@ -497,7 +497,7 @@ fn new(
 
 /// The SYNs of sources that were asked: many, where there is room for more than one source.
 fn asked(room: u32) -> Result<(&'static str, MapHandle), XdpError> {
-    new(ASKED, MapType::Array, 4, size_of::<cookie_asked>() as u32, if room > 1 { ASKED_SYNS } else { 1 })
+    new(PENDING, MapType::Array, 4, size_of::<cookie_asked>() as u32, if room > 1 { PENDING_SYNS_MAX } else { 1 })
 }
 
 fn other_version(path: &Path) -> XdpError {

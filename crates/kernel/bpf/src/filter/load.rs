@@ -135,7 +135,7 @@ pub struct Tested {
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shield.o"));
 const OBJECT_NAME: &str = "shield_bpf";
 /// Bytes by which an answer can be longer than the frame in a test run.
-const ROOM: usize = 256;
+const REPLY_ROOM_BYTES: usize = 256;
 
 /// Names of a loaded program's sections and mappings of them.
 pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
@@ -334,7 +334,7 @@ impl Shield {
         for at in [0, 4, 8, 12] {
             word(at).store(0, Ordering::Relaxed);
         }
-        let ran = PROGRAM.run(&self.program, frame, first, frame.len() + ROOM, 1)?;
+        let ran = PROGRAM.run(&self.program, frame, first, frame.len() + REPLY_ROOM_BYTES, 1)?;
         let failed = word(offset_of!(shield_told, failed)).load(Ordering::Relaxed) != 0;
         let parsed = match word(offset_of!(shield_told, parsed)).load(Ordering::Relaxed) {
             0 => None,
@@ -355,7 +355,7 @@ impl Shield {
     /// Runs the program `repeat` times on `frame` and gives the mean time of a run.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<Duration, XdpError> {
         let repeat = i32::try_from(repeat).unwrap_or(i32::MAX);
-        Ok(PROGRAM.run(&self.program, frame, frame.len(), frame.len() + ROOM, repeat)?.time)
+        Ok(PROGRAM.run(&self.program, frame, frame.len(), frame.len() + REPLY_ROOM_BYTES, repeat)?.time)
     }
 }
 

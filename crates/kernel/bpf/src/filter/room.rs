@@ -7,7 +7,7 @@ use rules::tables::prefixes::{
 use zerocopy::IntoBytes;
 
 /// States of /24, entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
-const SPARE: usize = 4096;
+const SPARE_ENTRIES: usize = 4096;
 /// Entries of `top`, words of `bits`.
 const TOP: usize = 1 << 16;
 const BITS: usize = 1 << 18;
@@ -23,7 +23,7 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
     let mut trie = |table: Option<&V4Prefixes>| {
         let [deep, entries, blocks, runs] = table
             .map_or([0; 4], |t| [t.deep.len(), t.entries.len(), t.blocks.len(), t.runs.len()])
-            .map(|len| len + SPARE);
+            .map(|len| len + SPARE_ENTRIES);
         TrieLayout {
             states: part(STATES_LEN, 1),
             top: part(TOP, 8),
@@ -42,8 +42,8 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
         }
     };
     let (first, second) = (trie(v4), trie(v6.map(|v6| &v6.first)));
-    let kinds = v6.map_or(1, |v6| v6.kinds.len()) + SPARE;
-    let lengths = v6.map_or(1, |v6| v6.lengths.len()) + SPARE;
+    let kinds = v6.map_or(1, |v6| v6.kinds.len()) + SPARE_ENTRIES;
+    let lengths = v6.map_or(1, |v6| v6.lengths.len()) + SPARE_ENTRIES;
     let slots = v6.map_or(SLOTS_MIN, |v6| v6.slots.len());
     let layout = PrefixLayout {
         v4: first,

@@ -16,7 +16,7 @@ const SINCE: usize = 8;
 const AT: usize = 64;
 const WORD_BITS: f64 = 64.0;
 /// A generation is written for so long: who is in it was seen within twice that time.
-const GENERATION: Duration = Duration::from_secs(12 * 3600);
+const GENERATION_PERIOD: Duration = Duration::from_secs(12 * 3600);
 
 /// Sources that were seen within the last 12 to 24 hours; of IPv6 their /64. What is forgotten is never one alone.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl<'a> SeenSources<'a> {
         let since = self.memory.word(SINCE).load(Ordering::Relaxed);
         if since == 0 {
             self.memory.word(SINCE).store(now, Ordering::Relaxed);
-        } else if now.saturating_sub(since) >= GENERATION.as_secs() {
+        } else if now.saturating_sub(since) >= GENERATION_PERIOD.as_secs() {
             let next = 1 - self.young();
             (0..WORDS).for_each(|word| self.word(next, word).store(0, Ordering::Relaxed));
             self.memory.word(YOUNG).store(next as u64, Ordering::Relaxed);

@@ -26,7 +26,7 @@ use crate::{
 pub(super) const REGISTERS: usize = size_of::<[u32; 512]>() / size_of::<u32>();
 pub(super) const SAMPLES: usize = (size_of::<watch_cpu>() - offset_of!(watch_cpu, ring)) / size_of::<watch_sample>();
 /// Samples that each CPU is to take between two readings: half of what its ring holds, as rates change.
-const SAMPLES_WANTED: u64 = SAMPLES as u64 / 2;
+const SAMPLES_TARGET: u64 = SAMPLES as u64 / 2;
 /// A counter of packets of each kind (enum watch_kind).
 pub(super) const KINDS: usize = 6;
 /// Names of the maps in the program, and what the kernel shows.
@@ -222,7 +222,7 @@ impl Watch {
             self.packets[cpu] = packets;
             self.take_samples(cpu, &mut reading.samples);
             // One in a power of two, so that about as many come as are wanted until the next reading, if the rate stays.
-            let one_in = (came / SAMPLES_WANTED).max(1).next_power_of_two().min(1 << 24) as u32;
+            let one_in = (came / SAMPLES_TARGET).max(1).next_power_of_two().min(1 << 24) as u32;
             self.cpu_half(cpu, offset_of!(watch_cpu, sample_mask)).store(one_in - 1, Ordering::Relaxed);
         }
         reading

@@ -20,7 +20,7 @@ const PROGRAM: Program = Program("ek_burst");
 const PLACE_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 8;
 /// Frames of a burst between two looks at interrupts.
-const PIECE: u32 = 64;
+const FRAMES_PER_POLL: u32 = 64;
 
 /// Sends bursts of frames: each is copied once, into a page that the device gets.
 ///
@@ -111,7 +111,7 @@ impl LinkBurst {
         self.state.word(offset_of!(burst_state, dropped)).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         // Interrupts are served between the pieces: a veth keeps 256 frames for its other end.
-        self.run.send(count as i32, (count as u32).min(PIECE))?;
+        self.run.send(count as i32, (count as u32).min(FRAMES_PER_POLL))?;
         Ok(self.state.word(offset_of!(burst_state, dropped)).load(Ordering::Relaxed) as usize)
     }
 }

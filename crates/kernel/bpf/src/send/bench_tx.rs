@@ -44,20 +44,20 @@ const BATCH_UNPACED: u32 = 256;
 const BATCH_PACED: u32 = 32;
 /// Units that may be due at once before time is given up: so many, or those of so many nanoseconds. A sender that made good
 /// all that it missed would overload the box for as long.
-const PENDING_UNITS: f64 = 64.0;
-const PENDING_NS: f64 = 50_000.0;
+const PENDING_UNITS_MAX: f64 = 64.0;
+const PENDING_NS_MAX: f64 = 50_000.0;
 /// With receive rings it is this share of a ring, or what comes in so many nanoseconds if that is less: the ring takes it.
-const PENDING_RING: f64 = 0.25;
-const PENDING_RING_NS: f64 = 1_000_000.0;
+const PENDING_RING_SHARE_MAX: f64 = 0.25;
+const PENDING_RING_NS_MAX: f64 = 1_000_000.0;
 /// From this age on a stamp is late, and how much more each frame of a unit may take.
-const LATE: Duration = Duration::from_micros(50);
-const LATE_PER_FRAME: Duration = Duration::from_micros(1);
+const STAMP_AGE_MAX: Duration = Duration::from_micros(50);
+const STAMP_AGE_PER_FRAME_MAX: Duration = Duration::from_micros(1);
 /// The program is never faster than this, in nanoseconds for each run.
 const RUN_NS_MIN: u64 = 30;
 /// Time between two looks whether a run is over, once that is near.
-const NEAR: Duration = Duration::from_micros(200);
+const END_POLL_PERIOD: Duration = Duration::from_micros(200);
 /// The same in a run that ends with a count, at a pace.
-const COUNTING: Duration = Duration::from_millis(1);
+const COUNT_POLL_PERIOD: Duration = Duration::from_millis(1);
 
 /// A frame of the lap that a sender repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -228,7 +228,7 @@ impl BenchSender {
                 knobs.bench_signature_at = u64::from(signature_at);
                 knobs.bench_checksum_at = u64::from(checksum_at);
             }
-            knobs.bench_late_ns = nanoseconds(LATE + LATE_PER_FRAME * layout.longest_unit);
+            knobs.bench_late_ns = nanoseconds(STAMP_AGE_MAX + STAMP_AGE_PER_FRAME_MAX * layout.longest_unit);
             knobs.bench_single = layout.single;
         }
         if let Some(rings) = rings {
@@ -377,8 +377,8 @@ impl BenchSender {
         while !ending.over {
             let left = whole.unwrap_or(Duration::MAX).saturating_sub(start.elapsed());
             let wait = match self.pace.count {
-                _ if ending.stopped || left.is_zero() => NEAR,
-                Some(_) => COUNTING.min(left),
+                _ if ending.stopped || left.is_zero() => END_POLL_PERIOD,
+                Some(_) => COUNT_POLL_PERIOD.min(left),
                 None => left,
             };
             ending = if whole.is_none() && wait == left {
@@ -451,10 +451,10 @@ struct Step {
 /// Units that may be due at once.
 fn pending_max(pps: f64, rings: Option<BenchRings>) -> u64 {
     let most = match rings {
-        Some(rings) => (PENDING_RING * f64::from(rings.frames)).min(PENDING_RING_NS * pps / 1e9),
-        None => PENDING_NS * pps / 1e9,
+        Some(rings) => (PENDING_RING_SHARE_MAX * f64::from(rings.frames)).min(PENDING_RING_NS_MAX * pps / 1e9),
+        None => PENDING_NS_MAX * pps / 1e9,
     };
-    PENDING_UNITS.max(most).ceil() as u64
+    PENDING_UNITS_MAX.max(most).ceil() as u64
 }
 
 fn check(pace: &BenchPace, rings: Option<BenchRings>) -> Result<Vec<Step>, XdpError> {

@@ -27,7 +27,7 @@ const TABLE_MAX: usize = 1 << 28;
 /// 256 as measured on veth.
 const BATCH: u32 = 256;
 /// A sender that naps looks once more this long before its end, and sends what became due since the look before.
-const LAST_LOOK: Duration = Duration::from_micros(200);
+const LAST_LOOK_LEAD: Duration = Duration::from_micros(200);
 
 const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 96);
 
@@ -214,7 +214,7 @@ impl LiveSender {
                 self.largest_burst.fetch_max(burst, Ordering::Relaxed);
             }
             let left = self.pace.duration.saturating_sub(start.elapsed());
-            let wake = if left > LAST_LOOK { nap.min(left - LAST_LOOK) } else { nap.min(left) };
+            let wake = if left > LAST_LOOK_LEAD { nap.min(left - LAST_LOOK_LEAD) } else { nap.min(left) };
             thread::sleep(wake.saturating_sub(last.elapsed()));
         }
         Ok(())

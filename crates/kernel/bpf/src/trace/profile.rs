@@ -26,9 +26,9 @@ use crate::{
 };
 
 /// A stack is cut behind this many of its innermost frames.
-pub const MAX_FRAMES: usize = 127;
+pub const FRAMES_MAX: usize = 127;
 
-const _: () = assert!(size_of::<Seen>() == 32 + 8 * MAX_FRAMES && offset_of!(Seen, frames) == 32);
+const _: () = assert!(size_of::<Seen>() == 32 + 8 * FRAMES_MAX && offset_of!(Seen, frames) == 32);
 const _: () = assert!(size_of::<Taken>() == 24);
 
 /// The rate of samples, and their CPUs.
@@ -81,7 +81,7 @@ pub struct StackCount {
     /// The name of the thread; `swapper/N` for the idle task of CPU N.
     pub comm: String,
     /// The kernel's stack, innermost frame first: the address where the clock found the CPU, then return addresses. Cut
-    /// behind [`MAX_FRAMES`]. Empty in user mode.
+    /// behind [`FRAMES_MAX`]. Empty in user mode.
     pub kernel: Vec<u64>,
     /// The CPU ran the program itself, not the kernel.
     pub user: bool,
@@ -189,7 +189,7 @@ fn decode(key: &[u8], samples: u64) -> StackCount {
     let name = key.get(offset_of!(Seen, comm)..).unwrap_or_default();
     let name = &name[..name.len().min(16)];
     let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
-    let frames = (0..MAX_FRAMES).map(|i| word64(key, offset_of!(Seen, frames) + 8 * i)).take_while(|&frame| frame != 0);
+    let frames = (0..FRAMES_MAX).map(|i| word64(key, offset_of!(Seen, frames) + 8 * i)).take_while(|&frame| frame != 0);
     let pid = word32(key, offset_of!(Seen, pid));
     let user = word32(key, offset_of!(Seen, user)) != 0;
     StackCount {

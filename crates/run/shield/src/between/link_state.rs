@@ -16,7 +16,7 @@ use crate::{error::ShieldError, state_file::write_whole};
 /// An interface may take so long until its link is there: autonegotiation takes seconds.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The file in which it is written down, among what outlives the control process.
-const FILE: &str = "between.json";
+const STATE_FILE: &str = "between.json";
 
 /// Changes to the interfaces; each is written down before it is made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ impl LinkState {
             }
         }
         let settled = [Instant::now() + LINK_TIMEOUT; 2];
-        let sides = Self { changed, path: state.join(FILE), was_running: [false; 2], settled };
+        let sides = Self { changed, path: state.join(STATE_FILE), was_running: [false; 2], settled };
         sides.write()?;
         for name in sides.changed.names.iter().filter(|_| promiscuous) {
             let set = link::set_promiscuous(name, true);
@@ -121,7 +121,8 @@ impl LinkState {
 pub(crate) fn bring_up(pair: &Pair, state: &Path) -> Result<(), ShieldError> {
     let left = read(state).filter(|left| left.names == pair.names());
     let Some((changed, held)) = left.and_then(|left| Some((left.clone(), left.held_down?))) else { return Ok(()) };
-    let sides = LinkState { changed, path: state.join(FILE), was_running: [false; 2], settled: [Instant::now(); 2] };
+    let sides =
+        LinkState { changed, path: state.join(STATE_FILE), was_running: [false; 2], settled: [Instant::now(); 2] };
     sides.set(held, true)?;
     LinkState { changed: Changed { held_down: None, ..sides.changed.clone() }, ..sides }.write()
 }
@@ -139,7 +140,7 @@ pub(super) fn flags(name: &str) -> Result<LinkFlags, ShieldError> {
 }
 
 fn read(state: &Path) -> Option<Changed> {
-    serde_json::from_slice(&fs::read(state.join(FILE)).ok()?).ok()
+    serde_json::from_slice(&fs::read(state.join(STATE_FILE)).ok()?).ok()
 }
 
 /// The interfaces of the shield that has its state there, if it is one of two.

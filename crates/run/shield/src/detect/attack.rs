@@ -20,11 +20,11 @@ use super::{
 };
 
 /// `only` reports what would be dropped after this long.
-const ONLY_REPORT: Duration = Duration::from_secs(1);
+const ONLY_REPORT_DELAY: Duration = Duration::from_secs(1);
 
 /// A step that has ended less than this part of the traffic after so many seconds is not waited for any longer.
-const IN_VAIN: f64 = 0.1;
-const IN_VAIN_S: f64 = 0.15;
+const EFFECT_MIN: f64 = 0.1;
+const EFFECT_TIMEOUT_S: f64 = 0.15;
 
 /// The result of one look at one prefix.
 #[derive(Debug, Clone, Copy)]
@@ -260,7 +260,7 @@ impl Attack {
     /// The rules of a step have counted long enough: act, or try the next step.
     fn judge_shadow(&mut self, now: Duration, known: &Known, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
         let wait = Duration::from_secs_f64(config.shadow.first_s).max(if config.shadow.only {
-            ONLY_REPORT
+            ONLY_REPORT_DELAY
         } else {
             Duration::ZERO
         });
@@ -311,7 +311,7 @@ impl Attack {
         self.through = count(self.through, left.is_some());
         self.unmet = count(self.unmet, left.as_ref().is_some_and(|left| self.is_unmet(left)));
         let waited = (look.now - self.since).as_secs_f64();
-        let is_over = waited >= config.patience_s || (waited >= IN_VAIN_S && self.is_in_vain());
+        let is_over = waited >= config.patience_s || (waited >= EFFECT_TIMEOUT_S && self.is_in_vain());
         if self.unmet < config.confirm && !(is_over && self.through >= config.confirm) {
             return Vec::new();
         }
@@ -362,7 +362,7 @@ impl Attack {
 
     /// The steps so far have hardly ended anything.
     fn is_in_vain(&self) -> bool {
-        (self.effect.applied as f64) < IN_VAIN * self.effect.packets as f64
+        (self.effect.applied as f64) < EFFECT_MIN * self.effect.packets as f64
     }
 
     /// No step is left: what names sources or ports may name those that have joined since.
@@ -415,7 +415,7 @@ fn is_busy_alone(above: &[Above]) -> bool {
 }
 
 /// Values that one rule names, at most: more are for a set.
-const NAMED_MAX: usize = 256;
+const VALUES_MAX: usize = 256;
 
 /// Adds to `to` what of `from` is not in it. True: something was.
 fn add_new<T: PartialEq + Clone>(to: &mut Vec<T>, from: &[T]) -> bool {
@@ -423,7 +423,7 @@ fn add_new<T: PartialEq + Clone>(to: &mut Vec<T>, from: &[T]) -> bool {
     let before = to.len();
     if before > 0 {
         for value in from {
-            if to.len() < NAMED_MAX && !to.contains(value) {
+            if to.len() < VALUES_MAX && !to.contains(value) {
                 to.push(value.clone());
             }
         }

@@ -8,15 +8,15 @@ use rules::detect::DetectConfig;
 use super::window::Rates;
 
 /// Deviations above the mean that are still usual, whatever the factor says: bursts.
-const DEVIATIONS: f64 = 8.0;
+const DEVIATIONS_USUAL: f64 = 8.0;
 /// Floors of learned limits, per second.
-const FLOOR: f64 = 10_000.0;
-const FLOOR_BITS: f64 = 100_000_000.0;
+const LIMIT_MIN: f64 = 10_000.0;
+const LIMIT_BITS_MIN: f64 = 100_000_000.0;
 
 /// Rises are learned so many times slower than falls, once limits hold: what is usual does not follow an attack that grows.
-const RISE: f64 = 8.0;
+const RISE_SLOWDOWN: f64 = 8.0;
 /// Deviations are from the mean of so long, in seconds: what is usual lags behind a rise, which is no burst.
-const SHORT_S: f64 = 2.0;
+const SHORT_MEAN_S: f64 = 2.0;
 /// A prefix whose usual rate is high may have so many times that, however busy the machine is.
 const BUSY_FACTOR: f64 = 2.0;
 
@@ -63,10 +63,10 @@ impl Baseline {
         let told = config.threshold.get(&measure).map(|&rate| Limit { rate, of: LimitOrigin::Configured });
         let ready = self.is_ready(config);
         let learned = ready.then(|| {
-            let floor = if measure == Measure::Bits { FLOOR_BITS } else { FLOOR };
+            let floor = if measure == Measure::Bits { LIMIT_BITS_MIN } else { LIMIT_MIN };
             let floor = config.baseline.floor.get(&measure).copied().unwrap_or(floor);
             let mean = self.mean.get(measure);
-            let usual = (mean * config.baseline.factor).max(mean + DEVIATIONS * self.deviation.get(measure));
+            let usual = (mean * config.baseline.factor).max(mean + DEVIATIONS_USUAL * self.deviation.get(measure));
             Limit { rate: usual.max(floor), of: LimitOrigin::Learned }
         });
         let ceiling = self.ceiling.filter(|_| measure == Measure::Packets && config.baseline.learn).map(|ceiling| {
@@ -107,7 +107,7 @@ impl Baseline {
         // Until as much was seen as is remembered, all of it counts the same: a plain mean.
         let seen = (self.learned + time).as_secs_f64().min(config.baseline.memory_s.max(1.0));
         let weight = (time.as_secs_f64() / seen).min(1.0);
-        let short = (time.as_secs_f64() / seen.min(SHORT_S)).min(1.0);
+        let short = (time.as_secs_f64() / seen.min(SHORT_MEAN_S)).min(1.0);
         let ready = self.is_ready(config);
         for measure in Measure::ALL {
             let i = measure as usize;
@@ -116,7 +116,7 @@ impl Baseline {
             let distance = (rate - self.short.0[i]).abs();
             self.short.0[i] += short * (rate - self.short.0[i]);
             let way = self.short.0[i] - self.mean.0[i];
-            self.mean.0[i] += way * if ready && way > 0.0 { weight / RISE } else { weight };
+            self.mean.0[i] += way * if ready && way > 0.0 { weight / RISE_SLOWDOWN } else { weight };
             if self.learned > Duration::ZERO {
                 self.deviation.0[i] += weight * (distance - self.deviation.0[i]);
             }
@@ -149,7 +149,7 @@ impl Baseline {
 mod tests {
     use super::*;
 
-    const LOOK: Duration = Duration::from_millis(100);
+    const WINDOW_PERIOD: Duration = Duration::from_millis(100);
 
     fn learned(rate: f64) -> Option<Limit> {
         Some(Limit { rate, of: LimitOrigin::Learned })
@@ -166,10 +166,10 @@ mod tests {
         let config = DetectConfig::default();
         let mut baseline = Baseline::default();
         for i in 0..599 {
-            baseline.learn(&rates(20_000.0 + f64::from(i % 2) * 1000.0), LOOK, &config);
+            baseline.learn(&rates(20_000.0 + f64::from(i % 2) * 1000.0), WINDOW_PERIOD, &config);
         }
         assert_eq!(baseline.limit(Measure::Packets, &config), None, "59.9 s are below 60 s");
-        baseline.learn(&rates(20_500.0), LOOK, &config);
+        baseline.learn(&rates(20_500.0), WINDOW_PERIOD, &config);
         let limit = baseline.limit(Measure::Packets, &config).expect("learned");
         assert!(limit.of == LimitOrigin::Learned && (limit.rate - 102_500.0).abs() < 500.0, "{limit:?}");
         assert_eq!(baseline.limit(Measure::Syn, &config), learned(10_000.0), "the floor");
@@ -182,7 +182,7 @@ mod tests {
         let mut baseline = Baseline::default();
         let told = Some(Limit { rate: 5_000.0, of: LimitOrigin::Configured });
         assert_eq!(baseline.limit(Measure::Packets, &config), told);
-        (0..700).for_each(|_| baseline.learn(&rates(10.0), LOOK, &config));
+        (0..700).for_each(|_| baseline.learn(&rates(10.0), WINDOW_PERIOD, &config));
         assert_eq!(baseline.limit(Measure::Packets, &config), told, "the floor is above it");
         config.baseline.floor.insert(Measure::Packets, 1_000.0);
         assert_eq!(baseline.limit(Measure::Packets, &config), learned(1_000.0));
@@ -192,8 +192,8 @@ mod tests {
     fn an_attack_is_not_learned() {
         let config = DetectConfig::default();
         let mut baseline = Baseline::default();
-        (0..6000).for_each(|_| baseline.learn(&rates(1_000.0), LOOK, &config));
-        (0..2).for_each(|_| baseline.learn(&rates(4e6), LOOK, &config));
+        (0..6000).for_each(|_| baseline.learn(&rates(1_000.0), WINDOW_PERIOD, &config));
+        (0..2).for_each(|_| baseline.learn(&rates(4e6), WINDOW_PERIOD, &config));
         let limit = baseline.limit(Measure::Packets, &config).expect("learned");
         assert!(limit.rate < 11_000.0, "{limit:?}");
     }
@@ -203,7 +203,7 @@ mod tests {
         let config = DetectConfig::default();
         let mut baseline = Baseline::default();
         let mut learn = |pps: f64| {
-            (0..600).for_each(|_| baseline.learn(&rates(pps), LOOK, &config));
+            (0..600).for_each(|_| baseline.learn(&rates(pps), WINDOW_PERIOD, &config));
             baseline.mean(Measure::Packets)
         };
         assert!((learn(20_000.0) - 20_000.0).abs() < 1.0);
@@ -222,7 +222,7 @@ mod tests {
         let found = (1..=6000).find(|look| {
             let now = rates(20.0 * f64::from(*look));
             let above = baseline.above(&now, 1.0, &config);
-            baseline.learn(&now, LOOK, &config);
+            baseline.learn(&now, WINDOW_PERIOD, &config);
             !above.is_empty()
         });
         let found_s = f64::from(found.expect("found")) / 10.0;
@@ -237,7 +237,7 @@ mod tests {
         let busy = |rate| Some(Limit { rate, of: LimitOrigin::Headroom });
         assert_eq!(baseline.limit(Measure::Packets, &config), busy(50_000.0));
         assert_eq!(baseline.limit(Measure::Bits, &config), None, "of packets alone");
-        (0..600).for_each(|_| baseline.learn(&rates(40_000.0), LOOK, &config));
+        (0..600).for_each(|_| baseline.learn(&rates(40_000.0), WINDOW_PERIOD, &config));
         let limit = baseline.limit(Measure::Packets, &config).expect("busy");
         assert!(limit.of == LimitOrigin::Headroom && (limit.rate - 80_000.0).abs() < 1.0, "{limit:?}");
     }

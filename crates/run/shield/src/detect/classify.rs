@@ -12,13 +12,13 @@ use super::{
 };
 
 /// Sources that are still few.
-pub const FEW: usize = 16;
+pub const FEW_SOURCES_MAX: usize = 16;
 /// A part of the whole that decides what the whole is called.
-const MOST: f64 = 0.5;
+const MAJORITY: f64 = 0.5;
 /// The part of the attack that its few sources, or its ports, must make up.
-const NEARLY_ALL: f64 = 0.6;
+const HEAVY_SHARE_MIN: f64 = 0.6;
 /// A source or a port below this part is not one of the heavy ones.
-const HEAVY: f64 = 0.02;
+const HEAVY_MIN: f64 = 0.02;
 /// Fewer samples say nothing about sources and ports.
 pub(super) const SAMPLES_MIN: usize = 30;
 
@@ -38,7 +38,7 @@ pub struct Finding {
     pub kind: Kind,
     /// Fragments are a part of it that matters.
     pub fragments: bool,
-    /// Its heavy sources, heaviest first, [`FEW`] at most, with their parts of it.
+    /// Its heavy sources, heaviest first, [`FEW_SOURCES_MAX`] at most, with their parts of it.
     pub sources: Vec<(Prefix, f64)>,
     /// Its source ports, for a reflection.
     pub ports: Vec<u16>,
@@ -65,23 +65,23 @@ const FRAGMENTS_MAX: usize = 45;
 pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
     let all = Kind::ALL.iter().map(|k| k.count(excess)).sum::<u64>().max(1) as f64;
     let kind = Kind::ALL.into_iter().max_by_key(|k| k.count(excess)).unwrap_or(Kind::Other);
-    let kind = if kind.count(excess) as f64 / all >= MOST { kind } else { Kind::Other };
+    let kind = if kind.count(excess) as f64 / all >= MAJORITY { kind } else { Kind::Other };
     let fragment_part = excess.fragments as f64 / all;
     let is_its = |p: &&Packet| kind == Kind::Other || Kind::of(p) == kind;
     let its: Vec<&Packet> = samples.iter().filter(is_its).collect();
     let enough = its.len() >= SAMPLES_MIN;
 
     let mut sources = mix::sources(its.iter().copied());
-    sources.truncate(FEW);
-    sources.retain(|s| enough && s.1 >= HEAVY);
-    let few = sources.iter().map(|s| s.1).sum::<f64>() >= NEARLY_ALL;
+    sources.truncate(FEW_SOURCES_MAX);
+    sources.retain(|s| enough && s.1 >= HEAVY_MIN);
+    let few = sources.iter().map(|s| s.1).sum::<f64>() >= HEAVY_SHARE_MIN;
 
     let ports = if kind == Kind::Udp { reflecting(&its, few) } else { Vec::new() };
     let class = if !ports.is_empty() {
         AttackClass::Reflection
     } else if few {
         AttackClass::FewSources
-    } else if fragment_part >= MOST {
+    } else if fragment_part >= MAJORITY {
         AttackClass::Fragments
     } else if kind == Kind::Syn {
         AttackClass::SynFlood
@@ -105,13 +105,13 @@ fn reflecting(udp: &[&Packet], few_sources: bool) -> Vec<u16> {
         return Vec::new();
     }
     let shares = mix::udp_ports(of_it().copied());
-    let known = shares.iter().filter(|(port, part)| AMPLIFIERS.contains(port) && *part >= HEAVY);
+    let known = shares.iter().filter(|(port, part)| AMPLIFIERS.contains(port) && *part >= HEAVY_MIN);
     // A port that nobody knows as an amplifier counts when it alone is most of it; of few sources it would be an ordinary flow.
     let unknown = shares
         .iter()
-        .filter(|(port, part)| !few_sources && !AMPLIFIERS.contains(port) && *port != QUIC && *part >= NEARLY_ALL);
+        .filter(|(port, part)| !few_sources && !AMPLIFIERS.contains(port) && *port != QUIC && *part >= HEAVY_SHARE_MIN);
     let found: Vec<(u16, f64)> = known.chain(unknown).copied().collect();
-    if found.iter().map(|f| f.1).sum::<f64>() >= NEARLY_ALL {
+    if found.iter().map(|f| f.1).sum::<f64>() >= HEAVY_SHARE_MIN {
         found.into_iter().map(|f| f.0).collect()
     } else {
         Vec::new()

@@ -18,9 +18,9 @@ use super::{Detector, Heavy, Learned, Reader, Window, headroom::Headroom};
 use crate::{events::event, metrics};
 
 /// Status text of an attack before its first step.
-const NOTHING_YET: &str = "nothing yet";
+const NO_ACTION: &str = "nothing yet";
 /// Sources that `status` shows.
-const SOURCES: usize = 8;
+const SOURCES_MAX: usize = 8;
 
 /// The outputs that a configuration asks for.
 fn wanted(config: &DetectConfig) -> OutputSettings {
@@ -268,7 +268,7 @@ impl Detection {
             32 => prefix.address.to_string(),
             len => format!("{}/{len}", prefix.address),
         };
-        let top = self.heavy.top(SOURCES).into_iter();
+        let top = self.heavy.top(SOURCES_MAX).into_iter();
         top.map(|(prefix, pps)| SourceStatus { source: name(prefix), pps }).collect()
     }
 
@@ -291,7 +291,7 @@ impl Detection {
                 prefix: event.prefix.clone(),
                 class: String::new(),
                 since_s: 0.0,
-                mitigation: NOTHING_YET.to_owned(),
+                mitigation: NO_ACTION.to_owned(),
                 shadow: false,
             });
             self.attacks.len() - 1
@@ -313,7 +313,7 @@ impl Detection {
             Happened::Exhausted { unmitigated_pps } => {
                 let mut states = self.detector.states().filter_map(|state| state.attack);
                 let acts = states.any(|it| it.number == event.attack && it.rules().next().is_some());
-                if attack.mitigation == NOTHING_YET || !acts {
+                if attack.mitigation == NO_ACTION || !acts {
                     attack.mitigation = "nothing: no step of the ladder applies".to_owned();
                 }
                 let (through, at) =

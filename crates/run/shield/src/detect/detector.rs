@@ -21,15 +21,15 @@ use super::{
 };
 
 /// Sources and ports that a picture names.
-const TOP: usize = 5;
+const TOP_MAX: usize = 5;
 /// A look that took much longer than it should have (the process was held up) says nothing about a moment, and is no look.
-const LATE: u32 = 40;
+const LATE_FACTOR: u32 = 40;
 
 /// Looks that must go by without an attack until the sources of one count as regular.
-const PENDING_LOOKS: usize = 20;
+const PENDING_WINDOWS: usize = 20;
 
 /// Looks that an attack may wait for samples, as a multiple of those that confirm it.
-const WAIT: u32 = 3;
+const SAMPLES_WAIT_FACTOR: u32 = 3;
 
 /// Watches all protected prefixes. It reads no clock and no counter: the caller hands both in.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Watched {
             return Vec::new();
         }
         self.pending.push_back(samples.iter().filter(|p| is_remembered(p)).map(|p| p.source).collect());
-        if self.pending.len() <= PENDING_LOOKS { Vec::new() } else { self.pending.pop_front().unwrap_or_default() }
+        if self.pending.len() <= PENDING_WINDOWS { Vec::new() } else { self.pending.pop_front().unwrap_or_default() }
     }
 
     /// A look while there is no attack; a new attack with its first events.
@@ -141,7 +141,7 @@ impl Watched {
         self.seen_time += look.time;
         self.samples.extend_from_slice(look.samples);
         // Where many prefixes are attacked at once, each has few of the samples: sources and ports are waited for, but not for long.
-        let told = self.samples.len() >= 2 * SAMPLES_MIN || self.above >= WAIT * config.confirm;
+        let told = self.samples.len() >= 2 * SAMPLES_MIN || self.above >= SAMPLES_WAIT_FACTOR * config.confirm;
         if self.above < config.confirm || !told {
             return Vec::new();
         }
@@ -206,7 +206,7 @@ impl Detector {
 
     /// Judges a window that ended at `now`, by a monotonic clock; `at` is the same moment by wall clock.
     pub fn step(&mut self, window: &Window, now: Duration, at: jiff::Timestamp) -> Vec<ShieldEvent> {
-        if window.time.is_zero() || window.time > Duration::from_millis(self.config.every_ms) * LATE {
+        if window.time.is_zero() || window.time > Duration::from_millis(self.config.every_ms) * LATE_FACTOR {
             return Vec::new();
         }
         self.regular.clear();
@@ -344,7 +344,7 @@ pub(super) fn picture(above: Vec<Exceeded>, rates: &Rates, counts: &Counts, samp
         pps: rates.get(Measure::Packets),
         bps: rates.get(Measure::Bits),
         sources: counts.sources.round(),
-        top_sources: sources.take(TOP).map(|(p, part)| Share { name: name(p), share: part }).collect(),
-        top_ports: ports.take(TOP).map(|(p, part)| Share { name: p.to_string(), share: part }).collect(),
+        top_sources: sources.take(TOP_MAX).map(|(p, part)| Share { name: name(p), part }).collect(),
+        top_ports: ports.take(TOP_MAX).map(|(p, part)| Share { name: p.to_string(), part }).collect(),
     }
 }

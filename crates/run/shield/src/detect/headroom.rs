@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use host::counters::{CpuTime, core_load};
 
 /// Times of CPUs come in ticks of 10 ms: over a second a share of them is told to 1 %.
-const EVERY: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(1);
 /// No packet costs a CPU more time: one that spends its soft interrupts otherwise is not kept busy by packets.
 const COST_MAX_S: f64 = 20e-6;
 
@@ -21,7 +21,7 @@ pub(super) struct Headroom {
 impl Headroom {
     /// A second has gone by since the last look, or there was none.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        self.cpus.is_empty() || now.saturating_sub(self.at) >= EVERY
+        self.cpus.is_empty() || now.saturating_sub(self.at) >= PERIOD
     }
 
     /// Takes a look at `now`: `packets` is their count since the start, `cpus` the times of all CPUs. `busy_max` is the share of soft interrupts, 0 to 1,

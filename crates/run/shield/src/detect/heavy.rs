@@ -7,13 +7,14 @@ use rules::Prefix;
 use super::{Window, mix::source_prefix};
 
 /// A look counts for this long, in seconds: what is shown follows within two or three intervals of a view.
-const MEMORY_S: f64 = 2.0;
+const DECAY_S: f64 = 2.0;
 /// Samples, each worth less as it ages, without which nothing is said about a source: five are off by 45 % (one in the root of five).
 /// The sources of a spoofed flood have one each.
 const SAMPLES_MIN: f64 = 5.0;
-const REMEMBERED: usize = 16_384;
+/// Sources that are remembered.
+const SOURCES_MAX: usize = 16_384;
 /// Below so many samples a source is forgotten: one that was seen once after a second and a half.
-const FORGOTTEN: f64 = 0.5;
+const SAMPLES_FORGET: f64 = 0.5;
 
 /// Sources by what they send.
 #[derive(Debug, Clone, Default)]
@@ -33,12 +34,12 @@ struct Source {
 impl Heavy {
     /// Takes down one look.
     pub fn look(&mut self, window: &Window) {
-        let fade = (-window.time.as_secs_f64() / MEMORY_S).exp();
+        let fade = (-window.time.as_secs_f64() / DECAY_S).exp();
         self.seconds = self.seconds * fade + window.time.as_secs_f64();
         self.sources.retain(|_, source| {
             source.samples *= fade;
             source.packets *= fade;
-            source.samples > FORGOTTEN
+            source.samples > SAMPLES_FORGET
         });
         // A sample stands for as many packets of its prefix as there are packets for each.
         let mut of_prefix = vec![0.0; window.prefixes.len()];
@@ -48,7 +49,7 @@ impl Heavy {
         for (number, packet) in &window.samples {
             let Some(counts) = window.prefixes.get(*number) else { continue };
             let key = source_prefix(packet.source);
-            if self.sources.len() >= REMEMBERED && !self.sources.contains_key(&key) {
+            if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&key) {
                 continue;
             }
             let source = self.sources.entry(key).or_default();
@@ -104,7 +105,7 @@ mod tests {
         let [(prefix, pps)] = top[..] else { panic!("{top:?}") };
         assert_eq!(prefix.address, IpAddr::from([0, 0, 0, 1]));
         assert!((pps - 10_000.0).abs() < 1.0, "half of 1000 in 50 ms: {pps}");
-        assert!(heavy.sources.len() <= REMEMBERED);
+        assert!(heavy.sources.len() <= SOURCES_MAX);
         for _ in 0..200 {
             heavy.look(&Window { time: Duration::from_millis(50), ..Window::default() });
         }

@@ -9,7 +9,7 @@ use std::{
 /// Sources that are remembered for all prefixes together, about a hundred bytes each.
 const SOURCES_MAX: usize = 1 << 20;
 /// A source counts as known when it was seen this long before the attack, and not only in its first moments.
-const BEFORE: Duration = Duration::from_secs(2);
+const KNOWN_AGE_MIN: Duration = Duration::from_secs(2);
 
 /// The number of sources that each of so many prefixes may remember.
 pub fn room(prefixes: usize) -> usize {
@@ -40,7 +40,7 @@ impl Known {
 
     /// Returns whether `source` was known before an attack that began at `began`.
     pub fn knew(&self, source: IpAddr, began: Duration) -> bool {
-        self.first_seen.get(&source).is_some_and(|&first| first + BEFORE <= began)
+        self.first_seen.get(&source).is_some_and(|&first| first + KNOWN_AGE_MIN <= began)
     }
 
     /// The number of sources that are remembered.

@@ -7,7 +7,7 @@ use rules::{Action, Match, Prefix, Rule};
 use super::{classify::Finding, ladder, mix::Kind};
 
 /// Rules of one step, and some more: of a second attack, or of the step before.
-const RULES: usize = 4;
+const RULES_MAX: usize = 4;
 
 /// As many rules as a mitigation has, whose conditions are on every field that the ladder's steps may ask for, and whose actions are
 /// all of theirs. Nothing is to be done with them but to compile them: they say what room a program needs. Empty: the ladder does
@@ -48,7 +48,7 @@ pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
     let challenge = of(|action| *action == Action::Challenge);
     let actions: Vec<Action> = [limit, challenge, Some(first.action)].into_iter().flatten().collect();
     let yields = rules.iter().any(|rule| rule.yields);
-    (0..RULES.max(actions.len()))
+    (0..RULES_MAX.max(actions.len()))
         .map(|n| {
             let action = actions[n % actions.len()];
             let yields = yields && action == Action::Challenge;
@@ -80,7 +80,7 @@ mod tests {
         let mut config = DetectConfig::default();
         config.ladder.insert(AttackClass::FewSources, vec![StepConfig::DropSources {}]);
         let rules = template(&config, prefix);
-        assert_eq!(rules.len(), RULES);
+        assert_eq!(rules.len(), RULES_MAX);
         let when = &rules[0].when;
         assert!(!when.source.is_empty() && !when.destination.is_empty() && !when.source_port.is_empty());
         assert!(!when.protocol.is_empty() && when.tcp_flags.is_some() && when.fragment.is_some());

@@ -24,7 +24,7 @@ use super::settings::Settings;
 use crate::error::ShieldError;
 
 /// Handshakes that were begun by cookies are let end for so long.
-const HANDSHAKES: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The chosen way and its reason; reviewed while the shield runs.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Choice {
 
     /// Cookies that were sent before are let in for a while.
     pub(super) fn let_handshakes_end(&mut self) {
-        self.until_ns = monotonic_ns() + HANDSHAKES.as_nanos() as u64;
+        self.until_ns = monotonic_ns() + HANDSHAKE_TIMEOUT.as_nanos() as u64;
     }
 
     /// Returns whether cookies of before are let in.

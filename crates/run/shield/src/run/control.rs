@@ -75,7 +75,7 @@ pub trait Upkeep: DataPlane {
 /// Rules against attacks that could not be made to hold are given again after so long.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Rules against an attack that take longer are told of.
-const SLOW: Duration = Duration::from_millis(150);
+const SLOW_MIN: Duration = Duration::from_millis(150);
 
 /// Rules that are ready, with what is to be known of them once they hold.
 struct Prepared<R> {
@@ -188,7 +188,7 @@ impl<P: DataPlane> Control<P> {
                 }
                 return Err(error);
             }
-            if urgent && began.elapsed() > SLOW {
+            if urgent && began.elapsed() > SLOW_MIN {
                 let why = if self.plane.took_ready() {
                     ", though a preloaded program was ready"
                 } else if prepared {

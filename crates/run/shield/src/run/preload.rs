@@ -17,7 +17,7 @@ use crate::error::ShieldError;
 
 /// Programs that are kept waiting: one for an attack, and one for its next step or another attack, which may come before the verifier
 /// is through with a third.
-const SPARES: usize = 2;
+const SPARES_MAX: usize = 2;
 
 /// A preloaded program for each series of rules that protect the same prefixes.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Preload {
     /// wanted any more.
     pub(super) fn order(&mut self, exact: Option<Box<Exact>>) {
         if let Some(loader) = &mut self.loader {
-            loader.order(SPARES.saturating_sub(self.spares.len()), exact);
+            loader.order(SPARES_MAX.saturating_sub(self.spares.len()), exact);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::error::ShieldError;
 /// Pin of the program that makes connections of right cookies.
 const ACK: &str = "ack";
 /// Sources of each family that are remembered to exist: about 20 MB each.
-const KNOWN_SOURCES: u32 = 1 << 18;
+const KNOWN_SOURCES_MAX: u32 = 1 << 18;
 
 /// Returns whether a rule of the file challenges.
 pub(super) fn challenges(file: &RuleFile) -> bool {
@@ -31,12 +31,12 @@ pub(super) fn cookies(settings: &Settings, choice: &Choice) -> Result<Cookies, S
     let cookies = match Cookies::open(&settings.interface, mode.clone(), pins)? {
         Some(mut cookies) => {
             if !is_host(&cookies) {
-                cookies.make_room(KNOWN_SOURCES, pins)?;
+                cookies.make_room(KNOWN_SOURCES_MAX, pins)?;
             }
             cookies
         }
         None => {
-            let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
+            let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES_MAX)?;
             cookies.pin(pins)?;
             cookies
         }

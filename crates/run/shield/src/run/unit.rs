@@ -8,7 +8,7 @@ use serve::unit::Unit;
 /// Capabilities that the shield needs: programs and maps, tracing helpers of them, interfaces.
 pub const CAPABILITIES: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];
 /// For packet sockets.
-const OF_RINGS: &str = "CAP_NET_RAW";
+const RING_CAPABILITY: &str = "CAP_NET_RAW";
 
 /// The text of a unit that runs `program` with `arguments` (behind `shield run`) for `interface`, or two as `A,B`; `rings`: by packet sockets.
 /// `detection` names files that it writes. SYN cookies take /proc/sys/net/ipv4, by which they are made as the kernel makes them.
@@ -39,7 +39,7 @@ pub fn text(program: &Path, interface: &str, arguments: &[String], rings: bool, 
         interfaces: &interface.split(',').collect::<Vec<_>>(),
         start: &start,
         reload: &reload,
-        capabilities: &CAPABILITIES.into_iter().chain(rings.then_some(OF_RINGS)).collect::<Vec<_>>(),
+        capabilities: &CAPABILITIES.into_iter().chain(rings.then_some(RING_CAPABILITY)).collect::<Vec<_>>(),
         families: if rings { &["AF_PACKET"] } else { &[] },
         writes: &[Path::new("/sys/fs/bpf")],
         files: &files,

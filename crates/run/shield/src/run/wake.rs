@@ -8,8 +8,10 @@ use std::{
 
 use host::netlink::monitor::{Event, Monitor};
 
+/// poll counts in milliseconds.
+const WAIT_MIN: Duration = Duration::from_millis(1);
 /// Rules that change without end, and are of no concern, are looked at for a part of the time.
-const PART: u32 = 10;
+const WAKE_SHARE: u32 = 10;
 
 /// Changes, as they come.
 pub(super) struct Wake {
@@ -46,13 +48,36 @@ impl Wake {
     /// Notes that they were read from that moment on; `followed`: something had to be changed.
     pub(super) fn looked(&mut self, begun: Instant, followed: bool) {
         let now = Instant::now();
-        let rest = if followed { Duration::ZERO } else { (now - begun) * PART };
+        let rest = if followed { Duration::ZERO } else { (now - begun) * WAKE_SHARE };
         (self.changed, self.rests_until) = (false, now + rest);
     }
 
-    /// The end of the rest, after which a change is to be looked at.
-    pub(super) fn due_at(&self) -> Option<Instant> {
-        self.changed.then_some(self.rests_until)
+    /// Waits until then, or until the rules have changed and are to be looked at. Why changes are no longer heard, in words.
+    pub(super) fn wait(&mut self, mut until: Instant) -> Option<String> {
+        if self.changed {
+            until = until.min(self.rests_until);
+        }
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            let Some(monitor) = &mut self.monitor else {
+                thread::sleep(rest);
+                return None;
+            };
+            if rest.is_zero() {
+                return None;
+            }
+            match heard(monitor, rest.max(WAIT_MIN)) {
+                Ok(true) if !self.changed => {
+                    self.changed = true;
+                    until = until.min(self.rests_until);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.monitor = None;
+                    return Some(unheard(&error));
+                }
+            }
+        }
     }
 
     /// Sockets that become readable with a change.
@@ -82,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(120);
-    const SHORT: Duration = Duration::from_millis(50);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(120);
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
 
     /// Waits that long at the most. Returns whether the rules are to be looked at.
     fn wakes(wake: &mut Wake, time: Duration) -> bool {
@@ -106,15 +131,15 @@ mod tests {
         let mut wake = Wake::of(end.run(Monitor::of_nftables).unwrap());
         assert!(wake.is_changed(), "what changed before");
         wake.looked(Instant::now(), true);
-        assert!(!wakes(&mut wake, SHORT), "nothing changes");
+        assert!(!wakes(&mut wake, SHORT_TIMEOUT), "nothing changes");
         for rules in ["add table inet e", "flush ruleset"] {
             end.output(&format!("nft {rules}"));
             let begun = Instant::now();
-            assert!(wakes(&mut wake, LONG) && begun.elapsed() < LONG / 2, "{rules}");
-            assert!(wakes(&mut wake, SHORT), "until they were looked at");
+            assert!(wakes(&mut wake, LONG_TIMEOUT) && begun.elapsed() < LONG_TIMEOUT / 2, "{rules}");
+            assert!(wakes(&mut wake, SHORT_TIMEOUT), "until they were looked at");
             wake.looked(Instant::now(), true);
         }
-        assert!(!wakes(&mut wake, SHORT));
+        assert!(!wakes(&mut wake, SHORT_TIMEOUT));
     }
 
     /// A look that found nothing to do was for nothing: more changes wait for ten times as long as it took.
@@ -125,7 +150,11 @@ mod tests {
         wake.looked(Instant::now() - Duration::from_millis(200), false);
         end.output("nft add table inet e");
         let begun = Instant::now();
-        assert!(wakes(&mut wake, LONG) && begun.elapsed() > Duration::from_secs(1) && begun.elapsed() < LONG / 2);
+        assert!(
+            wakes(&mut wake, LONG_TIMEOUT)
+                && begun.elapsed() > Duration::from_secs(1)
+                && begun.elapsed() < LONG_TIMEOUT / 2
+        );
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::bytes::{word16, word32, word64};
 const _: () = assert!(size_of::<RawDetailKey>() == 64 && size_of::<RawDetail>() == 336);
 
 /// The kernel's way to the drop has at most so many functions.
-const FRAMES: usize = 24;
+const FRAMES_MAX: usize = 24;
 /// So many bytes of a packet are kept at most.
-const BYTES: usize = 128;
+const BYTES_MAX: usize = 128;
 
 /// Drops of one flow since the tracing began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub(super) fn read(map: &MapHandle) -> Result<Vec<DropDetail>, DropError> {
 }
 
 fn detail(key: &[u8], value: &[u8]) -> DropDetail {
-    let stack = (0..FRAMES).map(|at| word64(value, offset_of!(RawDetail, stack) + at * 8)).take_while(|&a| a != 0);
-    let captured = usize::from(word16(value, offset_of!(RawDetail, captured))).min(BYTES);
+    let stack = (0..FRAMES_MAX).map(|at| word64(value, offset_of!(RawDetail, stack) + at * 8)).take_while(|&a| a != 0);
+    let captured = usize::from(word16(value, offset_of!(RawDetail, captured))).min(BYTES_MAX);
     let begin = offset_of!(RawDetail, bytes);
     DropDetail {
         netns: word32(key, offset_of!(RawDetailKey, netns)),

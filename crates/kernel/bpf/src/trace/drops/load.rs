@@ -19,18 +19,18 @@ use crate::{
     skel::drops::{DropsSkel, DropsSkelBuilder},
 };
 
-const MAX_SCOPES: usize = 1024;
+const SCOPES_MAX: usize = 1024;
 
 /// The programs that measure costs run so often in one go, and the best of some goes counts: an interrupt is not what they cost.
 const CALIBRATION_RUNS: u32 = 1_000;
-const CALIBRATION_GOES: usize = 8;
+const CALIBRATION_ROUNDS: usize = 8;
 
 /// The arguments of the tracepoint besides the packet: a place, a reason and, from kernel 6.11 on, a socket.
 const WITH_REASON: usize = 3;
 const WITH_SOCKET: usize = 4;
 
 pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
-    if options.only.len() > MAX_SCOPES {
+    if options.only.len() > SCOPES_MAX {
         return Err(DropError::TooManyInterfaces(options.only.len()));
     }
     let btf = Btf::from_vmlinux().map_err(DropError::NoBtf)?;
@@ -159,7 +159,7 @@ fn calibrate(skel: &DropsSkel<'_>, memory: &SharedMemory, cpus: usize) -> Result
     }
     let nanoseconds = |program: &ProgramMut<'_>| {
         let mut best = u64::MAX;
-        for _ in 0..CALIBRATION_GOES {
+        for _ in 0..CALIBRATION_ROUNDS {
             let input = ProgramInput { data_in: Some(&[0; 64]), repeat: CALIBRATION_RUNS, ..ProgramInput::default() };
             let output = program.test_run(input);
             let output = output.map_err(|source| DropError::Read { operation: "measure the cost", source })?;

@@ -14,7 +14,7 @@ use rules::tables::RuleEntry;
 use siphasher::sip::SipHasher13;
 
 /// Times are in units of 1/64 ns, so that an interval of a rate of millions is right.
-const TICKS: u64 = 64;
+const TICKS_PER_NS: u64 = 64;
 /// Sets of sources, a power of two.
 const SETS: usize = 1 << 16;
 /// Sources of a set, a cache line.
@@ -67,8 +67,8 @@ impl Buckets {
 
     /// Takes a packet of this source out of the limit's bucket at CLOCK_MONOTONIC `now_ns`.
     pub(super) fn take(&self, limit: &RuleEntry, source: IpAddr, now_ns: u64) -> Taken {
-        let now = now_ns.wrapping_mul(TICKS);
-        let interval = 1_000_000_000 * TICKS / limit.pps.max(1);
+        let now = now_ns.wrapping_mul(TICKS_PER_NS);
+        let interval = 1_000_000_000 * TICKS_PER_NS / limit.pps.max(1);
         let tolerance = interval.saturating_mul(limit.burst.max(1) - 1);
         let Some(lens) = limit.per_source else {
             return take(&self.rules[usize::from(limit.counter)].0, interval, tolerance, now);

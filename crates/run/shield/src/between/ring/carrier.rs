@@ -30,11 +30,11 @@ use crate::error::ShieldError;
 /// A thread waits so long for frames before it looks whether it is to end.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 /// More blocks than these wait: it is behind.
-const BEHIND: usize = 4;
+const BACKLOG_BLOCKS_MAX: usize = 4;
 /// Period in which the kernel's losses are read.
 const LOSSES_PERIOD: Duration = Duration::from_millis(100);
 /// Rings are opened again so often, a tick apart, for an interface that is up and yet refuses.
-const TRIES: u32 = 20;
+const REOPEN_TRIES_MAX: u32 = 20;
 /// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows. Each then takes a block of its own, however few
 /// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
 const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire_ms: 1, rx_hash: false, node: None };
@@ -146,7 +146,7 @@ impl Carrier {
                     Ok(ways) => return Ok(Some(ways)),
                     Err(ShieldError::Port(PortError::InterfaceDown { .. })) => {}
                     // It may have gone down between two steps, which then fail in one way or another.
-                    Err(error) if tries == TRIES => return Err(error),
+                    Err(error) if tries == REOPEN_TRIES_MAX => return Err(error),
                     Err(_) => tries += 1,
                 }
             }
@@ -197,7 +197,7 @@ impl Way {
         let (mut scratch, mut frames, mut looked) = (Vec::new(), 0, Instant::now());
         while !ends.iter().any(|end| end.load(Ordering::Relaxed)) {
             let mut failed = None;
-            overload.block(std::mem::take(&mut frames), self.source.holds(BEHIND), monotonic_ns());
+            overload.block(std::mem::take(&mut frames), self.source.holds(BACKLOG_BLOCKS_MAX), monotonic_ns());
             let (mut holds, sender, asker) = (None, &mut self.sender, &mut self.asker);
             let each = |frame: Frame<'_>| {
                 let bytes = whole(&frame, &mut scratch);

@@ -45,12 +45,12 @@ macro_rules! thread_totals {
 model::shield_totals!(thread_totals);
 
 /// Packets, bytes, those beyond the limit.
-const OF_RULE: usize = 3;
+const COUNTERS_PER_RULE: usize = 3;
 
 /// Of one thread, which alone writes.
 #[derive(Debug)]
 pub(super) struct Counts {
-    rules: Vec<[ThreadCounter; OF_RULE]>,
+    rules: Vec<[ThreadCounter; COUNTERS_PER_RULE]>,
     pub(super) totals: ThreadTotals,
 }
 

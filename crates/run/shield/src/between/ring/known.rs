@@ -11,14 +11,14 @@ use siphasher::sip::SipHasher13;
 /// Sets of places, a power of two; a source has its place in one set.
 const SETS: usize = 1 << 15;
 /// Places of a set: a cache line.
-const PLACES: usize = 8;
+const WAYS: usize = 8;
 /// A source stays known for so long after its last SYN.
-const KNOWN_S: u32 = 600;
+const KNOWN_TIMEOUT_S: u32 = 600;
 
 /// A cache line: in each place the mark of a source above the second it was last seen in; 0 where there is none.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Set([AtomicU64; PLACES]);
+struct Set([AtomicU64; WAYS]);
 
 /// 262,144 sources in 2 MB. Who finds a set full takes the place of the one that was seen the longest ago.
 ///
@@ -70,7 +70,7 @@ impl Known {
     /// Returns whether the source is known at second `now_s` of any clock that runs forward; a SYN of it keeps it known.
     pub(super) fn knows(&self, source: IpAddr, now_s: u32, is_syn: bool) -> bool {
         let (set, mark) = self.place(source);
-        let is_it = |word: u64| (word >> 32) as u32 == mark && age_s(word, now_s) < KNOWN_S && word != 0;
+        let is_it = |word: u64| (word >> 32) as u32 == mark && age_s(word, now_s) < KNOWN_TIMEOUT_S && word != 0;
         let Some(place) = set.0.iter().find(|place| is_it(place.load(Ordering::Relaxed))) else { return false };
         if is_syn && age_s(place.load(Ordering::Relaxed), now_s) > 0 {
             place.store(word(mark, now_s), Ordering::Relaxed);
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_newest_stay_when_there_are_too_many() {
         let known = Known::new(&[7; 16]);
-        let all = (SETS * PLACES) as u32;
+        let all = (SETS * WAYS) as u32;
         (0..4 * all).for_each(|n| known.learn(v4(n), 1 + n / (all / 8)));
         let of = |range: std::ops::Range<u32>| range.filter(|&n| known.knows(v4(n), 40, false)).count();
         // A set has 8 places, and here 8 newest sources on the average, 4 of them among the last half.

@@ -24,13 +24,13 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const TCP_LEN: usize = 20;
 /// Ethernet, two tags, IPv6, TCP and its options.
-const WRITTEN_MAX: usize = 14 + 2 * 4 + 40 + TCP_LEN + 40;
+const REPLY_MAX: usize = 14 + 2 * 4 + 40 + TCP_LEN + 40;
 /// A frame on the wire is no shorter, less its FCS.
 const FRAME_MIN: usize = 60;
 /// As bare as it is it makes no connection, so that any will do: that of the kernel program.
 const WINDOW: u16 = 64_240;
 /// A cookie is right in the minute in which it was made and in the next one.
-const MINUTE_S: u32 = 60;
+const COOKIE_PERIOD_S: u32 = 60;
 
 /// The verdict on a packet that a rule challenges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +48,13 @@ pub enum Challenged {
 /// A frame without FCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    bytes: [u8; WRITTEN_MAX],
+    bytes: [u8; REPLY_MAX],
     len: usize,
 }
 
 impl Written {
     /// The longest one.
-    pub const MAX: usize = WRITTEN_MAX;
+    pub const MAX: usize = REPLY_MAX;
 
     /// From the Ethernet header on.
     pub fn bytes(&self) -> &[u8] {
@@ -72,7 +72,7 @@ pub struct SynProof {
 }
 
 /// Version header of the saved sources.
-const KEPT: &[u8; 16] = b"evenkeel sources";
+const FILE_HEADER: &[u8; 16] = b"evenkeel sources";
 
 impl SynProof {
     /// Nobody is known yet.
@@ -90,12 +90,12 @@ impl SynProof {
 
     /// The sources that are known and the keys, to be kept for [`SynProof::read`] by a process of this boot; none: as they were when this was last asked.
     pub fn written(&self) -> Option<Vec<u8>> {
-        self.known.has_changed().then(|| [&KEPT[..], &self.keys[0], &self.keys[1], &self.known.write()].concat())
+        self.known.has_changed().then(|| [&FILE_HEADER[..], &self.keys[0], &self.keys[1], &self.known.write()].concat())
     }
 
     /// From what another process has written; none: it is not that.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (of_sources, rest) = bytes.strip_prefix(KEPT)?.split_first_chunk()?;
+        let (of_sources, rest) = bytes.strip_prefix(FILE_HEADER)?.split_first_chunk()?;
         let (of_cookies, known) = rest.split_first_chunk()?;
         if known.len() != Known::BYTES {
             return None;
@@ -130,7 +130,7 @@ impl SynProof {
         let Some(sent) = number(frame, packet.transport_at).filter(|_| flags == SYN || flags == RST) else {
             return Challenged::Pass;
         };
-        let minute = now_s / MINUTE_S;
+        let minute = now_s / COOKIE_PERIOD_S;
         if flags == SYN {
             if !overload.answers(|| self.hash(packet, ports, 0)) {
                 return Challenged::Drop;
@@ -202,7 +202,7 @@ struct Segment<'a> {
 /// A frame as an answer to `frame` (`back`: MAC addresses, addresses and ports change places) or in its place: tags stay, IP options, extension headers and data
 /// go.
 fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], segment: &Segment<'_>, back: bool) -> Option<Written> {
-    let mut bytes = [0; WRITTEN_MAX];
+    let mut bytes = [0; REPLY_MAX];
     let ip_at = packet.ip_at;
     let ethernet = frame.get(..ip_at)?;
     bytes.get_mut(..ip_at)?.copy_from_slice(ethernet);

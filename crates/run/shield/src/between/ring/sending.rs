@@ -15,15 +15,15 @@ use super::{counts::Counts, name_of, proof::Written};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
-const BURST: usize = 64;
+const BURST_MAX: usize = 64;
 /// The kernel's memory for questions that were sent and not yet received: less than 200, as a veth loses what finds 256 waiting.
-const IN_FLIGHT: usize = 1 << 17;
+const IN_FLIGHT_BYTES_MAX: usize = 1 << 17;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
 const VLAN: [u8; 2] = [0x81, 0x00];
 /// The MTU is read again for frames that are too large, so often at most.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
+const MTU_PERIOD: Duration = Duration::from_secs(1);
 /// Slots of a transmit ring.
 const SLOTS: usize = 1024;
 
@@ -68,7 +68,7 @@ impl Sender {
         }
         if self.push(frame)? || (self.fits(frame) && self.flush(true, counts)? && self.push(frame)?) {
             self.waiting += 1;
-            if self.waiting >= BURST {
+            if self.waiting >= BURST_MAX {
                 self.flush(true, counts)?;
                 // Whoever takes them may need this CPU.
                 thread::yield_now();
@@ -102,7 +102,7 @@ impl Sender {
 
     /// Looks, when a frame is too large, whether the interface takes larger ones now.
     fn follow_mtu(&mut self, counts: &Counts) -> Result<(), ShieldError> {
-        if self.looked.elapsed() < LOOK_PERIOD {
+        if self.looked.elapsed() < MTU_PERIOD {
             return Ok(());
         }
         self.looked = Instant::now();
@@ -128,7 +128,7 @@ impl Sender {
 impl Asker {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
-        let batch = PacketBatch::open(index, Written::MAX, IN_FLIGHT)
+        let batch = PacketBatch::open(index, Written::MAX, IN_FLIGHT_BYTES_MAX)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
         Ok(Self { batch, name: interface })
     }

@@ -7,16 +7,16 @@
 use super::syns::Syns;
 
 /// SYNs are remembered for one to two turns: longer than a client waits before it tries again.
-const TURN_NS: u64 = 2_000_000_000;
+const GENERATION_NS: u64 = 2_000_000_000;
 /// Bits of a turn, a power of two (2 MB): of a million SYNs a second one in 9 to one in 5 is taken for one that has come before.
 const BITS: usize = 1 << 24;
 /// The part of frames that SYNs of unknown sources must be, for their answers to be what costs so much.
-const PART: u64 = 4;
+const SYN_SHARE_MIN: u64 = 4;
 /// And so many of them must be in a block, which is what a millisecond brings: a thread that has waited for its CPU has many blocks before it,
 /// too.
-const MANY: u64 = 64;
+const ANSWERS_MAX: u64 = 64;
 /// SYNs go on to be remembered for so long after the ring last filled up.
-const CALM_NS: u64 = 10_000_000_000;
+const OVERLOAD_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// Of one thread, which sees all SYNs of the connections that it sees any of.
 #[derive(Debug, Default)]
@@ -55,17 +55,17 @@ impl Overload {
     /// Another block begins at CLOCK_MONOTONIC `now_ns`, after one of so many `frames`; `behind`: more of them wait than should.
     pub(in super::super) fn block(&mut self, frames: u64, behind: bool, now_ns: u64) {
         let asked = std::mem::take(&mut self.asked);
-        let syns_prevail = asked >= MANY && asked * PART > frames;
+        let syns_prevail = asked >= ANSWERS_MAX && asked * SYN_SHARE_MIN > frames;
         self.behind = behind;
         if behind && syns_prevail {
-            self.remembers_until_ns = now_ns + CALM_NS;
+            self.remembers_until_ns = now_ns + OVERLOAD_TIMEOUT_NS;
             self.seen.resize(BITS / 64, [0; 2]);
         } else if now_ns > self.remembers_until_ns {
             self.remembers_until_ns = 0;
         }
-        if self.remembers_until_ns != 0 && now_ns.saturating_sub(self.turned_ns) > TURN_NS {
+        if self.remembers_until_ns != 0 && now_ns.saturating_sub(self.turned_ns) > GENERATION_NS {
             // Of what was remembered an age ago, both.
-            let is_old = now_ns.saturating_sub(self.turned_ns) > 2 * TURN_NS;
+            let is_old = now_ns.saturating_sub(self.turned_ns) > 2 * GENERATION_NS;
             (self.turn, self.turned_ns) = (self.turn ^ 1, now_ns);
             let turn = self.turn;
             self.seen.iter_mut().for_each(|words| *words = if is_old { [0; 2] } else { kept(*words, turn) });
