@@ -43,7 +43,7 @@ const KEEPALIVE_PERIOD: Duration = Duration::from_millis(400);
 /// Time without a sign of life after which a process hangs or is stopped.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest that an answer may take: a million prefixes take seconds to be read.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A process that has said that it ends may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest request in bytes: a reload has the sessions with it that it is asked from.
@@ -54,39 +54,20 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A command, and where its answer goes.
 pub(crate) type Request<C, A> = (C, Sender<A>);
 
-/// Requests to the thread of a server, which is woken.
-#[derive(Debug)]
-pub(crate) struct Requests<R> {
-    pub(crate) to: Sender<R>,
-    pub(crate) waker: Waker,
-}
-
-impl<R> Requests<R> {
-    /// # Errors
-    /// The service has ended.
-    pub(crate) fn send(&self, request: R) -> Result<(), SendError<R>> {
-        self.to.send(request).map(|()| self.waker.wake())
-    }
-}
-
-impl<R> Clone for Requests<R> {
-    fn clone(&self) -> Self {
-        Self { to: self.to.clone(), waker: self.waker.clone() }
-    }
-}
-
 /// Listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// Closed, it ends the thread.
-    stop: Option<UnixStream>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
     /// Listens at `path` for commands, which go to `to`. A socket that is there already is taken for that of a process that was killed: hold
     /// a [`lock`](crate::lock()) while you listen.
-    pub(crate) fn start<C, A>(path: &Path, to: Requests<Request<C, A>>) -> Result<Self, ServeError>
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub(crate) fn start<C, A>(path: &Path, to: Sender<Request<C, A>>) -> Result<Self, ServeError>
     where
         C: DeserializeOwned + Send + 'static,
         A: Serialize + Send + 'static,
@@ -110,7 +91,7 @@ impl Listener {
                 match socket.accept() {
                     Ok((stream, _)) => {
                         let to = to.clone();
-                        // Whoever asks badly is not answered.
+                        // A malformed command is not answered.
                         connections.serve("ek-answer", move || drop(serve(&stream, &to)));
                     }
                     // Without a descriptor for it the connection stays in the queue.
@@ -149,11 +130,11 @@ fn serve<C: DeserializeOwned, A: Serialize>(stream: &UnixStream, to: &Requests<R
     let (answer_to, answers) = mpsc::channel();
     let ended = || io::Error::other("the process ends");
     to.send((serde_json::from_str(&line)?, answer_to)).map_err(|_| ended())?;
-    let asked = Instant::now();
+    let received = Instant::now();
     let answer = loop {
         match answers.recv_timeout(KEEPALIVE_PERIOD) {
             Ok(answer) => break answer,
-            Err(RecvTimeoutError::Timeout) if asked.elapsed() < ANSWER_TIMEOUT => {
+            Err(RecvTimeoutError::Timeout) if received.elapsed() < ANSWER_TIMEOUT => {
                 Deadline::new(stream, CLIENT_TIMEOUT).write_all(b" ")?;
             }
             Err(_) => return Err(ended()),
@@ -177,16 +158,16 @@ pub fn ask<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Resul
     loop {
         match ask_once(path, command) {
             // It ends just now: soon nobody listens any more, or the next one does.
-            Err(Failed { source, .. }) if is_reset(&source) && begun.elapsed() < END_TIMEOUT => {
+            Err(AskError { source, .. }) if is_reset(&source) && begun.elapsed() < END_TIMEOUT => {
                 thread::sleep(ACCEPT_PERIOD);
             }
-            Err(Failed { source, pid }) if is_silence(&source) => {
+            Err(AskError { source, pid }) if is_silence(&source) => {
                 return Err(ServeError::Silent { path: path.to_owned(), pid });
             }
-            Err(Failed { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            Err(AskError { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
                 return Err(ServeError::NotRoot { path: path.to_owned() });
             }
-            Err(Failed { source, .. }) => {
+            Err(AskError { source, .. }) => {
                 return Err(ServeError::File { operation: "ask the process at", path: path.to_owned(), source });
             }
             Ok(answer) => return Ok(answer),
@@ -202,20 +183,20 @@ fn is_silence(error: &io::Error) -> bool {
     [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
 }
 
-/// Why a question was not answered, and the process that listens, if it is known.
+/// Reason why a command was not answered, and the listening process, if it is known.
 #[derive(Debug)]
-struct Failed {
+struct AskError {
     source: io::Error,
     pid: Option<u32>,
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for AskError {
     fn from(source: io::Error) -> Self {
         Self { source, pid: None }
     }
 }
 
-fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Result<Option<A>, Failed> {
+fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Result<Option<A>, AskError> {
     let stream = match connected(path) {
         Ok(stream) => stream,
         // Another user's: whether somebody listens cannot be known. One whose queue is full accepts nobody any more.
@@ -223,7 +204,7 @@ fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Resu
         Err(_) => return Ok(None),
     };
     let pid = listener_of(&stream);
-    converse(&stream, command).map(Some).map_err(|source| Failed { source, pid })
+    converse(&stream, command).map(Some).map_err(|source| AskError { source, pid })
 }
 
 /// A connection that waits for nothing longer than [`SILENCE_TIMEOUT`], not even for its beginning.

@@ -17,10 +17,10 @@ pub enum ServeError {
     NotRoot { path: PathBuf },
     #[error("process {pid} holds {}", path.display())]
     Locked { path: PathBuf, pid: String },
-    #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", who(*pid, path), number(*pid))]
+    #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", process_name(*pid, path), number(*pid))]
     Silent { path: PathBuf, pid: Option<u32> },
     #[error("cannot tell systemd that {} {} up: {source}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })]
-    NotTold { names: Vec<String>, source: io::Error },
+    Notify { names: Vec<String>, source: io::Error },
     #[error("cannot {operation} the file of events {}: {source}", path.display())]
     EventLog { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot run the hook {program} for the event `{event}`: {reason}")]
@@ -53,7 +53,7 @@ impl From<ServeError> for HomeError {
     }
 }
 
-fn who(pid: Option<u32>, path: &Path) -> String {
+fn process_name(pid: Option<u32>, path: &Path) -> String {
     pid.map_or_else(|| format!("the process at {}", path.display()), |pid| format!("process {pid}"))
 }
 

@@ -1,21 +1,20 @@
-//! Parts of every long-running process: it answers commands, publishes metrics and events, and never waits
-//! for those who read what it says.
+//! Parts of every long-running process: it answers commands, and publishes metrics and events without waiting for
+//! their readers.
 //!
-//! - [`Server`] runs [`Service`]s on one thread: signals, readiness, sockets, the wait. Each keeps its folder, lock and socket in a [`Home`].
-//! - [`control`] asks a service by its socket: a line of JSON each way, within a time, a few at once. The commands and answers are yours.
+//! - [`Server`] runs one or several [`Service`]s on a thread: signals, readiness, and commands by a socket, a line of JSON each way ([`control`]).
 //! - [`metrics`] makes Prometheus' and OpenMetrics text of tables of counters ([`model::counters`]), for a file ([`MetricsFile`]) and over HTTP
 //!   on the loopback address ([`MetricsServer`], on [`HttpServer`]).
 //! - [`EventLog`] appends events to a file that may be rotated; [`Hook`] runs the user's program for each. [`Outputs`] has both, and metrics.
 //! - [`OutputThread`] writes to stdout or stderr, [`Background`] does any other slow work, each on a thread of its own.
-//! - [`unit`] writes a systemd unit. [`lock()`] makes sure that one process does it.
+//! - [`unit`] writes a systemd unit. [`Home`] is a service's folder, held by one process at a time.
 //!
 //! # Example
 //!
-//! A process that counts, and that others ask for the count:
+//! A service that counts, in a server that ends when it is told to:
 //!
 //! ```
 //! use std::{
-//!     convert::Infallible,
+//!     io,
 //!     ops::ControlFlow,
 //!     path::PathBuf,
 //!     sync::mpsc::Sender,
@@ -23,57 +22,72 @@
 //!     time::{Duration, Instant},
 //! };
 //!
-//! use serve::{HeldHome, Home, HomeKind, Server, Service, Wait, control};
+//! use serve::{
+//!     Server, Service, control,
+//!     metrics::{Metrics, Notation},
+//! };
 //!
-//! const KIND: HomeKind = HomeKind { prefix: "counter@", mode: 0o700, files: &[] };
-//!
-//! struct Counter {
-//!     held: HeldHome,
-//!     polls: u64,
+//! model::counters! {
+//!     #[derive(Debug, Default, Clone, Copy)]
+//!     pub struct Totals {
+//!         forwarded: Frames "example_forwarded_frames" "Frames that were forwarded.";
+//!     }
 //! }
 //!
-//! impl Service for Counter {
+//! struct Counting(Totals, PathBuf);
+//!
+//! impl Service for Counting {
 //!     type Command = String;
 //!     type Answer = u64;
-//!     type Status = u64;
-//!     type Ended = u64;
-//!     type Error = Infallible;
+//!     type Status = Totals;
+//!     type Ended = Totals;
+//!     type Error = io::Error;
+//!
+//!     const POLL_PERIOD: Duration = Duration::from_millis(20);
 //!
 //!     fn name(&self) -> String {
 //!         "the counter".to_owned()
 //!     }
+//!
 //!     fn socket(&self) -> PathBuf {
-//!         self.held.socket()
+//!         self.1.clone()
 //!     }
-//!     fn poll(&mut self) -> Result<(), Infallible> {
-//!         self.polls += 1;
+//!
+//!     fn poll(&mut self, until: Instant) -> io::Result<()> {
+//!         self.0.forwarded += 7;
+//!         thread::sleep(until.saturating_duration_since(Instant::now()));
 //!         Ok(())
 //!     }
-//!     fn wait(&mut self) -> Result<Wait<'_>, Infallible> {
-//!         Ok(Wait { until: Instant::now() + Duration::from_secs(1), readable: Vec::new() })
-//!     }
-//!     fn command(&mut self, command: String, to: Sender<u64>) -> Result<ControlFlow<()>, Infallible> {
-//!         // The asking process may have gone.
-//!         let _ = to.send(self.polls);
+//!
+//!     fn command(&mut self, command: String, to: Sender<u64>) -> io::Result<ControlFlow<()>> {
+//!         // The client may have gone.
+//!         let _ = to.send(self.0.forwarded);
 //!         Ok(if command == "stop" { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 //!     }
-//!     fn status(&mut self) -> Result<u64, Infallible> {
-//!         Ok(self.polls)
+//!
+//!     fn status(&mut self) -> io::Result<Totals> {
+//!         Ok(self.0)
 //!     }
-//!     fn close(self) -> Result<u64, Infallible> {
-//!         Ok(self.polls)
+//!
+//!     fn close(self) -> io::Result<Totals> {
+//!         Ok(self.0)
 //!     }
 //! }
 //!
 //! # let folder = tempfile::tempdir()?;
-//! # let root = folder.path();
-//! let mut server = Server::without_signals()?;
-//! let counter = server.add(Counter { held: Home::new(KIND, root, "eth0").hold()?, polls: 0 })?;
-//! let socket = Home::new(KIND, root, "eth0").socket();
-//! // Another process would ask so.
-//! let other = thread::spawn(move || control::ask::<_, u64>(&socket, &"stop").unwrap());
-//! server.run(|error| eprintln!("{error}"));
-//! assert_eq!(counter.ended(), other.join().unwrap().map(Ok));
+//! # let socket = folder.path().join("control");
+//! let mut server = Server::start()?;
+//! let counting = server.add(Counting(Totals::default(), socket.clone()))?;
+//! // Another process asks.
+//! let client = thread::spawn(move || control::ask::<_, u64>(&socket, &"stop"));
+//! server.run(|warning| eprintln!("{warning}"));
+//! assert!(client.join().unwrap()?.is_some_and(|forwarded| forwarded >= 7));
+//!
+//! let totals = counting.ended().unwrap()?;
+//! let mut metrics = Metrics::default();
+//! metrics.add_counters(&[("interface", "eth0")], &totals, Totals::COUNTERS);
+//! let text = metrics.text(Notation::OpenMetrics);
+//! assert!(text.contains("example_forwarded_frames_total{interface=\"eth0\"}"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -105,6 +119,7 @@ pub use lock::{Lock, lock, lock_left};
 pub use metrics::{MetricsFile, MetricsServer};
 pub use output::{Lost, OutputThread};
 pub use outputs::{OutputSettings, Outputs, OutputsChange};
-pub use server::{Client, Handle, Server, Stop};
+pub use process::Signals;
+pub use server::{Client, Handle, Server};
 pub use service::Service;
 pub use wake::Wait;

@@ -67,10 +67,10 @@ impl Server {
         Ok(Handle { client: Client { requests: to, statuses }, ended })
     }
 
-    /// Tells systemd that the services answer, and runs them until the last one has ended. `warn` hears that systemd could not be told.
+    /// Notifies systemd that the services answer, and runs them until the last one has ended. `warn` hears a failure to notify systemd.
     pub fn run(&mut self, warn: impl FnOnce(ServeError)) {
         if let Err(source) = notify_ready() {
-            warn(ServeError::NotTold { names: self.running.iter().map(|service| service.name()).collect(), source });
+            warn(ServeError::Notify { names: self.running.iter().map(|service| service.name()).collect(), source });
         }
         while !self.running.is_empty() && !self.signals.stop.load(Ordering::Relaxed) {
             self.poll();
@@ -78,12 +78,12 @@ impl Server {
         self.close();
     }
 
-    /// Polls each service once, and waits until one has work.
+    /// Polls each service once. All together they wait as long as the shortest poll period.
     fn poll(&mut self) {
         let reloads = self.signals.reload.swap(false, Ordering::Relaxed);
         let mut at = 0;
         while at < self.running.len() {
-            match self.running[at].poll(reloads) {
+            match self.running[at].poll(Instant::now() + share, reloads) {
                 ControlFlow::Continue(()) => at += 1,
                 ControlFlow::Break(()) => self.running.remove(at).close(),
             }
@@ -116,8 +116,7 @@ impl fmt::Debug for Server {
 trait Running {
     fn name(&self) -> String;
     /// Polls it and carries out its commands; a break: it is to be closed.
-    fn poll(&mut self, reloads: bool) -> ControlFlow<()>;
-    fn wait(&mut self) -> Wait<'_>;
+    fn poll(&mut self, until: Instant, reloads: bool) -> ControlFlow<()>;
     fn close(self: Box<Self>);
 }
 
@@ -126,9 +125,7 @@ struct Slot<S: Service> {
     requests: Receiver<Request<S::Command, S::Answer>>,
     statuses: Receiver<Sender<S::Status>>,
     listener: Listener,
-    /// A command was carried out, which may have made work.
-    is_due: bool,
-    /// Why it cannot go on.
+    /// Reason why it is closed.
     failed: Option<S::Error>,
     ended_to: Sender<Result<S::Ended, S::Error>>,
 }
@@ -144,7 +141,7 @@ impl<S: Service> Slot<S> {
             }
         }
         for to in self.statuses.try_iter() {
-            // Whoever asked may have gone.
+            // The client may have gone.
             let _ = to.send(self.service.status()?);
         }
         Ok(ControlFlow::Continue(()))
@@ -156,10 +153,11 @@ impl<S: Service> Running for Slot<S> {
         self.service.name()
     }
 
-    fn poll(&mut self, reloads: bool) -> ControlFlow<()> {
-        if self.failed.is_some() {
-            return ControlFlow::Break(());
-        }
+    fn poll_period(&self) -> Duration {
+        S::POLL_PERIOD
+    }
+
+    fn poll(&mut self, until: Instant, reloads: bool) -> ControlFlow<()> {
         if reloads {
             self.service.reload();
         }
@@ -192,28 +190,14 @@ impl<S: Service> Running for Slot<S> {
     }
 }
 
-/// Ends the services of a [`Server`].
-#[derive(Debug, Clone)]
-pub struct Stop {
-    flag: Arc<AtomicBool>,
-    waker: Waker,
-}
-
-impl Stop {
-    pub fn stop(&self) {
-        self.flag.store(true, Ordering::Relaxed);
-        self.waker.wake();
-    }
-}
-
-/// The service as the process that runs it has it.
+/// The process's side of a running service.
 pub struct Handle<S: Service> {
     client: Client<S>,
     ended: Receiver<Result<S::Ended, S::Error>>,
 }
 
 impl<S: Service> Handle<S> {
-    /// Asks the service.
+    /// A client of the service.
     pub fn client(&self) -> &Client<S> {
         &self.client
     }
