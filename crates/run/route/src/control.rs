@@ -58,7 +58,7 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
 /// As [`ask`], unless there are pinned rules; it cannot be ended; its rules cannot be unpinned.
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
-    let asked = Instant::now();
+    let begun = Instant::now();
     let mut waits = END_TIMEOUT;
     let answer = match ask(&Command::Stop) {
         Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() => {
@@ -74,7 +74,7 @@ pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
         }
         answer => answer?,
     };
-    while home::here().socket().exists() && asked.elapsed() < waits {
+    while home::here().socket().exists() && begun.elapsed() < waits {
         thread::sleep(END_PERIOD);
     }
     pinned::unpin()?;

@@ -1,4 +1,4 @@
-//! The folder of a router: its lock, its socket, and what others read of it.
+//! The folder of a router: its lock, its socket, and the files that other processes read.
 
 use std::path::Path;
 
@@ -32,9 +32,9 @@ pub(crate) fn all() -> Vec<Home> {
 ///
 /// # Errors
 /// Another process has it; the folder cannot be made or is somebody else's.
-pub fn hold(home: &Home) -> Result<Held, RouteError> {
+pub fn hold(home: &Home) -> Result<RouteHome, RouteError> {
     match home.hold() {
-        Ok(held) => Ok(Held(held)),
+        Ok(held) => Ok(RouteHome(held)),
         Err(HomeError::Held { pid }) => Err(RouteError::AlreadyRunning { pid }),
         Err(HomeError::Folder { source, .. }) => Err(RouteError::System { operation: "make /run/evenkeel", source }),
         Err(HomeError::Serve(error)) => Err(error.into()),
@@ -49,7 +49,7 @@ pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
     home.clear().map_err(RouteError::system("remove what a killed router left in /run/evenkeel"))
 }
 
-/// The router that starts, as an error of whoever asks it something.
+/// The router that starts, as an error for its clients.
 pub(crate) fn starting(home: &Home) -> Option<RouteError> {
     let does = std::fs::read_to_string(home.file(STARTING_FILE)).ok()?;
     let (pid, since) = home.holder()?;
@@ -58,27 +58,33 @@ pub(crate) fn starting(home: &Home) -> Option<RouteError> {
 
 /// The folder of the one router of a network namespace, until it is dropped.
 #[derive(Debug)]
-pub struct Held(HeldHome);
+pub struct RouteHome(HeldHome);
 
-impl Held {
+impl RouteHome {
     pub(crate) fn home(&self) -> &Home {
         &self.0
     }
 
-    /// Says to whoever asks before the router can answer what it does, as `loads the programs`.
-    pub fn starts(&self, does: &str) -> Result<(), RouteError> {
+    /// Records what a router that cannot answer yet does, as `loads the programs`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn set_starting(&self, does: &str) -> Result<(), RouteError> {
         self.0.write(STARTING_FILE, does).map_err(RouteError::system("say in /run/evenkeel that a router starts"))
     }
 
-    /// The router answers from now on.
-    pub fn started(&self) {
-        // Who asks is answered first, be the file there or not.
+    /// Removes that record: the router answers from now on.
+    pub fn clear_starting(&self) {
+        // Clients are answered first, whether the file exists or not.
         let _ = self.0.remove(STARTING_FILE);
     }
 
-    /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
-    pub(crate) fn tell(&self, router: &Router) -> Result<(), RouteError> {
-        let told = match router.cpus().is_empty() {
+    /// Publishes the CPUs that forward (`evenkeel spread`, `evenkeel doctor`).
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn publish_cpus(&self, router: &Router) -> Result<(), RouteError> {
+        let published = match router.cpus().is_empty() {
             true => self.0.remove(FastPath::FILE),
             false => {
                 let (interfaces, cpus) = (router.ports().to_vec(), router.cpus().clone());
@@ -86,7 +92,7 @@ impl Held {
                 self.0.write(FastPath::FILE, &path.text())
             }
         };
-        told.map_err(RouteError::system("say which CPUs forward in /run/evenkeel"))
+        published.map_err(RouteError::system("say which CPUs forward in /run/evenkeel"))
     }
 }
 
@@ -97,20 +103,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_router_that_starts_is_told_of_by_what_it_does() {
+    fn a_starting_router_is_named_with_what_it_does() {
         let root = tempfile::tempdir().unwrap();
         let home = Home::new(KIND, root.path(), 1);
         assert!(starting(&home).is_none(), "nobody is there");
         let held = hold(&home).unwrap();
         assert!(starting(&home).is_none(), "one that says nothing yet");
-        held.starts("loads the programs").unwrap();
-        let said = starting(&home).unwrap().to_string();
+        held.set_starting("loads the programs").unwrap();
+        let message = starting(&home).unwrap().to_string();
         let pid = std::process::id();
-        assert!(said.contains(&format!("process {pid} loads the programs; `kill {pid}` ends it")), "{said}");
-        held.started();
+        assert!(message.contains(&format!("process {pid} loads the programs; `kill {pid}` ends it")), "{message}");
+        held.clear_starting();
         assert!(starting(&home).is_none(), "it answers");
         // One that was killed starts no more.
-        held.starts("loads the programs").unwrap();
+        held.set_starting("loads the programs").unwrap();
         let lock = fs::read_to_string(home.lock_file()).unwrap();
         drop(held);
         fs::create_dir(home.folder()).unwrap();

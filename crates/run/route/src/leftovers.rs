@@ -11,7 +11,7 @@ use serve::Home;
 
 use crate::{
     RouteError,
-    home::{self, Held},
+    home::{self, RouteHome},
     pinned::PinnedRules,
 };
 
@@ -25,7 +25,10 @@ pub fn dead() -> Vec<PathBuf> {
 
 /// Removes what is left behind; gives it. `own`: the lock that the caller holds. What a running router has is left alone, and so are rules that
 /// stay on an interface.
-pub fn clear(own: Option<&Held>) -> Result<Vec<PathBuf>, RouteError> {
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn clear(own: Option<&RouteHome>) -> Result<Vec<PathBuf>, RouteError> {
     let mut removed = Vec::new();
     for (namespace, folder) in PinnedRules::all_folders() {
         if !holds_nothing(&folder) {

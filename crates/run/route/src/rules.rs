@@ -1,7 +1,7 @@
 //! Stateless rules before the fast path: the shield's language, tables and program, in front of the program of each port. They hold whatever
 //! the mode is.
 
-mod maker;
+mod loader;
 
 use std::{
     net::IpAddr,
@@ -24,7 +24,7 @@ use rules::{
 use serde::{Deserialize, Serialize};
 
 use crate::{RouteError, pinned::PinnedRules};
-use maker::{Holding, Made, Maker, judged, tags};
+use loader::{ActiveRules, LoadedRules, RulesLoader, check_lockout, tags};
 
 /// The rules of a router, and the programs that hold them.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub struct RouteRules {
     /// Sessions that the management allow-list lets in.
     sessions: Vec<Session>,
     shared: Arc<ShieldShared>,
-    holding: Holding,
-    /// Others that are being made, if there are.
-    coming: Option<Coming>,
+    active: ActiveRules,
+    /// Rules that are being loaded.
+    pending: Option<PendingLoad>,
     reloads: u64,
     refused: Option<String>,
     /// Rules that stay on the ports when the process ends.
@@ -49,11 +49,11 @@ pub struct RouteRules {
 
 /// Rules that a thread of its own reads, compiles and loads: that takes some tenths of a second for each port.
 #[derive(Debug)]
-struct Coming {
+struct PendingLoad {
     begun: Instant,
     /// The change that caused it; none: a reload was requested.
     followed: Option<&'static str>,
-    thread: JoinHandle<Result<Made, RouteError>>,
+    thread: JoinHandle<Result<LoadedRules, RouteError>>,
 }
 
 /// Rules that hold after a reload.
@@ -70,17 +70,17 @@ pub struct Reloaded {
 }
 
 impl RouteRules {
-    /// Reads them for whoever asks; nothing is changed yet. What is probably not meant is told, in words.
+    /// Reads rules for the requester; nothing is changed yet. Also warnings about rules that are probably not meant.
     ///
     /// # Errors
-    /// The file cannot be read, is not a set of rules, or has something that a router's rules do not do; the rules would cut off who asks.
-    pub fn read(path: &Path, asked: &Requester) -> Result<(Self, Vec<String>), RouteError> {
+    /// The file cannot be read, is not a set of rules, or has something that a router's rules do not do; the rules would lock out the requester.
+    pub fn read(path: &Path, requester: &Requester) -> Result<(Self, Vec<String>), RouteError> {
         let file = file::read_for_router(path)?;
-        let warnings = judged(asked, &file)?;
+        let warnings = check_lockout(requester, &file)?;
         // Another process may be in another folder.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let mut rules = Self::of(&path, file)?;
-        asked.let_in(&mut rules.sessions);
+        requester.let_in(&mut rules.sessions);
         Ok((rules, warnings))
     }
 
@@ -89,14 +89,14 @@ impl RouteRules {
     /// # Errors
     /// The kernel refuses.
     pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
-        let (shared, holding) = (Arc::new(ShieldShared::create()?), Holding::default());
+        let (shared, active) = (Arc::new(ShieldShared::create()?), ActiveRules::default());
         Ok(Self {
             path: path.to_owned(),
             file,
             sessions: Vec::new(),
             shared,
-            holding,
-            coming: None,
+            active,
+            pending: None,
             reloads: 0,
             refused: None,
             pinned: false,
@@ -121,21 +121,21 @@ impl RouteRules {
     /// # Errors
     /// Rules that say nothing on a port; what the kernel refuses.
     pub(crate) fn begin(&mut self, ports: &mut [RoutePort]) -> Result<Vec<String>, RouteError> {
-        let told = tags(&self.file, ports.iter().map(|port| port.slot().interface()))?;
-        let next = self.maker(ports)?.load(&self.file, &self.sessions)?;
+        let notes = tags(&self.file, ports.iter().map(|port| port.slot().interface()))?;
+        let next = self.loader(ports)?.load(&self.file, &self.sessions)?;
         self.put(next, ports)?;
         PinnedRules::here().set_pinned(self.pinned, ports)?;
-        Ok(told)
+        Ok(notes)
     }
 
     /// Reads the file again, and has its rules hold; comes back when they do.
     ///
     /// # Errors
-    /// The new rules are wrong, or would cut off who asks: those of now go on.
-    pub(crate) fn reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<Reloaded, RouteError> {
-        // Those that are being made come first.
+    /// The new rules are wrong, or would lock out the requester: those of now go on.
+    pub(crate) fn reload(&mut self, requester: &Requester, ports: &mut [RoutePort]) -> Result<Reloaded, RouteError> {
+        // Rules being loaded come first.
         self.poll(ports, true);
-        self.begin_reload(asked, ports)?;
+        self.begin_reload(requester, ports)?;
         self.poll(ports, true);
         self.take_reloaded().unwrap_or(Err(RouteError::NoRules))
     }
@@ -152,43 +152,43 @@ impl RouteRules {
 
     /// True while rules are being loaded; no others can be meanwhile.
     pub(crate) fn is_busy(&self) -> bool {
-        self.coming.is_some()
+        self.pending.is_some()
     }
 
     /// Has a thread read the file again; [`RouteRules::poll`] has its rules hold in place of those of now.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(crate) fn begin_reload(&mut self, asked: &Requester, ports: &mut [RoutePort]) -> Result<(), RouteError> {
-        let (maker, asked) = (self.maker(ports)?, asked.clone());
+    pub(crate) fn begin_reload(&mut self, requester: &Requester, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        let (loader, requester) = (self.loader(ports)?, requester.clone());
         let (path, sessions) = (self.path.clone(), self.sessions.clone());
-        self.begin_making(None, move || maker.read(&path, &asked, sessions))
+        self.begin_load(None, move || loader.read(&path, &requester, sessions))
     }
 
-    fn begin_making(
+    fn begin_load(
         &mut self,
         followed: Option<&'static str>,
-        make: impl FnOnce() -> Result<Made, RouteError> + Send + 'static,
+        load: impl FnOnce() -> Result<LoadedRules, RouteError> + Send + 'static,
     ) -> Result<(), RouteError> {
         let begun = Instant::now();
-        let thread = thread::Builder::new().name("ek-rules".to_owned()).spawn(make);
+        let thread = thread::Builder::new().name("ek-rules".to_owned()).spawn(load);
         let thread = thread.map_err(RouteError::system("start a thread that loads rules"))?;
-        self.coming = Some(Coming { begun, followed, thread });
+        self.pending = Some(PendingLoad { begun, followed, thread });
         Ok(())
     }
 
     /// Has the rules hold that have been made, if they are ready or `waits`: each packet meets the old ones or the new ones, and counters go
     /// on. Where they could not be made those of now go on, and the status says why.
     pub(crate) fn poll(&mut self, ports: &mut [RoutePort], waits: bool) {
-        let Some(Coming { begun, followed, thread }) = self.coming.take_if(|it| waits || it.thread.is_finished())
+        let Some(PendingLoad { begun, followed, thread }) = self.pending.take_if(|it| waits || it.thread.is_finished())
         else {
             return;
         };
-        let made = thread.join().unwrap_or_else(|_| {
+        let loaded = thread.join().unwrap_or_else(|_| {
             let source = std::io::Error::other("the thread that loads them panicked");
             Err(RouteError::System { operation: "make the rules", source })
         });
-        let done = made.and_then(|Made { next, file, sessions, warnings }| {
+        let done = loaded.and_then(|LoadedRules { next, file, sessions, warnings }| {
             self.put(next, ports)?;
             (self.file, self.sessions) = (file, sessions);
             Ok(warnings)
@@ -206,8 +206,8 @@ impl RouteRules {
             Ok(_) => format!("{what}, and the rules follow"),
             Err(error) => {
                 // Not each second.
-                self.holding.own = own_addresses().unwrap_or_default();
-                self.holding.read_at = Some(Now::read());
+                self.active.own = own_addresses().unwrap_or_default();
+                self.active.read_at = Some(Now::read());
                 format!(
                     "{what}, but the rules do not follow: {error}; the old rules stay active, and `evenkeel route reload` tries again"
                 )
@@ -227,67 +227,67 @@ impl RouteRules {
         // What cannot be read now can be in a second; and those that are being made are followed when they hold.
         let (false, Ok(own)) = (self.is_busy(), own_addresses()) else { return Ok(()) };
         let allow_list = |own: &[IpAddr]| self.file.management.all(own, &self.sessions);
-        let others = own != self.holding.own && allow_list(&own) != allow_list(&self.holding.own);
-        let clock = self.holding.read_at.is_some_and(|then| expires_otherwise(&self.file, then, Now::read()));
+        let others = own != self.active.own && allow_list(&own) != allow_list(&self.active.own);
+        let clock = self.active.read_at.is_some_and(|then| expires_otherwise(&self.file, then, Now::read()));
         let what = match (others, clock) {
             (false, false) => return Ok(()),
             (true, _) => "this machine's addresses changed",
             (false, true) => "the clock was set",
         };
-        let (maker, file, sessions) = (self.maker(ports)?, self.file.clone(), self.sessions.clone());
-        self.begin_making(Some(what), move || {
-            Ok(Made { next: maker.load(&file, &sessions)?, file, sessions, warnings: Vec::new() })
+        let (loader, file, sessions) = (self.loader(ports)?, self.file.clone(), self.sessions.clone());
+        self.begin_load(Some(what), move || {
+            Ok(LoadedRules { next: loader.load(&file, &sessions)?, file, sessions, warnings: Vec::new() })
         })
     }
 
     /// A loader for the rules of `ports`.
-    fn maker(&self, ports: &mut [RoutePort]) -> Result<Maker, RouteError> {
-        Ok(Maker {
+    fn loader(&self, ports: &mut [RoutePort]) -> Result<RulesLoader, RouteError> {
+        Ok(RulesLoader {
             interfaces: ports.iter().map(|port| port.slot().interface().to_owned()).collect(),
             slots: ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?,
             shared: Arc::clone(&self.shared),
-            counters: self.holding.counters.clone(),
-            now: self.holding.shown.iter().map(|rule| rule.name.clone()).collect(),
+            counters: self.active.counters.clone(),
+            active_names: self.active.shown.iter().map(|rule| rule.name.clone()).collect(),
         })
     }
 
     /// Has them hold on all ports, or on none.
-    fn put(&mut self, next: Holding, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+    fn put(&mut self, next: ActiveRules, ports: &mut [RoutePort]) -> Result<(), RouteError> {
         for at in 0..ports.len().min(next.programs.len()) {
             if let Err(error) = ports[at].put_behind(&next.programs[at]) {
-                for (port, before) in ports[..at].iter_mut().zip(&self.holding.programs) {
-                    // The first failure is what is told.
+                for (port, before) in ports[..at].iter_mut().zip(&self.active.programs) {
+                    // The first failure is the one reported.
                     let _ = port.put_behind(before);
                 }
                 return Err(error.into());
             }
         }
-        self.holding = next;
+        self.active = next;
         Ok(())
     }
 
     /// Numbers of active rules.
     pub fn holding(&self) -> status::Holding {
-        status::holding_of(&self.holding.shown)
+        status::holding_of(&self.active.shown)
     }
 
     /// Their status. `ended`: ports on which they are no longer active.
     pub(crate) fn status(&self, ended: Vec<String>) -> RouteRulesStatus {
-        let counts = self.shared.counts_of(self.holding.counters.end());
+        let counts = self.shared.counts_of(self.active.counters.end());
         let counted = |rule: &RuleStatus| {
-            let count = self.holding.counters.count(&rule.name, &counts.rules).unwrap_or_default();
+            let count = self.active.counters.count(&rule.name, &counts.rules).unwrap_or_default();
             status::counted(rule, count)
         };
         RouteRulesStatus {
             file: self.path.display().to_string(),
-            loaded: self.holding.read_at.map_or_else(String::new, |at| at.wall.to_string()),
+            loaded: self.active.read_at.map_or_else(String::new, |at| at.wall.to_string()),
             reloads: self.reloads,
-            reload_error: self.reload_error.clone(),
-            default: self.holding.default.to_owned(),
+            refused: self.refused.clone(),
+            default: self.active.default.to_owned(),
             pinned: self.pinned,
             malformed: status::verdict(self.file.rules.malformed).to_owned(),
-            detached_ports: ended,
-            rules: self.holding.shown.iter().map(counted).collect(),
+            ended,
+            rules: self.active.shown.iter().map(counted).collect(),
             totals: counts.totals,
         }
     }

@@ -2,9 +2,9 @@
 
 mod assignment;
 mod follower;
-mod look;
 mod mode;
 mod ports;
+mod status;
 
 use std::{
     os::fd::BorrowedFd,
@@ -53,7 +53,7 @@ impl Router {
         Self::start_with(settings, None).map(|(router, _)| router)
     }
 
-    /// As [`Router::start`], the programs behind `rules`: no frame meets a port without them. Also what is to be told of the rules.
+    /// As [`Router::start`], the programs behind `rules`: no frame meets a port without them. Also notes on the rules.
     ///
     /// # Errors
     /// As there; rules that say nothing on a port.
@@ -74,14 +74,14 @@ impl Router {
         tables.set_mode(RouteMode::Standard, false);
         let mode = Mode::new(&settings, evidence);
         let RouteSettings { ports, xdp, cpus, queue, .. } = settings;
-        let (ports, told) = Ports::put(ports, xdp, evidence, &planned, &tables, rules.as_mut())?;
+        let (ports, notes) = Ports::put(ports, xdp, evidence, &planned, &tables, rules.as_mut())?;
         let watch = RouteWatch::attach(&tables)?;
         let assignment = Assignment::new(queue);
         let mut router = Self { tables, ports, mode, assignment, watch, follower, rules, begun: Instant::now() };
         // Once the programs are there a veth's other end may take frames that it did not take before.
         router.ports.apply(router.follower.evidence(), router.mode.mark(), &router.tables)?;
         router.set_cpus(&cpus)?;
-        Ok((router, told))
+        Ok((router, notes))
     }
 
     /// Has these CPUs forward from now on; none: the cores that receive. No frame is lost. Flows that get another CPU may be overtaken once by
@@ -112,18 +112,21 @@ impl Router {
     /// Reads the file of rules again, and has its rules hold; comes back when they do.
     ///
     /// # Errors
-    /// There is none; the new rules are wrong, or would cut off who asks: those of now go on.
-    pub fn reload(&mut self, asked: &Requester) -> Result<Reloaded, RouteError> {
-        self.rules.as_mut().ok_or(RouteError::NoRules)?.reload(asked, self.ports.each_mut())
+    /// There is none; the new rules are wrong, or would lock out the requester: those of now go on.
+    pub fn reload(&mut self, requester: &Requester) -> Result<Reloaded, RouteError> {
+        self.rules.as_mut().ok_or(RouteError::NoRules)?.reload(requester, self.ports.each_mut())
     }
 
-    /// Begins to read the file of rules again, beside the loop: [`Router::take_reloaded`] tells how it went, [`Router::turn`] has them hold.
-    pub fn begin_reload(&mut self, asked: &Requester) -> Result<(), RouteError> {
-        self.rules.as_mut().ok_or(RouteError::NoRules)?.begin_reload(asked, self.ports.each_mut())
+    /// Begins to read the file of rules again, beside the loop: [`Router::take_reloaded`] tells how it went, [`Router::poll`] has them hold.
+    ///
+    /// # Errors
+    /// There is none; what the kernel refuses.
+    pub fn begin_reload(&mut self, requester: &Requester) -> Result<(), RouteError> {
+        self.rules.as_mut().ok_or(RouteError::NoRules)?.begin_reload(requester, self.ports.each_mut())
     }
 
     /// True while rules are being loaded: a reload can begin once they are active.
-    pub fn makes_rules(&self) -> bool {
+    pub fn is_loading_rules(&self) -> bool {
         self.rules.as_ref().is_some_and(RouteRules::is_busy)
     }
 
@@ -137,72 +140,58 @@ impl Router {
         self.rules.as_ref()
     }
 
-    /// Waits for a change of the kernel's configuration, for `timeout` at the most, and [polls](Router::poll): for a loop that waits for nothing else.
-    ///
-    /// # Errors
-    /// As [`Router::poll`].
-    pub fn poll_within(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
-        self.follower.wait(timeout)?;
-        self.poll()
-    }
-
-    /// Sockets that become readable with a change of the kernel's configuration.
-    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.follower.sockets()
-    }
-
-    /// Follows the kernel's configuration, and does what is due; gives the events since the last poll.
+    /// Follows what the kernel tells, for `timeout` at the most; gives what events.
     ///
     /// # Errors
     /// The kernel refuses; the mode is standard then.
-    pub fn turn(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
         self.follower.wait(timeout)?;
-        let mut happened = Vec::new();
-        let turned = self.follow(&mut happened);
-        if turned.is_err() {
+        let mut events = Vec::new();
+        let result = self.follow(&mut events);
+        if result.is_err() {
             self.mode.stop(&self.tables);
         }
-        turned.map(|()| happened)
+        result.map(|()| events)
     }
 
-    fn follow(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+    fn follow(&mut self, events: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
         let Changes { any, lost } = self.follower.read(&self.tables, !self.watch.missing().is_empty())?;
         if lost {
             let why = "the kernel's configuration changed faster than it could be read";
-            self.mode.fall_back(why, &self.tables, happened);
+            self.mode.fall_back(why, &self.tables, events);
         }
         let due = self.follower.is_due();
         if self.follower.reread_routes()? || any || due || lost {
-            happened.extend(self.ports.follow_names());
+            events.extend(self.ports.follow_names());
             self.follower.reread(&self.ports.names_now())?;
             let evidence = self.follower.evidence();
-            happened.extend(self.ports.apply(evidence, self.mode.mark(), &self.tables)?);
+            events.extend(self.ports.apply(evidence, self.mode.mark(), &self.tables)?);
             let now = self.mode.obstacles_now(evidence, self.ports.names());
             let may_return = !self.follower.is_rereading();
-            self.mode.judge(now, may_return, self.ports.each(), &self.tables, happened)?;
+            self.mode.judge(now, may_return, self.ports.each(), &self.tables, events)?;
         }
-        self.mode.end_trial(self.follower.evidence(), self.ports.each(), &self.tables, happened)?;
+        self.mode.end_trial(self.follower.evidence(), self.ports.each(), &self.tables, events)?;
         if let Some(rules) = &mut self.rules {
             rules.poll(self.ports.each_mut(), false);
-            happened.extend(rules.take_followed().into_iter().map(|what| RouteEvent::Rules { what }));
+            events.extend(rules.take_followed().into_iter().map(|what| RouteEvent::Rules { what }));
         }
         if due {
-            self.refresh(happened)?;
+            self.refresh(events)?;
         }
         Ok(())
     }
 
     /// Once a second.
-    fn refresh(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+    fn refresh(&mut self, events: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
         self.follower.refresh(&self.tables)?;
         if self.mode.active() == RouteMode::Shadow {
             self.compare()?;
         }
-        happened.extend(self.assignment.follow_online(self.ports.each_mut(), &self.tables)?);
+        events.extend(self.assignment.follow_online(self.ports.each_mut(), &self.tables)?);
         if let Some(rules) = &mut self.rules {
             rules.follow(self.ports.each_mut());
         }
-        happened.extend(self.ports.lost());
+        events.extend(self.ports.lost());
         Ok(())
     }
 }

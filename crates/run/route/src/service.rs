@@ -1,4 +1,4 @@
-//! A router as a service: opened, polled, asked, closed.
+//! A router as a service: opened, polled, requester, closed.
 
 use std::{
     collections::VecDeque,
@@ -18,22 +18,19 @@ use serve::{OutputSettings, Service, Wait};
 
 use crate::{
     RouteError, RouteSettings, Router,
-    control::{Answer, Command, said},
-    home::Held,
+    control::{Answer, Command, reload_message},
+    home::RouteHome,
+    outputs::{Message, RouteOutputs},
     rules::{Reloaded, RouteRules},
-    seen::{Message, Seen},
 };
 
-/// Reloads, trials and outputs are looked at this often; changes of the kernel's configuration and commands at once.
-const POLL_PERIOD: Duration = Duration::from_millis(50);
-
-/// The router of a network namespace, with all that others see of it.
+/// The router of a network namespace, with its outputs.
 pub struct RouteService {
     router: Router,
-    held: Held,
-    seen: Seen,
-    /// The CPUs that others were told of.
-    told: CpuSet,
+    held: RouteHome,
+    outputs: RouteOutputs,
+    /// The CPUs last published for other processes.
+    published_cpus: CpuSet,
     reloads: Reloads,
     emit: Box<dyn FnMut(Message)>,
 }
@@ -45,48 +42,48 @@ impl fmt::Debug for RouteService {
 }
 
 impl RouteService {
-    /// Puts the fast path on the ports, behind `rules`, and begins the mode of `settings`. `say` hears of the start, `emit` what happens later.
+    /// Puts the fast path on the ports, behind `rules`, and begins the mode of `settings`. `report` gets notes on the start, `emit` later messages.
     ///
     /// # Errors
     /// As [`Router::start_with`] and [`Router::set_mode`]; an output cannot be opened.
     pub fn open(
-        held: Held,
+        held: RouteHome,
         settings: RouteSettings,
         rules: Option<RouteRules>,
         outputs: &OutputSettings,
-        mut say: impl FnMut(String),
+        mut report: impl FnMut(String),
         emit: impl FnMut(Message) + 'static,
     ) -> Result<Self, RouteError> {
-        let seen = Seen::open(outputs)?;
+        let outputs = RouteOutputs::open(outputs)?;
         let (mode, ports) = (settings.mode, settings.ports.join(", "));
-        held.starts("reads the routes and loads a program for each port")?;
-        let (mut router, told) = Router::start_with(RouteSettings { mode: RouteMode::Standard, ..settings }, rules)?;
-        told.into_iter().for_each(&mut say);
+        held.set_starting("reads the routes and loads a program for each port")?;
+        let (mut router, notes) = Router::start_with(RouteSettings { mode: RouteMode::Standard, ..settings }, rules)?;
+        notes.into_iter().for_each(&mut report);
         if mode == RouteMode::Stateful {
-            held.starts(
+            held.set_starting(
                 "loads the programs of mode stateful, which the kernel checks for seconds each on a busy machine",
             )?;
         }
         router.set_mode(mode)?;
-        if !router.untraced().is_empty() {
-            say("note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
+        if !router.unwatched().is_empty() {
+            report("note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
                  (`route status --json` lists them)"
                 .to_owned());
         }
         for it in router.notes() {
-            say(format!("{} ({}): {}", it.what, it.code, it.remedy));
+            report(format!("{} ({}): {}", it.what, it.code, it.remedy));
         }
-        say(format!("{ports}: mode {} ({} XDP)", router.mode().name(), router.xdp_mode()));
+        report(format!("{ports}: mode {} ({} XDP)", router.mode().name(), router.xdp_mode()));
         if let Some(rules) = router.rules() {
             let end = if rules.is_pinned() { "stay until `evenkeel route stop`" } else { "go with this process" };
-            say(format!("{} active in each mode; they {end}", rules.holding()));
+            report(format!("{} active in each mode; they {end}", rules.holding()));
         }
-        let (told, reloads, emit) = (CpuSet::new(), Reloads::default(), Box::new(emit));
-        Ok(Self { router, held, seen, told, reloads, emit })
+        let (published_cpus, reloads, emit) = (CpuSet::new(), Reloads::default(), Box::new(emit));
+        Ok(Self { router, held, outputs, published_cpus, reloads, emit })
     }
 
     fn note(&mut self, event: RouteEvent) {
-        self.seen.note(event).into_iter().for_each(&mut self.emit);
+        self.outputs.record(event).into_iter().for_each(&mut self.emit);
     }
 
     fn set_mode(&mut self, mode: RouteMode) -> Result<(), RouteError> {
@@ -112,20 +109,20 @@ impl Service for RouteService {
     }
 
     fn on_listen(&mut self) {
-        self.held.started();
-        self.note(RouteEvent::Mode { mode: self.router.mode(), reason: "the start".to_owned() });
+        self.held.clear_starting();
+        self.note(RouteEvent::Mode { mode: self.router.mode(), why: "the start".to_owned() });
     }
 
-    fn poll(&mut self) -> Result<(), RouteError> {
-        for answer in self.reloads.turn(&mut self.router) {
-            self.note(RouteEvent::Rules { what: said(&answer) });
+    fn poll(&mut self, until: Instant) -> Result<(), RouteError> {
+        for answer in self.reloads.poll(&mut self.router) {
+            self.note(RouteEvent::Rules { what: reload_message(&answer) });
         }
-        self.seen.publish(&self.router)?.into_iter().for_each(&mut self.emit);
-        if self.told != *self.router.cpus() {
-            self.held.tell(&self.router)?;
-            self.told = self.router.cpus().clone();
+        self.outputs.publish(&self.router)?.into_iter().for_each(&mut self.emit);
+        if self.published_cpus != *self.router.cpus() {
+            self.held.publish_cpus(&self.router)?;
+            self.published_cpus = self.router.cpus().clone();
         }
-        for event in self.router.poll()? {
+        for event in self.router.poll(until.saturating_duration_since(Instant::now()))? {
             self.note(event);
         }
         Ok(())
@@ -137,7 +134,7 @@ impl Service for RouteService {
 
     fn reload(&mut self) {
         // A signal comes from no session.
-        self.reloads.waiting.push_back((Requester::default(), None));
+        self.reloads.pending.push_back((Requester::default(), None));
     }
 
     fn command(&mut self, command: Command, to: Sender<Answer>) -> Result<ControlFlow<()>, RouteError> {
@@ -148,9 +145,11 @@ impl Service for RouteService {
         let answer = match command {
             Command::Status => Answer::Status(Box::new(self.status()?)),
             Command::Mode(mode) => done(self.set_mode(mode)),
-            Command::Cpus(cpus) => done(self.router.set_cpus(&cpus).and_then(|()| self.held.tell(&self.router))),
-            Command::Reload(asked) => {
-                self.reloads.waiting.push_back((asked, Some(to)));
+            Command::Cpus(cpus) => {
+                done(self.router.set_cpus(&cpus).and_then(|()| self.held.publish_cpus(&self.router)))
+            }
+            Command::Reload(requester) => {
+                self.reloads.pending.push_back((requester, Some(to)));
                 return Ok(flow);
             }
             Command::Stop => {
@@ -158,20 +157,20 @@ impl Service for RouteService {
                 Answer::Done
             }
         };
-        // Whoever asked may have gone.
+        // The client may have gone.
         let _ = to.send(answer);
         Ok(flow)
     }
 
     fn status(&mut self) -> Result<RouteStatus, RouteError> {
-        self.seen.status(&self.router)
+        self.outputs.status(&self.router)
     }
 
     fn close(self) -> Result<(), RouteError> {
-        let Self { router, held, seen, reloads, .. } = self;
+        let Self { router, held, outputs, reloads, .. } = self;
         drop(reloads);
         drop(router);
-        seen.end();
+        outputs.end();
         drop(held);
         Ok(())
     }
@@ -181,30 +180,30 @@ impl Service for RouteService {
 #[derive(Default)]
 struct Reloads {
     /// Requesters, and where each answer goes; none: a signal.
-    waiting: VecDeque<(Requester, Option<Sender<Answer>>)>,
+    pending: VecDeque<(Requester, Option<Sender<Answer>>)>,
     /// The reload in progress, and where its answer goes.
-    begun: Option<Option<Sender<Answer>>>,
+    current: Option<Option<Sender<Answer>>>,
 }
 
 impl Reloads {
-    /// Begins the next one if it can; the answers to those that ended.
-    fn turn(&mut self, router: &mut Router) -> Vec<Answer> {
+    /// Begins the next reload if it can; gives the answers to those that ended.
+    fn poll(&mut self, router: &mut Router) -> Vec<Answer> {
         let mut answers = Vec::new();
         let mut end = |to: Option<Sender<Answer>>, result| {
             let answer = answer(result);
-            // Whoever asked may have gone.
+            // The client may have gone.
             let _ = to.map(|to| to.send(answer.clone()));
             answers.push(answer);
         };
         if let Some(result) = router.take_reloaded() {
-            end(self.begun.take().flatten(), result);
+            end(self.current.take().flatten(), result);
         }
-        if self.begun.is_none()
-            && !router.makes_rules()
-            && let Some((asked, to)) = self.waiting.pop_front()
+        if self.current.is_none()
+            && !router.is_loading_rules()
+            && let Some((requester, to)) = self.pending.pop_front()
         {
-            match router.begin_reload(&asked) {
-                Ok(()) => self.begun = Some(to),
+            match router.begin_reload(&requester) {
+                Ok(()) => self.current = Some(to),
                 Err(error) => end(to, Err(error)),
             }
         }
@@ -214,8 +213,8 @@ impl Reloads {
 
 impl Drop for Reloads {
     fn drop(&mut self) {
-        let waiting = self.waiting.drain(..).map(|(_, to)| to);
-        for to in waiting.chain(self.begun.take()).flatten() {
+        let pending = self.pending.drain(..).map(|(_, to)| to);
+        for to in pending.chain(self.current.take()).flatten() {
             let _ = to.send(Answer::Refused("Reload refused: the router ends".to_owned()));
         }
     }

@@ -17,7 +17,7 @@ const EXAMPLES_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     /// Programs that see what the kernel sends out of each port.
-    outs: Vec<RouteEgressWatch>,
+    watches: Vec<RouteEgressWatch>,
     result: ShadowResult,
 }
 
@@ -27,19 +27,19 @@ impl Shadow {
     /// # Errors
     /// The kernel refuses.
     pub(crate) fn begin(&mut self, ports: &[RoutePort], tables: &RouteTables) -> Result<(), RouteError> {
-        if !self.outs.is_empty() {
+        if !self.watches.is_empty() {
             return Ok(());
         }
         // Frames that an earlier shadow wrote down at its end are none of this one's.
         tables.take_samples(u64::MAX)?;
         self.result = ShadowResult::default();
         let attach = |port: &RoutePort| RouteEgressWatch::attach(tables, port.slot().interface());
-        self.outs = ports.iter().map(attach).collect::<Result<_, _>>()?;
+        self.watches = ports.iter().map(attach).collect::<Result<_, _>>()?;
         Ok(())
     }
 
     pub(crate) fn end(&mut self) {
-        self.outs.clear();
+        self.watches.clear();
     }
 
     /// Takes the frames that have been compared since.
@@ -68,7 +68,7 @@ pub(crate) fn now_ns() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Difference {
     /// Out of another port, or in another VLAN.
-    Output,
+    Egress,
     /// To or from another address on the link.
     Macs,
     /// With other hops left.
@@ -84,7 +84,7 @@ fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> St
         return;
     };
     *match difference {
-        Difference::Output => &mut result.output,
+        Difference::Egress => &mut result.way,
         Difference::Macs => &mut result.macs,
         Difference::HopLimit => &mut result.hop_limit,
         Difference::NotSent => &mut result.not_sent,
@@ -96,17 +96,17 @@ fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> St
 
 /// Both ways of a frame, and its first bytes.
 fn words(sample: &RouteSample, name: impl Fn(u32) -> String) -> String {
-    let leaving = |l: &RouteEgress| {
+    let egress = |l: &RouteEgress| {
         let tag = l.tag.map_or_else(String::new, |tag| format!(" VLAN {tag}"));
         format!("{}{tag} to {} from {}, hop limit {}", name(l.ifindex), mac(l.to), mac(l.from), l.hop_limit)
     };
-    let kernel = sample.kernel.as_ref().map_or_else(|| "not sent by a port".to_owned(), leaving);
+    let kernel = sample.kernel.as_ref().map_or_else(|| "not sent by a port".to_owned(), egress);
     let bytes: String = sample.head.iter().map(|byte| format!("{byte:02x}")).collect();
     format!(
         "{} bytes by {}: the fast path {}; the kernel {kernel}; {bytes}",
         sample.len,
         name(sample.in_ifindex),
-        leaving(&sample.own)
+        egress(&sample.own)
     )
 }
 
@@ -117,10 +117,10 @@ fn mac(bytes: [u8; 6]) -> String {
 /// Difference between the two ways of a frame; none: they are equal.
 fn difference(sample: &RouteSample) -> Option<Difference> {
     let Some(kernel) = sample.kernel else { return Some(Difference::NotSent) };
-    let way = |l: &RouteEgress| (l.ifindex, l.tag);
+    let port = |l: &RouteEgress| (l.ifindex, l.tag);
     let macs = |l: &RouteEgress| (l.to, l.from);
-    if way(&kernel) != way(&sample.own) {
-        Some(Difference::Output)
+    if port(&kernel) != port(&sample.own) {
+        Some(Difference::Egress)
     } else if macs(&kernel) != macs(&sample.own) {
         Some(Difference::Macs)
     } else if kernel.hop_limit != sample.own.hop_limit {

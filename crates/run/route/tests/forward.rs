@@ -7,7 +7,59 @@ use std::{net::UdpSocket, time::Duration};
 use model::route::{RouteMode, RouteTotals};
 use route::Router;
 use testbed::{run, wait};
-use world::{World, totals};
+use world::{World, settings};
+
+fn sum(router: &Router, of: impl Fn(&RouteTotals) -> u64) -> u64 {
+    router.counts().unwrap().iter().map(|(_, counts)| of(counts)).sum()
+}
+
+#[test]
+fn packets_of_both_versions_are_forwarded_as_the_kernel_does() {
+    let Some(world) = World::new("rtfwd") else { return };
+    let World { bed: _bed, a, ra, rb, b } = &world;
+    let names = [ra.interface(), rb.interface()];
+    let server = b.space().run(|| {
+        let socket = UdpSocket::bind("[::]:4000").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        socket
+    });
+    ra.space().run(|| {
+        let mut router = Router::start(settings(&names)).unwrap();
+        assert_eq!(router.obstacles(), []);
+        let ping = |more: &str| {
+            a.space().output(&format!("ping -c 3 -i 0.05 -W 1 {more}"));
+        };
+        for far in ["198.18.2.2", "2001:2:0:2::2"] {
+            let mut command = a.space().command("ping");
+            command.args(["-c", "1", "-W", "1", far]);
+            wait("the far end answers", || command.output().unwrap().status.success());
+        }
+        for mode in [RouteMode::Shadow, RouteMode::Routed] {
+            router.set_mode(mode).unwrap();
+            ping("198.18.2.2");
+            ping("2001:2:0:2::2");
+            ping("-s 4000 198.18.2.2");
+            let text = a.space().run(|| {
+                let client = UdpSocket::bind("198.18.1.2:0").unwrap();
+                client.send_to(b"hello", "198.18.2.2:4000").unwrap();
+                let mut buffer = [0; 64];
+                let (read, _) = server.recv_from(&mut buffer).unwrap();
+                buffer[..read].to_vec()
+            });
+            assert_eq!(text, b"hello");
+            std::thread::sleep(Duration::from_millis(400));
+            let result = router.compare().unwrap();
+            assert_eq!((result.wrong(), result.not_sent), (0, 0), "{result:?}");
+            assert!(result.same >= 12, "{result:?}");
+            assert_eq!(router.poll(Duration::from_millis(10)).unwrap(), []);
+            if mode == RouteMode::Shadow {
+                assert_eq!(sum(&router, |counts| counts.forwarded), 0, "the kernel did");
+                assert!(sum(&router, |counts| counts.shadowed) >= 12);
+            }
+        }
+        wait("frames are forwarded", || sum(&router, |counts| counts.forwarded) >= 6);
+    });
+}
 
 #[test]
 fn a_shadow_judges_no_frames_of_an_earlier_one() {
@@ -74,7 +126,7 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
         assert_eq!(totals(&router).forwarded - before, 10);
         assert_eq!(state(far), "STALE", "the kernel saw none of them");
         wait("the neighbour is asked for", || {
-            router.poll_within(Duration::from_millis(50)).unwrap();
+            router.poll(Duration::from_millis(50)).unwrap();
             state(far) != "STALE"
         });
         let asked = state(far);
@@ -109,7 +161,7 @@ fn what_is_remembered_ends_with_the_route() {
         // What becomes of two packets to each, once the router's loop has taken the kernel's messages: not every kernel lets its functions be followed.
         let mut sends = || {
             for _ in 0..5 {
-                assert_eq!(router.poll_within(Duration::from_millis(20)).unwrap(), []);
+                assert_eq!(router.poll(Duration::from_millis(20)).unwrap(), []);
             }
             let of = |counts: &RouteTotals| counts.forwarded + counts.refused;
             let before = [totals(&router).forwarded, totals(&router).refused];
@@ -148,7 +200,7 @@ fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
                 a.space().output("ping -c 3 -i 0.01 -W 1 198.18.2.2");
             }
             wait("the trial ends", || {
-                router.poll_within(Duration::from_millis(20)).unwrap();
+                router.poll(Duration::from_millis(20)).unwrap();
                 router.mode() == RouteMode::Routed
             });
             router.status().unwrap().unverified

@@ -55,13 +55,28 @@ fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Asks<'_>) -> T) -> T {
     beside_in(bed, RouteMode::Stateful, Duration::ZERO, work)
 }
 
-/// Does `work` while a router runs in a mode, after that long in shadow.
-fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl FnOnce(&Asks<'_>) -> T) -> T {
-    let settings = RouteSettings { slots: Some(1024), returns: false, trial, ..settings(&bed.ports()) };
-    world::beside(&bed.router, settings, mode, |asks| {
-        let done = work(asks);
-        assert_eq!(asks.events(), []);
-        done
+/// Does `work` while a router with these settings runs.
+fn beside_with<T>(world: &World, settings: RouteSettings, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> T {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (started, is_started) = mpsc::channel();
+        let (ask, asked) = mpsc::channel::<Question>();
+        let stop = &stop;
+        scope.spawn(move || {
+            world.ports[0].space().run(move || {
+                let mode = settings.mode;
+                let mut router = Router::start(settings).unwrap();
+                assert_eq!(router.obstacles(), []);
+                router.set_mode(mode).unwrap();
+                started.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(router.poll(Duration::from_millis(5)).unwrap(), []);
+                    asked.try_iter().for_each(|question| question(&mut router));
+                }
+            });
+        });
+        let _ends = Ends(stop);
+        is_started.recv().map(|()| work(&ask)).unwrap()
     })
 }
 

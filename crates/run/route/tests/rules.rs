@@ -295,7 +295,11 @@ fn end_packets(tag: &str, cpus: &str) {
         assert_eq!((totals.enqueued, totals.dequeued), (handed, handed), "{totals:?}");
         // Something in the way puts the mode back; the rules stay.
         router.set_mode(RouteMode::Routed).unwrap();
-        obstruct(&mut router);
+        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
+        wait("the kernel forwards", || {
+            router.poll(Duration::from_millis(10)).unwrap();
+            router.mode() == RouteMode::Standard
+        });
         assert_eq!(world.crossed(&frames), expected);
         drop(router);
         let open = world.crossed(&frames);
@@ -348,20 +352,27 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         world.rules(&drops(54));
         router.begin_reload(&Requester::default()).unwrap();
         // Made or not: they hold once the loop has taken them.
-        assert!(router.makes_rules() && router.take_reloaded().is_none());
+        assert!(router.is_loading_rules() && router.take_reloaded().is_none());
         assert_eq!(world.crossed(&frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
-            router.poll_within(TURN).unwrap();
+            router.poll(Duration::from_millis(10)).unwrap();
             router.take_reloaded()
         });
-        assert_eq!((reloaded.unwrap().rules, router.makes_rules()), (1, false));
+        assert_eq!((reloaded.unwrap().rules, router.is_loading_rules()), (1, false));
         assert_eq!(world.crossed(&frames), [53]);
 
         // An obstacle that comes while rules are made turns the fast path off, and the rules come to hold all the same.
         world.rules(&drops(53));
         router.begin_reload(&Requester::default()).unwrap();
-        obstruct(&mut router);
-        turn_until("the rules are made", &mut router, |router| !router.makes_rules());
+        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
+        wait("the kernel forwards", || {
+            router.poll(Duration::from_millis(10)).unwrap();
+            router.mode() == RouteMode::Standard
+        });
+        wait("the rules are made", || {
+            router.poll(Duration::from_millis(10)).unwrap();
+            !router.is_loading_rules()
+        });
         assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
         assert_eq!(world.crossed(&frames), [54]);
         // One that is asked for at once waits for the one before.
@@ -419,7 +430,7 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
         let mut told = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.poll_within(TURN).unwrap());
+            told.extend(router.poll(Duration::from_millis(10)).unwrap());
             told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });

@@ -20,7 +20,7 @@ use sys::worker::Worker;
 use crate::BenchError;
 
 /// The router's end may wait so long.
-const TURN: Duration = Duration::from_millis(50);
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 /// Next hops that each CPU remembers: more than twice those of a bench's networks.
 const SLOTS: u32 = 1 << 17;
 
@@ -69,7 +69,7 @@ impl FastPath {
             let _ = to.send(said);
             while let Some(running) = router.as_mut().filter(|_| !stop.load(Ordering::Relaxed)) {
                 // On an error the kernel forwards, which the figures show.
-                if running.poll_within(TURN).is_err() {
+                if running.poll(POLL_PERIOD).is_err() {
                     break;
                 }
             }

@@ -142,16 +142,16 @@ impl Mode {
         evidence: &Evidence,
         ports: &[RoutePort],
         tables: &RouteTables,
-        happened: &mut Vec<RouteEvent>,
+        events: &mut Vec<RouteEvent>,
     ) -> Result<(), RouteError> {
         if self.trial_ends.is_none_or(|at| at > Instant::now()) {
             return Ok(());
         }
         self.trial_ends = None;
         let result = self.compare(evidence, tables)?.clone();
-        happened.push(RouteEvent::Compared(result.clone()));
+        events.push(RouteEvent::Compared(result.clone()));
         if let Some(why) = result.objection() {
-            self.fall_back(&why, tables, happened);
+            self.fall_back(&why, tables, events);
             return Ok(());
         }
         self.switch(self.requested, ports, tables)?;
@@ -161,7 +161,7 @@ impl Mode {
         } else {
             "the shadow agreed with the kernel"
         };
-        happened.push(RouteEvent::Mode { mode: self.active, reason: why.to_owned() });
+        events.push(RouteEvent::Mode { mode: self.active, why: why.to_owned() });
         Ok(())
     }
 
@@ -179,22 +179,22 @@ impl Mode {
         may_return: bool,
         ports: &[RoutePort],
         tables: &RouteTables,
-        happened: &mut Vec<RouteEvent>,
+        events: &mut Vec<RouteEvent>,
     ) -> Result<(), RouteError> {
         let new: Vec<_> = now.iter().filter(|o| !self.obstacles.contains(o)).cloned().collect();
         let gone: Vec<_> = self.obstacles.iter().filter(|o| !now.contains(o)).cloned().collect();
         self.obstacles = now;
-        happened.extend(gone.into_iter().map(RouteEvent::Cleared));
+        events.extend(gone.into_iter().map(RouteEvent::Cleared));
         let first = new.first().map(|obstacle| obstacle.what.clone());
-        happened.extend(new.into_iter().map(RouteEvent::Obstacle));
+        events.extend(new.into_iter().map(RouteEvent::Obstacle));
         if let Some(why) = first {
-            self.fall_back(&why, tables, happened);
+            self.fall_back(&why, tables, events);
         }
         if self.fallback.is_some() && self.obstacles.is_empty() && self.auto_return && may_return {
             self.fallback = None;
             self.begin(ports, tables)?;
             let why = "no obstacle is left".to_owned();
-            happened.push(RouteEvent::Mode { mode: self.active, reason: why });
+            events.push(RouteEvent::Mode { mode: self.active, why });
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Mode {
     }
 
     /// The kernel forwards from now on.
-    pub(crate) fn fall_back(&mut self, why: &str, tables: &RouteTables, happened: &mut Vec<RouteEvent>) {
+    pub(crate) fn fall_back(&mut self, why: &str, tables: &RouteTables, events: &mut Vec<RouteEvent>) {
         if self.active == RouteMode::Standard {
             return;
         }
@@ -213,7 +213,7 @@ impl Mode {
         self.shadow.end();
         self.trial_ends = None;
         self.fallback = Some(why.to_owned());
-        happened.push(RouteEvent::Mode { mode: RouteMode::Standard, reason: why.to_owned() });
+        events.push(RouteEvent::Mode { mode: RouteMode::Standard, why: why.to_owned() });
     }
 
     /// The kernel forwards, as the router fails.

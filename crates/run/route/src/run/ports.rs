@@ -27,7 +27,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Puts the programs on their ports, behind `rules`. Also what is to be told of the rules.
+    /// Puts the programs on their ports, behind `rules`. Also notes on the rules.
     ///
     /// # Errors
     /// Rules of an earlier router where there are none now; a foreign program; what the kernel refuses.
@@ -40,19 +40,19 @@ impl Ports {
         mut rules: Option<&mut RouteRules>,
     ) -> Result<(Self, Vec<String>), RouteError> {
         let is_raced = |error: &RouteError| matches!(error, RouteError::Xdp(error) if error.is_raced());
-        let (ports, told) = chain::retry_if_raced(is_raced, || {
+        let (ports, notes) = chain::retry_if_raced(is_raced, || {
             let mut ports = load(&names, xdp, evidence, plan, tables)?;
-            let told = match rules.as_mut() {
+            let notes = match rules.as_mut() {
                 Some(rules) => rules.begin(&mut ports)?,
                 None => {
                     ports.iter_mut().try_for_each(RoutePort::put)?;
                     Vec::new()
                 }
             };
-            Ok((ports, told))
+            Ok((ports, notes))
         })?;
         let ports = Self { names, xdp, ports, applied: RoutePlan::default(), ended: BTreeSet::new() };
-        Ok((ports, told))
+        Ok((ports, notes))
     }
 
     /// The ports, by the name last followed.
@@ -85,16 +85,16 @@ impl Ports {
 
     /// Follows the names that the ports' interfaces have now.
     pub(crate) fn follow_names(&mut self) -> Vec<RouteEvent> {
-        let mut happened = Vec::new();
+        let mut events = Vec::new();
         for (number, name) in self.names_now().into_iter().enumerate() {
             let known = &mut self.names[number];
             if !name.is_empty() && name != *known {
                 self.ports[number].rename(&name);
                 let from = std::mem::replace(known, name.clone());
-                happened.push(RouteEvent::Renamed { from, to: name });
+                events.push(RouteEvent::Renamed { from, to: name });
             }
         }
-        happened
+        events
     }
 
     /// Gives the kernel programs what changed; the ports that frames can be sent out of again, or no longer.
@@ -142,7 +142,7 @@ impl Ports {
     /// The ports that others took the programs off: those put back, and those that ended.
     pub(crate) fn lost(&mut self) -> Vec<RouteEvent> {
         let put_back = self.ports.iter().filter_map(|port| port.slot().put_back());
-        let mut happened: Vec<_> = put_back.map(|what| RouteEvent::PutBack { what }).collect();
+        let mut events: Vec<_> = put_back.map(|what| RouteEvent::PutBack { what }).collect();
         let here: Vec<String> = self.ports.iter().filter_map(name).collect();
         self.ended.retain(|port| !here.contains(port));
         for port in self.ports.iter().filter(|port| name(port).is_none()) {
@@ -154,10 +154,10 @@ impl Ports {
                     )
                 };
                 let why = port.slot().why_ended().unwrap_or_else(moved);
-                happened.push(RouteEvent::PortEnded { why });
+                events.push(RouteEvent::PortEnded { why });
             }
         }
-        happened
+        events
     }
 
     /// Ports whose programs ended.

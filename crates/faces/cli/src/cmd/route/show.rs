@@ -6,7 +6,7 @@ use model::route::{RouteEvent, RouteMode, RouteRates, RouteStatus};
 use route::{
     RouteService,
     control::Command,
-    seen::{self, Message},
+    outputs::{self, Message},
 };
 use serve::Client;
 use tui::route::{Act, View};
@@ -51,7 +51,7 @@ pub(super) fn emit(show: &Show) -> impl FnMut(Message) + 'static {
         // On the screen of the view there is no place for lines.
         _ if interactive => {}
         Message::Text(text) => output.message(&text),
-        Message::Event(moment) if json => output.event(seen::line(&moment)),
+        Message::Event(moment) if json => output.event(outputs::line(&moment)),
         Message::Event(moment) => event(&output, &moment.what),
     }
 }

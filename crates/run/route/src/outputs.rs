@@ -33,13 +33,13 @@ impl From<ServeError> for Message {
 
 /// Outputs of a router.
 #[derive(Debug)]
-pub struct Seen {
+pub struct RouteOutputs {
     links: Netlink,
     events: VecDeque<RouteMoment>,
     outputs: Outputs,
 }
 
-impl Seen {
+impl RouteOutputs {
     /// Opens the outputs.
     ///
     /// # Errors
@@ -72,8 +72,8 @@ impl Seen {
         Ok(status)
     }
 
-    /// Tells the outputs of an event. Gives it with its time, and what failed.
-    pub fn note(&mut self, what: RouteEvent) -> Vec<Message> {
+    /// Records an event and writes it to the outputs. Gives it with its time, and failures.
+    pub fn record(&mut self, what: RouteEvent) -> Vec<Message> {
         let moment = RouteMoment { at: now(), what };
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
@@ -83,7 +83,10 @@ impl Seen {
         [Message::Event(moment)].into_iter().chain(failures.into_iter().map(Message::from)).collect()
     }
 
-    /// Gives metrics where they are wanted and due. Gives what failed since.
+    /// Publishes metrics if they are enabled and due. Gives failures since.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
     pub fn publish(&mut self, router: &Router) -> Result<Vec<Message>, RouteError> {
         let mut failed = None;
         self.outputs.publish(|| match router.status() {
@@ -96,7 +99,7 @@ impl Seen {
         failed.map_or_else(|| Ok(self.outputs.failures().map(Message::from).collect()), Err)
     }
 
-    /// Takes the file of metrics away, and waits for no hook.
+    /// Removes the file of metrics, and waits for no hook.
     pub fn end(mut self) {
         self.outputs.end_metrics();
         self.outputs.let_hook_end();
