@@ -42,7 +42,7 @@ fn packets(random: &mut Random, rules: &Rules) -> Vec<Vec<u8>> {
 fn tested(rules: &Rules, now: Now, random: &mut Random, packets: &[Vec<u8>]) {
     let tables = compile::tables(rules, &mut Counters::new(), now).expect("tables");
     let shared = ShieldShared::create().expect("maps");
-    let config = ShieldConfig { tell: true, bare_ip: true, ..ShieldConfig::default() };
+    let config = ShieldConfig { report: true, bare_ip: true, ..ShieldConfig::default() };
     let shield = Shield::load(&tables, &config, &shared).expect("a program");
     let damaged = packets.iter().map(|packet| {
         let mut packet = packet.clone();

@@ -31,12 +31,12 @@ fn a_client_becomes_known_and_keeps_every_option() {
     for family in 0..2 {
         let to = bed.echo(SERVER[family]);
         let source = CLIENT[family].parse().unwrap();
-        assert!(!bed.cookies.knows(source).unwrap());
+        assert!(!bed.cookies.is_known(source).unwrap());
         let (resent, before) = (bed.client.counter("TcpRetransSegs"), bed.counts());
         let mut stream = bed.connect(to).unwrap();
         talk(&mut stream);
         let counts = bed.counts();
-        assert!(bed.cookies.knows(source).unwrap());
+        assert!(bed.cookies.is_known(source).unwrap());
         assert_eq!((counts.answered - before.answered, counts.proved - before.proved), (1, 1));
         // Not even Linux, which would after 10 ms, has to send its SYN again.
         assert_eq!((counts.resumed - before.resumed, bed.client.counter("TcpRetransSegs") - resent), (1, 0));
@@ -98,7 +98,7 @@ fn the_question_and_its_answer_frame_by_frame() {
             assert!(question.ack.wrapping_sub(syn.seq + 1) > 500);
             let wrong = Frame { flags: RST, seq: question.ack.wrapping_add(1), options: vec![], ..syn.clone() };
             assert_eq!(test(&wrong.bytes()).action, other);
-            assert!(!bed.cookies.knows(syn.source).unwrap());
+            assert!(!bed.cookies.is_known(syn.source).unwrap());
             let mut to_all = syn.bytes();
             to_all[6] |= 1;
             assert_eq!(test(&to_all).action, DROP, "its answer would go to all hosts");
@@ -106,7 +106,7 @@ fn the_question_and_its_answer_frame_by_frame() {
             let tested = test(&right.bytes());
             assert_eq!(tested.action, PASS, "its SYN goes on in its place");
             assert_eq!(Frame::read(&tested.frame), Frame { data: vec![], ..syn.clone() });
-            assert!(bed.cookies.knows(syn.source).unwrap());
+            assert!(bed.cookies.is_known(syn.source).unwrap());
             assert_eq!(bed.counts().resumed, bed.counts().proved);
             for frame in [&syn, &stranger, &right] {
                 assert_eq!(test(&frame.bytes()).action, PASS, "of a known source");

@@ -165,7 +165,7 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
 
         let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
         let shared = ShieldShared::create().unwrap();
-        let config = ShieldConfig { tell: true, ..ShieldConfig::default() };
+        let config = ShieldConfig { report: true, ..ShieldConfig::default() };
         let shield = Shield::load(&tables, &config, &shared).unwrap();
         bed.load(&rules, now);
         let arrived = bed.arrivals(&frames);

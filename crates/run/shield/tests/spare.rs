@@ -60,7 +60,7 @@ fn whatever_the_ladder_asks_for_fits_into_the_program_that_waits() {
     let mut cache = Cache::expecting(&calm.protected);
     let mut tables = |extra: &[Rule]| tables(&calm, &mut cache, extra);
     let shared = ShieldShared::create().unwrap();
-    let settings = ShieldConfig { tell: true, ..ShieldConfig::default() };
+    let settings = ShieldConfig { report: true, ..ShieldConfig::default() };
     let spare = SpareProgram::load(&tables(&template(&config, v4)), &settings, &shared).unwrap();
     let [on_v4, on_v6] = [v4, v6].map(|on| steps(&config, on));
     assert!(on_v4.len() > 30, "{}", on_v4.len());

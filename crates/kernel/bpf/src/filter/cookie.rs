@@ -17,7 +17,7 @@ use crate::{
     counters::per_cpu,
     link::XdpError,
     program::{kernel_offset, opts, to_io},
-    skel::shield::types::{cookie_asked, cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
+    skel::shield::types::{cookie_generations, cookie_pending, rodata, shield_cookie_count, shield_cookie_cpu},
 };
 
 /// The maps, by their names in the program: the counts, and the known sources of either family.
@@ -25,10 +25,10 @@ const COUNTS: &str = "cookie_counts";
 const V4: &str = "known_v4";
 const V6: &str = "known_v6";
 const CONNECTED: &str = "cookie_connected";
-/// The sources that are surely not known.
-const GENERATIONS: &str = "cookie_turns";
-/// The SYNs of sources that were asked.
-const PENDING: &str = "cookie_asked";
+/// Stamps by hash, without which a source is not known.
+const GENERATIONS: &str = "cookie_generations";
+/// SYNs of challenged sources.
+const PENDING: &str = "cookie_pending";
 /// So many of them (16 MB), a power of two.
 const PENDING_SYNS_MAX: u32 = 1 << 18;
 const ALL: [&str; 6] = [V4, V6, CONNECTED, GENERATIONS, PENDING, COUNTS];
@@ -45,7 +45,7 @@ pub enum CookieMode {
     /// The protected server is this host: SYNs are answered by cookies (`src/filter/cookie/number.h`), and [`super::ShieldAck`] makes connections of
     /// the ACKs that bring them back.
     Host(HostCookies),
-    /// Likewise, and the kernel makes the connections by itself, of listeners that were told of cookies: they are while their queue is full, or if
+    /// Likewise, and the kernel makes the connections by itself, of listeners that accept cookies: they do while their queue is full, or if
     /// net.ipv4.tcp_syncookies is 2; otherwise SYNs pass. Only the MSS is kept of what clients offer.
     Kernel(HostCookies),
     /// The protected servers are behind a gateway: sources must show that they exist before their SYNs pass.
@@ -262,8 +262,8 @@ impl Cookies {
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
             new(CONNECTED, MapType::Array, 4, Connected::BYTES as u32, 1)?,
-            new(GENERATIONS, MapType::Array, 4, size_of::<cookie_turns>() as u32, 1)?,
-            asked(room)?,
+            new(GENERATIONS, MapType::Array, 4, size_of::<cookie_generations>() as u32, 1)?,
+            pending(room)?,
             new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
         ];
         Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
@@ -312,7 +312,7 @@ impl Cookies {
                 continue;
             }
             let (name, mut map) = match *name {
-                PENDING => asked(sources.max(2))?,
+                PENDING => pending(sources.max(2))?,
                 name => new(name, MapType::LruHash, map.key_size(), 4, sources.max(2))?,
             };
             match fs::remove_file(&path) {
@@ -360,7 +360,7 @@ impl Cookies {
     }
 
     /// True if a source has shown that it exists, however long ago.
-    pub fn knows(&self, source: IpAddr) -> Result<bool, XdpError> {
+    pub fn is_known(&self, source: IpAddr) -> Result<bool, XdpError> {
         let found = match source {
             IpAddr::V4(a) => self.map(V4)?.lookup(&a.octets(), MapFlags::ANY),
             IpAddr::V6(a) => self.map(V6)?.lookup(&key_v6(&a.octets()), MapFlags::ANY),
@@ -393,8 +393,8 @@ impl Cookies {
         knobs.cookie_by_redirect = self.by_redirect;
         knobs.cookie_key =
             self.connected()?.cookie_key().map_err(|e| PROGRAM.failed("make a key for SYN cookies", e))?;
-        let asked = self.maps.iter().find(|(name, _)| *name == PENDING);
-        knobs.cookie_asked_mask = asked.map_or(0, |(_, map)| map.max_entries() - 1);
+        let pending = self.maps.iter().find(|(name, _)| *name == PENDING);
+        knobs.cookie_pending_mask = pending.map_or(0, |(_, map)| map.max_entries() - 1);
         match &self.mode {
             CookieMode::Host(host) => {
                 knobs.cookie_mode = 1;
@@ -403,7 +403,7 @@ impl Cookies {
             CookieMode::Kernel(host) => {
                 knobs.cookie_mode = 1;
                 host.set(knobs);
-                knobs.cookie_told = true;
+                knobs.cookie_by_kernel = true;
                 // The kernel would read more out of them than what we put there.
                 knobs.cookie_timestamps = false;
             }
@@ -454,7 +454,7 @@ fn set_known(knobs: &mut rodata, known_s: u32) {
     // The program's seconds are of 2^30 ns, and it compares signed numbers.
     let known_s = (u64::from(known_s) * 1_000_000_000).div_ceil(1 << 30).min(i32::MAX as u64) as u32;
     knobs.cookie_known_s = known_s;
-    knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
+    knobs.cookie_generation_shift = known_s.next_power_of_two().ilog2() as u8;
 }
 
 /// The offset in struct tcp_sock that says that a listener takes MPTCP; 0: this kernel has none.
@@ -495,9 +495,9 @@ fn new(
     Ok((name, map.map_err(|e| failed("make the maps of SYN cookies", &e))?))
 }
 
-/// The SYNs of sources that were asked: many, where there is room for more than one source.
-fn asked(room: u32) -> Result<(&'static str, MapHandle), XdpError> {
-    new(PENDING, MapType::Array, 4, size_of::<cookie_asked>() as u32, if room > 1 { PENDING_SYNS_MAX } else { 1 })
+/// SYNs of challenged sources: many, where there is room for more than one source.
+fn pending(room: u32) -> Result<(&'static str, MapHandle), XdpError> {
+    new(PENDING, MapType::Array, 4, size_of::<cookie_pending>() as u32, if room > 1 { PENDING_SYNS_MAX } else { 1 })
 }
 
 fn other_version(path: &Path) -> XdpError {

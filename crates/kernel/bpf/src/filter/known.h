@@ -183,7 +183,7 @@ static __always_inline __u64 known_row(struct xdp_md *ctx, struct shield_cookie_
 	    (cookie_mode != SHIELD_COOKIE_OFF || connected_lately(&cpu->recent)) && shield_cookie_comes_back(ctx))
 		looked += KNOWN_YES - KNOWN_NO;
 	known = (looked & LOOKED_CONNECTION) + KNOWN_LISTENER * (looked >> 2);
-	if (seen_asked && !known_nothing)
+	if (seen_on && !known_nothing)
 		known += KNOWN_SOURCE * (seen_before(&cpu->work.packet) ? KNOWN_YES : KNOWN_NO);
 	return resized(shield_known_class)[known & KNOWN_MASK] & shield_mask[SHIELD_KNOWN];
 }

@@ -95,7 +95,7 @@ impl Layout {
         layout.limits = tables.rules.iter().any(|r| r.action == RuleAction::Limit);
         layout.challenges = tables.rules.iter().any(|r| r.action == RuleAction::Challenge);
         layout.yields = tables.rules.iter().any(|r| r.yields);
-        layout.seen = spare > 0 || asks_seen(tables);
+        layout.seen = spare > 0 || uses_seen(tables);
         let mut bytes: Vec<u8> = tables.rules.iter().flat_map(rule_bytes).collect();
         bytes.resize(rules * size_of::<shield_rule>(), 0);
         layout.sections.push((".data.sh_rules", bytes));
@@ -140,7 +140,7 @@ impl Layout {
             layout.dscp_matters = spare > 0 || of_dscp.iter().any(|row| *row != of_dscp[0]);
             layout.put(COMMON, &common);
             let of = |rows: &[u64]| match spare {
-                0 => asked(tables, &layout.uses, rows.iter().fold(0, |all, row| all | row)),
+                0 => matching_fields(tables, &layout.uses, rows.iter().fold(0, |all, row| all | row)),
                 // Rules that are not there yet may ask for anything.
                 _ => layout.uses,
             };
@@ -175,7 +175,7 @@ impl Layout {
             || (has(RuleAction::Limit) && !self.limits)
             || (has(RuleAction::Challenge) && !self.challenges)
             || (tables.rules.iter().any(|rule| rule.yields) && !self.yields)
-            || (asks_seen(tables) && !self.seen)
+            || (uses_seen(tables) && !self.seen)
         {
             return Ok(None);
         }
@@ -226,14 +226,14 @@ impl Layout {
 }
 
 /// True if packets that differ by their sources having been seen have different rules: the highest digit of what is known.
-fn asks_seen(tables: &RuleTables) -> bool {
+fn uses_seen(tables: &RuleTables) -> bool {
     const DIGIT: usize = 9;
     let differ = |classes: &[u16]| classes.iter().zip(classes.iter().skip(DIGIT)).any(|(a, b)| a != b);
     tables.fields[KNOWN - ADDRESSES].as_ref().is_some_and(|table| differ(&table.class_of))
 }
 
 /// Of the fields that are used those whose value matters to any of `rules`, where rows are one word.
-fn asked(tables: &RuleTables, uses: &[bool; FIELDS], rules: u64) -> [bool; FIELDS] {
+fn matching_fields(tables: &RuleTables, uses: &[bool; FIELDS], rules: u64) -> [bool; FIELDS] {
     std::array::from_fn(|field| {
         let rows = match field {
             0 => tables.source.as_ref().map(|table| &table.rows),

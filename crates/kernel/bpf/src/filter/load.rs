@@ -29,7 +29,7 @@ use crate::{
     program::{kernel_has, module_has, to_io},
     skel::shield::{
         ShieldSkelBuilder,
-        types::{prefix_table, prefix_trie, rodata, shield_told},
+        types::{prefix_table, prefix_trie, rodata, shield_report},
     },
 };
 
@@ -59,8 +59,8 @@ pub struct ShieldConfig {
     pub known: Option<KnownPackets>,
     /// Frames begin with the IP header: the interface has no link layer.
     pub bare_ip: bool,
-    /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
-    pub tell: bool,
+    /// For [`Shield::test`]: verdicts are reported, at a price; and rules may ask for cookies that are not set up.
+    pub report: bool,
 }
 
 /// Lookups for packets, beside their bytes.
@@ -147,7 +147,7 @@ pub struct Shield {
     /// The maps of its tables, where others are to use them too.
     tables: Vec<(&'static str, MapHandle)>,
     slots: Vec<SlotMaps>,
-    told: Option<Mutex<SharedMemory>>,
+    report: Option<Mutex<SharedMemory>>,
 }
 
 impl Shield {
@@ -188,10 +188,10 @@ impl Shield {
         shared: &ShieldShared,
         there: &[(&'static str, MapHandle)],
     ) -> Result<(Self, Mapped), XdpError> {
-        if layout.challenges && !config.tell && config.cookies.is_none() {
+        if layout.challenges && !config.report && config.cookies.is_none() {
             return Err(XdpError::setting("a rule asks for SYN cookies, which are not set up".to_owned()));
         }
-        if layout.uses[KNOWN] && !config.tell && config.known.is_none() {
+        if layout.uses[KNOWN] && !config.report && config.known.is_none() {
             return Err(XdpError::setting("a rule asks what is known of packets, which is not set up".to_owned()));
         }
         let failed = |source| PROGRAM.refused(source);
@@ -211,10 +211,10 @@ impl Shield {
             knobs.shield_seed = shared.seed();
             knobs.shield_default = u32::from(tables.default_drop);
             knobs.shield_malformed = u32::from(tables.malformed_drop);
-            knobs.shield_tells = config.tell;
+            knobs.shield_reports = config.report;
             knobs.parse_bare_ip = config.bare_ip;
             knobs.shield_limits = layout.limits;
-            knobs.seen_asked = layout.seen;
+            knobs.seen_on = layout.seen;
             knobs.shield_yields = layout.yields;
             knobs.shield_dscp_matters = layout.dscp_matters;
             for (i, few) in tables.protected_few.iter().take(FEW_MAX).enumerate() {
@@ -280,7 +280,7 @@ impl Shield {
                     .map_err(|e| PROGRAM.failed("enter an interface into the map shield_out", to_io(&e)))?;
             }
         }
-        let (mut told, mut sections, mut kept) = (None, Vec::new(), Vec::new());
+        let (mut report, mut sections, mut kept) = (None, Vec::new(), Vec::new());
         for map in loaded.maps() {
             let memory = |bytes: usize| {
                 let handle = MapHandle::try_from(&map).map_err(failed)?;
@@ -294,14 +294,14 @@ impl Shield {
                 unsafe { memory.slice_mut(0, bytes.len()) }.copy_from_slice(bytes);
                 sections.push((*name, memory));
             }
-            if config.tell && map.name() == ".data.sh_told" {
-                told = Some(Mutex::new(memory(size_of::<shield_told>())?));
+            if config.report && map.name() == ".data.sh_report" {
+                report = Some(Mutex::new(memory(size_of::<shield_report>())?));
             }
         }
         let program = loaded.progs().find(|program| program.name() == "ek_shield");
         let program = program.ok_or_else(missing)?;
         let program = PROGRAM.descriptor(program.as_fd())?;
-        Ok((Self { program, tables: kept, slots: config.slots.clone(), told }, sections))
+        Ok((Self { program, tables: kept, slots: config.slots.clone(), report }, sections))
     }
 
     /// True if it was loaded for that place.
@@ -312,7 +312,7 @@ impl Shield {
     /// Runs the program once on `frame`, attached or not. Counters count.
     ///
     /// # Errors
-    /// [`crate::ProgramError::Setting`] if the program was not loaded to tell, or for a frame of less than 14 bytes, which the kernel refuses.
+    /// [`crate::ProgramError::Setting`] if the program was not loaded to report, or for a frame of less than 14 bytes, which the kernel refuses.
     pub fn test(&self, frame: &[u8]) -> Result<Tested, XdpError> {
         self.test_split(frame, frame.len())
     }
@@ -323,20 +323,20 @@ impl Shield {
     /// # Errors
     /// As there; kernels before 6.18 refuse a first buffer that is not all of the frame (EINVAL).
     pub fn test_split(&self, frame: &[u8], first: usize) -> Result<Tested, XdpError> {
-        let Some(told) = &self.told else {
-            return Err(XdpError::setting("the shield's program was not loaded to tell what decides".to_owned()));
+        let Some(report) = &self.report else {
+            return Err(XdpError::setting("the shield's program was not loaded to report verdicts".to_owned()));
         };
         if frame.len() < 14 {
             return Err(XdpError::setting(format!("a frame of {} bytes, but test runs take 14 or more", frame.len())));
         }
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        let word = |offset: usize| told.half_word(offset_of!(shield_told, parsed) + offset);
+        let report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        let word = |offset: usize| report.half_word(offset_of!(shield_report, parsed) + offset);
         for at in [0, 4, 8, 12] {
             word(at).store(0, Ordering::Relaxed);
         }
         let ran = PROGRAM.run(&self.program, frame, first, frame.len() + REPLY_ROOM_BYTES, 1)?;
-        let failed = word(offset_of!(shield_told, failed)).load(Ordering::Relaxed) != 0;
-        let parsed = match word(offset_of!(shield_told, parsed)).load(Ordering::Relaxed) {
+        let failed = word(offset_of!(shield_report, failed)).load(Ordering::Relaxed) != 0;
+        let parsed = match word(offset_of!(shield_report, parsed)).load(Ordering::Relaxed) {
             0 => None,
             1 => Some(ShieldParsed::Ip),
             2 => Some(ShieldParsed::NotIp),
@@ -345,8 +345,8 @@ impl Shield {
         debug_assert!(failed || parsed.is_some());
         Ok(Tested {
             action: ran.verdict,
-            rule: (word(offset_of!(shield_told, rule)).load(Ordering::Relaxed) as usize).checked_sub(1),
-            challenged: word(offset_of!(shield_told, verdict)).load(Ordering::Relaxed) == 3,
+            rule: (word(offset_of!(shield_report, rule)).load(Ordering::Relaxed) as usize).checked_sub(1),
+            challenged: word(offset_of!(shield_report, verdict)).load(Ordering::Relaxed) == 3,
             parsed,
             frame: ran.frame,
         })

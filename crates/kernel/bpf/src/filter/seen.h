@@ -21,7 +21,7 @@ struct shield_seen {
 /* Resized by user space, shared by all programs that follow each other. */
 __u64 shield_seen[1] SEC(".data.sh_seen") = {};
 /* Some rule asks for it. */
-const volatile bool seen_asked = false;
+const volatile bool seen_on = false;
 
 /* Where the words begin, in words. */
 #define SEEN_AT 8

@@ -19,10 +19,10 @@
 /* What happens to packets that no rule decides about, and to malformed ones: enum shield_action. */
 const volatile __u32 shield_default = SHIELD_PASS;
 const volatile __u32 shield_malformed = SHIELD_DROP;
-/* SYN cookies are set up; frames that pass go to another interface; the deciding rule is told. */
+/* SYN cookies are set up; frames that pass go to another interface; verdicts are reported. */
 const volatile bool shield_cookies = false;
 const volatile bool shield_crosses = false;
-const volatile bool shield_tells = false;
+const volatile bool shield_reports = false;
 /* Some rule is a limit; some challenge yields to the rules behind it. */
 const volatile bool shield_limits = false;
 const volatile bool shield_yields = false;
@@ -30,7 +30,7 @@ const volatile bool shield_yields = false;
 const volatile bool shield_fail_closed = false;
 
 /* What one run found, for tests. */
-struct shield_told {
+struct shield_report {
 	/* enum parsed, plus 1. */
 	__u32 parsed;
 	/* The deciding rule's index plus 1; 0: the default, or none was asked. */
@@ -39,7 +39,7 @@ struct shield_told {
 	__u32 verdict;
 	__u32 failed;
 	struct packet packet;
-} shield_told SEC(".data.sh_told") = {};
+} shield_report SEC(".data.sh_report") = {};
 
 /* The chain of the other one of two interfaces. */
 CHAIN_ARRAY(chain_rests_2nd, CHAIN_PLACES);
@@ -57,7 +57,7 @@ struct shield_search {
 	/* Only management rules hold. */
 	__u32 closed;
 	/* The first challenge that applies and yields: its index plus 1. */
-	__u32 asked;
+	__u32 challenge;
 	/* Where the rows of what the machine knows begin, plus 1; 0: not looked for yet. */
 	__u32 known;
 };
@@ -99,8 +99,8 @@ __noinline __u32 shield_search_word(struct shield_search *s)
 		if (rule->flags & SHIELD_SHADOW)
 			continue;
 		if (shield_yields && rule->flags & SHIELD_YIELDS) {
-			if (!s->asked)
-				s->asked = n + 1;
+			if (!s->challenge)
+				s->challenge = n + 1;
 			continue;
 		}
 		return n * 4 + (rule->action & 3);
@@ -170,13 +170,13 @@ __noinline __u32 shield_decide(struct xdp_md *ctx, struct shield_search *s)
 	return SHIELD_NONE;
 }
 
-/* For shield_tell_captures(): a rule challenges, and what comes of it is not known yet; and what has come of it. Said in two steps, as what
+/* For shield_notify_captures(): a rule challenges, and what comes of it is not known yet; and what has come of it. In two steps, as what
  * answers needs nearly all of the stack, and the rule would have to be kept on it meanwhile. */
 #define SHIELD_PENDING 7
-#define SHIELD_ASKED 0xfffffffe
+#define SHIELD_CHALLENGED 0xfffffffe
 
-/* Tells the captures beside why the frame has this verdict, by rule `found`. */
-__noinline int shield_tell_captures(struct xdp_md *ctx, __u32 why, __u32 found, __u32 verdict)
+/* Notifies captures of the verdict on the frame and its reason, by rule `found`. */
+__noinline int shield_notify_captures(struct xdp_md *ctx, __u32 why, __u32 found, __u32 verdict)
 {
 	struct chain_state *state = &chain_state;
 	struct chain_cpu *cpu;
@@ -193,7 +193,7 @@ __noinline int shield_tell_captures(struct xdp_md *ctx, __u32 why, __u32 found, 
 	if (shield_crosses && ctx->ingress_ifindex != shield_between_first)
 		state = &chain_state_2nd;
 	cpu = chain_cpu_of(state, bpf_get_smp_processor_id());
-	if (found == SHIELD_ASKED)
+	if (found == SHIELD_CHALLENGED)
 		word += cpu->passed & 0xffff;
 	else if (found != SHIELD_NONE)
 		word += resized(shield_rules)[(found >> 2) & shield_rules_mask].counter + 1;
@@ -235,7 +235,7 @@ static __always_inline int shield_end(struct xdp_md *ctx, enum chain_why why, __
 	if (shield_crosses)
 		wanted |= *(volatile __u64 *)&chain_state_2nd.before;
 	if (__builtin_expect(wanted != 0, 0))
-		shield_tell_captures(ctx, why, found, verdict);
+		shield_notify_captures(ctx, why, found, verdict);
 	return verdict;
 }
 
@@ -255,24 +255,24 @@ static __always_inline int shield_drop(struct shield_total *total, __u32 frame_l
 	return XDP_DROP;
 }
 
-static __always_inline void shield_tell(enum parsed parsed, const struct packet *p)
+static __always_inline void shield_report_packet(enum parsed parsed, const struct packet *p)
 {
-	if (shield_tells) {
-		shield_told.parsed = parsed + 1;
-		shield_told.packet = *p;
+	if (shield_reports) {
+		shield_report.parsed = parsed + 1;
+		shield_report.packet = *p;
 	}
 }
 
-static __always_inline void shield_tell_verdict(__u32 found, __u32 action)
+static __always_inline void shield_report_verdict(__u32 found, __u32 action)
 {
-	if (shield_tells) {
-		shield_told.rule = found == SHIELD_NONE ? 0 : (found >> 2) + 1;
-		shield_told.verdict = action;
+	if (shield_reports) {
+		shield_report.rule = found == SHIELD_NONE ? 0 : (found >> 2) + 1;
+		shield_report.verdict = action;
 	}
 }
 
 /* A packet that rule `found` challenges: answered, dropped, or passed on. */
-static __always_inline int shield_ask(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found)
+static __always_inline int shield_challenge_by(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found)
 {
 	int answer;
 
@@ -283,10 +283,10 @@ static __always_inline int shield_ask(struct xdp_md *ctx, struct shield_total *t
 			total->challenged++;
 			if (answer == XDP_DROP)
 				shield_drop(total, p->frame_len);
-			return shield_end(ctx, CHAIN_CHALLENGE, SHIELD_ASKED, answer);
+			return shield_end(ctx, CHAIN_CHALLENGE, SHIELD_CHALLENGED, answer);
 		}
 	}
-	return shield_end(ctx, CHAIN_CHALLENGE, SHIELD_ASKED, shield_pass(ctx, total, p->frame_len));
+	return shield_end(ctx, CHAIN_CHALLENGE, SHIELD_CHALLENGED, shield_pass(ctx, total, p->frame_len));
 }
 
 /* The packet was watched already; only management rules hold. */
@@ -302,7 +302,7 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	int parsed;
 
 	parsed = parse_frame(ctx, &s.packet);
-	shield_tell(parsed, &s.packet);
+	shield_report_packet(parsed, &s.packet);
 	if (parsed == PARSED_NOT_IP) {
 		total->not_ip++;
 		/* Nobody reaches anybody without ARP, management included. */
@@ -322,8 +322,8 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	if (watch_on && !(way & SHIELD_WATCHED))
 		shield_watch_any(&s.packet);
 	found = shield_decide(ctx, &s);
-	if (shield_yields && s.asked && (found == SHIELD_NONE ? shield_default : found & 3) == SHIELD_PASS)
-		found = (s.asked - 1) * 4 + SHIELD_CHALLENGE;
+	if (shield_yields && s.challenge && (found == SHIELD_NONE ? shield_default : found & 3) == SHIELD_PASS)
+		found = (s.challenge - 1) * 4 + SHIELD_CHALLENGE;
 	if (found == SHIELD_NONE) {
 		action = shield_default;
 		if (s.closed) {
@@ -335,7 +335,7 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	} else {
 		action = found & 3;
 	}
-	shield_tell_verdict(found, action);
+	shield_report_verdict(found, action);
 	/* Kept where there is room already, and read from there: the stack is full. */
 	s.word = found;
 	switch (action) {
@@ -343,11 +343,11 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 		total->limited++;
 		return shield_end(ctx, CHAIN_LIMIT, shield_found(&s), shield_drop(total, s.packet.frame_len));
 	case SHIELD_DROP:
-		if (shield_cookies && shield_yields && !s.closed && shield_proves(ctx, &s.packet))
+		if (shield_cookies && shield_yields && !s.closed && shield_source_verified(ctx, &s.packet))
 			return shield_end(ctx, CHAIN_CHALLENGE, shield_found(&s), shield_pass(ctx, total, s.packet.frame_len));
 		return shield_end(ctx, shield_why(shield_found(&s), s.closed), shield_found(&s), shield_drop(total, s.packet.frame_len));
 	case SHIELD_CHALLENGE:
-		return shield_ask(ctx, total, &s.packet, shield_found(&s));
+		return shield_challenge_by(ctx, total, &s.packet, shield_found(&s));
 	default:
 		return shield_end(ctx, shield_why(shield_found(&s), s.closed), shield_found(&s), shield_pass(ctx, total, s.packet.frame_len));
 	}
@@ -356,8 +356,8 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 /* Drops or passes a packet that parse_common() knows. */
 static __always_inline int shield_drop_or_pass(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found, __u32 action)
 {
-	shield_tell(PARSED_IP, p);
-	shield_tell_verdict(found, action);
+	shield_report_packet(PARSED_IP, p);
+	shield_report_verdict(found, action);
 	if (action == SHIELD_DROP)
 		return shield_end(ctx, shield_why(found, false), found, shield_drop(total, p->frame_len));
 	return shield_end(ctx, shield_why(found, false), found, shield_pass(ctx, total, p->frame_len));
@@ -368,13 +368,13 @@ static __always_inline int shield_settle(struct xdp_md *ctx, struct shield_total
 {
 	if (action != SHIELD_CHALLENGE)
 		return shield_drop_or_pass(ctx, total, p, found, action);
-	shield_tell(PARSED_IP, p);
-	shield_tell_verdict(found, action);
-	return shield_ask(ctx, total, p, found);
+	shield_report_packet(PARSED_IP, p);
+	shield_report_verdict(found, action);
+	return shield_challenge_by(ctx, total, p, found);
 }
 
-/* As shield_common(), where rule `asks` is a challenge that yields to those of `bits`. */
-static __always_inline int shield_common_asked(struct xdp_md *ctx, const struct packet *p, struct shield_cpu *cpu, __u32 asks, __u64 bits)
+/* As shield_common(), where rule `challenge` is a challenge that yields to those of `bits`. */
+static __always_inline int shield_common_yielding(struct xdp_md *ctx, const struct packet *p, struct shield_cpu *cpu, __u32 challenge, __u64 bits)
 {
 	__u32 found = SHIELD_NONE, action = shield_default, n;
 	struct shield_rule *rule;
@@ -390,10 +390,10 @@ static __always_inline int shield_common_asked(struct xdp_md *ctx, const struct 
 	} else if (action != SHIELD_PASS) {
 		cpu->total.by_default++;
 	}
-	shield_count(cpu, resized(shield_rules)[asks].counter, p);
+	shield_count(cpu, resized(shield_rules)[challenge].counter, p);
 	if (action == SHIELD_PASS) {
 		action = SHIELD_CHALLENGE;
-		found = asks * 4 + action;
+		found = challenge * 4 + action;
 	}
 	return shield_settle(ctx, &cpu->total, p, found, action);
 }
@@ -424,7 +424,7 @@ __noinline int shield_common_known(struct xdp_md *ctx, __u64 bits)
 	if (!rule->plain || rule->action == SHIELD_CHALLENGE)
 		return SHIELD_LONG_WAY;
 	/* It may have to pass all the same. */
-	if (rule->action == SHIELD_DROP && shield_cookies && shield_yields && shield_may_prove(p))
+	if (rule->action == SHIELD_DROP && shield_cookies && shield_yields && shield_may_verify(p))
 		return SHIELD_LONG_WAY;
 	shield_count(cpu, rule->counter, p);
 	return shield_drop_or_pass(ctx, &cpu->total, p, n * 4 + (rule->action & 3), rule->action & 3);
@@ -462,7 +462,7 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct packet
 		action = rule->action & 3;
 		if (!rule->plain) {
 			if (shield_yields && (rule->flags & (SHIELD_YIELDS | SHIELD_SHADOW)) == SHIELD_YIELDS && !rule->expires_ns)
-				return shield_common_asked(ctx, p, cpu, n, bits & (bits - 1));
+				return shield_common_yielding(ctx, p, cpu, n, bits & (bits - 1));
 			return shield_any(ctx, SHIELD_WATCHED);
 		}
 		shield_count(cpu, rule->counter, p);
@@ -498,8 +498,8 @@ static __always_inline int shield_judge(struct xdp_md *ctx)
 	if (shield_beat_ns) {
 		total = &shield_cpu_of(on)->total;
 		if (shield_failed(total)) {
-			if (shield_tells)
-				shield_told.failed = 1;
+			if (shield_reports)
+				shield_report.failed = 1;
 			if (shield_fail_closed)
 				return shield_any(ctx, SHIELD_CLOSED);
 			total->failed_open++;

@@ -9,7 +9,7 @@ pub(crate) const PASS: u32 = 2;
 
 /// A program that tells what decides.
 pub(crate) fn tell() -> ShieldConfig {
-    ShieldConfig { tell: true, ..Default::default() }
+    ShieldConfig { report: true, ..Default::default() }
 }
 
 const VALUES: [usize; 7] = [65_536, 65_536, 512, 769, 192, 4097, 65_536];

@@ -290,7 +290,7 @@ impl DataPlane for Xdp {
             known: self.known,
             slots: self.links.iter().map(ShieldLink::maps).collect(),
             bare_ip: self.bare_ip,
-            tell: false,
+            report: false,
         };
         let calm = coming.rules.rules.len() == coming.calm.rules.len();
         if coming.what == Changed::All {

@@ -38,7 +38,7 @@ fn headers_end(parsed: &Parsed) -> usize {
 pub fn splits() -> bool {
     let shared = ShieldShared::create().unwrap();
     let tables = compile::tables(&Rules::default(), &mut Counters::new(), Now::read()).unwrap();
-    let shield = Shield::load(&tables, &ShieldConfig { tell: true, ..Default::default() }, &shared).unwrap();
+    let shield = Shield::load(&tables, &ShieldConfig { report: true, ..Default::default() }, &shared).unwrap();
     let refused = shield.test_split(&[0; 60], 30).err();
     if let Some(why) = &refused {
         eprintln!("frames of several buffers are not tried: {why}");
@@ -78,7 +78,7 @@ impl Kernel {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
         let shared = ShieldShared::create().unwrap();
-        let shield = Shield::load(&tables, &ShieldConfig { tell: true, ..Default::default() }, &shared).unwrap();
+        let shield = Shield::load(&tables, &ShieldConfig { report: true, ..Default::default() }, &shared).unwrap();
         Self { rules, now, shield, shared, counted: BTreeMap::new(), frames: 0, decided: 0 }
     }
 

@@ -36,14 +36,14 @@ const volatile __u16 cookie_mss_v6 = 1440;
 const volatile __u16 cookie_window = 64240;
 /* Shift of the windows that follow. */
 const volatile __u8 cookie_wscale = 7;
-/* Host mode without shield_ack: the kernel makes the connections of right ACKs by itself, from listeners that were told of cookies. */
-const volatile bool cookie_told = false;
+/* Host mode without shield_ack: the kernel makes the connections of right ACKs by itself, from listeners that accept cookies. */
+const volatile bool cookie_by_kernel = false;
 /* Where struct tcp_sock has is_mptcp, in bytes; 0: nowhere. */
 const volatile __u16 cookie_mptcp_at = 0;
 /* Gateway and sources mode: seconds that a source stays known after its last SYN. */
 const volatile __u32 cookie_known_s = 600;
 /* Likewise: 2^this seconds are not fewer than cookie_known_s. */
-const volatile __u8 cookie_turn_shift = 10;
+const volatile __u8 cookie_generation_shift = 10;
 /* Sources mode: until then (CLOCK_MONOTONIC in ns) ACKs with right cookies are let in: handshakes that host mode began. 0: none. */
 const volatile __u64 cookie_until_ns = 0;
 /* Gateway mode: packets other than SYNs of unknown sources are dropped instead of passed. */
@@ -95,8 +95,8 @@ struct shield_cookie_work {
 struct shield_cookie_cpu {
 	struct shield_cookie_count count;
 	struct connected_listener listeners[CONNECTED_LISTENERS];
-	/* Those that were told of cookies. */
-	struct connected_listener told[CONNECTED_LISTENERS];
+	/* Those that accept cookies. */
+	struct connected_listener by_cookie[CONNECTED_LISTENERS];
 	struct connected_recent recent;
 	struct shield_cookie_work work;
 };

@@ -7,7 +7,7 @@
  * makes the connection of it. What the client offered is in the low bits of the timestamp that it sends back.
  *
  * Where no program can make connections (shield_ack needs a kernel and a driver that can), the kernel does, out of its own check of the ACK: the
- * listener has to be told of cookies before, which it takes only while its queue is full, or if net.ipv4.tcp_syncookies is 2. Until then SYNs pass. Cookies are
+ * listener has to accept cookies before, which it takes only while its queue is full, or if net.ipv4.tcp_syncookies is 2. Until then SYNs pass. Cookies are
  * the kernel's there.
  * No timestamps are offered, whose low bits the kernel would read otherwise, and so neither window scaling nor SACK.
  *
@@ -104,8 +104,8 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 	return cookie_host(ctx, p, cpu, tcp);
 }
 
-/* Whether a packet may be the RST of a source that was asked. */
-static __always_inline bool shield_may_prove(const struct packet *p)
+/* Whether a packet may be the RST of a source that was challenged. */
+static __always_inline bool shield_may_verify(const struct packet *p)
 {
 	if (cookie_mode != SHIELD_COOKIE_GATEWAY && cookie_mode != SHIELD_COOKIE_SOURCES)
 		return false;
@@ -113,22 +113,22 @@ static __always_inline bool shield_may_prove(const struct packet *p)
 }
 
 /*
- * Whether a packet that a rule drops is the RST of a source that was asked; then it has become the SYN that was asked about, and may pass: no rule dropped
+ * Whether a packet that a rule drops is the RST of a source that was challenged; then it has become the SYN that was stored, and may pass: no rule dropped
  * that one. Rules against packets of no connection would keep out whoever has to send such a RST.
  */
-static __always_inline bool shield_proves(struct xdp_md *ctx, const struct packet *p)
+static __always_inline bool shield_source_verified(struct xdp_md *ctx, const struct packet *p)
 {
 	struct shield_cookie_cpu *cpu;
-	struct cookie_asked *asked;
+	struct cookie_pending *pending;
 	__u64 hash;
 	__u32 zero = 0;
 
-	if (!shield_may_prove(p))
+	if (!shield_may_verify(p))
 		return false;
 	hash = connected_hash(p) | 1;
-	asked = cookie_asked_at(hash);
+	pending = cookie_pending_at(hash);
 	cpu = bpf_map_lookup_elem(&cookie_counts, &zero);
-	if (!asked || asked->hash != hash || !cpu)
+	if (!pending || pending->hash != hash || !cpu)
 		return false;
 	cpu->work.packet = *p;
 	return shield_challenge_packet(ctx) == COOKIE_RESUMED;

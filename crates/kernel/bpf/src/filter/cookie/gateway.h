@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/run/shield/src/between/ring/proof.rs; a test holds
+/* Gateway and sources mode: verification of sources. The same in Rust for packet rings: crates/run/shield/src/between/ring/proof.rs; a test holds
  * the two together. */
 #pragma once
 
 #include "filter/cookie/common.h"
 #include "filter/cookie/host.h"
 
-/* Sources that have proved that they exist, with the second (coarse monotonic) of their last SYN. */
+/* Sources that have been verified, with the second (coarse monotonic) of their last SYN. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -23,16 +23,16 @@ struct {
 } known_v6 SEC(".maps");
 
 /* A power of two: 512 KB. */
-#define COOKIE_TURNS (1 << 19)
+#define COOKIE_STAMPS (1 << 19)
 
 /*
- * When a source of that hash was last heard of, in turns of 2^cookie_turn_shift seconds, counted from 1 to 255 and over again. A flood's
+ * Time of the last SYN of a source with that hash, in generations of 2^cookie_generation_shift seconds, counted from 1 to 255 and over again. A flood's
  * sources are not known: this says so at the price of one cache line, where the tables above cost a walk. Who is known has the stamp of
- * this turn or the one before, because a turn is not shorter than cookie_known_s; stamps from days ago, and sources with the same hash,
+ * this generation or the one before, because a generation is not shorter than cookie_known_s; stamps from days ago, and sources with the same hash,
  * cost a look into the tables and nothing else.
  */
-struct cookie_turns {
-	__u8 turn[COOKIE_TURNS];
+struct cookie_generations {
+	__u8 stamp[COOKIE_STAMPS];
 };
 
 struct {
@@ -40,50 +40,50 @@ struct {
 	__uint(max_entries, 1);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct cookie_turns);
-} cookie_turns SEC(".maps");
+	__type(value, struct cookie_generations);
+} cookie_generations SEC(".maps");
 
 static __always_inline __u32 cookie_now(void)
 {
 	return bpf_ktime_get_coarse_ns() >> 30;
 }
 
-/* Never 0, which is where no source was heard of yet. */
-static __always_inline __u8 cookie_turn(__u32 now)
+/* Never 0, the stamp of no source. */
+static __always_inline __u8 cookie_generation(__u32 now)
 {
-	return 1 + (now >> cookie_turn_shift) % 255;
+	return 1 + (now >> cookie_generation_shift) % 255;
 }
 
 /* The place of the source's stamp. */
 static __always_inline __u8 *cookie_stamp(const struct packet *p)
 {
 	__u64 hash = connected_mix(p->family == 4 ? p->source[0] : (__u64)p->source[0] << 32 | p->source[1]);
-	struct cookie_turns *turns;
+	struct cookie_generations *generations;
 	__u32 zero = 0;
 
-	turns = bpf_map_lookup_elem(&cookie_turns, &zero);
+	generations = bpf_map_lookup_elem(&cookie_generations, &zero);
 	/* Multiplied once more: the low half is as good as the high one then. */
-	return turns ? &turns->turn[connected_mix(hash) >> 45 & (COOKIE_TURNS - 1)] : NULL;
+	return generations ? &generations->stamp[connected_mix(hash) >> 45 & (COOKIE_STAMPS - 1)] : NULL;
 }
 
-/* Whether the source may be known: without the stamp of this turn or the one before it is not. */
-static __always_inline bool cookie_may(const __u8 *stamp, __u32 now)
+/* True if the source may be known: without the stamp of this generation or the one before it is not. */
+static __always_inline bool cookie_may_know(const __u8 *stamp, __u32 now)
 {
-	__u8 turn = cookie_turn(now);
+	__u8 generation = cookie_generation(now);
 
-	return !stamp || *stamp == turn || *stamp == (turn == 1 ? 255 : turn - 1);
+	return !stamp || *stamp == generation || *stamp == (generation == 1 ? 255 : generation - 1);
 }
 
-/* Heard of now. Two CPUs that write at once, in the moment when a turn ends, may leave the turn that ended: its source is asked again early. */
-static __always_inline void cookie_heard(__u8 *stamp, __u32 now)
+/* Stamps a source now. Two CPUs that write at once when a generation ends may leave the older one: its source is challenged again early. */
+static __always_inline void cookie_mark_source(__u8 *stamp, __u32 now)
 {
-	if (stamp && *stamp != cookie_turn(now))
-		*stamp = cookie_turn(now);
+	if (stamp && *stamp != cookie_generation(now))
+		*stamp = cookie_generation(now);
 }
 
 static __always_inline __u32 *cookie_known(const struct packet *p, const __u8 *stamp, __u32 now)
 {
-	if (!cookie_may(stamp, now))
+	if (!cookie_may_know(stamp, now))
 		return NULL;
 	if (p->family == 4) {
 		__u32 key = p->source[0];
@@ -95,7 +95,7 @@ static __always_inline __u32 *cookie_known(const struct packet *p, const __u8 *s
 	return bpf_map_lookup_elem(&known_v6, &key);
 }
 
-static __always_inline void cookie_learn(const struct packet *p, __u32 now)
+static __always_inline void cookie_insert_source(const struct packet *p, __u32 now)
 {
 	if (p->family == 4) {
 		__u32 key = p->source[0];
@@ -108,8 +108,8 @@ static __always_inline void cookie_learn(const struct packet *p, __u32 now)
 	}
 }
 
-/* A SYN of a source that was asked: a cache line. */
-struct cookie_asked {
+/* A SYN of a challenged source: a cache line. */
+struct cookie_pending {
 	/* Of addresses and ports; 0: none. */
 	__u64 hash;
 	/* By cookie_now(). */
@@ -132,73 +132,73 @@ struct {
 	__uint(max_entries, 1);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct cookie_asked);
-} cookie_asked SEC(".maps");
+	__type(value, struct cookie_pending);
+} cookie_pending SEC(".maps");
 
 /* Places of that map less one; there is a power of two of them. */
-const volatile __u32 cookie_asked_mask = 0;
+const volatile __u32 cookie_pending_mask = 0;
 /* A SYN that is older has been sent again, as far as its client wants it. */
-#define COOKIE_ASKED_S 3
+#define COOKIE_PENDING_S 3
 
-static __always_inline struct cookie_asked *cookie_asked_at(__u64 hash)
+static __always_inline struct cookie_pending *cookie_pending_at(__u64 hash)
 {
-	__u32 place = hash >> 32 & cookie_asked_mask;
+	__u32 place = hash >> 32 & cookie_pending_mask;
 
-	return bpf_map_lookup_elem(&cookie_asked, &place);
+	return bpf_map_lookup_elem(&cookie_pending, &place);
 }
 
 /* Remembers a SYN. Two CPUs that write to one place at once may leave a mixture: the host refuses what comes of it, and the client tries again. */
-static __always_inline void cookie_ask(struct xdp_md *ctx, const struct packet *p, const struct tcphdr *tcp, __u32 now)
+static __always_inline void cookie_store_syn(struct xdp_md *ctx, const struct packet *p, const struct tcphdr *tcp, __u32 now)
 {
 	__u64 hash = connected_hash(p) | 1;
-	struct cookie_asked *asked = cookie_asked_at(hash);
+	struct cookie_pending *pending = cookie_pending_at(hash);
 	const void *end = (void *)(long)ctx->data_end;
 	const __be32 *options = (void *)(tcp + 1);
 	__u32 words = tcp->doff - 5, i;
 
-	if (!asked)
+	if (!pending)
 		return;
-	asked->hash = 0;
+	pending->hash = 0;
 	if (words > SHIELD_OPTION_WORDS)
 		return;
 	for (i = 0; i < SHIELD_OPTION_WORDS && i < words; i++) {
 		if ((void *)(options + i + 1) > end)
 			return;
-		asked->options[i] = options[i];
+		pending->options[i] = options[i];
 	}
-	asked->second = now;
-	asked->seq = tcp->seq;
-	asked->window = tcp->window;
-	asked->flags = p->flags;
-	asked->words = words;
-	asked->hash = hash;
+	pending->second = now;
+	pending->seq = tcp->seq;
+	pending->window = tcp->window;
+	pending->flags = p->flags;
+	pending->words = words;
+	pending->hash = hash;
 }
 
 /* Writes the SYN over the RST that proved its source. False: it is not remembered, or does not fit. */
 static __always_inline bool cookie_resume(struct xdp_md *ctx, const struct packet *p, struct shield_reply *reply, __u32 now)
 {
 	__u64 hash = connected_hash(p) | 1;
-	struct cookie_asked *asked = cookie_asked_at(hash);
+	struct cookie_pending *pending = cookie_pending_at(hash);
 	__u32 i;
 
-	if (!asked || asked->hash != hash || now - asked->second >= COOKIE_ASKED_S || asked->words > SHIELD_OPTION_WORDS)
+	if (!pending || pending->hash != hash || now - pending->second >= COOKIE_PENDING_S || pending->words > SHIELD_OPTION_WORDS)
 		return false;
-	asked->hash = 0;
-	reply->flags = asked->flags;
-	reply->seq = asked->seq;
+	pending->hash = 0;
+	reply->flags = pending->flags;
+	reply->seq = pending->seq;
 	reply->ack = 0;
-	reply->window = asked->window;
-	reply->options = asked->words * 4;
+	reply->window = pending->window;
+	reply->options = pending->words * 4;
 #pragma unroll
 	for (i = 0; i < SHIELD_OPTION_WORDS; i++)
-		reply->words[i] = asked->options[i];
+		reply->words[i] = pending->options[i];
 	return cookie_write(ctx, p, reply, false, SHIELD_OPTION_WORDS);
 }
 
 /* Passes, and is a SYN now. */
 #define COOKIE_RESUMED -2
 
-/* The number that was asked with is the cookie, or half the numbers away from it. */
+/* The number of the challenge is the cookie, or half the numbers away from it. */
 static __always_inline bool cookie_differs(__u32 number, __u32 cookie)
 {
 	return (number - cookie) & 0x7fffffff;
@@ -220,7 +220,7 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, 
 	if (seen && (__s32)(now - *seen) < (__s32)cookie_known_s) {
 		if (flags == TCP_SYN) {
 			cpu->count.known++;
-			cookie_heard(stamp, now);
+			cookie_mark_source(stamp, now);
 			if ((__s32)(now - *seen) > 0)
 				*seen = now;
 		}
@@ -247,15 +247,15 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, 
 			cpu->count.unknown++;
 			return XDP_DROP;
 		}
-		cookie_learn(p, now);
-		cookie_heard(stamp, now);
+		cookie_insert_source(p, now);
+		cookie_mark_source(stamp, now);
 		cpu->count.proved++;
 		if (!cookie_resume(ctx, p, reply, now))
 			return XDP_DROP;
 		cpu->count.resumed++;
 		return COOKIE_RESUMED;
 	}
-	cookie_ask(ctx, p, tcp, now);
+	cookie_store_syn(ctx, p, tcp, now);
 	/* One that acknowledges less than the SYN: no client takes it for right, and connection tracking on the way lets it through as a late one. */
 	if ((__s32)(number - bpf_ntohl(seq)) > 0)
 		number += 0x80000000;

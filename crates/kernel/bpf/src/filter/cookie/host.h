@@ -126,10 +126,10 @@ static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cooki
 }
 
 /*
- * Whether the packet's listener wants cookies: its queue is full, or net.ipv4.tcp_syncookies is 2. From then on it takes those of the next two
+ * True if the packet's listener accepts cookies: its queue is full, or net.ipv4.tcp_syncookies is 2. From then on it takes those of the next two
  * minutes, whoever made them.
  */
-static __always_inline bool cookie_tell(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p, __be32 seq)
+static __always_inline bool cookie_listener_accepts(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p, __be32 seq)
 {
 	__s64 made = -1;
 	struct bpf_sock *sk;
@@ -213,7 +213,7 @@ static __always_inline int cookie_answer(struct xdp_md *ctx, struct packet *p, s
 	*offer = (struct shield_offer){ .wscale = SHIELD_NO_WSCALE };
 	if (doff > 5 && !cookie_options(ctx, offer, p->transport_at + sizeof(struct tcphdr), (doff - 5) * 4))
 		return XDP_DROP;
-	if (cookie_told) {
+	if (cookie_by_kernel) {
 		kernels = cookie_make(&cpu->work, p, seq, offer->mss);
 		if (kernels < 0) {
 			cpu->count.failed++;
@@ -270,7 +270,7 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	struct shield_ack *ack = &w->ack;
 	bool kernels;
 
-	ack->mss = cookie_told ? 0 : cookie_number_mss(p, seq, number);
+	ack->mss = cookie_by_kernel ? 0 : cookie_number_mss(p, seq, number);
 	kernels = !ack->mss && cookie_is_kernels(w, p, seq, number);
 	ack->magic = SHIELD_ACK_MAGIC;
 	ack->flags = 0;
@@ -280,12 +280,12 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, s
 	if (!ack->mss && !kernels) {
 		if (connected_began(&cpu->recent, p, seq, number)) {
 			ack->flags = SHIELD_ACK_BEHIND;
-			return cookie_told ? -1 : cookie_mark(ctx, cpu);
+			return cookie_by_kernel ? -1 : cookie_mark(ctx, cpu);
 		}
 		cpu->count.wrong++;
 		return XDP_DROP;
 	}
-	if (cookie_told) {
+	if (cookie_by_kernel) {
 		connected_note(p);
 		connected_begins(&cpu->recent, p, seq, number);
 		cpu->count.right++;
@@ -400,10 +400,10 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct packet *p, str
 	}
 	if (flags == TCP_SYN && connected_withheld())
 		return -1;
-	if (cookie_told && flags == TCP_SYN && !connected_listens(cpu->told, p)) {
-		if (!cookie_tell(ctx, &cpu->work, p, seq))
+	if (cookie_by_kernel && flags == TCP_SYN && !connected_listens(cpu->by_cookie, p)) {
+		if (!cookie_listener_accepts(ctx, &cpu->work, p, seq))
 			return -1;
-		connected_listening(cpu->told, p);
+		connected_listening(cpu->by_cookie, p);
 	}
 	later = p->fragment != FRAGMENT_NONE;
 	switch (flags) {
