@@ -91,18 +91,18 @@ fn the_question_and_its_answer_frame_by_frame() {
             assert_eq!(test(&stranger.bytes()).action, other, "an ACK of an unknown source");
             let tested = test(&syn.bytes());
             assert!(tested.frame.len() <= syn.bytes().len() - 500);
-            let question = Frame::read(&tested.frame);
-            assert_eq!((question.flags, &question.tags), (SYN | ACK, &syn.tags));
-            assert_eq!((question.to, question.ports), (syn.from, (syn.ports.1, syn.ports.0)));
+            let syn_ack = Frame::read(&tested.frame);
+            assert_eq!((syn_ack.flags, &syn_ack.tags), (SYN | ACK, &syn.tags));
+            assert_eq!((syn_ack.to, syn_ack.ports), (syn.from, (syn.ports.1, syn.ports.0)));
             // Not what the client could take for an answer to its SYN, with data or without.
-            assert!(question.ack.wrapping_sub(syn.seq + 1) > 500);
-            let wrong = Frame { flags: RST, seq: question.ack.wrapping_add(1), options: vec![], ..syn.clone() };
+            assert!(syn_ack.ack.wrapping_sub(syn.seq + 1) > 500);
+            let wrong = Frame { flags: RST, seq: syn_ack.ack.wrapping_add(1), options: vec![], ..syn.clone() };
             assert_eq!(test(&wrong.bytes()).action, other);
             assert!(!bed.cookies.is_known(syn.source).unwrap());
             let mut to_all = syn.bytes();
             to_all[6] |= 1;
             assert_eq!(test(&to_all).action, DROP, "its answer would go to all hosts");
-            let right = Frame { flags: RST, seq: question.ack, options: vec![], data: vec![], ..syn.clone() };
+            let right = Frame { flags: RST, seq: syn_ack.ack, options: vec![], data: vec![], ..syn.clone() };
             let tested = test(&right.bytes());
             assert_eq!(tested.action, PASS, "its SYN goes on in its place");
             assert_eq!(Frame::read(&tested.frame), Frame { data: vec![], ..syn.clone() });
@@ -125,9 +125,9 @@ fn a_source_stays_known_while_its_syns_come_and_is_asked_again_later() {
     // The program's seconds are 2^30 ns long, and one that has begun does not count.
     let second = Duration::from_nanos(1 << 30);
     let prove = || {
-        let question = Frame::read(&test(&syn).frame);
+        let syn_ack = Frame::read(&test(&syn).frame);
         let since = Instant::now();
-        test(&Frame { flags: RST, seq: question.ack, options: vec![], ..syn.clone() });
+        test(&Frame { flags: RST, seq: syn_ack.ack, options: vec![], ..syn.clone() });
         since
     };
     let (mut start, mut proofs) = (Instant::now(), 1);
@@ -159,15 +159,15 @@ fn packet_rings_ask_as_the_kernel_program_does() {
     let Some(bed) = gateway("ckboth", false) else { return };
     let proof = SynProof::new().unwrap();
     let thread = std::cell::RefCell::new(Overload::default());
-    let asked = |bytes: &[u8]| {
+    let judged = |bytes: &[u8]| {
         let Parsed::Ip(packet) = Packet::parse(bytes) else { panic!("{bytes:02x?}") };
-        proof.ask(&packet, bytes, monotonic_ns(), &mut thread.borrow_mut())
+        proof.judge(&packet, bytes, monotonic_ns(), &mut thread.borrow_mut())
     };
     let in_kernel = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap();
     // Both: the frame without its cookie, and that cookie.
     let questions = |bytes: &[u8]| {
-        let Challenged::Question(question) = asked(bytes) else { panic!("{bytes:02x?}") };
-        [in_kernel(bytes).frame, question.bytes().to_vec()].map(|bytes| {
+        let Challenged::SynAck(syn_ack) = judged(bytes) else { panic!("{bytes:02x?}") };
+        [in_kernel(bytes).frame, syn_ack.bytes().to_vec()].map(|bytes| {
             let Parsed::Ip(packet) = Packet::parse(&bytes) else { panic!("{bytes:02x?}") };
             let mut frame = bytes[..packet.ip_at + usize::from(packet.len)].to_vec();
             let cookie = Frame::read(&bytes).ack;
@@ -193,7 +193,7 @@ fn packet_rings_ask_as_the_kernel_program_does() {
                         PASS => Challenged::Pass,
                         other => panic!("{flags:x}: {other}"),
                     };
-                    assert_eq!(asked(&frame), same, "{flags:x}");
+                    assert_eq!(judged(&frame), same, "{flags:x}");
                 }
             }
         }
@@ -204,16 +204,16 @@ fn packet_rings_ask_as_the_kernel_program_does() {
             let Ok(source) = source.parse::<std::net::IpAddr>() else { panic!("{source}") };
             if source.is_ipv4() == base.source.is_ipv4() {
                 let frame = Frame { source, ..base }.bytes();
-                assert_eq!((in_kernel(&frame).action, asked(&frame)), (DROP, Challenged::Drop), "{source}");
+                assert_eq!((in_kernel(&frame).action, judged(&frame)), (DROP, Challenged::Drop), "{source}");
             }
         }
         // Each knows who answered it.
         let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
         let [(.., kernel), (.., ring)] = questions(&syn.bytes());
         let answer = |seq| Frame { flags: RST, seq, options: vec![], ..syn.clone() }.bytes();
-        let (resumed, again) = (in_kernel(&answer(kernel)), asked(&answer(ring)));
+        let (resumed, again) = (in_kernel(&answer(kernel)), judged(&answer(ring)));
         let Challenged::Resumed(again) = again else { panic!("{again:?}") };
         assert_eq!((resumed.action, &resumed.frame[..]), (PASS, again.bytes()), "the same SYN");
-        assert_eq!((in_kernel(&syn.bytes()).action, asked(&syn.bytes())), (PASS, Challenged::Pass));
+        assert_eq!((in_kernel(&syn.bytes()).action, judged(&syn.bytes())), (PASS, Challenged::Pass));
     }
 }

@@ -67,7 +67,7 @@ impl Bed {
             mode: XdpMode::Native,
             source: Source { file: Some(self.bed.path("rules.toml")), ..Source::default() },
             fail: Fail::Open,
-            patience: Duration::from_secs(5),
+            fail_after: Duration::from_secs(5),
             paths: Paths::of(self.far.interface()),
             sessions: Vec::new(),
         };

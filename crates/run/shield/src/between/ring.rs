@@ -51,9 +51,9 @@ use crate::{
     run::{
         Control, DataPlane, Paths, Settings,
         control::{Upkeep, join},
-        memory::Memory,
         owner,
-        plane::{Coming, Standing},
+        plane::{NextRules, PlaneStatus},
+        saved_state::SavedState,
         transition::Counting,
         warnings::still_by,
     },
@@ -88,7 +88,7 @@ impl Losses {
              --threads, use --backend xdp, or put a limit before the rule that challenges",
             counted(unanswered, "SYN", "SYNs")
         );
-        [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
+        [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, message)| message).collect()
     }
 }
 
@@ -208,7 +208,7 @@ impl Ring {
 impl DataPlane for Ring {
     type Ready = Ready;
     type Rest = ();
-    const STAYS: bool = false;
+    const OUTLIVES_PROCESS: bool = false;
     const SETS_PROMISCUOUS: bool = false;
 
     fn counting(&self) -> Counting {
@@ -219,12 +219,12 @@ impl DataPlane for Ring {
         Sums::new(&self.counts).shield_counts(slots)
     }
 
-    fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
-        let mut elsewhere = coming.elsewhere.then(|| Cache::expecting(&coming.file.rules.protected));
+    fn prepare(&mut self, next: &NextRules<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
+        let mut elsewhere = next.elsewhere.then(|| Cache::expecting(&next.file.rules.protected));
         let cache = elsewhere.as_mut().unwrap_or(&mut self.cache);
-        let tables = compile::tables_after(coming.rules, counters, coming.now, cache)?;
+        let tables = compile::tables_after(next.rules, counters, next.now, cache)?;
         let writers = |watch: &WatchConfig| (0..self.counts.len()).map(|n| watch.writer(n)).collect();
-        let watch = coming.watch.as_ref().map(writers).transpose()?;
+        let watch = next.watch.as_ref().map(writers).transpose()?;
         Ok(Ready(Engine::new(tables, watch.unwrap_or_default(), Arc::clone(&self.state)), elsewhere))
     }
 
@@ -232,8 +232,8 @@ impl DataPlane for Ring {
         &mut self,
         Ready(engine, cache): Ready,
         settings: &Settings,
-        _memory: &Memory,
-        _before: &Memory,
+        _memory: &SavedState,
+        _before: &SavedState,
         _notes: &mut Vec<String>,
     ) -> Result<(), ShieldError> {
         let engine = Arc::new(engine);
@@ -259,8 +259,8 @@ impl DataPlane for Ring {
         if !self.carriers.iter().any(JoinHandle::is_finished) {
             return None;
         }
-        let told = || ShieldError::Lacking("a thread that carries frames ended unexpectedly".to_owned());
-        Some(self.end().err().unwrap_or_else(told))
+        let panicked = || ShieldError::Lacking("a thread that carries frames ended unexpectedly".to_owned());
+        Some(self.end().err().unwrap_or_else(panicked))
     }
 
     fn end(&mut self) -> Result<(), ShieldError> {
@@ -270,11 +270,11 @@ impl DataPlane for Ring {
         self.carriers.drain(..).map(ended).fold(Ok(()), Result::and)
     }
 
-    fn standing(&self, _: &Settings) -> Standing {
-        Standing { mode: "packet rings".to_owned(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 }
+    fn status(&self, _: &Settings) -> PlaneStatus {
+        PlaneStatus { mode: "packet rings".to_owned(), program_id: 0, silent_s: 0.0, put_back: 0 }
     }
 
-    fn promise(&self, _: &Settings) -> String {
+    fn description(&self, _: &Settings) -> String {
         let threads = self.counts.len() / 2;
         format!("packet rings, threads in each direction: {threads}; if this process dies, nothing crosses")
     }

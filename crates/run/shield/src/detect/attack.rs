@@ -155,7 +155,7 @@ impl Attack {
     fn next_step(&mut self, now: Duration, prefix: Prefix, config: &DetectConfig) -> Option<Happened> {
         let steps = config.ladder(self.class());
         let shadow = config.shadow.is_used();
-        let (mut found, mut said, mut last) = (Vec::new(), Vec::new(), 0);
+        let (mut found, mut descriptions, mut last) = (Vec::new(), Vec::new(), 0);
         while let Some(step) = steps.get(self.taken()) {
             let number = self.taken() + 1;
             let harmless = matches!(step, StepConfig::DropUnknown {} | StepConfig::Challenge {});
@@ -164,7 +164,7 @@ impl Attack {
             }
             self.taken.insert(self.finding.form(), number);
             let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
-            said.push(words);
+            descriptions.push(words);
             found.extend(rules);
             last = number;
             let goes_on =
@@ -183,7 +183,7 @@ impl Attack {
             self.acting.extend(found);
         }
         self.begin_effect(now);
-        self.words = said.join(", ");
+        self.words = descriptions.join(", ");
         let action = self.words.clone();
         Some(Happened::Mitigating { step: last, steps: steps.len(), shadow, rules: names, action })
     }

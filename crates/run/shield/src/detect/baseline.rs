@@ -60,7 +60,7 @@ impl Baseline {
 
     /// The limit of a measure: the lowest of what was configured, what was learned and what the machine takes in. None: it has no limit (yet).
     pub fn limit(&self, measure: Measure, config: &DetectConfig) -> Option<Limit> {
-        let told = config.threshold.get(&measure).map(|&rate| Limit { rate, of: LimitOrigin::Configured });
+        let configured = config.threshold.get(&measure).map(|&rate| Limit { rate, of: LimitOrigin::Configured });
         let ready = self.is_ready(config);
         let learned = ready.then(|| {
             let floor = if measure == Measure::Bits { LIMIT_BITS_MIN } else { LIMIT_MIN };
@@ -73,7 +73,7 @@ impl Baseline {
             let usual = if ready { BUSY_FACTOR * self.mean.get(measure) } else { 0.0 };
             Limit { rate: ceiling.max(usual), of: LimitOrigin::Headroom }
         });
-        [told, learned, ceiling].into_iter().flatten().min_by(|a, b| a.rate.total_cmp(&b.rate))
+        [configured, learned, ceiling].into_iter().flatten().min_by(|a, b| a.rate.total_cmp(&b.rate))
     }
 
     /// Packets per second that the machine takes in beside what others get, from now on.
@@ -180,10 +180,10 @@ mod tests {
         let mut config = DetectConfig::default();
         config.threshold.insert(Measure::Packets, 5_000.0);
         let mut baseline = Baseline::default();
-        let told = Some(Limit { rate: 5_000.0, of: LimitOrigin::Configured });
-        assert_eq!(baseline.limit(Measure::Packets, &config), told);
+        let configured = Some(Limit { rate: 5_000.0, of: LimitOrigin::Configured });
+        assert_eq!(baseline.limit(Measure::Packets, &config), configured);
         (0..700).for_each(|_| baseline.learn(&rates(10.0), WINDOW_PERIOD, &config));
-        assert_eq!(baseline.limit(Measure::Packets, &config), told, "the floor is above it");
+        assert_eq!(baseline.limit(Measure::Packets, &config), configured, "the floor is above it");
         config.baseline.floor.insert(Measure::Packets, 1_000.0);
         assert_eq!(baseline.limit(Measure::Packets, &config), learned(1_000.0));
     }

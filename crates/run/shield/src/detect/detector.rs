@@ -141,8 +141,8 @@ impl Watched {
         self.seen_time += look.time;
         self.samples.extend_from_slice(look.samples);
         // Where many prefixes are attacked at once, each has few of the samples: sources and ports are waited for, but not for long.
-        let told = self.samples.len() >= 2 * SAMPLES_MIN || self.above >= SAMPLES_WAIT_FACTOR * config.confirm;
-        if self.above < config.confirm || !told {
+        let has_samples = self.samples.len() >= 2 * SAMPLES_MIN || self.above >= SAMPLES_WAIT_FACTOR * config.confirm;
+        if self.above < config.confirm || !has_samples {
             return Vec::new();
         }
         let remembers = self.calm_time.as_secs_f64() >= config.baseline.after_s;
@@ -228,12 +228,12 @@ impl Detector {
                 let rules = attack.rules().count();
                 let happened = attack.look(&look, &watched.baseline, &watched.known, watched.prefix, &self.config);
                 withdrawn |= attack.rules().count() < rules;
-                let told = (attack.number, attack.class());
+                let key = (attack.number, attack.class());
                 let began = attack.began;
                 if !happened.iter().any(|what| matches!(what, Happened::Ended { .. })) {
                     watched.attack = Some(attack);
                 }
-                (told.0, told.1, happened.into_iter().map(|what| (began, what)).collect())
+                (key.0, key.1, happened.into_iter().map(|what| (began, what)).collect())
             } else {
                 let happened = watched.calm(&look, &self.config, self.attacks + 1, room);
                 let Some(attack) = &watched.attack else { continue };

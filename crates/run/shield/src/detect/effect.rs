@@ -63,7 +63,7 @@ impl Effect {
                 .fold(0.0, f64::max)
         };
         let (mut seen, mut hit) = (0u64, 0.0);
-        for packet in self.samples.iter().filter(|p| known.knew(p.source, began)) {
+        for packet in self.samples.iter().filter(|p| known.was_known(p.source, began)) {
             seen += 1;
             hit += dropped(packet);
         }
@@ -96,11 +96,11 @@ pub fn left_over(samples: &[Packet], rules: &[Rule], ended: &HashMap<String, u64
         .iter()
         .map(|packet| {
             // A challenge is to all of TCP, but it is SYNs that it ends.
-            let asked = |rule: &Rule| rule.action != Action::Challenge || Kind::of(packet) == Kind::Syn;
+            let counts = |rule: &Rule| rule.action != Action::Challenge || Kind::of(packet) == Kind::Syn;
             let applying = rules
                 .iter()
                 .zip(&ends)
-                .filter(|(rule, _)| asked(rule) && reference::applies(&none, &bytes_alone(rule), packet));
+                .filter(|(rule, _)| counts(rule) && reference::applies(&none, &bytes_alone(rule), packet));
             (*packet, applying.map(|(_, ends)| 1.0 - ends).product())
         })
         .collect()

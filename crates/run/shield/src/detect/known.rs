@@ -39,7 +39,7 @@ impl Known {
     }
 
     /// Returns whether `source` was known before an attack that began at `began`.
-    pub fn knew(&self, source: IpAddr, began: Duration) -> bool {
+    pub fn was_known(&self, source: IpAddr, began: Duration) -> bool {
         self.first_seen.get(&source).is_some_and(|&first| first + KNOWN_AGE_MIN <= began)
     }
 
@@ -66,8 +66,8 @@ mod tests {
         known.see(new, Duration::from_secs(9), 9);
         known.see(old, Duration::from_secs(9), 9);
         let began = Duration::from_secs(10);
-        assert!(known.knew(old, began));
-        assert!(!known.knew(new, began));
+        assert!(known.was_known(old, began));
+        assert!(!known.was_known(new, began));
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
         let source = |n: u32| IpAddr::V4((0xc612_0000 + n).into());
         (0..=room(1) as u32).for_each(|n| known.see(source(n), Duration::ZERO, room(1)));
         assert_eq!(known.len(), room(1));
-        assert!(!known.knew(source(0), Duration::from_secs(60)));
-        assert!(known.knew(source(1), Duration::from_secs(60)));
+        assert!(!known.was_known(source(0), Duration::from_secs(60)));
+        assert!(known.was_known(source(1), Duration::from_secs(60)));
     }
 }

@@ -37,8 +37,8 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
     let rule = |part: &str, when: Match, action| Rule { name: name(part), when, action, ..Rule::default() };
     let kind = || finding.kind.conditions(prefix);
     let what = finding.kind.words();
-    let limit = |pps: u64, told: Option<u64>, per_source| {
-        Action::Limit(Limit { pps, burst: told.unwrap_or_else(|| burst(pps)), per_source })
+    let limit = |pps: u64, burst_set: Option<u64>, per_source| {
+        Action::Limit(Limit { pps, burst: burst_set.unwrap_or_else(|| burst(pps)), per_source })
     };
     Some(match step {
         StepConfig::LimitPerSource { pps, burst } => (

@@ -47,8 +47,8 @@ pub fn end_silent(error: ShieldError, paths: &Paths) -> Result<u32, ShieldError>
 pub struct Answer {
     /// The command was carried out.
     pub done: bool,
-    /// A sentence for people.
-    pub said: String,
+    /// The result in words.
+    pub message: String,
     /// Warnings about rules that hold all the same.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -73,8 +73,8 @@ pub struct Reloaded {
 
 impl Answer {
     /// Without anything beside.
-    pub(crate) fn new(done: bool, said: impl Into<String>) -> Self {
-        Self { done, said: said.into(), warnings: Vec::new(), status: None, reloaded: None }
+    pub(crate) fn new(done: bool, message: impl Into<String>) -> Self {
+        Self { done, message: message.into(), warnings: Vec::new(), status: None, reloaded: None }
     }
 
     /// Success without further data.
@@ -96,9 +96,9 @@ mod tests {
     fn a_command_is_a_line() {
         let [peer, local] = ["192.0.2.9", "203.0.113.1"].map(|text| text.parse().unwrap());
         let session = Session { peer, peer_port: 1, local, local_port: 22 };
-        let asked = Requester { sessions: vec![session], force: false };
-        let line = serde_json::to_string(&Command::Reload(asked.clone())).unwrap();
-        assert_eq!(serde_json::from_str::<Command>(&line).unwrap(), Command::Reload(asked));
+        let requester = Requester { sessions: vec![session], force: false };
+        let line = serde_json::to_string(&Command::Reload(requester.clone())).unwrap();
+        assert_eq!(serde_json::from_str::<Command>(&line).unwrap(), Command::Reload(requester));
         assert_eq!(serde_json::from_str::<Command>("\"status\"").unwrap(), Command::Status);
     }
 }

@@ -19,9 +19,9 @@ use serve::Lock;
 
 use super::{
     interface,
-    memory::Memory,
     paths::Paths,
-    plane::{Changed, Coming, DataPlane},
+    plane::{Changed, DataPlane, NextRules},
+    saved_state::SavedState,
     settings::Settings,
     status,
     syn_answers::{challenge, challenges},
@@ -41,8 +41,9 @@ pub struct Control<P> {
     pub(crate) plane: P,
     pub(super) file: RuleFile,
     /// Detection as the file asks for it, with the steps of ladders that cannot be taken.
-    pub(super) asked: DetectConfig,
-    pub(super) memory: Memory,
+    pub(super) requested_detection: DetectConfig,
+    pub(super) memory: SavedState,
+    /// Rules that detection adds.
     pub(super) extra: Vec<Rule>,
     /// The machine's addresses in the allow-list.
     own: Vec<IpAddr>,
@@ -83,7 +84,7 @@ struct Prepared<R> {
     file: RuleFile,
     extra: Vec<Rule>,
     own: Vec<IpAddr>,
-    memory: Memory,
+    memory: SavedState,
     read_at: Now,
     ready: R,
 }
@@ -96,17 +97,17 @@ impl<P: DataPlane> Control<P> {
         settings: Settings,
         mut file: RuleFile,
         plane: P,
-        memory: Option<Memory>,
+        memory: Option<SavedState>,
         mut notes: Vec<String>,
         lock: &mut Option<Lock>,
     ) -> Result<Self, ShieldError> {
-        let asked = file.detection.clone();
+        let requested_detection = file.detection.clone();
         notes.extend(interface::fit(&settings, &mut file)?);
         let mut control = Self {
             settings,
             plane,
             file: file.clone(),
-            asked,
+            requested_detection,
             memory: memory.unwrap_or_default(),
             extra: Vec::new(),
             own: Vec::new(),
@@ -134,17 +135,17 @@ impl<P: DataPlane> Control<P> {
     ///
     /// # Errors
     /// The new ones are wrong, or would cut off who asks. `status` shows it too.
-    pub fn reload(&mut self, asked: &Requester) -> Result<Vec<String>, ShieldError> {
+    pub fn reload(&mut self, requester: &Requester) -> Result<Vec<String>, ShieldError> {
         // Sessions with this machine do not go through a gateway.
-        let asked = if self.settings.between.is_some() { &Requester::default() } else { asked };
+        let requester = if self.settings.between.is_some() { &Requester::default() } else { requester };
         let before = self.settings.sessions.clone();
         let done = self.settings.source.read_again().and_then(|mut file| {
-            let warnings = judged(asked, &file)?;
-            asked.let_in(&mut self.settings.sessions);
+            let warnings = check_lockout(requester, &file)?;
+            requester.let_in(&mut self.settings.sessions);
             let detection = file.detection.clone();
             self.notes.extend(interface::fit(&self.settings, &mut file)?);
-            self.hold(file, None, Changed::All)?;
-            self.asked = detection;
+            self.apply(file, None, Changed::All)?;
+            self.requested_detection = detection;
             Ok(warnings)
         });
         if done.is_err() {
@@ -182,14 +183,14 @@ impl<P: DataPlane> Control<P> {
             let what = if urgent { Changed::Attack } else { Changed::Withdrawn };
             let prepared = self.plane.is_prepared();
             let began = Instant::now();
-            if let Err(error) = self.hold(self.file.clone(), Some(rules), what) {
+            if let Err(error) = self.apply(self.file.clone(), Some(rules), what) {
                 if let Some(detection) = &mut self.detection {
                     detection.give_again(RETRY_PERIOD);
                 }
                 return Err(error);
             }
             if urgent && began.elapsed() > SLOW_MIN {
-                let why = if self.plane.took_ready() {
+                let why = if self.plane.used_preloaded() {
                     ", though a preloaded program was ready"
                 } else if prepared {
                     ": they did not fit the preloaded programs, so a new one was loaded"
@@ -223,11 +224,11 @@ impl<P: DataPlane> Control<P> {
     /// Returns whether SYNs of an attack would be challenged if they could be answered.
     pub(super) fn leaves_out_challenges(&self) -> bool {
         let step = StepConfig::Challenge {};
-        self.asked.has(&step) && !self.file.detection.has(&step) && !self.file.rules.protected.is_empty()
+        self.requested_detection.has(&step) && !self.file.detection.has(&step) && !self.file.rules.protected.is_empty()
     }
 
     /// Makes these rules hold, and against attacks `mitigations`; none: those of now go on.
-    pub(super) fn hold(
+    pub(super) fn apply(
         &mut self,
         file: RuleFile,
         mitigations: Option<Vec<Rule>>,
@@ -238,8 +239,8 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// Makes the rules that hold ready again, after something changed that they go by, and has them hold.
-    pub(super) fn hold_again(&mut self) -> Result<(), ShieldError> {
-        self.hold(self.file.clone(), None, Changed::All)
+    pub(super) fn reapply(&mut self) -> Result<(), ShieldError> {
+        self.apply(self.file.clone(), None, Changed::All)
     }
 
     fn prepare(
@@ -263,7 +264,7 @@ impl<P: DataPlane> Control<P> {
         let holding = self.memory.rules.iter().map(|rule| rule.name.as_str());
         memory.counters.make_room(coming, holding, || self.plane.counts(COUNTERS_MAX).rules);
         let read_at = Now::read();
-        let coming = Coming {
+        let coming = NextRules {
             settings,
             file: &file,
             calm: &calm,
@@ -281,7 +282,7 @@ impl<P: DataPlane> Control<P> {
         memory.file = settings.source.file.as_ref().map(|path| path.display().to_string());
         memory.loaded = read_at.wall.to_string();
         memory.fail = Some(settings.fail);
-        memory.patience_s = settings.patience.as_secs_f64();
+        memory.fail_after_s = settings.fail_after.as_secs_f64();
         Ok(Prepared { transition, file, extra, own, memory, read_at, ready })
     }
 
@@ -305,7 +306,7 @@ impl<P: DataPlane> Control<P> {
         if !expires_otherwise(&self.file, self.read_at, Now::read()) {
             return Ok(false);
         }
-        self.hold_again().map(|()| true)
+        self.reapply().map(|()| true)
     }
 
     /// Makes the allow-list anew when this machine has other addresses: a shield that starts with the machine comes before them. Whether it
@@ -322,7 +323,7 @@ impl<P: DataPlane> Control<P> {
         let differ = rules(&now) != rules(&self.own);
         self.own = now;
         if differ {
-            self.hold_again()?;
+            self.reapply()?;
         }
         Ok(differ)
     }
@@ -354,7 +355,7 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// The memory of the rules that hold.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &SavedState {
         &self.memory
     }
 
@@ -384,14 +385,14 @@ impl<P: DataPlane> Control<P> {
 
     /// The message at its start.
     pub fn up(&self) -> String {
-        format!("{}: shield up, {}, {}", self.name(), self.holding(), self.plane.promise(&self.settings))
+        format!("{}: shield up, {}, {}", self.name(), self.holding(), self.plane.description(&self.settings))
     }
 }
 
 impl<P: Upkeep> Control<P> {
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
-        let standing = self.plane.standing(&self.settings);
+        let standing = self.plane.status(&self.settings);
         let detection = self.detection.as_ref();
         ShieldStatus {
             attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
@@ -414,8 +415,8 @@ impl<P: Upkeep> Control<P> {
 ///
 /// # Errors
 /// The rules would lock the requester out.
-pub fn judged(asked: &Requester, file: &RuleFile) -> Result<Vec<String>, ShieldError> {
-    asked.judge(file).map_err(|harm| ShieldError::CutsOff { what: harm.what, instead: harm.instead })
+pub fn check_lockout(requester: &Requester, file: &RuleFile) -> Result<Vec<String>, ShieldError> {
+    requester.judge(file).map_err(|harm| ShieldError::CutsOff { what: harm.what, instead: harm.instead })
 }
 
 /// Makes two interfaces ready to be joined. Where a process left the gateway there, the link state goes on to be carried over.

@@ -16,8 +16,8 @@ use crate::{between::LinkState, error::ShieldError};
 impl Control<Xdp> {
     /// Looks at all that changes under the program. What was done, or could not be, in words.
     fn follow_interface(&mut self) -> Vec<String> {
-        let mut said = self.follow_names();
-        said.extend(self.follow_connections().err().map(|error| error.to_string()));
+        let mut notes = self.follow_names();
+        notes.extend(self.follow_connections().err().map(|error| error.to_string()));
         let name = self.name();
         let failed = |what: &str, holds: &str| {
             let (what, holds) = (what.to_owned(), holds.to_owned());
@@ -26,14 +26,15 @@ impl Control<Xdp> {
         // First: while the program for it is loaded, SYNs go to the kernel unanswered.
         let challenged =
             failed("netfilter or forwarding", "challenged SYNs are answered as before or go to the kernel");
-        said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
+        notes.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
         let syns = failed(&name, "SYNs are answered as before");
-        said.extend(self.follow_host().unwrap_or_else(|error| Some(syns(error))));
-        let asked = failed("netfilter, forwarding or the address", "connections and listeners are looked up as before");
-        said.extend(self.follow_known().unwrap_or_else(|error| Some(asked(error))));
+        notes.extend(self.follow_host().unwrap_or_else(|error| Some(syns(error))));
+        let lookups =
+            failed("netfilter, forwarding or the address", "connections and listeners are looked up as before");
+        notes.extend(self.follow_known().unwrap_or_else(|error| Some(lookups(error))));
         let laddered = failed("whether SYNs can be answered", "the steps against attacks stay as they were");
-        said.extend(self.follow_answers().unwrap_or_else(|error| Some(laddered(error))));
-        said
+        notes.extend(self.follow_answers().unwrap_or_else(|error| Some(laddered(error))));
+        notes
     }
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
@@ -50,13 +51,13 @@ impl Control<Xdp> {
     /// Makes the program anew when the interface's address, its MTU or settings net.ipv4.tcp_* have changed, which SYN-ACKs go by: frames to
     /// another address would not be answered. What was done, in words.
     fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
-        let told = match self.plane.cookies.as_ref().map(Cookies::mode) {
+        let active = match self.plane.cookies.as_ref().map(Cookies::mode) {
             Some(
                 CookieMode::Host(host) | CookieMode::Kernel(host) | CookieMode::Sources(SourceCookies { host, .. }),
             ) => Some(host.clone()),
             _ => None,
         };
-        let before = [&told, &self.plane.host].into_iter().flatten();
+        let before = [&active, &self.plane.host].into_iter().flatten();
         // What cannot be read now can be the next time.
         let Some(Ok(now)) = (before.clone().count() > 0).then(|| HostCookies::of(&self.settings.interface)) else {
             return Ok(None);
@@ -64,12 +65,12 @@ impl Control<Xdp> {
         let Some(what) = before.map(|before| changed(before, &now)).find(|what| !what.is_empty()) else {
             return Ok(None);
         };
-        if told.is_some()
+        if active.is_some()
             && let Some(cookies) = &mut self.plane.cookies
         {
             *cookies = cookies.with(self.plane.choice.mode(&self.settings)?);
         }
-        self.hold_again()?;
+        self.reapply()?;
         Ok(Some(format!(
             "the {what} of {} changed, and the answers to SYNs follow it",
             self.plane.interface().unwrap_or(&self.settings.interface)
@@ -131,10 +132,10 @@ impl Control<Xdp> {
     /// As for [`Control::reload`]; the ladders of before go on, and it is tried again.
     fn follow_answers(&mut self) -> Result<Option<String>, ShieldError> {
         let challenge = StepConfig::Challenge {};
-        if self.settings.between.is_some() || !self.asked.has(&challenge) {
+        if self.settings.between.is_some() || !self.requested_detection.has(&challenge) {
             return Ok(None);
         }
-        let mut detection = self.asked.clone();
+        let mut detection = self.requested_detection.clone();
         let left_out = interface::leave_out(&self.settings, self.file.rules.protected.is_empty(), &mut detection);
         if detection.has(&challenge) == self.file.detection.has(&challenge) {
             return Ok(None);
@@ -145,7 +146,7 @@ impl Control<Xdp> {
                 detection.leave_out(&step);
             }
         }
-        self.hold(RuleFile { detection, ..self.file.clone() }, None, Changed::All)?;
+        self.apply(RuleFile { detection, ..self.file.clone() }, None, Changed::All)?;
         let interface = &self.settings.interface;
         Ok(Some(left_out.unwrap_or_else(|| {
             format!("SYNs of an attack are challenged from now on: {interface} can transmit from XDP")
@@ -167,18 +168,18 @@ impl Control<Xdp> {
             return Ok(None);
         }
         let why = now.as_ref().err().map(ToString::to_string);
-        let asks = known::asks(&self.file.rules.rules) || known::asks(&self.extra);
+        let uses_known = known::are_used(&self.file.rules.rules) || known::are_used(&self.extra);
         self.plane.known = Some(now.unwrap_or(KnownPackets { nothing: true, ..KnownPackets::default() }));
         if self.plane.known == before {
             return Ok(None);
         }
         // The programs that wait for rules against an attack go by it too.
-        let may_ask = asks || self.detection.is_some();
-        if may_ask && let Err(error) = self.hold_again() {
+        let may_use_known = uses_known || self.detection.is_some();
+        if may_use_known && let Err(error) = self.reapply() {
             self.plane.known = before;
             return Err(error);
         }
-        Ok(asks.then(|| match why {
+        Ok(uses_known.then(|| match why {
             None => "netfilter, forwarding or the interface's address changed: rules with `connection`, `listener` or `source-seen` follow it".to_owned(),
             Some(why) => format!("rules with `connection`, `listener` or `source-seen` apply to no packet: {why}"),
         }))
@@ -197,15 +198,15 @@ impl Control<Xdp> {
             }
             self.plane.cookies = Some(cookies);
         }
-        self.hold_again()
+        self.reapply()
     }
 
-    /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.
+    /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only notes.
     fn follow_names(&mut self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut notes = Vec::new();
         let moved = self.plane.links.iter().find(|link| link.is_alive() && !link.is_here());
         if !self.moved {
-            said.extend(moved.and_then(warnings::of_link));
+            notes.extend(moved.and_then(warnings::of_link));
         }
         self.moved = moved.is_some();
         for (number, link) in self.plane.links.iter_mut().enumerate() {
@@ -215,11 +216,11 @@ impl Control<Xdp> {
             let renamed = match self.settings.between {
                 None if number == 0 => self.settings.paths.rename(&now),
                 _ => {
-                    said.push(warnings::still_by(&before, &now));
+                    notes.push(warnings::still_by(&before, &now));
                     continue;
                 }
             };
-            said.push(match renamed {
+            notes.push(match renamed {
                 Ok(()) => {
                     self.settings.interface.clone_from(&now);
                     if let Some(detection) = &mut self.detection {
@@ -232,7 +233,7 @@ impl Control<Xdp> {
                 Err(error) => format!("{}: {error}", warnings::still_by(&before, &now)),
             });
         }
-        said
+        notes
     }
 
     fn warnings_now(&self) -> Vec<String> {

@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn clients_that_would_be_answered_outside_of_their_vlan_are_told_of_with_the_way_out() {
-        let said =
+        let message =
             untagged("eth0", &["eth0.5".into(), "lan".into()], "the driver of eth0", "ethtool -K eth0 rxvlan off");
         assert!(
-            said.starts_with("clients of eth0.5, lan on eth0") && said.ends_with("`ethtool -K eth0 rxvlan off`"),
-            "{said}"
+            message.starts_with("clients of eth0.5, lan on eth0") && message.ends_with("`ethtool -K eth0 rxvlan off`"),
+            "{message}"
         );
     }
 }

@@ -55,23 +55,23 @@ fn of_interface(interface: &str, hooks: &mut Hooks) -> Result<KnownPackets, Shie
 }
 
 /// Returns whether a rule asks what is known.
-pub(super) fn asks(rules: &[Rule]) -> bool {
+pub(super) fn are_used(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| !rule.when.known.is_nothing())
 }
 
 /// Returns why a rule asks what cannot be known of packets, of which `known` says what can; none: it can, or the rule does not ask.
 fn unknown(rule: &Rule, known: &Result<KnownPackets, String>, remembers: bool) -> Option<String> {
-    let asked = &rule.when.known;
+    let known_match = &rule.when.known;
     match known {
-        _ if asked.is_nothing() => None,
+        _ if known_match.is_nothing() => None,
         Err(why) => Some(why.clone()),
         Ok(known) if known.nothing => {
             Some("connections and listeners can no longer be looked up on this interface".to_owned())
         }
-        Ok(known) if asked.listener.is_some() && !known.listeners => {
+        Ok(known) if known_match.listener.is_some() && !known.listeners => {
             Some("listeners behind a translated address cannot be determined; use `connection` instead".to_owned())
         }
-        Ok(_) if asked.source_seen.is_some() && !remembers => {
+        Ok(_) if known_match.source_seen.is_some() && !remembers => {
             Some("sources are remembered only for protected addresses: set protect = [\"ADDRESS/LENGTH\"]".to_owned())
         }
         Ok(_) => None,
@@ -88,7 +88,7 @@ pub(super) fn warnings(file: &RuleFile, known: Option<KnownPackets>) -> Vec<Stri
 
 /// Returns what rules ask that this machine cannot know, for checks that name no interface: `run` would refuse them.
 pub fn unknowable_here(file: &RuleFile) -> Vec<Finding> {
-    if !asks(&file.rules.rules) {
+    if !are_used(&file.rules.rules) {
         return Vec::new();
     }
     let known = of_interface("", &mut Hooks::open()).map_err(|error| error.to_string());

@@ -6,8 +6,8 @@ use bpf::filter::{ShieldLink, ShieldShared};
 use rules::compile::Counters;
 
 use super::{
-    memory::{Memory, read_memory},
     paths::Paths,
+    saved_state::{SavedState, read_state},
     settings::Settings,
 };
 use crate::error::ShieldError;
@@ -17,7 +17,7 @@ pub(super) struct Leftover {
     pub(super) shared: Arc<ShieldShared>,
     pub(super) link: ShieldLink,
     pub(super) second: Option<ShieldLink>,
-    pub(super) memory: Memory,
+    pub(super) memory: SavedState,
     /// A message about what that process knew and this one does not.
     pub(super) lost: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Leftover {
         let damaged = |source| ShieldError::Damaged { interface: settings.interface.clone(), source };
         let shared = Arc::new(ShieldShared::open(&paths.pins).map_err(damaged)?);
         shared.beat();
-        let (memory, lost) = match read_memory(paths) {
+        let (memory, lost) = match read_state(paths) {
             Some(memory) => (memory, None),
             None => {
                 let counters = Counters::behind(&shared.counts().rules);
@@ -67,7 +67,7 @@ impl Leftover {
                     "all counters begin anew: {} of the earlier process, which says whose they are, is missing or damaged",
                     paths.memory().display()
                 );
-                (Memory { counters, ..Memory::default() }, Some(lost))
+                (SavedState { counters, ..SavedState::default() }, Some(lost))
             }
         };
         Ok(Some(Self { shared, link, second, memory, lost }))

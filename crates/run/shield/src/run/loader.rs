@@ -92,7 +92,7 @@ impl Loader {
     /// wanted any more.
     pub(super) fn order(&mut self, spares: usize, exact: Option<Box<Exact>>) {
         let number = self.exact.fetch_add(1, Ordering::Relaxed) + 1;
-        for _ in self.coming..spares {
+        for _ in self.next..spares {
             self.coming += 1;
             // That the thread has ended is seen by who waits for it.
             let _ = self.orders.send(Order::Spare);

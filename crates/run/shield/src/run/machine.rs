@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn a_missing_file_system_is_mounted_once_and_said() {
         apart(|root| {
-            let said = mounted(root, OWN.map(Path::new)).unwrap().unwrap();
-            assert!(said.contains(&format!("`umount {}`", root.display())), "the way back: {said}");
+            let message = mounted(root, OWN.map(Path::new)).unwrap().unwrap();
+            assert!(message.contains(&format!("`umount {}`", root.display())), "the way back: {message}");
             assert!(is_bpf(root));
             assert_eq!(mounted(root, OWN.map(Path::new)).unwrap(), None, "it is there");
             nix::mount::umount(root).unwrap();

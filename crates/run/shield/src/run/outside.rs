@@ -58,22 +58,22 @@ mod tests {
     #[test]
     fn what_this_machine_lacks_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let told = |key: &str| {
+        let kinds = |key: &str| {
             let text = format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n");
             let rules = rules::file::parse_in(&text, "f", Path::new("")).unwrap();
             outside(&rules).into_iter().map(|finding| finding.kind).collect::<Vec<_>>()
         };
-        assert_eq!(told("events = \"/no/such/folder/events\""), [Kind::NoFile]);
-        assert_eq!(told(&format!("metrics.file = {:?}", folder.path())), [Kind::NoFile]);
-        assert_eq!(told("metrics.file = \"/dev/null\""), [Kind::NoFile]);
+        assert_eq!(kinds("events = \"/no/such/folder/events\""), [Kind::NoFile]);
+        assert_eq!(kinds(&format!("metrics.file = {:?}", folder.path())), [Kind::NoFile]);
+        assert_eq!(kinds("metrics.file = \"/dev/null\""), [Kind::NoFile]);
         for program in ["/no/such/program", "no-such-program", "/etc/passwd"] {
-            assert_eq!(told(&format!("hook.run = [{program:?}]")), [Kind::NoProgram], "{program}");
+            assert_eq!(kinds(&format!("hook.run = [{program:?}]")), [Kind::NoProgram], "{program}");
         }
         let events = folder.path().join("events");
         let none =
             ["hook.run = [\"sh\", \"-c\"]", "events = \"here\"", "events = \"/dev/null\"", "baseline.learn = false"];
         for key in none.map(str::to_owned).into_iter().chain([format!("events = {events:?}")]) {
-            assert_eq!(told(&key), Vec::<Kind>::new(), "{key}");
+            assert_eq!(kinds(&key), Vec::<Kind>::new(), "{key}");
         }
     }
 }

@@ -10,12 +10,13 @@ use rules::{
     file::RuleFile,
 };
 
-use super::{memory::Memory, settings::Settings, transition::Counting};
+use super::{saved_state::SavedState, settings::Settings, transition::Counting};
 use crate::error::ShieldError;
 
 /// Rules that are to take the place of those that hold.
 #[derive(Debug)]
-pub struct Coming<'a> {
+pub struct NextRules<'a> {
+    /// The settings of the shield.
     pub settings: &'a Settings,
     /// The file that they are from.
     pub file: &'a RuleFile,
@@ -45,7 +46,7 @@ pub enum Changed {
 
 /// The state of the plane, for `status`.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct PlaneStatus {
     /// `native`, `generic`, `packet rings`.
     pub mode: String,
     /// The kernel's number of the program; 0: there is none.
@@ -63,7 +64,7 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Work that is left once they hold.
     type Rest;
     /// True if the plane can outlive its process, for a later one.
-    const STAYS: bool;
+    const OUTLIVES_PROCESS: bool;
     /// Two interfaces have to be set promiscuous for it.
     const SETS_PROMISCUOUS: bool;
 
@@ -88,7 +89,7 @@ pub trait DataPlane: Debug + Send + Sized {
     ///
     /// # Errors
     /// The rules cannot be compiled or loaded; the active ones stay.
-    fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Self::Ready, ShieldError>;
+    fn prepare(&mut self, next: &NextRules<'_>, counters: &mut Counters) -> Result<Self::Ready, ShieldError>;
 
     /// Puts rules in the place of those that hold, or begins with them. `memory` is what is known of them, `before` of those before.
     ///
@@ -98,8 +99,8 @@ pub trait DataPlane: Debug + Send + Sized {
         &mut self,
         ready: Self::Ready,
         settings: &Settings,
-        memory: &Memory,
-        before: &Memory,
+        memory: &SavedState,
+        before: &SavedState,
         notes: &mut Vec<String>,
     ) -> Result<Self::Rest, ShieldError>;
 
@@ -121,7 +122,7 @@ pub trait DataPlane: Debug + Send + Sized {
     }
 
     /// Returns whether the rules that came last needed no program to be loaded.
-    fn took_ready(&self) -> bool {
+    fn used_preloaded(&self) -> bool {
         true
     }
 
@@ -162,10 +163,11 @@ pub trait DataPlane: Debug + Send + Sized {
         Ok(())
     }
 
-    fn standing(&self, settings: &Settings) -> Standing;
+    /// Its state.
+    fn status(&self, settings: &Settings) -> PlaneStatus;
 
     /// Says how it works, and what becomes of frames when this process dies.
-    fn promise(&self, settings: &Settings) -> String;
+    fn description(&self, settings: &Settings) -> String;
 
     /// The way in which challenged SYNs are answered; none: nothing challenges, or it is always the same.
     fn challenge(&self) -> Option<&ChallengeStatus> {

@@ -109,7 +109,7 @@ impl<P: Upkeep> ShieldService<P> {
             }
         }
         match control.carry() {
-            Ok(said) => control.notes.extend(said),
+            Ok(notes) => control.notes.extend(notes),
             Err(error) => control.notes.push(error.to_string()),
         }
         if self.followed_at.elapsed() >= FOLLOW_PERIOD || self.wake.is_changed() {
@@ -119,14 +119,14 @@ impl<P: Upkeep> ShieldService<P> {
             control.notes.extend(followed);
             control.follow_machine();
         }
-        control.take_notes().into_iter().for_each(|said| (self.emit)(Message::Text(said)));
+        control.take_notes().into_iter().for_each(|note| (self.emit)(Message::Text(note)));
         Ok(())
     }
 
     /// Tells of a reload whoever listens to the process too.
-    fn reload_told(&mut self, asked: &Requester) -> Answer {
-        let answer = self.control.reload_timed(asked);
-        answer.warnings.iter().chain([&answer.said]).for_each(|said| (self.emit)(Message::Text(said.clone())));
+    fn reload_and_report(&mut self, requester: &Requester) -> Answer {
+        let answer = self.control.reload_timed(requester);
+        answer.warnings.iter().chain([&answer.message]).for_each(|text| (self.emit)(Message::Text(text.clone())));
         answer
     }
 }
@@ -164,7 +164,7 @@ impl<P: Upkeep> Service for ShieldService<P> {
     }
 
     fn reload(&mut self) {
-        self.reload_told(&Requester::default());
+        self.reload_and_report(&Requester::default());
         self.is_due = true;
     }
 
@@ -172,8 +172,8 @@ impl<P: Upkeep> Service for ShieldService<P> {
         self.is_due = true;
         let answer = match command {
             Command::Status => Answer::status(self.status()?),
-            Command::Reload(asked) => self.reload_told(&asked),
-            Command::Leave if !P::STAYS => {
+            Command::Reload(requester) => self.reload_and_report(&requester),
+            Command::Leave if !P::OUTLIVES_PROCESS => {
                 Answer::new(false, "packet rings end with their process: nothing can be left")
             }
             Command::Stop | Command::Leave => {
@@ -191,7 +191,7 @@ impl<P: Upkeep> Service for ShieldService<P> {
     }
 
     fn close(self) -> Result<Ended, ShieldError> {
-        let ended = match self.leave && P::STAYS {
+        let ended = match self.leave && P::OUTLIVES_PROCESS {
             true => {
                 self.control.leave();
                 Ok(Ended::Left)
@@ -199,9 +199,9 @@ impl<P: Upkeep> Service for ShieldService<P> {
             false => self.control.stop().map(|()| Ended::Stopped),
         };
         if let Some(to) = self.end_to {
-            let said = ended.as_ref().map_or_else(ToString::to_string, |_| "ended".to_owned());
+            let message = ended.as_ref().map_or_else(ToString::to_string, |_| "ended".to_owned());
             // Who asked may have gone.
-            let _ = to.send(Answer::new(ended.is_ok(), said));
+            let _ = to.send(Answer::new(ended.is_ok(), message));
         }
         ended
     }
@@ -225,9 +225,9 @@ impl<P: Upkeep> Control<P> {
         }
     }
 
-    fn reload_timed(&mut self, asked: &Requester) -> Answer {
+    fn reload_timed(&mut self, requester: &Requester) -> Answer {
         let begun = Instant::now();
-        match self.reload(asked) {
+        match self.reload(requester) {
             Ok(warnings) => reloaded(self.holding(), self.file(), begun.elapsed(), warnings),
             Err(error) => Answer::new(false, format!("Reload refused; the old rules stay active: {error}")),
         }
@@ -240,8 +240,8 @@ fn reloaded(holding: Holding, file: &RuleFile, took: Duration, warnings: Vec<Str
         0 => String::new(),
         _ => format!(", {}", counted(prefixes as u64, "set prefix", "set prefixes")),
     };
-    let said = format!("Reloaded: {holding}{sets} active ({:.0} ms).", took.as_secs_f64() * 1e3);
+    let message = format!("Reloaded: {holding}{sets} active ({:.0} ms).", took.as_secs_f64() * 1e3);
     let Holding { rules, built_in, expired, attack: _ } = holding;
     let reloaded = Reloaded { rules, built_in, expired, prefixes, seconds: took.as_secs_f64() };
-    Answer { warnings, reloaded: Some(reloaded), ..Answer::new(true, said) }
+    Answer { warnings, reloaded: Some(reloaded), ..Answer::new(true, message) }
 }

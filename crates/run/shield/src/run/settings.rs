@@ -105,7 +105,7 @@ pub struct Settings {
     /// The fate of packets when this process is gone.
     pub fail: Fail,
     /// The time after which that begins.
-    pub patience: Duration,
+    pub fail_after: Duration,
     /// The paths of what outlives this process.
     pub paths: Paths,
     /// Sessions that the management allow-list lets in: those of the start, and those that reloads were asked from.
@@ -152,12 +152,12 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
             source.read().unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-            let told = source.read().unwrap_err().to_string();
-            assert!(told.contains(key), "{told}");
+            let message = source.read().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
             chown(&path, Some(65533), None).unwrap();
-            let told = source.read().unwrap_err().to_string();
-            assert!(told.contains(key), "{told}");
+            let message = source.read().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
         }
         // Rules alone run and write nothing. A port of metrics is no file.
         fs::write(&path, "default = \"pass\"\n[detection]\nmetrics = { port = 9109 }\n").unwrap();
@@ -180,7 +180,7 @@ mod tests {
         for file in ["rules.toml", "own.toml"] {
             assert!(read(folder.path().join(file)).is_ok_and(|read| read.detection.hook.is_some()), "{file}");
         }
-        let told = read(open.join("rules.toml")).unwrap_err().to_string();
-        assert!(told.contains("hook"), "{told}");
+        let message = read(open.join("rules.toml")).unwrap_err().to_string();
+        assert!(message.contains("hook"), "{message}");
     }
 }

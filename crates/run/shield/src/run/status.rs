@@ -8,16 +8,16 @@ use model::shield::ShieldStatus;
 use rules::status::counted;
 
 use super::{
-    memory::{Memory, read_memory},
     owner::{owner, unreachable},
     paths::Paths,
-    plane::Standing,
+    plane::PlaneStatus,
+    saved_state::{SavedState, read_state},
     warnings,
 };
 use crate::error::ShieldError;
 
 /// Of rules and what they have counted; detection, warnings and who controls it are added by those who know.
-pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &ShieldCounts) -> ShieldStatus {
+pub(super) fn of(memory: &SavedState, standing: PlaneStatus, name: String, counts: &ShieldCounts) -> ShieldStatus {
     let rules = memory.rules.iter().map(|rule| {
         let count = memory.counters.count(&rule.name, &counts.rules).unwrap_or_default();
         counted(rule, count)
@@ -28,9 +28,9 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
         mode: standing.mode,
         program_id: standing.program_id,
         pid: None,
-        heartbeat_age_s: standing.heartbeat_age_s,
-        reattached: standing.reattached,
-        heartbeat_timeout_s: memory.patience_s,
+        silent_s: standing.silent_s,
+        put_back: standing.put_back,
+        fail_after_s: memory.fail_after_s,
         fail: memory.fail,
         file: memory.file.clone(),
         loaded: memory.loaded.clone(),
@@ -63,7 +63,7 @@ pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldErr
     })?;
     let damaged = |source| ShieldError::Damaged { interface: interface.to_owned(), source };
     let shared = ShieldShared::open(&paths.pins).map_err(damaged)?;
-    let memory = read_memory(paths).unwrap_or_default();
+    let memory = read_state(paths).unwrap_or_default();
     let second = paths.second_link();
     let name = match second.exists().then(|| ShieldLink::open(&second)).transpose()? {
         Some(second) => format!("{},{}", link.interface(), second.interface()),
@@ -72,7 +72,7 @@ pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldErr
     let unreachable = unreachable(interface, paths).map(|error| error.to_string());
     let warnings = warnings::of_link(&link).into_iter().chain(unreachable).collect();
     let counts = shared.counts_of(memory.counters.end());
-    Ok(ShieldStatus { warnings, ..of(&memory, Standing::of(&link, &shared), name, &counts) })
+    Ok(ShieldStatus { warnings, ..of(&memory, PlaneStatus::of(&link, &shared), name, &counts) })
 }
 
 fn none(interface: &str) -> ShieldError {

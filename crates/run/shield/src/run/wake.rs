@@ -80,19 +80,16 @@ impl Wake {
         }
     }
 
-    /// Sockets that become readable with a change.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.monitor.iter().flat_map(Monitor::sockets)
-    }
-
-    /// Reads the changes. Returns why they are no longer heard, in words.
-    pub(super) fn read(&mut self) -> Option<String> {
-        // A lost change may have been one of the rules.
-        let changed = &mut self.changed;
-        let read = self.monitor.as_mut()?.read(|event| *changed |= matches!(event, Event::Nftables(_) | Event::Lost));
-        let error = read.err().filter(|error| error.kind() != io::ErrorKind::Interrupted)?;
-        self.monitor = None;
-        Some(unheard(&error))
+/// Waits for a change of nftables. One of which nothing more is known than that it was missed counts, too.
+fn heard(monitor: &mut Monitor, time: Duration) -> io::Result<bool> {
+    let mut changed = false;
+    let waited = monitor.wait(time).and_then(|came| {
+        let notice = |event| changed |= matches!(event, Event::Nftables(_) | Event::Lost);
+        if came { monitor.read(notice) } else { Ok(()) }
+    });
+    match waited {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(changed),
     }
 }
 

@@ -24,11 +24,10 @@ use super::{
     heartbeat, interface, known,
     leftover::Leftover,
     loader::{Base, Exact},
-    machine,
-    memory::{Memory, write_memory},
-    owner,
-    plane::{Changed, Coming, DataPlane, Standing},
+    machine, owner,
+    plane::{Changed, DataPlane, NextRules, PlaneStatus},
     preload::Preload,
+    saved_state::{SavedState, write_state},
     settings::Settings,
     syn_answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, update_connections},
     transition::Counting,
@@ -214,11 +213,11 @@ impl Xdp {
     }
 
     /// The input of preloaded programs, once these rules are active.
-    fn base(&self, coming: &Coming<'_>, mut config: ShieldConfig) -> Base {
-        let first = coming.calm.protected.first().filter(|_| coming.watch.is_some());
-        let mut template = first.map_or_else(Vec::new, |first| detect::template(&coming.file.detection, *first));
+    fn base(&self, next: &NextRules<'_>, mut config: ShieldConfig) -> Base {
+        let first = next.calm.protected.first().filter(|_| next.watch.is_some());
+        let mut template = first.map_or_else(Vec::new, |first| detect::template(&next.file.detection, *first));
         if config.cookies.is_none() && challenge(&template) {
-            config.cookies = cookies(coming.settings, &self.choice).ok();
+            config.cookies = cookies(next.settings, &self.choice).ok();
         }
         if config.known.is_none() {
             template.iter_mut().for_each(|rule| rule.when.known = Default::default());
@@ -227,7 +226,7 @@ impl Xdp {
             // Where there can be no cookies, the step that asks for them says so when its time comes.
             template.retain(|rule| rule.action != Action::Challenge);
         }
-        Base { rules: coming.calm.clone(), template, config, shared: Arc::clone(&self.shared) }
+        Base { rules: next.calm.clone(), template, config, shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -241,7 +240,7 @@ impl Control<Xdp> {
 impl DataPlane for Xdp {
     type Ready = Ready;
     type Rest = Rest;
-    const STAYS: bool = true;
+    const OUTLIVES_PROCESS: bool = true;
     const SETS_PROMISCUOUS: bool = true;
 
     fn counting(&self) -> Counting {
@@ -277,25 +276,25 @@ impl DataPlane for Xdp {
         Ok(())
     }
 
-    fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
-        let settings = coming.settings;
+    fn prepare(&mut self, next: &NextRules<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
+        let settings = next.settings;
         self.take(settings)?;
-        let elsewhere = coming.elsewhere.then(|| Preload::new(&coming.file.rules.protected));
-        let tables = elsewhere.as_ref().unwrap_or(&self.ahead).tables(coming.rules, counters, coming.now)?;
+        let elsewhere = next.elsewhere.then(|| Preload::new(&next.file.rules.protected));
+        let tables = elsewhere.as_ref().unwrap_or(&self.ahead).tables(next.rules, counters, next.now)?;
         let config = ShieldConfig {
-            heartbeat: Some(Heartbeat { timeout: settings.patience, closed: settings.fail == Fail::Closed }),
+            heartbeat: Some(Heartbeat { timeout: settings.fail_after, closed: settings.fail == Fail::Closed }),
             cookies: self.cookies.clone(),
-            watch: coming.watch.clone(),
+            watch: next.watch.clone(),
             between: settings.between.as_ref().map(indices).transpose()?,
             known: self.known,
             slots: self.links.iter().map(ShieldLink::maps).collect(),
             bare_ip: self.bare_ip,
             report: false,
         };
-        let calm = coming.rules.rules.len() == coming.calm.rules.len();
-        if coming.what == Changed::All {
+        let calm = next.rules.rules.len() == next.calm.rules.len();
+        if next.what == Changed::All {
             let shield = Arc::new(Shield::load(&tables, &config, &self.shared)?);
-            let (base, host) = (self.base(coming, config), interface::host(settings, coming.file));
+            let (base, host) = (self.base(next, config), interface::host(settings, next.file));
             return Ok(Ready {
                 shield,
                 calm,
@@ -316,11 +315,11 @@ impl DataPlane for Xdp {
         &mut self,
         ready: Ready,
         settings: &Settings,
-        memory: &Memory,
-        before: &Memory,
+        memory: &SavedState,
+        before: &SavedState,
         notes: &mut Vec<String>,
     ) -> Result<Rest, ShieldError> {
-        let written = write_memory(&settings.paths, memory);
+        let written = write_state(&settings.paths, memory);
         self.name(&memory.counters)?;
         if !self.attached {
             written?;
@@ -335,7 +334,7 @@ impl DataPlane for Xdp {
             }
             if let Err(error) = self.replace(&ready.shield) {
                 // That the old ones go on is the news.
-                let _ = write_memory(&settings.paths, before);
+                let _ = write_state(&settings.paths, before);
                 return Err(error);
             }
         }
@@ -379,7 +378,7 @@ impl DataPlane for Xdp {
         self.ahead.waits()
     }
 
-    fn took_ready(&self) -> bool {
+    fn used_preloaded(&self) -> bool {
         self.ahead.filled()
     }
 
@@ -415,19 +414,19 @@ impl DataPlane for Xdp {
         Some(ShieldError::Ended { name: name.to_owned(), why })
     }
 
-    fn standing(&self, settings: &Settings) -> Standing {
+    fn status(&self, settings: &Settings) -> PlaneStatus {
         match self.links.first() {
             Some(link) => {
-                let reattached = self.links.iter().map(ShieldLink::times_put_back).sum();
-                Standing { reattached, ..Standing::of(link, &self.shared) }
+                let put_back = self.links.iter().map(ShieldLink::times_put_back).sum();
+                PlaneStatus { put_back, ..PlaneStatus::of(link, &self.shared) }
             }
-            None => Standing { mode: settings.mode.to_string(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 },
+            None => PlaneStatus { mode: settings.mode.to_string(), program_id: 0, silent_s: 0.0, put_back: 0 },
         }
     }
 
-    fn promise(&self, settings: &Settings) -> String {
-        let (fail, patience) = (settings.fail.word(), settings.patience.as_secs_f64());
-        format!("{} XDP; if this process dies, it fails {fail} after {patience} s", settings.mode)
+    fn description(&self, settings: &Settings) -> String {
+        let (fail, fail_after) = (settings.fail.word(), settings.fail_after.as_secs_f64());
+        format!("{} XDP; if this process dies, it fails {fail} after {fail_after} s", settings.mode)
     }
 
     fn challenge(&self) -> Option<&ChallengeStatus> {
@@ -435,7 +434,7 @@ impl DataPlane for Xdp {
     }
 }
 
-impl Standing {
+impl PlaneStatus {
     /// Of a program that is attached, whether or not somebody controls it.
     pub(super) fn of(link: &ShieldLink, shared: &ShieldShared) -> Self {
         let silent_ns = monotonic_ns().saturating_sub(shared.last_beat_ns());

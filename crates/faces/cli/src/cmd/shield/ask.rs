@@ -97,7 +97,7 @@ struct Done<'a> {
 fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) -> Result<(), Failure> {
     if !json {
         answer.warnings.iter().for_each(note);
-        return print(&format!("{}\n", answer.said));
+        return print(&format!("{}\n", answer.message));
     }
     let Answer { done, said, warnings, reloaded, .. } = answer;
     let body = Done { interface, done: *done, message: said, warnings, reloaded: *reloaded };
@@ -294,7 +294,7 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     }
     match answer.done {
         true => Ok(Outcome::Fine),
-        false => Err(Failure::usage(anyhow::anyhow!(answer.said))),
+        false => Err(Failure::usage(anyhow::anyhow!(answer.message))),
     }
 }
 
@@ -304,7 +304,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let command = if args.leave { Command::Leave } else { Command::Stop };
     let mut answer = match command.ask(&paths) {
         Ok(Some(answer)) if answer.done => answer,
-        Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.said))),
+        Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.message))),
         Ok(None) => match remove(interface, &paths, args.leave) {
             Ok(answer) => answer,
             Err(error) => return answered(interface, error, false),
@@ -319,7 +319,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
         }
         Err(error) => return answered(interface, error, false),
     };
-    answer.said = match args.leave {
+    answer.message = match args.leave {
         true => format!("{interface}: the process has ended; the shield stays, and no process runs it"),
         false => format!("{interface}: shield removed"),
     };

@@ -62,7 +62,7 @@ pub(super) struct ShieldOptions {
     pub(super) fail: Option<FailArg>,
     /// Fail open or closed this long after the process died or hung, 300ms to 1m.
     #[arg(long = "fail-after", hide_short_help = true, value_name = "TIME", default_value = "700ms", help_heading = "Operation", value_parser = within("300ms", "1m"))]
-    pub(super) patience: Duration,
+    pub(super) fail_after: Duration,
 }
 
 fn pair(text: &str) -> Result<Pair, String> {

@@ -12,7 +12,10 @@ use serve::Server;
 use shield::{
     ShieldError,
     between::ring,
-    run::{Command, Control, Ended, Message, Paths, Settings, ShieldService, Upkeep, control::judged, unit as systemd},
+    run::{
+        Command, Control, Ended, Message, Paths, Settings, ShieldService, Upkeep, control::check_lockout,
+        unit as systemd,
+    },
 };
 use sys::privilege::{self, Capability};
 
@@ -84,8 +87,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     // Sessions with this machine do not go through a gateway.
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
-    let asked = Requester { sessions, force: args.force };
-    judged(&asked, &file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
+    let requester = Requester { sessions, force: args.force };
+    check_lockout(&requester, &file)?
+        .iter()
+        .for_each(|warning| note(format_args!("{}: {warning}", options.file_name())));
     privilege::require(
         format!("a shield in front of {name}"),
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
@@ -102,13 +107,15 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             (Some(FailArg::Open), _) | (None, Backend::Xdp) => Fail::Open,
             (Some(FailArg::Closed), _) | (None, Backend::Ring) => Fail::Closed,
         },
-        patience: options.patience,
+        fail_after: options.fail_after,
         paths: Paths::of(&first),
-        sessions: asked.sessions.clone(),
+        sessions: requester.sessions.clone(),
     };
     match options.backend {
-        Backend::Xdp => control(args, server, &asked, shield::run::xdp::start(&settings, &file).map_err(say_generic)?),
-        Backend::Ring => control(args, server, &asked, ring::start(settings, file, options.threads().into())?),
+        Backend::Xdp => {
+            control(args, server, &requester, shield::run::xdp::start(&settings, &file).map_err(say_generic)?)
+        }
+        Backend::Ring => control(args, server, &requester, ring::start(settings, file, options.threads().into())?),
     }
 }
 
@@ -116,7 +123,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 fn control<P: Upkeep + 'static>(
     args: &RunArgs,
     mut server: Server,
-    asked: &Requester,
+    requester: &Requester,
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
@@ -134,7 +141,7 @@ fn control<P: Upkeep + 'static>(
             show.lines(samples, over, "shield.status", report::shield_line);
             return Ok(());
         }
-        let reload = || client.send(Command::Reload(asked.clone()));
+        let reload = || client.send(Command::Reload(requester.clone()));
         view(tui::shield::View::new(args.interval, has_colour(), args.leave, reload), samples, over)
     });
     let broken = || Failure::internal(anyhow!("the thread that controls the shield broke off"));
@@ -211,8 +218,8 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
             options.threads().to_string(),
         ]);
     }
-    if options.patience != Duration::from_millis(700) {
-        words.extend(["--fail-after".to_owned(), options.patience.as_secs_f64().to_string()]);
+    if options.fail_after != Duration::from_millis(700) {
+        words.extend(["--fail-after".to_owned(), options.fail_after.as_secs_f64().to_string()]);
     }
     let rings = options.backend == Backend::Ring;
     print(&systemd::text(&program, &options.name(), &words, rings, &file.detection))?;

@@ -23,7 +23,7 @@ use super::{
     engine::{Engine, Judged},
     name_of,
     proof::Overload,
-    sending::{Asker, Sender},
+    sending::{Sender, SynAckSender},
 };
 use crate::error::ShieldError;
 
@@ -59,7 +59,7 @@ struct Way {
     source: RingSource,
     sender: Sender,
     /// To where the frames come from: questions.
-    asker: Asker,
+    syn_acks: SynAckSender,
     /// Frames that the ring had no place for, as far as they are counted.
     missed: u64,
 }
@@ -96,8 +96,8 @@ impl Carrier {
                 RingSource::open_group(&options, LAYOUT, &Group { fanout, members, program: None })?
             }
         };
-        let senders = || Ok((Sender::open(self.to)?, Asker::open(self.from)?));
-        let way = |source| senders().map(|(sender, asker)| Way { source, sender, asker, missed: 0 });
+        let senders = || Ok((Sender::open(self.to)?, SynAckSender::open(self.from)?));
+        let way = |source| senders().map(|(sender, syn_acks)| Way { source, sender, syn_acks, missed: 0 });
         sources.into_iter().map(way).collect()
     }
 
@@ -198,7 +198,7 @@ impl Way {
         while !ends.iter().any(|end| end.load(Ordering::Relaxed)) {
             let mut failed = None;
             overload.block(std::mem::take(&mut frames), self.source.holds(BACKLOG_BLOCKS_MAX), monotonic_ns());
-            let (mut holds, sender, asker) = (None, &mut self.sender, &mut self.asker);
+            let (mut holds, sender, syn_acks) = (None, &mut self.sender, &mut self.syn_acks);
             let each = |frame: Frame<'_>| {
                 let bytes = whole(&frame, &mut scratch);
                 frames += 1;
@@ -209,7 +209,7 @@ impl Way {
                 let sent = match engine.judge(bytes, thread, *now_ns, counts, overload) {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
-                    Judged::Question(question) => asker.ask(&question, counts),
+                    Judged::SynAck(syn_ack) => syn_acks.send(&syn_ack, counts),
                     Judged::Resumed(syn) => sender.send(syn.bytes(), counts),
                 };
                 if let Err(error) = sent {
@@ -218,7 +218,7 @@ impl Way {
             };
             self.source.receive(RECEIVE_TIMEOUT, each)?;
             self.sender.flush(false, counts)?;
-            self.asker.flush(counts)?;
+            self.syn_acks.flush(counts)?;
             if looked.elapsed() >= LOSSES_PERIOD {
                 self.count_missed(counts)?;
                 counts.totals.unanswered.add(overload.take_unanswered());

@@ -13,7 +13,7 @@ use rules::{
 use super::{
     buckets::{Buckets, Taken},
     counts::Counts,
-    proof::{Challenged, Overload, SynProof, Written},
+    proof::{Challenged, Overload, ReplyFrame, SynProof},
 };
 use crate::{detect, error::ShieldError};
 
@@ -51,9 +51,9 @@ impl State {
 pub(super) enum Judged {
     Pass,
     Drop,
-    Question(Written),
+    SynAck(ReplyFrame),
     /// This crosses in its place.
-    Resumed(Written),
+    Resumed(ReplyFrame),
 }
 
 impl Engine {
@@ -93,7 +93,7 @@ impl Engine {
         let (frames, bytes) = match judged {
             Judged::Pass | Judged::Resumed(_) => (&counts.totals.passed, &counts.totals.passed_bytes),
             Judged::Drop => (&counts.totals.dropped, &counts.totals.dropped_bytes),
-            Judged::Question(_) => return judged,
+            Judged::SynAck(_) => return judged,
         };
         frames.add(1);
         bytes.add(frame.len() as u64);
@@ -132,14 +132,14 @@ impl Engine {
             Outcome::Pass => Judged::Pass,
             Outcome::Drop => Judged::Drop,
             Outcome::Challenge => {
-                let asked = self.state.proof.ask(packet, frame, now, overload);
+                let answer = self.state.proof.judge(packet, frame, now, overload);
                 // As the kernel program counts: what only passes was not challenged.
-                let is_challenged = !matches!(asked, Challenged::Pass | Challenged::Resumed(_));
+                let is_challenged = !matches!(answer, Challenged::Pass | Challenged::Resumed(_));
                 counts.totals.challenged.add(u64::from(is_challenged));
-                match asked {
+                match answer {
                     Challenged::Pass => Judged::Pass,
                     Challenged::Drop => Judged::Drop,
-                    Challenged::Question(question) => Judged::Question(question),
+                    Challenged::SynAck(syn_ack) => Judged::SynAck(syn_ack),
                     Challenged::Resumed(syn) => Judged::Resumed(syn),
                 }
             }

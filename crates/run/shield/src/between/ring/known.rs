@@ -68,7 +68,7 @@ impl Known {
     }
 
     /// Returns whether the source is known at second `now_s` of any clock that runs forward; a SYN of it keeps it known.
-    pub(super) fn knows(&self, source: IpAddr, now_s: u32, is_syn: bool) -> bool {
+    pub(super) fn contains(&self, source: IpAddr, now_s: u32, is_syn: bool) -> bool {
         let (set, mark) = self.place(source);
         let is_it = |word: u64| (word >> 32) as u32 == mark && age_s(word, now_s) < KNOWN_TIMEOUT_S && word != 0;
         let Some(place) = set.0.iter().find(|place| is_it(place.load(Ordering::Relaxed))) else { return false };
@@ -125,15 +125,24 @@ mod tests {
     #[test]
     fn a_source_is_known_for_ten_minutes_after_its_last_syn() {
         let known = Known::new(&[7; 16]);
-        assert!(!known.knows(v4(1), 1, true));
+        assert!(!known.contains(v4(1), 1, true));
         known.learn(v4(1), 1);
-        assert!(known.knows(v4(1), 600, false) && !known.knows(v4(1), 601, false) && !known.knows(v4(2), 1, true));
-        assert!(known.knows(v4(1), 500, true) && known.knows(v4(1), 1099, false) && !known.knows(v4(1), 1100, true));
+        assert!(
+            known.contains(v4(1), 600, false) && !known.contains(v4(1), 601, false) && !known.contains(v4(2), 1, true)
+        );
+        assert!(
+            known.contains(v4(1), 500, true)
+                && known.contains(v4(1), 1099, false)
+                && !known.contains(v4(1), 1100, true)
+        );
         known.learn(v4(3), 100);
-        assert!(known.knows(v4(3), 99, true) && known.knows(v4(3), 699, false), "by a thread that is behind");
+        assert!(known.contains(v4(3), 99, true) && known.contains(v4(3), 699, false), "by a thread that is behind");
         let address = |text: &str| text.parse().unwrap();
         known.learn(address("2001:2::1"), 5);
-        assert!(known.knows(address("2001:2::ffff:0:0:1"), 5, true) && !known.knows(address("2001:2:0:1::1"), 5, true));
+        assert!(
+            known.contains(address("2001:2::ffff:0:0:1"), 5, true)
+                && !known.contains(address("2001:2:0:1::1"), 5, true)
+        );
     }
 
     #[test]
@@ -141,7 +150,7 @@ mod tests {
         let known = Known::new(&[7; 16]);
         let all = (SETS * WAYS) as u32;
         (0..4 * all).for_each(|n| known.learn(v4(n), 1 + n / (all / 8)));
-        let of = |range: std::ops::Range<u32>| range.filter(|&n| known.knows(v4(n), 40, false)).count();
+        let of = |range: std::ops::Range<u32>| range.filter(|&n| known.contains(v4(n), 40, false)).count();
         // A set has 8 places, and here 8 newest sources on the average, 4 of them among the last half.
         assert!(of(7 * all / 2..4 * all) as u32 > all / 2 * 95 / 100, "{}", of(7 * all / 2..4 * all));
         assert!(of(0..all) < 10, "a few sets are never full");
@@ -159,9 +168,9 @@ mod tests {
         let (next, stranger) = (Known::new(&[7; 16]), Known::new(&[8; 16]));
         next.read(&bytes);
         stranger.read(&bytes);
-        assert!((0..1000).all(|n| next.knows(v4(n), 6, false)) && !next.has_changed());
-        assert!(!(0..1000).any(|n| stranger.knows(v4(n), 6, false)));
-        assert!(next.knows(v4(0), 6, true) && next.has_changed());
+        assert!((0..1000).all(|n| next.contains(v4(n), 6, false)) && !next.has_changed());
+        assert!(!(0..1000).any(|n| stranger.contains(v4(n), 6, false)));
+        assert!(next.contains(v4(0), 6, true) && next.has_changed());
     }
 
     #[test]
@@ -173,7 +182,7 @@ mod tests {
                 scope.spawn(move || (0..1000).for_each(|n| known.learn(v4(thread << 24 | n), 3)));
             }
         });
-        let found = (0..4000).filter(|n| known.knows(v4(((n / 1000) << 24) | (n % 1000)), 3, true)).count();
+        let found = (0..4000).filter(|n| known.contains(v4(((n / 1000) << 24) | (n % 1000)), 3, true)).count();
         assert!(found > 3990, "{found}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The SYN of a source that is not known is answered by a SYN-ACK that acknowledges a number which the client never sent: a cookie of its
 //! addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and goes on waiting; a source that sent such a RST
-//! is known, and its packets pass. The SYN is sent on in place of that RST, from a small memory of the last ones. The question is never longer than the SYN.
+//! is known, and its packets pass. The SYN is sent on in place of that RST, from a small memory of the last ones. The challenge is never longer than the SYN.
 
 use std::{hash::Hasher, io, net::IpAddr};
 
@@ -40,19 +40,19 @@ pub enum Challenged {
     /// Dropped: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to be retransmitted ([`Overload`]).
     Drop,
     /// Answered by a frame to its sender.
-    Question(Written),
+    SynAck(ReplyFrame),
     /// Replaced by its SYN, as it showed that its source exists.
-    Resumed(Written),
+    Resumed(ReplyFrame),
 }
 
 /// A frame without FCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct ReplyFrame {
     bytes: [u8; REPLY_MAX],
     len: usize,
 }
 
-impl Written {
+impl ReplyFrame {
     /// The longest one.
     pub const MAX: usize = REPLY_MAX;
 
@@ -106,7 +106,7 @@ impl SynProof {
     }
 
     /// Judges `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
-    pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64, overload: &mut Overload) -> Challenged {
+    pub fn judge(&self, packet: &Packet, frame: &[u8], now_ns: u64, overload: &mut Overload) -> Challenged {
         let (Some(all), Some(ports)) = (packet.tcp_flags.filter(|_| packet.protocol == TCP), packet.ports) else {
             return Challenged::Pass;
         };
@@ -121,7 +121,7 @@ impl SynProof {
         let flags = all & (FIN | SYN | RST | ACK);
         // Never 0.
         let now_s = (now_ns / 1_000_000_000) as u32 | 1 << 31;
-        if self.known.knows(packet.source, now_s, flags == SYN) {
+        if self.known.contains(packet.source, now_s, flags == SYN) {
             return Challenged::Pass;
         }
         if is_no_source(packet.source) || (flags & SYN != 0 && flags & (RST | FIN) != 0) {
@@ -141,8 +141,8 @@ impl SynProof {
                 now_s,
             );
             let ack = less_than_sent(self.cookie(packet, ports, minute), sent);
-            let question = Segment { seq: sent, ack, flags: SYN | ACK, window: WINDOW, options: &[] };
-            return write(packet, ports, frame, &question, true).map_or(Challenged::Drop, Challenged::Question);
+            let syn_ack = Segment { seq: sent, ack, flags: SYN | ACK, window: WINDOW, options: &[] };
+            return write(packet, ports, frame, &syn_ack, true).map_or(Challenged::Drop, Challenged::SynAck);
         }
         let is_right = |minute| [0, 1 << 31].contains(&(sent ^ self.cookie(packet, ports, minute)));
         if is_right(minute) || is_right(minute - 1) {
@@ -201,7 +201,7 @@ struct Segment<'a> {
 
 /// A frame as an answer to `frame` (`back`: MAC addresses, addresses and ports change places) or in its place: tags stay, IP options, extension headers and data
 /// go.
-fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], segment: &Segment<'_>, back: bool) -> Option<Written> {
+fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], segment: &Segment<'_>, back: bool) -> Option<ReplyFrame> {
     let mut bytes = [0; REPLY_MAX];
     let ip_at = packet.ip_at;
     let ethernet = frame.get(..ip_at)?;
@@ -242,7 +242,7 @@ fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], segment: &Segment<'_>
     let sum = Sum::new().pseudo_header(from.0, to.0, TCP, tcp_len as u32).bytes(tcp).finish();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     let len = ip_at + ip_len + tcp_len;
-    Some(Written { bytes, len: len.max(FRAME_MIN.min(frame.len())) })
+    Some(ReplyFrame { bytes, len: len.max(FRAME_MIN.min(frame.len())) })
 }
 
 #[cfg(test)]

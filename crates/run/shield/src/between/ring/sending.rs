@@ -11,7 +11,7 @@ use sys::{
     packet_tx::{PacketTxError, TxLayout, TxRing},
 };
 
-use super::{counts::Counts, name_of, proof::Written};
+use super::{counts::Counts, name_of, proof::ReplyFrame};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
@@ -43,7 +43,7 @@ pub(super) struct Sender {
 
 /// Sends questions, as far as there is room for them.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct SynAckSender {
     batch: PacketBatch,
     name: String,
 }
@@ -125,16 +125,16 @@ impl Sender {
     }
 }
 
-impl Asker {
+impl SynAckSender {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
-        let batch = PacketBatch::open(index, Written::MAX, IN_FLIGHT_BYTES_MAX)
+        let batch = PacketBatch::open(index, ReplyFrame::MAX, IN_FLIGHT_BYTES_MAX)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
         Ok(Self { batch, name: interface })
     }
 
-    pub(super) fn ask(&mut self, question: &Written, counts: &Counts) -> Result<(), ShieldError> {
-        self.batch.push(question.bytes());
+    pub(super) fn send(&mut self, syn_ack: &ReplyFrame, counts: &Counts) -> Result<(), ShieldError> {
+        self.batch.push(syn_ack.bytes());
         if self.batch.waiting() < BATCH { Ok(()) } else { self.flush(counts) }
     }
 

@@ -6,47 +6,47 @@
 
 use super::syns::Syns;
 
-/// SYNs are remembered for one to two turns: longer than a client waits before it tries again.
+/// SYNs are remembered for one to two generations: longer than a client waits before it tries again.
 const GENERATION_NS: u64 = 2_000_000_000;
-/// Bits of a turn, a power of two (2 MB): of a million SYNs a second one in 9 to one in 5 is taken for one that has come before.
+/// Bits of a generation, a power of two (2 MB): of a million SYNs a second one in 9 to one in 5 is taken for one that has come before.
 const BITS: usize = 1 << 24;
-/// The part of frames that SYNs of unknown sources must be, for their answers to be what costs so much.
-const SYN_SHARE_MIN: u64 = 4;
-/// And so many of them must be in a block, which is what a millisecond brings: a thread that has waited for its CPU has many blocks before it,
+/// SYNs of unknown sources prevail above one frame in so many.
+const SYN_SHARE_DIVISOR: u64 = 4;
+/// Least number of such SYNs in a block, which is a millisecond of frames: a thread that has waited for its CPU has many blocks before it,
 /// too.
-const ANSWERS_MAX: u64 = 64;
+const SYNS_MIN: u64 = 64;
 /// SYNs go on to be remembered for so long after the ring last filled up.
 const OVERLOAD_TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// Of one thread, which sees all SYNs of the connections that it sees any of.
+/// Overload state of a thread, which sees all SYNs of its connections.
 #[derive(Debug, Default)]
 pub struct Overload {
     /// The ring is filling up.
     behind: bool,
-    /// Until when SYNs are remembered; 0: they are not.
+    /// End of the time in which SYNs are remembered; 0: they are not.
     remembers_until_ns: u64,
-    /// Bits of the SYNs of even turns and of odd ones, side by side; empty until they are needed.
+    /// Bits of the SYNs of even generations and of odd ones, side by side; empty until they are needed.
     seen: Vec<[u64; 2]>,
-    turn: usize,
-    turned_ns: u64,
+    generation: usize,
+    generation_began_ns: u64,
     /// SYNs of unknown sources in the present block.
-    asked: u64,
+    answered: u64,
     unanswered: u64,
-    /// The last ones that were asked about.
+    /// The last challenged SYNs.
     pub(super) syns: Syns,
 }
 
 impl Overload {
     /// Returns whether a SYN of an unknown source is answered; `hash` is of its addresses and ports.
     pub(super) fn answers(&mut self, hash: impl FnOnce() -> u64) -> bool {
-        self.asked += 1;
+        self.answered += 1;
         if self.remembers_until_ns == 0 {
             return true;
         }
         let bit = hash() as usize % BITS;
         let (words, bit) = (&mut self.seen[bit / 64], 1 << (bit % 64));
         let has_come = (words[0] | words[1]) & bit != 0;
-        words[self.turn] |= bit;
+        words[self.generation] |= bit;
         let answers = has_come || !self.behind;
         self.unanswered += u64::from(!answers);
         answers
@@ -54,8 +54,8 @@ impl Overload {
 
     /// Another block begins at CLOCK_MONOTONIC `now_ns`, after one of so many `frames`; `behind`: more of them wait than should.
     pub(in super::super) fn block(&mut self, frames: u64, behind: bool, now_ns: u64) {
-        let asked = std::mem::take(&mut self.asked);
-        let syns_prevail = asked >= ANSWERS_MAX && asked * SYN_SHARE_MIN > frames;
+        let answered = std::mem::take(&mut self.answered);
+        let syns_prevail = answered >= SYNS_MIN && answered * SYN_SHARE_DIVISOR > frames;
         self.behind = behind;
         if behind && syns_prevail {
             self.remembers_until_ns = now_ns + OVERLOAD_TIMEOUT_NS;
@@ -63,22 +63,22 @@ impl Overload {
         } else if now_ns > self.remembers_until_ns {
             self.remembers_until_ns = 0;
         }
-        if self.remembers_until_ns != 0 && now_ns.saturating_sub(self.turned_ns) > GENERATION_NS {
+        if self.remembers_until_ns != 0 && now_ns.saturating_sub(self.generation_began_ns) > GENERATION_NS {
             // Of what was remembered an age ago, both.
-            let is_old = now_ns.saturating_sub(self.turned_ns) > 2 * GENERATION_NS;
-            (self.turn, self.turned_ns) = (self.turn ^ 1, now_ns);
-            let turn = self.turn;
-            self.seen.iter_mut().for_each(|words| *words = if is_old { [0; 2] } else { kept(*words, turn) });
+            let is_old = now_ns.saturating_sub(self.generation_began_ns) > 2 * GENERATION_NS;
+            (self.generation, self.generation_began_ns) = (self.generation ^ 1, now_ns);
+            let current = self.generation;
+            self.seen.iter_mut().for_each(|words| *words = if is_old { [0; 2] } else { kept(*words, current) });
         }
     }
 
-    /// SYNs that were not answered since this was last asked.
+    /// SYNs not answered since the last call.
     pub(in super::super) fn take_unanswered(&mut self) -> u64 {
         std::mem::take(&mut self.unanswered)
     }
 }
 
-/// The words without those of one turn.
+/// The words without those of one generation.
 fn kept(mut words: [u64; 2], without: usize) -> [u64; 2] {
     words[without] = 0;
     words
@@ -142,7 +142,7 @@ mod tests {
             overload.block(syns + others, behind, second * SECOND + 1);
             let new = second * 10_000;
             assert_eq!(answered(&mut overload, new..new + 1000) < 1000, strained, "{second}");
-            overload.asked = 0;
+            overload.answered = 0;
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{error::ShieldError, state_file::write_whole};
 
 /// Facts that a later process has to know, beside the pins.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Memory {
+pub struct SavedState {
     /// Slots of the counters by name.
     pub counters: Counters,
     /// Names of the rules that hold, in their order, with what `status` shows of them.
@@ -24,14 +24,14 @@ pub struct Memory {
     /// The way in which the shield fails.
     pub fail: Option<Fail>,
     /// Seconds of silence after which it fails.
-    pub patience_s: f64,
+    pub fail_after_s: f64,
 }
 
 /// Reads what an earlier process has written down.
-pub(super) fn read_memory(paths: &Paths) -> Option<Memory> {
+pub(super) fn read_state(paths: &Paths) -> Option<SavedState> {
     serde_json::from_slice(&fs::read(paths.memory()).ok()?).ok()
 }
 
-pub(super) fn write_memory(paths: &Paths, memory: &Memory) -> Result<(), ShieldError> {
+pub(super) fn write_state(paths: &Paths, memory: &SavedState) -> Result<(), ShieldError> {
     write_whole(&paths.memory(), &serde_json::to_vec(memory).unwrap_or_default())
 }
