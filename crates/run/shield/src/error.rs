@@ -15,17 +15,17 @@ pub enum ShieldError {
     #[error(
         "process {pid} runs a shield on {interface} already; reload its rules with `evenkeel shield reload {interface}`, or end it with `evenkeel shield stop {interface}`"
     )]
-    Tended { interface: String, pid: String },
+    AlreadyRunning { interface: String, pid: String },
     #[error("{interface} has no shield")]
-    None { interface: String },
+    NoShield { interface: String },
     #[error(
         "no process runs the shield of {interface}; take it over with `evenkeel shield run {interface} --rules FILE`"
     )]
-    Untended { interface: String },
+    NoProcess { interface: String },
     #[error(
         "{interface} belongs to the shield of {of}; use `evenkeel shield status {first}`, `evenkeel shield stop {first}`"
     )]
-    OfAnother {
+    OtherShield {
         interface: String,
         /// The interfaces of that shield, one or two.
         of: String,
@@ -36,12 +36,12 @@ pub enum ShieldError {
          one: use `nsenter --net=/run/netns/NAME evenkeel shield …` instead. Elsewhere, go to the mount namespace in which the shield was started",
         path.display()
     )]
-    Hidden { interface: String, id: u32, path: PathBuf },
+    PinsHidden { interface: String, id: u32, path: PathBuf },
     #[error(
         "nothing is filtered on {interface}: another tool removed the shield (as `bpftool link detach` does) after its process had ended. Start it with \
          `evenkeel shield run {interface} --rules FILE`, or clean up with `evenkeel shield stop {interface}`"
     )]
-    TakenOff { interface: String },
+    Detached { interface: String },
     #[error(
         "the shield of an earlier process on {interface} is damaged: {source}. Remove it with `evenkeel shield stop {interface}`"
     )]
@@ -53,12 +53,12 @@ pub enum ShieldError {
     )]
     Unreachable { interface: String, path: PathBuf },
     #[error("{what}; {instead}. To load them anyway: --force")]
-    CutsOff { what: String, instead: String },
+    LocksOut { what: String, instead: String },
     #[error(
         "cannot see whether {interface} has a shield: run as root{}",
         program.map_or_else(String::new, |id| format!(" (it runs an XDP program, id {id})"))
     )]
-    Unseen { interface: String, program: Option<u32> },
+    NotVisible { interface: String, program: Option<u32> },
     #[error("no BPF file system at {}{why}", path.display())]
     NoBpfFileSystem {
         path: PathBuf,
@@ -76,19 +76,19 @@ pub enum ShieldError {
     )]
     RingsFailClosed,
     #[error("an XDP shield of an earlier process is on {interface}: remove it with `evenkeel shield stop {interface}`")]
-    XdpLeft { interface: String },
+    LeftoverXdp { interface: String },
     #[error(
         "the shield of an earlier process on {interface} runs in {mode} mode: use --xdp-mode {mode}, or remove it with `evenkeel shield stop {interface}`"
     )]
-    LeftInMode { interface: String, mode: bpf::XdpMode },
+    LeftoverMode { interface: String, mode: bpf::XdpMode },
     #[error(
         "the shield of an earlier process there is of {of}: name the same, or remove it with `evenkeel shield stop {interface}`"
     )]
-    LeftOf { interface: String, of: String },
+    LeftoverPair { interface: String, of: String },
     #[error("no rules: give a file with --rules FILE, or a rule with --rule \"drop protocol=udp source-port=53\"")]
     NoRules,
     #[error("{} is no regular file and cannot be read again: to reload, start the shield with a file", path.display())]
-    NotReadTwice { path: PathBuf },
+    NotReloadable { path: PathBuf },
     #[error("cannot {operation} {interface}: {source}")]
     Link { operation: &'static str, interface: String, source: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -125,27 +125,27 @@ impl Classified for ShieldError {
             | Self::Thread(_)
             | Self::Removed { .. }
             | Self::Ended { .. }
-            | Self::Hidden { .. }
-            | Self::TakenOff { .. }
+            | Self::PinsHidden { .. }
+            | Self::Detached { .. }
             | Self::Damaged { .. }
             | Self::Unreachable { .. }
-            | Self::Tended { .. }
-            | Self::Unseen { .. }
+            | Self::AlreadyRunning { .. }
+            | Self::NotVisible { .. }
             | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
             Self::Rules(error) => error.class(),
             Self::NotAPair { .. }
             | Self::SameInterface { .. }
             | Self::RingsNeedTwo
             | Self::RingsFailClosed
-            | Self::XdpLeft { .. }
-            | Self::LeftInMode { .. }
-            | Self::LeftOf { .. }
+            | Self::LeftoverXdp { .. }
+            | Self::LeftoverMode { .. }
+            | Self::LeftoverPair { .. }
             | Self::NoRules
-            | Self::NotReadTwice { .. }
-            | Self::Untended { .. }
-            | Self::None { .. }
-            | Self::OfAnother { .. }
-            | Self::CutsOff { .. } => ErrorClass::Usage,
+            | Self::NotReloadable { .. }
+            | Self::NoProcess { .. }
+            | Self::NoShield { .. }
+            | Self::OtherShield { .. }
+            | Self::LocksOut { .. } => ErrorClass::Usage,
         }
     }
 }

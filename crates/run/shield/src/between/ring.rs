@@ -129,7 +129,7 @@ pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Contr
     let fresh = !settings.paths.state.exists();
     let mut lock = Some(owner::take(&settings)?);
     if settings.paths.link().exists() {
-        return Err(ShieldError::XdpLeft { interface: settings.interface.clone() });
+        return Err(ShieldError::LeftoverXdp { interface: settings.interface.clone() });
     }
     let paths = settings.paths.clone();
     begin(settings, file, &mut lock, threads.max(1)).inspect_err(|_| {

@@ -416,7 +416,7 @@ impl<P: Upkeep> Control<P> {
 /// # Errors
 /// The rules would lock the requester out.
 pub fn check_lockout(requester: &Requester, file: &RuleFile) -> Result<Vec<String>, ShieldError> {
-    requester.judge(file).map_err(|harm| ShieldError::CutsOff { what: harm.what, instead: harm.instead })
+    requester.judge(file).map_err(|harm| ShieldError::LocksOut { what: harm.what, instead: harm.instead })
 }
 
 /// Makes two interfaces ready to be joined. Where a process left the gateway there, the link state goes on to be carried over.

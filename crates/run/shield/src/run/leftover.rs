@@ -43,7 +43,7 @@ impl Leftover {
         };
         if link.mode() != settings.mode {
             let (interface, mode) = (settings.interface.clone(), link.mode());
-            return Err(ShieldError::LeftInMode { interface, mode });
+            return Err(ShieldError::LeftoverMode { interface, mode });
         }
         let second = match paths.second_link() {
             path if path.exists() => Some(ShieldLink::open(&path)?),
@@ -54,7 +54,7 @@ impl Leftover {
         if was != is.map(String::as_str) {
             let interface = settings.interface.clone();
             let of = was.map_or_else(|| format!("{interface} alone"), |other| format!("{interface},{other}"));
-            return Err(ShieldError::LeftOf { interface, of });
+            return Err(ShieldError::LeftoverPair { interface, of });
         }
         let damaged = |source| ShieldError::Damaged { interface: settings.interface.clone(), source };
         let shared = Arc::new(ShieldShared::open(&paths.pins).map_err(damaged)?);

@@ -17,7 +17,7 @@ pub fn owner(interface: &str, paths: &Paths) -> Option<ShieldError> {
     let interface = interface.split(',').next().unwrap_or(interface);
     if let Some(of) = other(interface, paths) {
         let first = of.split(',').next().unwrap_or(&of).to_owned();
-        return Some(ShieldError::OfAnother { interface: interface.to_owned(), of, first });
+        return Some(ShieldError::OtherShield { interface: interface.to_owned(), of, first });
     }
     if paths.link().exists() {
         return None;
@@ -25,7 +25,7 @@ pub fn owner(interface: &str, paths: &Paths) -> Option<ShieldError> {
     // An interface that is gone, or may not be asked, runs nothing of ours.
     let attached = bpf::link::attached(interface).ok().flatten()?;
     let (_, id) = chain::users(attached.id).into_iter().find(|(place, _)| *place == Place::Filter)?;
-    Some(ShieldError::Hidden { interface: interface.to_owned(), id, path: paths.pins.clone() })
+    Some(ShieldError::PinsHidden { interface: interface.to_owned(), id, path: paths.pins.clone() })
 }
 
 /// The shield that has the interface too: another one's second, or one that goes by this name while `places` are of another.

@@ -139,7 +139,7 @@ impl Paths {
     pub fn take(&self, interface: &str) -> Result<Lock, ShieldError> {
         self.check()?;
         self.home().lock().map_err(|error| match error {
-            HomeError::Held { pid } => ShieldError::Tended { interface: interface.to_owned(), pid },
+            HomeError::Held { pid } => ShieldError::AlreadyRunning { interface: interface.to_owned(), pid },
             HomeError::Folder { path, source } => ShieldError::File { operation: "make the folder", path, source },
             HomeError::Serve(error) => error.into(),
         })
@@ -230,7 +230,7 @@ mod tests {
         }
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
         let lock = paths.take("ek0").unwrap();
-        assert!(matches!(paths.take("ek0"), Err(ShieldError::Tended { .. })));
+        assert!(matches!(paths.take("ek0"), Err(ShieldError::AlreadyRunning { .. })));
         drop(lock);
         paths.remove().unwrap();
     }

@@ -87,7 +87,7 @@ impl Source {
         let sets = self.sets.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| Path::new(file));
         for path in self.file.as_deref().into_iter().chain(sets) {
             if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-                return Err(ShieldError::NotReadTwice { path: path.to_owned() });
+                return Err(ShieldError::NotReloadable { path: path.to_owned() });
             }
         }
         self.read()

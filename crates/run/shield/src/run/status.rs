@@ -58,7 +58,7 @@ pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldErr
     }
     paths.check()?;
     let link = ShieldLink::open(&paths.link()).map_err(|source| match bpf::link::attached(interface) {
-        Ok(None) => ShieldError::TakenOff { interface: interface.to_owned() },
+        Ok(None) => ShieldError::Detached { interface: interface.to_owned() },
         _ => source.into(),
     })?;
     let damaged = |source| ShieldError::Damaged { interface: interface.to_owned(), source };
@@ -76,14 +76,14 @@ pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldErr
 }
 
 fn none(interface: &str) -> ShieldError {
-    ShieldError::None { interface: interface.to_owned() }
+    ShieldError::NoShield { interface: interface.to_owned() }
 }
 
 /// For a user who may not look: every user may see that an interface runs no XDP program at all.
 pub fn unseen(interface: &str) -> ShieldError {
     match bpf::link::attached(interface) {
-        Ok(None) => ShieldError::Unseen { interface: interface.to_owned(), program: None },
-        Ok(Some(attached)) => ShieldError::Unseen { interface: interface.to_owned(), program: Some(attached.id) },
+        Ok(None) => ShieldError::NotVisible { interface: interface.to_owned(), program: None },
+        Ok(Some(attached)) => ShieldError::NotVisible { interface: interface.to_owned(), program: Some(attached.id) },
         Err(error) => error.into(),
     }
 }

@@ -129,8 +129,8 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
     let gone = host::interface::index(interface).err();
     match error {
         // Of an interface that went away the shield may still be asked.
-        ShieldError::None { .. } if gone.is_some() => Err(gone.map_or_else(|| error.into(), Failure::from)),
-        ShieldError::None { .. } => {
+        ShieldError::NoShield { .. } if gone.is_some() => Err(gone.map_or_else(|| error.into(), Failure::from)),
+        ShieldError::NoShield { .. } => {
             let start = if starts {
                 format!("; start one with `evenkeel shield run {interface} --rules FILE`")
             } else {
@@ -139,7 +139,7 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
             note(format_args!("{error}{start}"));
             Ok(Outcome::No)
         }
-        error @ ShieldError::TakenOff { .. } => {
+        error @ ShieldError::Detached { .. } => {
             note(error);
             Ok(Outcome::No)
         }
@@ -284,7 +284,7 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let answer = match Command::Reload(Requester { sessions: session::sessions(), force: args.force }).ask(&paths) {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &paths) {
-            Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),
+            Ok(_) => return Err(ShieldError::NoProcess { interface: interface.clone() }.into()),
             Err(error) => return answered(interface, error, true),
         },
         Err(error) => return answered(interface, error, true),
