@@ -27,10 +27,10 @@ struct {
 /* Why a frame ends here: not of this group, epoch or round; the same again; counted; the last one of its round. */
 enum { FOREIGN, AGAIN, COUNTED, COMPLETE };
 
-static __always_inline __u32 link_look(struct link_frame *f, const struct barrier_frame *h)
+static __always_inline __u32 link_validate(struct link_frame *f, const struct barrier_frame *h)
 {
 	f->bytes = sizeof(*h);
-	return bpf_ntohs(h->group) < BARRIER_GROUPS && h->node < BARRIER_NODES ? LINK_DELIVER : LINK_BECAUSE(FOREIGN);
+	return bpf_ntohs(h->group) < BARRIER_GROUPS && h->node < BARRIER_NODES ? LINK_DELIVER : LINK_DROP(FOREIGN);
 }
 
 static __always_inline __u32 link_endpoint(const struct barrier_frame *h)
@@ -55,7 +55,7 @@ static __always_inline bool add_up(const struct barrier_slot *slot, __u32 nodes,
 	return true;
 }
 
-static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *f, struct barrier_frame *h)
+static __always_inline __u32 link_handle(struct xdp_md *ctx, struct link_frame *f, struct barrier_frame *h)
 {
 	struct barrier_done done = { .epoch = bpf_ntohl(h->epoch), .round = bpf_ntohl(h->round) };
 	__u64 now = (__u64)done.round << 32 | bpf_ntohl(h->value), before, *cell;
@@ -64,25 +64,25 @@ static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *
 	struct barrier_slot *slot;
 
 	if (!group)
-		return LINK_BECAUSE(FOREIGN);
+		return LINK_DROP(FOREIGN);
 	nodes = *(volatile __u32 *)&group->nodes;
 	if (*(volatile __u32 *)&group->epoch != done.epoch || !(nodes & 1U << node))
-		return LINK_BECAUSE(FOREIGN);
+		return LINK_DROP(FOREIGN);
 	slot = &group->slots[done.round & 1];
 	cell = &slot->cells[node];
 	before = *(volatile __u64 *)cell;
 	if ((__s32)(done.round - (__u32)(before >> 32)) <= 0 || __sync_val_compare_and_swap(cell, before, now) != before)
-		return LINK_BECAUSE(AGAIN);
+		return LINK_DROP(AGAIN);
 	/* Whoever comes last sees all others: their cells were changed before, and its own change is a full barrier. Two that come at the
 	 * same moment both find the round complete, with the same sum; the first one tells. */
 	if (!add_up(slot, nodes, done.round, &done.sum))
-		return LINK_BECAUSE(COUNTED);
-	before = *(volatile __u64 *)&slot->told;
+		return LINK_DROP(COUNTED);
+	before = *(volatile __u64 *)&slot->completed;
 	*(volatile __u64 *)&slot->sum = done.sum;
-	if (before == now >> 32 || __sync_val_compare_and_swap(&slot->told, before, now >> 32) != before)
-		return LINK_BECAUSE(COUNTED);
-	link_tell(f, number, done);
-	return LINK_BECAUSE(COMPLETE);
+	if (before == now >> 32 || __sync_val_compare_and_swap(&slot->completed, before, now >> 32) != before)
+		return LINK_DROP(COUNTED);
+	link_notify(f, number, done);
+	return LINK_DROP(COMPLETE);
 }
 
 LINK_PROGRAM(ek_barrier)

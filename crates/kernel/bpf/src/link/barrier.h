@@ -20,7 +20,7 @@ struct barrier_frame {
 /* Rounds of one parity. */
 struct barrier_slot {
 	/* The round that was complete last, and its sum. */
-	__u64 told;
+	__u64 completed;
 	__u64 sum;
 	/* By node: the round that it has come to, and in the lower half its value. */
 	__u64 cells[BARRIER_NODES];
@@ -34,7 +34,7 @@ struct barrier_group {
 	struct barrier_slot slots[2];
 };
 
-/* What an endpoint is told. */
+/* Message to an endpoint. */
 struct barrier_done {
 	__u32 epoch;
 	__u32 round;

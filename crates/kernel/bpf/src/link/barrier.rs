@@ -42,12 +42,12 @@ pub struct LinkBarrier {
     counts: MapHandle,
     groups: SharedMemory,
     endpoints: Endpoints,
-    sits: Sits,
+    position: Position,
 }
 
-/// Where it sits.
+/// Where it position.
 #[derive(Debug)]
-enum Sits {
+enum Position {
     First(Slot),
     /// Behind another protocol, which hands on what is not its own.
     Behind(MapHandle),
@@ -65,12 +65,12 @@ pub struct BarrierDone {
 
 impl BarrierDone {
     /// Reads what [`LinkRing::consume`] hands over; none if it is something else.
-    pub fn read(told: &[u8]) -> Option<Self> {
-        let of = |at| word32(told, at);
-        (told.len() == size_of::<barrier_done>()).then(|| Self {
+    pub fn read(record: &[u8]) -> Option<Self> {
+        let of = |at| word32(record, at);
+        (record.len() == size_of::<barrier_done>()).then(|| Self {
             epoch: of(offset_of!(barrier_done, epoch)),
             round: of(offset_of!(barrier_done, round)),
-            sum: word64(told, offset_of!(barrier_done, sum)),
+            sum: word64(record, offset_of!(barrier_done, sum)),
         })
     }
 }
@@ -88,7 +88,7 @@ impl LinkBarrier {
         let (maps, mac) = (slot.maps(), mac_of(interface)?);
         Self::load(&maps, mac, |program| {
             slot.put(&[program.as_fd()])?;
-            Ok(Sits::First(slot))
+            Ok(Position::First(slot))
         })
     }
 
@@ -105,14 +105,14 @@ impl LinkBarrier {
         Self::load(&port.slot().maps(), mac_of(port.slot().interface())?, |program| {
             let put = next.update(&key, &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
             put.map_err(|e| PROGRAM.failed("follow another protocol", to_io(&e)))?;
-            Ok(Sits::Behind(next))
+            Ok(Position::Behind(next))
         })
     }
 
     fn load(
         maps: &SlotMaps,
         mac: [u8; 6],
-        put: impl FnOnce(&OwnedFd) -> Result<Sits, XdpError>,
+        put: impl FnOnce(&OwnedFd) -> Result<Position, XdpError>,
     ) -> Result<Self, XdpError> {
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<BarrierSkelBuilder>(&mut object)?;
@@ -126,10 +126,10 @@ impl LinkBarrier {
         let bytes = usize::from(GROUPS) * size_of::<barrier_group>();
         let groups = PROGRAM.memory(&skel.maps.barrier_groups, bytes, "map the groups")?;
         let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?)?;
+            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_states)?)?;
         let counts = PROGRAM.map(&skel.maps.link_counts)?;
-        let sits = put(&program)?;
-        Ok(Self { program, counts, groups, endpoints, sits })
+        let position = put(&program)?;
+        Ok(Self { program, counts, groups, endpoints, position })
     }
 
     /// Begins a group's rounds anew, with another epoch (not 0): waits for the nodes of which `nodes` has a bit, this one not among them. The
@@ -161,11 +161,11 @@ impl LinkBarrier {
     pub fn sum(&self, group: u16, round: u32) -> Option<u64> {
         let slots = usize::from(group) * size_of::<barrier_group>() + offset_of!(barrier_group, slots);
         let slot = slots + (round & 1) as usize * size_of::<barrier_slot>();
-        let told = || self.groups.word(slot + offset_of!(barrier_slot, told)).load(Ordering::SeqCst);
-        let is_told = || told() == u64::from(round);
-        let sum = is_told().then(|| self.groups.word(slot + offset_of!(barrier_slot, sum)).load(Ordering::SeqCst));
+        let completed = || self.groups.word(slot + offset_of!(barrier_slot, completed)).load(Ordering::SeqCst);
+        let is_complete = || completed() == u64::from(round);
+        let sum = is_complete().then(|| self.groups.word(slot + offset_of!(barrier_slot, sum)).load(Ordering::SeqCst));
         // Two rounds later the sum is another one before the number is.
-        sum.filter(|_| is_told())
+        sum.filter(|_| is_complete())
     }
 
     /// A frame behind its Ethernet header: `node` of `group` has come to `round` with `value`.
@@ -190,9 +190,9 @@ impl LinkBarrier {
 
     /// The mode in which the kernel says that it runs; none: that of the protocol before it.
     pub fn mode(&self) -> Option<XdpMode> {
-        match &self.sits {
-            Sits::First(slot) => Some(slot.mode()),
-            Sits::Behind(_) => None,
+        match &self.position {
+            Position::First(slot) => Some(slot.mode()),
+            Position::Behind(_) => None,
         }
     }
 
@@ -208,7 +208,7 @@ impl LinkBarrier {
 
 impl Drop for LinkBarrier {
     fn drop(&mut self) {
-        if let Sits::Behind(next) = &self.sits {
+        if let Position::Behind(next) = &self.position {
             // That it is empty already is as good.
             let _ = next.delete(&0u32.to_ne_bytes());
         }

@@ -51,7 +51,7 @@ static __always_inline void link_head(struct link_record *head, const struct lin
 	}
 
 /* Copies the frame into the ring; false: there is no room. */
-static __always_inline bool link_put(struct xdp_md *ctx, void *ring, struct link_word *word, const struct link_frame *f)
+static __always_inline bool link_put(struct xdp_md *ctx, void *ring, struct link_ring_state *state, const struct link_frame *f)
 {
 	struct link_record *rec;
 	void *from = (void *)(long)ctx->data + f->at, *end = (void *)(long)ctx->data_end;
@@ -75,23 +75,23 @@ static __always_inline bool link_put(struct xdp_md *ctx, void *ring, struct link
 	return false;
 copied:
 	link_head(rec, f, bytes);
-	bpf_ringbuf_submit(rec, link_wakes(word));
+	bpf_ringbuf_submit(rec, link_wakeup_flag(state));
 	return true;
 }
 
 static __always_inline int link_deliver(struct xdp_md *ctx, struct link_count *count, const struct link_frame *f, __u32 endpoint)
 {
-	struct link_word *word;
-	void *ring = link_ring_of(endpoint, &word);
+	struct link_ring_state *state;
+	void *ring = link_ring_at(endpoint, &state);
 
 	if (!ring) {
 		count->no_endpoint++;
 		return LINK_GOES_ON;
 	}
-	if (link_put(ctx, ring, word, f)) {
+	if (link_put(ctx, ring, state, f)) {
 		count->delivered++;
 	} else {
-		link_no_room(word);
+		link_count_full(state);
 		count->full++;
 	}
 	return XDP_DROP;
@@ -139,14 +139,14 @@ static __always_inline int link_run(struct xdp_md *ctx)
 		count->too_short++;
 		return XDP_DROP;
 	}
-	end = link_look(&f, &h);
+	end = link_validate(&f, &h);
 	if (end == LINK_DELIVER) {
 		if (f.bytes > f.left || f.bytes < sizeof(h))
 			end = LINK_SHORT;
 		else if (f.bytes > LINK_FRAME_MAX)
 			end = LINK_LONG;
 		else
-			end = link_decide(ctx, &f, &h);
+			end = link_handle(ctx, &f, &h);
 	}
 	switch (end) {
 	case LINK_DELIVER:

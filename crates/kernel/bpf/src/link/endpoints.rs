@@ -14,7 +14,7 @@ use super::ring::LinkRing;
 use crate::{
     link::XdpError,
     program::{Program, opts, to_io},
-    skel::link::types::link_word,
+    skel::link::types::link_ring_state,
 };
 
 /// The largest ring, in bytes.
@@ -25,7 +25,7 @@ pub(super) const BYTES_MAX: usize = 1 << 30;
 pub(super) struct Endpoints {
     program: Program,
     rings: MapHandle,
-    words: MapHandle,
+    states: MapHandle,
     taken: BTreeSet<u32>,
     /// Replacement for endpoints that were removed: the kernel waits at the end of each call until no program is at work, and takes many
     /// entries in one call only where they are replaced.
@@ -33,13 +33,13 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    pub(super) fn new(program: Program, rings: MapHandle, words: MapHandle) -> Result<Self, XdpError> {
+    pub(super) fn new(program: Program, rings: MapHandle, states: MapHandle) -> Result<Self, XdpError> {
         let nobody = make(program, page_bytes())?;
-        let mut word = [0; size_of::<link_word>()];
-        word[offset_of!(link_word, nobody)..][..4].copy_from_slice(&1u32.to_ne_bytes());
-        let told = nobody[1].update(&0u32.to_ne_bytes(), &word, MapFlags::ANY);
-        told.map_err(|e| program.failed("write the page of nobody", to_io(&e)))?;
-        Ok(Self { program, rings, words, taken: BTreeSet::new(), nobody })
+        let mut state = [0; size_of::<link_ring_state>()];
+        state[offset_of!(link_ring_state, nobody)..][..4].copy_from_slice(&1u32.to_ne_bytes());
+        let written = nobody[1].update(&0u32.to_ne_bytes(), &state, MapFlags::ANY);
+        written.map_err(|e| program.failed("write the page of nobody", to_io(&e)))?;
+        Ok(Self { program, rings, states, taken: BTreeSet::new(), nobody })
     }
 
     /// Makes a ring of at least `bytes`, which gets what comes for `numbers` from now on.
@@ -56,12 +56,12 @@ impl Endpoints {
             )));
         }
         let bytes = bytes.next_power_of_two().max(page_bytes());
-        let [ring, word] = make(self.program, bytes)?;
-        let descriptors = [self.program.descriptor(&ring)?, self.program.descriptor(&word)?];
+        let [ring, state] = make(self.program, bytes)?;
+        let descriptors = [self.program.descriptor(&ring)?, self.program.descriptor(&state)?];
         let reader = LinkRing::of(descriptors).map_err(|e| self.program.failed("map a ring", e))?;
-        // What comes for them goes there once they have a word.
+        // What comes for them goes there once they have a state.
         let all: Vec<u32> = numbers.clone().collect();
-        let entered = self.put(&self.rings, &all, &ring).and_then(|()| self.put(&self.words, &all, &word));
+        let entered = self.put(&self.rings, &all, &ring).and_then(|()| self.put(&self.states, &all, &state));
         if entered.is_err() {
             self.take_out(&all);
         } else {
@@ -75,9 +75,9 @@ impl Endpoints {
         if self.taken.contains(&number) {
             return Err(XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first")));
         }
-        let [ring, word] = ring.descriptors();
+        let [ring, state] = ring.descriptors();
         self.put(&self.rings, &[number], ring)?;
-        self.put(&self.words, &[number], word)?;
+        self.put(&self.states, &[number], state)?;
         self.taken.insert(number);
         Ok(())
     }
@@ -97,8 +97,8 @@ impl Endpoints {
 
     fn take_out(&self, numbers: &[u32]) {
         let Some(last) = numbers.last() else { return };
-        let [ring, word] = &self.nobody;
-        for (map, nobody) in [(&self.words, word), (&self.rings, ring)] {
+        let [ring, state] = &self.nobody;
+        for (map, nobody) in [(&self.states, state), (&self.rings, ring)] {
             // The kernel refuses it only without memory for the call; one by one it needs none.
             if self.put(map, numbers, nobody).is_err() {
                 for number in numbers {
@@ -118,9 +118,9 @@ fn make(program: Program, bytes: usize) -> Result<[MapHandle; 2], XdpError> {
         let made = MapHandle::create(kind, Some(name), key as u32, value as u32, entries as u32, &opts);
         made.map_err(|e| XdpError::from(program.failed("make a ring", to_io(&e))))
     };
-    let page = [size_of::<u32>(), size_of::<link_word>(), 1];
+    let page = [size_of::<u32>(), size_of::<link_ring_state>(), 1];
     Ok([
         create(MapType::RingBuf, "link_ring", [0, 0, bytes], 0)?,
-        create(MapType::Array, "link_word", page, libbpf_sys::BPF_F_MMAPABLE)?,
+        create(MapType::Array, "link_ring_state", page, libbpf_sys::BPF_F_MMAPABLE)?,
     ])
 }

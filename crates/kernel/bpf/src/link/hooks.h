@@ -20,8 +20,8 @@
 #include "chain/place.h"
 #include "link/ring.h"
 
-/* What becomes of a frame. A hook gives one of them, or LINK_BECAUSE(n) for a drop that counts under its own reason n. */
-enum link_end {
+/* What becomes of a frame. A hook gives one of them, or LINK_DROP(n) for a drop that counts under its own reason n. */
+enum link_verdict {
 	/* Copied into its endpoint's ring. */
 	LINK_DELIVER,
 	/* The header, as the hook has changed it, goes back with the same payload. */
@@ -39,7 +39,7 @@ enum link_end {
 };
 
 #define LINK_REASONS 8
-#define LINK_BECAUSE(n) (LINK_REASON + (n))
+#define LINK_DROP(n) (LINK_REASON + (n))
 
 /* By CPU. */
 struct link_count {
@@ -80,43 +80,43 @@ struct link_frame {
  *
  * 1. Is it right, and how long is it? Sets f->bytes; LINK_DELIVER, or why it is dropped. The header is there in full, and nothing of it is
  *    believed. What is longer than the frame or LINK_FRAME_MAX is found out behind it.
- *      static __always_inline __u32 link_look(struct link_frame *f, const LINK_HEADER *h);
+ *      static __always_inline __u32 link_validate(struct link_frame *f, const LINK_HEADER *h);
  * 2. Whose is it? The endpoint's number.
  *      static __always_inline __u32 link_endpoint(const LINK_HEADER *h);
- * 3. What is done with it? Any enum link_end, or LINK_BECAUSE. Here a checksum is looked at (link_is_whole) and a state is kept; what is told to
- *    an endpoint in place of the frame goes by link_tell. For LINK_ANSWER it has changed the header.
- *      static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);
+ * 3. What is done with it? Any enum link_verdict, or LINK_DROP. Here a checksum is looked at (link_is_whole) and a state is kept; a message to
+ *    an endpoint in place of the frame is sent by link_notify. For LINK_ANSWER it has changed the header.
+ *      static __always_inline __u32 link_handle(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);
  */
 _Static_assert(sizeof(LINK_HEADER) >= 4 && sizeof(LINK_HEADER) <= 64 && sizeof(LINK_HEADER) % 4 == 0,
 	       "a header of 4 to 64 bytes, a multiple of 4");
 
-static __always_inline __u32 link_look(struct link_frame *f, const LINK_HEADER *h);
+static __always_inline __u32 link_validate(struct link_frame *f, const LINK_HEADER *h);
 static __always_inline __u32 link_endpoint(const LINK_HEADER *h);
-static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);
+static __always_inline __u32 link_handle(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);
 
 #include "link/frame.h"
 #include "link/copy.h"
 
-/* Tells an endpoint `thing`, of constant size, from the sender of `f`. */
-#define link_tell(f, endpoint, thing)                                                          \
+/* Sends an endpoint `thing`, of constant size, from the sender of `f`. */
+#define link_notify(f, endpoint, thing)                                                        \
 	({                                                                                     \
 		struct {                                                                       \
 			struct link_record head;                                               \
 			typeof(thing) body;                                                    \
-		} *told;                                                                       \
+		} *record;                                                                     \
 		__u32 to = (endpoint) & (LINK_ENDPOINTS - 1);                                  \
-		struct link_word *word;                                                        \
-		void *ring = link_ring_of(to, &word);                                          \
+		struct link_ring_state *state;                                                 \
+		void *ring = link_ring_at(to, &state);                                         \
                                                                                                \
-		told = ring ? bpf_ringbuf_reserve(ring, sizeof(*told), 0) : 0;                 \
-		if (told) {                                                                    \
-			link_head(&told->head, f, sizeof(thing));                              \
-			told->body = (thing);                                                  \
-			bpf_ringbuf_submit(told, link_wakes(word));                            \
+		record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;             \
+		if (record) {                                                                  \
+			link_head(&record->head, f, sizeof(thing));                            \
+			record->body = (thing);                                                \
+			bpf_ringbuf_submit(record, link_wakeup_flag(state));                   \
 		} else if (ring) {                                                             \
-			link_no_room(word);                                                    \
+			link_count_full(state);                                                \
 		}                                                                              \
-		told != 0;                                                                     \
+		record != 0;                                                                   \
 	})
 
 /* The program: what is not for this protocol goes on to the next one in the place, and then down the chain. */

@@ -20,7 +20,7 @@ const volatile bool link_answers = true;
 /* This protocol's own reasons. */
 enum { UNKNOWN_KIND };
 
-static __always_inline __u32 link_look(struct link_frame *f, const struct link_header *h)
+static __always_inline __u32 link_validate(struct link_frame *f, const struct link_header *h)
 {
 	/* Ports are where they are in every version: their owner tells the sender that it speaks another one, and hears it. */
 	if (h->version_kind >> 4 != LINK_VERSION) {
@@ -28,7 +28,7 @@ static __always_inline __u32 link_look(struct link_frame *f, const struct link_h
 		return LINK_DELIVER;
 	}
 	if ((h->version_kind & 15) >= LINK_KINDS)
-		return LINK_BECAUSE(UNKNOWN_KIND);
+		return LINK_DROP(UNKNOWN_KIND);
 	f->bytes = sizeof(*h) + bpf_ntohs(h->length);
 	return LINK_DELIVER;
 }
@@ -38,7 +38,7 @@ static __always_inline __u32 link_endpoint(const struct link_header *h)
 	return bpf_ntohs(h->to_port);
 }
 
-static __always_inline __u32 link_decide(struct xdp_md *ctx, struct link_frame *f, struct link_header *h)
+static __always_inline __u32 link_handle(struct xdp_md *ctx, struct link_frame *f, struct link_header *h)
 {
 	__be16 port = h->from_port, before = *(__be16 *)h;
 

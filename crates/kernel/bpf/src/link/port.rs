@@ -88,7 +88,7 @@ impl LinkPort {
         let own = PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?;
         set_mac(&own, mac);
         let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_words)?)?;
+            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_states)?)?;
         let (counts, next) = (PROGRAM.map(&skel.maps.link_counts)?, PROGRAM.map(&skel.maps.link_next)?);
         slot.put(&[program.as_fd()])?;
         Ok(Self { slot, program, counts, own, endpoints, next, answers })

@@ -25,7 +25,7 @@ struct link_record {
 };
 
 /* What the program and the reader of a ring tell each other beside it. A page of the reader's own. */
-struct link_word {
+struct link_ring_state {
 	/* Set by the reader who is about to sleep, taken back by the program that wakes him. */
 	__u32 asleep;
 	/* Of the one page that stands for all endpoints which were removed: many leave at once by it. */
@@ -39,7 +39,7 @@ struct link_word {
 /* What is in no map whose type is told: user space learns the layout by this. */
 struct link_layout {
 	struct link_record record;
-	struct link_word word;
+	struct link_ring_state state;
 };
 const volatile struct link_layout link_layout = {};
 
@@ -54,7 +54,7 @@ struct link_page {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	/* clang tells of the type of a map within a map only that there is one. */
-	__uint(value_size, sizeof(struct link_word));
+	__uint(value_size, sizeof(struct link_ring_state));
 };
 
 struct {
@@ -69,13 +69,13 @@ struct {
 	__uint(max_entries, LINK_ENDPOINTS);
 	__type(key, __u32);
 	__array(values, struct link_page);
-} link_words SEC(".maps");
+} link_states SEC(".maps");
 
-/* An endpoint's ring and its word; no ring: nobody has it. The word is looked at first, as it is entered last and taken out first. */
-static __always_inline void *link_ring_of(__u32 endpoint, struct link_word **word)
+/* An endpoint's ring and its state; no ring: nobody has it. The state is looked at first, as it is entered last and taken out first. */
+static __always_inline void *link_ring_at(__u32 endpoint, struct link_ring_state **state)
 {
-	void *page = bpf_map_lookup_elem(&link_words, &endpoint);
-	struct link_word *found;
+	void *page = bpf_map_lookup_elem(&link_states, &endpoint);
+	struct link_ring_state *found;
 	__u32 zero = 0;
 
 	if (!page)
@@ -83,20 +83,20 @@ static __always_inline void *link_ring_of(__u32 endpoint, struct link_word **wor
 	found = bpf_map_lookup_elem(page, &zero);
 	if (!found || found->nobody)
 		return 0;
-	*word = found;
+	*state = found;
 	return bpf_map_lookup_elem(&link_rings, &endpoint);
 }
 
-/* How a record is to be committed. The reader sleeps only if nothing is reserved, after it has set its word; here a record was reserved before
- * the word is looked at. The exchange is a full barrier between the two: so one of both sees the other, and no wake-up is lost. */
-static __always_inline __u64 link_wakes(struct link_word *word)
+/* How a record is to be committed. The reader sleeps only if nothing is reserved, after it has set its state; here a record was reserved before
+ * the state is looked at. The exchange is a full barrier between the two: so one of both sees the other, and no wake-up is lost. */
+static __always_inline __u64 link_wakeup_flag(struct link_ring_state *state)
 {
-	if (__sync_lock_test_and_set(&word->asleep, 0))
+	if (__sync_lock_test_and_set(&state->asleep, 0))
 		return BPF_RB_FORCE_WAKEUP;
 	return BPF_RB_NO_WAKEUP;
 }
 
-static __always_inline void link_no_room(struct link_word *word)
+static __always_inline void link_count_full(struct link_ring_state *state)
 {
-	__sync_fetch_and_add(&word->full, 1);
+	__sync_fetch_and_add(&state->full, 1);
 }

@@ -13,14 +13,14 @@ use sys::{bpf_ring::BpfRing, map_mmap::SharedMemory};
 
 use crate::{
     bytes::{word16, word32},
-    skel::link::types::{link_record, link_word},
+    skel::link::types::{link_record, link_ring_state},
 };
 
 /// LINK_UNTAGGED.
 const UNTAGGED: u16 = 0xffff;
 const HEAD: usize = size_of::<link_record>();
 
-const _: () = assert!(HEAD == 16 && offset_of!(link_record, source) == 0 && size_of::<link_word>() == 128);
+const _: () = assert!(HEAD == 16 && offset_of!(link_record, source) == 0 && size_of::<link_ring_state>() == 128);
 
 /// An endpoint's ring, read by one process. Who holds nothing but this reads its own frames and no others, and keeps nobody from reading theirs.
 ///
@@ -30,8 +30,8 @@ const _: () = assert!(HEAD == 16 && offset_of!(link_record, source) == 0 && size
 #[derive(Debug)]
 pub struct LinkRing {
     ring: BpfRing,
-    word_fd: OwnedFd,
-    word: SharedMemory,
+    state_fd: OwnedFd,
+    state: SharedMemory,
 }
 
 impl LinkRing {
@@ -39,16 +39,16 @@ impl LinkRing {
     ///
     /// # Errors
     /// Descriptors of something else; what reading /proc and mmap(2) answer.
-    pub fn of([ring, word]: [OwnedFd; 2]) -> io::Result<Self> {
+    pub fn of([ring, state]: [OwnedFd; 2]) -> io::Result<Self> {
         let ring = BpfRing::of(ring)?;
-        let memory = SharedMemory::of(word.as_fd(), size_of::<link_word>(), 0)?;
-        Ok(Self { ring, word_fd: word, word: memory })
+        let memory = SharedMemory::of(state.as_fd(), size_of::<link_ring_state>(), 0)?;
+        Ok(Self { ring, state_fd: state, state: memory })
     }
 
     /// Descriptors by which another process opens the same ring, with [`LinkRing::of`]: of the ring, and of the page beside it. Of all who have
     /// them one may read.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.ring.as_fd(), self.word_fd.as_fd()]
+        [self.ring.as_fd(), self.state_fd.as_fd()]
     }
 
     /// Its size in bytes. A frame takes 24 bytes more than its own, rounded up to 128, 256, 512, 1024, 1536, 2560, 4608 or 9056.
@@ -64,13 +64,13 @@ impl LinkRing {
 
     /// Frames for which it had no room.
     pub fn full(&self) -> u64 {
-        self.word.word(offset_of!(link_word, full)).load(Ordering::Relaxed)
+        self.state.word(offset_of!(link_ring_state, full)).load(Ordering::Relaxed)
     }
 
     /// Has what comes for it go up to the stack from now on, without waiting as [`crate::LinkPort::remove`] does, which is to follow. Its reader
     /// could take that back.
     pub fn close(&self) {
-        self.word.half_word(offset_of!(link_word, nobody)).store(1, Ordering::SeqCst);
+        self.state.half_word(offset_of!(link_ring_state, nobody)).store(1, Ordering::SeqCst);
     }
 
     /// Hands each frame that is there to `each`, with the address that it came from and the number of its VLAN, and returns how many there were. The
@@ -90,15 +90,15 @@ impl LinkRing {
     /// Says that the reader goes to sleep; true if nothing has come: it may wait for its descriptor to become readable (poll, epoll). Whatever
     /// comes from then on makes it so. If false, or when it wakes up, [`LinkRing::awake`] comes next, then [`LinkRing::consume`].
     pub fn sleep(&self) -> bool {
-        self.word.half_word(offset_of!(link_word, asleep)).store(1, Ordering::SeqCst);
-        // The word before the look: the program reserves a record before it looks at the word.
+        self.state.half_word(offset_of!(link_ring_state, asleep)).store(1, Ordering::SeqCst);
+        // The state before the look: the program reserves a record before it looks at the state.
         fence(Ordering::SeqCst);
         self.ring.filled() == 0
     }
 
     /// Says that the reader is awake: what comes wakes nobody.
     pub fn awake(&self) {
-        self.word.half_word(offset_of!(link_word, asleep)).store(0, Ordering::Relaxed);
+        self.state.half_word(offset_of!(link_ring_state, asleep)).store(0, Ordering::Relaxed);
     }
 
     /// Sleeps until a frame comes, at the longest for `timeout` (none: for ever); true if there is one.
