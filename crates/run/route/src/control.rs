@@ -13,7 +13,7 @@ use rules::{requester::Requester, status};
 use serde::{Deserialize, Serialize};
 use serve::{ServeError, control};
 
-use crate::{RouteError, home, rules::Reloaded, stay};
+use crate::{RouteError, home, pinned, rules::Reloaded};
 
 /// The end of a router is looked for this often.
 const END_PERIOD: Duration = Duration::from_millis(50);
