@@ -26,7 +26,7 @@ impl Watched {
     fn load(rules: Rules, now: Now) -> Self {
         let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
         let watch = Watch::create(rules.protected.len()).unwrap();
-        let config = ShieldConfig { tell: true, watch: Some(watch.config().clone()), ..Default::default() };
+        let config = ShieldConfig { report: true, watch: Some(watch.config().clone()), ..Default::default() };
         let shield = Shield::load(&tables, &config, &ShieldShared::create().unwrap()).unwrap();
         Self { rules, watch, shield }
     }

@@ -54,7 +54,7 @@ pub(super) struct Loader {
     orders: Sender<Order>,
     loaded: Receiver<Loaded>,
     /// Programs to wait that were ordered and have not come.
-    coming: usize,
+    pending: usize,
     /// The number of the last [`Exact`] that was ordered: earlier ones are not wanted any more.
     exact: Arc<AtomicU64>,
     ended: bool,
@@ -85,15 +85,15 @@ impl Loader {
             }
         };
         thread::Builder::new().name("ek-ahead".into()).spawn(work).map_err(ShieldError::Thread)?;
-        Ok(Self { orders, loaded, coming: 0, exact, ended: false })
+        Ok(Self { orders, loaded, pending: 0, exact, ended: false })
     }
 
     /// Has programs loaded so that `spares` come, and then the one that is to replace a filled one. One that was ordered before is not
     /// wanted any more.
     pub(super) fn order(&mut self, spares: usize, exact: Option<Box<Exact>>) {
         let number = self.exact.fetch_add(1, Ordering::Relaxed) + 1;
-        for _ in self.next..spares {
-            self.coming += 1;
+        for _ in self.pending..spares {
+            self.pending += 1;
             // That the thread has ended is seen by who waits for it.
             let _ = self.orders.send(Order::Spare);
         }
@@ -104,7 +104,7 @@ impl Loader {
 
     /// Returns whether a program that is to wait is being loaded.
     pub(super) fn comes(&self) -> bool {
-        self.coming > 0
+        self.pending > 0
     }
 
     /// The next program that was loaded; none: none was since.
@@ -131,14 +131,14 @@ impl Loader {
 
     fn is_wanted(&mut self, loaded: &Loaded) -> bool {
         if let Loaded::Spare(_) = loaded {
-            self.coming -= 1;
+            self.pending -= 1;
         }
         !matches!(loaded, Loaded::Exact(number, _) if *number != self.exact.load(Ordering::Relaxed))
     }
 
     /// The news that the thread has ended, once.
     fn end(&mut self) -> Option<ShieldError> {
-        self.coming = 0;
+        self.pending = 0;
         (!std::mem::replace(&mut self.ended, true)).then(gone)
     }
 }

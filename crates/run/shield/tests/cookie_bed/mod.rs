@@ -155,7 +155,7 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
 fn load(cookies: &Cookies, slots: Vec<SlotMaps>, shared: &ShieldShared) -> Shield {
     let rule = RuleEntry { action: RuleAction::Challenge, ..RuleEntry::default() };
     let tables = RuleTables { words: 1, rules: vec![rule], malformed_drop: true, ..RuleTables::default() };
-    let config = ShieldConfig { cookies: Some(cookies.clone()), slots, tell: true, ..ShieldConfig::default() };
+    let config = ShieldConfig { cookies: Some(cookies.clone()), slots, report: true, ..ShieldConfig::default() };
     Shield::load(&tables, &config, shared).unwrap()
 }
 

@@ -99,8 +99,8 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
         answer.warnings.iter().for_each(note);
         return print(&format!("{}\n", answer.message));
     }
-    let Answer { done, said, warnings, reloaded, .. } = answer;
-    let body = Done { interface, done: *done, message: said, warnings, reloaded: *reloaded };
+    let Answer { done, message, warnings, reloaded, .. } = answer;
+    let body = Done { interface, done: *done, message, warnings, reloaded: *reloaded };
     print(&(serde_json::to_string(&Document::new(schema, 1, body)).map_err(Failure::internal)? + "\n"))
 }
 
