@@ -85,9 +85,6 @@ impl Place {
 }
 
 /// Retries `start`, for about a second, while it fails because another feature attached its chain first: the next try joins that chain.
-///
-/// # Errors
-/// The errors of `start`.
 pub fn retry_if_raced<T, E>(is_raced: impl Fn(&E) -> bool, mut start: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     const RETRIES_MAX: u32 = 20;
     const RETRY_PERIOD: Duration = Duration::from_millis(50);

@@ -86,9 +86,6 @@ pub(crate) fn notes(ports: &[String], xdp: XdpMode) -> Vec<Obstacle> {
 }
 
 /// The obstacles at one port that is there. They are read anew each time: no message tells of most of them.
-///
-/// # Errors
-/// The kernel refuses to answer.
 pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32) -> Result<Vec<Obstacle>, RouteError> {
     let mut found = Vec::new();
     let mut add =

@@ -130,9 +130,6 @@ impl Reader {
     }
 
     /// All but the routes, which may be a million: those are as in `routes`.
-    ///
-    /// # Errors
-    /// The kernel refuses to answer.
     pub(crate) fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
         let links = interface::links(&mut self.route).map_err(RouteError::system("read the interfaces"))?;
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
@@ -155,9 +152,6 @@ impl Reader {
     }
 
     /// The routes, as far as they matter.
-    ///
-    /// # Errors
-    /// The kernel refuses to answer.
     pub(crate) fn routes(&mut self) -> Result<Routes, RouteError> {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
         let mut routes = Routes::default();

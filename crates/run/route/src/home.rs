@@ -42,9 +42,6 @@ pub fn hold(home: &Home) -> Result<RouteHome, RouteError> {
 }
 
 /// Removes what a killed router left; whether there was anything.
-///
-/// # Errors
-/// It cannot be removed.
 pub(crate) fn clear(home: &Home) -> Result<bool, RouteError> {
     home.clear().map_err(RouteError::system("remove what a killed router left in /run/evenkeel"))
 }
@@ -66,9 +63,6 @@ impl RouteHome {
     }
 
     /// Records what a router that cannot answer yet does, as `loads the programs`.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn set_starting(&self, does: &str) -> Result<(), RouteError> {
         self.0.write(STARTING_FILE, does).map_err(RouteError::system("say in /run/evenkeel that a router starts"))
     }
@@ -80,9 +74,6 @@ impl RouteHome {
     }
 
     /// Publishes the CPUs that forward (`evenkeel spread`, `evenkeel doctor`).
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) fn publish_cpus(&self, router: &Router) -> Result<(), RouteError> {
         let published = match router.cpus().is_empty() {
             true => self.0.remove(FastPath::FILE),

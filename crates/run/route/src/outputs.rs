@@ -41,18 +41,12 @@ pub struct RouteOutputs {
 
 impl RouteOutputs {
     /// Opens the outputs.
-    ///
-    /// # Errors
-    /// An output cannot be opened.
     pub fn open(settings: &OutputSettings) -> Result<Self, RouteError> {
         let links = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for interfaces"))?;
         Ok(Self { links, events: VecDeque::new(), outputs: Outputs::start(settings)? })
     }
 
     /// Status of `router`.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn status(&mut self, router: &Router) -> Result<RouteStatus, RouteError> {
         let mut status = router.status()?;
         let links = interface::links(&mut self.links).map_err(RouteError::system("read the interfaces"))?;
@@ -84,9 +78,6 @@ impl RouteOutputs {
     }
 
     /// Publishes metrics if they are enabled and due. Gives failures since.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn publish(&mut self, router: &Router) -> Result<Vec<Message>, RouteError> {
         let mut failed = None;
         self.outputs.publish(|| match router.status() {

@@ -122,17 +122,11 @@ impl PinnedRules {
     }
 
     /// Unpins the rules of `interface`: they end with the last process that holds them.
-    ///
-    /// # Errors
-    /// A pin cannot be removed.
     pub(crate) fn unpin(&self, interface: &str) -> Result<(), RouteError> {
         Self::remove_folder(&self.folder(interface))
     }
 
     /// Removes a folder of pins.
-    ///
-    /// # Errors
-    /// A pin cannot be removed.
     pub(crate) fn remove_folder(folder: &Path) -> Result<(), RouteError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -156,9 +150,6 @@ pub fn interfaces() -> Vec<String> {
 }
 
 /// Unpins all rules of this network namespace; gives their interfaces.
-///
-/// # Errors
-/// A pin cannot be removed.
 pub fn unpin() -> Result<Vec<String>, RouteError> {
     let rules = PinnedRules::here();
     let interfaces = rules.interfaces();

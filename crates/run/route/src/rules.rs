@@ -85,9 +85,6 @@ impl RouteRules {
     }
 
     /// Rules of `file`, already read; a reload reads `path`.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
         let (shared, active) = (Arc::new(ShieldShared::create()?), ActiveRules::default());
         Ok(Self {
@@ -156,9 +153,6 @@ impl RouteRules {
     }
 
     /// Has a thread read the file again; [`RouteRules::poll`] has its rules hold in place of those of now.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn begin_reload(&mut self, requester: &Requester, ports: &mut [RoutePort]) -> Result<(), RouteError> {
         let (loader, requester) = (self.loader(ports)?, requester.clone());
         let (path, sessions) = (self.path.clone(), self.sessions.clone());

@@ -23,9 +23,6 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// Begins a comparison, unless one runs.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn begin(&mut self, ports: &[RoutePort], tables: &RouteTables) -> Result<(), RouteError> {
         if !self.watches.is_empty() {
             return Ok(());

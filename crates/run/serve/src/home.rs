@@ -123,9 +123,6 @@ impl Home {
     }
 
     /// Removes what an instance that was killed left. Returns whether there was anything.
-    ///
-    /// # Errors
-    /// It cannot be removed.
     pub fn clear(&self) -> io::Result<bool> {
         let Some(left) = self.hold_left() else { return Ok(false) };
         drop(left);
@@ -152,18 +149,12 @@ pub struct HeldHome {
 
 impl HeldHome {
     /// Writes a file of the folder in one step: whoever reads it meanwhile finds the earlier one.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let new = self.file(TEMPORARY_SUFFIX);
         fs::write(&new, text).and_then(|()| fs::rename(&new, self.file(name)))
     }
 
     /// Removes a file of the folder.
-    ///
-    /// # Errors
-    /// The file is still there.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

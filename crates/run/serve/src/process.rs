@@ -34,9 +34,6 @@ impl Signals {
 }
 
 /// Tells systemd that the process is ready (sd_notify(3)), if it has asked.
-///
-/// # Errors
-/// Its socket does not take it.
 pub(crate) fn notify_ready() -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     UnixDatagram::unbound()?.send_to(b"READY=1\n", PathBuf::from(path)).map(drop)

@@ -19,9 +19,6 @@ pub enum AtEnd {
 
 impl AtEnd {
     /// Puts the program on `interface`, or in the last place of the chain that it runs.
-    ///
-    /// # Errors
-    /// The errors of [`XdpLink::attach`] and [`Slot::take`].
     pub(crate) fn attach(
         program: BorrowedFd<'_>,
         name: Program,

@@ -23,9 +23,6 @@ pub(crate) fn behind(maps: &Maps) -> Option<u32> {
 impl SlotMaps {
     /// For a shield's program that stands directly before `next`, which judges in a place that is not the shield's own: captures hear nothing of
     /// its verdicts. `next` is left out once this is dropped, or the process dies; what passes then goes to the kernel.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn before(next: BorrowedFd<'_>) -> Result<Self, XdpError> {
         let failed = |operation| move |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed(operation, to_io(&e)));
         let opts = |flags| libbpf_sys::bpf_map_create_opts {

@@ -93,9 +93,6 @@ impl Maps {
 
     /// Maps of a chain's resident program that `wanted` accepts. Others are not opened: the kernel empties a place without an owner whenever
     /// a descriptor of it is closed, a little later, when somebody may have filled it meanwhile.
-    ///
-    /// # Errors
-    /// The errors of [`Maps::of`].
     pub(super) fn of_chain(entry: u32, wanted: impl Fn(&str) -> bool) -> Result<Self, XdpError> {
         let order = order();
         Self::opened(entry, |at| order.get(at).is_some_and(|name| wanted(name)), &wanted)

@@ -328,9 +328,6 @@ impl Slot {
     }
 
     /// The names of the rules of this interface's shield.
-    ///
-    /// # Errors
-    /// The names cannot be mapped.
     pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
         RuleNames::of(&self.names)
     }

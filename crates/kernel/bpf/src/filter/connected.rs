@@ -50,9 +50,6 @@ impl Connected {
 
     /// Inserts all connections that `read` gives as local and peer: those that exist once rules challenge. Bits of
     /// connections that ended go if there are too many of them.
-    ///
-    /// # Errors
-    /// The errors of `read`; then each SYN is looked up.
     pub fn rebuild<E>(&self, read: impl FnOnce() -> Result<Vec<(SocketAddr, SocketAddr)>, E>) -> Result<(), E> {
         self.mark_incomplete();
         if self.is_saturated() {

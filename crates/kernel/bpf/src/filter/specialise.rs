@@ -31,9 +31,6 @@ type Header = elf::FileHeader64<NativeEndian>;
 type Section = elf::SectionHeader64<NativeEndian>;
 
 /// Opens a program's object file with its constants as `constants` has them, the bytes of its section `.rodata`.
-///
-/// # Errors
-/// The errors of libbpf; an object file whose constants cannot be written into it.
 pub(crate) fn open(name: &str, file: &[u8], constants: &[u8]) -> Result<OpenObject, libbpf_rs::Error> {
     let written = write(file, constants).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
     let mut open = ObjectBuilder::default().name(name)?.open_memory(&written)?;

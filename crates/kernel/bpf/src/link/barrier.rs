@@ -80,9 +80,6 @@ impl LinkBarrier {
     pub const ETHERTYPE: u16 = 0x88B6;
 
     /// Puts the program in the place of messages on `interface`.
-    ///
-    /// # Errors
-    /// The errors of [`Slot::take`] and [`Slot::put`]; an interface without an address.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         let mut slot = Slot::take(interface, mode, &[Place::Link])?;
         let (maps, mac) = (slot.maps(), mac_of(interface)?);
@@ -181,9 +178,6 @@ impl LinkBarrier {
     }
 
     /// Counters so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts(&self) -> Result<BarrierCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
     }
@@ -197,9 +191,6 @@ impl LinkBarrier {
     }
 
     /// As [`LinkPort::try_frame`].
-    ///
-    /// # Errors
-    /// The errors of BPF_PROG_TEST_RUN: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8], repeat: u32) -> Result<(u32, Duration), XdpError> {
         let ran = PROGRAM.run(&self.program, frame, frame.len(), frame.len(), repeat.cast_signed())?;
         Ok((ran.verdict, ran.time))

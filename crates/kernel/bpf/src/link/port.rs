@@ -64,9 +64,6 @@ pub struct LinkPort {
 impl LinkPort {
     /// Loads the program and puts it in its place in the chain of `interface`, an interface of this thread's network namespace with an Ethernet
     /// address.
-    ///
-    /// # Errors
-    /// The errors of [`Slot::take`] and [`Slot::put`]; an interface without an address.
     pub fn attach(interface: &str, mode: XdpMode, settings: LinkSettings) -> Result<Self, XdpError> {
         let mac = mac_of(interface)?;
         let mut slot = Slot::take(interface, mode, &[Place::Link])?;
@@ -128,9 +125,6 @@ impl LinkPort {
     }
 
     /// Counters so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts(&self) -> Result<LinkCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map link_counts")?)
     }
@@ -147,9 +141,6 @@ impl LinkPort {
 
     /// Runs the program `repeat` times on `frame`, as if it had just arrived, with the first `first` bytes in the first buffer; gives the verdict,
     /// the frame as it is afterwards, and the mean time of a run. Where it delivers, it delivers each time.
-    ///
-    /// # Errors
-    /// The errors of BPF_PROG_TEST_RUN: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8], first: usize, repeat: u32) -> Result<(u32, Vec<u8>, Duration), XdpError> {
         let ran = PROGRAM.run(&self.program, frame, first, frame.len(), repeat.cast_signed())?;
         Ok((ran.verdict, ran.frame, ran.time))

@@ -102,9 +102,6 @@ impl LinkRing {
     }
 
     /// Sleeps until a frame comes, at the longest for `timeout` (none: for ever); true if there is one.
-    ///
-    /// # Errors
-    /// The errors of poll(2).
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = match timeout {
             None => PollTimeout::NONE,

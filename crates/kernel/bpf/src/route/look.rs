@@ -59,9 +59,6 @@ impl RouteLook {
     }
 
     /// Counters of the port so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn totals(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }

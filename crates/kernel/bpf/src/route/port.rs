@@ -93,9 +93,6 @@ impl RoutePort {
 
     /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
     /// something is put there.
-    ///
-    /// # Errors
-    /// The errors of [`Slot::open`].
     pub fn take_over(
         tables: &RouteTables,
         number: usize,
@@ -151,9 +148,6 @@ impl RoutePort {
     }
 
     /// Puts the program in its place.
-    ///
-    /// # Errors
-    /// The errors of [`Slot::put`].
     pub fn put(&mut self) -> Result<(), XdpError> {
         let program = PROGRAM.descriptor(self.first())?;
         self.slot.put(&[program.as_fd()])
@@ -173,9 +167,6 @@ impl RoutePort {
     }
 
     /// Maps that rules for this port are loaded with ([`crate::filter::ShieldConfig::slots`]).
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn front(&mut self) -> Result<SlotMaps, XdpError> {
         let front = match self.front.take() {
             Some(front) => front,
@@ -198,9 +189,6 @@ impl RoutePort {
 
     /// Keeps the rules in its place beyond the end of this process, under the name `path` in a BPF file system. The program of this port itself
     /// goes with the process: what the rules let pass goes to the kernel then.
-    ///
-    /// # Errors
-    /// The errors of [`Slot::pin`].
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
         self.slot.pin(path)
     }
@@ -261,9 +249,6 @@ impl RoutePort {
     }
 
     /// Counters so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn counts(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }

@@ -173,9 +173,6 @@ impl RoutePort {
     }
 
     /// Has these CPUs forward, which have queues, and no others; none: the core that receives does. Each frame meets the one or the other.
-    ///
-    /// # Errors
-    /// The errors of [`crate::Slot::put`]; the CPUs of before go on then.
     pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
         let Some(steering) = &mut self.steering else { return Ok(()) };
         let before = std::mem::replace(&mut steering.is_active, !cpus.is_empty());
@@ -209,9 +206,6 @@ impl std::fmt::Debug for RouteLosses {
 
 impl RouteLosses {
     /// Begins to count for the CPU maps with these numbers; none: this kernel does not let these tracepoints be followed.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn attach(maps: &[u32]) -> Result<Option<Self>, XdpError> {
         if !["xdp_cpumap_enqueue", "xdp_cpumap_kthread"].into_iter().all(kernel_traces) {
             return Ok(None);
@@ -230,9 +224,6 @@ impl RouteLosses {
     }
 
     /// Frames lost so far on the way to the CPUs of that map.
-    ///
-    /// # Errors
-    /// The map cannot be read.
     pub fn of(&self, map: u32) -> Result<RouteLost, XdpError> {
         let found = self.losses.lookup(&map.to_ne_bytes(), MapFlags::ANY);
         let raw = found.map_err(|e| LOSS.failed("read the map route_losses", to_io(&e)))?.unwrap_or_default();

@@ -374,9 +374,6 @@ impl RouteTables {
     }
 
     /// Sets the interfaces that frames arrive and leave by, by index.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set_interfaces(&self, interfaces: &BTreeMap<u32, RouteInterface>) -> Result<(), XdpError> {
         let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the interfaces", to_io(&e)));
         let (by_index, by_tag) = (self.map("route_ifs")?, self.map("route_tags")?);
@@ -405,9 +402,6 @@ impl RouteTables {
     }
 
     /// Sets the MTUs of routes by prefix, at most [`MTUS_MAX`]; longer packets go up. Other destinations have the MTU of their port.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set_mtus(&self, mtus: &BTreeMap<(IpAddr, u8), u32>) -> Result<(), XdpError> {
         let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the MTUs of routes", to_io(&e)));
         let map = self.map(MTUS)?;
@@ -435,9 +429,6 @@ impl RouteTables {
     }
 
     /// The neighbours used as next hops since `since_ns` (CLOCK_MONOTONIC, as coarse as ticks).
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn used_neighbours(&self, since_ns: u64) -> Result<Vec<RouteNeighbour>, XdpError> {
         let map = self.map("route_neighs")?;
         let mut neighbours = Vec::new();

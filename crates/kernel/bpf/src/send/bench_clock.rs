@@ -23,9 +23,6 @@ pub struct ClockCost {
 }
 
 /// Measures the clock (bpf_ktime_get_ns) on this CPU; takes about a millisecond, and tens more for the kernel's bookkeeping.
-///
-/// # Errors
-/// The errors of loading a program and of BPF_PROG_TEST_RUN; [`crate::ProgramError::Map`] as well for a clock that stands still.
 pub fn clock() -> Result<ClockCost, XdpError> {
     let mut object = MaybeUninit::uninit();
     let skel = PROGRAM.load(PROGRAM.open::<BenchClockSkelBuilder>(&mut object)?)?;

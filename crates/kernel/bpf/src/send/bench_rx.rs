@@ -310,9 +310,6 @@ impl BenchReceiver {
     }
 
     /// Runs the program once on `frame`, as if it had just arrived; gives its verdict and what it made of the frame.
-    ///
-    /// # Errors
-    /// The errors of BPF_PROG_TEST_RUN: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), XdpError> {
         Ok(PROGRAM.test(&self.program, frame)?)
     }

@@ -269,9 +269,6 @@ pub fn takes_large_redirected_frames(interface: &str) -> Result<Option<bool>, Xd
 }
 
 /// True if the driver of `interface` runs XDP programs itself (native mode); none when the kernel (before 6.3) cannot tell.
-///
-/// # Errors
-/// As there.
 pub fn runs_native_xdp(interface: &str) -> Result<Option<bool>, XdpError> {
     /// NETDEV_XDP_ACT_BASIC.
     const BASIC: u64 = 1;

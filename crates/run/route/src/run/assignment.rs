@@ -61,9 +61,6 @@ impl Assignment {
     }
 
     /// Follows CPUs that went offline, or came back.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn follow_online(
         &mut self,
         ports: &mut [RoutePort],

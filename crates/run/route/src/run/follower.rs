@@ -51,9 +51,6 @@ pub(crate) struct Changes {
 
 impl Follower {
     /// Listens, then reads the configuration of `ports`.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn open(ports: &[String]) -> Result<Self, RouteError> {
         let monitor = Monitor::with_buffer(CHANGES_BYTES)
             .map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
@@ -69,9 +66,6 @@ impl Follower {
     }
 
     /// Waits for a change, for `timeout` at the most.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), RouteError> {
         match self.monitor.wait(timeout) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => {
@@ -87,9 +81,6 @@ impl Follower {
     }
 
     /// Reads the messages. Where the kernel's own calls are `unwatched` the programs forget their next hops by them.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn read(&mut self, tables: &RouteTables, unwatched: bool) -> Result<Changes, RouteError> {
         let (mut changes, mut messages, mut routes_anew) = (Changes::default(), 0, false);
         let routes = &mut self.evidence.routes;
@@ -126,9 +117,6 @@ impl Follower {
     }
 
     /// Reads all routes anew if that is due; whether it was.
-    ///
-    /// # Errors
-    /// The kernel refuses to answer.
     pub(crate) fn reread_routes(&mut self) -> Result<bool, RouteError> {
         if self.reread_at.is_none_or(|at| at > Instant::now()) {
             return Ok(false);
@@ -144,9 +132,6 @@ impl Follower {
     }
 
     /// Reads all but the routes anew.
-    ///
-    /// # Errors
-    /// The kernel refuses to answer.
     pub(crate) fn reread(&mut self, ports: &[String]) -> Result<(), RouteError> {
         let routes = std::mem::take(&mut self.evidence.routes);
         self.evidence = self.reader.read(ports, routes)?;
@@ -159,9 +144,6 @@ impl Follower {
     }
 
     /// Once a second: has the kernel ask for the neighbours that frames were sent to.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn refresh(&mut self, tables: &RouteTables) -> Result<(), RouteError> {
         self.refreshed = Instant::now();
         tables.start_second();

@@ -93,9 +93,6 @@ impl Mode {
     }
 
     /// Begins `mode`, which has passed [`Mode::check`] with these obstacles.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn request(
         &mut self,
         mode: RouteMode,
@@ -134,9 +131,6 @@ impl Mode {
     }
 
     /// Ends the trial when it is over: the fast path forwards, unless it would have sent frames in another way than the kernel.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn end_trial(
         &mut self,
         evidence: &Evidence,
@@ -170,9 +164,6 @@ impl Mode {
     }
 
     /// Falls back on obstacles that are new; where it may, auto_return once none is left.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn judge(
         &mut self,
         now: Vec<Obstacle>,

@@ -98,9 +98,6 @@ impl Ports {
     }
 
     /// Gives the kernel programs what changed; the ports that frames can be sent out of again, or no longer.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn apply(
         &mut self,
         evidence: &Evidence,

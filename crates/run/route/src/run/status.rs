@@ -58,9 +58,6 @@ impl Router {
     }
 
     /// The router's status.
-    ///
-    /// # Errors
-    /// The kernel refuses to read its map.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
             let device = self.ports.applied().interfaces.get(&port.ifindex());

@@ -68,9 +68,6 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
 }
 
 /// Takes away again what [`bpf_file_system`] mounted, if nobody has pinned anything there.
-///
-/// # Errors
-/// It cannot be removed.
 pub(super) fn unmount(root: &Path) -> std::io::Result<()> {
     // The kernel's own: maps.debug and progs.debug.
     let pinned = |entry: std::io::Result<fs::DirEntry>| {
@@ -87,9 +84,6 @@ fn is_bpf(root: &Path) -> bool {
 }
 
 /// Refuses a time namespace whose monotonic clock is not the kernel's: the program would take this process for dead, or for alive when it is not.
-///
-/// # Errors
-/// The clocks differ.
 pub(super) fn same_clock() -> Result<(), ShieldError> {
     // Kernels without time namespaces have no such file.
     match monotonic_offset(&fs::read_to_string(CLOCKS).unwrap_or_default()) {

@@ -54,9 +54,6 @@ fn refuse_foreign(path: &Path) -> io::Result<PathBuf> {
 
 impl Source {
     /// Reads them.
-    ///
-    /// # Errors
-    /// The rules are wrong.
     pub fn read(&self) -> Result<RuleFile, ShieldError> {
         let mut read = match &self.file {
             Some(path) => {
