@@ -118,9 +118,6 @@ impl Router {
     }
 
     /// Begins to read the file of rules again, beside the loop: [`Router::take_reloaded`] tells how it went, [`Router::poll`] has them hold.
-    ///
-    /// # Errors
-    /// There is none; what the kernel refuses.
     pub fn begin_reload(&mut self, requester: &Requester) -> Result<(), RouteError> {
         self.rules.as_mut().ok_or(RouteError::NoRules)?.begin_reload(requester, self.ports.each_mut())
     }
@@ -140,12 +137,22 @@ impl Router {
         self.rules.as_ref()
     }
 
-    /// Follows what the kernel tells, for `timeout` at the most; gives what events.
+    /// Waits for a change of the kernel's configuration, for `timeout` at the most, and [polls](Router::poll): for a loop that waits for nothing else.
+    pub fn poll_within(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
+        self.follower.wait(timeout)?;
+        self.poll()
+    }
+
+    /// Sockets that become readable with a change of the kernel's configuration.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.follower.sockets()
+    }
+
+    /// Follows the kernel's configuration, and does what is due; gives the events since the last poll.
     ///
     /// # Errors
     /// The kernel refuses; the mode is standard then.
-    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
-        self.follower.wait(timeout)?;
+    pub fn poll(&mut self) -> Result<Vec<RouteEvent>, RouteError> {
         let mut events = Vec::new();
         let result = self.follow(&mut events);
         if result.is_err() {

@@ -1,4 +1,4 @@
-//! A router as a service: opened, polled, requester, closed.
+//! A router as a service: opened, polled, commanded, closed.
 
 use std::{
     collections::VecDeque,
@@ -23,6 +23,9 @@ use crate::{
     outputs::{Message, RouteOutputs},
     rules::{Reloaded, RouteRules},
 };
+
+/// Period of reloads, trials and outputs; changes of the kernel's configuration and commands are handled at once.
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// The router of a network namespace, with its outputs.
 pub struct RouteService {
@@ -113,7 +116,7 @@ impl Service for RouteService {
         self.note(RouteEvent::Mode { mode: self.router.mode(), why: "the start".to_owned() });
     }
 
-    fn poll(&mut self, until: Instant) -> Result<(), RouteError> {
+    fn poll(&mut self) -> Result<(), RouteError> {
         for answer in self.reloads.poll(&mut self.router) {
             self.note(RouteEvent::Rules { what: reload_message(&answer) });
         }
@@ -122,7 +125,7 @@ impl Service for RouteService {
             self.held.publish_cpus(&self.router)?;
             self.published_cpus = self.router.cpus().clone();
         }
-        for event in self.router.poll(until.saturating_duration_since(Instant::now()))? {
+        for event in self.router.poll()? {
             self.note(event);
         }
         Ok(())
@@ -181,7 +184,6 @@ impl Service for RouteService {
 struct Reloads {
     /// Requesters, and where each answer goes; none: a signal.
     pending: VecDeque<(Requester, Option<Sender<Answer>>)>,
-    /// The reload in progress, and where its answer goes.
     current: Option<Option<Sender<Answer>>>,
 }
 

@@ -218,7 +218,7 @@ fn no_frame_is_lost_while_cpus_and_modes_change() {
                 router.set_cpus(&list(cpus)).unwrap();
                 router.set_mode(*mode).unwrap();
                 assert_eq!(router.cpus().to_string(), cpus);
-                router.poll(Duration::from_millis(30)).unwrap();
+                router.poll_within(Duration::from_millis(30)).unwrap();
             }
         });
         let totals = totals(&router);

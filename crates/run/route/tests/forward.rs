@@ -51,7 +51,7 @@ fn packets_of_both_versions_are_forwarded_as_the_kernel_does() {
             let result = router.compare().unwrap();
             assert_eq!((result.wrong(), result.not_sent), (0, 0), "{result:?}");
             assert!(result.same >= 12, "{result:?}");
-            assert_eq!(router.poll(Duration::from_millis(10)).unwrap(), []);
+            assert_eq!(router.poll_within(Duration::from_millis(10)).unwrap(), []);
             if mode == RouteMode::Shadow {
                 assert_eq!(sum(&router, |counts| counts.forwarded), 0, "the kernel did");
                 assert!(sum(&router, |counts| counts.shadowed) >= 12);
@@ -126,7 +126,7 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
         assert_eq!(totals(&router).forwarded - before, 10);
         assert_eq!(state(far), "STALE", "the kernel saw none of them");
         wait("the neighbour is asked for", || {
-            router.poll(Duration::from_millis(50)).unwrap();
+            router.poll_within(Duration::from_millis(50)).unwrap();
             state(far) != "STALE"
         });
         let asked = state(far);
@@ -161,7 +161,7 @@ fn what_is_remembered_ends_with_the_route() {
         // What becomes of two packets to each, once the router's loop has taken the kernel's messages: not every kernel lets its functions be followed.
         let mut sends = || {
             for _ in 0..5 {
-                assert_eq!(router.poll(Duration::from_millis(20)).unwrap(), []);
+                assert_eq!(router.poll_within(Duration::from_millis(20)).unwrap(), []);
             }
             let of = |counts: &RouteTotals| counts.forwarded + counts.refused;
             let before = [totals(&router).forwarded, totals(&router).refused];
@@ -200,7 +200,7 @@ fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
                 a.space().output("ping -c 3 -i 0.01 -W 1 198.18.2.2");
             }
             wait("the trial ends", || {
-                router.poll(Duration::from_millis(20)).unwrap();
+                router.poll_within(Duration::from_millis(20)).unwrap();
                 router.mode() == RouteMode::Routed
             });
             router.status().unwrap().unverified

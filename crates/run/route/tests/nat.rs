@@ -70,7 +70,7 @@ fn beside_with<T>(world: &World, settings: RouteSettings, work: impl FnOnce(&mps
                 router.set_mode(mode).unwrap();
                 started.send(()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    assert_eq!(router.poll(Duration::from_millis(5)).unwrap(), []);
+                    assert_eq!(router.poll_within(Duration::from_millis(5)).unwrap(), []);
                     asked.try_iter().for_each(|question| question(&mut router));
                 }
             });

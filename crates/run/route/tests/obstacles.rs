@@ -119,7 +119,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 let ends = Ends(&ended);
                 put.iter().for_each(|line| tell(line));
                 wait(code, || {
-                    router.poll(TURN).unwrap();
+                    router.poll_within(TURN).unwrap();
                     router.mode() == RouteMode::Standard
                 });
                 let codes: Vec<_> = router.obstacles().iter().map(|obstacle| obstacle.code.as_str()).collect();
@@ -127,7 +127,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 thread::sleep(Duration::from_millis(50));
                 take.iter().for_each(|line| tell(line));
                 wait(code, || {
-                    router.poll(TURN).unwrap();
+                    router.poll_within(TURN).unwrap();
                     router.mode() == RouteMode::Routed
                 });
                 assert_eq!(router.obstacles(), []);

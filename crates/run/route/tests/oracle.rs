@@ -217,7 +217,7 @@ fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Rout
                 check(&router);
                 started.send(()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    let happened = router.poll(Duration::from_millis(100)).unwrap();
+                    let happened = router.poll_within(Duration::from_millis(100)).unwrap();
                     assert_eq!(happened, []);
                 }
                 (router.counts().unwrap()[0].1, router.status().unwrap().rules)

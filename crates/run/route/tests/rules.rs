@@ -297,7 +297,7 @@ fn end_packets(tag: &str, cpus: &str) {
         router.set_mode(RouteMode::Routed).unwrap();
         does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
         wait("the kernel forwards", || {
-            router.poll(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             router.mode() == RouteMode::Standard
         });
         assert_eq!(world.crossed(&frames), expected);
@@ -355,7 +355,7 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         assert!(router.is_loading_rules() && router.take_reloaded().is_none());
         assert_eq!(world.crossed(&frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
-            router.poll(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             router.take_reloaded()
         });
         assert_eq!((reloaded.unwrap().rules, router.is_loading_rules()), (1, false));
@@ -366,11 +366,11 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         router.begin_reload(&Requester::default()).unwrap();
         does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
         wait("the kernel forwards", || {
-            router.poll(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             router.mode() == RouteMode::Standard
         });
         wait("the rules are made", || {
-            router.poll(Duration::from_millis(10)).unwrap();
+            router.poll_within(Duration::from_millis(10)).unwrap();
             !router.is_loading_rules()
         });
         assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
@@ -430,7 +430,7 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
         let mut told = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.poll(Duration::from_millis(10)).unwrap());
+            told.extend(router.poll_within(Duration::from_millis(10)).unwrap());
             told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });

@@ -54,20 +54,39 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A command, and where its answer goes.
 pub(crate) type Request<C, A> = (C, Sender<A>);
 
+/// Requests to the thread of a server, which is woken.
+#[derive(Debug)]
+pub(crate) struct Requests<R> {
+    pub(crate) to: Sender<R>,
+    pub(crate) waker: Waker,
+}
+
+impl<R> Requests<R> {
+    /// # Errors
+    /// The service has ended.
+    pub(crate) fn send(&self, request: R) -> Result<(), SendError<R>> {
+        self.to.send(request).map(|()| self.waker.wake())
+    }
+}
+
+impl<R> Clone for Requests<R> {
+    fn clone(&self) -> Self {
+        Self { to: self.to.clone(), waker: self.waker.clone() }
+    }
+}
+
 /// Listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    stop: Arc<AtomicBool>,
+    /// Closed, it ends the thread.
+    stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
     /// Listens at `path` for commands, which go to `to`. A socket that is there already is taken for that of a process that was killed: hold
     /// a [`lock`](crate::lock()) while you listen.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
-    pub(crate) fn start<C, A>(path: &Path, to: Sender<Request<C, A>>) -> Result<Self, ServeError>
+    pub(crate) fn start<C, A>(path: &Path, to: Requests<Request<C, A>>) -> Result<Self, ServeError>
     where
         C: DeserializeOwned + Send + 'static,
         A: Serialize + Send + 'static,

@@ -1,20 +1,21 @@
-//! Parts of every long-running process: it answers commands, and publishes metrics and events without waiting for
-//! their readers.
+//! What every long-running part of the program needs, whatever it does: it is asked, it is watched, it tells of events, and it never waits
+//! for those who read what it says.
 //!
-//! - [`Server`] runs one or several [`Service`]s on a thread: signals, readiness, and commands by a socket, a line of JSON each way ([`control`]).
+//! - [`Server`] runs [`Service`]s on one thread: signals, readiness, sockets, the wait. Each keeps its folder, lock and socket in a [`Home`].
+//! - [`control`] asks a service by its socket: a line of JSON each way, within a time, a few at once. The commands and answers are yours.
 //! - [`metrics`] makes Prometheus' and OpenMetrics text of tables of counters ([`model::counters`]), for a file ([`MetricsFile`]) and over HTTP
 //!   on the loopback address ([`MetricsServer`], on [`HttpServer`]).
 //! - [`EventLog`] appends events to a file that may be rotated; [`Hook`] runs the user's program for each. [`Outputs`] has both, and metrics.
 //! - [`OutputThread`] writes to stdout or stderr, [`Background`] does any other slow work, each on a thread of its own.
-//! - [`unit`] writes a systemd unit. [`Home`] is a service's folder, held by one process at a time.
+//! - [`unit`] writes a systemd unit. [`lock()`] makes sure that one process does it.
 //!
 //! # Example
 //!
-//! A service that counts, in a server that ends when it is told to:
+//! A process that counts, and that others ask for the count:
 //!
 //! ```
 //! use std::{
-//!     io,
+//!     convert::Infallible,
 //!     ops::ControlFlow,
 //!     path::PathBuf,
 //!     sync::mpsc::Sender,
@@ -22,72 +23,57 @@
 //!     time::{Duration, Instant},
 //! };
 //!
-//! use serve::{
-//!     Server, Service, control,
-//!     metrics::{Metrics, Notation},
-//! };
+//! use serve::{HeldHome, Home, HomeKind, Server, Service, Wait, control};
 //!
-//! model::counters! {
-//!     #[derive(Debug, Default, Clone, Copy)]
-//!     pub struct Totals {
-//!         forwarded: Frames "example_forwarded_frames" "Frames that were forwarded.";
-//!     }
+//! const KIND: HomeKind = HomeKind { prefix: "counter@", mode: 0o700, files: &[] };
+//!
+//! struct Counter {
+//!     held: HeldHome,
+//!     polls: u64,
 //! }
 //!
-//! struct Counting(Totals, PathBuf);
-//!
-//! impl Service for Counting {
+//! impl Service for Counter {
 //!     type Command = String;
 //!     type Answer = u64;
-//!     type Status = Totals;
-//!     type Ended = Totals;
-//!     type Error = io::Error;
-//!
-//!     const POLL_PERIOD: Duration = Duration::from_millis(20);
+//!     type Status = u64;
+//!     type Ended = u64;
+//!     type Error = Infallible;
 //!
 //!     fn name(&self) -> String {
 //!         "the counter".to_owned()
 //!     }
-//!
 //!     fn socket(&self) -> PathBuf {
-//!         self.1.clone()
+//!         self.held.socket()
 //!     }
-//!
-//!     fn poll(&mut self, until: Instant) -> io::Result<()> {
-//!         self.0.forwarded += 7;
-//!         thread::sleep(until.saturating_duration_since(Instant::now()));
+//!     fn poll(&mut self) -> Result<(), Infallible> {
+//!         self.polls += 1;
 //!         Ok(())
 //!     }
-//!
-//!     fn command(&mut self, command: String, to: Sender<u64>) -> io::Result<ControlFlow<()>> {
-//!         // The client may have gone.
-//!         let _ = to.send(self.0.forwarded);
+//!     fn wait(&mut self) -> Result<Wait<'_>, Infallible> {
+//!         Ok(Wait { until: Instant::now() + Duration::from_secs(1), readable: Vec::new() })
+//!     }
+//!     fn command(&mut self, command: String, to: Sender<u64>) -> Result<ControlFlow<()>, Infallible> {
+//!         // The asking process may have gone.
+//!         let _ = to.send(self.polls);
 //!         Ok(if command == "stop" { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 //!     }
-//!
-//!     fn status(&mut self) -> io::Result<Totals> {
-//!         Ok(self.0)
+//!     fn status(&mut self) -> Result<u64, Infallible> {
+//!         Ok(self.polls)
 //!     }
-//!
-//!     fn close(self) -> io::Result<Totals> {
-//!         Ok(self.0)
+//!     fn close(self) -> Result<u64, Infallible> {
+//!         Ok(self.polls)
 //!     }
 //! }
 //!
 //! # let folder = tempfile::tempdir()?;
-//! # let socket = folder.path().join("control");
-//! let mut server = Server::start()?;
-//! let counting = server.add(Counting(Totals::default(), socket.clone()))?;
-//! // Another process asks.
-//! let client = thread::spawn(move || control::ask::<_, u64>(&socket, &"stop"));
-//! server.run(|warning| eprintln!("{warning}"));
-//! assert!(client.join().unwrap()?.is_some_and(|forwarded| forwarded >= 7));
-//!
-//! let totals = counting.ended().unwrap()?;
-//! let mut metrics = Metrics::default();
-//! metrics.add_counters(&[("interface", "eth0")], &totals, Totals::COUNTERS);
-//! let text = metrics.text(Notation::OpenMetrics);
-//! assert!(text.contains("example_forwarded_frames_total{interface=\"eth0\"}"));
+//! # let root = folder.path();
+//! let mut server = Server::without_signals()?;
+//! let counter = server.add(Counter { held: Home::new(KIND, root, "eth0").hold()?, polls: 0 })?;
+//! let socket = Home::new(KIND, root, "eth0").socket();
+//! // Another process would ask so.
+//! let other = thread::spawn(move || control::ask::<_, u64>(&socket, &"stop").unwrap());
+//! server.run(|error| eprintln!("{error}"));
+//! assert_eq!(counter.ended(), other.join().unwrap().map(Ok));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -119,7 +105,6 @@ pub use lock::{Lock, lock, lock_left};
 pub use metrics::{MetricsFile, MetricsServer};
 pub use output::{Lost, OutputThread};
 pub use outputs::{OutputSettings, Outputs, OutputsChange};
-pub use process::Signals;
-pub use server::{Client, Handle, Server};
+pub use server::{Client, Handle, Server, Stop};
 pub use service::Service;
 pub use wake::Wait;

@@ -78,12 +78,12 @@ impl Server {
         self.close();
     }
 
-    /// Polls each service once. All together they wait as long as the shortest poll period.
+    /// Polls each service once, and waits until one has work.
     fn poll(&mut self) {
         let reloads = self.signals.reload.swap(false, Ordering::Relaxed);
         let mut at = 0;
         while at < self.running.len() {
-            match self.running[at].poll(Instant::now() + share, reloads) {
+            match self.running[at].poll(reloads) {
                 ControlFlow::Continue(()) => at += 1,
                 ControlFlow::Break(()) => self.running.remove(at).close(),
             }
@@ -116,7 +116,8 @@ impl fmt::Debug for Server {
 trait Running {
     fn name(&self) -> String;
     /// Polls it and carries out its commands; a break: it is to be closed.
-    fn poll(&mut self, until: Instant, reloads: bool) -> ControlFlow<()>;
+    fn poll(&mut self, reloads: bool) -> ControlFlow<()>;
+    fn wait(&mut self) -> Wait<'_>;
     fn close(self: Box<Self>);
 }
 
@@ -125,6 +126,8 @@ struct Slot<S: Service> {
     requests: Receiver<Request<S::Command, S::Answer>>,
     statuses: Receiver<Sender<S::Status>>,
     listener: Listener,
+    /// A command was carried out, which may have made work.
+    is_due: bool,
     /// Reason why it is closed.
     failed: Option<S::Error>,
     ended_to: Sender<Result<S::Ended, S::Error>>,
@@ -153,11 +156,10 @@ impl<S: Service> Running for Slot<S> {
         self.service.name()
     }
 
-    fn poll_period(&self) -> Duration {
-        S::POLL_PERIOD
-    }
-
-    fn poll(&mut self, until: Instant, reloads: bool) -> ControlFlow<()> {
+    fn poll(&mut self, reloads: bool) -> ControlFlow<()> {
+        if self.failed.is_some() {
+            return ControlFlow::Break(());
+        }
         if reloads {
             self.service.reload();
         }
@@ -187,6 +189,20 @@ impl<S: Service> Running for Slot<S> {
         drop(listener);
         // Nobody may want to know.
         let _ = ended_to.send(failed.map_or(closed, Err));
+    }
+}
+
+/// Ends the services of a [`Server`].
+#[derive(Debug, Clone)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl Stop {
+    pub fn stop(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+        self.waker.wake();
     }
 }
 

@@ -69,7 +69,7 @@ impl FastPath {
             let _ = to.send(said);
             while let Some(running) = router.as_mut().filter(|_| !stop.load(Ordering::Relaxed)) {
                 // On an error the kernel forwards, which the figures show.
-                if running.poll(POLL_PERIOD).is_err() {
+                if running.poll_within(POLL_PERIOD).is_err() {
                     break;
                 }
             }

@@ -91,7 +91,7 @@ pub(crate) fn beside_with<T>(
                 router.set_mode(mode).unwrap();
                 started.send(()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    let happened = router.poll(Duration::from_millis(5)).unwrap();
+                    let happened = router.poll_within(Duration::from_millis(5)).unwrap();
                     events.lock().unwrap().extend(happened);
                     asked.try_iter().for_each(|question| question(&mut router));
                 }

@@ -1,4 +1,4 @@
-//! A shield as a service: opened, polled, asked, closed.
+//! A shield as a service: opened, polled, commanded, closed.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Waiting for changes of nftables, or for the next deadline.
+//! Changes of nftables that a shield waits for.
 
 use std::{
     io,
@@ -8,8 +8,6 @@ use std::{
 
 use host::netlink::monitor::{Event, Monitor};
 
-/// poll counts in milliseconds.
-const WAIT_MIN: Duration = Duration::from_millis(1);
 /// Rules that change without end, and are of no concern, are looked at for a part of the time.
 const WAKE_SHARE: u32 = 10;
 
@@ -52,44 +50,24 @@ impl Wake {
         (self.changed, self.rests_until) = (false, now + rest);
     }
 
-    /// Waits until then, or until the rules have changed and are to be looked at. Why changes are no longer heard, in words.
-    pub(super) fn wait(&mut self, mut until: Instant) -> Option<String> {
-        if self.changed {
-            until = until.min(self.rests_until);
-        }
-        loop {
-            let rest = until.saturating_duration_since(Instant::now());
-            let Some(monitor) = &mut self.monitor else {
-                thread::sleep(rest);
-                return None;
-            };
-            if rest.is_zero() {
-                return None;
-            }
-            match heard(monitor, rest.max(WAIT_MIN)) {
-                Ok(true) if !self.changed => {
-                    self.changed = true;
-                    until = until.min(self.rests_until);
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    self.monitor = None;
-                    return Some(unheard(&error));
-                }
-            }
-        }
+    /// The end of the rest, after which a change is to be looked at.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.changed.then_some(self.rests_until)
     }
 
-/// Waits for a change of nftables. One of which nothing more is known than that it was missed counts, too.
-fn heard(monitor: &mut Monitor, time: Duration) -> io::Result<bool> {
-    let mut changed = false;
-    let waited = monitor.wait(time).and_then(|came| {
-        let notice = |event| changed |= matches!(event, Event::Nftables(_) | Event::Lost);
-        if came { monitor.read(notice) } else { Ok(()) }
-    });
-    match waited {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(changed),
+    /// Sockets that become readable with a change.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.monitor.iter().flat_map(Monitor::sockets)
+    }
+
+    /// Reads the changes. Returns why they are no longer heard, in words.
+    pub(super) fn read(&mut self) -> Option<String> {
+        // A lost change may have been one of the rules.
+        let changed = &mut self.changed;
+        let read = self.monitor.as_mut()?.read(|event| *changed |= matches!(event, Event::Nftables(_) | Event::Lost));
+        let error = read.err().filter(|error| error.kind() != io::ErrorKind::Interrupted)?;
+        self.monitor = None;
+        Some(unheard(&error))
     }
 }
 
