@@ -327,8 +327,8 @@ impl Reading {
 fn routed(stack: &StackCounters) -> BTreeMap<u32, FastPath> {
     let of = |(&index, link): (&u32, &Link)| {
         let look = RouteLook::of(link.xdp.first()?.1)?;
-        let RouteTotals { forwarded, enqueued, .. } = look.totals().ok()?;
-        Some((index, FastPath { id: look.id(), queues: look.queues(), done: Routed { forwarded, handed: enqueued } }))
+        let RouteTotals { forwarded, enqueued: handed, .. } = look.totals().ok()?;
+        Some((index, FastPath { id: look.id(), queues: look.queues(), done: Routed { forwarded, handed } }))
     };
     stack.links.iter().filter_map(of).collect()
 }

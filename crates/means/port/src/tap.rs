@@ -286,8 +286,8 @@ impl Source for TapSource {
     fn stats(&mut self) -> Result<SourceStats, PortError> {
         let dropped = self.rings.iter().map(|ring| ring.counts().lost).sum();
         // After the end it is as it was.
-        self.put_back = self.put_back.max(self.attachment.with(|tap| tap.slot().map_or(0, Slot::times_put_back)));
-        Ok(SourceStats { delivered: self.delivered, dropped, put_back: self.put_back, ..SourceStats::default() })
+        self.reattached = self.reattached.max(self.attachment.with(|tap| tap.slot().map_or(0, Slot::times_put_back)));
+        Ok(SourceStats { delivered: self.delivered, dropped, reattached: self.reattached, ..SourceStats::default() })
     }
 }
 

@@ -60,6 +60,7 @@ const HELLO_PERIOD: Duration = Duration::from_secs(5);
 /// Silence after which a node is not listed.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A command to the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
@@ -74,6 +75,7 @@ pub enum Command {
     Stop,
 }
 
+/// The broker's answer to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Status(Box<LinkStatus>),
@@ -113,10 +115,12 @@ pub fn stop() -> Result<(), LinkError> {
     }
 }
 
+/// Settings of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerSettings {
     /// Interface to the other nodes.
     pub interface: String,
+    /// Name of this node.
     pub name: String,
     /// Group whose programs may have ports; none: root's programs only.
     pub group: Option<u32>,
@@ -137,6 +141,7 @@ pub enum Receive {
     Sockets,
 }
 
+/// A running broker.
 #[derive(Debug)]
 pub struct Broker {
     settings: BrokerSettings,
@@ -428,9 +433,9 @@ fn listen_for_claims(path: &Path, group: Option<u32>, ports: &Arc<Ports>) -> Res
     // Closes connections that were not accepted, too.
     let listener = Disposed::new(claims_socket(path, group).map_err(failed)?, ports.disposer());
     let ports = Arc::clone(ports);
-    let keeps = rights::kept(group.is_some(), ports.is_behind_udp());
+    let keeps = rights::kept(group.is_some(), ports.is_over_udp());
     let (to, dropped) = mpsc::sync_channel(1);
-    let listens = move |stop: &AtomicBool| {
+    let accept_programs = move |stop: &AtomicBool| {
         let done = drop_all_but(&keeps);
         let may_listen = done.is_ok();
         if to.send(done).is_err() || !may_listen {
@@ -447,7 +452,7 @@ fn listen_for_claims(path: &Path, group: Option<u32>, ports: &Arc<Ports>) -> Res
             }
         }
     };
-    let claims = Worker::start("ek-claims", listens).map_err(failed)?;
+    let claims = Worker::start("ek-claims", accept_programs).map_err(failed)?;
     dropped
         .recv()
         .map_err(|_| failed(io::Error::other("its thread ended")))?

@@ -115,8 +115,13 @@ pub fn check(ports: &[String], mode: RouteMode, mark: CtMark, xdp: XdpMode) -> R
         mode,
         obstacles,
         notes,
-        cannot_send: ports.iter().zip(&can_transmit).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
-        key: key_words(plan.key),
+        cannot_transmit: ports
+            .iter()
+            .zip(&can_transmit)
+            .filter(|(_, out)| !**out)
+            .map(|(name, _)| name.clone())
+            .collect(),
+        fib_key: key_words(plan.key),
         ports: ports.to_vec(),
     })
 }

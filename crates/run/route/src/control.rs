@@ -20,7 +20,6 @@ const END_PERIOD: Duration = Duration::from_millis(50);
 /// A router that was asked to end may take so long to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A command to the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
@@ -32,7 +31,6 @@ pub enum Command {
     Stop,
 }
 
-/// Its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Status(Box<RouteStatus>),

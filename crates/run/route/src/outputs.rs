@@ -68,7 +68,7 @@ impl RouteOutputs {
 
     /// Records an event and writes it to the outputs. Gives it with its time, and failures.
     pub fn record(&mut self, what: RouteEvent) -> Vec<Message> {
-        let moment = RouteMoment { at: now(), what };
+        let moment = RouteMoment { timestamp: now(), what };
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }

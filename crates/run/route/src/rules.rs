@@ -38,7 +38,7 @@ pub struct RouteRules {
     /// Rules that are being loaded.
     pending: Option<PendingLoad>,
     reloads: u64,
-    refused: Option<String>,
+    reload_error: Option<String>,
     /// Rules that stay on the ports when the process ends.
     pinned: bool,
     /// Result of the last reload, not yet collected.
@@ -95,7 +95,7 @@ impl RouteRules {
             active,
             pending: None,
             reloads: 0,
-            refused: None,
+            reload_error: None,
             pinned: false,
             reloaded: None,
             followed: Vec::new(),
@@ -276,11 +276,11 @@ impl RouteRules {
             file: self.path.display().to_string(),
             loaded: self.active.read_at.map_or_else(String::new, |at| at.wall.to_string()),
             reloads: self.reloads,
-            refused: self.refused.clone(),
+            reload_error: self.reload_error.clone(),
             default: self.active.default.to_owned(),
             pinned: self.pinned,
             malformed: status::verdict(self.file.rules.malformed).to_owned(),
-            ended,
+            detached_ports: ended,
             rules: self.active.shown.iter().map(counted).collect(),
             totals: counts.totals,
         }

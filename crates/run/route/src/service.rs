@@ -68,7 +68,7 @@ impl RouteService {
             )?;
         }
         router.set_mode(mode)?;
-        if !router.unwatched().is_empty() {
+        if !router.untraced().is_empty() {
             report("note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
                  (`route status --json` lists them)"
                 .to_owned());
@@ -113,7 +113,7 @@ impl Service for RouteService {
 
     fn on_listen(&mut self) {
         self.held.clear_starting();
-        self.note(RouteEvent::Mode { mode: self.router.mode(), why: "the start".to_owned() });
+        self.note(RouteEvent::Mode { mode: self.router.mode(), reason: "the start".to_owned() });
     }
 
     fn poll(&mut self) -> Result<(), RouteError> {

@@ -65,7 +65,7 @@ pub(crate) fn now_ns() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Difference {
     /// Out of another port, or in another VLAN.
-    Egress,
+    Output,
     /// To or from another address on the link.
     Macs,
     /// With other hops left.
@@ -81,7 +81,7 @@ fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> St
         return;
     };
     *match difference {
-        Difference::Egress => &mut result.way,
+        Difference::Output => &mut result.output,
         Difference::Macs => &mut result.macs,
         Difference::HopLimit => &mut result.hop_limit,
         Difference::NotSent => &mut result.not_sent,
@@ -117,7 +117,7 @@ fn difference(sample: &RouteSample) -> Option<Difference> {
     let port = |l: &RouteEgress| (l.ifindex, l.tag);
     let macs = |l: &RouteEgress| (l.to, l.from);
     if port(&kernel) != port(&sample.own) {
-        Some(Difference::Egress)
+        Some(Difference::Output)
     } else if macs(&kernel) != macs(&sample.own) {
         Some(Difference::Macs)
     } else if kernel.hop_limit != sample.own.hop_limit {

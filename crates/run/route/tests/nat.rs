@@ -15,68 +15,24 @@ use std::{thread, time::Duration};
 
 use flows::{ACK, FIN, Flow, PUSH, RST, Shape};
 use host::netlink::conntrack::Connections;
-use model::{
-    CpuSet,
-    route::{CtMark, RouteMode, RouteTotals},
-};
-use pcap_file::pcap::PcapReader;
-use route::{RouteSettings, Router};
-use testbed::{End, Tcpdump};
-use world::{World, establish, exchange, flows, macs, send, traffic, world};
-
-fn settings(world: &World) -> RouteSettings {
-    RouteSettings {
-        ports: world.ports.iter().map(|port| port.interface().to_owned()).collect(),
-        xdp: XdpMode::Native,
-        slots: Some(1024),
-        mode: RouteMode::Stateful,
-        auto_return: false,
-        trial: Duration::ZERO,
-        cpus: CpuSet::new(),
-        queue: 2048,
-        mark: CtMark::default(),
-    }
-}
-
-/// A closure for the router's thread.
-type Question = Box<dyn FnOnce(&mut Router) + Send>;
-
-/// Ends the router also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
+use hosts::{establish, exchange, flows, macs, send, traffic, world};
+use model::route::{RouteMode, RouteTotals};
+use route::RouteSettings;
+use testbed::{End, RouterBed, Tcpdump, read_pcap};
+use world::{Asks, settings};
 
 /// Does `work` while a router runs in mode stateful.
 fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Asks<'_>) -> T) -> T {
     beside_in(bed, RouteMode::Stateful, Duration::ZERO, work)
 }
 
-/// Does `work` while a router with these settings runs.
-fn beside_with<T>(world: &World, settings: RouteSettings, work: impl FnOnce(&mpsc::Sender<Question>) -> T) -> T {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (started, is_started) = mpsc::channel();
-        let (ask, asked) = mpsc::channel::<Question>();
-        let stop = &stop;
-        scope.spawn(move || {
-            world.ports[0].space().run(move || {
-                let mode = settings.mode;
-                let mut router = Router::start(settings).unwrap();
-                assert_eq!(router.obstacles(), []);
-                router.set_mode(mode).unwrap();
-                started.send(()).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    assert_eq!(router.poll_within(Duration::from_millis(5)).unwrap(), []);
-                    asked.try_iter().for_each(|question| question(&mut router));
-                }
-            });
-        });
-        let _ends = Ends(stop);
-        is_started.recv().map(|()| work(&ask)).unwrap()
+/// Does `work` while a router runs in a mode, after that long in shadow.
+fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl FnOnce(&Asks<'_>) -> T) -> T {
+    let settings = RouteSettings { slots: Some(1024), auto_return: false, trial, ..settings(&bed.ports()) };
+    world::beside(&bed.router, settings, mode, |asks| {
+        let done = work(asks);
+        assert_eq!(asks.events(), []);
+        done
     })
 }
 
@@ -92,7 +48,7 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let all = counts.forwarded + counts.up();
     assert!(counts.forwarded * 100 > all * 50, "{} of {all} were forwarded by the fast path", counts.forwarded);
     assert!(counts.translated * 100 > all * 30, "{} of {all} were translated by the fast path", counts.translated);
-    let reasons = "handshake no_connection unmarked not_established icmp_error options hop_limit too_big fragment untracked special";
+    let reasons = "handshake no_connection unmarked not_established icmp_error options hop_limit too_big fragment untracked ct_extension";
     let reasons: Vec<&str> = reasons.split(' ').collect();
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(&counts) > 0, "nothing was {}", counter.name);

@@ -91,52 +91,16 @@ fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
     let [router, sender] = macs(1);
     let aim = Aim { router, sender, mtus: [1500, MTU, 1450, LIMIT] };
     let mut dice = Dice::new(seed);
-    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
-    for n in 0..count {
-        let bytes = frame(&mut dice, &aim);
-        if !wanted(&bytes) {
-            continue;
-        }
-        let packet = PcapPacket::new(Duration::from_micros(n), bytes.len() as u32, &bytes);
-        file.write_packet(&packet).unwrap();
-    }
-}
-
-/// Times that each frame was received.
-fn read(path: &Path) -> BTreeMap<Vec<u8>, i64> {
-    let mut file = PcapReader::new(File::open(path).unwrap()).unwrap();
-    let mut seen = BTreeMap::new();
-    while let Some(packet) = file.next_packet() {
-        if let Some(frame) = compared(&packet.unwrap().data, &ROUTERS) {
-            *seen.entry(frame).or_default() += 1;
-        }
-    }
-    seen
+    write_pcap(path, (0..count).map(|_| frame(&mut dice, &aim)).filter(|frame| wanted(frame)));
 }
 
 /// Times that each of `a`, `b`, `c` and `d` received each frame.
 type Seen = [BTreeMap<Vec<u8>, i64>; 4];
 
-/// Frames that they received.
-fn received(world: &World, frames: &Path, pps: u64) -> Seen {
-    let ends = [&world.a, &world.b, &world.c, &world.d];
-    let taps: Vec<Tcpdump> = ends
-        .iter()
-        .enumerate()
-        .map(|(n, end)| {
-            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
-        })
-        .collect();
-    let mut replay = Command::new("tcpreplay");
-    replay.args(["-q", "-i", world.a.interface(), &format!("--pps={pps}")]).arg(frames);
-    let done = world.a.space().run(|| replay.output().unwrap());
-    assert!(done.status.success(), "{}", testbed::said(&done));
-    let files: Vec<PathBuf> = taps.into_iter().map(Tcpdump::stop).collect();
-    [0, 1, 2, 3].map(|n| read(&files[n]))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().take(120).map(|byte| format!("{byte:02x}")).collect()
+/// What they received of the frames.
+fn received(world: &RouterBed, frames: &Path) -> Seen {
+    let seen = world.received(0, frames).iter().map(|came| counted(came, &ROUTERS)).collect::<Vec<_>>();
+    seen.try_into().expect("four neighbours")
 }
 
 /// The same frames through both; what the fast path counted.
@@ -190,43 +154,24 @@ fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Rout
     if ruled {
         alone.router.nft(filter::NFT);
     }
-    let file = ruled.then(|| fast.bed.file("rules.toml", filter::RULES));
-    let expected = received(alone, &frames, 20_000);
-    let stop = AtomicBool::new(false);
-    let ports = fast.ports.iter().map(|port| port.interface().to_owned()).collect();
-    let (got, counts) = thread::scope(|scope| {
-        let (started, is_started) = std::sync::mpsc::channel();
-        let stop = &stop;
-        let router = scope.spawn(move || {
-            fast.ports[0].space().run(|| {
-                let settings = RouteSettings {
-                    ports,
-                    xdp: XdpMode::Native,
-                    slots: Some(1024),
-                    mode: RouteMode::Routed,
-                    auto_return: false,
-                    trial: Duration::ZERO,
-                    mark: CtMark::default(),
-                    cpus: CpuSet::parse_list(cpus).unwrap(),
-                    // All frames find room: the neighbours send as fast as they can.
-                    queue: bpf::ROUTE_QUEUE_MAX,
-                };
-                let rules = file.map(|file| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0);
-                let mut router = Router::start_with(settings, rules).unwrap().0;
-                router.set_mode(RouteMode::Routed).unwrap();
-                check(&router);
-                started.send(()).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    let happened = router.poll_within(Duration::from_millis(100)).unwrap();
-                    assert_eq!(happened, []);
-                }
-                (router.counts().unwrap()[0].1, router.status().unwrap().rules)
-            })
-        });
-        is_started.recv().unwrap();
-        let got = received(fast, &frames, 20_000);
-        stop.store(true, Ordering::Relaxed);
-        (got, router.join().unwrap())
+    let rules = ruled.then(|| {
+        let file = fast.bed.file("rules.toml", filter::RULES);
+        fast.router.run(|| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0)
+    });
+    let expected = received(alone, &frames);
+    let settings = RouteSettings {
+        slots: Some(1024),
+        auto_return: false,
+        cpus: CpuSet::parse_list(cpus).unwrap(),
+        // All frames find room: the neighbours send as fast as they can.
+        queue: bpf::ROUTE_QUEUE_MAX,
+        ..settings(&fast.ports()[..3])
+    };
+    let (got, counts) = beside_with(&fast.router, settings, rules, RouteMode::Routed, |asks| {
+        asks.ask(move |router| check(router));
+        let got = received(fast, &frames);
+        assert_eq!(asks.events(), []);
+        (got, asks.ask(|router| (router.counts().unwrap()[0].1, router.status().unwrap().rules)))
     });
     (expected, got, counts)
 }

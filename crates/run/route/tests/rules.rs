@@ -36,22 +36,23 @@ impl World {
         self.0.router.run(work);
     }
 
-    /// The same where these CPUs forward.
-    fn start_on(&self, cpus: &str, text: &str) -> Result<Router, RouteError> {
-        let file = self.bed.file("rules.toml", text);
-        let (rules, _) = RouteRules::read(Path::new(&file), &Requester::default())?;
-        let settings = RouteSettings {
-            ports: self.ports.iter().map(|port| port.interface().to_owned()).collect(),
-            xdp: XdpMode::Native,
-            slots: Some(1024),
-            mode: RouteMode::Standard,
-            auto_return: true,
-            trial: Duration::ZERO,
-            cpus: CpuSet::parse_list(cpus).unwrap(),
-            queue: 2048,
-            mark: CtMark::default(),
-        };
-        let (router, told) = Router::start_with(settings, Some(rules))?;
+    /// Writes the rules; their path.
+    fn rules(&self, text: &str) -> String {
+        self.0.bed.file("rules.toml", text)
+    }
+
+    /// A router with these rules, in mode routed.
+    fn routed(&self, text: &str) -> Router {
+        let mut router = self.start_on("", text);
+        router.set_mode(RouteMode::Routed).unwrap();
+        router
+    }
+
+    /// A router with these rules where these CPUs forward.
+    fn start_on(&self, cpus: &str, text: &str) -> Router {
+        let (rules, _) = RouteRules::read(Path::new(&self.rules(text)), &Requester::default()).unwrap();
+        let settings = RouteSettings { cpus: CpuSet::parse_list(cpus).unwrap(), ..settings(&self.0.ports()) };
+        let (router, told) = Router::start_with(settings, Some(rules)).unwrap();
         // What nobody in the router's namespace can tell.
         assert!(told.iter().all(|told| told.contains("must keep VLAN tags in the frames")), "{told:?}");
         router
@@ -295,11 +296,7 @@ fn end_packets(tag: &str, cpus: &str) {
         assert_eq!((totals.enqueued, totals.dequeued), (handed, handed), "{totals:?}");
         // Something in the way puts the mode back; the rules stay.
         router.set_mode(RouteMode::Routed).unwrap();
-        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
-        wait("the kernel forwards", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
-            router.mode() == RouteMode::Standard
-        });
+        obstruct(&mut router);
         assert_eq!(world.crossed(&frames), expected);
         drop(router);
         let open = world.crossed(&frames);
@@ -355,7 +352,7 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         assert!(router.is_loading_rules() && router.take_reloaded().is_none());
         assert_eq!(world.crossed(&frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
+            router.poll_within(TURN).unwrap();
             router.take_reloaded()
         });
         assert_eq!((reloaded.unwrap().rules, router.is_loading_rules()), (1, false));
@@ -364,15 +361,8 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         // An obstacle that comes while rules are made turns the fast path off, and the rules come to hold all the same.
         world.rules(&drops(53));
         router.begin_reload(&Requester::default()).unwrap();
-        does("nft", &["table ip t { chain f { type filter hook forward priority 0; counter; }; }"]);
-        wait("the kernel forwards", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
-            router.mode() == RouteMode::Standard
-        });
-        wait("the rules are made", || {
-            router.poll_within(Duration::from_millis(10)).unwrap();
-            !router.is_loading_rules()
-        });
+        obstruct(&mut router);
+        turn_until("the rules are made", &mut router, |router| !router.is_loading_rules());
         assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
         assert_eq!(world.crossed(&frames), [54]);
         // One that is asked for at once waits for the one before.
@@ -430,7 +420,7 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
         let mut told = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.poll_within(Duration::from_millis(10)).unwrap());
+            told.extend(router.poll_within(TURN).unwrap());
             told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });

@@ -89,24 +89,8 @@ fn tagged(frame: &[u8], tag: u16, priority: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &(priority << 13 | tag).to_be_bytes(), &frame[12..]].concat()
 }
 
-fn write(path: &Path, frames: &[Vec<u8>]) {
-    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
-    for (n, frame) in frames.iter().enumerate() {
-        let packet = PcapPacket::new(Duration::from_micros(n as u64), frame.len() as u32, frame);
-        file.write_packet(&packet).unwrap();
-    }
-}
-
-/// Frames received by each way when the neighbour at the end of `from` sends `frames`.
-fn received(world: &World, from: usize, frames: &[Vec<u8>]) -> Seen {
-    let taps: Vec<Tcpdump> = world
-        .far
-        .iter()
-        .enumerate()
-        .map(|(n, end)| {
-            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
-        })
-        .collect();
+/// What came by which way when `frames` are sent by the neighbour at the end of `from`.
+fn received(world: &RouterBed, from: usize, frames: &[Vec<u8>]) -> Seen {
     let path = world.bed.path("sent.pcap");
     write_pcap(&path, frames);
     let routers: Vec<Ipv4Addr> = WAYS.iter().map(|(_, _, net)| Ipv4Addr::new(198, 18, *net, 1)).collect();

@@ -22,9 +22,6 @@ pub struct Pair {
 
 impl Pair {
     /// Of `A,B`.
-    ///
-    /// # Errors
-    /// The text is not two different names.
     pub fn parse(text: &str) -> Result<Self, ShieldError> {
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         match names[..] {

@@ -68,13 +68,13 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         key(&status.fib_key)
     ));
     if let Some(why) = &status.fallback {
-        let requested = status.requested.name();
+        let wanted = status.requested.name();
         // What is in the way has its remedy below.
         let again = match status.obstacles.is_empty() {
-            true => format!(" `evenkeel route mode {requested}` tries again."),
+            true => format!(" `evenkeel route mode {wanted}` tries again."),
             false => String::new(),
         };
-        text += &look.paragraph(&format!("Held back from {requested}: {why}.{again}"));
+        text += &look.paragraph(&format!("Held back from {wanted}: {why}.{again}"));
     }
     if status.fallback.is_none() && status.mode != status.requested {
         let then = status.requested.name();

@@ -15,7 +15,7 @@ fn tended(status: &ShieldStatus) -> String {
         (Some(pid), _) => format!("run by process {pid}"),
         (None, None) => format!("{silent}; whether and when it fails open or closed is not known"),
         (None, Some(fail)) if status.has_failed() => format!("failed {}: {silent}", fail.word()),
-        (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.fail_after_s),
+        (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.heartbeat_timeout_s),
     }
 }
 

@@ -127,7 +127,7 @@ pub struct RoutePort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCpu {
     pub cpu: u32,
-    /// Frames that it received and queued to other CPUs.
+    /// Frames that it received and put into the queue of another CPU.
     pub enqueued: u64,
     /// Frames that it took out of its queue.
     pub dequeued: u64,
@@ -193,7 +193,7 @@ pub struct RouteRulesStatus {
     pub default: String,
     /// The verdict on IP packets that are cut short or contradict themselves.
     pub malformed: String,
-    /// Pinned in the BPF file system: they stay on the ports when the process ends.
+    /// True if the rules stay on the ports when the process ends.
     pub pinned: bool,
     /// Ports on which they do not hold any more: removed, or the program was taken off by another tool.
     pub detached_ports: Vec<String>,
@@ -233,11 +233,9 @@ pub struct RouteStatus {
     /// Seconds since the start.
     pub uptime_s: f64,
     pub mode: RouteMode,
-    /// The mode asked for, by the command line or `route mode`.
     pub requested: RouteMode,
-    /// Reason for the fallback to mode standard; none: there is none.
+    /// Why it is another one; none: it is not.
     pub fallback: Option<String>,
-    /// What stands against the fast path.
     pub obstacles: Vec<Obstacle>,
     /// Fields that next hops depend on beside destination and input port: `source`, `ports`, `tos`, `label`.
     pub fib_key: Vec<String>,

@@ -23,9 +23,9 @@ macro_rules! route_totals {
                     { label: Some(("reason", "other_mac")), row: IfAny("for another MAC, group or broadcast") };
                 not_ip: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "not_ip")), row: IfAny("neither IPv4 nor IPv6") };
-                unknown_vlan: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                unknown_vlan: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "unknown_vlan")), row: IfAny("in a VLAN that has no device here") };
-                bad_header: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                bad_header: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "bad_header")), row: IfAny("with a damaged header") };
                 bad_checksum: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "bad_checksum")), row: IfAny("with a wrong checksum") };
@@ -47,17 +47,17 @@ macro_rules! route_totals {
                     { label: Some(("reason", "refused")), row: IfAny("by a blackhole, unreachable or prohibit route") };
                 no_forwarding: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_forwarding")), row: IfAny("where forwarding is off") };
-                encapsulated: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                encapsulated: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "encapsulated")), row: IfAny("by a route with encapsulation") };
-                no_neighbour: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                no_neighbour: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "no_neighbour")), row: IfAny("to a neighbour without a known MAC address") };
                 too_big: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "too_big")), row: IfAny("larger than the MTU of the port or the route") };
                 not_a_port: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "not_a_port")), row: IfAny("leaves by an interface that is no port or cannot transmit") };
-                hairpin: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                hairpin: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "hairpin")), row: IfAny("back out of the port they came in by") };
-                untracked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                untracked: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "untracked")), row: IfAny("neither TCP nor UDP, in mode stateful") };
                 handshake: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "handshake")), row: IfAny("SYN, FIN or RST") };
@@ -65,24 +65,24 @@ macro_rules! route_totals {
                     { label: Some(("reason", "no_connection")), row: IfAny("of no connection that conntrack knows") };
                 unmarked: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "unmarked")), row: IfAny("of connections without the mark") };
-                not_established: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                not_established: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "not_established")), row: IfAny("of connections not established yet, or closing") };
-                special: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "special")), row: IfAny("of connections with a helper, rewritten sequence numbers or a timeout policy") };
-                window: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                ct_extension: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "ct_extension")), row: IfAny("of connections with a helper, rewritten sequence numbers or a timeout policy") };
+                window: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "window")), row: IfAny("TCP, while conntrack checks windows (tcp_be_liberal is 0)") };
-                moved: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections that now leave by another interface") };
-                partial_checksum: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
-                    { label: Some(("reason", "partial_checksum")), row: IfAny("with a partial checksum (left to a device)") };
+                oif_changed: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "oif_changed")), row: IfAny("of masqueraded connections that now leave by another interface") };
+                partial_checksum: Frames "evenkeel_route_slow_path_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "partial_checksum")), row: IfAny("with an unfinished checksum (left to a device)") };
                 translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
                     { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
                     { row: IfAny("in shadow, by the kernel") };
                 sampled: Frames "evenkeel_route_sampled_frames" "Frames whose next hop the shadow wrote down, to be compared with the kernel's."
                     { row: IfAny("  written down to be compared") };
-                enqueued: Frames "evenkeel_route_enqueued_frames" "Frames that the core that received them put into the queue of one of the CPUs that forward."
-                    { row: IfAny("queued to another CPU") };
+                enqueued: Frames "evenkeel_route_enqueued_frames" "Frames that the core that received them handed to one of the CPUs that forward."
+                    { row: IfAny("handed to another CPU") };
                 dequeued: Frames "evenkeel_route_dequeued_frames" "Frames that the CPUs that forward took out of their queues."
                     { row: IfAny("  taken by it") };
             }

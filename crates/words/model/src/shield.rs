@@ -38,7 +38,7 @@ pub struct ShieldStatus {
     #[serde(default)]
     pub reattached: u64,
     /// Seconds of silence after which the shield fails.
-    pub fail_after_s: f64,
+    pub heartbeat_timeout_s: f64,
     /// The way in which it then fails; none: nobody runs it, and its settings are lost.
     pub fail: Option<Fail>,
     pub file: Option<String>,
@@ -123,9 +123,9 @@ impl ChallengeStatus {
 }
 
 impl ShieldStatus {
-    /// Returns whether the shield has failed: no process has run it for longer than `fail_after_s`.
+    /// Returns whether the shield has failed: no process has run it for longer than `heartbeat_timeout_s`.
     pub fn has_failed(&self) -> bool {
-        self.silent_s > self.fail_after_s
+        self.heartbeat_age_s > self.heartbeat_timeout_s
     }
 }
 

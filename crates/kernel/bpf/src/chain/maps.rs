@@ -135,9 +135,6 @@ impl Maps {
 }
 
 /// Programs behind each place of a running chain.
-///
-/// # Errors
-/// CAP_SYS_ADMIN is missing.
 pub(super) fn kept(rests: &MapHandle) -> Result<Rests, XdpError> {
     let mut kept = Rests::new();
     for place in Place::ALL {

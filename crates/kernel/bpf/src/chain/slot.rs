@@ -170,7 +170,7 @@ impl Slot {
     }
 
     fn take_now(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, TakeError> {
-        let turn = turn(interface, Until::Stopped)?;
+        let lock = lock(interface, Until::Stopped)?;
         let index = interface_index(interface)?;
         let (mut maps, link, rests) = loop {
             let Some(runs) = attached(interface)? else {
@@ -240,7 +240,7 @@ impl Slot {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
             return Err(system(&self.interface, "replace the program", source));
         }
-        let _turn = (!self.is_called).then(|| turn(&self.interface, Until::Stopped)).transpose()?;
+        let _lock = (!self.is_called).then(|| lock(&self.interface, Until::Stopped)).transpose()?;
         for (taken, program) in self.places.iter_mut().zip(programs).rev() {
             let (id, kept) = (program_info(*program).0, PROGRAM.descriptor(*program)?);
             put(&taken.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
@@ -305,8 +305,8 @@ impl Slot {
 
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.
     fn empty(&self) {
-        // A process that gave up its rights, as a capture does, gets no turn.
-        let turn = turn(&self.interface, Until::Limit);
+        // A process that gave up its rights, as a capture does, gets no lock.
+        let lock = lock(&self.interface, Until::Timeout);
         for taken in &self.places {
             if taken.place == Place::Crossing {
                 let _ = self.maps.0.rests.delete(&(Place::Crossing as u32).to_ne_bytes());
@@ -427,16 +427,6 @@ impl Slot {
         }
         self.pinned = true;
         Ok(())
-    }
-
-    /// Takes the names away: place and chain go with the last process that holds them.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
-    pub fn unpin(path: &Path) -> Result<(), XdpError> {
-        let remove = |path: &Path| fs::remove_file(path).map_err(|source| XdpError::pin("remove", path, source));
-        remove(path)?;
-        beside(path).iter().try_for_each(|path| remove(path))
     }
 
     /// True if the link pinned as `path` is on no interface any more: that was removed, in whichever network namespace it was. False also where

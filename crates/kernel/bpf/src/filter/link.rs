@@ -85,11 +85,6 @@ impl ShieldLink {
         self.slot.pin(path)
     }
 
-    /// Takes the names away: the program goes with the last process that holds it.
-    pub fn unpin(path: &Path) -> Result<(), XdpError> {
-        Slot::unpin(path)
-    }
-
     /// The program that another process pinned as `path`, on an interface of this network namespace.
     ///
     /// # Errors

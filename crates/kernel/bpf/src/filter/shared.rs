@@ -121,22 +121,6 @@ impl ShieldShared {
         Ok(())
     }
 
-    /// Takes away the names under `dir`, and `dir` if nothing else is left there. What is in use goes on.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path; names that are gone already are none.
-    pub fn unpin(dir: &Path) -> Result<(), XdpError> {
-        for name in SHARED {
-            let path = path_of(dir, name);
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
-                _ => {}
-            }
-        }
-        let _ = fs::remove_dir(dir);
-        Ok(())
-    }
-
     /// Opens the maps that another process pinned.
     ///
     /// # Errors

@@ -103,7 +103,6 @@ pub struct WatchSample {
     pub dscp: u8,
 }
 
-/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WatchReading {
     /// By the number of the prefix: packets since the maps were made, sources since the last reading.

@@ -182,7 +182,7 @@ static __always_inline enum route_verdict route_check_conn(struct nf_conn *conn,
 			moves = (void *)ext + at;
 			if (!bpf_core_field_exists(moves->masq_index) ||
 			    bpf_core_read(&t->masq_ifindex, sizeof(t->masq_ifindex), &moves->masq_index))
-				return ROUTE_SPECIAL;
+				return ROUTE_CT_EXTENSION;
 		}
 	}
 	return route_set_nat(reply ? &conn->tuplehash[0].tuple : &conn->tuplehash[1].tuple, t, k, s, v6);

@@ -287,7 +287,7 @@ static __always_inline enum route_verdict route_lookup(struct xdp_md *ctx, struc
 	verdict = route_fib_lookup(ctx, k, nexthop, d->ip_len, version);
 	if (verdict != ROUTE_FORWARDED)
 		return verdict;
-	count->looked_up++;
+	count->fib_lookups++;
 	route_set_nexthop(d, nexthop);
 	found = nexthop->number;
 	if (number)

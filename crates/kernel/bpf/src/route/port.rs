@@ -230,9 +230,6 @@ impl RoutePort {
     }
 
     /// Frames leave by it. The kernel takes an interface that leaves its network namespace out of the map of exits, also if it comes back.
-    ///
-    /// # Errors
-    /// The interface is not in this namespace.
     pub fn enter(&self, tables: &RouteTables) -> io::Result<()> {
         tables.set_transmit(self.number, Some(self.ifindex))
     }

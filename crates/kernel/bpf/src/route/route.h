@@ -58,9 +58,9 @@ enum route_mode {
 	X(NO_CONNECTION, no_connection) \
 	X(UNMARKED, unmarked) \
 	X(NOT_ESTABLISHED, not_established) \
-	X(SPECIAL, special) \
+	X(CT_EXTENSION, ct_extension) \
 	X(WINDOW, window) \
-	X(MOVED, moved) \
+	X(OIF_CHANGED, oif_changed) \
 	X(PARTIAL_CHECKSUM, partial_checksum)
 
 enum route_verdict {

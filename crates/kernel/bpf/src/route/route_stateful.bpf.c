@@ -93,7 +93,7 @@ int ek_route_state(struct xdp_md *ctx)
 		goto up;
 	if (t.d.verdict == ROUTE_FORWARDED && t.masq_ifindex && t.masq_ifindex != t.d.ifindex)
 		/* A masqueraded connection whose way out is another one now: the kernel ends it. */
-		t.d.verdict = ROUTE_MOVED;
+		t.d.verdict = ROUTE_OIF_CHANGED;
 	if (route_partial_csum && t.d.may_be_partial_csum && t.d.verdict == ROUTE_FORWARDED && route_is_partial_csum(ctx))
 		t.d.verdict = ROUTE_PARTIAL_CHECKSUM;
 	if (t.d.verdict == ROUTE_FORWARDED) {

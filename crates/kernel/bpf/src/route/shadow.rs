@@ -74,7 +74,6 @@ impl RouteEgressWatch {
     }
 }
 
-/// A frame's way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteEgress {
     pub ifindex: u32,

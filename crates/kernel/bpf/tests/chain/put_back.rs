@@ -99,8 +99,8 @@ fn what_others_emptied_is_put_back_counted_and_told() {
         let is_shown = |place| chain::users(entry).iter().any(|(shown, _)| *shown == place);
         let put_back = [
             ("ek_filter", Place::Filter, &(|| filter.link.put_back()) as &dyn Fn() -> Option<String>),
-            ("ek_behind", Place::Behind, &|| tap.seat().unwrap().put_back()),
-            ("ek_crossing", Place::Crossing, &|| tap.seat().unwrap().put_back()),
+            ("ek_behind", Place::Behind, &|| tap.slot().unwrap().put_back()),
+            ("ek_crossing", Place::Crossing, &|| tap.slot().unwrap().put_back()),
             ("ek_end", Place::End, &|| end.link().put_back()),
         ];
         for (name, place, put_back) in put_back {
@@ -113,7 +113,7 @@ fn what_others_emptied_is_put_back_counted_and_told() {
             assert_eq!(put_back(), None, "{name}: once");
         }
         assert_eq!((filter.link.times_put_back(), end.link().times_put_back()), (1, 1));
-        assert_eq!(tap.seat().unwrap().times_put_back(), 2);
+        assert_eq!(tap.slot().unwrap().times_put_back(), 2);
         send(DROPPED, 0..5);
         send(OTHER, 0..5);
         wait("they are judged and end", || filter.counted()[0] == 5 && end.counts().unwrap().frames == 5);

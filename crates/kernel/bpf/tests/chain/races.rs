@@ -33,7 +33,9 @@ fn at_once<T: Send>(starts: &[&(dyn Fn() -> T + Sync)]) -> Vec<T> {
 fn those_who_come_at_the_same_moment_share_the_interface() {
     in_namespace(|| {
         let joins = |place| {
-            move || chain::together(XdpError::is_raced, || tap(place)).map(|tap| Box::new(tap) as Box<dyn Any + Send>)
+            move || {
+                chain::retry_if_raced(XdpError::is_raced, || tap(place)).map(|tap| Box::new(tap) as Box<dyn Any + Send>)
+            }
         };
         let filter = || {
             let start = || {
@@ -41,7 +43,7 @@ fn those_who_come_at_the_same_moment_share_the_interface() {
                 link.put(&program(&link, &shared))?;
                 Ok::<_, XdpError>(Box::new((link, shared)) as Box<dyn Any + Send>)
             };
-            chain::together(XdpError::is_raced, start)
+            chain::retry_if_raced(XdpError::is_raced, start)
         };
         let (before, behind) = (joins(TapPlace::Before), joins(TapPlace::Behind));
         for round in 0..turns(10) {
@@ -61,7 +63,7 @@ fn those_who_come_at_the_same_moment_share_the_interface() {
 #[test]
 fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_told() {
     in_namespace(|| {
-        let start = || chain::together(XdpError::is_raced, || tap(TapPlace::Before));
+        let start = || chain::retry_if_raced(XdpError::is_raced, || tap(TapPlace::Before));
         for round in 0..turns(10) {
             // Beside a chain that runs already, and without one.
             let filter = (round % 2 == 0).then(Filter::new);

@@ -19,7 +19,6 @@ use rules::{
 
 use crate::RouteError;
 
-/// The active rules.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRules {
     pub programs: Vec<Shield>,

@@ -80,13 +80,13 @@ impl Follower {
         self.monitor.sockets()
     }
 
-    /// Reads the messages. Where the kernel's own calls are `unwatched` the programs forget their next hops by them.
-    pub(crate) fn read(&mut self, tables: &RouteTables, unwatched: bool) -> Result<Changes, RouteError> {
+    /// Reads the messages. Where the kernel's own calls are `untraced` the programs forget their next hops by them.
+    pub(crate) fn read(&mut self, tables: &RouteTables, untraced: bool) -> Result<Changes, RouteError> {
         let (mut changes, mut messages, mut routes_anew) = (Changes::default(), 0, false);
         let routes = &mut self.evidence.routes;
         let read = self.monitor.read(|event| {
             // What the kernel's own calls do not tell of is forgotten with the first message.
-            if unwatched && messages == 0 {
+            if untraced && messages == 0 {
                 tables.flush();
             }
             messages += 1;
@@ -103,7 +103,7 @@ impl Follower {
             }
         });
         // What changed while these were read was asked for before it changed, perhaps.
-        if unwatched && messages > 1 {
+        if untraced && messages > 1 {
             tables.flush();
         }
         read.map_err(RouteError::system("read the kernel's changes"))?;

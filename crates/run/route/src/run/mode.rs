@@ -155,7 +155,7 @@ impl Mode {
         } else {
             "the shadow agreed with the kernel"
         };
-        events.push(RouteEvent::Mode { mode: self.active, why: why.to_owned() });
+        events.push(RouteEvent::Mode { mode: self.active, reason: why.to_owned() });
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Mode {
             self.fallback = None;
             self.begin(ports, tables)?;
             let why = "no obstacle is left".to_owned();
-            events.push(RouteEvent::Mode { mode: self.active, why });
+            events.push(RouteEvent::Mode { mode: self.active, reason: why });
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Mode {
         self.shadow.end();
         self.trial_ends = None;
         self.fallback = Some(why.to_owned());
-        events.push(RouteEvent::Mode { mode: RouteMode::Standard, why: why.to_owned() });
+        events.push(RouteEvent::Mode { mode: RouteMode::Standard, reason: why.to_owned() });
     }
 
     /// The kernel forwards, as the router fails.

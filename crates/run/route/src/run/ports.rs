@@ -139,7 +139,7 @@ impl Ports {
     /// The ports that others took the programs off: those put back, and those that ended.
     pub(crate) fn lost(&mut self) -> Vec<RouteEvent> {
         let put_back = self.ports.iter().filter_map(|port| port.slot().put_back());
-        let mut events: Vec<_> = put_back.map(|what| RouteEvent::PutBack { what }).collect();
+        let mut events: Vec<_> = put_back.map(|what| RouteEvent::Reattached { what }).collect();
         let here: Vec<String> = self.ports.iter().filter_map(name).collect();
         self.ended.retain(|port| !here.contains(port));
         for port in self.ports.iter().filter(|port| name(port).is_none()) {
@@ -151,7 +151,7 @@ impl Ports {
                     )
                 };
                 let why = port.slot().why_ended().unwrap_or_else(moved);
-                events.push(RouteEvent::PortEnded { why });
+                events.push(RouteEvent::PortEnded { reason: why });
             }
         }
         events

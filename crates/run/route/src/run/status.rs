@@ -64,9 +64,9 @@ impl Router {
             Ok::<_, RouteError>(model::route::RoutePort {
                 interface: port.slot().interface().to_owned(),
                 xdp: port.slot().mode().to_string(),
-                sends: device.is_some_and(|device| device.out),
+                can_transmit: device.is_some_and(|device| device.out),
                 totals: port.counts()?,
-                put_back: port.slot().times_put_back(),
+                reattached: port.slot().times_put_back(),
                 lost: self.assignment.lost(port)?,
                 cpus: by_cpu(port)?,
                 counters: PortCounters::default(),

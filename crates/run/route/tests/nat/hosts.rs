@@ -216,8 +216,8 @@ pub(crate) fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
     all
 }
 
-/// Frames of it that `a` and `b` received.
-pub(crate) fn exchange(world: &World) -> [BTreeMap<Vec<u8>, i64>; 2] {
+/// What `a` and `b` received of it, by frame.
+pub(crate) fn exchange(world: &RouterBed) -> [BTreeMap<Vec<u8>, i64>; 2] {
     let count = number("EK_ORACLE_FRAMES", 8000);
     // At the most as many as the ports of a client's leave room for.
     let mut flows = many_flows((count / 200).min(20_000) as u16);

@@ -350,7 +350,35 @@ pub(crate) fn compared(frame: &[u8], routers: &[Ipv4Addr]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// True for an ICMP error about a packet that an IPv4 route refused, and for a redirect. The kernel sends each source few of them a second, and fewer
+/// How often each of the frames came, as it is compared.
+pub(crate) fn counted(frames: &[Vec<u8>], routers: &[Ipv4Addr]) -> BTreeMap<Vec<u8>, i64> {
+    let mut seen = BTreeMap::new();
+    for frame in frames.iter().filter_map(|frame| compared(frame, routers)) {
+        *seen.entry(frame).or_default() += 1;
+    }
+    seen
+}
+
+/// Frames that came more or less often than expected, but for those that are `left_out`; the first of them are told.
+pub(crate) fn differences(
+    who: &str,
+    expected: &BTreeMap<Vec<u8>, i64>,
+    got: &BTreeMap<Vec<u8>, i64>,
+    left_out: impl Fn(&[u8]) -> bool,
+) -> usize {
+    println!("{who}: {} frames of the kernel", expected.values().sum::<i64>());
+    let mut both = got.clone();
+    expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
+    both.retain(|frame, times| *times != 0 && !left_out(frame));
+    for (frame, times) in both.iter().take(20) {
+        let hex: String = frame.iter().take(120).map(|byte| format!("{byte:02x}")).collect();
+        let alone = expected.get(frame).unwrap_or(&0);
+        println!("{who} got {times:+} than the {alone} of {} bytes {hex}", frame.len());
+    }
+    both.len()
+}
+
+/// Whether it answers a packet that an IPv4 route refused, or tells of a better way. The kernel sends each source few of them a second, and fewer
 /// after a redirect (net.ipv4.route.error_cost, which is the whole machine's): which ones it sends depends on how long the frames took.
 pub(crate) fn answers_refused(frame: &[u8]) -> bool {
     let at = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();

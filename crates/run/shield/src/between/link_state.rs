@@ -115,9 +115,6 @@ impl LinkState {
 
 /// Brings up what an earlier process took down, so that it is not taken for an interface that somebody else wants down. Whether the other
 /// side still has no link shows afterwards, as it does at each start.
-///
-/// # Errors
-/// It cannot be brought up, or the change cannot be saved.
 pub(crate) fn bring_up(pair: &Pair, state: &Path) -> Result<(), ShieldError> {
     let left = read(state).filter(|left| left.names == pair.names());
     let Some((changed, held)) = left.and_then(|left| Some((left.clone(), left.held_down?))) else { return Ok(()) };

@@ -271,7 +271,7 @@ impl DataPlane for Ring {
     }
 
     fn status(&self, _: &Settings) -> PlaneStatus {
-        PlaneStatus { mode: "packet rings".to_owned(), program_id: 0, silent_s: 0.0, put_back: 0 }
+        PlaneStatus { mode: "packet rings".to_owned(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 }
     }
 
     fn description(&self, _: &Settings) -> String {

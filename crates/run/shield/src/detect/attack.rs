@@ -410,7 +410,7 @@ impl Attack {
 }
 
 /// True if only the machine's own limit is exceeded.
-fn is_busy_alone(above: &[Above]) -> bool {
+fn is_busy_alone(above: &[Exceeded]) -> bool {
     above.iter().all(|above| above.headroom)
 }
 

@@ -344,7 +344,7 @@ pub(super) fn picture(above: Vec<Exceeded>, rates: &Rates, counts: &Counts, samp
         pps: rates.get(Measure::Packets),
         bps: rates.get(Measure::Bits),
         sources: counts.sources.round(),
-        top_sources: sources.take(TOP_MAX).map(|(p, part)| Share { name: name(p), part }).collect(),
-        top_ports: ports.take(TOP_MAX).map(|(p, part)| Share { name: p.to_string(), part }).collect(),
+        top_sources: sources.take(TOP_MAX).map(|(p, part)| Share { name: name(p), share: part }).collect(),
+        top_ports: ports.take(TOP_MAX).map(|(p, part)| Share { name: p.to_string(), share: part }).collect(),
     }
 }

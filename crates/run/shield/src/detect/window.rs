@@ -37,7 +37,6 @@ impl Rates {
         Self(Measure::ALL.map(|m| counts.measure(m) as f64 / seconds))
     }
 
-    /// The rate of a measure.
     pub fn get(&self, measure: Measure) -> f64 {
         self.0[measure as usize]
     }

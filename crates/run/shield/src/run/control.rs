@@ -282,7 +282,7 @@ impl<P: DataPlane> Control<P> {
         memory.file = settings.source.file.as_ref().map(|path| path.display().to_string());
         memory.loaded = read_at.wall.to_string();
         memory.fail = Some(settings.fail);
-        memory.fail_after_s = settings.fail_after.as_secs_f64();
+        memory.heartbeat_timeout_s = settings.fail_after.as_secs_f64();
         Ok(Prepared { transition, file, extra, own, memory, read_at, ready })
     }
 

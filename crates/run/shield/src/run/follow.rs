@@ -38,9 +38,6 @@ impl Control<Xdp> {
     }
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
-    ///
-    /// # Errors
-    /// The connections cannot be read.
     fn follow_connections(&self) -> Result<(), ShieldError> {
         let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| syn_answers::is_saturated(cookies)) else {
             return Ok(());

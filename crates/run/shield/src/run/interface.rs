@@ -64,9 +64,6 @@ pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut 
 }
 
 /// Checks that SYNs to this host can be answered by XDP.
-///
-/// # Errors
-/// It is not possible; the message has the remedy.
 pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
     if offloads::begins_with_ip(interface)? {

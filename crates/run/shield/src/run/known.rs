@@ -16,9 +16,6 @@ use super::{
 use crate::error::ShieldError;
 
 /// Lookups possible now, with netfilter's rules as `hooks` finds them.
-///
-/// # Errors
-/// Nothing can, and why.
 pub(super) fn look(settings: &Settings, hooks: &mut Hooks) -> Result<KnownPackets, ShieldError> {
     let lacking = |why: String| Err(ShieldError::Lacking(why));
     if settings.between.is_some() {

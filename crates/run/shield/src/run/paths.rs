@@ -114,9 +114,6 @@ impl Paths {
     }
 
     /// Refuses folders under these names that are links or somebody else's: what is in them is believed, and emptied.
-    ///
-    /// # Errors
-    /// A folder is not as required; the message says why.
     pub fn check(&self) -> Result<(), ShieldError> {
         for path in [&self.pins, &self.state] {
             match trusted_folder(path) {

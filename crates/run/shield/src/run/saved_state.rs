@@ -24,7 +24,7 @@ pub struct SavedState {
     /// The way in which the shield fails.
     pub fail: Option<Fail>,
     /// Seconds of silence after which it fails.
-    pub fail_after_s: f64,
+    pub heartbeat_timeout_s: f64,
 }
 
 /// Reads what an earlier process has written down.

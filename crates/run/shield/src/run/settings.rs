@@ -53,7 +53,6 @@ fn refuse_foreign(path: &Path) -> io::Result<PathBuf> {
 }
 
 impl Source {
-    /// Reads them.
     pub fn read(&self) -> Result<RuleFile, ShieldError> {
         let mut read = match &self.file {
             Some(path) => {

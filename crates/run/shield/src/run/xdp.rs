@@ -417,10 +417,10 @@ impl DataPlane for Xdp {
     fn status(&self, settings: &Settings) -> PlaneStatus {
         match self.links.first() {
             Some(link) => {
-                let put_back = self.links.iter().map(ShieldLink::times_put_back).sum();
-                PlaneStatus { put_back, ..PlaneStatus::of(link, &self.shared) }
+                let reattached = self.links.iter().map(ShieldLink::times_put_back).sum();
+                PlaneStatus { reattached, ..PlaneStatus::of(link, &self.shared) }
             }
-            None => PlaneStatus { mode: settings.mode.to_string(), program_id: 0, silent_s: 0.0, put_back: 0 },
+            None => PlaneStatus { mode: settings.mode.to_string(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 },
         }
     }
 

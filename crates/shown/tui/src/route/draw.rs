@@ -116,20 +116,20 @@ impl<A: FnMut(Act)> View<A> {
 
     /// Why the mode is what it is, and what stands in the way: text, and a colour for what needs a look.
     fn why(&self, status: &RouteStatus) -> Vec<(String, Option<Color>)> {
-        let (requested, mut lines) = (status.requested.name(), Vec::new());
+        let (wanted, mut lines) = (status.requested.name(), Vec::new());
         match &status.fallback {
             // What stands in the way follows by itself.
             Some(why) if status.obstacles.iter().any(|it| it.what == *why) => {
-                lines.push((format!("Held back from {requested}."), Some(Color::Red)));
+                lines.push((format!("Held back from {wanted}."), Some(Color::Red)));
             }
             Some(why) if status.obstacles.is_empty() => {
-                let again = format!("`evenkeel route mode {requested}` tries again");
-                lines.push((format!("Held back from {requested}: {why}. {again}."), Some(Color::Red)));
+                let again = format!("`evenkeel route mode {wanted}` tries again");
+                lines.push((format!("Held back from {wanted}: {why}. {again}."), Some(Color::Red)));
             }
-            Some(why) => lines.push((format!("Held back from {requested}: {why}."), Some(Color::Red))),
+            Some(why) => lines.push((format!("Held back from {wanted}: {why}."), Some(Color::Red))),
             None if status.mode != status.requested => {
                 lines.push((
-                    format!("A trial: {requested} follows if the kernel sends each frame as the fast path would."),
+                    format!("A trial: {wanted} follows if the kernel sends each frame as the fast path would."),
                     None,
                 ));
             }

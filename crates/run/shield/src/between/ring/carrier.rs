@@ -39,7 +39,6 @@ const REOPEN_TRIES_MAX: u32 = 20;
 /// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
 const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire_ms: 1, rx_hash: false, node: None };
 
-/// A direction.
 #[derive(Debug)]
 pub(super) struct Carrier {
     /// Indices of the interfaces.
