@@ -94,7 +94,7 @@ impl Failure {
         message(self.error.as_ref())
     }
 
-    /// Whether all that went wrong is that nobody reads the standard output any more.
+    /// True if all that went wrong is that nobody reads the standard output any more.
     pub(crate) fn is_unread(&self) -> bool {
         self.error.is::<Unread>()
     }
@@ -120,7 +120,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     written(text).map_err(cannot_write)
 }
 
-/// What the standard output did not take.
+/// A failed write to the standard output.
 pub(crate) fn cannot_write(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::lacking(Unread),

@@ -21,7 +21,7 @@ use crate::{
     terminal::is_interactive,
 };
 
-/// How often it is looked whether the end has come.
+/// Time between two checks for the end.
 const END_PERIOD: Duration = Duration::from_millis(50);
 
 /// A server that catches signals.
@@ -34,7 +34,7 @@ pub(crate) fn run(server: &mut Server) {
     server.run(note);
 }
 
-/// How a service is shown.
+/// Names of a service in messages.
 pub(crate) struct Show {
     pub(crate) who: Who,
     pub(crate) output: Arc<Output>,

@@ -7,10 +7,10 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::failure::Failure;
 
-/// What a second signal does.
+/// Effect of a second signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Second {
-    /// It ends the process at once: there is nothing to put back, and the verb may be held up.
+    /// Ends the process at once: there is nothing to undo, and the verb may hang.
     Ends,
     /// Nothing: what was changed or made is being put back.
     IsIgnored,

@@ -10,7 +10,7 @@ use nix::{
     unistd::{getpgrp, tcgetpgrp},
 };
 
-/// Whether a view can be shown and asked by keys: input and output are a terminal with a cursor (TERM), and this job is in its foreground. The kernel
+/// True if a view can be shown and asked by keys: input and output are a terminal with a cursor (TERM), and this job is in its foreground. The kernel
 /// stops a job of the background that reads keys or sets its terminal (termios(3)), and with it what the job protects.
 pub(crate) fn is_interactive() -> bool {
     let (input, output) = (io::stdin(), io::stdout());

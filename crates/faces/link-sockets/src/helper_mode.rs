@@ -8,7 +8,7 @@ use std::{
 
 use crate::real::{Errno, real};
 
-/// What the helper's thread waits for, beside its eventfd and the pairs.
+/// Events that the helper's thread waits for, beside its eventfd and the pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {

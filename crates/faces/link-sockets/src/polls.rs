@@ -106,7 +106,7 @@ fn is_registered(fd: c_int) -> bool {
     matches!(table::get(fd), Descriptor::Registered(_))
 }
 
-/// Whether a connection has unread bytes that are not in its pair.
+/// True if a connection has unread bytes that are not in its pair.
 fn has_more(locked: &mut Locked, fd: c_int) -> bool {
     match table::get(fd) {
         Descriptor::Registered(id) => locked.takeovers().is_some_and(|takeovers| takeovers.is_readable(id)),

@@ -17,7 +17,7 @@ pub(crate) fn leave() {
     BUSY.set(false);
 }
 
-/// Whether this thread is marked.
+/// True if this thread is marked.
 pub(crate) fn is_busy() -> bool {
     BUSY.get()
 }

@@ -84,7 +84,7 @@ fn reset([was, effect, saved]: Users, user: uid_t, in_effect: uid_t) -> Users {
     [of(user, was), after, if is_saved { after } else { saved }]
 }
 
-/// Whether a call takes the last of this process's three user ids from root.
+/// True if a call takes the last of this process's three user ids from root.
 fn gives_up_root(after: impl FnOnce(Users) -> Users) -> bool {
     let mut users = [SAME; 3];
     let [real, effect, saved] = &mut users;

@@ -1,4 +1,4 @@
-//! How a call of the program waits: it busy-polls, then sleeps without the lock.
+//! Waiting calls of the program: they busy-poll, then sleep without the lock.
 
 use std::{
     ffi::c_int,
@@ -161,7 +161,7 @@ fn ppoll_with_engine(
     Ok(ready)
 }
 
-/// Whether any handler of the program was set without SA_RESTART. The kernel does not say which signal it was.
+/// True if any handler of the program was set without SA_RESTART. The kernel does not say which signal it was.
 fn has_handler_that_ends_calls() -> bool {
     (1..=64).any(|signal| {
         // SAFETY: all zeros are an action; the call writes one. Numbers that are the C library's own are refused.

@@ -9,7 +9,7 @@ use crate::{
     real::{Errno, real},
 };
 
-/// Whether both addresses of a connection are the same host, as for those that the broker makes.
+/// True if both addresses of a connection are the same host, as for those that the broker makes.
 pub(crate) fn is_from_here(fd: c_int) -> bool {
     let (own, peer) = (address::of(real().getsockname, fd), address::of(real().getpeername, fd));
     own.zip(peer).is_some_and(|(own, peer)| own.ip() == peer.ip())
@@ -24,7 +24,7 @@ pub(crate) fn option(fd: c_int, name: c_int) -> Option<c_int> {
     (done == 0).then_some(value)
 }
 
-/// Whether it is a TCP stream socket. Keeps errno.
+/// True if it is a TCP stream socket. Keeps errno.
 pub(crate) fn is_tcp(fd: c_int) -> bool {
     let _errno = Errno::keep();
     matches!(option(fd, SO_DOMAIN), Some(AF_INET | AF_INET6))

@@ -23,10 +23,10 @@ static TOP: AtomicU32 = AtomicU32::new(0);
 /// Descriptors of connections taken over.
 static REGISTERED_COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// What is known of a descriptor.
+/// A descriptor of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptor {
-    /// It is no connection of the cluster, or its connection is left to the broker for good.
+    /// No connection of the cluster, or left to the broker for good.
     Other,
     /// The broker moves its bytes; `calls` counts reads and writes.
     Brokered { is_accepted: bool, calls: u32 },
@@ -34,7 +34,7 @@ pub(crate) enum Descriptor {
     Registered(ConnectionId),
 }
 
-/// What is known of a descriptor.
+/// A descriptor of the program.
 #[inline]
 pub(crate) fn get(fd: c_int) -> Descriptor {
     let word = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)).map_or(0, |word| word.load(Relaxed));
@@ -66,13 +66,13 @@ pub(crate) fn set(fd: c_int, what: Descriptor) {
     }
 }
 
-/// Whether any connection is taken over.
+/// True if any connection is taken over.
 #[inline]
 pub(crate) fn has_registered() -> bool {
     REGISTERED_COUNT.load(Relaxed) > 0
 }
 
-/// Whether any ever was.
+/// True if any connection was ever taken over.
 pub(crate) fn has_started() -> bool {
     TOP.load(Relaxed) > 0
 }

@@ -54,7 +54,7 @@ fn take_over_when_due(fd: c_int, is_accepted: bool, calls: u32) {
     }
 }
 
-/// Whether this library's descriptors are below a quarter of RLIMIT_NOFILE: each connection taken over has one more.
+/// True if this library's descriptors are below a quarter of RLIMIT_NOFILE: each connection taken over has one more.
 fn has_room_for_descriptors(locked: &mut Locked) -> bool {
     // SAFETY: all zeros are limits; the call writes them.
     let most = unsafe {

@@ -92,7 +92,7 @@ pub(crate) unsafe fn read(fd: c_int, to: &[iovec], flags: c_int) -> Read {
     }
 }
 
-/// Whether a place is a null pointer, which the kernel refuses (EFAULT).
+/// True if a place is a null pointer, which the kernel refuses (EFAULT).
 fn is_null(places: &[iovec]) -> bool {
     places.iter().any(|place| place.iov_base.is_null() && place.iov_len > 0)
 }
@@ -143,12 +143,12 @@ pub(crate) fn through_pair<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether a descriptor is a connection of the cluster, whoever carries it.
+/// True if a descriptor is a connection of the cluster, whoever carries it.
 pub(crate) fn is_known(fd: c_int) -> bool {
     table::get(fd) != Descriptor::Other
 }
 
-/// Whether a descriptor is a connection that is taken over.
+/// True if a descriptor is a connection that is taken over.
 pub(crate) fn is_registered(fd: c_int) -> bool {
     matches!(table::get(fd), Descriptor::Registered(_))
 }
@@ -252,7 +252,7 @@ unsafe fn piece<'a>(from: &[iovec], mut skip: usize, gathered: &'a mut Vec<u8>) 
     gathered
 }
 
-/// Whether a call returns EAGAIN instead of waiting.
+/// True if a call returns EAGAIN instead of waiting.
 fn is_nonblocking(fd: c_int, flags: c_int) -> bool {
     // SAFETY: F_GETFL takes nothing.
     flags & MSG_DONTWAIT != 0 || unsafe { (real().fcntl)(fd, F_GETFL) } & O_NONBLOCK != 0

@@ -39,4 +39,4 @@ pub mod tester;
 pub use dut::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
 pub use error::BenchError;
 pub use order::{Drain, Load, Meanwhile, Observer, Order, Probes, Stamping, Tester};
-pub use patience::{Patience, TIMES_PLANNED, VOID_IN_A_ROW};
+pub use patience::{PLANNED_TIME_FACTOR_MAX, Patience, VOID_TRIALS_MAX};

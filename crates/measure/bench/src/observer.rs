@@ -23,9 +23,9 @@ use crate::{BenchError, Observer};
 /// Samples per second of each of the box's cores: no divisor of the kernel's tick.
 pub(crate) const FREQUENCY_HZ: u32 = 997;
 /// Fewer samples than this say nothing about shares.
-const LEAST_SAMPLES: u64 = 20;
+const SAMPLES_MIN: u64 = 20;
 
-/// What gives the memory of a frame back, by its names in kernels of 6.1 and later.
+/// Functions that free a frame, by their names in kernels from 6.1 on.
 const GIVES_BACK: [&str; 12] = [
     "__free_frozen_pages",
     "__free_unref_page",
@@ -132,7 +132,7 @@ fn share(
     let times: BTreeMap<u32, StatTime> =
         of_box.map(|c| (c.cpu, StatTime { idle_percent: c.idle_percent, steal_percent: c.steal_percent })).collect();
     tally.fill_idle(observed.seconds * f64::from(FREQUENCY_HZ), &times);
-    if tally.samples() < LEAST_SAMPLES {
+    if tally.samples() < SAMPLES_MIN {
         return;
     }
     observed.samples = tally.samples();

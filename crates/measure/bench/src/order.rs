@@ -53,7 +53,7 @@ pub struct Drain {
 }
 
 /// The slack of a short trial: a box works in batches, and looks at counters take their time.
-const LEAST_SLACK: Duration = Duration::from_millis(5);
+const SLACK_MIN: Duration = Duration::from_millis(5);
 
 /// From this share of late units on the box was busy to the end of its time.
 const HELD_BACK: f64 = 0.001;
@@ -61,7 +61,7 @@ const HELD_BACK: f64 = 0.001;
 impl Drain {
     /// The time that a unit of a trial of `seconds` may arrive later than its least delay after the last one was sent.
     pub fn slack_of(&self, seconds: f64) -> Duration {
-        LEAST_SLACK.max(Duration::from_secs_f64(self.slack * seconds))
+        SLACK_MIN.max(Duration::from_secs_f64(self.slack * seconds))
     }
 
     /// Units per second that came through a trial of `seconds`: those that came in time, over the time that the box had.

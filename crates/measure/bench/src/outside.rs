@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// The time to wait for an answer: three questions by ARP; discovery may first have to wait until the port's own address is settled.
-const PATIENCE_V4: Duration = Duration::from_secs(3);
-const PATIENCE_V6: Duration = Duration::from_secs(5);
+const NEIGHBOUR_TIMEOUT_V4: Duration = Duration::from_secs(3);
+const NEIGHBOUR_TIMEOUT_V6: Duration = Duration::from_secs(5);
 
 /// The addresses around a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,8 +184,8 @@ fn check(port: &Interface, family: Family) -> Result<(), BenchError> {
 
 fn ask(port: &Interface, gateway: IpAddr, addressing: &Addressing) -> Result<Mac, BenchError> {
     let (how, patience) = match addressing.family {
-        Family::V4 => ("ARP", PATIENCE_V4),
-        Family::V6 => ("neighbour discovery", PATIENCE_V6),
+        Family::V4 => ("ARP", NEIGHBOUR_TIMEOUT_V4),
+        Family::V6 => ("neighbour discovery", NEIGHBOUR_TIMEOUT_V6),
     };
     if let Some(mac) = lab::resolve(&port.name, gateway, patience)? {
         return Ok(mac);

@@ -5,9 +5,9 @@ use std::{cell::RefCell, time::Duration};
 use model::{bench::Trial, units};
 
 /// A run may take so many times as long as was planned.
-pub const TIMES_PLANNED: f64 = 3.0;
+pub const PLANNED_TIME_FACTOR_MAX: f64 = 3.0;
 /// After so many void trials in a row a further one would be void, too.
-pub const VOID_IN_A_ROW: u32 = 10;
+pub const VOID_TRIALS_MAX: u32 = 10;
 /// Below this share of turns with nothing due, a sender cannot make good what it was held up.
 pub(crate) const STRAINED: f64 = 0.5;
 
@@ -92,7 +92,7 @@ impl Patience {
     pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
         let state = self.0.borrow();
         let spent = state.spent + now.saturating_sub(state.begun);
-        Some(state.planned?.mul_f64(TIMES_PLANNED).saturating_sub(spent))
+        Some(state.planned?.mul_f64(PLANNED_TIME_FACTOR_MAX).saturating_sub(spent))
     }
 
     pub(crate) fn note(&self, trial: &Trial) {
@@ -115,14 +115,14 @@ impl Patience {
     /// True if so many trials in a row were void that the run is given up.
     pub fn is_exhausted(&self) -> bool {
         let state = self.0.borrow();
-        !state.endless && state.void_in_a_row >= VOID_IN_A_ROW
+        !state.endless && state.void_in_a_row >= VOID_TRIALS_MAX
     }
 
     /// The message of a run that is given up after void trials.
     pub(crate) fn void_message(&self) -> String {
         let state = self.0.borrow();
         let (reason, advice) = state.trouble();
-        format!("{VOID_IN_A_ROW} trials in a row were void: {reason}; {advice}")
+        format!("{VOID_TRIALS_MAX} trials in a row were void: {reason}; {advice}")
     }
 
     /// The message of a run whose time is over.
@@ -130,8 +130,8 @@ impl Patience {
         let state = self.0.borrow();
         let planned_s = state.planned.unwrap_or_default().as_secs_f64();
         let time = format!(
-            "stopped after {} s, {TIMES_PLANNED} times what was planned",
-            units::grouped((planned_s * TIMES_PLANNED).round() as u64)
+            "stopped after {} s, {PLANNED_TIME_FACTOR_MAX} times what was planned",
+            units::grouped((planned_s * PLANNED_TIME_FACTOR_MAX).round() as u64)
         );
         match &state.last {
             Some(trouble) => format!("{time}: {}; {}", trouble.reason, trouble.cause.advice()),

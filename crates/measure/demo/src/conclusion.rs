@@ -22,7 +22,7 @@ fn measurements(stage: &Stage) -> String {
     }
 }
 
-/// One or two sentences: from where to where, by what, at which cost; and what bounds it.
+/// The conclusion in one or two sentences: gain, cause, cost and limit.
 pub(crate) fn conclusion(stages: &[Stage]) -> String {
     let Some(first) = stages.first() else { return "Nothing was measured.".into() };
     let best = stages.iter().max_by(|a, b| a.delivered_pps.total_cmp(&b.delivered_pps)).unwrap_or(first);

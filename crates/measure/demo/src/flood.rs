@@ -121,7 +121,7 @@ impl Flood {
     }
 }
 
-/// One sender with sources of its own, out of 198.19.0.0/16.
+/// A sender with its own sources out of 198.19.0.0/16.
 fn sender(bed: &Bed, number: u32, pace: LivePace) -> Result<LiveSender, DemoError> {
     let template = Template {
         destination: wire::Mac(Bed::mirrored_mac().0),

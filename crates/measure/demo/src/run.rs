@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The time that the flood runs before loads are measured.
-const WARM_UP: Duration = Duration::from_millis(300);
+const WARM_UP_TIME: Duration = Duration::from_millis(300);
 /// Offered rate as a share of the generator's ceiling, when the user names none: where the generator has cores of its own …
 const SHARE_APART: f64 = 0.9;
 /// … and where it shares them with the receivers, and a frame of a sender that sleeps between bursts costs several times as much.
@@ -167,11 +167,11 @@ impl Demo<'_> {
         let bed = Bed::build(lab, &plan.queue_cpus)?;
         let receiving = bed.server.run(|| plan.sources().open(&bed.server_end.name, &plan.reader_cpus))??;
         let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
-        let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
+        let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP_TIME)?;
         // Last, so that it knows the names of all programs.
         let mut sampling = Sampling::open();
         let (sent, window) = flood.run(&bed, stop, || {
-            pause(WARM_UP, stop);
+            pause(WARM_UP_TIME, stop);
             sampling.begin();
             let meter = LoadMeter::start()?;
             pause(config.duration.mul_f64(0.9), stop);

@@ -10,13 +10,13 @@ use port::PortError;
 pub enum MeasureError {
     #[error("--cpus names no CPU, but online are {online}")]
     NoCpus {
-        /// Those that are online, as far as this process may run there.
+        /// Online CPUs on which this process may run.
         online: CpuSet,
     },
     #[error("--cpus names CPU {missing}, but online are {online}")]
     MissingCpus {
         missing: CpuSet,
-        /// Those that are online, as far as this process may run there.
+        /// Online CPUs on which this process may run.
         online: CpuSet,
     },
     #[error("cannot read where this process may run: {0}")]

@@ -1,4 +1,4 @@
-//! One driver of everything that is measured in steps.
+//! The driver of measurements in steps.
 //!
 //! An [`Experiment`] has a plan, builds what a step needs, measures it, and concludes. [`carry_out`] does the steps in their order, shows how
 //! far it is, ends at the stop flag, and judges how busy the machine was.
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Planned seconds below which the time that was taken says nothing about the estimate.
-const TOLD_MIN_S: f64 = 5.0;
+const ESTIMATE_MIN_S: f64 = 5.0;
 
 /// A measurement in steps.
 pub trait Experiment {
@@ -85,7 +85,7 @@ pub struct Facts {
     pub disturbed: Option<String>,
 }
 
-/// How the steps of a run ended.
+/// End of the steps of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End<E> {
     Whole,
@@ -150,7 +150,7 @@ fn steps<E: Experiment>(experiment: &mut E, control: &mut Control<'_>) -> Result
 
 /// The time that the steps took over the time that was planned for them.
 fn slowness(took_s: f64, planned_s: f64) -> f64 {
-    if planned_s < TOLD_MIN_S { 1.0 } else { (took_s / planned_s).clamp(0.1, 10.0) }
+    if planned_s < ESTIMATE_MIN_S { 1.0 } else { (took_s / planned_s).clamp(0.1, 10.0) }
 }
 
 #[cfg(test)]

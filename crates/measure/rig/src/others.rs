@@ -8,7 +8,7 @@ use host::{
 };
 
 /// Programs that are named.
-const NAMED: usize = 3;
+const NAMED_MAX: usize = 3;
 
 /// All threads of the machine before a measurement. Reading them takes some milliseconds.
 pub struct Tasks {
@@ -41,7 +41,7 @@ impl Tasks {
 }
 
 /// From this share of the CPUs' time on that other programs took, figures are the machine's as it was, and not those of what was measured.
-const BUSY: f64 = 0.05;
+const OTHERS_SHARE_MAX: f64 = 0.05;
 
 /// The judgement of all measuring verbs of how busy the machine was: begun before the first measurement, asked after the last.
 pub struct Watch {
@@ -60,13 +60,13 @@ impl Watch {
 
     /// A sentence when other programs took too much of the CPUs since the start: how much, which, what helps.
     pub fn warning(&self) -> Option<String> {
-        let (names, still) = self.tasks.words_and_share(&self.cpus, BUSY);
+        let (names, still) = self.tasks.words_and_share(&self.cpus, OTHERS_SHARE_MAX);
         let now = ticks(&self.cpus);
         // Programs that have ended, such as those of a build, are in no list; their time in user mode is known all the same.
         let users = now.0.saturating_sub(self.own.0).saturating_sub(now.1.saturating_sub(self.own.1));
         let span = self.tasks.at.elapsed().as_secs_f64() * TICKS_PER_SECOND * self.cpus.len().max(1) as f64;
         let share = still.max(users as f64 / span.max(1.0)).min(1.0);
-        (share >= BUSY).then(|| warning(share, &names))
+        (share >= OTHERS_SHARE_MAX).then(|| warning(share, &names))
     }
 }
 
@@ -95,7 +95,7 @@ fn ticks(cpus: &[u32]) -> (u64, u64) {
 /// `stress-ng (pid 4711) 96 % of a core, cc1 (pid 12) 40 %`.
 fn words(processes: &[ProcessTime], window_ns: f64) -> String {
     let mut text = String::new();
-    for (i, process) in processes.iter().take(NAMED).enumerate() {
+    for (i, process) in processes.iter().take(NAMED_MAX).enumerate() {
         // A process gives itself its name.
         let name: String = process.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let (comma, of) = if i == 0 { ("", " of a core") } else { (", ", "") };

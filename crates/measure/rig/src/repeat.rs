@@ -1,9 +1,9 @@
-//! One result out of several measurements of the same thing.
+//! Summary of repeated measurements.
 
 use model::sweep::{Gain, Setup};
 
 /// Fewer repeats bear no verdict.
-pub const FEWEST: usize = 3;
+pub const REPEATS_MIN: usize = 3;
 
 /// What the second of two things has over the first, repeat by repeat; none without a repeat in which the first one is above 0. What is found is
 /// true to within the factor `resolution`; `holds` says that both came out again, without which there is no verdict.
@@ -12,7 +12,7 @@ pub fn gain(pairs: impl IntoIterator<Item = (f64, f64)>, resolution: f64, holds:
     let (first, last) = (*ratios.first()?, *ratios.last()?);
     let (lowest, highest) = (first / resolution, last * resolution);
     let one_sided = lowest > 1.0 || highest < 1.0;
-    let told = one_sided && ratios.len() >= FEWEST && holds;
+    let told = one_sided && ratios.len() >= REPEATS_MIN && holds;
     Some(Gain { ratio: median(ratios)?, lowest, highest, significant: told })
 }
 

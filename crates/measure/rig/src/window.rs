@@ -16,7 +16,7 @@ use crate::MeasureError;
 /// From this share of the CPU time on that a hypervisor took, in percent, a measurement says more about others than about us.
 pub const STEAL_LIMIT_PERCENT: f64 = 2.0;
 /// Measurements that were disturbed are made so many times at most.
-pub const STEAL_TRIES: u32 = 3;
+pub const STEAL_TRIES_MAX: u32 = 3;
 /// The time between two looks at the stop flag.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
@@ -32,14 +32,14 @@ pub fn pause(duration: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Measures until the hypervisor took no more than [`STEAL_LIMIT_PERCENT`] of the time (`steal_of`, in percent), at most [`STEAL_TRIES`] times.
+/// Measures until the hypervisor took no more than [`STEAL_LIMIT_PERCENT`] of the time (`steal_of`, in percent), at most [`STEAL_TRIES_MAX`] times.
 /// With a note if it took more in each of them.
 pub fn undisturbed<T, E>(
     mut measure: impl FnMut() -> Result<T, E>,
     steal_of: impl Fn(&T) -> f64,
 ) -> Result<(T, Option<String>), E> {
     let mut measured = measure()?;
-    for _ in 1..STEAL_TRIES {
+    for _ in 1..STEAL_TRIES_MAX {
         if steal_of(&measured) <= STEAL_LIMIT_PERCENT {
             break;
         }
@@ -47,7 +47,7 @@ pub fn undisturbed<T, E>(
     }
     let steal = steal_of(&measured);
     let note = (steal > STEAL_LIMIT_PERCENT).then(|| {
-        format!("the hypervisor took {steal:.1} % of the CPU time from this machine in each of {STEAL_TRIES} tries")
+        format!("the hypervisor took {steal:.1} % of the CPU time from this machine in each of {STEAL_TRIES_MAX} tries")
     });
     Ok((measured, note))
 }

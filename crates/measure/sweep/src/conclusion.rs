@@ -12,7 +12,7 @@ use rig::{repeat, window::STEAL_LIMIT_PERCENT};
 use super::{SweepBox, search::LOSS_GOAL, verdict};
 
 /// Classes named in the conclusion.
-const NAMED: usize = 3;
+const NAMED_MAX: usize = 3;
 
 /// Names the configuration that lets more through, if that can be told, and the classes that became dearer or cheaper per packet.
 pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) -> String {
@@ -33,8 +33,8 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) 
     } else {
         let why = match setups.iter().find(|s| !verdict::holds(s)) {
             Some(setup) => format!("offered its own ceiling again, \"{}\" lost packets", setup.name),
-            None if standard.ceilings_pps.len() < repeat::FEWEST => {
-                format!("fewer than {} searches each; --repeats sets their number", repeat::FEWEST)
+            None if standard.ceilings_pps.len() < repeat::REPEATS_MIN => {
+                format!("fewer than {} searches each; --repeats sets their number", repeat::REPEATS_MIN)
             }
             None => "the searches do not agree on which lets more through".to_owned(),
         };
@@ -43,7 +43,7 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) 
     };
     let causes: Vec<String> = changes(standard, optimised)
         .into_iter()
-        .take(NAMED)
+        .take(NAMED_MAX)
         .map(|(class, a, b)| format!("{class} {} instead of {}", units::nanoseconds(b), units::nanoseconds(a)))
         .collect();
     if causes.is_empty() { text } else { format!("{text} CPU time per packet at the ceiling: {}.", causes.join(", ")) }

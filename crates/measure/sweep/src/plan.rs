@@ -68,7 +68,7 @@ pub enum Side {
     Exit,
 }
 
-/// One setting inside of the box, made after it was built.
+/// A setting of the box, made after it was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tweak {
     /// A sysctl of the box's namespace.

@@ -38,10 +38,10 @@ use super::{
 const FREQUENCY_HZ: u32 = 997;
 
 /// The time that the load is on before a measurement begins.
-const WARM_UP: Duration = Duration::from_millis(150);
+const WARM_UP_TIME: Duration = Duration::from_millis(150);
 /// A trial of a search takes so long at most, and so does the generator's ceiling.
-const TRIAL: Duration = Duration::from_millis(300);
-const CEILING: Duration = Duration::from_secs(1);
+const TRIAL_TIME: Duration = Duration::from_millis(300);
+const CEILING_TRIAL_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
@@ -73,7 +73,7 @@ pub fn run(
     experiment::carry_out(sweeping, machine::describe(host), &config.cpus, stop, progress)
 }
 
-/// What is measured of a configuration, by its number.
+/// A step of a sweep; configurations by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Generator,
@@ -139,7 +139,7 @@ impl Experiment for Sweeping<'_> {
     fn round(&mut self, step: &What, control: &mut Control<'_>) -> Result<(), SweepError> {
         match *step {
             What::Generator => {
-                let duration = self.config.duration.min(CEILING);
+                let duration = self.config.duration.min(CEILING_TRIAL_TIME);
                 self.generator = Some(generator_ceiling(&self.lab, self.measure.cores, duration, control.stop)?);
             }
             What::Ceiling { of, round } => {
@@ -234,7 +234,7 @@ fn generator_ceiling(
 ) -> Result<Generator, SweepError> {
     let made = TestBox::build(lab, &BoxSpec::new(BoxKind::XdpDrop))?;
     let window = || -> Result<f64, SweepError> {
-        pause(WARM_UP, stop);
+        pause(WARM_UP_TIME, stop);
         let read = || made.counters().map(|c| (c.entry.at, c.forwarded()));
         let before = read()?;
         pause(duration, stop);
@@ -265,9 +265,9 @@ impl Measure<'_> {
     /// Offers `pps` (none: as many as go) to the box for a short time, and counts.
     fn trial(&self, bed: &Bed, pps: Option<f64>) -> Result<Trial, SweepError> {
         let window = || -> Result<Trial, SweepError> {
-            pause(WARM_UP, self.stop);
+            pause(WARM_UP_TIME, self.stop);
             let before = bed.counts()?;
-            pause(self.duration.min(TRIAL), self.stop);
+            pause(self.duration.min(TRIAL_TIME), self.stop);
             Ok(trial(&before, &bed.counts()?))
         };
         offer(&bed.made, self.cores.generator, pps, window)?
@@ -284,7 +284,7 @@ impl Measure<'_> {
             ..RecorderOptions::default()
         })?;
         let window = || -> Result<_, SweepError> {
-            pause(WARM_UP, self.stop);
+            pause(WARM_UP_TIME, self.stop);
             recorder.restart()?;
             let begun = Instant::now();
             let before = bed.counts()?;

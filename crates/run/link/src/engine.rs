@@ -96,7 +96,7 @@ impl<C: Carrier> Engine<C> {
         Ok(arrived)
     }
 
-    /// Whether nothing is in flight and no timer runs: no poll is needed until a frame arrives or is sent.
+    /// True if nothing is in flight and no timer runs: no poll is needed until a frame arrives or is sent.
     pub fn is_quiet(&self) -> bool {
         self.node.due().is_none()
     }

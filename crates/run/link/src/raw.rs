@@ -106,7 +106,7 @@ impl Wire {
     }
 }
 
-/// Whether a frame with this Ethernet header is looked at. Each node would answer one to a group, and each would hear an answer to a group: only hellos
+/// True if a frame with this Ethernet header is looked at. Each node would answer one to a group, and each would hear an answer to a group: only hellos
 /// are said to all.
 fn is_heard(head: &[u8], frame: &[u8]) -> bool {
     let [to_group, from_group] = [0, 6].map(|at: usize| head.get(at).is_some_and(|byte| byte & 1 != 0));
@@ -136,11 +136,11 @@ pub struct Raw {
     out: PacketBatch,
     /// The Ethernet header of what is sent.
     head: [u8; ETHERNET_BYTES],
-    /// What a program in the interface's XDP hook fills. Without it, or once that program is gone, the socket gets all.
+    /// Ring filled by XDP. Without it, or once the XDP program is detached, the socket receives all frames.
     ring: Option<LinkRing>,
     /// Looks at an empty ring since the last look at the socket.
     looks: u32,
-    /// What sends many frames at once; none: nobody allowed it.
+    /// Sender of bursts; none: not allowed.
     bursts: Option<Bursts>,
     /// Where the broker reads the open connections.
     table: Option<Table>,
@@ -371,7 +371,7 @@ impl Carrier for Raw {
     }
 }
 
-/// What ended a sleep.
+/// The end of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// Frames, or time.

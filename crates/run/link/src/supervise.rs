@@ -64,7 +64,7 @@ pub trait Sockets: Send + Sync {
     /// descriptor is set.
     ///
     /// # Errors
-    /// What connect(2) is to fail with, as ECONNREFUSED.
+    /// The error of connect(2), as ECONNREFUSED.
     fn connect(&self, tcp: BorrowedFd<'_>, to: SocketAddr) -> io::Result<Option<OwnedFd>>;
 
     /// A TCP descriptor has begun to listen, or to listen again.
@@ -79,7 +79,7 @@ pub trait Sockets: Send + Sync {
     /// Local and peer address of an end; none: the descriptor is none.
     fn names(&self, end: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)>;
 
-    /// What TCP_INFO says of an end; none: nothing.
+    /// Figures of an end for TCP_INFO; none: unknown.
     fn figures(&self, _end: BorrowedFd<'_>) -> Option<Figures> {
         None
     }

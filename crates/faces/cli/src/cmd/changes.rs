@@ -20,7 +20,7 @@ pub(crate) fn command_line() -> String {
     std::env::args().collect::<Vec<_>>().join(" ")
 }
 
-/// What was done, in the JSON of both verbs.
+/// Applied changes, in the JSON of both verbs.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Made {
     session: Option<String>,

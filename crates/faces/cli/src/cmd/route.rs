@@ -386,7 +386,7 @@ fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outco
     Ok(if is_done { Outcome::Fine } else { Outcome::No })
 }
 
-/// Whether another user could have asked.
+/// True if another user could have asked.
 fn is_denied(error: &RouteError) -> bool {
     let RouteError::Serve(ServeError::File { source, .. }) = error else { return false };
     source.kind() == io::ErrorKind::PermissionDenied

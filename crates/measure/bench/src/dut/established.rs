@@ -9,7 +9,7 @@ use wire::FlowKey;
 
 use crate::BenchError;
 
-/// They outlive every bench.
+/// Timeout of the connections, longer than any bench.
 const SECONDS: u32 = 86_400;
 
 /// Makes those of `flows` that are not there yet.

@@ -19,7 +19,7 @@ use sys::worker::Worker;
 
 use crate::BenchError;
 
-/// The router's end may wait so long.
+/// Time between two polls of the router.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 /// Next hops that each CPU remembers: more than twice those of a bench's networks.
 const SLOTS: u32 = 1 << 17;

@@ -1,4 +1,4 @@
-//! One unit as the sender's entries: the headers with room for the signature, right in every checksum for a signature of zeros.
+//! A unit as the sender's entries: headers with room for the signature, with checksums for a signature of zeros.
 
 use std::net::IpAddr;
 

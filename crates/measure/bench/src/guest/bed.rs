@@ -22,11 +22,11 @@ const FRAMES: usize = 64;
 const FRAME_MAX: usize = 1514;
 const BUFFER_BYTES: u32 = 1 << 20;
 /// A burst that has not come out after this time is lost: emulation is slow, and not that slow.
-const LOST: Duration = Duration::from_secs(2);
+const BURST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The addresses of the tester on each side (RFC 2544).
 const TESTER: [&str; 2] = ["198.18.0.2", "198.19.0.2"];
-/// One that it has no route to (RFC 5737).
+/// An address without a route (RFC 5737).
 const NOWHERE: &str = "203.0.113.9";
 /// The hardware addresses of the guest's cards.
 pub(super) const MACS: [&str; 2] = ["52:54:00:ec:00:01", "52:54:00:ec:00:02"];
@@ -129,7 +129,7 @@ impl Bed {
     }
 }
 
-/// What sends on the first tap device and receives on the second.
+/// The sender on the first tap device and the receiver on the second.
 pub(super) struct Ends {
     out: PacketBatch,
     socket: PacketSocket,
@@ -158,8 +158,8 @@ impl Ends {
             }
             self.out.flush().map_err(|e| failed(&e))?;
             let (mut came, began) = (0, Instant::now());
-            while came < burst && began.elapsed() < LOST {
-                self.socket.wait(LOST.saturating_sub(began.elapsed())).map_err(|e| failed(&e))?;
+            while came < burst && began.elapsed() < BURST_TIMEOUT {
+                self.socket.wait(BURST_TIMEOUT.saturating_sub(began.elapsed())).map_err(|e| failed(&e))?;
                 let count = self.batch.receive(&self.socket).map_err(|e| failed(&e))?;
                 came += self.batch.packets(count).filter(|packet| packet.data.len() >= 60).count() as u32;
             }

@@ -31,11 +31,11 @@ use super::{
 use crate::BenchError;
 
 /// A guest that is emulated answers within this time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const CPUS: u32 = 2;
 const MEMORY_MIB: u32 = 1024;
 /// The trace is whole so long after the last frame.
-const SETTLED: Duration = Duration::from_millis(100);
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// Why KVM carries no guest with such a card here, in a line; none: it does. A guest is booted to see.
 pub fn emulation_reason(kernel: &Kernel, nic: &Nic, evenkeel: &Path) -> Result<Option<String>, BenchError> {
@@ -135,12 +135,12 @@ fn card(
         disk: None,
     };
     let began = Instant::now();
-    let mut guest = Guest::start(&settings, kernel, root, PATIENCE)?;
+    let mut guest = Guest::start(&settings, kernel, root, ANSWER_TIMEOUT)?;
     let names = inside::route(&mut guest, &bed)?;
     let mut ends = bed.ends()?;
     // The first frames meet a link that has just come up.
     let mut ready = false;
-    while !ready && began.elapsed() < PATIENCE {
+    while !ready && began.elapsed() < ANSWER_TIMEOUT {
         ready = ends.train(1, 1)? == 0;
     }
     if !ready {
@@ -188,7 +188,7 @@ fn card(
     })
 }
 
-/// What a train of frames costs in all, and the frames that did not come out.
+/// Total cost of a train of frames, and its lost frames.
 fn train(
     guest: &mut Guest,
     ends: &mut Ends,
@@ -200,7 +200,7 @@ fn train(
     let interrupts = inside::interrupts(guest, names)?;
     let mut trace = Trace::open(&guest.trace()).map_err(unread)?;
     let lost = ends.train(frames, burst)?;
-    std::thread::sleep(SETTLED);
+    std::thread::sleep(SETTLE_TIME);
     let counts = trace.counts(nic).map_err(unread)?;
     let interrupts = inside::interrupts(guest, names)? - interrupts;
     let [reads, writes, notifications, interrupts] =

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A guest answers within this time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const MEMORY_MIB: u32 = 1024;
 /// Where its rules lie in it.
 const RULES: &str = "/tmp/rules";
@@ -63,7 +63,7 @@ pub(crate) fn build(boxes: &GuestBoxes, key: &str, options: &DutOptions<'_>) -> 
         within: within.into(),
         disk: None,
     };
-    let mut guest = Guest::start(&settings, &kernel, &root, PATIENCE)?;
+    let mut guest = Guest::start(&settings, &kernel, &root, ANSWER_TIMEOUT)?;
     let [entry, exit] = inside::route(&mut guest, &bed)?;
     let stateful = kind == DutKind::Stateful;
     match kind {

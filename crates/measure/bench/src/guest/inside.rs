@@ -13,14 +13,14 @@ use super::bed::{Bed, Ends, MACS};
 use crate::{BenchError, outside::Addressing};
 
 /// A program in a guest that is emulated ends within this time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// An interval in which a verb looks at traffic.
-const LOOK: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 /// Frames without a route that the ledger has to find.
 const STRANDED: u32 = 40;
 /// The share of frames that the ledger may leave unexplained.
 const UNEXPLAINED_MAX: f64 = 0.001;
-/// What verbs say once they hold.
+/// Output of verbs once they run.
 const SHIELD_UP: &str = "shield up";
 const LINK_UP: &str = " serves";
 /// Offloads that are told of.
@@ -64,7 +64,7 @@ fn lacks(guest: &Guest, at: usize) -> BenchError {
 
 /// The output of a program that must succeed.
 pub(crate) fn checked(guest: &mut Guest, words: &[&str]) -> Result<String, BenchError> {
-    let ran = guest.run(words, PATIENCE)?;
+    let ran = guest.run(words, ANSWER_TIMEOUT)?;
     match ran.code {
         0 => Ok(ran.stdout),
         _ => Err(BenchError::Machine(format!("in the guest, {}: {}", words.join(" "), last(&ran)))),
@@ -97,7 +97,7 @@ fn of_cards<'a>(text: &'a str, names: &'a [String; 2]) -> impl Iterator<Item = &
     text.lines().filter(is_ours)
 }
 
-/// What the driver of a card says of it.
+/// Properties of a card by its driver.
 pub(super) struct About {
     pub(super) driver: String,
     pub(super) queues: u32,
@@ -112,10 +112,10 @@ pub(super) fn about(guest: &mut Guest, name: &str) -> Result<About, BenchError> 
     let is_on = |offload: &&&str| features.lines().any(|line| line.trim().starts_with(&format!("{offload}: on")));
     let offloads = OFFLOADS.iter().filter(is_on).map(|&offload| offload.to_owned()).collect();
     // A driver without these has neither.
-    let rings = guest.run(&["ethtool", "-g", name], PATIENCE)?;
+    let rings = guest.run(&["ethtool", "-g", name], ANSWER_TIMEOUT)?;
     let current = rings.stdout.split("Current").nth(1).unwrap_or_default();
     let ring = current.lines().find_map(|line| line.strip_prefix("RX:")?.trim().parse().ok());
-    let channels = guest.run(&["ethtool", "-l", name], PATIENCE)?;
+    let channels = guest.run(&["ethtool", "-l", name], ANSWER_TIMEOUT)?;
     let current = channels.stdout.split("Current").nth(1).unwrap_or_default();
     let number = |key: &str| current.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u32>().ok());
     let queues = number("Combined:").filter(|&n| n > 0).or_else(|| number("RX:")).filter(|&n| n > 0).unwrap_or(1);
@@ -155,13 +155,13 @@ pub(super) fn verbs(
 fn verb(guest: &mut Guest, words: &[&str], up: Option<&str>) -> Result<Verb, BenchError> {
     guest.begin(&[&["evenkeel"], words].concat())?;
     let holds = match up {
-        Some(up) => guest.has_said(up, PATIENCE)?,
+        Some(up) => guest.has_said(up, ANSWER_TIMEOUT)?,
         None => false,
     };
     if up.is_some() {
         guest.interrupt()?;
     }
-    let ran = guest.end(PATIENCE)?;
+    let ran = guest.end(ANSWER_TIMEOUT)?;
     let fares = match (up, holds, ran.code) {
         (Some(_), true, _) => VerbOutcome::Works,
         // A finding, or a verdict, is no failure.
@@ -191,15 +191,15 @@ fn first_line(text: &str) -> String {
 fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
     let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "5s"];
     guest.begin(&words)?;
-    if guest.has_said("counting", PATIENCE)? {
+    if guest.has_said("counting", ANSWER_TIMEOUT)? {
         ends.strand(STRANDED)?;
         let began = Instant::now();
         // All is through before the interval ends.
-        while began.elapsed() < LOOK {
+        while began.elapsed() < INTERVAL {
             ends.train(64, 8)?;
         }
     }
-    let ran = guest.end(PATIENCE)?;
+    let ran = guest.end(ANSWER_TIMEOUT)?;
     let command = words[1..].join(" ");
     let Ok(report) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
         return Ok(Verb { command, outcome: VerbOutcome::Fails, message: last(&ran) });
@@ -216,13 +216,13 @@ fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, Bench
     let words = ["evenkeel", "capture", name, "--duration", "4", "--count-only", "udp"];
     guest.begin(&words)?;
     // It tells of each second.
-    if guest.has_said(" pps", PATIENCE)? {
+    if guest.has_said(" pps", ANSWER_TIMEOUT)? {
         let began = Instant::now();
-        while began.elapsed() < LOOK {
+        while began.elapsed() < INTERVAL {
             ends.train(64, 8)?;
         }
     }
-    let ran = guest.end(PATIENCE)?;
+    let ran = guest.end(ANSWER_TIMEOUT)?;
     let said = first_line(if ran.stdout.trim().is_empty() { &ran.stderr } else { &ran.stdout });
     let captured = said.split_whitespace().next().and_then(|word| word.replace(',', "").parse::<u64>().ok());
     Ok(Verb { command: words[1..].join(" "), outcome: fares(ran.code == 0 && captured > Some(0)), message: said })
@@ -235,9 +235,9 @@ fn spread(guest: &mut Guest, names: &[String; 2]) -> Result<Verb, BenchError> {
         let _ = guest.write(&format!("/proc/irq/{number}/smp_affinity_list"), "0");
     }
     let before = affinities(guest)?;
-    let applied = guest.run(&["evenkeel", "spread", "apply"], PATIENCE)?;
+    let applied = guest.run(&["evenkeel", "spread", "apply"], ANSWER_TIMEOUT)?;
     let moved = affinities(guest)?;
-    let undone = guest.run(&["evenkeel", "undo"], PATIENCE)?;
+    let undone = guest.run(&["evenkeel", "undo"], ANSWER_TIMEOUT)?;
     let command = "spread apply, undo".to_owned();
     if !matches!(applied.code, 0 | 1) {
         return Ok(Verb { command, outcome: VerbOutcome::Fails, message: last(&applied) });

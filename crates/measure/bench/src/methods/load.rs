@@ -1,4 +1,4 @@
-//! One load, and what the time of the box's cores goes to under it.
+//! A load, and the use of the box's cores under it.
 
 use std::time::Duration;
 

@@ -15,15 +15,15 @@ use crate::{
 };
 
 /// The least load that is tried, as a share of the tester's ceiling, and its bounds in units per second.
-const LEAST: f64 = 1e-4;
-const LEAST_PPS: (f64, f64) = (100.0, 1000.0);
+const LOAD_MIN_SHARE: f64 = 1e-4;
+const LOAD_MIN_PPS: (f64, f64) = (100.0, 1000.0);
 /// Below this share of turns with nothing due, the sender had no time to spare.
 const SATURATED: f64 = 0.01;
 /// A load that a saturated sender cannot offer is left behind by so much, and one that strains it.
 const BELOW_VOID: f64 = 0.97;
 const BELOW_STRAIN: f64 = 0.85;
 /// So many loads may have no trial that can be believed; then the tester itself is what is unsteady.
-const SPOILED_AT_MOST: u32 = 8;
+const SPOILED_LOADS_MAX: u32 = 8;
 
 /// Searches for the highest load that meets each goal, up to `ceiling_pps`, which is what the tester can do without a box.
 ///
@@ -34,7 +34,7 @@ const SPOILED_AT_MOST: u32 = 8;
 pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Result<Throughput, BenchError> {
     // Below a certain load no trial that is made can judge any of the goals.
     let judged_from = goals.iter().map(|g| g.least_units() / g.longest_s()).fold(f64::INFINITY, f64::min);
-    let min_pps = (ceiling_pps * LEAST).clamp(LEAST_PPS.0, LEAST_PPS.1).max(judged_from).ceil();
+    let min_pps = (ceiling_pps * LOAD_MIN_SHARE).clamp(LOAD_MIN_PPS.0, LOAD_MIN_PPS.1).max(judged_from).ceil();
     let mut course = Course { goals, min_pps, max_pps: ceiling_pps, recorded: Vec::new(), steps: Vec::new() };
     let mut search = course.search();
     let mut spoiled = 0;
@@ -76,7 +76,7 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
                     course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));
                     search = course.search();
                 }
-                if course.max_pps <= min_pps || spoiled > SPOILED_AT_MOST {
+                if course.max_pps <= min_pps || spoiled > SPOILED_LOADS_MAX {
                     return Ok(course.end(&search, Verdict::Void { reason }));
                 }
             }

@@ -1,4 +1,4 @@
-//! What a run says, in sentences: pure.
+//! The conclusion of a run, in sentences.
 
 use model::{
     bench::neighbour::{Boxed, Cost, Disturbed, Measure},
@@ -49,7 +49,7 @@ pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<
     notes
 }
 
-/// What a box's rows say: each neighbour's costs beyond chance, and the remedy that gives most back.
+/// The conclusion for a box: significant costs of each neighbour, and the best remedy.
 pub(super) fn sentences(boxed: &Boxed) -> Vec<String> {
     let mut all = Vec::new();
     for row in boxed.rows.iter().filter(|row| row.remedy.is_empty()) {

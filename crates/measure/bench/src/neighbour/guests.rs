@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A guest answers within this time, also where its CPU is taken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Its memory besides a neighbour's dose, in MiB.
 const MEMORY_MIB: u32 = 512;
 /// What it takes of this machine's memory besides the dose, in MB, with what QEMU has for itself.
@@ -34,7 +34,7 @@ const PROGRAMS: [(&str, &str); 2] = [("stress-ng", "stress-ng"), ("mount", "moun
 const MAKE_FILES: (&str, &str) = ("mke2fs", "e2fsprogs");
 const MEBIBYTES_PER_MB: f64 = 1e6 / (1024.0 * 1024.0);
 
-/// What neighbours that are guests are made of.
+/// Parts of neighbours in guests.
 #[derive(Debug)]
 pub struct Guests {
     kernel: Kernel,
@@ -105,7 +105,7 @@ impl Neighbouring {
             within,
             disk: disk.as_ref().map(|disk| disk.path().to_owned()),
         };
-        let mut guest = Guest::start(&settings, &guests.kernel, &guests.root, PATIENCE)?;
+        let mut guest = Guest::start(&settings, &guests.kernel, &guests.root, ANSWER_TIMEOUT)?;
         if disk.is_some() {
             inside::checked(&mut guest, &["mount", "-t", "ext4", "/dev/vda", DISK])?;
         }
@@ -131,7 +131,7 @@ impl Neighbouring {
     /// Fails if it has ended, or its work has.
     pub(super) fn check(&mut self) -> Result<(), BenchError> {
         if self.is_working && !self.guest.is_running()? {
-            let ran = self.guest.end(PATIENCE)?;
+            let ran = self.guest.end(ANSWER_TIMEOUT)?;
             let said = host::ssh::last_words(&[ran.stdout, ran.stderr].concat());
             return Err(BenchError::Machine(format!("the neighbour in a guest ended with {}: {said}", ran.code)));
         }

@@ -9,20 +9,20 @@ const MEMORY_MORE_MB: f64 = 256.0;
 /// The memory of the study's set, in MB.
 const SET_MEMORY_MB: f64 = 1280.0;
 
-/// What a neighbour does.
+/// Kind of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It computes. The dose is in CPUs.
+    /// Computes. The dose is in CPUs.
     Cpu,
-    /// It reads and writes files. The dose is a number of workers.
+    /// Reads and writes files. The dose is a number of workers.
     Io,
-    /// It writes memory. The dose is in MB.
+    /// Writes memory. The dose is in MB.
     Memory,
-    /// It computes, does I/O and writes memory, as the study's neighbour. The dose is in CPUs.
+    /// Computes, does I/O and writes memory, as the study's neighbour. The dose is in CPUs.
     Set,
-    /// It sweeps the caches. The dose is a number of workers.
+    /// Sweeps the caches. The dose is a number of workers.
     Cache,
-    /// It sends 512-byte frames both ways through a router of its own. The dose is in Mbit/s each way.
+    /// Sends 512-byte frames both ways through a router of its own. The dose is in Mbit/s each way.
     Traffic,
 }
 
@@ -206,7 +206,7 @@ impl Spot {
     }
 }
 
-/// What protects a box.
+/// Protection of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Remedy {
     /// Nothing: its threads are scheduled like the neighbour's.

@@ -24,7 +24,7 @@ use crate::{
 /// From this part of a core that the hypervisor took, in percent, a trial is thrown away.
 const STEAL_MAX: f64 = 5.0;
 /// A trial that was thrown away for it is made again so often.
-const AGAIN: u32 = 3;
+const STEAL_RETRIES_MAX: u32 = 3;
 /// The nice value of who comes first.
 const FIRST: i32 = -20;
 /// Time between two probes, and from the beginning to the first.
@@ -138,7 +138,7 @@ impl Trials<'_> {
         };
         // Both CPUs may be busy: the look must not wait until the trial is over.
         let _first = First::begin()?;
-        for _ in 0..=AGAIN {
+        for _ in 0..=STEAL_RETRIES_MAX {
             match bench.attempt_with(order, Some(Meanwhile { after: Duration::ZERO, work: &begin }))? {
                 Tried::Good(trial) if trial.observed.steal_percent <= STEAL_MAX => {
                     let now = threads.times()?;
@@ -155,7 +155,7 @@ impl Trials<'_> {
                 }
             }
         }
-        let times = AGAIN + 1;
+        let times = STEAL_RETRIES_MAX + 1;
         self.reading
             .missing
             .push(format!("{what}: a hypervisor took more than {STEAL_MAX} % of a core in {times} trials"));

@@ -22,13 +22,13 @@ use super::{
 use crate::BenchError;
 
 /// From its start to the first trial.
-const WARM_UP: Duration = Duration::from_millis(500);
+const WARM_UP_TIME: Duration = Duration::from_millis(500);
 /// Memory is written within this time.
-const FILL: Duration = Duration::from_secs(60);
+const FILL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two looks at it.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_PERIOD: Duration = Duration::from_millis(50);
 /// Written is what has this share of the dose.
-const FILLED: f64 = 0.9;
+const FILLED_SHARE_MIN: f64 = 0.9;
 /// The CPUs of [`Remedy::Quota`].
 const QUOTA_CPUS: f64 = 0.1;
 const MEGABYTE: f64 = 1e6;
@@ -52,7 +52,7 @@ enum Work {
     Guest(Box<Neighbouring>),
 }
 
-/// What it had since it was looked at last.
+/// Resource use since the last reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Had {
     pub(super) cpus: f64,
@@ -117,18 +117,18 @@ impl Stress {
 
     /// Waits until it does what it is to do.
     fn settle(&mut self, neighbour: Neighbour) -> Result<(), BenchError> {
-        sleep(WARM_UP);
+        sleep(WARM_UP_TIME);
         self.check()?;
         let began = Instant::now();
-        while self.resident_mb() < FILLED * neighbour.memory_mb() {
-            if began.elapsed() > FILL {
+        while self.resident_mb() < FILLED_SHARE_MIN * neighbour.memory_mb() {
+            if began.elapsed() > FILL_TIMEOUT {
                 return Err(BenchError::Machine(format!(
                     "the neighbour {neighbour} has written {:.0} MB after {} s: the machine has not that much free memory",
                     self.resident_mb(),
-                    FILL.as_secs()
+                    FILL_TIMEOUT.as_secs()
                 )));
             }
-            sleep(LOOK);
+            sleep(CHECK_PERIOD);
             self.check()?;
         }
         Ok(())
@@ -164,7 +164,7 @@ impl Stress {
         self.before = (Instant::now(), self.ran_ns(), self.group.throttled());
     }
 
-    /// What it had since it was started, or since this was asked last.
+    /// Resource use since the start, or since the last call.
     pub(super) fn had(&mut self) -> Had {
         let (at, ran_ns, throttled) = self.before;
         self.mark();

@@ -23,7 +23,7 @@ use crate::BenchError;
 /// Bytes of a frame with FCS.
 pub(super) const FRAME_BYTES: usize = 512;
 /// A sender sends what is due this often.
-const TURN: Duration = Duration::from_millis(1);
+const SEND_PERIOD: Duration = Duration::from_millis(1);
 const PORTS: (u16, u16) = (1024, 9);
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -124,7 +124,7 @@ fn send(
             sent += 1;
         }
         out.flush().map_err(|e| failed("send", &e))?;
-        thread::sleep(TURN);
+        thread::sleep(SEND_PERIOD);
     }
     Ok(())
 }

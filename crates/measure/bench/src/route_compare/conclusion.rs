@@ -82,7 +82,9 @@ fn beside(gain: &Gain, rounds: usize) -> String {
     match gain {
         _ if gain.significant => range,
         _ if gain.lowest <= 1.0 && gain.highest >= 1.0 => format!("{range}: no difference that can be told"),
-        _ if rounds < repeat::FEWEST => format!("{range}: no verdict from fewer than {} rounds", repeat::FEWEST),
+        _ if rounds < repeat::REPEATS_MIN => {
+            format!("{range}: no verdict from fewer than {} rounds", repeat::REPEATS_MIN)
+        }
         _ => format!("{range}: no verdict, as the rounds do not bear each other out"),
     }
 }

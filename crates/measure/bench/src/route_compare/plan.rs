@@ -1,4 +1,4 @@
-//! What is compared, and the steps in their order: pure.
+//! The plan of a comparison.
 
 use std::{fmt, time::Duration};
 

@@ -9,7 +9,7 @@ use crate::{
     run::{Benches, StandingBox},
 };
 
-/// What packets have taken on the box's cores so far.
+/// Memory use of packets on the box's cores so far.
 pub type Counter = Box<dyn Fn() -> Result<Allocated, BenchError>>;
 
 /// Starts a counter, which counts until it is dropped; an error if the kernel lacks what it takes.

@@ -23,7 +23,7 @@ impl fmt::Display for What {
     }
 }
 
-/// One step: a box, a kind of frame, a test.
+/// A step: a box, a kind of frame, a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepId {
     pub mode: String,

@@ -147,7 +147,7 @@ impl Search {
     /// The first goal that has no answer yet, and the trial that it needs.
     fn plan(&self) -> Option<Plan> {
         self.goals.iter().enumerate().find_map(|(i, goal)| {
-            if self.spent[i].weight >= MOST_SUMS * goal.sum_s {
+            if self.spent[i].weight >= DURATION_SUMS_MAX * goal.sum_s {
                 return None;
             }
             let (pps, seconds, why) = self.plan_for(goal)?;
@@ -228,7 +228,7 @@ fn again_s(seen: &Seen<'_>, goal: &Goal) -> f64 {
 
 /// A goal is given up after so many times its duration sum: on a box that answers at random no bounds are ever close. What is known by then is
 /// the answer, its bounds further apart than the width (RFC 9971: an irregular result).
-const MOST_SUMS: f64 = 60.0;
+const DURATION_SUMS_MAX: f64 = 60.0;
 
 /// An upper bound although a higher load is a lower one: by accident, perhaps. Once more so many trials as the goal asks for are made; then the
 /// cautious answer stands (RFC 9971: the lowest upper bound counts).
@@ -357,7 +357,7 @@ mod tests {
             let (search, _) = searched(goals, Limits { min_pps: 100.0, max_pps: max }, |_| turn.next().unwrap());
             let (found, same) = (search.found(), search.same_loss().is_some());
             let found = &found[0];
-            let given_up = same || found.seconds >= MOST_SUMS * found.goal.sum_s;
+            let given_up = same || found.seconds >= DURATION_SUMS_MAX * found.goal.sum_s;
             match (found.lower_pps, found.upper_pps) {
                 (Some(lower), Some(upper)) => {
                     proptest::prop_assert!(lower < upper && (given_up || upper - lower <= 0.05 * upper + 1.0));

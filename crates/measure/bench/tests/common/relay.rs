@@ -20,7 +20,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use sys::tun::Tap;
 
 /// Frames that are read from one tap before the other has its turn.
-const TURN: usize = 32;
+const FRAMES_PER_TURN_MAX: usize = 32;
 /// Taps made so far: their names must differ.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 /// Over which time the offered rate is taken.
@@ -165,7 +165,7 @@ fn carry(taps: &[Tap; 2], manners: Faults, shared: &Shared) {
     while !shared.stop.load(Ordering::Relaxed) {
         let mut idle = true;
         for (from, way) in ways.iter_mut().enumerate() {
-            for _ in 0..TURN {
+            for _ in 0..FRAMES_PER_TURN_MAX {
                 let read = match (&mut taps[from].file()).read(&mut buffer) {
                     Ok(read) => read,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,

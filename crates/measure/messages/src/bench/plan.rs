@@ -93,7 +93,7 @@ impl fmt::Display for Transport {
 pub enum Workload {
     /// Messages of so many bytes there and back.
     Pings {
-        /// How both ends wait.
+        /// Receive mode of both ends.
         receive: Receive,
         bytes: u32,
         /// A transfer over TCP shares the link and the CPUs.
@@ -103,7 +103,7 @@ pub enum Workload {
     Transfer,
     /// Bytes of so many nodes to one, and of one of them alone.
     Incast { senders: u32 },
-    /// What so many connections of one node to others cost.
+    /// Cost of many connections of one node to others.
     Crowd { connections: u32, nodes: u32 },
 }
 

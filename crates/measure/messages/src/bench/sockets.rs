@@ -37,7 +37,7 @@ pub(super) fn wait_as(socket: &impl AsFd, receive: Receive) -> Result<Option<Str
     Ok(None)
 }
 
-/// One end of datagrams.
+/// An end of UDP.
 pub(super) struct Datagrams {
     socket: UdpSocket,
 }

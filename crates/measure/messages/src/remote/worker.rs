@@ -43,7 +43,7 @@ impl<O: DeserializeOwned + Send + 'static, W: Write> Orders<O, W> {
         self.next.take().or_else(|| self.orders.recv().ok())
     }
 
-    /// Whether [`Orders::next`] returns at once.
+    /// True if [`Orders::next`] returns at once.
     pub(crate) fn has_next(&mut self) -> bool {
         if self.next.is_none() && !self.has_ended {
             match self.orders.try_recv() {

@@ -11,7 +11,7 @@ pub const NODES_MAX: u32 = 8;
 /// Unknowns of the model.
 const UNKNOWNS: usize = 3;
 
-/// What carries values.
+/// Transport of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Transport {
     /// The native interface, by rings out of the XDP hook.
@@ -60,7 +60,7 @@ pub struct Trial {
     pub transport: Transport,
     /// Pattern of exchange between nodes.
     pub exchange: Exchange,
-    /// How many they are.
+    /// Number of nodes.
     pub nodes: u32,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Trial {
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked for, the numbers of nodes in their order.
+    /// Options, with the numbers of nodes sorted.
     pub options: SpeedupOptions,
     /// In their order. The carriers alternate, so that what else the machine does meets both.
     pub trials: Vec<Trial>,

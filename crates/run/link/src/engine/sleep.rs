@@ -21,7 +21,7 @@ use crate::{BrokerCarrier, Carrier, LinkError};
 /// Longest sleep of an engine without a timer.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// One descriptor for frames and the next timer.
+/// A descriptor for frames and the next timer.
 #[derive(Debug)]
 pub(super) struct Sleep {
     epoll: Epoll,

@@ -61,7 +61,7 @@ impl AddressMap {
         Ok(Self { prefixes, ifindex: wire.index, route, neighbours: None, is_udp: wire.udp.is_some() })
     }
 
-    /// Whether an address of another host is at `node`.
+    /// True if an address of another host is at `node`.
     pub(super) fn is_at(&mut self, address: IpAddr, node: Address) -> bool {
         if self.own(address).is_none_or(|own| own == address) {
             return false;

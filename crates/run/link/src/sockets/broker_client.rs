@@ -69,7 +69,7 @@ pub(super) struct Traffic {
     pub(super) round_trip: Option<Duration>,
 }
 
-/// Publishes the list of connections.
+/// The broker's reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// With the end of a pair that replaces the socket.
@@ -112,12 +112,12 @@ impl BrokerClient {
         Self { paths: Paths::here() }
     }
 
-    /// Whether a broker serves a cluster here.
+    /// True if a broker serves a cluster here.
     pub fn has_cluster(&self) -> bool {
         MessageSocket::connect(&self.paths.sockets()).is_ok()
     }
 
-    /// Whether an address is in the cluster that this node's broker serves.
+    /// True if an address is in the cluster that this node's broker serves.
     pub fn is_of_cluster(&self, to: SocketAddr) -> bool {
         let prefixes = std::fs::read_to_string(self.paths.cluster()).unwrap_or_default();
         let address = to.ip().to_canonical();
@@ -147,7 +147,7 @@ impl BrokerClient {
         }
     }
 
-    /// Whether the connection of an end, at the end of its stream, was closed by both sides; else the error that TCP would return.
+    /// True if the connection of an end, at the end of its stream, was closed by both sides; else the error that TCP would return.
     pub fn ended(&self, end: BorrowedFd<'_>) -> Result<(), i32> {
         match self.request(&Request::Ended, end) {
             Ok((Reply::Broke(error), _)) => Err(error),

@@ -1,4 +1,4 @@
-//! One connection: bytes between an end of a pair and a stream of link.
+//! Transfer of a connection's bytes between an end of a pair and a stream of link.
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},

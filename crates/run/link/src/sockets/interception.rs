@@ -1,4 +1,4 @@
-//! How the calls of a program are intercepted.
+//! Interception of the calls of a program.
 
 use std::{
     env,
@@ -16,12 +16,12 @@ const INTERPRETERS_MAX: u32 = 4;
 /// Bytes read of the first line of a script.
 const LINE_MAX: u64 = 256;
 
-/// How the calls of a program are intercepted.
+/// The interception of the calls of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interception {
-    /// Interception a library that the dynamic linker loads before the C library.
+    /// By a library that the dynamic linker loads before the C library.
     Library,
-    /// Interception a supervisor process: the program makes system calls without the C library (static, Go), or its kind is unknown.
+    /// By a supervisor process: the program makes system calls without the C library (static, Go), or its kind is unknown.
     Supervisor,
 }
 

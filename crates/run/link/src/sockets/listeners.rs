@@ -73,7 +73,7 @@ impl Listening {
         self.sockets.get(&Inode(inode)).filter(|listener| listener.port == to.port()).map(|listener| listener.uid)
     }
 
-    /// Whether any listener is still open. `is_here`: in this network namespace, of which the kernel lists listeners. Otherwise the
+    /// True if any listener is still open. `is_here`: in this network namespace, of which the kernel lists listeners. Otherwise the
     /// descriptors of all processes are searched; a process that cannot be read counts as holding one.
     pub(crate) fn is_held(&self, is_here: bool) -> bool {
         if is_here && let Ok(there) = listening() {

@@ -34,7 +34,7 @@ pub(crate) const OF_SOCKET: [i32; 10] = [
     SO_PASSRIGHTS,
 ];
 
-/// Whether an option is answered as by TCP. All others are those of AF_UNIX.
+/// True if an option is answered as by TCP. All others are those of AF_UNIX.
 pub fn is_of_tcp(level: i32, name: i32) -> bool {
     matches!(level, IPPROTO_TCP | IPPROTO_IP | IPPROTO_IPV6) || level == SOL_SOCKET && OF_SOCKET.contains(&name)
 }

@@ -48,7 +48,7 @@ impl Known {
         self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the list of connections is wanted.
+    /// True if the list of connections is wanted.
     pub(super) fn is_wanted(&self) -> bool {
         self.0.is_wanted.load(Ordering::Relaxed)
     }

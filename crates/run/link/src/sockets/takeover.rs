@@ -172,12 +172,12 @@ impl Takeovers {
         self.engine.is_quiet() && self.unmatched.is_empty()
     }
 
-    /// Whether there are connections.
+    /// True if there are connections.
     pub fn has_any(&self) -> bool {
         !self.connections.all.is_empty()
     }
 
-    /// Whether there is exactly one connection.
+    /// True if there is exactly one connection.
     pub fn has_one(&self) -> bool {
         self.connections.all.len() == 1
     }
@@ -201,7 +201,7 @@ impl Takeovers {
         self.sleeping.all
     }
 
-    /// Whether frames have to be polled as they arrive: a call sleeps in the kernel, a connection joins, or none else reads it.
+    /// True if frames have to be polled as they arrive: a call sleeps in the kernel, a connection joins, or none else reads it.
     pub fn is_waited_for(&self) -> bool {
         let is_one = |one: &Connection| one.waits > 0 || one.is_orphan || matches!(one.progress, Progress::Joining(_));
         self.sleeping.for_any > 0 || self.connections.all.values().any(is_one)
@@ -271,7 +271,7 @@ impl Takeovers {
         ids.into_iter().for_each(|id| self.closed(id));
     }
 
-    /// Whether this process moves its bytes.
+    /// True if this process moves its bytes.
     pub fn carries(&self, id: ConnectionId) -> bool {
         self.connections.all.get(&id).is_some_and(|one| matches!(one.progress, Progress::TakenOver { .. }))
     }

@@ -85,7 +85,7 @@ pub(super) fn accept(caller: &Caller<'_>, sockets: &dyn Sockets, taking: &Taking
     Ok(Done::Descriptor { fd, close_on_exec: flags & libc::SOCK_CLOEXEC != 0 })
 }
 
-/// What the program gets for a connection; none: it came to nothing.
+/// The descriptor that replaces an accepted connection; none: the connection is closed.
 fn become_of(connection: OwnedFd, sockets: &dyn Sockets) -> Result<Option<(OwnedFd, SocketAddr)>, Stop> {
     match sockets.accepted(connection.as_fd()) {
         Ok(Some((end, peer))) => {
@@ -106,7 +106,7 @@ fn write_peer(caller: &Caller<'_>, place: Place, peer: SocketAddr, v6: bool) -> 
     caller.fill(place, &address::encode(address::in_family(peer, v6)))
 }
 
-/// Whether the program has all the descriptors that it may have. A kernel before 6.2 does not tell, and then the connection is lost instead.
+/// True if the program has all the descriptors that it may have. A kernel before 6.2 does not tell, and then the connection is lost instead.
 fn is_full(caller: &Caller<'_>) -> bool {
     let Ok(limit) = pidfd::descriptor_limit(caller.thread()) else { return false };
     let folder = format!("/proc/{}/fd", caller.thread());

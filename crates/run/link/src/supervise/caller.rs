@@ -24,7 +24,7 @@ use sys::{
 #[derive(Debug)]
 pub(super) enum Done {
     Value(i64),
-    /// It returns the number that the program gets for this descriptor.
+    /// The call returns the number of this descriptor in the program.
     Descriptor {
         fd: OwnedFd,
         close_on_exec: bool,
@@ -36,7 +36,7 @@ pub(super) enum Done {
 pub(super) enum Stop {
     /// The kernel does it.
     Leave,
-    /// It fails with this error number.
+    /// The call fails with this error number.
     Fails(i32),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// What we cannot look into is left to the kernel: a process that has died, or that we may not trace.
+    /// A process that has died, or that may not be traced, is left to the kernel.
     pub(super) fn of(listener: &'a Listener, notification: Notification) -> Result<Self, Stop> {
         let process = PidFd::of_thread(notification.thread).map_err(|_| Stop::Leave)?;
         let caller = Self { listener, notification, process };
@@ -77,7 +77,7 @@ impl<'a> Caller<'a> {
         &self.process
     }
 
-    /// Whether it still waits, and has not died.
+    /// True if it still waits, and has not died.
     pub(super) fn waits(&self) -> bool {
         self.listener.is_valid(self.notification.id)
     }
@@ -97,7 +97,7 @@ impl<'a> Caller<'a> {
         self.process.descriptor(self.number(0)).map_err(|_| Stop::Leave)
     }
 
-    /// Whether the descriptor that is the first argument is closed by exec: that belongs to the number, and so is not in our copy.
+    /// True if the descriptor that is the first argument is closed by exec: that belongs to the number, and so is not in our copy.
     pub(super) fn closes_on_exec(&self) -> bool {
         let told = fs::read_to_string(format!("/proc/{}/fdinfo/{}", self.thread(), self.number(0))).unwrap_or_default();
         let flags = told.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
@@ -169,7 +169,7 @@ pub(super) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> Result<(), Errno>
     Ok(())
 }
 
-/// Whether O_NONBLOCK is set.
+/// True if O_NONBLOCK is set.
 pub(super) fn is_nonblocking(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(flags_of(fd)?.contains(OFlag::O_NONBLOCK))
 }

@@ -1,6 +1,6 @@
 //! Registrations with epoll that a descriptor had before it was replaced.
 //!
-//! They belong to the open file, and so would be gone with it. Programs that register before they connect: nginx, and those on Netty.
+//! Registrations belong to the open file, and would be lost with it. nginx and programs on Netty register before they connect.
 
 use std::{
     collections::HashMap,
@@ -74,7 +74,7 @@ impl Epolls {
         of.insert(process, Known { process: handle, numbers: None, made: Instant::now() });
     }
 
-    /// Who watches the descriptor that is the first argument of a call, a copy of which is `socket`.
+    /// The epoll instances that watch the descriptor of a call, of which `socket` is a copy.
     pub(super) fn watching(&self, caller: &Caller<'_>, socket: &OwnedFd) -> Vec<Watcher> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();

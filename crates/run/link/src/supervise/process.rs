@@ -35,7 +35,7 @@ const FORWARDED_SIGNALS: [Signal; 6] =
 
 /// Runs a program whose TCP connections are those of `sockets`, and its children; returns its exit code, or 128 and the number of the signal that ended it.
 ///
-/// It returns when the last process that the program has left is gone. Signals INT, TERM, HUP, QUIT, USR1 and USR2 go to the program. The calling process
+/// Returns when the last process of the program has exited. Signals INT, TERM, HUP, QUIT, USR1 and USR2 go to the program. The calling process
 /// must have no other children and no other threads that take signals: it waits for the program's orphans, too. It raises its own limit of descriptors.
 ///
 /// # Errors

@@ -4,18 +4,18 @@ use std::{fs, io};
 
 use nix::unistd::Pid;
 
-/// What becomes of a call whose thread has a signal to take.
+/// Effect of pending signals on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interruption {
     /// There is none to take.
     None,
     /// This thread takes it: as in the kernel, the call begins again or fails with EINTR, as the handler was set.
     Certain,
-    /// It was sent to the process, and this thread or another takes it.
+    /// A signal for the process, which any thread may take.
     Possible,
 }
 
-/// What /proc/TID/status says of signals: a bit for each.
+/// Signal sets of /proc/TID/status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Signals {
     process: Pid,
@@ -41,7 +41,7 @@ impl Signals {
         Self::parse(&told).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// What is pending and not blocked. Ignored signals are never pending.
+    /// Effect of signals that are pending and not blocked. Ignored signals are never pending.
     fn interruption(self, thread: Pid, first_blocks: impl FnOnce() -> u64) -> Interruption {
         let (mine, shared) = (self.of_thread & !self.blocked, self.of_process & !self.blocked);
         if mine != 0 || (shared != 0 && thread == self.process) {
@@ -55,7 +55,7 @@ impl Signals {
     }
 }
 
-/// Whether a thread has a pending signal with a handler.
+/// True if a thread has a pending signal with a handler.
 pub(super) fn interruption(thread: Pid) -> Interruption {
     let Ok(signals) = Signals::read(thread) else { return Interruption::None };
     signals.interruption(thread, || Signals::read(signals.process).map_or(0, |first| first.blocked))

@@ -193,7 +193,7 @@ pub(crate) struct CaptureArgs {
 }
 
 /// The least size of a file of a rotation: smaller ones hold a packet or none.
-const LEAST_ROTATED_BYTES: u64 = 64 << 10;
+const ROTATED_BYTES_MIN: u64 = 64 << 10;
 
 /// A validated capture.
 #[derive(Debug)]
@@ -432,9 +432,9 @@ impl CaptureArgs {
                 "--rotate-interval numbers files, as in name-00001.pcapng: for times in names (`%`) use -G, with a number of seconds",
             ));
         }
-        if rotation.bytes.is_some_and(|bytes| bytes < LEAST_ROTATED_BYTES) {
+        if rotation.bytes.is_some_and(|bytes| bytes < ROTATED_BYTES_MIN) {
             return Err(wrong(format!(
-                "--rotate-size is in bytes, at least {LEAST_ROTATED_BYTES}: for a million of them, as tcpdump's `-C 1`, write --rotate-size 1000000"
+                "--rotate-size is in bytes, at least {ROTATED_BYTES_MIN}: for a million of them, as tcpdump's `-C 1`, write --rotate-size 1000000"
             )));
         }
         let target = args.write.map(|path| target(path, rotation));

@@ -46,13 +46,13 @@ const SPIN: &str = "EVENKEEL_LINK_SPIN";
 /// through the library, and may have ports of link (root, or the broker's --group).
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// Way to reach the calls of the program.
+    /// Interception of the program's calls.
     #[arg(long, value_name = "WAY", value_enum, default_value = "auto")]
     by: By,
-    /// Carrier of a connection that calls go on coming for.
+    /// Carrier of a busy connection.
     #[arg(long, value_name = "WHO", value_enum, default_value = "program")]
     carry: Carry,
-    /// Time that a call which waits looks before it sleeps, as long as that pays; 0s: never [default: 20us].
+    /// Busy-poll time before a blocking call sleeps, while that pays; 0s turns it off [default: 20us].
     #[arg(long, value_name = "TIME", value_parser = time)]
     spin: Option<Duration>,
     /// Program and its arguments.
@@ -60,7 +60,7 @@ pub(super) struct RunArgs {
     program: Vec<OsString>,
 }
 
-/// How the calls of the program are reached.
+/// Interception of the program's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
     /// By a library where the dynamic linker loads the program, else by a supervisor.
@@ -71,7 +71,7 @@ enum By {
     Supervisor,
 }
 
-/// Who carries the connections of a program that is reached by the library.
+/// Carrier of the connections of a program with the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Carry {
     /// The program itself, where both programs can.

@@ -89,7 +89,7 @@ pub(super) struct ServeArgs {
     pub(super) json: bool,
 }
 
-/// What carries frames.
+/// Carrier of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Over {
     /// Plain Ethernet, EtherType 0x88B5.
@@ -98,7 +98,7 @@ pub(super) enum Over {
     Udp,
 }
 
-/// How frames come to programs.
+/// Receive path of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
     /// Native if the driver runs programs, else off.
@@ -199,7 +199,7 @@ fn refuse_strange(args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is asked for behind UDP; none: plain Ethernet.
+/// Settings over UDP; none: Ethernet.
 fn udp(args: &ServeArgs) -> Result<Option<UdpSettings>, Failure> {
     if args.over == Over::Ethernet {
         return match args.peer.first() {

@@ -20,7 +20,7 @@ use crate::{
     results::{OutFile, json_text},
 };
 
-/// What the demo does to the machine needs these.
+/// Capabilities of the demo.
 const CAPABILITIES: [Capability; 4] =
     [Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF];
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use messages::{MessagesError, remote::Reach};
 
-/// How the other machines are reached.
+/// Options for other machines.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Other machines")]
 pub(super) struct OthersArgs {

@@ -23,7 +23,7 @@ use crate::{
 struct WorkerState<W> {
     ours: Facts,
     end: Option<Single>,
-    /// What failed since the end was opened.
+    /// Error since the end was opened.
     failed: Option<MessagesError>,
     orders: Orders<Order, W>,
 }

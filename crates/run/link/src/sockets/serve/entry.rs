@@ -31,7 +31,7 @@ pub(super) enum Entry {
     Unnamed { stream: Handle, node: Address, bytes: Vec<u8>, since: Instant },
     /// A TCP connection to a listener of this node, which waits for accept(2).
     PendingAccept { stream: Handle, label: Label, tcp: OwnedFd, is_answered: bool },
-    /// One line for another node's broker.
+    /// A notice to another node's broker.
     Notice { stream: Handle, node: Address, line: Vec<u8> },
     /// A connection whose bytes this broker moves. The TCP socket that was connected keeps its port.
     Brokered { flow: Box<Flow>, label: Label, handover: Handover, port_holder: Option<Received<OwnedFd>> },

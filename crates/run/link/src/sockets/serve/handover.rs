@@ -80,7 +80,7 @@ impl Handover {
         self.node
     }
 
-    /// Whether all processes that carried the connection have ended.
+    /// True if all processes that carried the connection have ended.
     pub(super) fn has_lost_owner(&self) -> bool {
         let has_ended = |owner: &Received<OwnedFd>| {
             let mut waits = [PollFd::new(owner.as_fd(), PollFlags::POLLIN)];
@@ -309,7 +309,7 @@ impl Sockets {
         Some(Entry::TakenOver { end, label, handover, port_holder })
     }
 
-    /// Whether a connection that its program carries has ended.
+    /// True if a connection that its program carries has ended.
     fn is_over(&mut self, end: &OwnedFd, label: &Label, handover: &Handover) -> bool {
         if handover.is_gone {
             return true;

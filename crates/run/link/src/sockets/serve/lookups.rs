@@ -20,7 +20,7 @@ const LOOKUPS_OF_USER_MAX: usize = 16;
 pub(super) enum Lookup {
     /// The kernel has to solicit the neighbour.
     Ask,
-    /// It was solicited just now.
+    /// A solicitation was sent just now.
     Wait,
     /// No node has the address.
     Absent,
@@ -28,7 +28,7 @@ pub(super) enum Lookup {
 }
 
 #[derive(Debug)]
-struct Address {
+struct Attempt {
     uid: u32,
     since: Instant,
     asked: Instant,
@@ -36,7 +36,7 @@ struct Address {
 
 /// Lookups that run or failed lately.
 #[derive(Debug, Default)]
-pub(super) struct Lookups(HashMap<IpAddr, Address>);
+pub(super) struct Lookups(HashMap<IpAddr, Attempt>);
 
 impl Lookups {
     /// Starts or continues the lookup of an address for a program of a user.
@@ -61,7 +61,7 @@ impl Lookups {
         if self.0.len() >= LOOKUPS_MAX || (uid != 0 && of_user >= LOOKUPS_OF_USER_MAX) {
             return Lookup::TooMany;
         }
-        self.0.insert(address, Address { uid, since: now, asked: now });
+        self.0.insert(address, Attempt { uid, since: now, asked: now });
         Lookup::Ask
     }
 

@@ -115,7 +115,7 @@ impl Sockets {
         socket.answer(reply);
     }
 
-    /// Whether a descriptor is of this network namespace and of the kind that a request needs. No call here blocks, whatever it is.
+    /// True if a descriptor is of this network namespace and of the kind that a request needs. No call here blocks, whatever it is.
     fn fits(&self, request: &Request, fd: &Received<OwnedFd>) -> bool {
         let Ok(kind) = SocketKind::of(fd) else { return false };
         // A socket of another network namespace could have any address.

@@ -20,12 +20,12 @@ pub(super) const ENGINE_TOKEN: EntryId = EntryId(1);
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) entries: Entries<Entry>,
-    /// By the address that this broker connected from, who waits to be accepted.
+    /// Pending accepts by the address that this broker connected from.
     pub(super) by_local: BTreeMap<SocketAddr, EntryId>,
     pub(super) by_stream: Owners<Handle>,
-    /// By the cookies of both descriptors of a pair, whose they are.
+    /// Entries by the cookies of both ends of a pair.
     pub(super) by_cookie: Owners<Cookie>,
-    /// Those that something happened to, and those that time happens to.
+    /// Entries with pending events; connects with running timers.
     pub(super) ready: BTreeSet<EntryId>,
     pub(super) pending_connects: BTreeSet<EntryId>,
     last_id: EntryId,

@@ -44,7 +44,7 @@ pub(super) struct Users {
     users: HashMap<u32, Arc<User>>,
     /// Sums of all users but root.
     others: Arc<Tally>,
-    /// One for each class of users.
+    /// Closing threads, each for a class of users.
     closers: [Option<Closer>; CLOSERS_MAX],
     checked: Instant,
 }
@@ -75,7 +75,7 @@ pub(super) struct Received<T: Into<OwnedFd>> {
     user: Arc<User>,
 }
 
-/// One request or connection of a user, counted until it is dropped.
+/// A request or connection counted for its user, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     user: Arc<User>,
@@ -131,7 +131,7 @@ impl Users {
         self.users.retain(|_, user| Arc::strong_count(user) > 1 || user.is_closing() || user.has_bytes());
     }
 
-    /// Whether a user may have one more connection; the error says why not.
+    /// True if a user may have one more connection; the error says why not.
     pub(super) fn may_open(&self, uid: u32) -> Result<(), String> {
         let open = |uid| self.users.get(&uid).map_or(0, |user| user.own.open.load(Relaxed));
         let (most, of_user) = match uid {
@@ -155,7 +155,7 @@ impl User {
         self.pending.count() > 0
     }
 
-    /// Whether its budget is in use.
+    /// True if its budget is in use.
     fn has_bytes(&self) -> bool {
         self.bytes.as_ref().is_some_and(|bytes| Arc::strong_count(bytes) > 1)
     }

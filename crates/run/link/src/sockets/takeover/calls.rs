@@ -13,7 +13,7 @@ use nix::{
 use super::{Connection, ConnectionId, PEEK, Progress, Step, Takeovers};
 
 impl Takeovers {
-    /// Whether [`Takeovers::read`] would return something.
+    /// True if [`Takeovers::read`] would return something.
     pub fn is_readable(&mut self, id: ConnectionId) -> bool {
         match self.connections.all.get(&id) {
             Some(Connection { progress: Progress::TakenOver { flow, .. }, .. }) => {
@@ -32,7 +32,7 @@ impl Takeovers {
         }
     }
 
-    /// Whether bytes arrived for a connection since the last read.
+    /// True if bytes arrived for a connection since the last read.
     pub fn has_unread_of(&self, id: ConnectionId) -> bool {
         self.connections.all.get(&id).is_none_or(|one| one.unread.is_some() || one.broke.is_some())
     }

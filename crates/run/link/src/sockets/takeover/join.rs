@@ -174,7 +174,7 @@ impl Takeovers {
         }
     }
 
-    /// One step of a join; true: it is done; none: it has failed.
+    /// Advances a join by one step; true: done; none: failed.
     fn step(&mut self, id: ConnectionId, join: &mut Join) -> Option<bool> {
         let Some(stream) = join.stream else { return (join.since.elapsed() < JOIN_TIMEOUT).then_some(false) };
         match self.engine.state(stream)? {

@@ -113,7 +113,7 @@ impl Takeovers {
         self.unread = ids;
     }
 
-    /// Whether any connection may have unread bytes.
+    /// True if any connection may have unread bytes.
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }

@@ -36,7 +36,7 @@ const CAPABILITIES: [Capability; 5] = [
     Capability::CAP_SYS_NICE,
 ];
 /// More than this the clients' addresses do not last for.
-const MOST_CONNECTS: u32 = 60_000;
+const CONNECTS_MAX: u32 = 60_000;
 const NAME: &str = "bench.flood";
 /// The name of the page for people.
 pub(crate) const PAGE: &str = "page with the curves";
@@ -88,7 +88,7 @@ pub(crate) struct FloodArgs {
         long,
         value_name = "N",
         default_value_t = 1000,
-        value_parser = number::<u32>("a number of connections", "1000", 1..=MOST_CONNECTS),
+        value_parser = number::<u32>("a number of connections", "1000", 1..=CONNECTS_MAX),
         help_heading = "The clients"
     )]
     connects: u32,
@@ -192,7 +192,7 @@ fn json(run: &FloodRun) -> Result<String, Failure> {
     json_text(&Document::new(NAME, SCHEMA, run))
 }
 
-/// Whether a file claims to be a saved run of `bench flood`.
+/// True if a file claims to be a saved run of `bench flood`.
 pub(crate) fn is_saved(path: &Path) -> bool {
     saved::is_saved(path, NAME)
 }
@@ -222,7 +222,7 @@ impl FloodArgs {
     }
 }
 
-/// Whether the clients of the last mode noticed no flood but the highest.
+/// True if the clients of the last mode noticed no flood but the highest.
 fn outcome(run: &FloodRun) -> Outcome {
     let bears = |point: &FloodPoint| point.intended_pps.is_none() || point.is_untouched();
     match run.modes.last() {

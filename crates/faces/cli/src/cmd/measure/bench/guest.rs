@@ -180,7 +180,7 @@ pub(crate) fn show(run: &GuestRun, as_json: bool, page: Option<OutFile<'_>>) -> 
     put_out(&text, page, || report::guest_page(run))
 }
 
-/// Whether a file claims to be such a run.
+/// True if a file claims to be such a run.
 pub(crate) fn is_saved(path: &Path) -> bool {
     saved::is_saved(path, NAME)
 }

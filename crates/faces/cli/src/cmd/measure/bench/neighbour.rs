@@ -159,7 +159,7 @@ pub(crate) fn show(run: &NeighbourRun, as_json: bool, page: Option<OutFile<'_>>)
     put_out(&text, page, || report::neighbour_page(run))
 }
 
-/// Whether a file claims to be a saved run with neighbours.
+/// True if a file claims to be a saved run with neighbours.
 pub(crate) fn is_saved(path: &Path) -> bool {
     saved::is_saved(path, NAME)
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
-/// Whether a file claims to be a saved run of this name; what cannot be read is none.
+/// True if a file claims to be a saved run of this name; what cannot be read is none.
 pub(crate) fn is_saved(path: &Path, name: &str) -> bool {
     let text = host::file::read_text(path).ok();
     let document = text.and_then(|text| serde_json::from_str::<Document<serde_json::Value>>(&text).ok());
