@@ -179,7 +179,7 @@ fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
         let mut tables = Tables::new(1);
         tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[DROPPED.into()]).set(|r| r.counter = 0);
         let config = ShieldConfig {
-            seats: links.iter().map(ShieldLink::maps).collect(),
+            slots: links.iter().map(ShieldLink::maps).collect(),
             between: Some(Between { first: index("ekB"), second: index("ekD") }),
             ..ShieldConfig::default()
         };

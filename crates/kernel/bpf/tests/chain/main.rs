@@ -77,7 +77,7 @@ fn program(link: &ShieldLink, shared: &ShieldShared) -> Shield {
     let mut tables = Tables::new(2);
     tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[DROPPED.into()]).set(|r| r.counter = 0);
     tables.rule(1, RuleAction::Pass).when(Field::DestinationPort, &[PASSED.into()]).set(|r| r.counter = 1);
-    let config = ShieldConfig { seats: vec![link.maps()], ..ShieldConfig::default() };
+    let config = ShieldConfig { slots: vec![link.maps()], ..ShieldConfig::default() };
     Shield::load(&tables.build(), &config, shared).unwrap()
 }
 
