@@ -67,7 +67,7 @@ impl Show {
                 let _over = Set(&over);
                 run(server);
             }
-            let broken = || Err(Failure::internal(anyhow!("the thread that shows {} broke off", self.who.name)));
+            let broken = || Err(Failure::internal(anyhow!("the thread that shows {} panicked", self.who.name)));
             shown.join().unwrap_or_else(|_| broken())
         })
     }

@@ -86,5 +86,5 @@ fn an_interface_that_goes_away_ends_it_with_one_message() {
     namespace.output("ip link del ekgone");
     stderr.read_to_string(&mut text).expect("text");
     assert_eq!(ledger.end().code(), Some(3), "{text}");
-    assert!(text.contains("ekgone went away"), "{text}");
+    assert!(text.contains("ekgone was removed"), "{text}");
 }

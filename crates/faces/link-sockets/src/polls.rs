@@ -5,7 +5,7 @@
 //! and the kernel reports.
 
 use std::{
-    ffi::c_int,
+    ffi::{c_int, c_ulong},
     ptr, slice,
     time::{Duration, Instant},
 };
@@ -219,7 +219,7 @@ unsafe fn watch_sets(
         return None;
     }
     // SAFETY: by the caller.
-    let is_in = |set: *mut fd_set, fd| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
+    let is_in = |set: *mut fd_set, fd| !set.is_null() && unsafe { word_of(fd, set).read() } & bit_of(fd) != 0;
     let events = |fd| (0..3).filter(|&at| is_in(sets[at], fd)).map(|at| EVENTS[at]).sum::<i16>();
     let all = (0..most).map(|fd| pollfd { fd, events: events(fd), revents: 0 });
     let mut polls: Vec<pollfd> = all.filter(|one| one.events != 0).collect();
@@ -245,11 +245,24 @@ unsafe fn watch_sets(
                 count += 1;
             } else {
                 // SAFETY: it was in the set, so the set is there and long enough.
-                unsafe { libc::FD_CLR(one.fd, set) };
+                unsafe { *word_of(one.fd, set) &= !bit_of(one.fd) };
             }
         }
     }
     Some(count)
+}
+
+/// The word of a set that has a descriptor's bit. A program may give a set longer than `fd_set`, which FD_ISSET would not read.
+///
+/// # Safety
+/// The set has more than `fd` bits.
+unsafe fn word_of(fd: c_int, set: *mut fd_set) -> *mut c_ulong {
+    // SAFETY: by the caller.
+    unsafe { set.cast::<c_ulong>().add(fd as usize / c_ulong::BITS as usize) }
+}
+
+fn bit_of(fd: c_int) -> c_ulong {
+    1 << (fd as u32 % c_ulong::BITS)
 }
 
 /// epoll_wait(2).

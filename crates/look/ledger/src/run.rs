@@ -40,7 +40,7 @@ const FLOWS_MAX: u32 = 8_192;
 pub enum LedgerError {
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
-    #[error("{0} went away: there is nothing left to keep books of")]
+    #[error("interface {0} was removed: the ledger ends")]
     Gone(String),
     #[error("cannot read the counters of the network stack: {0}; the ledger needs a mounted /proc and netlink")]
     Counters(String),

@@ -222,14 +222,14 @@ connection.close(); os.waitpid(child, 0)"
     ended(&cluster.result(0, &["true"]), 0);
 }
 
-/// A wrong program gets the kernel's error, and the connection goes on.
+/// A wrong program gets the kernel's error, and the connection goes on. A set of select(2) may be longer than `fd_set`.
 #[test]
 fn a_null_pointer_for_a_buffer_is_efault_and_loses_nothing() {
     let Some(mut cluster) = Cluster::start("lknull") else { return };
     cluster.after = Some(1);
     let _server = server(&cluster, 1);
     let nulls = "
-import ctypes, errno, select
+import ctypes, errno, fcntl, resource, select
 calls, place, nothing = ctypes.CDLL(None, use_errno=True), ctypes.c_size_t(9), ctypes.c_void_p(0)
 def said(name, *words):
     done = getattr(calls, name)(*words)
@@ -243,13 +243,19 @@ select.select([connection], [], [])
 print(said('epoll_wait', watch.fileno(), nothing, 5, -1), said('poll', nothing, place, 0), flush=True)
 print(said('read', fd, nothing, place), said('recv', fd, nothing, place, 0), flush=True)
 print(connection.recv(100), flush=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+high = fcntl.fcntl(fd, fcntl.F_DUPFD, 1500)
+bits = (ctypes.c_ulong * 32)()
+bits[high // 64] = 1 << high % 64
+connection.sendall(b'high\\n')
+print(calls.select(high + 1, bits, None, None, None), bits[high // 64] == 1 << high % 64, connection.recv(100), flush=True)
 line(b'again')
 print('whole', flush=True)
 ";
     let _client = client(&cluster, nulls, "nulls");
     let done = || ["whole", "Error"].iter().any(|word| cluster.log("nulls").contains(word));
     wait("the client has made its calls", done);
-    let said = "carried\n0\nEFAULT EFAULT\nEFAULT EFAULT\nEFAULT EFAULT\nb'late\\n'\nwhole\n";
+    let said = "carried\n0\nEFAULT EFAULT\nEFAULT EFAULT\nEFAULT EFAULT\nb'late\\n'\n1 True b'high\\n'\nwhole\n";
     assert_eq!(cluster.log("nulls"), said);
 }
 

@@ -74,7 +74,7 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Counts of all packets, and of the first `slots` rules.
     fn counts(&self, slots: usize) -> ShieldCounts;
 
-    /// Gets what these rules need. Of `extra`, which detection adds, it may take away what cannot be had, and says so in `notes`.
+    /// Acquires what the rules need. Removes from `extra`, the rules of detection, those that this plane cannot run; each removal is noted.
     fn admit(
         &mut self,
         _settings: &Settings,
@@ -104,7 +104,7 @@ pub trait DataPlane: Debug + Send + Sized {
         notes: &mut Vec<String>,
     ) -> Result<Self::Rest, ShieldError>;
 
-    /// Does the rest. Rules before, or those that hold now, may challenge.
+    /// Finishes a switch of rules. The arguments say whether the rules before it, and those in force now, answer SYNs by cookies.
     ///
     /// # Errors
     /// The rules hold, but nothing can be prepared for an attack.

@@ -144,7 +144,7 @@ fn control<P: Upkeep + 'static>(
         let reload = || client.send(Command::Reload(requester.clone()));
         view(tui::shield::View::new(args.interval, has_colour(), args.leave, reload), samples, over)
     });
-    let broken = || Failure::internal(anyhow!("the thread that controls the shield broke off"));
+    let broken = || Failure::internal(anyhow!("the thread that controls the shield panicked"));
     let ended = shield.ended().ok_or_else(broken).and_then(|ended| ended.map_err(Failure::from));
     let failed = ended.as_ref().err().or(shown.as_ref().err());
     end_soon(failed.map_or(0, Failure::exit_code));
