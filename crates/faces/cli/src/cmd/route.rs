@@ -96,7 +96,7 @@ struct RouterArgs {
     /// Mode once the trial is over.
     #[arg(long, value_enum, default_value = "routed", help_heading = "Operation")]
     mode: Mode,
-    /// Length of the trial in shadow; 0 means none.
+    /// Length of the trial in shadow; 0: none.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
     /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
