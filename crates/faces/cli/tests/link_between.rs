@@ -47,7 +47,7 @@ fn two_machines_measure_what_their_link_carries() {
     let ran = bench(EVENKEEL, right.interface());
     ended(&ran, 0);
     let run = json(&ran);
-    assert!(run["other"]["cpus"].as_u64() > Some(0), "{run}");
+    assert!(run["peer_machine"]["cpus"].as_u64() > Some(0), "{run}");
     for by in ["link", "link-sockets", "packet", "udp", "tcp"] {
         let rows: Vec<_> = run["pings"].as_array().unwrap().iter().filter(|row| row["transport"] == by).collect();
         assert!(rows.len() > 2, "{by}: {run}");

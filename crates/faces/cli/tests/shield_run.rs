@@ -113,7 +113,7 @@ fn what_another_version_left_is_not_taken_over() {
     let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("the host");
     let pins = Path::new("/sys/fs/bpf").join(format!("evenkeel-shield-{}@{}", bed.interface, namespace.ino()));
     // As an older one that did not have it yet.
-    fs::remove_file(pins.join("cookie_turns")).expect("a pin");
+    fs::remove_file(pins.join("cookie_generations")).expect("a pin");
     let taken = bed.shield(&["run", &bed.interface, "--quiet", "--rules", &rules]);
     assert_eq!(taken.status.code(), Some(3), "{}", said(&taken));
     let why = said(&taken);

@@ -147,13 +147,14 @@ impl<P: Upkeep> Service for ShieldService<P> {
     }
 
     fn poll(&mut self) -> Result<(), ShieldError> {
-        let unheard = self.wake.read();
-        self.control.notes.extend(unheard);
-        if self.wake.is_changed() {
-            P::suspect(&mut self.control);
-        }
         if self.is_due || self.wake.is_changed() || self.due_at() <= Instant::now() {
             self.check()?;
+        }
+        let unheard = self.wake.read();
+        self.control.notes.extend(unheard);
+        // Before the rules are read, which takes time: the next poll, without a wait.
+        if self.wake.is_changed() {
+            P::suspect(&mut self.control);
         }
         Ok(())
     }
