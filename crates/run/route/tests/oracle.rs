@@ -97,7 +97,7 @@ fn write(path: &Path, count: u64, wanted: fn(&[u8]) -> bool) {
 /// Times that each of `a`, `b`, `c` and `d` received each frame.
 type Seen = [BTreeMap<Vec<u8>, i64>; 4];
 
-/// What they received of the frames.
+/// Frames that they received.
 fn received(world: &RouterBed, frames: &Path) -> Seen {
     let seen = world.received(0, frames).iter().map(|came| counted(came, &ROUTERS)).collect::<Vec<_>>();
     seen.try_into().expect("four neighbours")

@@ -42,7 +42,7 @@ macro_rules! shield_totals {
                     { row: IfAny("dropped while failed closed") };
                 evicted_sources: Sources "evenkeel_shield_evicted_sources"
                     "Sources whose limit began anew because there was no room for another one."
-                    { row: IfAny("limits forgotten for room") };
+                    { row: IfAny("evicted sources") };
             }
         }
     };

@@ -1,4 +1,4 @@
-//! What the programs of a chain see of the frames, and what of them goes on.
+//! Frames seen by the programs of a chain, and frames that go on.
 
 use std::{process::Command, thread, time::Duration};
 

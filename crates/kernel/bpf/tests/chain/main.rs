@@ -45,7 +45,7 @@ fn in_namespace(test: fn()) {
     });
 }
 
-/// How often places are filled and emptied; EK_CHAIN_TURNS says otherwise.
+/// Times that places are filled and emptied, unless EK_CHAIN_TURNS sets it.
 fn turns(usual: u64) -> u64 {
     env::var("EK_CHAIN_TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(usual)
 }

@@ -1,4 +1,4 @@
-//! Those who come and leave at the same moment.
+//! Users of a chain that join and leave at the same moment.
 
 use std::{any::Any, process::Command, sync::Barrier, thread, time::Duration};
 

@@ -54,7 +54,7 @@ impl Asks<'_> {
     }
 }
 
-/// What all ports did.
+/// Counters of all ports.
 pub(crate) fn totals(router: &Router) -> RouteTotals {
     let mut sum = RouteTotals::default();
     router.counts().unwrap().iter().for_each(|(_, counts)| sum += *counts);
