@@ -7,8 +7,14 @@ use transport::{HEADER_BYTES, Header, Node, NodeSettings, Offer, Reason};
 use wire::checksum::Sum;
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut node: Node<u8> =
-        Node::new(NodeSettings { name: "node".to_owned(), epoch: 1, payload_max: 100, slots: 8, secret: 1, ports: transport::FREE_PORTS });
+    let mut node: Node<u8> = Node::new(NodeSettings {
+        name: "node".to_owned(),
+        epoch: 1,
+        payload_max: 100,
+        slots: 8,
+        secret: 1,
+        ports: transport::FREE_PORTS,
+    });
     let mut frame = bytes.to_vec();
     // Most are to be whole: with a payload of the length that is there, and a right checksum.
     if frame.len() >= HEADER_BYTES && frame[HEADER_BYTES - 1] & 1 == 0 {

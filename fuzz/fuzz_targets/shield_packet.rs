@@ -26,7 +26,7 @@ use rules::{
     packet::{EXTENSIONS_MAX, Packet, Parsed, Part},
     reference,
 };
-use shield::between::ring::proof::{Challenged, SynProof, Overload};
+use shield::between::ring::proof::{Challenged, Overload, SynProof};
 use wire::{Ethernet, Ip, Transport};
 
 /// Sets of rules, of up to 40 rules each; every eighth has up to 200, which are more than one word of 64.
@@ -138,7 +138,8 @@ fn asked(second: u64, frame: &[u8], parsed: Parsed) {
     static PROOF: OnceLock<SynProof> = OnceLock::new();
     let Parsed::Ip(packet) = parsed else { return };
     let proof = PROOF.get_or_init(|| SynProof::new().expect("random numbers"));
-    let Challenged::Question(question) = proof.ask(&packet, frame, second * 1_000_000_000, &mut Overload::default()) else {
+    let Challenged::SynAck(question) = proof.judge(&packet, frame, second * 1_000_000_000, &mut Overload::default())
+    else {
         return;
     };
     let bytes = question.bytes();
