@@ -11,7 +11,7 @@ fn start(wire: &Wire, args: &[&str]) -> Running {
     start_any(wire, &[&[wire.receiver.interface()], args].concat())
 }
 
-/// One that is told the interface, too.
+/// A capture whose arguments name the interface.
 fn start_any(wire: &Wire, args: &[&str]) -> Running {
     wire.receiver.starts(EVENKEEL, &[&["capture"], args].concat())
 }

@@ -43,6 +43,26 @@ fn every_ledger_closes_and_the_page_stands_alone() {
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 }
 
+/// The page of the first look is whole before the long measurements, and stays when these are interrupted.
+#[test]
+fn a_first_look_has_a_page() {
+    let Some(()) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let mut child = demo();
+    child.args(["demo", "--rate", "200000", "--html"]).arg(&page);
+    let child = Running::silent(&mut child);
+    let pid = child.pid();
+    wait("the page of the first look", || page.exists());
+    let first = fs::read_to_string(&page).unwrap();
+    assert!(first.contains("AF_XDP") && first.contains("</html>"));
+    let status = child.stop(nix::sys::signal::Signal::SIGINT);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2));
+    assert_eq!(fs::read_to_string(&page).unwrap(), first);
+    assert_eq!(namespaces_of(pid), Vec::<String>::new());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the page alone");
+}
+
 #[test]
 fn ctrl_c_leaves_nothing_and_ends_by_the_signal() {
     let Some(()) = privileged() else { return };

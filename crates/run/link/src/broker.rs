@@ -49,7 +49,7 @@ use crate::{
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 /// Time between two updates of the list of nodes while it changes, and of the warnings.
 const LIST_PERIOD: Duration = Duration::from_millis(200);
-/// The same while the list does not change: silent nodes time out.
+/// Time between two updates of an unchanged list, from which silent nodes time out.
 const LIST_IDLE_PERIOD: Duration = Duration::from_secs(1);
 /// Time to wait for the exit of a broker.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

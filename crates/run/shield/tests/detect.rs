@@ -24,14 +24,14 @@ fn flood(make: fn(&mut mixes::Dice) -> rules::packet::Packet) -> Stream {
     Stream { pps: 500_000, make }
 }
 
-/// So many tenths of a second without an attack.
+/// A quiet time in tenths of a second.
 fn calm(config: DetectConfig, tenths: u32) -> World {
     let mut world = World::new(config);
     world.run(tenths, &[CALM]);
     world
 }
 
-/// What is found of an attack of this kind, to which nobody's connections are strange.
+/// Detections of an attack of this kind without packets of unknown connections.
 fn finding(class: AttackClass, kind: Kind, remembers: bool) -> Finding {
     Finding { class, kind, fragments: false, sources: vec![], ports: vec![], connects: true, remembers }
 }

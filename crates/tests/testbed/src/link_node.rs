@@ -67,7 +67,7 @@ impl LinkNode {
         wait(&format!("{name} is seen"), || nodes().iter().map(|node| &node["name"]).eq([name]));
     }
 
-    /// What its broker has said.
+    /// Output of its broker.
     pub fn log(&self) -> String {
         log(&self.log)
     }

@@ -60,7 +60,7 @@ impl Sshd {
         Self { log: path, _running: running }
     }
 
-    /// What a verb of evenkeel is told so that its ssh finds them, with the user's key.
+    /// Arguments of a verb of evenkeel: its ssh finds the daemons by them, with the user's key.
     pub fn options(folder: &Path, port: u16) -> Vec<String> {
         let [key, known] = ["user", "known"].map(|name| folder.join(name).display().to_string());
         let options = [

@@ -38,9 +38,9 @@ struct Entry<P> {
     offered: (u32, u32),
     /// Its entry in `timers`, no later than its deadline.
     armed: Option<Nanos>,
-    /// It is in `ready`.
+    /// True while the connection is queued in `ready`.
     is_ready: bool,
-    /// It is in `changed`.
+    /// True while the connection is queued in `changed`.
     is_changed: bool,
 }
 

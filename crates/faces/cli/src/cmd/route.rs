@@ -125,7 +125,7 @@ struct RouterArgs {
     rules: Option<PathBuf>,
     /// Pin the rules: they stay active until `route stop`.
     ///
-    /// They outlive this process, however it ends. The kernel forwards what they pass.
+    /// The rules outlive this process, even one that was killed. The kernel forwards what they pass.
     #[arg(long, requires = "rules", help_heading = "Rules")]
     pin_rules: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.

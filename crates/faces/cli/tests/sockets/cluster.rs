@@ -85,7 +85,7 @@ impl Cluster {
         self.bed.path(name)
     }
 
-    /// What a program has said so far.
+    /// Output of a program so far.
     pub(crate) fn log(&self, of: &str) -> String {
         testbed::log(&self.path(&format!("{of}.log")))
     }

@@ -40,7 +40,7 @@ impl SlotMaps {
         Ok(front)
     }
 
-    /// Of those from [`SlotMaps::before`]: what passes goes on to another program from now on. Each frame meets the one or the other.
+    /// Replaces the program behind a place of [`SlotMaps::before`]. Each frame meets the old one or the new one.
     ///
     /// # Errors
     /// The kernel refuses; the program of before stays.

@@ -45,7 +45,6 @@ pub struct LinkBarrier {
     position: Position,
 }
 
-/// Where it position.
 #[derive(Debug)]
 enum Position {
     First(Slot),

@@ -140,7 +140,7 @@ fn what_others_emptied_is_put_back_counted_and_told() {
     });
 }
 
-/// What others do while a program starts takes it out of its place, if they are unlucky: the owner puts it back.
+/// Another process that opens the maps while a program starts can have the place emptied: the owner puts the program back.
 #[test]
 fn a_place_that_others_opened_and_closed_while_its_owner_came_is_filled_again() {
     in_namespace(|| {

@@ -107,7 +107,7 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
 /// Refuses an interface that takes no frames by XDP redirect; some do so only once they run a program.
 ///
 /// # Errors
-/// It does not accept them; the message has the remedy.
+/// An interface takes no redirected frames; the message has the remedy.
 pub fn takes_frames(pair: &Pair) -> Result<(), ShieldError> {
     for name in pair.names() {
         if bpf::takes_redirected_frames(name)? == Some(false) {

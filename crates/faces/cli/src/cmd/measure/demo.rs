@@ -34,7 +34,7 @@ const STAGE_S: f64 = 1.0;
 ///
 /// Example: `sudo evenkeel demo --quick`. It works in two network namespaces of its own, joined by a veth, and removes them.
 /// Each stage shows what was offered, captured and lost, where it was lost, the load of every core, and what a packet costs. A page with the
-/// charts goes to the current folder: a first look after some 20 s, the whole at the end.
+/// charts goes to the current folder: a first look after some 15 s, the whole after a minute and a half.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Length of each measurement, 200ms to 10m [default: 2s].
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         let mut steps = Vec::new();
         if args.looks_first() {
             seconds_in_all += seconds(QUICK);
-            steps.push("first look: all that follows, once and short".to_owned());
+            steps.push("first look: each stage once, 500 ms".to_owned());
         }
         steps.push("generator ceiling".to_owned());
         steps.extend(stages.iter().map(|name| format!("{name}, {}", times(config.repeats))));
